@@ -1,0 +1,181 @@
+"""Fixtures of the suite: one fork server for the whole run, shared by every xdist worker.
+
+By hand, ``pytest cases -k "nf4 and fsdp2"`` runs cases in whatever environment pytest is in. The harness passes
+``--request FILE`` (which cells, where to write) and reads one JSON line per cell from ``--report-fd``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # `cases` is importable wherever the folder was copied to
+
+from cases.job import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOCKET = "FTMATRIX_SOCKET"
+OUTCOME = "outcome"
+SERVER_STOP_S = 10
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ftmatrix")
+    group.addoption("--request", type=Path, help="JSON file: cells, device, folders and limits; without it, all cases")
+    group.addoption("--report-fd", type=int, help="open file descriptor that gets one JSON line per finished cell")
+    group.addoption("--suite", default="cases.suite", help="module that holds the cases")
+    group.addoption("--cold", action="store_true", help="every rank imports for itself")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the harness asks for. ``cold_sample`` names cells that are also run by a cold start, and must agree."""
+
+    cells: tuple[str, ...]
+    device: str
+    folder: Path
+    cache: Path
+    limits: dict[str, Any]
+    cold_sample: tuple[str, ...] = ()
+
+    def job(self, kind: str, name: str, ranks: int, tag: str = "") -> Job:
+        return Job(
+            kind=kind,
+            name=name,
+            ranks=ranks,
+            device=self.device,
+            folder=str(self.folder / kind / f"{name}{tag}"),
+            cache=str(self.cache),
+            **self.limits,
+        )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.suite = importlib.import_module(config.getoption("--suite"))  # type: ignore[attr-defined]
+    if not hasattr(config, "workerinput"):  # the controller, or the only process
+        scratch = Path(tempfile.mkdtemp(prefix="ftmatrix-"))
+        os.environ[SOCKET] = str(scratch / "server")
+        os.environ.setdefault("FTMATRIX_SCRATCH", str(scratch))
+        config.server = started(config, str(scratch / "server"))  # type: ignore[attr-defined]
+    config.request = requested(config)  # type: ignore[attr-defined]
+
+
+def requested(config: pytest.Config) -> Request:
+    path = config.getoption("--request")
+    if path is None:
+        scratch = Path(os.environ["FTMATRIX_SCRATCH"])
+        device = os.environ.get("FTMATRIX_DEVICE", "cpu")
+        cases = config.suite.CASES  # type: ignore[attr-defined]
+        asked: dict[str, Any] = {"cells": list(cases), "device": device, "folder": scratch, "cache": scratch / "cache"}
+    else:
+        asked = json.loads(path.read_text())
+    for name in ("folder", "cache"):
+        asked[name] = Path(asked[name])
+        asked[name].mkdir(parents=True, exist_ok=True)
+    return Request(
+        cells=tuple(asked["cells"]),
+        device=asked["device"],
+        folder=asked["folder"],
+        cache=asked["cache"],
+        limits=asked.get("limits", {}),
+        cold_sample=tuple(asked.get("cold_sample", ())),
+    )
+
+
+def started(config: pytest.Config, path: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "cases.forkserver", path, "--suite", config.getoption("--suite")]
+    if config.getoption("--cold"):
+        command.append("--cold")
+    server = subprocess.Popen(command, cwd=Path(__file__).parent.parent, env=quiet_environment())
+    while not Path(path).exists() and server.poll() is None:
+        pass  # until it listens: a few milliseconds, before anything is imported
+    return server
+
+
+def quiet_environment() -> dict[str, str]:
+    """One thread per rank (ranks share the cores), loopback only, nothing is downloaded."""
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+    }
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    server = getattr(config, "server", None)
+    if server is not None:
+        server.kill()  # its children end with it
+        server.wait(SERVER_STOP_S)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "cell" in metafunc.fixturenames:
+        metafunc.parametrize("cell", metafunc.config.request.cells)  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """In the controller: pass a finished cell's outcome on to the harness."""
+    descriptor = REPORT.get("fd")
+    if descriptor is None or report.when != "call":
+        return
+    for name, value in report.user_properties:
+        if name == OUTCOME:
+            write(descriptor, str(value).encode() + b"\n")
+
+
+REPORT: dict[str, int] = {}
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    descriptor = session.config.getoption("--report-fd")
+    if descriptor is not None and not hasattr(session.config, "workerinput"):
+        REPORT["fd"] = descriptor
+
+
+def write(descriptor: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(descriptor, line) :]
+
+
+@pytest.fixture(scope="session")
+def request_(pytestconfig: pytest.Config) -> Request:
+    asked: Request = pytestconfig.request  # type: ignore[attr-defined]
+    return asked
+
+
+@pytest.fixture(scope="session")
+def suite(pytestconfig: pytest.Config) -> Any:
+    return pytestconfig.suite  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def server() -> str:
+    return os.environ[SOCKET]
+
+
+@pytest.fixture(scope="session")
+def cold_server(pytestconfig: pytest.Config) -> Iterator[str]:
+    """A second server that imported nothing, for the sample of cells that must agree with a cold start."""
+    path = f"{os.environ[SOCKET]}-cold-{os.getpid()}"
+    pytestconfig.option.cold = True
+    process = started(pytestconfig, path)
+    yield path
+    process.kill()
+    process.wait(SERVER_STOP_S)

@@ -1,0 +1,107 @@
+"""The grid: the cases of the default profile, in the order and under the headings a reader would look for them.
+
+To add a case, add a row: what differs from the defaults of ``Options``, and why anyone would want to know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cases.case import Case, case
+
+LOADING = "Loading a model"
+ONE_PROCESS = "Training in one process"
+DDP = "DDP"
+FSDP1 = "FSDP1"
+FSDP1_QUANTISED = "FSDP1 with a quantised base"
+FSDP2 = "FSDP2"
+FSDP2_QUANTISED = "FSDP2 with a quantised base"
+
+# The two ways in which FSDP1 is meant to be used with adapters.
+NAMED: dict[str, Any] = {"strategy": "fsdp1", "use_orig_params": True}
+FLAT: dict[str, Any] = {"strategy": "fsdp1", "use_orig_params": False}
+QLORA: dict[str, Any] = {"quant": "nf4", "load_dtype": "bf16"}
+
+DEFAULT: tuple[Case, ...] = (
+    case(LOADING, "the plain case everything else is measured against", flow="load", method="full"),
+    case(LOADING, "half precision as most models are published", flow="load", method="full", load_dtype="bf16"),
+    case(LOADING, "half precision as older models were published", flow="load", method="full", load_dtype="fp16"),
+    case(LOADING, "4-bit weights packed into bytes, the default storage", flow="load", method="full", **QLORA),
+    case(LOADING, "4-bit storage FSDP can shard", flow="load", method="full", quant_storage="bf16", **QLORA),
+    case(LOADING, "4-bit storage in float16", flow="load", method="full", quant_storage="fp16", **QLORA),
+    case(LOADING, "4-bit storage in float32", flow="load", method="full", quant_storage="fp32", **QLORA),
+    case(LOADING, "LLM.int8 weights", flow="load", method="full", quant="int8", load_dtype="bf16"),
+    case(ONE_PROCESS, "full fine-tuning, the baseline", method="full"),
+    case(ONE_PROCESS, "every weight in bfloat16", method="full", load_dtype="bf16"),
+    case(ONE_PROCESS, "mixed precision by autocast", method="full", autocast="bf16"),
+    case(ONE_PROCESS, "mixed precision by autocast to float16", method="full", autocast="fp16"),
+    case(ONE_PROCESS, "LoRA, the baseline", method="lora"),
+    case(ONE_PROCESS, "LoRA on a bfloat16 base, adapters kept in float32", method="lora", load_dtype="bf16"),
+    case(ONE_PROCESS, "LoRA on a float16 base", method="lora", load_dtype="fp16"),
+    case(ONE_PROCESS, "adapters in the dtype of the base", method="lora", load_dtype="bf16", adapter_fp32=False),
+    case(ONE_PROCESS, "LoRA with AdamW, what everyone trains with", method="lora", load_dtype="bf16", optimiser="adamw"),
+    case(ONE_PROCESS, "DoRA", method="dora", load_dtype="bf16"),
+    case(ONE_PROCESS, "QLoRA on one device, the most common job", **QLORA),
+    case(ONE_PROCESS, "QLoRA with checkpointing, as recommended", checkpointing="non_reentrant", **QLORA),
+    case(ONE_PROCESS, "QDoRA", method="dora", **QLORA),
+    case(ONE_PROCESS, "LoRA on an 8-bit base", quant="int8", load_dtype="bf16"),
+    case(ONE_PROCESS, "DoRA on an 8-bit base", method="dora", quant="int8", load_dtype="bf16"),
+    case(DDP, "full fine-tuning", method="full", strategy="ddp"),
+    case(DDP, "LoRA", strategy="ddp", load_dtype="bf16"),
+    case(DDP, "LoRA with AdamW", strategy="ddp", load_dtype="bf16", optimiser="adamw"),
+    case(DDP, "DoRA", method="dora", strategy="ddp", load_dtype="bf16"),
+    case(DDP, "QLoRA", strategy="ddp", **QLORA),
+    case(DDP, "LoRA on an 8-bit base", strategy="ddp", quant="int8", load_dtype="bf16"),
+    case(DDP, "reentrant checkpointing, DDP's classic trap", strategy="ddp", checkpointing="reentrant"),
+    case(DDP, "non-reentrant checkpointing, the advised way", strategy="ddp", checkpointing="non_reentrant"),
+    case(DDP, "an evaluation between the steps", strategy="ddp", load_dtype="bf16", loop="eval"),
+    case(FSDP1, "full fine-tuning", method="full", **NAMED),
+    case(FSDP1, "full fine-tuning with AdamW", method="full", optimiser="adamw", **NAMED),
+    case(FSDP1, "full fine-tuning, rank 0's weights sent to all", method="full", sync_module_states=True, **NAMED),
+    case(FSDP1, "LoRA in float32, decoder layers wrapped", **NAMED),
+    case(FSDP1, "LoRA on bfloat16: adapters in float32 meet the base in one unit", load_dtype="bf16", **NAMED),
+    case(FSDP1, "the same, adapters in the dtype of the base", load_dtype="bf16", adapter_fp32=False, **NAMED),
+    case(FSDP1, "the whole model in one unit", load_dtype="bf16", wrap="none", **NAMED),
+    case(FSDP1, "frozen and trainable weights in one flat parameter", **FLAT),
+    case(FSDP1, "the same, the whole model in one unit", wrap="none", **FLAT),
+    case(FSDP1, "PEFT's wrap policy: adapters in units of their own", load_dtype="bf16", wrap="peft", **FLAT),
+    case(FSDP1, "PEFT's wrap policy, parameters under their names", load_dtype="bf16", wrap="peft", **NAMED),
+    case(FSDP1, "DoRA, decoder layers wrapped", method="dora", load_dtype="bf16", adapter_fp32=False, **NAMED),
+    case(FSDP1, "DoRA, PEFT's wrap policy", method="dora", load_dtype="bf16", wrap="peft", **FLAT),
+    case(FSDP1, "the same under own names", method="dora", load_dtype="bf16", wrap="peft", **NAMED),
+    case(FSDP1, "reentrant checkpointing", checkpointing="reentrant", **NAMED),
+    case(FSDP1, "non-reentrant checkpointing", checkpointing="non_reentrant", **NAMED),
+    case(FSDP1, "an evaluation between the steps", loop="eval", load_dtype="bf16", wrap="peft", **FLAT),
+    case(FSDP1_QUANTISED, "QLoRA with the default byte storage", wrap="peft", **QLORA, **FLAT),
+    case(FSDP1_QUANTISED, "QLoRA as documented: bfloat16 storage", quant_storage="bf16", wrap="peft", **QLORA, **FLAT),
+    case(FSDP1_QUANTISED, "float16 storage under bfloat16", quant_storage="fp16", wrap="peft", **QLORA, **FLAT),
+    case(FSDP1_QUANTISED, "float32 storage under bfloat16", quant_storage="fp32", wrap="peft", **QLORA, **FLAT),
+    case(FSDP1_QUANTISED, "bfloat16 storage, decoder layers wrapped", quant_storage="bf16", **QLORA, **NAMED),
+    case(
+        FSDP1_QUANTISED,
+        "the same, adapters in the dtype of the base",
+        quant_storage="bf16",
+        adapter_fp32=False,
+        **QLORA,
+        **NAMED,
+    ),
+    case(FSDP1_QUANTISED, "QDoRA", method="dora", quant_storage="bf16", wrap="peft", **QLORA, **FLAT),
+    case(FSDP1_QUANTISED, "LoRA on an 8-bit base", quant="int8", load_dtype="bf16", wrap="peft", **FLAT),
+    case(FSDP2, "full fine-tuning", method="full", strategy="fsdp2"),
+    case(FSDP2, "full fine-tuning in bfloat16", method="full", strategy="fsdp2", load_dtype="bf16"),
+    case(FSDP2, "LoRA", strategy="fsdp2"),
+    case(FSDP2, "LoRA on a bfloat16 base", strategy="fsdp2", load_dtype="bf16"),
+    case(FSDP2, "LoRA with AdamW", strategy="fsdp2", load_dtype="bf16", optimiser="adamw"),
+    case(FSDP2, "layers stay whole between forward and backward", strategy="fsdp2", reshard_after_forward=False),
+    case(FSDP2, "the whole model in one unit", strategy="fsdp2", wrap="none"),
+    case(FSDP2, "mixed precision by autocast", strategy="fsdp2", method="full", autocast="bf16"),
+    case(FSDP2, "DoRA", method="dora", strategy="fsdp2", load_dtype="bf16"),
+    case(FSDP2, "reentrant checkpointing", strategy="fsdp2", checkpointing="reentrant"),
+    case(FSDP2, "non-reentrant checkpointing", strategy="fsdp2", checkpointing="non_reentrant"),
+    case(FSDP2, "an evaluation between the steps", strategy="fsdp2", load_dtype="bf16", loop="eval"),
+    case(FSDP2_QUANTISED, "QLoRA with the default byte storage", strategy="fsdp2", **QLORA),
+    case(FSDP2_QUANTISED, "QLoRA with bfloat16 storage", strategy="fsdp2", quant_storage="bf16", **QLORA),
+    case(FSDP2_QUANTISED, "QLoRA with float32 storage", strategy="fsdp2", quant_storage="fp32", **QLORA),
+    case(FSDP2_QUANTISED, "QDoRA", method="dora", strategy="fsdp2", quant_storage="bf16", **QLORA),
+    case(FSDP2_QUANTISED, "LoRA on an 8-bit base", strategy="fsdp2", quant="int8", load_dtype="bf16"),
+)

@@ -1,0 +1,35 @@
+"""What a fork server is asked to run, as it travels over its socket: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell, or one probe of what this machine and version can do.
+
+    ``name`` is a case's id or a probe's name; ``folder`` gets what the ranks write, ``cache`` is shared by all jobs of
+    a version set. ``silence_s`` is how long a rank may go without saying anything, ``deadline_s`` how long the whole
+    job may take, ``memory_mib`` what its processes may hold together.
+    """
+
+    kind: str
+    name: str
+    ranks: int
+    device: str
+    folder: str
+    cache: str
+    silence_s: float = 60.0
+    deadline_s: float = 300.0
+    memory_mib: int = 8192
+
+    def line(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def read(cls, line: bytes) -> Job:
+        fields: dict[str, Any] = json.loads(line)
+        return cls(**fields)

@@ -1,0 +1,115 @@
+"""From what a supervisor saw of the ranks to a verdict. Pure: no process is touched here."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cases.verdict import Check, Phase, Verdict, missed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass
+class RankEnd:
+    """What is known of one rank when it has ended. Times are seconds since the cell started.
+
+    ``exit_code`` is negative for a signal, as in ``subprocess``; ``ended_by_us`` when the supervisor ended it.
+    """
+
+    number: int
+    phase: Phase | None = None
+    checks: list[Check] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    error: dict[str, Any] | None = None
+    error_at: float = float("inf")
+    done: bool = False
+    exit_code: int | None = None
+    exit_at: float = float("inf")
+    ended_by_us: bool = False
+    last_heard: float = 0.0
+    waiting_in: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    verdict: Verdict
+    reason: str = ""
+    phase: Phase | None = None
+    checks: tuple[Check, ...] = ()
+    error: dict[str, Any] | None = None
+
+
+def judge(ranks: Sequence[RankEnd], *, stopped: str = "", why: str = "") -> Judgement:
+    """The verdict on a cell.
+
+    Args:
+        ranks: every rank of the cell, ended.
+        stopped: what made the supervisor end the cell, if it did: ``hang``, ``memory`` or ``client``.
+        why: the sentence that belongs to ``stopped``.
+    """
+    first_error = min(ranks, key=lambda rank: rank.error_at)
+    first_death = min((rank for rank in ranks if vanished(rank)), key=lambda rank: rank.exit_at, default=None)
+    if first_error.error is not None and (first_death is None or first_error.error_at <= first_death.exit_at):
+        return raised(first_error)
+    if first_death is not None:
+        return Judgement(Verdict.CRASH, death(first_death), first_death.phase)
+    if stopped:
+        return interrupted(ranks, stopped, why)
+    return weighed(ranks)
+
+
+def vanished(rank: RankEnd) -> bool:
+    """It ended by itself, without saying that it was done and without an error."""
+    return not rank.done and not rank.ended_by_us and rank.error is None and rank.exit_code is not None
+
+
+def raised(rank: RankEnd) -> Judgement:
+    error = {**(rank.error or {}), "rank": rank.number}
+    ours = bool(error.pop("ours", False))
+    first_line = str(error["message"]).strip().splitlines()[0] if str(error["message"]).strip() else ""
+    reason = f"{error['type']}: {first_line}".rstrip(": ")
+    if ours:
+        return Judgement(Verdict.LOST, f"the harness's own code raised {reason}", rank.phase, error=error)
+    return Judgement(Verdict.FAIL, reason, rank.phase, error=error)
+
+
+def death(rank: RankEnd) -> str:
+    code = rank.exit_code or 0
+    if code < 0:
+        return f"rank {rank.number} was ended by {signal.Signals(-code).name}"
+    return f"rank {rank.number} ended without a report, exit code {code}"
+
+
+def interrupted(ranks: Sequence[RankEnd], stopped: str, why: str) -> Judgement:
+    unfinished = [rank for rank in ranks if not rank.done]
+    phase = unfinished[0].phase if unfinished else None
+    verdict = {"hang": Verdict.HANG, "memory": Verdict.CRASH, "client": Verdict.LOST}[stopped]
+    waiting = "; ".join(f"rank {rank.number} in {rank.waiting_in}" for rank in unfinished if rank.waiting_in)
+    return Judgement(verdict, f"{why}: {waiting}" if waiting else why, phase)
+
+
+def weighed(ranks: Sequence[RankEnd]) -> Judgement:
+    """Every rank is done: the worst measurement of any rank counts, for each check."""
+    worst: dict[str, Check] = {}
+    for check in (check for rank in ranks for check in rank.checks):
+        held = worst.setdefault(check.name, check)
+        if (check.ok, -size(check)) < (held.ok, -size(held)):
+            worst[check.name] = check
+    checks = tuple(worst.values())
+    red = missed(checks)
+    if red:
+        return Judgement(Verdict.WRONG, "; ".join(map(str, red)), checks=checks)
+    if not checks:
+        return Judgement(Verdict.LOST, "the case made no checks, so nothing was shown")
+    return Judgement(Verdict.PASS, checks=checks)
+
+
+def size(check: Check) -> float:
+    """How bad a measurement is, to choose between two of the same check."""
+    if isinstance(check.value, str):
+        return 0.0
+    return float(check.value) if check.op == "<=" else -float(check.value)

@@ -1,0 +1,138 @@
+"""Whole tensors out of a wrapped model, whatever the strategy made of them. Collective: every rank must call together."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from cases import tiny
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.options import Options
+
+
+def whole(tensor: Any) -> Any:
+    """A detached float32 copy of the whole tensor; a DTensor is gathered."""
+    gathered = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return gathered.detach().float().cpu().clone()
+
+
+def raw(tensor: Any) -> Any:
+    """A detached copy of the whole tensor in its own dtype."""
+    gathered = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return gathered.detach().cpu().clone()
+
+
+@contextlib.contextmanager
+def unsharded(model: Any, options: Options) -> Iterator[None]:
+    """Inside, FSDP1's parameters are whole and under their own names; nothing is written back."""
+    if options.strategy != "fsdp1":
+        yield
+        return
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    with FullyShardedDataParallel.summon_full_params(model, writeback=False):
+        yield
+
+
+def gradients(model: Any, options: Options) -> dict[str, Any]:
+    """Gradients of the trainable parameters as the optimiser will see them, whole, float32, by canonical name."""
+    if options.strategy == "fsdp1":
+        return dict(flat_gradients(model))
+    return {name: whole(p.grad) for name, p in tiny.named(model) if p.requires_grad and p.grad is not None}
+
+
+def flat_gradients(model: Any) -> Iterator[tuple[str, Any]]:
+    """FSDP1's gradients: the sharded gradient of each flat parameter, gathered and cut into its parameters.
+
+    ``summon_full_params(with_grads=True)`` would do this for ``use_orig_params=True`` only.
+    """
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    for unit in FullyShardedDataParallel.fsdp_modules(model):
+        handle = unit._handle  # noqa: SLF001 - no public way to a flat parameter
+        if handle is None or handle.flat_param.grad is None:
+            continue
+        flat, mine = handle.flat_param, handle.flat_param.grad.detach().contiguous()
+        pieces = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(pieces, mine)
+        prefix = next(name for name, module in model.named_modules() if module is unit)
+        yield from cut(torch.cat(pieces), flat, prefix)
+
+
+def cut(values: Any, flat: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Split a whole flat gradient by the parameters that were flattened into it, padding between them left out."""
+    lengths = getattr(flat, "_numels_with_padding", flat._numels)  # noqa: SLF001 - as above
+    padding = getattr(flat, "_is_padding_mask", (False,) * len(lengths))
+    parts = [part for part, pad in zip(values.split([*lengths, values.numel() - sum(lengths)]), padding) if not pad]
+    trained = getattr(flat, "_params", None) or (flat,) * len(flat._fqns)  # noqa: SLF001 - as above
+    for name, shape, part, parameter in zip(flat._fqns, flat._shapes, parts, trained):  # noqa: SLF001 - as above
+        if parameter.requires_grad:
+            yield tiny.canonical(f"{prefix}.{name}".lstrip(".")), part.reshape(shape).float().clone()
+
+
+def weights(model: Any, options: Options) -> dict[str, Any]:
+    """Every parameter, whole, in its own dtype, by canonical name; packed ones as they are."""
+    with unsharded(model, options):
+        return {name: raw(p) for name, p in tiny.named(model)}
+
+
+def quantised_layers(model: Any) -> dict[str, Any]:
+    """bitsandbytes' quantised linear layers, by the canonical name of their weight."""
+    return {
+        tiny.canonical(f"{name}.weight"): module
+        for name, module in model.named_modules()
+        if type(module).__name__ in ("Linear4bit", "Linear8bitLt")
+    }
+
+
+class Dequantiser:
+    """Dequantises the quantised layers of a model from what was known of them before it was wrapped.
+
+    Wrapping replaces bitsandbytes' parameters; the layer's quantisation state is kept here, from the start.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.states = {name: state(module) for name, module in quantised_layers(model).items()}
+
+    def values(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """Float32 weights by canonical name, from the packed tensors of ``weights``."""
+        return {name: self.one(name, stored[name]) for name in self.states if name in stored}
+
+    def one(self, name: str, packed: Any) -> Any:
+        import torch
+        from bitsandbytes import functional
+
+        kind, known = self.states[name]
+        if kind == "int8":
+            return packed.to(torch.int8).float() * known.float().cpu()[:, None] / 127
+        device = known.absmax.device
+        return functional.dequantize_4bit(packed.contiguous().to(device).view(-1, 1), known).float().cpu()
+
+
+def state(module: Any) -> tuple[str, Any]:
+    if type(module).__name__ == "Linear8bitLt":
+        return "int8", module.weight.SCB.clone()
+    return "4bit", module.weight.quant_state
+
+
+def digest(tensor: Any) -> str:
+    """Equal for bit-identical tensors."""
+    import torch
+
+    plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(plain.numpy().tobytes()).hexdigest()[:16]
+
+
+def local_bytes(model: Any) -> int:
+    """Bytes of parameters that this rank holds; a DTensor counts its local shard."""
+    return sum(local.numel() * local.element_size() for local in map(local_part, model.parameters()))
+
+
+def local_part(parameter: Any) -> Any:
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter

@@ -1,0 +1,128 @@
+"""The suite: what a fork server, its ranks and the tests need to know of the cases they run.
+
+Another module with the same four names can take its place (``--suite``); the harness's own tests do that.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+from cases import flows, grid, needs, stack, tiny, twin
+from cases.build import Place
+from cases.verdict import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.case import Case
+    from cases.job import Job
+
+CASES: dict[str, Case] = {case.id: case for case in grid.DEFAULT}
+
+
+def preload() -> None:
+    """What every rank would import anyway.
+
+    Raises:
+        Exception: whatever importing the stack raises.
+    """
+    stack.preload()
+
+
+def impure() -> str:
+    """Why ranks must not be forked from this process after ``preload``; empty if they may."""
+    import threading
+
+    import torch
+
+    if torch.cuda.is_initialized():
+        return "importing the stack initialised CUDA"
+    if threading.active_count() > 1:
+        return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"
+    return ""
+
+
+def needed(case: Case, device: str) -> list[needs.Need]:
+    return needs.applicable(case.options, device)
+
+
+def companions(job: Job) -> dict[str, Callable[[], None]]:
+    """What has to be computed in a process of its own while the ranks run, by the file that shows it is done."""
+    if job.kind != "cell":
+        return {}
+    options = CASES[job.name].options
+    path = Path(job.cache) / f"{twin.key(options)}.pt"
+
+    def compute() -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        twin.save(twin.run(options), path)
+
+    return {str(path): compute}
+
+
+def run(job: Job, rank: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
+    """The life of one rank, from joining the others to its checks."""
+    import torch
+
+    if job.device == "cpu":
+        torch.set_num_threads(1)
+    if job.kind == "facts":
+        say.facts(stack.facts(job.device))
+        return
+    say.phase(Phase.LOAD)
+    quiet()
+    cache = Path(job.cache)
+    tiny.checkpoint(cache)  # before the process group: later, only rank 0 would write it whole
+    place = Place(rank, job.ranks, "cpu" if job.device == "cpu" else rank)
+    with joined(job, place):
+        if job.kind == "probe":
+            needs.PROBES[job.name](place, cache)
+            return
+        options = CASES[job.name].options
+
+        def reference() -> twin.Trajectory:
+            path = str(cache / f"{twin.key(options)}.pt")
+            for _ in companion(path):
+                say.beat()
+            return twin.read(Path(path))
+
+        flows.run(options, place, cache, reference, say)
+
+
+class joined:  # noqa: N801 - reads as a phrase after with
+    """A process group of all ranks, if there is more than one."""
+
+    def __init__(self, job: Job, place: Place) -> None:
+        self.job, self.place = job, place
+
+    def __enter__(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        if self.place.kind == "cuda":
+            torch.cuda.set_device(self.place.device)
+        if self.job.ranks > 1:
+            dist.init_process_group(
+                "gloo" if self.place.kind == "cpu" else "nccl",
+                init_method=f"file://{self.job.folder}/rendezvous",
+                rank=self.place.rank,
+                world_size=self.place.world_size,
+            )
+
+    def __exit__(self, error: object, *_: object) -> None:
+        import torch.distributed as dist
+
+        if error is None and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def quiet() -> None:
+    """No progress bars: they are noise in a log."""
+    os.environ["TQDM_DISABLE"] = "1"
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()

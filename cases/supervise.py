@@ -1,0 +1,315 @@
+"""Runs one job: forks its ranks, listens to them, notices silence, ends whatever is left, and reports.
+
+A supervisor is a process of its own, forked from the fork server for one job. It uses the standard library only, and
+everything its ranks start ends before it does: it adopts orphans (PR_SET_CHILD_SUBREAPER) and ends them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import select
+import signal
+import socket
+import time
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable
+
+from cases import rank as ranks_own
+from cases.judge import Judgement, RankEnd, judge
+from cases.verdict import Check, Phase
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from cases.job import Job
+
+PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.02
+GRACE_S = 3.0  # how long the others may go on when one rank has failed
+STACKS_S = 2.0  # how long a hung rank may take to write its stacks
+PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@dataclass
+class Child:
+    """A process of the job and the pipe it reports through."""
+
+    pid: int
+    pipe: int
+    end: RankEnd
+    buffered: bytes = b""
+
+
+@dataclass
+class Supervisor:
+    suite: ModuleType
+    job: Job
+    client: socket.socket
+    started: float = field(default_factory=time.monotonic)
+    children: list[Child] = field(default_factory=list)
+    companion: dict[int, str] = field(default_factory=dict)  # pid: file it computes
+    inherited_mib: float = field(default_factory=lambda: anonymous_mib(os.getpid()))
+
+    def run(self) -> dict[str, Any]:
+        """The outcome of the job, as plain data."""
+        began = datetime.now(timezone.utc)
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        Path(self.job.folder).mkdir(parents=True, exist_ok=True)
+        for path, compute in self.suite.companions(self.job).items():
+            self.start_companion(path, compute)
+        self.children = [self.start_rank(number) for number in range(self.job.ranks)]
+        stopped, why = self.watch()
+        left = self.end_everything()
+        judgement = judge([child.end for child in self.children], stopped=stopped, why=why)
+        return self.report(judgement, began, left)
+
+    def start_rank(self, number: int) -> Child:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            body = lambda say: self.suite.run(self.job, number, ranks_own.waiting, say)  # noqa: E731 - one expression
+            ranks_own.live(self.job, number, writing, lambda say: imported(self.suite, say) or body(say))
+        os.close(writing)
+        os.set_blocking(reading, False)
+        return Child(pid, reading, RankEnd(number))
+
+    def start_companion(self, path: str, compute: Callable[[], None]) -> None:
+        """Compute what several jobs share, unless another supervisor does or did; who makes the claim file computes."""
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(f"{path}.claim", os.O_CREAT | os.O_EXCL))
+            pid = os.fork()
+            if pid == 0:
+                ranks_own.own_group()
+                ranks_own.leave(computed(self.suite, path, compute))
+            self.companion[pid] = path
+
+    def watch(self) -> tuple[str, str]:
+        """Listen until every rank has ended or there is a reason to end them: ``hang``, ``memory`` or ``client``."""
+        while self.alive():
+            self.listen()
+            self.reap()
+            self.note_companions()
+            reason = self.reason_to_stop()
+            if reason is not None:
+                return reason
+        self.await_companions()
+        return "", ""
+
+    def alive(self) -> list[Child]:
+        return [child for child in self.children if child.end.exit_code is None]
+
+    def listen(self) -> None:
+        pipes = {child.pipe: child for child in self.alive()}
+        ready, _, _ = select.select([*pipes, self.client], [], [], POLL_S)
+        for source in ready:
+            if source in pipes:
+                self.drain(pipes[source])
+
+    def drain(self, child: Child) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while block := os.read(child.pipe, 65536):
+                child.buffered += block
+        *lines, child.buffered = child.buffered.split(b"\n")
+        for line in lines:
+            heard(child.end, json.loads(line), time.monotonic() - self.started)
+
+    def reap(self) -> None:
+        for child in self.alive():
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                self.drain(child)
+                child.end.exit_code = os.waitstatus_to_exitcode(status)
+                child.end.exit_at = time.monotonic() - self.started
+
+    def note_companions(self) -> None:
+        """A companion that ended without its file failed; who waits for the file is told."""
+        for pid, path in list(self.companion.items()):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                del self.companion[pid]
+                if not Path(path).exists() and not Path(f"{path}.error").exists():
+                    Path(f"{path}.error").write_text("the process that computes the reference was ended")
+
+    def await_companions(self) -> None:
+        """Other jobs may wait for a companion of ours: it is not ended with the ranks, unless it hangs."""
+        until = time.monotonic() + self.job.silence_s
+        while self.companion and time.monotonic() < until:
+            self.note_companions()
+            time.sleep(POLL_S)
+
+    def reason_to_stop(self) -> tuple[str, str] | None:
+        now = time.monotonic() - self.started
+        alive = self.alive()
+        over = [child.end for child in self.children if failed(child.end)]
+        if alive and over and now - min(min(end.exit_at, end.error_at) for end in over) > GRACE_S:
+            self.await_companions()
+            return "", ""
+        if self.client_left():
+            return "client", "the run was ended"
+        held = sum(max(0.0, anonymous_mib(child.pid) - self.inherited_mib) for child in alive)
+        if held > self.job.memory_mib:
+            return "memory", f"out of memory: the ranks held {held:.0f} MiB of {self.job.memory_mib} MiB"
+        silent = [child for child in alive if now - child.end.last_heard > self.job.silence_s]
+        if silent or now > self.job.deadline_s:
+            self.autopsy(alive)
+            limit = f"no sign of life for {self.job.silence_s:g} s" if silent else f"not done in {self.job.deadline_s:g} s"
+            return "hang", limit
+        return None
+
+    def client_left(self) -> bool:
+        try:
+            return self.client.recv(1, socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def autopsy(self, hung: list[Child]) -> None:
+        """Ask every rank for its Python stacks, while they still hang."""
+        for child in hung:
+            os.kill(child.pid, signal.SIGUSR1)
+        until = time.monotonic() + STACKS_S
+        files = {child.end.number: Path(self.job.folder) / f"rank-{child.end.number}.stack" for child in hung}
+        seen: list[int] = []
+        while time.monotonic() < until and (0 in seen or seen != [size(path) for path in files.values()]):
+            seen = [size(path) for path in files.values()]
+            time.sleep(POLL_S)
+        for child in hung:
+            child.end.waiting_in = innermost(files[child.end.number])
+
+    def end_everything(self) -> int:
+        """End the ranks, their groups, and whatever else is left of this job; how many processes were left over."""
+        for child in self.children:
+            child.end.ended_by_us = child.end.exit_code is None
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+        for child in self.alive():
+            os.waitpid(child.pid, 0)
+            self.drain(child)
+            child.end.exit_code = -signal.SIGKILL
+        return end_descendants()
+
+    def report(self, judgement: Judgement, began: datetime, left: int) -> dict[str, Any]:
+        ends = [child.end for child in self.children]
+        metrics = worst_metrics(ends)
+        if left:
+            metrics["left_processes"] = float(left)
+        return {
+            "name": self.job.name,
+            "verdict": judgement.verdict.value,
+            "reason": judgement.reason,
+            "phase": judgement.phase.value if judgement.phase else None,
+            "checks": [asdict(check) for check in judgement.checks],
+            "error": judgement.error,
+            "metrics": metrics,
+            "facts": ends[0].facts,
+            "started": began.isoformat(),
+            "seconds": round(time.monotonic() - self.started, 4),
+        }
+
+
+def imported(suite: ModuleType, say: ranks_own.Pipe) -> None:
+    """The import phase of a rank: instantaneous in a fork of a parent that has imported everything."""
+    say.phase(Phase.IMPORT)
+    suite.preload()
+
+
+def computed(suite: ModuleType, path: str, compute: Callable[[], None]) -> int:
+    """Exit code of a companion; its error goes into a file beside the one it should have made."""
+    try:
+        suite.preload()
+        compute()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, who waits must be told
+        unfinished = Path(f"{path}.error.unfinished")
+        unfinished.write_text(f"{type(error).__name__}: {error}")
+        unfinished.rename(f"{path}.error")
+        return 1
+    return 0
+
+
+def heard(end: RankEnd, event: dict[str, Any], now: float) -> None:
+    """Take in one event of a rank."""
+    end.last_heard = now
+    if "phase" in event:
+        end.phase = Phase(event["phase"])
+    end.checks += [Check(**check) for check in event.get("checks", ())]
+    end.metrics.update(event.get("metrics", {}))
+    end.facts.update(event.get("facts", {}))
+    for name, seconds in event.get("spent", {}).items():
+        end.metrics[name] = round(end.metrics.get(name, 0.0) + seconds, 4)
+    if "error" in event:
+        end.error, end.error_at = event["error"], now
+    if event.get("done"):
+        end.done = True
+        end.metrics["body_s"] = round(now, 4)
+
+
+def failed(end: RankEnd) -> bool:
+    return end.error is not None or (end.exit_code is not None and not end.done)
+
+
+def worst_metrics(ends: list[RankEnd]) -> dict[str, float]:
+    names = {name for end in ends for name in end.metrics}
+    return {name: max(end.metrics.get(name, 0.0) for end in ends) for name in sorted(names)}
+
+
+def anonymous_mib(pid: int) -> float:
+    """Memory of a process that no file backs. A fork starts with its parent's, which it shares until it writes."""
+    with contextlib.suppress(OSError, ValueError):
+        _, resident, of_files, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+        return (resident - of_files) * PAGE_MIB
+    return 0.0
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
+WRAPPERS = ("c10d_logger.py", "_contextlib.py", "decorators.py")
+
+
+def innermost(path: Path) -> str:
+    """The call a hung rank is in, of its main thread, as ``all_reduce (distributed_c10d.py:2501)``."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return ""
+    main = text.split("Current thread", 1)[-1]
+    for frame in FRAME.finditer(main):
+        name = Path(frame["file"]).name
+        if name not in WRAPPERS:
+            return f"{frame['function']} ({name}:{frame['line']})"
+    return ""
+
+
+def end_descendants() -> int:
+    """End every process that is still a child of ours, adopted orphans included, until there is none."""
+    count = 0
+    while True:
+        for pid in own_children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return count
+        count += 1
+
+
+def own_children() -> list[int]:
+    """Pids whose parent we are, from /proc."""
+    mine = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(after_name[1]) == os.getpid():
+                    mine.append(int(entry.name))
+    return mine

@@ -1,0 +1,89 @@
+"""Each cell as a test: green passes, red fails with its reason, what cannot run here is skipped with the reason."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from typing import TYPE_CHECKING, Any, Callable
+
+import pytest
+
+from cases.forkserver import ask
+from cases.verdict import Verdict
+
+if TYPE_CHECKING:
+    from cases.conftest import Request
+
+
+def test_cell(
+    cell: str,
+    request_: Request,
+    suite: Any,
+    server: str,
+    record_property: Callable[[str, object], None],
+    request: pytest.FixtureRequest,
+) -> None:
+    case = suite.CASES[cell]
+    facts = environment_facts(request_, server)
+    reason = why_skipped(case, request_, suite, server)
+    if reason:
+        record_property("outcome", json.dumps({"name": cell, "verdict": "skip", "reason": reason, "facts": facts}))
+        pytest.skip(reason)
+    outcome = ask(server, request_.job("cell", cell, case.ranks))
+    if cell in request_.cold_sample:
+        cold_server = request.getfixturevalue("cold_server")
+        again = ask(cold_server, request_.job("cell", cell, case.ranks, tag="-cold"))
+        outcome = compared(outcome, again)
+    outcome["facts"] = {**facts, **outcome["facts"], **outcome.pop("start")}
+    record_property("outcome", json.dumps(outcome))
+    if outcome["verdict"] != Verdict.PASS.value:
+        pytest.fail(f"{outcome['verdict']}: {outcome['reason']}", pytrace=False)
+
+
+def why_skipped(case: Any, asked: Request, suite: Any, server: str) -> str:
+    """The first need of the case that this version or machine does not meet, as a sentence."""
+    for need in suite.needed(case, asked.device):
+        complaint = probed(need, asked, server)
+        if complaint:
+            return f"{need.because}: {complaint}"
+    return ""
+
+
+def probed(need: Any, asked: Request, server: str) -> str:
+    """What the probe of a need complains of, empty if it is met."""
+    outcome = once(asked, server, "probe", need.name, need.ranks)
+    return "" if came_through(outcome) else str(outcome["reason"])
+
+
+def environment_facts(asked: Request, server: str) -> dict[str, Any]:
+    """Versions, builds and hardware as the environment itself sees them."""
+    facts: dict[str, Any] = once(asked, server, "facts", "facts", 1)["facts"]
+    return facts
+
+
+def came_through(outcome: dict[str, Any]) -> bool:
+    """A probe makes no checks, so it is never a `pass`: coming to its end without an error is all it can do."""
+    return outcome["verdict"] == Verdict.LOST.value and not outcome["error"]
+
+
+def once(asked: Request, server: str, kind: str, name: str, ranks: int) -> dict[str, Any]:
+    """The outcome of a job that all workers share: who comes first runs it, who comes second waits for it."""
+    path = asked.cache / f"{kind}-{name}.json"
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            path.write_text(json.dumps(ask(server, asked.job(kind, name, ranks))))
+    outcome: dict[str, Any] = json.loads(path.read_text())
+    return outcome
+
+
+def compared(warm: dict[str, Any], cold: dict[str, Any]) -> dict[str, Any]:
+    """The warm outcome, or ``lost`` if a cold start of the same cell says otherwise."""
+    if (warm["verdict"], error_type(warm)) == (cold["verdict"], error_type(cold)):
+        return {**warm, "metrics": {**warm["metrics"], "cold_s": cold["seconds"]}}
+    reason = f"a warm start says {warm['verdict']} ({warm['reason']}), a cold one {cold['verdict']} ({cold['reason']})"
+    return {**warm, "verdict": Verdict.LOST.value, "reason": reason}
+
+
+def error_type(outcome: dict[str, Any]) -> str:
+    return str((outcome.get("error") or {}).get("type", ""))

@@ -1,0 +1,86 @@
+"""The vocabulary of outcomes: what happened, where, and the measurements behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NoReturn, Union
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Scalar = Union[bool, int, float, str]
+
+
+class Verdict(str, Enum):
+    """What happened to a cell. It has no truth value: a skip or a loss must never pass for green by accident."""
+
+    PASS = "pass"  # noqa: S105 - a verdict, no password
+    WRONG = "wrong"  # it ran, but the numbers or the engagement are off
+    FAIL = "fail"  # the stack under test raised
+    HANG = "hang"  # a rank stopped making progress
+    CRASH = "crash"  # a rank was ended by a signal, by memory, or vanished
+    BLOCKED = "blocked"  # the set cannot be resolved or installed
+    SKIP = "skip"  # this machine or this version cannot; decided before launch
+    LOST = "lost"  # the harness's or the machine's fault: rerun, never painted red
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a Verdict has no truth value: compare it by name")
+
+
+RED = frozenset({Verdict.WRONG, Verdict.FAIL, Verdict.HANG, Verdict.CRASH})
+
+
+class Phase(str, Enum):
+    """Where in a cell's life something happened, in order."""
+
+    RESOLVE = "resolve"
+    INSTALL = "install"
+    IMPORT = "import"
+    LOAD = "load"
+    ADAPT = "adapt"
+    WRAP = "wrap"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    SAVE = "save"
+    RELOAD = "reload"
+    RESUME = "resume"
+    MERGE = "merge"
+    INFER = "infer"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One measurement against its bound, e.g. ``gradient 0.003 <= 0.06``."""
+
+    name: str
+    value: Scalar
+    op: str
+    bound: Scalar
+    ok: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} {shown(self.value)} {self.op} {shown(self.bound)}"
+
+
+def shown(value: Scalar) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def at_most(name: str, value: float, bound: float) -> Check:
+    """Green when ``value <= bound``; NaN is never green."""
+    return Check(name, float(value), "<=", float(bound), ok=bool(value <= bound))
+
+
+def at_least(name: str, value: float, bound: float) -> Check:
+    """Green when ``value >= bound``; NaN is never green."""
+    return Check(name, float(value), ">=", float(bound), ok=bool(value >= bound))
+
+
+def equal(name: str, value: Scalar, bound: Scalar) -> Check:
+    return Check(name, value, "==", bound, ok=value == bound)
+
+
+def missed(checks: Iterable[Check]) -> list[Check]:
+    return [check for check in checks if not check.ok]

@@ -1,0 +1,1 @@
+"""Decides what to run and runs it: version sets, locks, environments, cells, outcomes."""

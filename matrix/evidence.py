@@ -1,0 +1,19 @@
+"""Why a stage has no next value: a finding about the stack, not an error of the harness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cases.verdict import Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A stage that ended without a value: where, one readable sentence why, and everything that was said."""
+
+    phase: Phase
+    reason: str
+    exit_code: int | None = None
+    log: str = ""

@@ -1,0 +1,129 @@
+"""Runs the cells of one set: pytest with xdist inside the set's environment, on a copy of ``cases/`` alone."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from matrix import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from cases.case import Case
+    from matrix.environments import Environment
+
+CASES: Final = Path(__file__).parent.parent / "cases"
+SLACK_S: Final = 120.0  # import of the stack, and the harness's own work, beside a cell's deadline
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The code that runs inside environments. ``extra`` are files beside ``cases/``; ``module`` names the cases."""
+
+    module: str = "cases.suite"
+    extra: tuple[Path, ...] = ()
+
+    @cached_property
+    def cases(self) -> Mapping[str, Case]:
+        """Every case by id; declarations only, nothing of the stack is imported."""
+        found: Mapping[str, Case] = importlib.import_module(self.module).CASES
+        return found
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes whenever the code that is measured with changes."""
+        whole = sha256()
+        for path in self.files:
+            whole.update(path.name.encode() + b"\0" + path.read_bytes())
+        return whole.hexdigest()[:12]
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (*sorted(CASES.glob("*.py")), *self.extra)
+
+    def copy(self, folder: Path) -> None:
+        (folder / "cases").mkdir(parents=True, exist_ok=True)
+        for path in self.files:
+            target = folder / path.name if path in self.extra else folder / "cases" / path.name
+            shutil.copyfile(path, target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Of one cell: how long a rank may be silent, how long the cell may take, what its ranks may hold together."""
+
+    silence_s: float = 60.0
+    deadline_s: float = 300.0
+    memory_mib: int = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """How cells are run: where scratch files go, on what device, by how many workers."""
+
+    scratch: Path
+    device: str
+    workers: int
+    suite: Suite = field(default_factory=Suite)
+    limits: Limits = field(default_factory=Limits)
+    cold: bool = False
+
+    def run(
+        self, cells: Sequence[str], environment: Environment, *, cold_sample: Sequence[str] = ()
+    ) -> Iterator[dict[str, Any]]:
+        """Each cell's raw outcome as it ends. A cell that the tests never reported is missing here."""
+        folder = self.scratch / "suite"
+        self.suite.copy(folder)
+        request = self.scratch / "request.json"
+        request.write_text(
+            json.dumps(
+                {
+                    "cells": list(cells),
+                    "device": self.device,
+                    "folder": str(self.scratch / "jobs"),
+                    "cache": str(self.scratch / "cache"),
+                    "limits": vars(self.limits),
+                    "cold_sample": list(cold_sample),
+                }
+            ),
+            encoding="utf-8",
+        )
+        lines = processes.reports(
+            self.command(environment, folder, request, count=len(cells)),
+            silence_s=self.limits.deadline_s + SLACK_S,
+            log=self.log,
+            env=self.variables(environment),
+            cwd=folder,
+        )
+        yield from map(json.loads, lines)
+
+    def command(self, environment: Environment, folder: Path, request: Path, *, count: int) -> list[str]:
+        workers = min(self.workers, count)
+        return [
+            *(str(environment.python), "-m", "pytest", str(folder / "cases" / "test_cells.py")),
+            *("-p", "xdist", "-n", str(workers), "--dist", "worksteal"),
+            *("-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-q", "--tb=short", "-rN"),
+            *("--suite", self.suite.module, "--request", str(request)),
+            *(["--cold"] if self.cold else []),
+        ]
+
+    def variables(self, environment: Environment) -> dict[str, str]:
+        """Nothing of the caller's environment may change what is measured: no plugins, no GPUs on a CPU run."""
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
+        own = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "HF_HOME": str(self.scratch / "hf"), "PYTHONUNBUFFERED": "1"}
+        return {**environment.variables(), **own, **hidden}
+
+    @property
+    def log(self) -> Path:
+        return self.scratch / "pytest.log"
+
+    def job_folder(self, cell: str) -> Path:
+        return self.scratch / "jobs" / "cell" / cell

@@ -1,0 +1,105 @@
+"""Outcomes as they are stored: one JSON object a line, each with its schema version."""
+
+from __future__ import annotations
+
+from datetime import datetime  # noqa: TC003 - pydantic resolves it at run time
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cases.verdict import Phase, Verdict
+
+SCHEMA: Final = 1
+Scalar = bool | int | float | str
+
+
+class Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class CheckRecord(Stored):
+    """One measurement: ``value op bound``, e.g. ``0.003 <= 0.06``."""
+
+    name: str
+    value: Scalar
+    op: str
+    bound: Scalar
+    ok: bool
+
+
+class ErrorRecord(Stored):
+    """The first error of a cell, from the rank that raised it first."""
+
+    type: str
+    message: str
+    rank: int | None = None
+    traceback: str = ""
+
+
+class Outcome(Stored):
+    """What one run of one cell showed. Times in seconds, memory in MiB."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    set: str
+    case: str
+    group: str
+    why: str
+    options: dict[str, Scalar]
+    verdict: Verdict
+    reason: str = ""
+    phase: Phase | None = None
+    checks: tuple[CheckRecord, ...] = ()
+    error: ErrorRecord | None = None
+    evidence: dict[str, str] = Field(default_factory=dict, description="file in the run directory, by what it is")
+    metrics: dict[str, float] = Field(default_factory=dict)
+    facts: dict[str, Scalar | None] = Field(default_factory=dict)
+    attempt: int = 1
+    lock: str = Field(default="", description="digest of the lock the environment was made from")
+    code: str = Field(default="", description="digest of the case code")
+    hardware: str = Field(default="", description="what results may be compared across, e.g. 'cpu: AMD EPYC x2'")
+    started: datetime
+    seconds: float
+
+    @property
+    def cell(self) -> str:
+        return cell_key(self.set, self.case)
+
+    @property
+    def identity(self) -> tuple[str, str, str, str, str]:
+        """Two outcomes with the same identity measured the same thing."""
+        return self.set, self.case, self.lock, self.code, self.hardware
+
+
+def cell_key(version_set: str, case: str) -> str:
+    """The name of a cell: file name, report anchor, argument of commands."""
+    return f"{version_set}__{case}"
+
+
+class SetRecord(Stored):
+    """A version set as a run met it."""
+
+    key: str
+    python: str
+    pins: dict[str, str]
+    as_of: str
+    why: str
+    default: bool = False
+    lock: str = ""
+    torch_backend: str = ""
+    blocked: str = Field(default="", description="why the set could not be resolved or installed; empty if it was")
+    notes: tuple[str, ...] = ()
+    facts: dict[str, Scalar | None] = Field(default_factory=dict)
+
+
+class RunRecord(Stored):
+    """What was asked of a run, and of which machine."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    harness: str
+    code: str
+    started: datetime
+    device: str
+    asked: dict[str, str]
+    planned: tuple[str, ...]
+    hardware: str
+    facts: dict[str, Scalar | None] = Field(default_factory=dict)

@@ -1,0 +1,262 @@
+"""The order of the program, written once: set by set, resolve, install, run the cells, keep the outcomes."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cases.verdict import Phase, Verdict
+from matrix import disk, environments, evidence_files, locks, machine
+from matrix.backends import Backend
+from matrix.environments import Environment
+from matrix.evidence import Evidence
+from matrix.execute import Bench, Limits, Suite
+from matrix.outcome import CheckRecord, ErrorRecord, Outcome, SetRecord, cell_key
+from matrix.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cases.case import Case
+    from matrix.sets import VersionSet
+    from matrix.store import Store
+    from matrix.uv import Uv
+
+ATTEMPTS: Final = 2  # a lost cell is run once more
+LOG_TAIL: Final = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """Everything a run needs beside the sets and the cases."""
+
+    store: Store
+    uv: Uv
+    cache: Path
+    device: str = "cpu"
+    backend: Backend = field(default_factory=Backend)
+    workers: int = field(default_factory=machine.cores)
+    keep_free_bytes: int = disk.BUDGET
+    lock_folder: Path = locks.PACKAGED
+    suite: Suite = field(default_factory=Suite)
+    limits: Limits = field(default_factory=Limits)
+    cold: bool = False
+    cold_sample: int = 1
+    watcher: Progress = field(default_factory=Silent)
+    say: Callable[[str], None] = print
+
+    @property
+    def hardware(self) -> str:
+        return self.store.record.hardware
+
+
+def run(sets: Sequence[VersionSet], cases: Sequence[Case], at: Workshop) -> None:
+    """Measure every cell that the store does not hold yet."""
+    for version_set in sets:
+        if version_set.key not in at.store.sets:
+            at.store.note(met(version_set, lock=""))
+    for version_set in sets:
+        measure(version_set, cases, at)
+        shutil.rmtree(at.store.directory / "work", ignore_errors=True)
+
+
+def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> None:
+    """One column. What cannot be resolved or installed is a finding, not an error."""
+    at.watcher.set_started(version_set.key, len(cases))
+    prepared = prepare(version_set, at)
+    lock = prepared.digest if isinstance(prepared, locks.Lock) else ""
+    missing = unfinished(version_set, cases, lock, at)
+    if isinstance(prepared, Evidence):
+        block(version_set, missing, prepared, lock, at)
+    elif missing:
+        install_and_run(version_set, missing, prepared, at)
+    at.watcher.set_done(version_set.key)
+
+
+def prepare(version_set: VersionSet, at: Workshop) -> locks.Lock | Evidence:
+    at.watcher.stage(version_set.key, "resolving")
+    return locks.read_or_make(version_set, uv=at.uv, folder=at.lock_folder)
+
+
+def install_and_run(version_set: VersionSet, cases: Sequence[Case], lock: locks.Lock, at: Workshop) -> None:
+    at.watcher.stage(version_set.key, "installing")
+    environment = install(lock, at)
+    if isinstance(environment, Evidence):
+        block(version_set, cases, environment, lock.digest, at)
+        return
+    try:
+        at.store.note(met(version_set, lock=lock.digest, backend=environment.backend, notes=environment.notes))
+        at.watcher.stage(version_set.key, "starting")
+        run_cells(version_set, cases, environment, at)
+    finally:
+        environment.release()
+
+
+def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
+    """The one way an environment comes to be, under the disk budget."""
+
+    def make_room() -> None:
+        disk.keep_free(at.cache, uv=at.uv, budget_bytes=at.keep_free_bytes, say=at.say)
+
+    return environments.install(lock, cache=at.cache, uv=at.uv, backend=at.backend, make_room=make_room)
+
+
+def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, at: Workshop) -> list[Case]:
+    """What the store does not hold: the same cell, of the same lock, case code and hardware, and not lost."""
+    have = {outcome.identity for outcome in at.store.outcomes if outcome.verdict is not Verdict.LOST}
+    return [
+        case for case in cases if (version_set.key, case.id, lock, at.suite.digest, at.hardware) not in have
+    ]
+
+
+def block(version_set: VersionSet, cases: Sequence[Case], why: Evidence, lock: str, at: Workshop) -> None:
+    at.store.note(met(version_set, lock=lock, blocked=f"{why.phase.value}: {why.reason}"))
+    for case in cases:
+        outcome = blank(version_set, case, lock, at).model_copy(
+            update={"verdict": Verdict.BLOCKED, "phase": why.phase, "reason": why.reason}
+        )
+        finish(outcome, at)
+
+
+def run_cells(version_set: VersionSet, cases: Sequence[Case], environment: Environment, at: Workshop) -> None:
+    """Run them; run once more what was lost."""
+    waiting = {case.id: case for case in cases}
+    for attempt in range(1, ATTEMPTS + 1):
+        last = attempt == ATTEMPTS
+        scratch = at.store.directory.absolute() / "work" / f"{version_set.key}-{attempt}"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        bench = Bench(
+            scratch=scratch, device=at.device, workers=at.workers, suite=at.suite, limits=at.limits, cold=at.cold
+        )
+        for raw in bench.run(list(waiting), environment, cold_sample=sample(version_set, list(waiting), at)):
+            case = waiting[raw["name"]]
+            if raw["verdict"] == Verdict.LOST.value and not last:
+                continue
+            del waiting[case.id]
+            told = Told(version_set=version_set, case=case, environment=environment, bench=bench, attempt=attempt, at=at)
+            finish(told.outcome(raw), at)
+        if not waiting:
+            return
+    for case in waiting.values():
+        told = Told(version_set=version_set, case=case, environment=environment, bench=bench, attempt=ATTEMPTS, at=at)
+        finish(told.silence(), at)
+
+
+def sample(version_set: VersionSet, cells: Sequence[str], at: Workshop) -> list[str]:
+    """The cells that a cold start must confirm: others for every set, the same ones at every run."""
+    order = sorted(cells, key=lambda cell: sha256(cell_key(version_set.key, cell).encode()).digest())
+    return [] if at.cold else order[: at.cold_sample]
+
+
+def finish(outcome: Outcome, at: Workshop) -> None:
+    at.store.append(outcome)
+    at.watcher.cell_done(outcome)
+
+
+def met(
+    version_set: VersionSet, *, lock: str, backend: str = "", notes: tuple[str, ...] = (), blocked: str = ""
+) -> SetRecord:
+    return SetRecord(
+        key=version_set.key,
+        python=version_set.python,
+        pins=dict(version_set.pins),
+        as_of=version_set.as_of.isoformat(),
+        why=version_set.why,
+        default=version_set.default,
+        lock=lock,
+        torch_backend=backend,
+        notes=notes,
+        blocked=blocked,
+    )
+
+
+def blank(version_set: VersionSet, case: Case, lock: str, at: Workshop) -> Outcome:
+    """What is known of a cell before anything was run."""
+    return Outcome(
+        set=version_set.key,
+        case=case.id,
+        group=case.group,
+        why=case.why,
+        options=case.options.stated,
+        verdict=Verdict.LOST,
+        lock=lock,
+        code=at.suite.digest,
+        hardware=at.hardware,
+        started=datetime.now(UTC),
+        seconds=0.0,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """Makes an outcome of what an environment told about a cell."""
+
+    version_set: VersionSet
+    case: Case
+    environment: Environment
+    bench: Bench
+    attempt: int
+    at: Workshop
+
+    def outcome(self, raw: dict[str, Any]) -> Outcome:
+        verdict = Verdict(raw["verdict"])
+        return self.start().model_copy(
+            update={
+                "verdict": verdict,
+                "reason": self.scrub(raw["reason"]),
+                "phase": Phase(raw["phase"]) if raw.get("phase") else None,
+                "checks": tuple(CheckRecord(**check) for check in raw.get("checks", ())),
+                "error": self.error(raw.get("error")),
+                "evidence": {} if verdict in {Verdict.PASS, Verdict.SKIP} else self.evidence(),
+                "metrics": raw.get("metrics", {}),
+                "facts": raw.get("facts", {}),
+                "started": datetime.fromisoformat(raw["started"]) if "started" in raw else datetime.now(UTC),
+                "seconds": raw.get("seconds", 0.0),
+            }
+        )
+
+    def silence(self) -> Outcome:
+        """The tests ended and never spoke of the cell: our fault or the machine's."""
+        log = self.bench.log
+        tail = log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:] if log.exists() else ""
+        reason = "the test process in the environment ended without a word about this cell"
+        error = ErrorRecord(type="NoReport", message=reason, traceback=self.scrub(tail))
+        return self.start().model_copy(update={"reason": reason, "error": error, "evidence": self.evidence()})
+
+    def start(self) -> Outcome:
+        known = blank(self.version_set, self.case, self.environment.lock, self.at)
+        return known.model_copy(update={"attempt": self.attempt})
+
+    def error(self, raw: dict[str, Any] | None) -> ErrorRecord | None:
+        if raw is None:
+            return None
+        return ErrorRecord(
+            type=raw["type"],
+            message=self.scrub(raw["message"]),
+            rank=raw.get("rank"),
+            traceback=self.scrub(raw["traceback"]),
+        )
+
+    def evidence(self) -> dict[str, str]:
+        """The cell's logs, moved beside the outcomes, by paths relative to the run."""
+        cell = cell_key(self.version_set.key, self.case.id)
+        target = self.at.store.directory / "logs" / cell
+        kept = evidence_files.keep(self.bench.job_folder(self.case.id), target, self.places)
+        return {what: f"logs/{cell}/{name}" for what, name in kept.items()}
+
+    def scrub(self, text: str) -> str:
+        return evidence_files.scrubbed(text, self.places)
+
+    @property
+    def places(self) -> dict[str, str]:
+        return {
+            str(self.environment.root): "<environment>",
+            str(self.bench.scratch / "suite"): "<suite>",
+            str(self.bench.scratch): "<scratch>",
+            str(self.at.cache): "<cache>",
+        }

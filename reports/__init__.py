@@ -1,0 +1,1 @@
+"""Reads outcomes, thinks and draws."""

@@ -1,0 +1,142 @@
+"""``matrix.json``: a run as one document that machines read. Its JSON Schema is ``schema/matrix.schema.json``."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime  # noqa: TC003 - pydantic resolves it at run time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+
+from matrix.errors import UserError
+from matrix.outcome import Outcome, RunRecord, SetRecord, Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import core_schema
+
+    from reports.grid import Grid
+
+SCHEMA: Final = 1
+SCHEMA_FILE: Final = Path(__file__).parent / "schema" / "matrix.schema.json"
+# JSON has no such numbers, and a measured NaN is exactly what a reader must not lose.
+NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
+
+
+class MatrixDocument(Stored):
+    """The last attempt of every cell of a run, with the sets and the machine they ran on."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    generated: datetime
+    harness: str
+    device: str
+    hardware: str
+    run: RunRecord
+    sets: tuple[SetRecord, ...]
+    cells: tuple[Outcome, ...]
+
+
+class Schema(GenerateJsonSchema):
+    """A number that is not finite is written as its name."""
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        return {"anyOf": [super().float_schema(schema), {"enum": list(NOT_FINITE)}]}
+
+
+def json_schema() -> str:
+    schema = MatrixDocument.model_json_schema(by_alias=True, mode="serialization", schema_generator=Schema)
+    return json.dumps({"$schema": Schema.schema_dialect, **schema}, indent=2) + "\n"
+
+
+def document(record: RunRecord, matrix: Grid, *, generated: datetime) -> MatrixDocument:
+    return MatrixDocument(
+        generated=generated,
+        harness=record.harness,
+        device=record.device,
+        hardware=record.hardware,
+        run=record,
+        sets=matrix.sets,
+        cells=matrix.outcomes,
+    )
+
+
+def dumped(matrix: MatrixDocument) -> str:
+    data = matrix.model_dump(mode="json", by_alias=True)
+    return json.dumps(each(data, named), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read(path: Path) -> MatrixDocument:
+    """The document in a file.
+
+    Raises:
+        UserError: it is missing, no such document, or from a newer harness.
+    """
+    data = loaded(path)
+    schema = data.get("schema")
+    if not isinstance(schema, int):
+        raise UserError(f"{path}: no whole number under 'schema'; give a matrix.json written by ftmatrix")
+    if schema > SCHEMA:
+        raise UserError(f"{path}: schema {schema} is newer than {SCHEMA}, which this ftmatrix reads; update ftmatrix")
+    try:
+        return MatrixDocument.model_validate(revived(data))
+    except ValidationError as error:
+        raise UserError(f"{path}: {first_problem(error)}") from None
+
+
+def loaded(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a matrix.json written by ftmatrix") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON ({error}); render the run again") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: expected an object at the top; give a matrix.json written by ftmatrix")
+    return data
+
+
+def first_problem(error: ValidationError) -> str:
+    """Where and what, for the first of the problems: ``cells[3].verdict: Input should be ...``."""
+    first = error.errors(include_url=False)[0]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    return f"{place or 'document'}: {first['msg']}; render the run again"
+
+
+def each(data: Any, change: Callable[[Any], Any]) -> Any:
+    """The same JSON with every leaf changed."""
+    match data:
+        case dict():
+            return {key: each(value, change) for key, value in data.items()}
+        case list():
+            return [each(value, change) for value in data]
+        case leaf:
+            return change(leaf)
+
+
+def named(leaf: Any) -> Any:
+    if not isinstance(leaf, float) or math.isfinite(leaf):
+        return leaf
+    return "NaN" if math.isnan(leaf) else "Infinity" if leaf > 0 else "-Infinity"
+
+
+def number(leaf: Any) -> Any:
+    return float(leaf) if isinstance(leaf, str) and leaf in NOT_FINITE else leaf
+
+
+def revived(data: dict[str, Any]) -> dict[str, Any]:
+    """Checks hold text as well as numbers, so a name of a number is turned back here; elsewhere the types do it."""
+    cells = data.get("cells")
+    if not isinstance(cells, list):
+        return data
+    return {**data, "cells": [measured(cell) for cell in cells]}
+
+
+def measured(cell: Any) -> Any:
+    if not isinstance(cell, dict):
+        return cell
+    return {key: each(value, number) if key in {"checks", "facts"} else value for key, value in cell.items()}

@@ -1,0 +1,159 @@
+"""``matrix.md``: the matrix as a page of Markdown, and an excerpt of it for a README."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from reports.grid import NOT_RUN
+from reports.looks import LOOKS, UNKNOWN, look
+from reports.words import again, device, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    from cases.verdict import Verdict
+    from matrix.outcome import RunRecord, SetRecord
+    from reports.grid import Finding, Grid
+
+SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
+VERDICTS: Final = (*LOOKS, None)
+CPU_WARNING: Final = (
+    "> **These are CPU results** (gloo instead of NCCL, no CUDA kernels). They say nothing about GPU-only behaviour."
+)
+
+
+def markdown(record: RunRecord, matrix: Grid, *, generated: datetime) -> str:
+    sections = [
+        heading(record, generated),
+        summary(matrix),
+        "## Version sets",
+        versions(matrix.sets),
+        *notes(matrix),
+        "## Matrix",
+        legend(),
+        *(f"### {text(group.name)}\n\n{signs(matrix, group.cases, keys(matrix))}" for group in matrix.groups),
+        *red(matrix),
+        *skipped(matrix),
+        rerun(matrix),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def excerpt(matrix: Grid, *, cases: Sequence[str], sets: Sequence[str]) -> str:
+    """A compact table of chosen cases and sets, with a legend of the verdicts in it."""
+    seen = [verdict for verdict in VERDICTS if any(matrix.verdict(c, s) is verdict for c in cases for s in sets)]
+    return f"{signs(matrix, cases, sets)}\n\n{legend(seen)}\n"
+
+
+def heading(record: RunRecord, generated: datetime) -> str:
+    facts = table(
+        ("", ""),
+        [
+            ("device", text(device(record))),
+            ("hardware", text(record.hardware)),
+            ("run", f"{record.started:%Y-%m-%d %H:%M}"),
+            ("harness", f"ftmatrix {text(record.harness)}"),
+        ],
+    )
+    title = f"# Compatibility matrix, {generated:%Y-%m-%d}, {text(device(record))}"
+    return "\n\n".join([title, *([CPU_WARNING] if record.device == "cpu" else []), facts])
+
+
+def summary(matrix: Grid) -> str:
+    counts = matrix.counts()
+    told = ", ".join(f"{counts[verdict]} {look(verdict).word}" for verdict in VERDICTS)
+    return f"{len(matrix.cases)} cases x {len(matrix.sets)} sets = {counts.total()} cells: {told}."
+
+
+def versions(sets: Sequence[SetRecord]) -> str:
+    packages = list(dict.fromkeys(name for column in sets for name in column.pins))
+    return table(
+        ("set", "python", *packages, "why"),
+        [(code(s.key), text(s.python), *(text(s.pins.get(name, "")) for name in packages), text(s.why)) for s in sets],
+    )
+
+
+def notes(matrix: Grid) -> Iterator[str]:
+    """What must be known of a set: why it is blocked, and what was done differently for it."""
+    lines = [
+        *(f"- {code(key)} is blocked: {code(why)}" for key, why in matrix.blocked.items()),
+        *(f"- {code(column.key)}: {text(note)}" for column in matrix.sets for note in column.notes),
+    ]
+    if lines:
+        yield "\n".join(lines)
+
+
+def legend(verdicts: Iterable[Verdict | None] = VERDICTS) -> str:
+    looks = [look(verdict) for verdict in verdicts]
+    return " · ".join(f"{code(one.sign)} {one.word}" for one in looks if one is not UNKNOWN) + (
+        f" · {code(UNKNOWN.sign)} {NOT_RUN}" if UNKNOWN in looks else ""
+    )
+
+
+def signs(matrix: Grid, cases: Sequence[str], sets: Sequence[str]) -> str:
+    return table(
+        ("case", *(code(key) for key in sets)),
+        [(code(case), *(look(matrix.verdict(case, key)).sign for key in sets)) for case in cases],
+        centred=len(sets),
+    )
+
+
+def red(matrix: Grid) -> Iterator[str]:
+    findings = matrix.findings
+    if findings:
+        yield "## Red cells"
+        yield "\n".join(told(finding) for finding in findings)
+
+
+def told(finding: Finding) -> str:
+    sets = ", ".join(code(key) for key in finding.sets)
+    phase = f" in {finding.phase.value}" if finding.phase else ""
+    shape = look(finding.verdict)
+    return f"- {shape.sign} {code(finding.case)} on {sets}: **{shape.word}**{phase}, {code(finding.headline)}"
+
+
+def skipped(matrix: Grid) -> Iterator[str]:
+    if matrix.skips:
+        yield "## Skipped"
+        yield table(("cells", "reason"), [(str(count), text(reason)) for reason, count in matrix.skips.items()])
+
+
+def rerun(matrix: Grid) -> str:
+    """How, shown on the first red cell, else on any."""
+    pairs = [(finding.sets[0], finding.case) for finding in matrix.findings] or [
+        (o.set, o.case) for o in matrix.outcomes
+    ]
+    version_set, case = pairs[0] if pairs else ("SET", "CASE")
+    return (
+        f"## Run a cell again\n\n```console\n{again(version_set, case)}\n```\n\n"
+        "`--sets` takes a key, or several with commas; `--where` takes options (`quant=nf4`) or `case=`."
+    )
+
+
+def keys(matrix: Grid) -> tuple[str, ...]:
+    return tuple(column.key for column in matrix.sets)
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]], *, centred: int = 0) -> str:
+    """A Markdown table whose last ``centred`` columns are centred."""
+    rule = ["---"] * (len(head) - centred) + [":-:"] * centred
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *body))
+
+
+def one_line(words: str) -> str:
+    return " ".join(plain(words).split())
+
+
+def text(words: str) -> str:
+    """Words that mean themselves, also in a table."""
+    return SPECIAL.sub(r"\\\1", one_line(words))
+
+
+def code(words: str) -> str:
+    """A code span around anything: its fence is longer than any run of backticks inside. Safe in a table."""
+    inside = one_line(words).replace("|", "\\|")
+    fence = "`" * (max((len(run) for run in re.findall("`+", inside)), default=0) + 1)
+    pad = " " if inside.startswith("`") or inside.endswith("`") else ""
+    return f"{fence}{pad}{inside}{pad}{fence}"

@@ -1,0 +1,144 @@
+"""``index.html``: the matrix as one self-contained page that works from a file, without a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from reports.data import each, named
+from reports.looks import LOOKS, UNKNOWN, look
+from reports.words import again, device, headline, seconds_words
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from matrix.outcome import Outcome, RunRecord, SetRecord
+    from reports.grid import Grid
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+VERDICTS: Final = (*LOOKS, None)
+FEW_SETS: Final = 6
+
+
+def page(record: RunRecord, matrix: Grid, *, generated: datetime, evidence: str = "") -> str:
+    """The page; ``evidence`` leads from its folder to the run's, where the evidence files are."""
+    css, script = source("page.css"), source("page.js")
+    return (
+        environment()
+        .get_template("index.html.j2")
+        .render(
+            record=record,
+            grid=matrix,
+            generated=generated,
+            device=device(record),
+            verdicts=[(look(verdict), matrix.counts()[verdict]) for verdict in VERDICTS],
+            few=len(matrix.sets) <= FEW_SETS,
+            packages=list(dict.fromkeys(name for column in matrix.sets for name in column.pins)),
+            css=Markup(css),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704 - our own file
+            policy=policy(css, script),
+            data=embedded(details(matrix, evidence)),
+        )
+    )
+
+
+def source(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.globals.update(look=look, versions=versions, told=told)
+    made.filters.update(breakable=breakable, seconds=seconds_words)
+    return made
+
+
+def policy(css: str, script: str) -> str:
+    """A content security policy: what is in the page may run, nothing may be fetched or smuggled in."""
+    return (
+        f"default-src 'none'; img-src data:; style-src '{digest(css)}'; script-src '{digest(script)}'; base-uri 'none'"
+    )
+
+
+def digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def embedded(data: Any) -> Markup:
+    """Strict JSON for a script element: no ``<`` can end it, no number is outside JSON."""
+    text = json.dumps(each(data, named), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # U+2028 and U+2029 end a line in older scripts
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return Markup(text)  # noqa: S704 - escaped above
+
+
+def breakable(text: str, after: str = "-_+.=") -> Markup:
+    """A name that may wrap after its separators, so that narrow columns stay narrow."""
+    return Markup("<wbr>").join(re.split(f"(?<=[{re.escape(after)}])", text))
+
+
+def versions(column: SetRecord) -> str:
+    """The versions of a set in one line."""
+    return ", ".join([f"Python {column.python}", *(f"{name} {version}" for name, version in column.pins.items())])
+
+
+def told(matrix: Grid, case: str, column: SetRecord) -> str:
+    """Why a cell is as it is, in one line, for tooltips and for the text filter."""
+    outcome = matrix.lookup(case, column.key)
+    return headline(outcome) if outcome else column.blocked or UNKNOWN.meaning
+
+
+def details(matrix: Grid, evidence: str) -> dict[str, Any]:
+    """What the dialogs show. What belongs to a case or to a set is told once."""
+    looks = [*LOOKS.values(), UNKNOWN]
+    return {
+        "looks": {one.css: {"sign": one.sign, "word": one.word, "meaning": one.meaning} for one in looks},
+        "sets": {column.key: column.model_dump(mode="json", exclude={"key"}) for column in matrix.sets},
+        "cases": {o.case: {"group": o.group, "why": o.why, "options": o.options} for o in matrix.outcomes},
+        "cells": {
+            f"{column.key}__{case}": cell(matrix, case, column, evidence)
+            for case in matrix.cases
+            for column in matrix.sets
+        },
+    }
+
+
+def cell(matrix: Grid, case: str, column: SetRecord, evidence: str) -> dict[str, Any]:
+    outcome = matrix.lookup(case, column.key)
+    known = {} if outcome is None else measured(outcome, evidence)
+    return {
+        "set": column.key,
+        "case": case,
+        "verdict": look(matrix.verdict(case, column.key)).css,
+        "again": again(column.key, case),
+        **known,
+    }
+
+
+def measured(outcome: Outcome, evidence: str) -> dict[str, Any]:
+    """What an outcome adds to its cell; what is empty is left out."""
+    kept = {"reason", "phase", "error", "checks", "metrics", "facts", "attempt", "started", "seconds", "hardware"}
+    stored = outcome.model_dump(mode="json", include=kept)
+    links = [{"name": name, "href": href(evidence, path)} for name, path in outcome.evidence.items()]
+    return {name: value for name, value in {**stored, "evidence": links}.items() if value not in (None, "", [], {})}
+
+
+def href(evidence: str, path: str) -> str:
+    """A relative link: quoted, so that a file's name cannot become a scheme or another host."""
+    return quote(f"{evidence}/{path}".lstrip("/") if evidence else f"./{path}")

@@ -1,0 +1,74 @@
+"""Writes every report of a run into a folder."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matrix.errors import UserError
+from reports.data import document, dumped
+from reports.grid import grid
+from reports.junit import junit
+from reports.markdown import markdown
+from reports.page import page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matrix.outcome import Outcome, RunRecord, SetRecord
+
+
+def render(
+    record: RunRecord,
+    sets: Iterable[SetRecord],
+    outcomes: Iterable[Outcome],
+    directory: Path,
+    *,
+    evidence: Path | None = None,
+    now: datetime | None = None,
+) -> Path:
+    """Write ``index.html``, ``matrix.json``, ``matrix.md`` and ``junit.xml``; the path of the page.
+
+    Evidence files are looked for in ``evidence``, the run's folder; without it, in ``directory``.
+
+    Raises:
+        UserError: the folder cannot be written, or an outcome's set is not among the sets.
+    """
+    generated = now or datetime.now(UTC)
+    matrix = grid(record, sets, outcomes)
+    texts = {
+        "matrix.json": dumped(document(record, matrix, generated=generated)),
+        "matrix.md": markdown(record, matrix, generated=generated),
+        "junit.xml": junit(matrix),
+        "index.html": page(record, matrix, generated=generated, evidence=way(directory, evidence)),
+    }
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            write_whole(directory / name, text)
+    except OSError as error:
+        raise UserError(f"{directory}: cannot write the report ({error.strerror}); choose another folder") from None
+    return directory / "index.html"
+
+
+def way(directory: Path, evidence: Path | None) -> str:
+    """From the page to the evidence, as a relative path; empty when they share a folder."""
+    relative = "." if evidence is None else Path(os.path.relpath(evidence, directory)).as_posix()
+    return "" if relative == "." else relative
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Whoever reads the file sees the old one or the new one, never half of it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

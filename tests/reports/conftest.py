@@ -1,0 +1,152 @@
+"""Builders: outcomes, sets and runs of which a test states only what matters to it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from cases.verdict import Verdict
+from matrix.outcome import CheckRecord, ErrorRecord, Outcome, RunRecord, SetRecord, cell_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+OLD = {
+    "torch": "2.3.1",
+    "transformers": "4.41.2",
+    "peft": "0.11.1",
+    "bitsandbytes": "0.43.1",
+    "accelerate": "0.31.0",
+    "trl": "0.9.4",
+}
+HOSTILE = "</script><script>alert(1)</script> <!-- | `a` \x00\x1b[31m \u202e \u2028 ]]> \U0001f600 &amp; {{ 7 * 7 }}"
+
+
+class BuildOutcome(Protocol):
+    def __call__(self, case: str = ..., on: str = ..., verdict: str = ..., **other: Any) -> Outcome: ...
+
+
+class BuildSet(Protocol):
+    def __call__(self, key: str = ..., **other: Any) -> SetRecord: ...
+
+
+class BuildRun(Protocol):
+    def __call__(self, *planned: str, **other: Any) -> RunRecord: ...
+
+
+def an_outcome(case: str = "train-lora-ddp-fp32", on: str = "2024-06", verdict: str = "pass", **other: Any) -> Outcome:
+    usual: dict[str, Any] = {
+        "group": "LoRA",
+        "why": "the commonest setup",
+        "options": {"method": "lora", "strategy": "ddp"},
+        "started": NOON,
+        "seconds": 0.8,
+        "hardware": "cpu: test",
+    }
+    return Outcome(set=on, case=case, verdict=Verdict(verdict), **{**usual, **other})
+
+
+def a_set(key: str = "2024-06", **other: Any) -> SetRecord:
+    usual: dict[str, Any] = {"python": "3.11", "pins": OLD, "as_of": f"{key[:7]}-30", "why": "a slice of its time"}
+    return SetRecord(key=key, **{**usual, **other})
+
+
+def a_run(*planned: str, **other: Any) -> RunRecord:
+    usual: dict[str, Any] = {
+        "harness": "0.1.0",
+        "code": "c0de",
+        "started": NOON,
+        "device": "cpu",
+        "asked": {"sets": "all"},
+        "hardware": "cpu: 2 cores",
+    }
+    return RunRecord(planned=planned, **{**usual, **other})
+
+
+def a_small_matrix() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
+    """Three sets, of which one is blocked, and every verdict at least once."""
+    error = ErrorRecord(
+        type="ValueError",
+        message="Must flatten tensors with uniform requires_grad when use_orig_params=False\nmore",
+        rank=0,
+        traceback="Traceback (most recent call last):\n  ...",
+    )
+    off = CheckRecord(name="gradient", value=0.31, op="<=", bound=0.06, ok=False)
+    fine = CheckRecord(name="loss", value=0.001, op="<=", bound=0.02, ok=True)
+    sets = [a_set("2024-06"), a_set("2024-09"), a_set("2025-09", blocked="no version of bitsandbytes==9")]
+    dora, nf4 = {"group": "DoRA"}, {"group": "nf4"}
+    outcomes = [
+        an_outcome("train-lora-ddp-fp32", "2024-06", checks=(fine,)),
+        an_outcome("train-lora-ddp-fp32", "2024-09", checks=(fine,)),
+        an_outcome("train-lora-fsdp1-bf16", "2024-06", "fail", phase="wrap", error=error),
+        an_outcome("train-lora-fsdp1-bf16", "2024-09", "fail", phase="wrap", error=error),
+        an_outcome("train-dora-ddp-bf16", "2024-06", "wrong", phase="backward", checks=(off, fine), **dora),
+        an_outcome("train-dora-ddp-bf16", "2024-09", "hang", reason="rank 1 silent for 30 s", **dora),
+        an_outcome("train-nf4-ddp-bf16", "2024-06", "skip", reason="bitsandbytes 0.43 quantises only on GPUs", **nf4),
+        an_outcome("train-nf4-ddp-bf16", "2024-09", "crash", reason="rank 0 ended by SIGSEGV", **nf4),
+        an_outcome("train-nf4-fsdp2-bf16", "2024-06", "lost", reason="the disk was full", **nf4),
+        an_outcome("train-lora-ddp-fp32", "2025-09", "blocked", reason="no version of bitsandbytes==9"),
+    ]
+    planned = dict.fromkeys(cell_key(column.key, outcome.case) for outcome in outcomes for column in sets)
+    return a_run(*planned), sets, outcomes
+
+
+@pytest.fixture
+def build_outcome() -> BuildOutcome:
+    return an_outcome
+
+
+@pytest.fixture
+def build_set() -> BuildSet:
+    return a_set
+
+
+@pytest.fixture
+def build_run() -> BuildRun:
+    return a_run
+
+
+@pytest.fixture
+def small() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
+    return a_small_matrix()
+
+
+@pytest.fixture
+def hostile() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
+    """One cell in which everything that can hold text holds the worst of it."""
+    outcome = an_outcome(
+        verdict="fail",
+        group=HOSTILE,
+        why=HOSTILE,
+        reason=HOSTILE,
+        error=ErrorRecord(type="ValueError", message=HOSTILE + "x" * 10_000, traceback=HOSTILE),
+        checks=(
+            CheckRecord(name=HOSTILE, value=float("nan"), op="<=", bound=float("inf"), ok=False),
+            CheckRecord(name="text", value="NaN?", op="==", bound=float("-inf"), ok=False),
+        ),
+        metrics={"speed": float("nan"), "peak": float("-inf")},
+        facts={"odd": float("inf"), "name": HOSTILE, "none": None},
+        evidence={HOSTILE: "javascript:alert(1)"},
+    )
+    return a_run(hardware=HOSTILE), [a_set(why=HOSTILE, notes=(HOSTILE,))], [outcome]
+
+
+@pytest.fixture
+def later() -> datetime:
+    return NOON + timedelta(hours=1)
+
+
+@pytest.fixture
+def assert_golden() -> Callable[[str, Path], None]:
+    def check(actual: str, expected: Path) -> None:
+        seen = expected.with_suffix(f".actual{expected.suffix}")
+        seen.write_text(actual, encoding="utf-8")
+        known = expected.read_text(encoding="utf-8") if expected.exists() else ""
+        assert actual == known, f"to accept the new text: mv {seen} {expected}"
+        seen.unlink()
+
+    return check

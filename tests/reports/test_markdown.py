@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reports.grid import grid
+from reports.markdown import code, excerpt, markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from matrix.outcome import Outcome, RunRecord, SetRecord
+
+    Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def test_the_whole_page(small: Run, later: datetime, assert_golden: Callable[[str, Path], None]) -> None:
+    assert_golden(markdown(small[0], grid(*small), generated=later), GOLDEN / "matrix.md")
+
+
+def test_an_excerpt_has_the_chosen_cells_and_their_legend(small: Run) -> None:
+    text = excerpt(grid(*small), cases=["train-lora-fsdp1-bf16", "train-nf4-ddp-bf16"], sets=["2024-06"])
+    assert text == (
+        "| case | `2024-06` |\n"
+        "| --- | :-: |\n"
+        "| `train-lora-fsdp1-bf16` | ✗ |\n"
+        "| `train-nf4-ddp-bf16` | - |\n\n"
+        "`✗` fail · `-` skip\n"
+    )
+
+
+def test_a_gpu_run_is_not_marked_as_cpu(small: Run, later: datetime) -> None:
+    record = small[0].model_copy(update={"device": "cuda", "hardware": "2 x H200"})
+    assert "CPU" not in markdown(record, grid(*small), generated=later)
+
+
+def test_hostile_text_stays_in_its_place(hostile: Run, later: datetime) -> None:
+    text = markdown(hostile[0], grid(*hostile), generated=later)
+    outside_code = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", text)
+    assert "\x1b" not in text
+    assert not re.search(r"(?<!\\)<script", outside_code)
+
+
+def test_a_table_row_has_as_many_cells_whatever_it_holds(hostile: Run, later: datetime) -> None:
+    row = next(
+        line
+        for line in markdown(hostile[0], grid(*hostile), generated=later).splitlines()
+        if line.startswith("| `2024-06`")
+    )
+    assert len(re.findall(r"(?<!\\)\|", row)) == 10
+
+
+def test_a_code_span_holds_backticks() -> None:
+    assert code("a `b``c` d`") == "``` a `b``c` d` ```"

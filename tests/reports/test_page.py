@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+from reports.grid import grid
+from reports.page import embedded, href, page
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from matrix.outcome import Outcome, RunRecord, SetRecord
+
+    Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
+
+
+class Seen(HTMLParser):
+    """The elements of a page, and the text of its scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.scripts: list[str] = []
+        self._in_script = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        self._in_script = tag == "script"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_script = self._in_script and tag != "script"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_script:
+            self.scripts.append(data)
+
+    def all(self, tag: str, **wanted: str) -> list[dict[str, str]]:
+        return [a for t, a in self.elements if t == tag and wanted.items() <= a.items()]
+
+
+def seen(run: Run, now: datetime) -> Seen:
+    return Seen(page(run[0], grid(*run), generated=now))
+
+
+def inlined(found: Seen) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(found.scripts[0])
+    return data
+
+
+def test_nothing_is_fetched_from_elsewhere(small: Run, later: datetime) -> None:
+    found = seen(small, later)
+    links = [value for _, a in found.elements for name, value in a.items() if name in {"src", "href"}]
+    assert all(link.startswith("#") or link == "data:," for link in links)
+
+
+def test_a_policy_forbids_to_fetch(small: Run, later: datetime) -> None:
+    policy = {"http-equiv": "Content-Security-Policy"}
+    assert seen(small, later).all("meta", **policy)[0]["content"].startswith("default-src 'none'; ")
+
+
+def test_every_cell_is_a_button_with_its_verdict_in_words(small: Run, later: datetime) -> None:
+    buttons = [a for a in seen(small, later).all("button") if "data-cell" in a]
+    assert {b["data-cell"] for b in buttons} == set(small[0].planned)
+    assert "fail, train-lora-fsdp1-bf16 on 2024-06" in {b["aria-label"] for b in buttons}
+
+
+def test_headers_have_a_scope(small: Run, later: datetime) -> None:
+    assert all(header.get("scope") for header in seen(small, later).all("th"))
+
+
+def test_the_details_of_every_cell_are_in_the_page(small: Run, later: datetime) -> None:
+    cells = inlined(seen(small, later))["cells"]
+    assert set(cells) == set(small[0].planned)
+    assert cells["2024-06__train-dora-ddp-bf16"]["checks"][0] == {
+        "name": "gradient",
+        "value": 0.31,
+        "op": "<=",
+        "bound": 0.06,
+        "ok": False,
+    }
+
+
+def test_each_cell_says_how_to_run_it_again(small: Run, later: datetime) -> None:
+    told = inlined(seen(small, later))["cells"]["2024-06__train-dora-ddp-bf16"]["again"]
+    assert told == "ftmatrix run --sets 2024-06 --where case=train-dora-ddp-bf16"
+
+
+def test_hostile_text_adds_no_element(hostile: Run, later: datetime) -> None:
+    found = seen(hostile, later)
+    assert len(found.all("script")) == len(found.scripts) == 2
+    assert "{{ 7 * 7 }}" in inlined(found)["cells"]["2024-06__train-lora-ddp-fp32"]["reason"]
+
+
+def test_numbers_that_json_lacks_are_words(hostile: Run, later: datetime) -> None:
+    check = inlined(seen(hostile, later))["cells"]["2024-06__train-lora-ddp-fp32"]["checks"][0]
+    assert (check["value"], check["bound"]) == ("NaN", "Infinity")
+
+
+def test_embedded_data_cannot_end_its_element() -> None:
+    text = embedded({"a": "</script><!--&\u2028"})
+    assert not re.search("[<>&\u2028]", text)
+    assert json.loads(text) == {"a": "</script><!--&\u2028"}
+
+
+def test_a_file_name_cannot_become_a_scheme_or_a_host() -> None:
+    assert href("", "javascript:x") == "./javascript%3Ax"
+    assert href("", "//elsewhere") == ".///elsewhere"
+    assert href("../run", "a b.log") == "../run/a%20b.log"
+
+
+def test_the_device_is_shown(small: Run, later: datetime) -> None:
+    assert "CPU (gloo)" in page(small[0], grid(*small), generated=later)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from cases.verdict import Verdict
+from reports.grid import grid
+from reports.terminal import TerminalReport, layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.outcome import Outcome, RunRecord, SetRecord
+
+    Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
+
+
+def printed(run: Run, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(TerminalReport(record=run[0], grid=grid(*run)))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def many(build_outcome: Callable[..., Outcome], build_set: Callable[..., SetRecord], small: Run) -> Run:
+    """Fourteen sets, and a name that is wider than its column."""
+    sets = [build_set(f"20{20 + n}-06") for n in range(14)]
+    case = "train-qlora-nf4-bf16store-fsdp1-flat-nowrap-bf16-noadapterfp32"
+    return small[0].model_copy(update={"planned": ()}), sets, [build_outcome(case, column.key) for column in sets]
+
+
+def test_keys_head_the_columns_where_they_fit(small: Run) -> None:
+    assert re.search(r"case +2024-06 +2024-09 +2025-09", printed(small, 100))
+
+
+def test_fourteen_sets_fit_eighty_columns(many: Run) -> None:
+    text = printed(many, 80)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert text.count("✓") == 14 + 1  # and the legend
+
+
+def test_numbered_columns_have_a_key(many: Run) -> None:
+    assert "14  2033-06  torch 2.3.1" in printed(many, 80)
+
+
+def test_what_does_not_fit_goes_to_another_block(many: Run) -> None:
+    shape = layout(many[1], ["x" * 50], 40)
+    assert [column.key for block in shape.blocks for column in block] == [column.key for column in many[1]]
+    assert all(shape.name + 3 * len(block) <= 40 for block in shape.blocks)
+
+
+def test_the_summary_names_every_verdict(small: Run) -> None:
+    summary = next(line for line in printed(small, 200).splitlines() if " cells: " in line)
+    assert all(f" {word}" in summary for word in [*(v.value for v in Verdict), "unknown"])
+
+
+def test_a_failure_is_told_once_with_its_sets(small: Run) -> None:
+    text = printed(small, 120)
+    assert text.count("ValueError: Must flatten tensors with uniform requires_grad") == 1
+    assert "2024-06__train-lora-fsdp1-bf16  ✗ fail  wrap\n  also on 2024-09" in re.sub(r" +\n", "\n", text)
+
+
+def test_hostile_text_cannot_steer_the_terminal(hostile: Run) -> None:
+    assert not re.search("[\x00\x1b\u202e]", printed(hostile, 80))
