@@ -57,7 +57,9 @@ def worst_gradient(found: Trajectory, twin: Trajectory) -> float:
 
 def worst_tensor(found: dict[str, Any], twin: dict[str, Any]) -> float:
     """Largest ||found - reference|| / ||reference|| over the tensors; a tensor that is not there counts as infinitely far."""
-    return worst(relative(found[name], reference) if name in found else float("inf") for name, reference in twin.items())
+    return worst(
+        relative(found[name], reference) if name in found else float("inf") for name, reference in twin.items()
+    )
 
 
 def relative(found: Any, reference: Any) -> float:

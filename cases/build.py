@@ -32,9 +32,7 @@ def load(options: Options, place: Place, cache: Path) -> Any:
     """The base model, through ``from_pretrained``."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(
-        tiny.checkpoint(cache), **stack.load_arguments(options, place.device)
-    )
+    model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(cache), **stack.load_arguments(options, place.device))
     return model if options.quant != "none" else model.to(place.device)
 
 

@@ -5,8 +5,9 @@ Every option has a row in ``EVIDENCE``; a test insists on it. A row yields check
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from cases import observe, stack, tiny
 from cases.options import applies, names
@@ -113,11 +114,18 @@ def adapter_fp32(seen: Witness) -> Iterator[Check]:
     if not stack.has_adapter_autocast():
         return  # the version decides; there is nothing to keep to
     found = {dtype for name, dtype in seen.dtypes.items() if ".lora_" in name}
-    yield equal("adapter dtype", "+".join(sorted(found)), "fp32" if seen.options.adapter_fp32 else seen.options.load_dtype)
+    yield equal(
+        "adapter dtype", "+".join(sorted(found)), "fp32" if seen.options.adapter_fp32 else seen.options.load_dtype
+    )
 
 
 def strategy(seen: Witness) -> Iterator[Check]:
-    wanted = {"single": None, "ddp": "DistributedDataParallel", "fsdp1": "FullyShardedDataParallel", "fsdp2": "FSDPModule"}
+    wanted = {
+        "single": None,
+        "ddp": "DistributedDataParallel",
+        "fsdp1": "FullyShardedDataParallel",
+        "fsdp2": "FSDPModule",
+    }
     name = wanted[seen.options.strategy]
     if name is not None:
         yield equal("wrapped as", name if name in ancestors(seen.wrapped) else type(seen.wrapped).__name__, name)
@@ -145,7 +153,9 @@ def world_size(seen: Witness) -> Iterator[Check]:
     import torch
     import torch.distributed as dist
 
-    mine = torch.tensor(seen.losses, dtype=torch.float64, device=None if seen.place.kind == "cpu" else seen.place.device)
+    mine = torch.tensor(
+        seen.losses, dtype=torch.float64, device=None if seen.place.kind == "cpu" else seen.place.device
+    )
     everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, mine)
     different = len({tuple(losses.tolist()) for losses in everyone})
@@ -188,7 +198,9 @@ def checkpointing(seen: Witness) -> Iterator[Check]:
 
 
 def optimiser(seen: Witness) -> Iterator[Check]:
-    yield equal("optimiser class", type(seen.optimiser).__name__, {"sgd": "SGD", "adamw": "AdamW"}[seen.options.optimiser])
+    yield equal(
+        "optimiser class", type(seen.optimiser).__name__, {"sgd": "SGD", "adamw": "AdamW"}[seen.options.optimiser]
+    )
 
 
 def loop(seen: Witness) -> Iterator[Check]:

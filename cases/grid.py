@@ -39,7 +39,9 @@ DEFAULT: tuple[Case, ...] = (
     case(ONE_PROCESS, "LoRA on a bfloat16 base, adapters kept in float32", method="lora", load_dtype="bf16"),
     case(ONE_PROCESS, "LoRA on a float16 base", method="lora", load_dtype="fp16"),
     case(ONE_PROCESS, "adapters in the dtype of the base", method="lora", load_dtype="bf16", adapter_fp32=False),
-    case(ONE_PROCESS, "LoRA with AdamW, what everyone trains with", method="lora", load_dtype="bf16", optimiser="adamw"),
+    case(
+        ONE_PROCESS, "LoRA with AdamW, what everyone trains with", method="lora", load_dtype="bf16", optimiser="adamw"
+    ),
     case(ONE_PROCESS, "DoRA", method="dora", load_dtype="bf16"),
     case(ONE_PROCESS, "QLoRA on one device, the most common job", **QLORA),
     case(ONE_PROCESS, "QLoRA with checkpointing, as recommended", checkpointing="non_reentrant", **QLORA),

@@ -7,8 +7,9 @@ bare thing (one linear layer), never the combination that a case is about, so it
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from cases import stack
 
@@ -91,7 +92,7 @@ def differentiate(layer: Any, dtype: Any, place: Place) -> None:
 
 
 def quantised_loading(place: Place, cache: Path, quant: str) -> None:
-    """transformers of some years refuses to quantise without a GPU, whatever bitsandbytes could do."""
+    """Transformers of some years refuses to quantise without a GPU, whatever bitsandbytes could do."""
     from cases import build
     from cases.options import Options
 
@@ -156,7 +157,9 @@ NEEDS = (
         adapter_dtype_option,
         "this peft does not let the adapters' dtype be chosen",
     ),
-    Need("storage", lambda o: o.quant_storage != "uint8", storage_option, "this transformers cannot choose the storage"),
+    Need(
+        "storage", lambda o: o.quant_storage != "uint8", storage_option, "this transformers cannot choose the storage"
+    ),
     Need("peft_policy", lambda o: o.wrap == "peft", peft_policy, "this peft has no wrap policy"),
     Need("fsdp2_exists", lambda o: o.strategy == "fsdp2", fsdp2_exists, "this torch has no FSDP2"),
     Need("4bit", lambda o: o.quant == "nf4", four_bit, "4-bit layers need a GPU in this bitsandbytes", cpu_only=True),
@@ -201,4 +204,3 @@ NEEDS = (
     Need("fsdp2", lambda o: o.strategy == "fsdp2", bare_fsdp2, "FSDP2 needs a GPU in this torch", 2, cpu_only=True),
 )
 PROBES: dict[str, Probe] = {need.name: need.probe for need in NEEDS}
-

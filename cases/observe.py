@@ -83,7 +83,7 @@ def weights(model: Any, options: Options) -> dict[str, Any]:
 
 
 def quantised_layers(model: Any) -> dict[str, Any]:
-    """bitsandbytes' quantised linear layers, by the canonical name of their weight."""
+    """Bitsandbytes' quantised linear layers, by the canonical name of their weight."""
     return {
         tiny.canonical(f"{name}.weight"): module
         for name, module in model.named_modules()

@@ -6,9 +6,9 @@ quantisation does not have, so two equal cases have equal options.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Callable, Literal, Union, get_args, get_type_hints
+from typing import Any, Literal, Union, get_args, get_type_hints
 
 Value = Union[bool, int, str]
 
@@ -25,7 +25,16 @@ Checkpointing = Literal["off", "reentrant", "non_reentrant"]
 Optimiser = Literal["sgd", "adamw"]
 Loop = Literal["plain", "eval"]
 
-ALIASES = {"False": False, "false": False, "off": False, "no": False, "True": True, "true": True, "on": True, "yes": True}
+ALIASES = {
+    "False": False,
+    "false": False,
+    "off": False,
+    "no": False,
+    "True": True,
+    "true": True,
+    "on": True,
+    "yes": True,
+}
 
 
 class IllegalError(ValueError):

@@ -52,7 +52,7 @@ def preload() -> None:
 
 
 def dtype(name: DType | Storage) -> Any:
-    """torch's dtype, e.g. ``torch.bfloat16`` for ``bf16``."""
+    """Torch's dtype, e.g. ``torch.bfloat16`` for ``bf16``."""
     import torch
 
     return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "uint8": torch.uint8}[name]

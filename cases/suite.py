@@ -6,8 +6,9 @@ Another module with the same four names can take its place (``--suite``); the ha
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from cases import flows, grid, needs, stack, tiny, twin
 from cases.build import Place

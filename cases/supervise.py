@@ -15,10 +15,11 @@ import select
 import signal
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from cases import rank as ranks_own
 from cases.judge import Judgement, RankEnd, judge
@@ -158,7 +159,9 @@ class Supervisor:
         silent = [child for child in alive if now - child.end.last_heard > self.job.silence_s]
         if silent or now > self.job.deadline_s:
             self.autopsy(alive)
-            limit = f"no sign of life for {self.job.silence_s:g} s" if silent else f"not done in {self.job.deadline_s:g} s"
+            limit = (
+                f"no sign of life for {self.job.silence_s:g} s" if silent else f"not done in {self.job.deadline_s:g} s"
+            )
             return "hang", limit
         return None
 

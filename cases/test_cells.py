@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 

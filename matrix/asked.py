@@ -8,7 +8,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from matrix import backends, disk, environments, locks, machine, pipeline, plan, sets as known_sets, store, uv
+from matrix import backends, disk, environments, locks, machine, pipeline, plan, store, uv
+from matrix import bench as benches
+from matrix import sets as known_sets
 from matrix.errors import UserError
 from matrix.execute import Suite
 from matrix.outcome import RunRecord, cell_key
@@ -61,6 +63,11 @@ class Asked:
             raise UserError(f"--keep-free {self.keep_free_gb}: expected a number of gigabytes, 0 or more")
 
     @property
+    def size(self) -> int:
+        """Number of cells."""
+        return len(self.version_sets()) * len(self.cases())
+
+    @property
     def words(self) -> dict[str, str]:
         return {"sets": self.sets, "where": self.where, "device": self.device, "torch_backend": self.torch_backend}
 
@@ -97,6 +104,29 @@ def run(asked: Asked, *, watcher: Progress | None = None, say: Callable[[str], N
         workshop.watcher.close()
         kept.close()
     return kept.directory
+
+
+def bench(asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None]) -> benches.Measured:
+    """Measure the harness on one set, the newest of those asked for.
+
+    Raises:
+        UserError: bad input, or a set that cannot be installed.
+    """
+    asked.check()
+    cache = environments.cache_folder()
+    tool = uv.on_this_machine(cache)
+    ground = benches.Ground(
+        version_set=max(asked.version_sets(), key=lambda each: each.as_of),
+        cases=asked.cases(),
+        uv=tool,
+        cache=cache,
+        backend=backends.choose(asked.torch_backend, uv=tool),
+        device=asked.device,
+        workers=asked.workers or default_workers(asked.device),
+        hardware=machine.hardware(asked.device),
+        say=say,
+    )
+    return benches.measure(ground, repeats=repeats, sample=sample)
 
 
 def default_workers(device: str) -> int:

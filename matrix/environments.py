@@ -169,7 +169,13 @@ def whole(order: Order) -> dict[str, Any] | None:
     marker = marked(order.root)
     if marker is None or marker["runner"] != order.runner_identity:
         return None
-    return marker if (order.root / "bin" / "python").exists() else None  # its interpreter may have been uninstalled
+    # Its interpreter may have been uninstalled, and the folder with pytest emptied.
+    needed = (order.root / "bin" / "python", runner_seen(order.root))
+    return marker if all(path.exists() for path in needed) else None
+
+
+def runner_seen(root: Path) -> Path:
+    return Path((site_packages(root) / PTH).read_text(encoding="utf-8").strip())
 
 
 def marked(root: Path) -> dict[str, Any] | None:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003 - pydantic resolves it at run time
-from typing import Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from cases.verdict import Phase, Verdict
 
 SCHEMA: Final = 1
-Scalar = bool | int | float | str
+NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+def finite_or_named(value: Any) -> Any:
+    """JSON has no NaN, and a measured one must not be lost: it is stored by its name and read back as the number."""
+    return NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+Scalar = Annotated[bool | int | float | str, BeforeValidator(finite_or_named)]
 
 
 class Stored(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, ser_json_inf_nan="strings")
 
 
 class CheckRecord(Stored):

@@ -19,7 +19,7 @@ from matrix.outcome import CheckRecord, ErrorRecord, Outcome, SetRecord, cell_ke
 from matrix.progress import Progress, Silent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from cases.case import Case
     from matrix.sets import VersionSet
@@ -108,9 +108,7 @@ def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
 def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, at: Workshop) -> list[Case]:
     """What the store does not hold: the same cell, of the same lock, case code and hardware, and not lost."""
     have = {outcome.identity for outcome in at.store.outcomes if outcome.verdict is not Verdict.LOST}
-    return [
-        case for case in cases if (version_set.key, case.id, lock, at.suite.digest, at.hardware) not in have
-    ]
+    return [case for case in cases if (version_set.key, case.id, lock, at.suite.digest, at.hardware) not in have]
 
 
 def block(version_set: VersionSet, cases: Sequence[Case], why: Evidence, lock: str, at: Workshop) -> None:
@@ -138,7 +136,9 @@ def run_cells(version_set: VersionSet, cases: Sequence[Case], environment: Envir
             if raw["verdict"] == Verdict.LOST.value and not last:
                 continue
             del waiting[case.id]
-            told = Told(version_set=version_set, case=case, environment=environment, bench=bench, attempt=attempt, at=at)
+            told = Told(
+                version_set=version_set, case=case, environment=environment, bench=bench, attempt=attempt, at=at
+            )
             finish(told.outcome(raw), at)
         if not waiting:
             return

@@ -78,5 +78,7 @@ def select(cases: Mapping[str, Case], terms: Iterable[Term], *, asked: str) -> t
     wanted = tuple(terms)
     chosen = tuple(case for case in cases.values() if all(term.admits(case) for term in wanted))
     if not chosen:
-        raise UserError(f"--where {asked!r} leaves no case of {len(cases)}: `ftmatrix plan` lists them with their options")
+        raise UserError(
+            f"--where {asked!r} leaves no case of {len(cases)}: `ftmatrix plan` lists them with their options"
+        )
     return chosen

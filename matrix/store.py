@@ -51,7 +51,9 @@ class Store:
             lock.close()
             raise UserError(f"{directory} holds a run already: continue it with --resume, or choose another --out")
         write_json(directory / RUN, record.model_dump(mode="json", by_alias=True))
-        return cls(directory=directory, record=record, lock=lock, sink=(directory / OUTCOMES).open("a", encoding="utf-8"))
+        return cls(
+            directory=directory, record=record, lock=lock, sink=(directory / OUTCOMES).open("a", encoding="utf-8")
+        )
 
     @classmethod
     def resume(cls, directory: Path) -> Self:
@@ -130,7 +132,9 @@ def loaded(text: str, name: str) -> Any:
 def checked(kind: type[Kind], data: Any, name: str) -> Kind:
     """Stored data as a value of ours; a newer schema is refused with a sentence that says what to do."""
     if isinstance(data, dict) and isinstance(data.get("schema"), int) and data["schema"] > SCHEMA:
-        raise UserError(f"{name}: schema {data['schema']} is newer than {SCHEMA}, the newest known here; update ftmatrix")
+        raise UserError(
+            f"{name}: schema {data['schema']} is newer than {SCHEMA}, the newest known here; update ftmatrix"
+        )
     try:
         return kind.model_validate(data)
     except ValidationError as error:

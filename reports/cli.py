@@ -3,6 +3,7 @@
 Exit codes: 0 measured (red cells are findings, not errors), 1 something was lost, 2 bad input, 130 interrupted.
 """
 
+# ruff: noqa: FBT002, PLR0917 - typer reads parameters and their defaults
 from __future__ import annotations
 
 import json
@@ -16,7 +17,9 @@ from rich.table import Table
 
 from cases.verdict import Verdict
 from matrix import asked as asking
-from matrix import disk, environments, locks, sets as known_sets, store, uv
+from matrix import bench as benches
+from matrix import disk, environments, locks, store, uv
+from matrix import sets as known_sets
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from reports import progress
@@ -73,7 +76,7 @@ def run(
         cold_sample=cold_sample,
         versions=versions,
     )
-    directory = asking.run(asked, watcher=progress.choose(console), say=console.print)
+    directory = asking.run(asked, watcher=progress.choose(console, planned=asked.size), say=console.print)
     raise typer.Exit(show(directory, console))
 
 
@@ -86,7 +89,9 @@ def report(
 
 
 @app.command()
-def plan(sets: Sets = "default", where: Where = "", versions: Versions = known_sets.PACKAGED, as_json: AsJson = False) -> None:
+def plan(
+    sets: Sets = "default", where: Where = "", versions: Versions = known_sets.PACKAGED, as_json: AsJson = False
+) -> None:
     """Print the cells that a run would have."""
     asked = asking.Asked(sets=sets, where=where, versions=versions)
     chosen, cases = asked.version_sets(), asked.cases()
@@ -98,6 +103,28 @@ def plan(sets: Sets = "default", where: Where = "", versions: Versions = known_s
     for case in cases:
         table.add_row(case.id, f"{case.group}: {case.why}")
     Console().print(table)
+
+
+@app.command()
+def bench(
+    sets: Annotated[str, typer.Option("--sets", help="One set.", show_default="the newest default")] = "",
+    where: Where = "",
+    device: Device = "cpu",
+    torch_backend: TorchBackend = "auto",
+    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Passes of the harness.")] = 3,
+    sample: Annotated[int, typer.Option(min=1, help="Cells that torchrun starts one by one.")] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the harness: cells a minute against torchrun, wall time against the ideal."""
+    asked = asking.Asked(
+        sets=sets or "default", where=where, device=device, torch_backend=torch_backend, workers=workers
+    )
+    found = asking.bench(asked, repeats=repeats, sample=sample, say=lambda text: typer.echo(text, err=True))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        typer.echo("\n".join(benches.lines(found)))
 
 
 @sets_app.callback()
@@ -133,7 +160,9 @@ def add_set(
 
 
 @sets_app.command("lock")
-def lock_sets(keys: Annotated[str, typer.Argument(help="all, or keys.")], versions: Versions = known_sets.PACKAGED) -> None:
+def lock_sets(
+    keys: Annotated[str, typer.Argument(help="all, or keys.")], versions: Versions = known_sets.PACKAGED
+) -> None:
     """Make locks again, as of each set's date."""
     tool = uv.on_this_machine(environments.cache_folder())
     for each in known_sets.select(known_sets.load(versions), keys):

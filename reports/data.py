@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from datetime import datetime  # noqa: TC003 - pydantic resolves it at run time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,11 +11,9 @@ from pydantic import Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from matrix.errors import UserError
-from matrix.outcome import Outcome, RunRecord, SetRecord, Stored
+from matrix.outcome import NOT_FINITE, Outcome, RunRecord, SetRecord, Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
 
@@ -24,8 +21,6 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = 1
 SCHEMA_FILE: Final = Path(__file__).parent / "schema" / "matrix.schema.json"
-# JSON has no such numbers, and a measured NaN is exactly what a reader must not lose.
-NOT_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 
 
 class MatrixDocument(Stored):
@@ -66,8 +61,7 @@ def document(record: RunRecord, matrix: Grid, *, generated: datetime) -> MatrixD
 
 
 def dumped(matrix: MatrixDocument) -> str:
-    data = matrix.model_dump(mode="json", by_alias=True)
-    return json.dumps(each(data, named), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return matrix.model_dump_json(by_alias=True, indent=1) + "\n"
 
 
 def read(path: Path) -> MatrixDocument:
@@ -83,7 +77,7 @@ def read(path: Path) -> MatrixDocument:
     if schema > SCHEMA:
         raise UserError(f"{path}: schema {schema} is newer than {SCHEMA}, which this ftmatrix reads; update ftmatrix")
     try:
-        return MatrixDocument.model_validate(revived(data))
+        return MatrixDocument.model_validate(data)
     except ValidationError as error:
         raise UserError(f"{path}: {first_problem(error)}") from None
 
@@ -105,38 +99,3 @@ def first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     return f"{place or 'document'}: {first['msg']}; render the run again"
-
-
-def each(data: Any, change: Callable[[Any], Any]) -> Any:
-    """The same JSON with every leaf changed."""
-    match data:
-        case dict():
-            return {key: each(value, change) for key, value in data.items()}
-        case list():
-            return [each(value, change) for value in data]
-        case leaf:
-            return change(leaf)
-
-
-def named(leaf: Any) -> Any:
-    if not isinstance(leaf, float) or math.isfinite(leaf):
-        return leaf
-    return "NaN" if math.isnan(leaf) else "Infinity" if leaf > 0 else "-Infinity"
-
-
-def number(leaf: Any) -> Any:
-    return float(leaf) if isinstance(leaf, str) and leaf in NOT_FINITE else leaf
-
-
-def revived(data: dict[str, Any]) -> dict[str, Any]:
-    """Checks hold text as well as numbers, so a name of a number is turned back here; elsewhere the types do it."""
-    cells = data.get("cells")
-    if not isinstance(cells, list):
-        return data
-    return {**data, "cells": [measured(cell) for cell in cells]}
-
-
-def measured(cell: Any) -> Any:
-    if not isinstance(cell, dict):
-        return cell
-    return {key: each(value, number) if key in {"checks", "facts"} else value for key, value in cell.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +11,10 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from pydantic_core import to_json
 
-from reports.data import each, named
 from reports.looks import LOOKS, UNKNOWN, look
-from reports.words import again, device, headline, seconds_words
+from reports.words import again, device, headline
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -64,7 +63,7 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     made.globals.update(look=look, versions=versions, told=told)
-    made.filters.update(breakable=breakable, seconds=seconds_words)
+    made.filters.update(breakable=breakable, heading=heading)
     return made
 
 
@@ -81,16 +80,21 @@ def digest(text: str) -> str:
 
 def embedded(data: Any) -> Markup:
     """Strict JSON for a script element: no ``<`` can end it, no number is outside JSON."""
-    text = json.dumps(each(data, named), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = to_json(data, inf_nan_mode="strings").decode()
     # U+2028 and U+2029 end a line in older scripts
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return Markup(text)  # noqa: S704 - escaped above
 
 
-def breakable(text: str, after: str = "-_+.=") -> Markup:
+def breakable(text: str) -> Markup:
     """A name that may wrap after its separators, so that narrow columns stay narrow."""
-    return Markup("<wbr>").join(re.split(f"(?<=[{re.escape(after)}])", text))
+    return Markup("<wbr>").join(re.split(r"(?<=[-_+.=])", text))
+
+
+def heading(key: str) -> Markup:
+    """A set's key that may wrap around the name of a changed package, never inside a date or a version."""
+    return Markup("<wbr>").join(re.split(r"(?<=\+)|(?<=[a-z])(?=\d)", key))
 
 
 def versions(column: SetRecord) -> str:

@@ -53,8 +53,9 @@ class SetTally:
 
 
 def counts_words(counts: Counter[Verdict]) -> str:
-    """The verdicts that occurred: ``41 pass, 3 fail``."""
-    return ", ".join(f"{counts[verdict]} {shape.word}" for verdict, shape in LOOKS.items() if counts[verdict])
+    """The verdicts that occurred: ``41 pass, 3 fail``; a resumed set may have had none left to run."""
+    told = (f"{counts[verdict]} {shape.word}" for verdict, shape in LOOKS.items() if counts[verdict])
+    return ", ".join(told) or "nothing to run"
 
 
 class PlainProgress:

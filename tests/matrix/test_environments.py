@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -229,10 +230,19 @@ def test_one_whose_interpreter_went_away_is_made_again(tmp_path: Path) -> None:
 
 
 def test_a_pytest_that_is_there_is_not_installed(tmp_path: Path) -> None:
-    fake = FakeUv()
+    fake, here = FakeUv(), tmp_path / "here"
+    here.mkdir()
     uv = Uv(binary=tmp_path / "uv", workdir=tmp_path / "work", variables={}, call=fake)
-    made = install(LOCK, cache=tmp_path, uv=uv, runner=tmp_path / "here")
+    made = install(LOCK, cache=tmp_path, uv=uv, runner=here)
     assert isinstance(made, Environment)
     made.release()
     assert "--target" not in fake.steps
     assert (site_packages(made.root) / PTH).read_text(encoding="utf-8") == f"{tmp_path}/here\n"
+
+
+def test_one_that_lost_its_pytest_is_made_again(tmp_path: Path) -> None:
+    fake = FakeUv()
+    ready(tmp_path, fake)
+    shutil.rmtree(tmp_path / "runner")
+    ready(tmp_path, fake)
+    assert fake.steps.count("--target") == 2

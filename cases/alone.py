@@ -1,0 +1,76 @@
+"""One case started the ordinary way, without the harness: to debug it, and to measure what a warm fork saves.
+
+torchrun --nproc-per-node 2 -m cases.alone train-lora-fsdp2-fp32
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cases import flows, stack, suite, tiny, twin
+from cases.build import Place
+from cases.verdict import missed
+
+if TYPE_CHECKING:
+    from cases.verdict import Check, Phase
+
+
+class Printer:
+    """Reports to people."""
+
+    def __init__(self) -> None:
+        self.red: list[Check] = []
+
+    def phase(self, phase: Phase) -> None:
+        print(phase.value, flush=True)
+
+    def checks(self, checks: list[Check]) -> None:
+        self.red += missed(checks)
+        for check in checks:
+            print("ok " if check.ok else "RED", check, flush=True)
+
+    def metric(self, name: str, value: float) -> None:
+        print(name, value)
+
+    def facts(self, facts: dict[str, Any]) -> None:
+        print(facts)
+
+    def beat(self) -> None:
+        pass
+
+
+def main() -> int:
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in suite.CASES:
+        print(f"there is no case {name!r}; the cases are:", *suite.CASES, sep="\n  ")
+        return 2
+    stack.preload()
+    import torch
+    import torch.distributed as dist
+
+    device = os.environ.get("FTMATRIX_DEVICE", "cpu")
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    place = Place(rank, ranks, "cpu" if device == "cpu" else int(os.environ.get("LOCAL_RANK", "0")))
+    if device == "cpu":
+        torch.set_num_threads(1)
+    else:
+        torch.cuda.set_device(place.device)
+    options = suite.CASES[name].options
+    say = Printer()
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder)
+        tiny.checkpoint(cache)
+        if ranks > 1:
+            dist.init_process_group("gloo" if device == "cpu" else "nccl")
+        flows.run(options, place, cache, lambda: twin.run(options), say)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return 1 if say.red else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
