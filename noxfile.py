@@ -1,7 +1,7 @@
 """Sessions only: what each does is a command of the package or a tool's.
 
-``nox -s matrix`` runs the default version sets, ``nox -s "matrix(2025-09)"`` one of them; what stands behind ``--`` goes
-to ``ftmatrix run``.
+``nox -s matrix`` runs the default version sets, ``nox -s "matrix(2025-09)"`` one of them; what stands behind ``--``
+goes to ``ftmatrix run``.
 """
 
 from __future__ import annotations

@@ -48,15 +48,15 @@ def differential(found: Trajectory, twin: Trajectory, options: Options) -> list[
 
 def worst_loss(found: Trajectory, twin: Trajectory) -> float:
     """Largest relative error of a step's loss."""
-    return worst(abs(a - b) / abs(b) for a, b in zip(found.losses, twin.losses))
+    return worst(abs(a - b) / abs(b) for a, b in zip(found.losses, twin.losses, strict=True))
 
 
 def worst_gradient(found: Trajectory, twin: Trajectory) -> float:
-    return worst(worst_tensor(a, b) for a, b in zip(found.gradients, twin.gradients))
+    return worst(worst_tensor(a, b) for a, b in zip(found.gradients, twin.gradients, strict=True))
 
 
 def worst_tensor(found: dict[str, Any], twin: dict[str, Any]) -> float:
-    """Largest ||found - reference|| / ||reference|| over the tensors; a tensor that is not there counts as infinitely far."""
+    """Largest ||found - reference|| / ||reference|| over the tensors; a missing tensor is infinitely far."""
     return worst(
         relative(found[name], reference) if name in found else float("inf") for name, reference in twin.items()
     )

@@ -1,4 +1,4 @@
-"""Applies options as a user would: load the checkpoint, put the adapter on, wrap for the strategy, make the optimiser."""
+"""Applies options as a user would: load the checkpoint, adapt the model, wrap it, make the optimiser."""
 
 from __future__ import annotations
 

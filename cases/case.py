@@ -37,32 +37,26 @@ def case(group: str, why: str, **options: Any) -> Case:
 
 def words(options: Options) -> list[str]:
     """The parts of an id: the kind of job first, then what differs from what one would expect."""
-    has = options.stated
-    parts: list[str] = [options.flow]
-    if options.flow == "train":
-        parts.append(options.method)
-    if options.quant != "none":
-        parts.append(options.quant)
-    if "quant_storage" in has and options.quant_storage != "uint8":
-        parts.append(f"{options.quant_storage}store")
-    parts.append(options.strategy)
-    if "wrap" in has and options.wrap != "transformer":
-        parts.append({"none": "nowrap", "peft": "peftwrap"}[options.wrap])
-    if "use_orig_params" in has and not options.use_orig_params:
-        parts.append("flatparams")
-    if "sync_module_states" in has and options.sync_module_states:
-        parts.append("sync")
-    if "reshard_after_forward" in has and not options.reshard_after_forward:
-        parts.append("noreshard")
-    parts.append(options.load_dtype)
-    if has.get("autocast", "off") != "off":
-        parts.append(f"autocast_{options.autocast}")
-    if has.get("adapter_fp32") is False:
-        parts.append("adapter_as_base")
-    if has.get("checkpointing", "off") != "off":
-        parts.append(f"ckpt_{options.checkpointing}")
-    if has.get("optimiser", "sgd") != "sgd":
-        parts.append(options.optimiser)
-    if has.get("loop", "plain") != "plain":
-        parts.append(f"{options.loop}_between")
-    return parts
+    kind = [options.flow, *([options.method] if options.flow == "train" else [])]
+    quant = [] if options.quant == "none" else [options.quant]
+    stated = options.stated
+    said = {name: word[stated[name]] for name, word in WORDS.items() if name in stated and stated[name] in word}
+    storage = [said.pop("quant_storage")] if "quant_storage" in said else []
+    wrapping = [said.pop(name) for name in WRAPPING if name in said]
+    return [*kind, *quant, *storage, options.strategy, *wrapping, options.load_dtype, *said.values()]
+
+
+# What an id says of an option's value; the expected values, which are not here, go without saying.
+WORDS: dict[str, dict[Any, str]] = {
+    "quant_storage": {"bf16": "bf16store", "fp16": "fp16store", "fp32": "fp32store"},
+    "wrap": {"none": "nowrap", "peft": "peftwrap"},
+    "use_orig_params": {False: "flatparams"},
+    "sync_module_states": {True: "sync"},
+    "reshard_after_forward": {False: "noreshard"},
+    "autocast": {"bf16": "autocast_bf16", "fp16": "autocast_fp16"},
+    "adapter_fp32": {False: "adapter_as_base"},
+    "checkpointing": {"reentrant": "ckpt_reentrant", "non_reentrant": "ckpt_non_reentrant"},
+    "optimiser": {"adamw": "adamw"},
+    "loop": {"eval": "eval_between"},
+}
+WRAPPING = ("wrap", "use_orig_params", "sync_module_states", "reshard_after_forward")

@@ -5,7 +5,6 @@ Every option has a row in ``EVIDENCE``; a test insists on it. A row yields check
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from cases.options import applies, names
 from cases.verdict import Check, at_least, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from cases.build import Place
     from cases.options import Options

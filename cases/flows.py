@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cases import bands, build, observe, stack, tiny
@@ -12,7 +11,7 @@ from cases.twin import Trajectory, dequantised
 from cases.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from typing import Protocol
 

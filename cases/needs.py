@@ -1,4 +1,4 @@
-"""What a case needs of a version or of a machine, found by looking: a small probe runs, and what it raises is the reason.
+"""What a case needs of a version or of a machine, found by looking: a probe runs, what it raises is the reason.
 
 A version that lacks an option, or a machine that cannot run a strategy at all, makes a ``skip``. A probe exercises the
 bare thing (one linear layer), never the combination that a case is about, so it cannot hide what a case would find.
@@ -7,13 +7,13 @@ bare thing (one linear layer), never the combination that a case is about, so it
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cases import stack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from cases.build import Place

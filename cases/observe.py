@@ -1,4 +1,4 @@
-"""Whole tensors out of a wrapped model, whatever the strategy made of them. Collective: every rank must call together."""
+"""Whole tensors out of a wrapped model, whatever the strategy made of them. Collective: all ranks must call."""
 
 from __future__ import annotations
 
@@ -69,9 +69,10 @@ def cut(values: Any, flat: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Split a whole flat gradient by the parameters that were flattened into it, padding between them left out."""
     lengths = getattr(flat, "_numels_with_padding", flat._numels)  # noqa: SLF001 - as above
     padding = getattr(flat, "_is_padding_mask", (False,) * len(lengths))
-    parts = [part for part, pad in zip(values.split([*lengths, values.numel() - sum(lengths)]), padding) if not pad]
+    pieces = values[: sum(lengths)].split(list(lengths))  # behind them lies padding to a multiple of the ranks
+    parts = [piece for piece, pad in zip(pieces, padding, strict=True) if not pad]
     trained = getattr(flat, "_params", None) or (flat,) * len(flat._fqns)  # noqa: SLF001 - as above
-    for name, shape, part, parameter in zip(flat._fqns, flat._shapes, parts, trained):  # noqa: SLF001 - as above
+    for name, shape, part, parameter in zip(flat._fqns, flat._shapes, parts, trained, strict=True):  # noqa: SLF001 - as above
         if parameter.requires_grad:
             yield tiny.canonical(f"{prefix}.{name}".lstrip(".")), part.reshape(shape).float().clone()
 

@@ -6,11 +6,13 @@ quantisation does not have, so two equal cases have equal options.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Union, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
-Value = Union[bool, int, str]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Value = bool | int | str
 
 Flow = Literal["load", "train"]
 Method = Literal["full", "lora", "dora"]
@@ -137,7 +139,7 @@ APPLIES: Mapping[str, Callable[[Options], bool]] = {
 
 
 def applies(name: str, options: Options) -> bool:
-    return APPLIES.get(name, lambda _: True)(options)
+    return name not in APPLIES or APPLIES[name](options)
 
 
 def names() -> tuple[str, ...]:

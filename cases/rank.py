@@ -11,18 +11,15 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases.verdict import Phase
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cases.job import Job
-    from cases.verdict import Check
+    from cases.verdict import Check, Phase
 
 PR_SET_PDEATHSIG = 1
 HERE = str(Path(__file__).parent)
@@ -38,7 +35,8 @@ class Pipe:
         self.since = time.monotonic()
 
     def send(self, **event: Any) -> None:
-        line = json.dumps(event).encode() + b"\n"
+        # No lone surrogates: what passes the line on (execnet, files, pages) is strict UTF-8.
+        line = json.dumps(event, ensure_ascii=False).encode(errors="replace") + b"\n"
         while line:
             line = line[os.write(self.descriptor, line) :]
 
@@ -68,7 +66,11 @@ class Pipe:
 
     def error(self, error: BaseException) -> None:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        self.send(error={"type": type(error).__name__, "message": str(error), "traceback": text, "ours": ours(error)})
+        try:
+            message = str(error)
+        except Exception as unspeakable:  # noqa: BLE001 - an error that cannot be shown is an error all the same
+            message = f"no message: showing it raised {type(unspeakable).__name__}"
+        self.send(error={"type": type(error).__name__, "message": message, "traceback": text, "ours": ours(error)})
 
     def done(self) -> None:
         self.end_phase()
@@ -79,7 +81,7 @@ class Pipe:
 def ours(error: BaseException) -> bool:
     """Whether the harness raised it, rather than the stack: no frame of the stack lies below ours.
 
-    An import that fails, and what the suite says by ``LackingError``, are facts about the stack although we wrote the line.
+    A failing import, and what a probe says by ``LackingError``, are facts about the stack although the line is ours.
     """
     if isinstance(error, (ImportError, MemoryError)) or type(error).__name__ == "LackingError":
         return False

@@ -24,6 +24,7 @@ LAZY = (
     "torch.nn.parallel",
     "torch.testing._internal",
     "torch.utils.checkpoint",
+    "torch.utils.serialization",
     "torch.optim.adamw",
     "torch._dynamo",
     "torch.fx.experimental.symbolic_shapes",
@@ -36,6 +37,7 @@ LAZY = (
     "transformers.utils.quantization_config",
     "peft.tuners.lora.bnb",
     "peft.utils.other",
+    "peft.utils.transformers_weight_conversion",
     "safetensors.torch",
 )
 

@@ -6,7 +6,6 @@ Another module with the same four names can take its place (``--suite``); the ha
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from cases.build import Place
 from cases.verdict import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cases.case import Case
     from cases.job import Job

@@ -15,9 +15,9 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from cases.judge import Judgement, RankEnd, judge
 from cases.verdict import Check, Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from cases.job import Job
@@ -75,11 +76,16 @@ class Supervisor:
         pid = os.fork()
         if pid == 0:
             os.close(reading)
-            body = lambda say: self.suite.run(self.job, number, ranks_own.waiting, say)  # noqa: E731 - one expression
-            ranks_own.live(self.job, number, writing, lambda say: imported(self.suite, say) or body(say))
+            ranks_own.live(self.job, number, writing, partial(self.body, number))
         os.close(writing)
         os.set_blocking(reading, False)
         return Child(pid, reading, RankEnd(number))
+
+    def body(self, number: int, say: ranks_own.Pipe) -> None:
+        """What a rank does; the import is instantaneous in a fork of a parent that has imported everything."""
+        say.phase(Phase.IMPORT)
+        self.suite.preload()
+        self.suite.run(self.job, number, ranks_own.waiting, say)
 
     def start_companion(self, path: str, compute: Callable[[], None]) -> None:
         """Compute what several jobs share, unless another supervisor does or did; who makes the claim file computes."""
@@ -108,7 +114,7 @@ class Supervisor:
 
     def listen(self) -> None:
         pipes = {child.pipe: child for child in self.alive()}
-        ready, _, _ = select.select([*pipes, self.client], [], [], POLL_S)
+        ready, _, _ = select.select([*pipes, self.client.fileno()], [], [], POLL_S)
         for source in ready:
             if source in pipes:
                 self.drain(pipes[source])
@@ -215,12 +221,6 @@ class Supervisor:
             "started": began.isoformat(),
             "seconds": round(time.monotonic() - self.started, 4),
         }
-
-
-def imported(suite: ModuleType, say: ranks_own.Pipe) -> None:
-    """The import phase of a rank: instantaneous in a fork of a parent that has imported everything."""
-    say.phase(Phase.IMPORT)
-    suite.preload()
 
 
 def computed(suite: ModuleType, path: str, compute: Callable[[], None]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +12,8 @@ from cases.forkserver import ask
 from cases.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cases.conftest import Request
 
 

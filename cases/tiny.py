@@ -9,11 +9,11 @@ from __future__ import annotations
 import fcntl
 import re
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 HIDDEN, LAYERS, VOCABULARY = 64, 2, 128
 RANK, SCALING = 8, 2.0  # LoRA's r, and lora_alpha / r
@@ -47,10 +47,7 @@ def values(name: str, shape: tuple[int, ...]) -> Any:
 
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     normal = torch.randn(shape, generator=generator)
-    if "norm" in name:
-        wanted = 1 + 0.1 * normal
-    else:
-        wanted = normal * (0.5 if "embed" in name else 0.125)
+    wanted = 1 + 0.1 * normal if "norm" in name else normal * (0.5 if "embed" in name else 0.125)
     grid = (wanted * 2**10).round().clamp(-(2**11), 2**11) / 2**10
     return grid.to(torch.bfloat16).to(torch.float32)
 

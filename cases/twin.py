@@ -2,7 +2,7 @@
 
 The twin shares the architecture's code with the case and nothing else: no PEFT, no bitsandbytes, no sharding, no
 autocast. LoRA (https://arxiv.org/abs/2106.09685), DoRA (https://arxiv.org/abs/2402.09353), NF4
-(https://arxiv.org/abs/2305.14314) and LLM.int8's weights (https://arxiv.org/abs/2208.07339) are written from the papers.
+(https://arxiv.org/abs/2305.14314) and LLM.int8's weights (https://arxiv.org/abs/2208.07339) follow the papers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Trajectory:
 
 def key(options: Options) -> str:
     """Cases with the same key have the same twin: nothing else changes what should come out."""
-    return "-".join(("twin", options.flow, options.method, options.quant, options.optimiser))
+    return f"twin-{options.flow}-{options.method}-{options.quant}-{options.optimiser}"
 
 
 def save(trajectory: Trajectory, path: Path) -> None:
@@ -92,6 +92,8 @@ def run(options: Options) -> Trajectory:
 
 
 def train(model: Any, options: Options, twin: Trajectory) -> None:
+    import torch
+
     trained = {name: p for name, p in tiny.named(model) if p.requires_grad}
     make = {"sgd": stochastic_gradient_descent, "adamw": adamw}[options.optimiser]
     update = make(LEARNING_RATE[options.optimiser])
@@ -103,7 +105,8 @@ def train(model: Any, options: Options, twin: Trajectory) -> None:
         loss.backward()
         twin.losses.append(loss.item())
         twin.gradients.append({name: p.grad.clone() for name, p in trained.items()})
-        update(trained)
+        with torch.no_grad():
+            update(trained)
     twin.after = {name: p.detach().clone() for name, p in trained.items()}
 
 
@@ -114,12 +117,10 @@ def cross_entropy(logits: Any, ids: Any) -> Any:
 
 
 def stochastic_gradient_descent(rate: float) -> Any:
-    import torch
 
-    @torch.no_grad()
     def update(trained: dict[str, Any]) -> None:
         for parameter in trained.values():
-            parameter -= rate * parameter.grad
+            parameter.sub_(rate * parameter.grad)
             parameter.grad = None
 
     return update
@@ -132,7 +133,6 @@ def adamw(rate: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = A
     moments: dict[str, tuple[Any, Any]] = {}
     steps = 0
 
-    @torch.no_grad()
     def update(trained: dict[str, Any]) -> None:
         nonlocal steps
         steps += 1
@@ -140,9 +140,9 @@ def adamw(rate: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = A
             first, second = moments.setdefault(name, (torch.zeros_like(parameter), torch.zeros_like(parameter)))
             first.mul_(betas[0]).add_(parameter.grad, alpha=1 - betas[0])
             second.mul_(betas[1]).add_(parameter.grad**2, alpha=1 - betas[1])
-            parameter *= 1 - rate * decay
+            parameter.mul_(1 - rate * decay)
             scale = (second / (1 - betas[1] ** steps)).sqrt() + eps
-            parameter -= rate * (first / (1 - betas[0] ** steps)) / scale
+            parameter.sub_(rate * (first / (1 - betas[0] ** steps)) / scale)
             parameter.grad = None
 
     return update
@@ -169,12 +169,12 @@ def adapter(name: str, base: Any, *, dora: bool) -> Any:
     import torch
     from torch import nn
 
-    class Low(nn.Module):
+    class Low(nn.Module):  # type: ignore[misc]  # torch is typed as Any
         def __init__(self, part: str, shape: tuple[int, int]) -> None:
             super().__init__()
             self.weight = nn.Parameter(tiny.values(f"{name}.{part}.weight", shape))
 
-    class Adapted(nn.Module):
+    class Adapted(nn.Module):  # type: ignore[misc]  # as above
         def __init__(self) -> None:
             super().__init__()
             self.weight = base.weight

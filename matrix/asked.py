@@ -12,7 +12,7 @@ from matrix import backends, disk, environments, locks, machine, pipeline, plan,
 from matrix import bench as benches
 from matrix import sets as known_sets
 from matrix.errors import UserError
-from matrix.execute import Suite
+from matrix.execute import Limits, Suite
 from matrix.outcome import RunRecord, cell_key
 from matrix.progress import Progress, Silent
 
@@ -42,6 +42,7 @@ class Asked:
     cold_sample: int = 1
     versions: Path = known_sets.PACKAGED
     suite: Suite = field(default_factory=Suite)
+    limits: Limits = field(default_factory=Limits)
 
     def version_sets(self) -> tuple[VersionSet, ...]:
         return known_sets.select(known_sets.load(self.versions), self.sets)
@@ -93,6 +94,7 @@ def run(asked: Asked, *, watcher: Progress | None = None, say: Callable[[str], N
         keep_free_bytes=int(asked.keep_free_gb * disk.GIGABYTE),
         lock_folder=locks.folder_beside(asked.versions),
         suite=asked.suite,
+        limits=asked.limits,
         cold=asked.cold,
         cold_sample=asked.cold_sample,
         watcher=watcher or Silent(),

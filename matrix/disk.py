@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 GIGABYTE: Final = 10**9
 BUDGET: Final = 20 * GIGABYTE
 CLEAN_LIMIT_S: Final = 600.0
+WORTH_SAYING: Final = GIGABYTE // 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +55,9 @@ def keep_free(
         if before >= budget_bytes:
             return before
         what = step()
-        if what:
-            say(f"{what}: {size(free(cache) - before)} freed, {size(free(cache))} free")
+        left = free(cache)
+        if what and (left - before >= WORTH_SAYING or what.startswith("evicted")):
+            say(f"{what}: {size(left - before)} freed, {size(left)} free")
     left = free(cache)
     if left < budget_bytes:
         say(f"only {size(left)} are free, {size(budget_bytes)} were to stay free; nothing is left to evict")
@@ -68,7 +70,7 @@ def steps(cache: Path, *, uv: Uv) -> Iterator[Callable[[], str]]:
         yield lambda each=each: evicted(each, cache=cache, uv=uv)  # type: ignore[misc]
     yield lambda: cleaned(uv, "prune")
     # A cache that the user shares with other work is not emptied, nor one whose files kept environments have anyway.
-    if uv.cache.is_relative_to(cache) and unlinked_bytes(uv.cache) > GIGABYTE // 10:
+    if uv.cache.is_relative_to(cache) and unlinked_bytes(uv.cache) > WORTH_SAYING:
         yield lambda: cleaned(uv, "clean")
 
 

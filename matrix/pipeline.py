@@ -6,13 +6,11 @@ import shutil
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.verdict import Phase, Verdict
 from matrix import disk, environments, evidence_files, locks, machine
 from matrix.backends import Backend
-from matrix.environments import Environment
 from matrix.evidence import Evidence
 from matrix.execute import Bench, Limits, Suite
 from matrix.outcome import CheckRecord, ErrorRecord, Outcome, SetRecord, cell_key
@@ -20,8 +18,10 @@ from matrix.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from cases.case import Case
+    from matrix.environments import Environment
     from matrix.sets import VersionSet
     from matrix.store import Store
     from matrix.uv import Uv
@@ -182,7 +182,7 @@ def blank(version_set: VersionSet, case: Case, lock: str, at: Workshop) -> Outco
         case=case.id,
         group=case.group,
         why=case.why,
-        options=case.options.stated,
+        options=dict(case.options.stated),
         verdict=Verdict.LOST,
         lock=lock,
         code=at.suite.digest,

@@ -3,7 +3,7 @@
 Exit codes: 0 measured (red cells are findings, not errors), 1 something was lost, 2 bad input, 130 interrupted.
 """
 
-# ruff: noqa: FBT002, PLR0917 - typer reads parameters and their defaults
+# ruff: noqa: FBT002 - typer reads parameters and their defaults
 from __future__ import annotations
 
 import json

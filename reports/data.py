@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime  # noqa: TC003 - pydantic resolves it at run time
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 

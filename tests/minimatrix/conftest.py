@@ -1,0 +1,271 @@
+"""A fake ecosystem of tiny wheels in a local index, and the whole harness run on it: real uv, real processes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+import uuid
+import zipfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix import environments, holds, locks, processes, sets, uv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+HERE = Path(__file__).parent
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+LIMITS = {"silence_s": 4.0, "deadline_s": 12.0, "memory_mib": 300}
+SOON_S = 60.0  # nothing takes that long: reaching it is the failure
+
+TORCH = '__version__ = "{version}"\ncuda_is_initialised = False\n'
+WHEELS: Mapping[tuple[str, str], str] = {  # source of the module, by distribution and version
+    ("torch", "0.0.1"): TORCH,
+    ("torch", "0.0.2"): TORCH + "raise ImportError('libfake.so.1: cannot open shared object file')\n",
+    ("torch", "0.0.3"): TORCH
+    + "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True, name='watcher').start()\n",
+    ("torch", "0.0.4"): TORCH + "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n",
+    ("torch", "0.0.5"): TORCH + "cuda_is_initialised = True\n",
+    ("transformers", "0.0.1"): "",
+    ("accelerate", "0.0.1"): "",
+    ("peft", "0.0.1"): "",
+    ("peft", "0.0.2"): "",
+    ("trl", "0.0.1"): "",
+    ("bitsandbytes", "0.0.1"): "",
+}
+REQUIRES = {("peft", "0.0.2"): "torch>=0.0.9"}
+SETS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "good": ("the six fit together", {}),
+    "unresolvable": ("this peft wants a torch that the set does not pin", {"peft": "0.0.2"}),
+    "refuses-install": ("the index has another file than the lock", {"transformers": "0.0.1"}),
+    "raises-on-import": ("torch lacks a library", {"torch": "0.0.2"}),
+    "threads-on-import": ("torch starts a thread when it is imported", {"torch": "0.0.3"}),
+    "dies-on-import": ("torch ends the process that imports it", {"torch": "0.0.4"}),
+    "cuda-on-import": ("torch initialises CUDA when it is imported", {"torch": "0.0.5"}),
+}
+
+
+def wheel(folder: Path, name: str, version: str, source: str) -> Path:
+    """A wheel of one module, as the specification has it: the module, METADATA, WHEEL, and RECORD with their hashes."""
+    info = f"{name}-{version}.dist-info"
+    requires = REQUIRES.get((name, version))
+    files = {
+        f"{name}.py": source.format(version=version) if name == "torch" else source,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + (f"Requires-Dist: {requires}\n" if requires else ""),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: minimatrix\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{path},{digest(text)},{len(text.encode())}\n" for path, text in files.items())
+    target = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(target, "w") as archive:
+        for path, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
+            archive.writestr(path, text)
+    return target
+
+
+def digest(text: str) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+
+
+def index(folder: Path) -> str:
+    """A simple index (PEP 503) of all fake wheels; its URL."""
+    for name in sorted({name for name, _ in WHEELS}):
+        (folder / name).mkdir(parents=True)
+        made = [wheel(folder / name, *which, source) for which, source in WHEELS.items() if which[0] == name]
+        links = "".join(f'<a href="{path.name}">{path.name}</a>\n' for path in made)
+        (folder / name / "index.html").write_text(f"<!DOCTYPE html><html><body>\n{links}</body></html>\n")
+    return folder.as_uri()
+
+
+def versions_file(path: Path) -> Path:
+    """The sets of ``SETS``; ``good`` is the default."""
+    base = dict.fromkeys(sets.PACKAGES, "0.0.1")
+    for key, (why, pins) in SETS.items():
+        lines = [f"[sets.{key}]", f'python = "{PYTHON}"', "as-of = 2026-01-01", f'why = "{why}"']
+        lines += [f"default = {str(key == 'good').lower()}", f"[sets.{key}.pins]"]
+        lines += [f'{name} = "{version}"' for name, version in {**base, **pins}.items()]
+        with path.open("a", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n\n")
+    refusing = next(each for each in sets.load(path) if each.key == "refuses-install")
+    text = "".join(f"{name}=={version} --hash=sha256:{'0' * 64}\n" for name, version in refusing.pins.items())
+    made = locks.Lock(version_set=refusing, text=f"{locks.header(refusing)}\n{text}")
+    locks.write(made, folder=locks.folder_beside(path))
+    assert refusing.as_of == date(2026, 1, 1)
+    return path
+
+
+@dataclass(frozen=True)
+class Mini:
+    """A folder with versions, cache and runs of its own; every process that is started for it can be recognised."""
+
+    folder: Path
+    index: str
+    runner: Path
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def notes(self) -> Path:
+        return self.folder / "notes"
+
+    @property
+    def versions(self) -> Path:
+        return self.folder / "versions.toml"
+
+    def begin(self) -> Mini:
+        self.notes.mkdir(parents=True)
+        versions_file(self.versions)
+        place = self.folder / "cache" / "runner" / f"{environments.runner_digest()}-python{PYTHON}"
+        place.parent.mkdir(parents=True)
+        place.symlink_to(self.runner)
+        return self
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """For the harness: nothing of this machine's package configuration, only the fake index."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTEST_"))}
+        return {
+            **kept,
+            "FTMATRIX_CACHE": str(self.folder / "cache"),
+            "MINIMATRIX": self.mark,
+            "MINISUITE_NOTES": str(self.notes),
+            "PIP_CONFIG_FILE": os.devnull,
+            "UV_DEFAULT_INDEX": self.index,
+        }
+
+    def start(self, **fields: Any) -> subprocess.Popen[str]:
+        asked = {"versions": str(self.versions), "out": str(self.out), "limits": LIMITS, "cold_sample": 0, **fields}
+        return subprocess.Popen(
+            [sys.executable, str(HERE / "drive.py"), json.dumps(asked)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.variables,
+            start_new_session=True,
+        )
+
+    def run(self, **fields: Any) -> subprocess.CompletedProcess[str]:
+        started = self.start(**fields)
+        out, err = started.communicate(timeout=4 * SOON_S)
+        return subprocess.CompletedProcess(started.args, started.returncode, out, err)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The whole lines of the outcomes, as they are on disk."""
+        path = self.out / "outcomes.jsonl"
+        *whole, _torn = path.read_text(encoding="utf-8").split("\n") if path.exists() else [""]
+        return [json.loads(line) for line in whole]
+
+    def started_cells(self) -> list[str]:
+        path = self.notes / "started"
+        return path.read_text(encoding="utf-8").split() if path.exists() else []
+
+    def alive(self) -> dict[int, str]:
+        """Every process that was started for this folder, whatever became of its parents."""
+        return dict(marked_processes(f"MINIMATRIX={self.mark}".encode()))
+
+
+def marked_processes(mark: bytes) -> Iterator[tuple[int, str]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def until(condition: Callable[[], Any], *, what: Callable[[], object] = str, within_s: float = SOON_S) -> None:
+    """Wait for a condition, and fail where it does not come true."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {within_s:g} s in vain: {what()}"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all xdist workers of this session."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "minimatrix"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ecosystem(shared_folder: Path) -> tuple[str, Path]:
+    """URL of the fake index, and a folder with the runner (pytest), which is as real as can be."""
+    hold = holds.exclusive(shared_folder / "ecosystem.lock")
+    try:
+        runner, place = shared_folder / "runner", shared_folder / "index"
+        if not runner.exists():
+            index(place)
+            tool = uv.on_this_machine(environments.cache_folder())
+            wanted = ("--require-hashes", "-r", environments.RUNNER)
+            done = tool.pip("install", "--python", sys.executable, "--target", shared_folder / "new", *wanted)
+            assert done.exit_code == 0, done.log
+            (shared_folder / "new").rename(runner)
+        return place.as_uri(), runner
+    finally:
+        hold.release()
+
+
+@pytest.fixture
+def mini(ecosystem: tuple[str, Path], tmp_path: Path) -> Iterator[Mini]:
+    """A harness of one's own; what a failed test leaves running is ended."""
+    ready = Mini(tmp_path, *ecosystem).begin()
+    yield ready
+    for pid in ready.alive():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def whole(ecosystem: tuple[str, Path], shared_folder: Path) -> Whole:
+    """One run of all sets and all misbehaving cases, shared by the tests that only look."""
+    hold = holds.exclusive(shared_folder / "whole.lock")
+    try:
+        kept = shared_folder / "whole.json"
+        if kept.exists():
+            known = json.loads(kept.read_text())
+            return Whole(Mini(shared_folder / "whole", *ecosystem, known["mark"]), known["code"], known["out"], known["err"])
+        mini = Mini(shared_folder / "whole", *ecosystem).begin()
+        done = mini.run(sets="all", where="group=mini", cold_sample=0)
+        known = {"mark": mini.mark, "code": done.returncode, "out": done.stdout, "err": done.stderr}
+        kept.write_text(json.dumps(known))
+        return Whole(mini, done.returncode, done.stdout, done.stderr)
+    finally:
+        hold.release()
+
+
+@dataclass(frozen=True)
+class Whole:
+    mini: Mini
+    code: int
+    out: str
+    err: str
+
+    def of(self, key: str) -> dict[str, dict[str, Any]]:
+        return {line["case"]: line for line in self.mini.lines() if line["set"] == key}
+
+
+@pytest.fixture(scope="session")
+def expected() -> dict[str, dict[str, dict[str, str]]]:
+    known: dict[str, dict[str, dict[str, str]]] = tomllib.loads((HERE / "expected.toml").read_text(encoding="utf-8"))
+    return known
+
+
+_ = processes

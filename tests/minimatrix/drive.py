@@ -1,0 +1,37 @@
+"""``ftmatrix run`` on another suite, with other limits: what the command has no options for, since no user needs them.
+
+python drive.py FIELDS, where FIELDS is JSON: fields of ``Asked``, and of ``Limits`` under "limits".
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from matrix import asked
+from matrix.errors import UserError
+from matrix.execute import Limits, Suite
+from reports import cli
+
+HERE = Path(__file__).parent
+
+
+def main() -> int:
+    fields = json.loads(sys.argv[1])
+    for name in ("versions", "out"):
+        fields[name] = Path(fields[name])
+    limits = Limits(**fields.pop("limits"))
+    suite = Suite(module="minisuite", extra=(HERE / "minisuite.py",))
+    try:
+        directory = asked.run(asked.Asked(torch_backend="pypi", keep_free_gb=0, suite=suite, limits=limits, **fields))
+        return cli.show(directory, Console())
+    except UserError as error:
+        print(f"ftmatrix: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,311 @@
+"""A suite of small cases that misbehave, one way each. A case's name begins with the verdict it has to get.
+
+It has the names of ``cases/suite.py`` and takes its place (``--suite minisuite``); the standard library and the fake
+packages are all it needs. What a rank ran is noted in the folder MINISUITE_NOTES: that is how a test counts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from cases.verdict import Phase, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.job import Job
+
+QUICK = 24  # cases that only pass, to have something to interrupt
+ODD = "\x00\x1b[31m</script> \u202e \ud800 \U0001f600 {{ 7 * 7 }} &amp; |"
+JSON_LIKE = '{"done": true}\n{"name": "passes", "verdict": "pass", "checks": []}\n{"error": {\n'
+WHEN_FREED_MIB = 2000  # an allocation that nobody stops ends by itself before the machine suffers
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """The options of a case that has none."""
+
+    stated = {"flow": "train"}  # noqa: RUF012 - read only
+
+
+@dataclass(frozen=True)
+class Need:
+    name: str
+    because: str
+    ranks: int = 1
+
+
+@dataclass(frozen=True)
+class MiniCase:
+    id: str
+    body: Callable[[Rank], None]
+    ranks: int = 1
+    needs: tuple[Need, ...] = ()
+    twin: Callable[[], None] | None = None  # any: it has one, which works unless it is `bad_twin`
+    group: str = "mini"
+    why: str = "it misbehaves in one way"
+    options: Nothing = Nothing()
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What a body gets to see."""
+
+    number: int
+    job: Job
+    say: Any
+    twin: Callable[[], Iterator[None]]
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.job.folder)
+
+    def meet(self) -> None:
+        """Wait for every other rank, as a collective would."""
+        (self.folder / f"here-{self.number}").touch()
+        while len(list(self.folder.glob("here-*"))) < self.job.ranks:
+            time.sleep(0.005)
+
+    def fine(self) -> None:
+        self.say.checks([equal("steps", 3, 3), at_most("gradient", 0.01, 0.06)])
+
+
+def passes(rank: Rank) -> None:
+    rank.fine()
+
+
+def meets(rank: Rank) -> None:
+    rank.meet()
+    rank.fine()
+
+
+def prints(rank: Rank) -> None:
+    for stream in (1, 2):
+        os.write(stream, bytes(range(256)) * 4096)
+        os.write(stream, JSON_LIKE.encode())
+    rank.fine()
+
+
+def leaves_children(rank: Rank) -> None:
+    sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
+    subprocess.Popen(sleeper)
+    subprocess.Popen(sleeper, start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(600)
+        os._exit(0)
+    rank.fine()
+
+
+def leaves_children_and_hangs(rank: Rank) -> None:
+    leaves_children(rank)
+    time.sleep(600)
+
+
+def raises(_: Rank) -> NoReturn:
+    raise ValueError("the stack says no\nand then some")
+
+
+def raises_odd_text(_: Rank) -> NoReturn:
+    raise RuntimeError(ODD * 300)
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise TypeError("this error cannot be shown")
+
+
+def raises_unspeakable(_: Rank) -> NoReturn:
+    raise UnspeakableError
+
+
+def exits(_: Rank) -> NoReturn:
+    sys.exit(3)
+
+
+def raises_on_rank_1(rank: Rank) -> None:
+    if rank.number == 1:
+        raise ValueError("rank 1 says no")
+    time.sleep(600)
+
+
+def imports_what_is_not_there(_: Rank) -> None:
+    import bitsandbytes.missing  # noqa: F401 - the fake one has no such module
+
+
+def misses_a_check(rank: Rank) -> None:
+    rank.say.checks([at_most("loss", 0.001, 0.01), at_most("gradient", 2.0 if rank.number else 0.01, 0.06)])
+
+
+def measures_no_number(rank: Rank) -> None:
+    rank.say.checks([at_most("gradient", float("nan"), 0.06), at_most("weights", float("inf"), 0.06)])
+
+
+def loops_on_rank_0(rank: Rank) -> None:
+    while rank.number == 0:
+        pass
+    time.sleep(600)
+
+
+def stops(_: Rank) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def beats_for_ever(rank: Rank) -> None:
+    while True:
+        rank.say.beat()
+        time.sleep(0.05)
+
+
+def reads_nowhere(_: Rank) -> None:
+    ctypes.string_at(0)
+
+
+def kills_itself_on_rank_1(rank: Rank) -> None:
+    if rank.number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+def vanishes(_: Rank) -> None:
+    os._exit(0)
+
+
+def vanishes_with_7(_: Rank) -> None:
+    os._exit(7)
+
+
+def closes_every_file(rank: Rank) -> None:
+    os.closerange(3, 256)
+    rank.fine()
+
+
+def takes_all_memory(rank: Rank) -> None:
+    held = []
+    while len(held) * 16 < WHEN_FREED_MIB:
+        held.append(b"\1" * (16 * 2**20))
+        rank.say.beat()
+    raise MemoryError("nobody minded")
+
+
+def says_nothing(_: Rank) -> None:
+    pass
+
+
+def asks_its_twin(rank: Rank) -> None:
+    for _ in rank.twin():
+        rank.say.beat()
+    rank.fine()
+
+
+def good_twin(path: Path) -> None:
+    path.write_text("reference")
+
+
+def bad_twin() -> NoReturn:
+    raise ArithmeticError("no reference today")
+
+
+CASES = {
+    case.id: case
+    for case in (
+        MiniCase("pass-plain", passes),
+        MiniCase("pass-on-two-ranks", meets, ranks=2),
+        MiniCase("pass-printing-garbage", prints, ranks=2),
+        MiniCase("pass-leaving-children", leaves_children),
+        MiniCase("pass-with-a-twin", asks_its_twin, ranks=2, twin=lambda: None),
+        MiniCase("pass-where-a-need-is-met", passes, needs=(Need("met", "never said"),)),
+        MiniCase("fail-raising", raises),
+        MiniCase("fail-raising-on-rank-1", raises_on_rank_1, ranks=2),
+        MiniCase("fail-raising-odd-text", raises_odd_text),
+        MiniCase("fail-raising-unspeakable", raises_unspeakable),
+        MiniCase("fail-exiting", exits),
+        MiniCase("fail-importing", imports_what_is_not_there),
+        MiniCase("wrong-numbers-on-rank-1", misses_a_check, ranks=2),
+        MiniCase("wrong-no-number", measures_no_number),
+        MiniCase("hang-looping-on-rank-0", loops_on_rank_0, ranks=2),
+        MiniCase("hang-stopped", stops),
+        MiniCase("hang-beating-for-ever", beats_for_ever),
+        MiniCase("hang-leaving-children", leaves_children_and_hangs),
+        MiniCase("crash-segfault", reads_nowhere),
+        MiniCase("crash-killed-on-rank-1", kills_itself_on_rank_1, ranks=2),
+        MiniCase("crash-vanishing", vanishes),
+        MiniCase("crash-vanishing-with-7", vanishes_with_7),
+        MiniCase("crash-closing-every-file", closes_every_file),
+        MiniCase("crash-out-of-memory", takes_all_memory),
+        MiniCase("skip-for-a-need", passes, needs=(Need("met", "never said"), Need("unmet", "this peft lacks it"))),
+        MiniCase("skip-for-a-need-that-crashes", passes, needs=(Need("crashing", "needs a GPU"),)),
+        MiniCase("lost-without-its-twin", asks_its_twin, twin=bad_twin),
+        MiniCase("lost-saying-nothing", says_nothing),
+        *(MiniCase(f"pass-quick-{number:02}", passes, group="quick") for number in range(QUICK)),
+        MiniCase("hang-among-the-quick", leaves_children_and_hangs, ranks=2, group="slow"),
+    )
+}
+
+
+def preload() -> None:
+    import bitsandbytes  # noqa: F401
+    import torch  # noqa: F401
+
+
+def impure() -> str:
+    import torch
+
+    if torch.cuda_is_initialised:
+        return "importing the stack initialised CUDA"
+    if threading.active_count() > 1:
+        return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"
+    return ""
+
+
+def needed(case: MiniCase, _device: str) -> list[Need]:
+    return list(case.needs)
+
+
+def companions(job: Job) -> dict[str, Callable[[], None]]:
+    case = CASES.get(job.name)
+    if job.kind != "cell" or case is None or case.twin is None:
+        return {}
+    path = twin_path(job)
+    return {str(path): bad_twin if case.twin is bad_twin else lambda: good_twin(path)}
+
+
+def twin_path(job: Job) -> Path:
+    return Path(job.cache) / f"twin-{job.name}"
+
+
+def run(job: Job, rank: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
+    if job.kind == "facts":
+        import torch
+
+        say.facts({"torch": torch.__version__, "python": sys.version.split()[0]})
+    elif job.kind == "probe":
+        {"met": lambda: None, "unmet": lacking, "crashing": lambda: ctypes.string_at(0)}[job.name]()
+    else:
+        note(job, rank)
+        say.phase(Phase.FORWARD)
+        CASES[job.name].body(Rank(rank, job, say, lambda: companion(str(twin_path(job)))))
+
+
+def lacking() -> None:
+    raise AttributeError("there is no such option")
+
+
+def note(job: Job, rank: int) -> None:
+    """One line per start of a cell, in one write, so that lines of several ranks do not mix."""
+    folder = os.environ.get("MINISUITE_NOTES")
+    if folder and rank == 0:
+        with (Path(folder) / "started").open("ab", buffering=0) as file:
+            file.write(f"{job.name}\n".encode())
