@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))  # `cases` is importable wherever the folder was copied to
 
 from cases.job import Job
+from cases.rank import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 SOCKET = "FTMATRIX_SOCKET"
 OUTCOME = "outcome"
 SERVER_STOP_S = 10
+LONGEST_PARENT = 60
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,11 +67,18 @@ class Request:
 def pytest_configure(config: pytest.Config) -> None:
     config.suite = importlib.import_module(config.getoption("--suite"))  # type: ignore[attr-defined]
     if not hasattr(config, "workerinput"):  # the controller, or the only process
-        scratch = Path(tempfile.mkdtemp(prefix="ftmatrix-"))
+        if config.getoption("--request") is not None:
+            die_with_parent()  # a harness that was killed runs no more cells
+        scratch = config.scratch = Path(tempfile.mkdtemp(prefix="ftmatrix-", dir=socket_parent()))  # type: ignore[attr-defined]
         os.environ[SOCKET] = str(scratch / "server")
         os.environ.setdefault("FTMATRIX_SCRATCH", str(scratch))
         config.server = started(config, str(scratch / "server"))  # type: ignore[attr-defined]
     config.request = requested(config)  # type: ignore[attr-defined]
+
+
+def socket_parent() -> str:
+    """The temporary folder, unless a socket's address (108 bytes at most, unix(7)) would not fit below it."""
+    return tempfile.gettempdir() if len(tempfile.gettempdir()) < LONGEST_PARENT else "/tmp"  # noqa: S108 - a last resort
 
 
 def requested(config: pytest.Config) -> Request:
@@ -122,6 +132,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if server is not None:
         server.kill()  # its children end with it
         server.wait(SERVER_STOP_S)
+        if config.getoption("--request") is not None:  # by hand, the logs lie there
+            shutil.rmtree(config.scratch, ignore_errors=True)  # type: ignore[attr-defined]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -93,7 +93,6 @@ def serve(listener: socket.socket, suite: ModuleType, how: dict[str, Any]) -> No
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            die_with_parent()
             answer(connection, suite, how)
         connection.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import json
@@ -100,17 +101,20 @@ def live(job: Job, rank: int, pipe: int, body: Callable[[Pipe], None]) -> None:
     try:
         body(say)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the finding
-        say.error(error)
-        traceback.print_exc()
-        leave(FAILED)
+        try:
+            say.error(error)
+            traceback.print_exc()
+        finally:  # the pipe may be what was broken: a supervisor's stack lies above us
+            leave(FAILED)
     say.done()
     stack_file.close()
     leave(0)
 
 
 def leave(code: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 
@@ -122,9 +126,9 @@ def own_group() -> None:
         signal.signal(name, signal.SIG_DFL)
 
 
-def die_with_parent() -> None:
-    """Linux ends this process when its parent ends, whatever ended the parent (prctl(2), PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Linux signals this process when its parent ends, whatever ended the parent (prctl(2), PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
 
 
 def redirect(folder: Path, rank: int) -> Any:

@@ -56,12 +56,15 @@ class Supervisor:
     started: float = field(default_factory=time.monotonic)
     children: list[Child] = field(default_factory=list)
     companion: dict[int, str] = field(default_factory=dict)  # pid: file it computes
+    told_to_end: bool = False
     inherited_mib: float = field(default_factory=lambda: anonymous_mib(os.getpid()))
 
     def run(self) -> dict[str, Any]:
         """The outcome of the job, as plain data."""
         began = datetime.now(timezone.utc)
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        signal.signal(signal.SIGTERM, self.end)
+        ranks_own.die_with_parent(signal.SIGTERM)  # no SIGKILL: what the ranks started has to end before us
         Path(self.job.folder).mkdir(parents=True, exist_ok=True)
         for path, compute in self.suite.companions(self.job).items():
             self.start_companion(path, compute)
@@ -70,6 +73,9 @@ class Supervisor:
         left = self.end_everything()
         judgement = judge([child.end for child in self.children], stopped=stopped, why=why)
         return self.report(judgement, began, left)
+
+    def end(self, *_: object) -> None:
+        self.told_to_end = True
 
     def start_rank(self, number: int) -> Child:
         reading, writing = os.pipe()
@@ -146,7 +152,7 @@ class Supervisor:
     def await_companions(self) -> None:
         """Other jobs may wait for a companion of ours: it is not ended with the ranks, unless it hangs."""
         until = time.monotonic() + self.job.silence_s
-        while self.companion and time.monotonic() < until:
+        while self.companion and time.monotonic() < until and not self.told_to_end:
             self.note_companions()
             time.sleep(POLL_S)
 
@@ -172,6 +178,8 @@ class Supervisor:
         return None
 
     def client_left(self) -> bool:
+        if self.told_to_end:
+            return True
         try:
             return self.client.recv(1, socket.MSG_DONTWAIT) == b""
         except BlockingIOError:
@@ -186,7 +194,7 @@ class Supervisor:
         until = time.monotonic() + STACKS_S
         files = {child.end.number: Path(self.job.folder) / f"rank-{child.end.number}.stack" for child in hung}
         seen: list[int] = []
-        while time.monotonic() < until and (0 in seen or seen != [size(path) for path in files.values()]):
+        while time.monotonic() < until and not self.told_to_end and (0 in seen or seen != [size(path) for path in files.values()]):
             seen = [size(path) for path in files.values()]
             time.sleep(POLL_S)
         for child in hung:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cases.forkserver import ask
-from cases.verdict import Verdict
+from cases.verdict import Phase, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,9 +52,12 @@ def why_skipped(case: Any, asked: Request, suite: Any, server: str) -> str:
 
 
 def probed(need: Any, asked: Request, server: str) -> str:
-    """What the probe of a need complains of, empty if it is met."""
+    """What the probe of a need complains of, empty if it is met.
+
+    A stack that cannot even be imported lacks no option: the case itself has to show that.
+    """
     outcome = once(asked, server, "probe", need.name, need.ranks)
-    return "" if came_through(outcome) else str(outcome["reason"])
+    return "" if came_through(outcome) or outcome["phase"] == Phase.IMPORT.value else str(outcome["reason"])
 
 
 def environment_facts(asked: Request, server: str) -> dict[str, Any]:

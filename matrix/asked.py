@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cases.case import Case
     from matrix.sets import VersionSet
 
-DEVICES: Final = ("cpu", "cuda")
+DEVICES: Final = ("auto", "cpu", "cuda")
 RUNS: Final = Path("runs")
 
 
@@ -32,7 +32,7 @@ class Asked:
 
     sets: str = "default"
     where: str = ""
-    device: str = "cpu"
+    device: str = "auto"
     torch_backend: str = "auto"
     out: Path | None = None
     resume: bool = False
@@ -57,11 +57,18 @@ class Asked:
             UserError: a device, a number of workers or a budget that does not exist.
         """
         if self.device not in DEVICES:
-            raise UserError(f"--device {self.device}: expected cpu or cuda")
+            raise UserError(f"--device {self.device}: expected auto, cpu or cuda")
         if self.workers is not None and self.workers < 1:
             raise UserError(f"--workers {self.workers}: expected a whole number above 0")
         if self.keep_free_gb < 0:
             raise UserError(f"--keep-free {self.keep_free_gb}: expected a number of gigabytes, 0 or more")
+
+    @property
+    def place(self) -> str:
+        """``cpu`` or ``cuda``; ``auto`` is cuda where there is a GPU."""
+        if self.device != "auto":
+            return self.device
+        return "cuda" if backends.has_gpu() else "cpu"
 
     @property
     def size(self) -> int:
@@ -88,9 +95,9 @@ def run(asked: Asked, *, watcher: Progress | None = None, say: Callable[[str], N
         store=kept,
         uv=tool,
         cache=cache,
-        device=asked.device,
+        device=asked.place,
         backend=backends.choose(asked.torch_backend, uv=tool),
-        workers=asked.workers or default_workers(asked.device),
+        workers=asked.workers or default_workers(asked.place),
         keep_free_bytes=int(asked.keep_free_gb * disk.GIGABYTE),
         lock_folder=locks.folder_beside(asked.versions),
         suite=asked.suite,
@@ -123,9 +130,9 @@ def bench(asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None]
         uv=tool,
         cache=cache,
         backend=backends.choose(asked.torch_backend, uv=tool),
-        device=asked.device,
-        workers=asked.workers or default_workers(asked.device),
-        hardware=machine.hardware(asked.device),
+        device=asked.place,
+        workers=asked.workers or default_workers(asked.place),
+        hardware=machine.hardware(asked.place),
         say=say,
     )
     return benches.measure(ground, repeats=repeats, sample=sample)
@@ -143,11 +150,11 @@ def opened(asked: Asked, chosen: tuple[VersionSet, ...], cases: tuple[Case, ...]
         harness=metadata.version("ftmatrix"),
         code=asked.suite.digest,
         started=datetime.now(UTC),
-        device=asked.device,
+        device=asked.place,
         asked=asked.words,
         planned=planned,
-        hardware=machine.hardware(asked.device),
-        facts=dict(machine.facts(asked.device)),
+        hardware=machine.hardware(asked.place),
+        facts=dict(machine.facts(asked.place)),
     )
     if not asked.resume:
         directory = asked.out or RUNS / record.started.strftime("%Y-%m-%dT%H-%M-%SZ")

@@ -111,6 +111,7 @@ class Bench:
             *(str(environment.python), "-m", "pytest", str(folder / "cases" / "test_cells.py")),
             *("-p", "xdist", "-n", str(workers), "--dist", "worksteal"),
             *("-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-q", "--tb=short", "-rN"),
+            *("--basetemp", str(self.scratch / "tmp")),  # not the user's, where pytest keeps only the newest few
             *("--suite", self.suite.module, "--request", str(request)),
             *(["--cold"] if self.cold else []),
         ]

@@ -72,8 +72,10 @@ def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> Non
     missing = unfinished(version_set, cases, lock, at)
     if isinstance(prepared, Evidence):
         block(version_set, missing, prepared, lock, at)
-    elif missing:
-        install_and_run(version_set, missing, prepared, at)
+    else:
+        runnable = [case for case in missing if not skipped(version_set, case, lock, at)]
+        if runnable:
+            install_and_run(version_set, runnable, prepared, at)
     at.watcher.set_done(version_set.key)
 
 
@@ -109,6 +111,17 @@ def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, at: Wo
     """What the store does not hold: the same cell, of the same lock, case code and hardware, and not lost."""
     have = {outcome.identity for outcome in at.store.outcomes if outcome.verdict is not Verdict.LOST}
     return [case for case in cases if (version_set.key, case.id, lock, at.suite.digest, at.hardware) not in have]
+
+
+def skipped(version_set: VersionSet, case: Case, lock: str, at: Workshop) -> bool:
+    """Whether this machine has too few GPUs for the case, which is then its outcome."""
+    gpus = at.store.record.facts.get("gpus")
+    if not isinstance(gpus, int) or case.ranks <= gpus:
+        return False
+    reason = f"needs {case.ranks} GPUs, this machine has {gpus}"
+    known = blank(version_set, case, lock, at)
+    finish(known.model_copy(update={"verdict": Verdict.SKIP, "reason": reason}), at)
+    return True
 
 
 def block(version_set: VersionSet, cases: Sequence[Case], why: Evidence, lock: str, at: Workshop) -> None:

@@ -41,7 +41,7 @@ app.add_typer(sets_app, name="sets")
 
 Sets = Annotated[str, typer.Option("--sets", help="default, all, or keys separated by commas.")]
 Where = Annotated[str, typer.Option("--where", help="Only these cases, e.g. 'quant=nf4 strategy=fsdp2'.")]
-Device = Annotated[str, typer.Option("--device", help="cpu (gloo) or cuda (NCCL).")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu (gloo) or cuda (NCCL).")]
 TorchBackend = Annotated[str, typer.Option("--torch-backend", help="Build of torch: auto, cpu, pypi, or cu128 etc.")]
 Versions = Annotated[Path, typer.Option("--versions", help="File of version sets.", show_default="the packaged one")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
@@ -51,7 +51,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 def run(
     sets: Sets = "default",
     where: Where = "",
-    device: Device = "cpu",
+    device: Device = "auto",
     torch_backend: TorchBackend = "auto",
     out: Annotated[Path | None, typer.Option(help="Directory of the run.", show_default="runs/<time>")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Run only what --out, or the newest run, lacks.")] = False,
@@ -109,7 +109,7 @@ def plan(
 def bench(
     sets: Annotated[str, typer.Option("--sets", help="One set.", show_default="the newest default")] = "",
     where: Where = "",
-    device: Device = "cpu",
+    device: Device = "auto",
     torch_backend: TorchBackend = "auto",
     workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Passes of the harness.")] = 3,

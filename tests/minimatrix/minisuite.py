@@ -96,6 +96,11 @@ def prints(rank: Rank) -> None:
     rank.fine()
 
 
+def prints_and_raises(rank: Rank) -> NoReturn:
+    prints(rank)
+    raise ValueError("after a megabyte of garbage")
+
+
 def leaves_children(rank: Rank) -> None:
     sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
     subprocess.Popen(sleeper)
@@ -231,6 +236,7 @@ CASES = {
         MiniCase("fail-raising-on-rank-1", raises_on_rank_1, ranks=2),
         MiniCase("fail-raising-odd-text", raises_odd_text),
         MiniCase("fail-raising-unspeakable", raises_unspeakable),
+        MiniCase("fail-printing-garbage", prints_and_raises),
         MiniCase("fail-exiting", exits),
         MiniCase("fail-importing", imports_what_is_not_there),
         MiniCase("wrong-numbers-on-rank-1", misses_a_check, ranks=2),
@@ -292,6 +298,7 @@ def run(job: Job, rank: int, companion: Callable[[str], Iterator[None]], say: An
 
         say.facts({"torch": torch.__version__, "python": sys.version.split()[0]})
     elif job.kind == "probe":
+        say.phase(Phase.LOAD)
         {"met": lambda: None, "unmet": lacking, "crashing": lambda: ctypes.string_at(0)}[job.name]()
     else:
         note(job, rank)

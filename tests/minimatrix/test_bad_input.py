@@ -1,0 +1,181 @@
+"""Bad input: one clear sentence on stderr, exit code 2, and nothing half-written left behind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reports import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def command(mini: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run ``ftmatrix`` with arguments that it has to refuse; what it said on stderr, after the program's name."""
+    for name in ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in mini.variables.items():
+        monkeypatch.setenv(name, value)
+    (mini.folder / "here").mkdir()
+    monkeypatch.chdir(mini.folder / "here")
+
+    def refused(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["ftmatrix", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        assert (ended.value.code, said.out) == (2, ""), said
+        program, _, sentence = said.err.strip().partition(": ")
+        assert program == "ftmatrix"
+        assert "\n" not in sentence
+        return sentence
+
+    return refused
+
+
+@pytest.fixture
+def run(mini: Any, command: Callable[..., str]) -> Callable[..., str]:
+    """``ftmatrix run`` of the fake sets; afterwards there is no run directory."""
+
+    def refused(*arguments: str, versions: Path = mini.versions) -> str:
+        given = {"--versions": str(versions), "--torch-backend": "pypi", "--device": "cpu"}
+        rest = [word for name, value in given.items() if name not in arguments for word in (name, value)]
+        sentence = command("run", *rest, *arguments)
+        assert list((mini.folder / "here").iterdir()) == []
+        return sentence
+
+    return refused
+
+
+@pytest.fixture
+def spoilt(mini: Any) -> Callable[..., Path]:
+    """A copy of the sets with one passage changed."""
+
+    def made(old: str, new: str) -> Path:
+        path: Path = mini.folder / "own" / "versions.toml"
+        shutil.copytree(mini.folder / "locks", path.parent / "locks")
+        path.write_text(mini.versions.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+        return path
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--sets", "god"), "there is no version set 'god'; did you mean good?"),
+        (("--sets", ","), "no version set was named"),
+        (("--where", "quant=nf5"), "--where: option 'quant' has no value 'nf5'; it has none, nf4, int8"),
+        (("--where", "qant=nf4"), "there is no option 'qant'"),
+        (("--where", "qant=nf4"), "did you mean 'quant'?"),
+        (("--where", "nf4"), "--where: 'nf4' is not of the form option=value"),
+        (("--where", "quant=nf4 method=full strategy=ddp"), "leaves no case of"),
+        (("--device", "tpu"), "--device tpu: expected auto, cpu or cuda"),
+        (("--workers", "0"), "--workers 0: expected a whole number above 0"),
+        (("--keep-free", "-1"), "--keep-free -1.0: expected a number of gigabytes"),
+        (("--torch-backend", "rocm"), "--torch-backend rocm: expected auto, cpu, pypi, or a CUDA such as cu128"),
+        (("--resume",), "holds no run: begin one with `ftmatrix run`"),
+        (("--resume", "--out", "nowhere"), "nowhere holds no run to resume: leave --resume out"),
+        (("--out", "/proc/nowhere"), "/proc/nowhere cannot be written"),
+    ],
+)
+def test_a_bad_argument_is_named_with_what_would_do(run: Callable[..., str], arguments: tuple[str, ...], sentence: str) -> None:
+    assert sentence in run(*arguments)
+
+
+def test_a_missing_file_of_sets_is_named(run: Callable[..., str], tmp_path: Path) -> None:
+    assert "none.toml: the version sets cannot be read" in run(versions=tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("[sets.good]", "[sets.good", "versions.toml: not valid TOML"),
+        ('torch = "0.0.1"', 'torch = "newest"', 'sets.good.pins.torch: expected an exact version such as "2.8.0"'),
+        ('torch = "0.0.1"\n', "", "sets.good.pins.torch: expected an exact version"),
+        ("as-of = 2026-01-01", 'as-of = "soon"', "sets.good.as-of: expected a date such as"),
+        ("why =", "reason =", "sets.good.reason: unknown; expected one of"),
+    ],
+)
+def test_a_mistake_in_the_file_of_sets_is_named_with_its_place(
+    run: Callable[..., str], spoilt: Callable[..., Path], old: str, new: str, sentence: str
+) -> None:
+    assert sentence in run(versions=spoilt(old, new))
+
+
+def test_a_missing_interpreter_is_named_with_those_that_are_there(
+    run: Callable[..., str], spoilt: Callable[..., Path]
+) -> None:
+    sentence = run(versions=spoilt('python = "3', 'python = "3.9'))
+    assert "is needed, and there is none that works; install it so that python3.9" in sentence
+
+
+def test_a_version_that_does_not_exist_is_named(mini: Any, command: Callable[..., str]) -> None:
+    before = mini.versions.read_bytes()
+    words = ("sets", "add", "good+peft9", "peft==9.9", "--from", "good", "--versions", str(mini.versions))
+    assert "there is no peft 9.9 on the configured index" in command(*words)
+    assert mini.versions.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("pin", "sentence"),
+    [
+        ("peft", "'peft': expected an exact pin such as peft==0.13.0"),
+        ("peft==latest", "expected an exact version"),
+        ("numpy==2.0", "numpy: a set pins torch"),
+    ],
+)
+def test_a_pin_that_is_none_is_refused(mini: Any, command: Callable[..., str], pin: str, sentence: str) -> None:
+    before = mini.versions.read_bytes()
+    assert sentence in command("sets", "add", "new", pin, "--from", "good", "--versions", str(mini.versions))
+    assert mini.versions.read_bytes() == before
+
+
+def test_an_index_that_cannot_be_reached_is_no_finding_about_the_set(
+    run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    assert "the package index cannot be reached" in run()
+
+
+def test_a_second_run_in_the_same_directory_is_refused(
+    mini: Any, command: Callable[..., str], until: Callable[..., None]
+) -> None:
+    first = mini.start(sets="good", where="case=hang-stopped", limits={"silence_s": 300.0})
+    until(lambda: mini.started_cells())
+    refused = command("run", "--resume", "--out", str(mini.out), "--versions", str(mini.versions), "--device", "cpu")
+    first.kill()
+    first.communicate()
+    assert f"run is in use by a run (pid {first.pid})" in refused
+
+
+def test_a_directory_that_holds_a_run_is_not_written_into(run_mini: Callable[..., Any], command: Callable[..., str]) -> None:
+    mini = run_mini(sets="good", where="case=pass-plain")
+    before = {path: path.read_bytes() for path in mini.out.iterdir() if path.is_file()}
+    words = ("run", "--out", str(mini.out), "--versions", str(mini.versions), "--device", "cpu")
+    assert "holds a run already: continue it with --resume" in command(*words, "--torch-backend", "pypi")
+    assert before == {path: path.read_bytes() for path in mini.out.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("file", ["run.json", "outcomes.jsonl", "sets.json"])
+@pytest.mark.parametrize("words", [("run", "--resume", "--out"), ("report",)])
+def test_a_newer_schema_is_refused(
+    finished: Path, command: Callable[..., str], file: str, words: tuple[str, ...]
+) -> None:
+    text = (finished / file).read_text(encoding="utf-8")
+    assert json.loads(text if file != "outcomes.jsonl" else text.splitlines()[0])
+    (finished / file).write_text(text.replace('"schema":', '"schema": 9').replace('"schema": 9 1', '"schema": 91'), "utf-8")
+    assert "is newer than" in command(*words, str(finished))
+
+
+@pytest.mark.parametrize("file", ["run.json", "outcomes.jsonl"])
+def test_a_damaged_file_is_named(finished: Path, command: Callable[..., str], file: str) -> None:
+    (finished / file).write_text("{\n", encoding="utf-8")
+    assert f"{file}" in command("report", str(finished))

@@ -1,0 +1,172 @@
+"""What becomes of every misbehaving case and every set that cannot be had: as `expected.toml` says, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tomlkit
+
+from matrix import store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+EXPECTED = Path(__file__).with_name("expected.toml")
+SPOILT = {
+    "raises-on-import": "importing the stack raised ImportError: libfake.so.1: cannot open shared object file",
+    "threads-on-import": "importing the stack started threads: watcher",
+    "dies-on-import": "importing the stack was ended by SIGSEGV",
+    "cuda-on-import": "importing the stack initialised CUDA",
+}
+
+
+def row(line: Mapping[str, Any]) -> dict[str, str]:
+    """What is the same in every run: without line numbers and megabytes, odd text by its beginning."""
+    told = {"verdict": line["verdict"], "phase": line["phase"] or "", "reason": stable(line["reason"])}
+    if line["verdict"] == "blocked":
+        del told["reason"]  # the resolver's words change with its version
+    return {name: value for name, value in told.items() if value}
+
+
+def stable(reason: str) -> str:
+    known = re.sub(r"\.py:\d+", ".py:N", re.sub(r"held \d+ MiB", "held N MiB", reason))
+    return known.encode("ascii", "backslashreplace").decode().replace("\x00", "\\0").replace("\x1b", "\\e")[:160]
+
+
+def test_every_case_ends_as_the_tree_says(whole: Any) -> None:
+    seen = {key: {case: row(line) for case, line in sorted(whole.of(key).items())} for key in whole.sets}
+    actual = EXPECTED.with_suffix(".actual.toml")
+    actual.write_text(tomlkit.dumps(seen), encoding="utf-8")
+    expected = tomllib.loads(EXPECTED.read_text(encoding="utf-8")) if EXPECTED.exists() else {}
+    assert seen == expected, f"to accept the new truth: mv {actual} {EXPECTED}"
+    actual.unlink()
+
+
+def test_a_cases_name_says_its_verdict(whole: Any) -> None:
+    assert not [case for case, line in whole.of("good").items() if not case.startswith(line["verdict"] + "-")]
+
+
+def test_a_run_with_a_lost_cell_exits_1(whole: Any) -> None:
+    assert [step["code"] for step in whole.steps] == [1, 1]
+
+
+def test_no_traceback_reaches_the_user(whole: Any) -> None:
+    assert [step["err"] for step in whole.steps] == ["", ""]
+
+
+def test_no_process_is_left(whole: Any) -> None:
+    assert whole.mini.alive() == {}
+
+
+def test_children_that_a_case_left_behind_are_counted(whole: Any) -> None:
+    assert whole.of("good")["pass-leaving-children"]["metrics"]["left_processes"] >= 3
+
+
+def test_what_was_lost_is_tried_twice_and_nothing_else(whole: Any) -> None:
+    twice = {case for case, line in whole.of("good").items() if line["attempt"] > 1}
+    assert twice == {"lost-saying-nothing", "lost-without-its-twin"}
+
+
+def test_the_resolvers_reason_names_both_sides_of_the_conflict(whole: Any) -> None:
+    reason = whole.of("unresolvable")["pass-plain"]["reason"]
+    assert "peft==0.0.2" in reason
+    assert "torch>=0.0.9" in reason
+
+
+def test_the_installers_reason_names_the_package_and_the_hash(whole: Any) -> None:
+    assert re.search(r"[Hh]ash mismatch for `\w+==0\.0\.1`", whole.of("refuses-install")["pass-plain"]["reason"])
+
+
+def test_what_was_stored_can_be_read_again(whole: Any) -> None:
+    _, sets, outcomes = store.read(whole.mini.out)
+    assert {each.key for each in sets} == set(whole.sets)
+    assert len(outcomes) == len(whole.mini.lines())
+
+
+def test_every_planned_cell_has_one_line(whole: Any) -> None:
+    assert len(whole.mini.lines()) == len({(line["set"], line["case"]) for line in whole.mini.lines()})
+
+
+def test_the_report_is_drawn(whole: Any) -> None:
+    assert {"index.html", "matrix.json", "matrix.md", "junit.xml"} <= {path.name for path in whole.mini.out.iterdir()}
+
+
+def test_a_report_of_odd_text_is_utf_8(whole: Any) -> None:
+    for name in ("index.html", "matrix.json", "matrix.md", "junit.xml"):
+        assert (whole.mini.out / name).read_bytes().decode("utf-8", "strict")
+
+
+def test_the_facts_of_an_outcome_are_its_environments(whole: Any) -> None:
+    assert whole.of("good")["pass-plain"]["facts"]["torch"] == "0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("case", "what", "text"),
+    [
+        ("hang-looping-on-rank-0", "rank 0 stacks", "loops_on_rank_0"),
+        ("crash-segfault", "rank 0 stacks", "Segmentation fault"),
+        ("fail-raising", "rank 0 log", "the stack says no"),
+        ("fail-printing-garbage", "rank 0 log", "after a megabyte of garbage"),
+    ],
+)
+def test_a_red_cell_keeps_its_evidence(whole: Any, case: str, what: str, text: str) -> None:
+    path = whole.of("good")[case]["evidence"][what]
+    assert text in (whole.mini.out / path).read_text(encoding="utf-8")
+
+
+def test_a_log_of_megabytes_is_cut(whole: Any) -> None:
+    path = whole.of("good")["fail-printing-garbage"]["evidence"]["rank 0 log"]
+    assert (whole.mini.out / path).stat().st_size < 2**20
+
+
+def test_no_logs_are_kept_of_green_cells(whole: Any) -> None:
+    assert not list((whole.mini.out / "logs").glob("good__pass-*"))
+
+
+def test_no_scratch_files_are_left(whole: Any) -> None:
+    assert list(whole.mini.temporary.iterdir()) == []
+    assert not (whole.mini.out / "work").exists()
+
+
+def test_a_good_set_is_forked_from_a_warm_parent(whole: Any) -> None:
+    started = {line["facts"]["start"] for line in whole.of("good").values() if "start" in line["facts"]}
+    assert started == {"warm"}
+
+
+@pytest.mark.parametrize(("key", "why"), SPOILT.items())
+def test_a_set_that_spoils_the_warm_fork_is_started_cold_and_says_why(whole: Any, key: str, why: str) -> None:
+    facts = whole.of(key)["pass-plain"]["facts"]
+    assert (facts["start"], facts["why_cold"]) == ("cold", why)
+
+
+def test_a_stack_that_cannot_be_imported_is_not_taken_for_one_that_lacks_an_option(whole: Any) -> None:
+    assert whole.of("raises-on-import")["pass-where-a-need-is-met"]["verdict"] == "fail"
+
+
+def test_a_warm_and_a_cold_start_agree(run_mini: Callable[..., Any]) -> None:
+    mini = run_mini(sets="good", where="case=pass-plain,fail-raising,crash-segfault", cold_sample=3)
+    assert all("cold_s" in line["metrics"] for line in mini.lines())
+
+
+def test_a_run_can_be_all_cold(run_mini: Callable[..., Any]) -> None:
+    (line,) = run_mini(sets="good", where="case=pass-on-two-ranks", cold=True).lines()
+    assert (line["verdict"], line["facts"]["why_cold"]) == ("pass", "asked for")
+
+
+def test_a_reused_environment_is_not_installed_again(run_mini: Callable[..., Any]) -> None:
+    mini = run_mini(sets="good", where="case=pass-plain")
+    (environment,) = (mini.folder / "cache" / "envs").glob("*/ftmatrix.json")
+    made = environment.stat().st_ino
+    assert mini.run(sets="good", where="case=pass-quick-00", resume=True).returncode == 0
+    assert environment.stat().st_ino == made
+
+
+def test_a_report_says_what_the_outcomes_say(whole: Any) -> None:
+    cells = json.loads((whole.mini.out / "matrix.json").read_text(encoding="utf-8"))["cells"]
+    said = {(cell["set"], cell["case"]): cell["verdict"] for cell in cells}
+    assert said == {(line["set"], line["case"]): line["verdict"] for line in whole.mini.lines()}
