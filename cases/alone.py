@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flows, stack, suite, tiny, twin
+from cases import flows, preload, suite, tiny, twin
 from cases.build import Place
 from cases.verdict import missed
 
@@ -48,7 +48,7 @@ def main() -> int:
     if name not in suite.CASES:
         print(f"there is no case {name!r}; the cases are:", *suite.CASES, sep="\n  ")
         return 2
-    stack.preload()
+    preload.preload()
     import torch
     import torch.distributed as dist
 

@@ -120,6 +120,7 @@ def quiet_environment() -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # the other way to count GPUs initialises the driver
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",

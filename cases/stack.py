@@ -11,47 +11,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl")
 
-# Imported by the parent that ranks are forked from. The first five are the stack; the rest are what these import
-# lazily on first use, named here so that a rank finds them ready. One that a version lacks is passed over.
-REQUIRED = ("torch", "transformers", "accelerate", "peft", "bitsandbytes")
-LAZY = (
-    "torch.distributed.fsdp",
-    "torch.distributed.fsdp._fully_shard",
-    "torch.distributed._composable.fsdp",
-    "torch.distributed.device_mesh",
-    "torch.distributed.tensor",
-    "torch.distributed.optim",
-    "torch.nn.parallel",
-    "torch.testing._internal",
-    "torch.utils.checkpoint",
-    "torch.utils.serialization",
-    "torch.optim.adamw",
-    "torch._dynamo",
-    "torch.fx.experimental.symbolic_shapes",
-    "transformers.integrations.bitsandbytes",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.llama.modeling_llama",
-    "transformers.quantizers.auto",
-    "transformers.quantizers.quantizer_bnb_4bit",
-    "transformers.quantizers.quantizer_bnb_8bit",
-    "transformers.utils.quantization_config",
-    "peft.tuners.lora.bnb",
-    "peft.utils.other",
-    "peft.utils.transformers_weight_conversion",
-    "safetensors.torch",
-)
-
-
-def preload() -> None:
-    """Import the stack. Whatever a required package raises is the stack's own error and is let through."""
-    for name in REQUIRED:
-        importlib.import_module(name)
-    for name in LAZY:
-        try:
-            importlib.import_module(name)
-        except Exception:  # noqa: BLE001, S112 - any error: a rank that needs the module meets it again and says so
-            continue
-
 
 def dtype(name: DType | Storage) -> Any:
     """Torch's dtype, e.g. ``torch.bfloat16`` for ``bf16``."""

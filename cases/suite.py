@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cases import flows, grid, needs, stack, tiny, twin
+from cases import preload as importing
 from cases.build import Place
 from cases.verdict import Phase
 
@@ -28,7 +29,7 @@ def preload() -> None:
     Raises:
         Exception: whatever importing the stack raises.
     """
-    stack.preload()
+    importing.preload()
 
 
 def impure() -> str:
@@ -37,7 +38,7 @@ def impure() -> str:
 
     import torch
 
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized() or importing.cuda_driver_initialised():
         return "importing the stack initialised CUDA"
     if threading.active_count() > 1:
         return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"

@@ -194,7 +194,11 @@ class Supervisor:
         until = time.monotonic() + STACKS_S
         files = {child.end.number: Path(self.job.folder) / f"rank-{child.end.number}.stack" for child in hung}
         seen: list[int] = []
-        while time.monotonic() < until and not self.told_to_end and (0 in seen or seen != [size(path) for path in files.values()]):
+        while (
+            time.monotonic() < until
+            and not self.told_to_end
+            and (0 in seen or seen != [size(path) for path in files.values()])
+        ):
             seen = [size(path) for path in files.values()]
             time.sleep(POLL_S)
         for child in hung:

@@ -90,13 +90,14 @@ def run(asked: Asked, *, watcher: Progress | None = None, say: Callable[[str], N
     chosen, cases = asked.version_sets(), asked.cases()
     cache = environments.cache_folder()
     tool = uv.on_this_machine(cache)
+    backend = backends.choose(asked.torch_backend, uv=tool)
     kept = opened(asked, chosen, cases)
     workshop = pipeline.Workshop(
         store=kept,
         uv=tool,
         cache=cache,
         device=asked.place,
-        backend=backends.choose(asked.torch_backend, uv=tool),
+        backend=backend,
         workers=asked.workers or default_workers(asked.place),
         keep_free_bytes=int(asked.keep_free_gb * disk.GIGABYTE),
         lock_folder=locks.folder_beside(asked.versions),
@@ -109,6 +110,9 @@ def run(asked: Asked, *, watcher: Progress | None = None, say: Callable[[str], N
     )
     try:
         pipeline.run(chosen, cases, workshop)
+    except UserError:
+        kept.abandon()
+        raise
     finally:
         workshop.watcher.close()
         kept.close()

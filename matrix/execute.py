@@ -120,7 +120,8 @@ class Bench:
         """Nothing of the caller's environment may change what is measured: no plugins, no GPUs on a CPU run."""
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
         own = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "HF_HOME": str(self.scratch / "hf"), "PYTHONUNBUFFERED": "1"}
-        return {**environment.variables(), **own, **hidden}
+        kept = {name: value for name, value in environment.variables().items() if not name.startswith("PYTEST_")}
+        return {**kept, **own, **hidden}
 
     @property
     def log(self) -> Path:

@@ -15,6 +15,7 @@ from matrix.evidence import Evidence
 from matrix.execute import Bench, Limits, Suite
 from matrix.outcome import CheckRecord, ErrorRecord, Outcome, SetRecord, cell_key
 from matrix.progress import Progress, Silent
+from matrix.store import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +62,7 @@ def run(sets: Sequence[VersionSet], cases: Sequence[Case], at: Workshop) -> None
             at.store.note(met(version_set, lock=""))
     for version_set in sets:
         measure(version_set, cases, at)
-        shutil.rmtree(at.store.directory / "work", ignore_errors=True)
+        shutil.rmtree(at.store.directory / WORK, ignore_errors=True)
 
 
 def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> None:
@@ -138,7 +139,7 @@ def run_cells(version_set: VersionSet, cases: Sequence[Case], environment: Envir
     waiting = {case.id: case for case in cases}
     for attempt in range(1, ATTEMPTS + 1):
         last = attempt == ATTEMPTS
-        scratch = at.store.directory.absolute() / "work" / f"{version_set.key}-{attempt}"
+        scratch = at.store.directory.absolute() / WORK / f"{version_set.key}-{attempt}"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         bench = Bench(

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO, TypeVar
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 RUN: Final = "run.json"
 SETS: Final = "sets.json"
 OUTCOMES: Final = "outcomes.jsonl"
+LOCK: Final = ".lock"
+WORK: Final = "work"  # scratch files of the set that is being measured
 Kind = TypeVar("Kind", bound=Stored)
 
 
@@ -36,6 +39,7 @@ class Store:
     record: RunRecord
     sets: dict[str, SetRecord] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
+    made: tuple[Path, ...] = ()  # folders that were made for a new run, innermost first
     lock: TextIO = field(repr=False)
     sink: TextIO = field(repr=False)
 
@@ -46,14 +50,14 @@ class Store:
         Raises:
             UserError: the directory holds a run already, is in use, or cannot be written.
         """
+        made = tuple(each for each in (directory, *directory.parents) if not each.exists())
         lock = held(directory)
         if (directory / RUN).exists():
             lock.close()
             raise UserError(f"{directory} holds a run already: continue it with --resume, or choose another --out")
         write_json(directory / RUN, record.model_dump(mode="json", by_alias=True))
-        return cls(
-            directory=directory, record=record, lock=lock, sink=(directory / OUTCOMES).open("a", encoding="utf-8")
-        )
+        sink = (directory / OUTCOMES).open("a", encoding="utf-8")
+        return cls(directory=directory, record=record, made=made, lock=lock, sink=sink)
 
     @classmethod
     def resume(cls, directory: Path) -> Self:
@@ -65,7 +69,11 @@ class Store:
         if not (directory / RUN).exists():
             raise UserError(f"{directory} holds no run to resume: leave --resume out to begin one there")
         lock = held(directory)
-        record, sets, outcomes = read(directory)
+        try:
+            record, sets, outcomes = read(directory)
+        except UserError:
+            lock.close()
+            raise
         drop_torn_line(directory / OUTCOMES)
         sink = (directory / OUTCOMES).open("a", encoding="utf-8")
         by_key = {each.key: each for each in sets}
@@ -73,9 +81,14 @@ class Store:
 
     def append(self, outcome: Outcome) -> None:
         """On disk when this returns."""
-        self.sink.write(outcome.model_dump_json(by_alias=True) + "\n")
-        self.sink.flush()
-        os.fsync(self.sink.fileno())
+        try:
+            self.sink.write(outcome.model_dump_json(by_alias=True) + "\n")
+            self.sink.flush()
+            os.fsync(self.sink.fileno())
+        except OSError as error:
+            raise UserError(
+                f"{self.directory} cannot be written ({error.strerror}): make room; --resume goes on from there"
+            ) from error
         self.outcomes.append(outcome)
 
     def note(self, met: SetRecord) -> None:
@@ -87,8 +100,20 @@ class Store:
         self.record = record
         write_json(self.directory / RUN, record.model_dump(mode="json", by_alias=True))
 
+    def abandon(self) -> None:
+        """Take a new run back that came to nothing: bad input leaves nothing behind."""
+        if self.outcomes or not self.made:
+            return
+        shutil.rmtree(self.directory / WORK, ignore_errors=True)
+        for name in (SETS, OUTCOMES, LOCK, RUN):
+            (self.directory / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else put something there
+            for folder in self.made:
+                folder.rmdir()
+
     def close(self) -> None:
-        self.sink.close()
+        with contextlib.suppress(OSError):  # what a full disk did not take has been said
+            self.sink.close()
         self.lock.close()
 
 
@@ -109,7 +134,7 @@ def read(directory: Path) -> tuple[RunRecord, tuple[SetRecord, ...], tuple[Outco
 def stored_outcomes(path: Path) -> Iterator[Outcome]:
     if not path.exists():
         return
-    *whole, _torn = path.read_text(encoding="utf-8").split("\n")
+    *whole, _torn = path.read_bytes().split(b"\n")  # bytes: a line may be torn in the middle of a character
     for number, line in enumerate(whole, start=1):
         at = f"{path.name} line {number}"
         yield checked(Outcome, loaded(line, at), at)
@@ -122,7 +147,7 @@ def drop_torn_line(path: Path) -> None:
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
-def loaded(text: str, name: str) -> Any:
+def loaded(text: str | bytes, name: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
@@ -147,7 +172,7 @@ def held(directory: Path) -> TextIO:
     """The directory, for this process alone."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / ".lock").open("a+", encoding="utf-8")
+        lock = (directory / LOCK).open("a+", encoding="utf-8")
     except OSError as error:
         raise UserError(f"{directory} cannot be written ({error.strerror}): choose another --out") from None
     try:

@@ -99,10 +99,11 @@ def plan(
         rows = [{"case": c.id, "group": c.group, "why": c.why, "options": c.options.stated} for c in cases]
         print_json({"sets": [each.key for each in chosen], "cases": rows})
         return
-    table = Table("case", "why", title=f"{len(chosen)} sets x {len(cases)} cases = {len(chosen) * len(cases)} cells")
-    for case in cases:
-        table.add_row(case.id, f"{case.group}: {case.why}")
-    Console().print(table)
+    for group in dict.fromkeys(case.group for case in cases):
+        typer.echo(f"{group}")
+        for case in (case for case in cases if case.group == group):
+            typer.echo(f"  {case.id}: {case.why}")
+    typer.echo(f"{len(chosen)} sets x {len(cases)} cases = {len(chosen) * len(cases)} cells")
 
 
 @app.command()
@@ -137,11 +138,14 @@ def list_sets(context: typer.Context, versions: Versions = known_sets.PACKAGED, 
         rows = [{"set": s.key, "as_of": str(s.as_of), "pins": dict(s.pins), "default": s.default} for s in known]
         print_json(rows)
         return
-    table = Table("set", *known_sets.PACKAGES, "why", title=f"{len(known)} version sets, * = run by default")
+    table = Table("set", *known_sets.PACKAGES, title=f"{len(known)} version sets, * = run by default", box=None)
     for each in known:
         mark = " *" if each.default else ""
-        table.add_row(each.key + mark, *(each.pins[name] for name in known_sets.PACKAGES), each.why)
-    Console().print(table)
+        table.add_row(each.key + mark, *(each.pins[name] for name in known_sets.PACKAGES))
+    console = Console(highlight=False)
+    console.print(table)
+    for each in known:
+        console.print(f"{each.key}: {each.why}", soft_wrap=True, markup=False)
 
 
 @sets_app.command("add")

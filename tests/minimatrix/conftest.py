@@ -156,7 +156,14 @@ class Mini:
         }
 
     def start(self, **fields: Any) -> subprocess.Popen[str]:
-        asked = {"versions": str(self.versions), "out": str(self.out), "limits": LIMITS, "cold_sample": 0, **fields}
+        known = {
+            "versions": str(self.versions),
+            "out": str(self.out),
+            "limits": LIMITS,
+            "device": "cpu",
+            "cold_sample": 0,
+        }
+        asked = {**known, **fields}
         return subprocess.Popen(
             [sys.executable, str(HERE / "drive.py"), json.dumps(asked)],
             stdout=subprocess.PIPE,

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cases.verdict import Phase, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cases.job import Job
 
@@ -198,7 +197,7 @@ def closes_every_file(rank: Rank) -> None:
 
 
 def takes_all_memory(rank: Rank) -> None:
-    held = []
+    held: list[bytes] = []
     while len(held) * 16 < WHEN_FREED_MIB:
         held.append(b"\1" * (16 * 2**20))
         rank.say.beat()
@@ -299,7 +298,7 @@ def run(job: Job, rank: int, companion: Callable[[str], Iterator[None]], say: An
         say.facts({"torch": torch.__version__, "python": sys.version.split()[0]})
     elif job.kind == "probe":
         say.phase(Phase.LOAD)
-        {"met": lambda: None, "unmet": lacking, "crashing": lambda: ctypes.string_at(0)}[job.name]()
+        PROBES[job.name]()
     else:
         note(job, rank)
         say.phase(Phase.FORWARD)
@@ -308,6 +307,13 @@ def run(job: Job, rank: int, companion: Callable[[str], Iterator[None]], say: An
 
 def lacking() -> None:
     raise AttributeError("there is no such option")
+
+
+PROBES: dict[str, Callable[[], object]] = {
+    "met": list,
+    "unmet": lacking,
+    "crashing": lambda: ctypes.string_at(0),
+}
 
 
 def note(job: Job, rank: int) -> None:

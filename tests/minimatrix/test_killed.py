@@ -100,9 +100,33 @@ def test_a_torn_last_line_is_dropped_and_its_cell_run_again(run_mini: Callable[.
     assert Counter(line["case"] for line in mini.lines()) == Counter(planned(mini))
 
 
+def test_a_line_torn_within_a_character_is_dropped(mini: Any) -> None:
+    only = {"sets": "good", "where": "case=fail-raising-odd-text"}
+    mini.run(**only)
+    outcomes = mini.out / "outcomes.jsonl"
+    outcomes.write_bytes(outcomes.read_bytes().rpartition("\U0001f600".encode())[0] + b"\xf0\x9f")
+    assert mini.run(**only, resume=True).stderr == ""
+    assert [line["case"] for line in mini.lines()] == ["fail-raising-odd-text"]
+
+
+@pytest.mark.parametrize("process", ["cases.forkserver", "exec(eval(", "-m pytest"])
+def test_a_process_of_the_harness_that_is_killed_costs_no_cell(
+    mini: Any, until: Callable[..., None], process: str
+) -> None:
+    started = mini.start(**QUICK)
+    until(lambda: len(mini.lines()) >= 2)
+    os.kill(next(pid for pid, command in mini.alive().items() if process in command), signal.SIGKILL)
+    _, said = started.communicate()
+    assert (started.returncode, said) == (0, "")
+    assert Counter(line["case"] for line in mini.lines()) == Counter(planned(mini))
+    assert mini.alive() == {}
+
+
 def test_cells_of_other_case_code_are_not_taken_over(run_mini: Callable[..., Any]) -> None:
     mini = run_mini(sets="good", where="case=pass-plain")
     outcomes = mini.out / "outcomes.jsonl"
-    outcomes.write_text(outcomes.read_text(encoding="utf-8").replace(mini.lines()[0]["code"], "0" * 12), encoding="utf-8")
+    outcomes.write_text(
+        outcomes.read_text(encoding="utf-8").replace(mini.lines()[0]["code"], "0" * 12), encoding="utf-8"
+    )
     assert mini.run(sets="good", where="case=pass-plain", resume=True).returncode == 0
     assert len(mini.started_cells()) == 2

@@ -1,9 +1,11 @@
-"""What becomes of every misbehaving case and every set that cannot be had: as `expected.toml` says, and nothing is left."""
+"""What becomes of every misbehaving case, and of every set that cannot be had: `expected.toml` says it."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ import pytest
 import tomlkit
 
 from matrix import store
+from matrix.execute import Suite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,6 +26,13 @@ SPOILT = {
     "dies-on-import": "importing the stack was ended by SIGSEGV",
     "cuda-on-import": "importing the stack initialised CUDA",
 }
+
+
+def rows(lines: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """By case; one row for a set in which every case ended the same way."""
+    told = {case: row(line) for case, line in sorted(lines.items())}
+    first = next(iter(told.values()))
+    return {"every case": first} if all(each == first for each in told.values()) else told
 
 
 def row(line: Mapping[str, Any]) -> dict[str, str]:
@@ -39,7 +49,7 @@ def stable(reason: str) -> str:
 
 
 def test_every_case_ends_as_the_tree_says(whole: Any) -> None:
-    seen = {key: {case: row(line) for case, line in sorted(whole.of(key).items())} for key in whole.sets}
+    seen = {key: rows(whole.of(key)) for key in whole.sets}
     actual = EXPECTED.with_suffix(".actual.toml")
     actual.write_text(tomlkit.dumps(seen), encoding="utf-8")
     expected = tomllib.loads(EXPECTED.read_text(encoding="utf-8")) if EXPECTED.exists() else {}
@@ -156,6 +166,20 @@ def test_a_warm_and_a_cold_start_agree(run_mini: Callable[..., Any]) -> None:
 def test_a_run_can_be_all_cold(run_mini: Callable[..., Any]) -> None:
     (line,) = run_mini(sets="good", where="case=pass-on-two-ranks", cold=True).lines()
     assert (line["verdict"], line["facts"]["why_cold"]) == ("pass", "asked for")
+
+
+def test_the_suite_is_an_ordinary_one_in_an_environment(run_mini: Callable[..., Any], tmp_path: Path) -> None:
+    mini = run_mini(sets="good", where="case=pass-plain")
+    (python,) = (mini.folder / "cache" / "envs").glob("*/bin/python")
+    suite = Suite(module="minisuite", extra=(EXPECTED.with_name("minisuite.py"),))
+    suite.copy(tmp_path / "alone")
+    words = ("-m", "pytest", "-c", os.devnull, "cases", "--suite", "minisuite", "-k", "pass-plain or fail-raising-odd")
+    command = [str(python), *words]
+    done = subprocess.run(
+        command, cwd=tmp_path / "alone", check=False, capture_output=True, text=True, env=mini.variables
+    )
+    assert "1 failed, 1 passed" in done.stdout, done.stdout
+    assert mini.alive() == {}
 
 
 def test_a_reused_environment_is_not_installed_again(run_mini: Callable[..., Any]) -> None:

@@ -1,0 +1,59 @@
+"""Imports the stack into the parent that ranks are forked from, and tells whether that made it unfit for forking."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+
+# Imported by the parent that ranks are forked from. The first five are the stack; the rest are what these import
+# lazily on first use, named here so that a rank finds them ready. One that a version lacks is passed over.
+REQUIRED = ("torch", "transformers", "accelerate", "peft", "bitsandbytes")
+LAZY = (
+    "torch.distributed.fsdp",
+    "torch.distributed.fsdp._fully_shard",
+    "torch.distributed._composable.fsdp",
+    "torch.distributed.device_mesh",
+    "torch.distributed.tensor",
+    "torch.distributed.optim",
+    "torch.nn.parallel",
+    "torch.testing._internal",
+    "torch.utils.checkpoint",
+    "torch.utils.serialization",
+    "torch.optim.adamw",
+    "torch._dynamo",
+    "torch.fx.experimental.symbolic_shapes",
+    "transformers.integrations.bitsandbytes",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.llama.modeling_llama",
+    "transformers.quantizers.auto",
+    "transformers.quantizers.quantizer_bnb_4bit",
+    "transformers.quantizers.quantizer_bnb_8bit",
+    "transformers.utils.quantization_config",
+    "peft.tuners.lora.bnb",
+    "peft.utils.other",
+    "peft.utils.transformers_weight_conversion",
+    "safetensors.torch",
+)
+
+
+CUDA_ERROR_NOT_INITIALIZED = 3  # cuda.h
+
+
+def preload() -> None:
+    """Import the stack. Whatever a required package raises is the stack's own error and is let through."""
+    for name in REQUIRED:
+        importlib.import_module(name)
+    for name in LAZY:
+        try:
+            importlib.import_module(name)
+        except Exception:  # noqa: BLE001, S112 - any error: a rank that needs the module meets it again and says so
+            continue
+
+
+def cuda_driver_initialised() -> bool:
+    """Whether anything in this process called cuInit, which torch need not know of; asking does not call it."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return bool(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != CUDA_ERROR_NOT_INITIALIZED)

@@ -1,0 +1,81 @@
+"""What the documents tell a reader to type exists, and so do the files that they name."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer.main
+
+from matrix import sets
+from reports import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parents[1]
+DOCUMENTS = [HERE / "README.md", HERE / "CONTRIBUTING.md"]
+BLOCK = re.compile(r"^```(?:console|sh|bash|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+FOLDERS = ("cases", "matrix", "reports", "tests", ".github", ".ci")
+PATH = re.compile(rf"(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]*|[A-Z]+\.md|noxfile\.py|pyproject\.toml")
+
+
+def commands(document: Path) -> Iterator[str]:
+    """Lines of shell blocks, and inline code that begins with one of our commands; without comments and prompts."""
+    text = document.read_text(encoding="utf-8")
+    blocks = "\n".join(BLOCK.findall(text)).replace("\\\n", " ").splitlines()
+    inline = [code for code in INLINE.findall(text) if code.startswith(("ftmatrix ", "nox "))]
+    for line in (*blocks, *inline):
+        yield from (part.strip().removeprefix("$ ") for part in line.partition(" #")[0].split("&&") if part.strip())
+
+
+def typed(program: str) -> list[tuple[str, list[str]]]:
+    found = [(document.name, line) for document in DOCUMENTS for line in commands(document)]
+    return [(name, shlex.split(line)[1:]) for name, line in found if shlex.split(line)[:1] == [program]]
+
+
+def label(value: object) -> str:
+    return " ".join(value) if isinstance(value, list) else str(value)
+
+
+@pytest.mark.parametrize(("document", "words"), typed("ftmatrix"), ids=label)
+def test_a_command_in_a_document_exists_with_its_options(document: str, words: list[str]) -> None:
+    command: Any = typer.main.get_command(cli.app)
+    while isinstance(command, typer.core.TyperGroup) and words and not words[0].startswith("-"):
+        assert words[0] in command.commands, f"{document}: ftmatrix has no command {words[0]}"
+        command, words = command.commands[words[0]], words[1:]
+        if not (words and isinstance(command, typer.core.TyperGroup) and words[0] in command.commands):
+            break
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known | {"--help"}
+
+
+@pytest.mark.parametrize(("document", "words"), typed("nox"), ids=label)
+def test_a_session_in_a_document_exists(document: str, words: list[str]) -> None:
+    own = words[: words.index("--")] if "--" in words else words
+    if not {"-s", "--session", "--sessions", "-e"} & set(own):
+        return
+    start = next(number for number, word in enumerate(own) if word.startswith("-") and word.lstrip("-")[0] in "se")
+    asked = [word for word in own[start + 1 :] if not word.startswith("-")]
+    assert set(asked) <= sessions(), document
+    if asked[:1] == ["matrix"] and "--" in words:
+        test_a_command_in_a_document_exists_with_its_options(document, ["run", *words[words.index("--") + 1 :]])
+
+
+def sessions() -> set[str]:
+    tree = ast.parse((HERE / "noxfile.py").read_text(encoding="utf-8"))
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list]
+    return {function.name for function in functions} | {f"matrix({each.key})" for each in sets.load()}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_file_that_a_document_names_exists(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link and ":" not in link]
+    named = [code for code in INLINE.findall(text) if PATH.fullmatch(code)]
+    assert [path for path in (*links, *named) if not (HERE / path).exists()] == []
