@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+LONGEST_REASON = 500  # characters of an error's first line; the whole message stays in the error
+
+
 @dataclass
 class RankEnd:
     """What is known of one rank when it has ended. Times are seconds since the cell started.
@@ -70,10 +73,11 @@ def vanished(rank: RankEnd) -> bool:
 def raised(rank: RankEnd) -> Judgement:
     error = {**(rank.error or {}), "rank": rank.number}
     ours = bool(error.pop("ours", False))
-    first_line = str(error["message"]).strip().splitlines()[0] if str(error["message"]).strip() else ""
+    first_line = next(iter(str(error["message"]).strip().splitlines()), "")[:LONGEST_REASON]
     reason = f"{error['type']}: {first_line}".rstrip(": ")
     if ours:
-        return Judgement(Verdict.LOST, f"the harness's own code raised {reason}", rank.phase, error=error)
+        said = first_line if error["type"] == "CompanionError" else f"the harness's own code raised {reason}"
+        return Judgement(Verdict.LOST, said, rank.phase, error=error)
     return Judgement(Verdict.FAIL, reason, rank.phase, error=error)
 
 

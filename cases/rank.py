@@ -152,7 +152,7 @@ def waiting(path: str, poll_s: float = 0.01) -> Iterator[None]:
     while not Path(path).exists():
         failed = Path(f"{path}.error")
         if failed.exists():
-            raise CompanionError(failed.read_text())
+            raise CompanionError(f"the reference could not be computed: {failed.read_text()}")
         time.sleep(poll_s)
         if time.monotonic() - beat > 1:
             beat = time.monotonic()

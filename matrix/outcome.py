@@ -86,6 +86,7 @@ def cell_key(version_set: str, case: str) -> str:
 class SetRecord(Stored):
     """A version set as a run met it."""
 
+    schema_: int = Field(default=SCHEMA, alias="schema")
     key: str
     python: str
     pins: dict[str, str]

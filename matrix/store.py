@@ -39,6 +39,7 @@ class Store:
     record: RunRecord
     sets: dict[str, SetRecord] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
+    new: bool = False
     made: tuple[Path, ...] = ()  # folders that were made for a new run, innermost first
     lock: TextIO = field(repr=False)
     sink: TextIO = field(repr=False)
@@ -57,7 +58,7 @@ class Store:
             raise UserError(f"{directory} holds a run already: continue it with --resume, or choose another --out")
         write_json(directory / RUN, record.model_dump(mode="json", by_alias=True))
         sink = (directory / OUTCOMES).open("a", encoding="utf-8")
-        return cls(directory=directory, record=record, made=made, lock=lock, sink=sink)
+        return cls(directory=directory, record=record, new=True, made=made, lock=lock, sink=sink)
 
     @classmethod
     def resume(cls, directory: Path) -> Self:
@@ -102,7 +103,7 @@ class Store:
 
     def abandon(self) -> None:
         """Take a new run back that came to nothing: bad input leaves nothing behind."""
-        if self.outcomes or not self.made:
+        if self.outcomes or not self.new:
             return
         shutil.rmtree(self.directory / WORK, ignore_errors=True)
         for name in (SETS, OUTCOMES, LOCK, RUN):
