@@ -5,6 +5,7 @@ torchrun --nproc-per-node 2 -m cases.alone train-lora-fsdp2-fp32
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -41,6 +42,9 @@ class Printer:
 
     def beat(self) -> None:
         pass
+
+    def observing(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
 
 def main() -> int:

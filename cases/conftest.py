@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,7 +110,7 @@ def started(config: pytest.Config, path: str) -> subprocess.Popen[bytes]:
         command.append("--cold")
     server = subprocess.Popen(command, cwd=Path(__file__).parent.parent, env=quiet_environment())
     while not Path(path).exists() and server.poll() is None:
-        pass  # until it listens: a few milliseconds, before anything is imported
+        time.sleep(0.005)  # until it listens: a few milliseconds, before anything is imported
     return server
 
 

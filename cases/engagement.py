@@ -6,6 +6,7 @@ Every option has a row in ``EVIDENCE``; a test insists on it. A row yields check
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cases import observe, stack, tiny
@@ -28,11 +29,13 @@ class Witness:
     options: Options
     place: Place
     dtypes: dict[str, str] = field(default_factory=dict)
+    dtypes_after: dict[str, str] = field(default_factory=dict)
     trainable: set[str] = field(default_factory=set)
     quantised: int = 0
+    kinds: set[str] = field(default_factory=set)  # of 4-bit layers
     total_bytes: int = 0
-    passes: list[tuple[bool, bool]] = field(default_factory=list)  # per MLP call: training, gradients on
-    head_dtypes: set[str] = field(default_factory=set)
+    passes: dict[str, list[tuple[bool, bool]]] = field(default_factory=dict)  # by layer: (training, gradients on)
+    computed_in: set[str] = field(default_factory=set)  # output dtypes of plain linear layers
     losses: list[float] = field(default_factory=list)  # of this rank's shard
     sharded_after_forward: set[bool] = field(default_factory=set)
     updates: int = 0
@@ -43,32 +46,46 @@ class Witness:
     def before_wrap(self, model: Any) -> None:
         self.dtypes = {name: stack.dtype_name(p.dtype) for name, p in tiny.named(model)}
         self.trainable = {name for name, p in tiny.named(model) if p.requires_grad}
-        self.quantised = len(observe.quantised_layers(model))
+        layers = observe.quantised_layers(model).values()
+        self.quantised = len(layers)
+        self.kinds = {observe.kind(layer) for layer in layers}
         self.total_bytes = observe.local_bytes(model)
-        module = next(module for name, module in model.named_modules() if name.endswith("layers.0.mlp"))
-        module.register_forward_pre_hook(self.saw_pass)
-        head = next(module for name, module in model.named_modules() if name.endswith("lm_head"))
-        head.register_forward_hook(self.saw_head)
+        for name, module in model.named_modules():
+            if name.endswith(".mlp"):
+                module.register_forward_pre_hook(partial(self.saw_pass, name))
+            if name.endswith("lm_head") or (name.endswith(".k_proj") and not self.quantised):
+                module.register_forward_hook(self.saw_output)
 
-    def saw_pass(self, module: Any, _inputs: Any) -> None:
+    def watch(self, optimiser: Any) -> None:
+        self.optimiser = optimiser
+        optimiser.register_step_post_hook(self.saw_update)
+
+    def saw_pass(self, layer: str, module: Any, _inputs: Any) -> None:
         import torch
 
-        self.passes.append((module.training, torch.is_grad_enabled()))
+        self.passes.setdefault(layer, []).append((module.training, torch.is_grad_enabled()))
 
-    def saw_head(self, _module: Any, _inputs: Any, output: Any) -> None:
-        self.head_dtypes.add(stack.dtype_name(output.dtype))
+    def saw_output(self, _module: Any, _inputs: Any, output: Any) -> None:
+        self.computed_in.add(stack.dtype_name(output.dtype))
 
-    def after_forward(self) -> None:
-        weight = next(p for name, p in self.wrapped.named_parameters() if "layers.0.mlp.gate_proj" in name)
-        self.sharded_after_forward.add(hasattr(weight, "full_tensor"))
+    def saw_update(self, *_: Any) -> None:
+        self.updates += 1
+
+    def after_forward(self, loss: Any) -> None:
+        self.losses.append(loss.item())
+        if self.options.strategy == "fsdp2":
+            weight = next(p for name, p in self.wrapped.named_parameters() if "layers.0.mlp.gate_proj" in name)
+            self.sharded_after_forward.add(hasattr(weight, "full_tensor"))
+
+    def after_training(self, weights: dict[str, Any]) -> None:
+        self.dtypes_after = {name: stack.dtype_name(tensor.dtype) for name, tensor in weights.items()}
 
     def checks(self) -> list[Check]:
         return [check for name in names() if applies(name, self.options) for check in EVIDENCE[name](self)]
 
-    @property
-    def training_passes(self) -> list[bool]:
-        """For each forward pass of a layer in training mode: were gradients on."""
-        return [gradients for training, gradients in self.passes if training]
+    def training_passes(self) -> list[list[bool]]:
+        """For each layer, for each of its forward passes in training mode: were gradients on."""
+        return [[gradients for training, gradients in seen if training] for seen in self.passes.values()]
 
 
 def flow(seen: Witness) -> Iterator[Check]:
@@ -89,6 +106,9 @@ def method(seen: Witness) -> Iterator[Check]:
 def quant(seen: Witness) -> Iterator[Check]:
     expected = 0 if seen.options.quant == "none" else tiny.LAYERS * len(tiny.LINEARS)
     yield equal("quantised layers", seen.quantised, expected)
+    if seen.options.quant == "nf4":
+        kinds = "+".join(sorted(seen.kinds))
+        yield equal("4-bit kind", kinds, f"nf4, nested False, compute {seen.options.load_dtype}")
 
 
 def quant_storage(seen: Witness) -> Iterator[Check]:
@@ -106,13 +126,13 @@ def load_dtype(seen: Witness) -> Iterator[Check]:
 def autocast(seen: Witness) -> Iterator[Check]:
     asked = seen.options.autocast
     expected = seen.options.load_dtype if asked == "off" else asked
-    yield equal("head output dtype", "+".join(sorted(seen.head_dtypes)), expected)
+    yield equal("output dtype of linear layers", "+".join(sorted(seen.computed_in)), expected)
 
 
 def adapter_fp32(seen: Witness) -> Iterator[Check]:
     if not stack.has_adapter_autocast():
         return  # the version decides; there is nothing to keep to
-    found = {dtype for name, dtype in seen.dtypes.items() if ".lora_" in name}
+    found = {dtypes[name] for dtypes in (seen.dtypes, seen.dtypes_after) for name in dtypes if ".lora_" in name}
     yield equal(
         "adapter dtype", "+".join(sorted(found)), "fp32" if seen.options.adapter_fp32 else seen.options.load_dtype
     )
@@ -128,6 +148,8 @@ def strategy(seen: Witness) -> Iterator[Check]:
     name = wanted[seen.options.strategy]
     if name is not None:
         yield equal("wrapped as", name if name in ancestors(seen.wrapped) else type(seen.wrapped).__name__, name)
+    if seen.options.strategy == "ddp":
+        yield from sync_module_states(seen)  # which DDP always does
     if seen.options.strategy in ("fsdp1", "fsdp2"):
         share = held_bytes(seen.wrapped, seen.options) * seen.place.world_size / seen.total_bytes
         yield at_most("parameter bytes x ranks / total", share, SHARD_SLACK)
@@ -189,11 +211,11 @@ def reshard_after_forward(seen: Witness) -> Iterator[Check]:
 
 
 def checkpointing(seen: Witness) -> Iterator[Check]:
-    once = {"off": (True,), "reentrant": (False, True), "non_reentrant": (True, True)}[seen.options.checkpointing]
-    shown = {True: "with gradients", False: "without"}
-    measured = seen.training_passes[: len(once)]
-    yield equal("layer passes a step", len(seen.training_passes) / tiny.STEPS, float(len(once)))
-    yield equal("layer passes", ", ".join(shown[p] for p in measured), ", ".join(shown[p] for p in once))
+    once = {"off": [True], "reentrant": [False, True], "non_reentrant": [True, True]}[seen.options.checkpointing]
+    words = {True: "with gradients", False: "without"}
+    patterns = {", ".join(words[gradients] for gradients in each) for each in seen.training_passes()}
+    expected = ", ".join(words[gradients] for gradients in once * tiny.STEPS)
+    yield equal("passes of every layer", "+".join(sorted(patterns)), expected)
 
 
 def optimiser(seen: Witness) -> Iterator[Check]:
@@ -203,8 +225,8 @@ def optimiser(seen: Witness) -> Iterator[Check]:
 
 
 def loop(seen: Witness) -> Iterator[Check]:
-    evaluations = sum(not training for training, _ in seen.passes)
-    yield equal("evaluation passes", evaluations, tiny.STEPS - 1 if seen.options.loop == "eval" else 0)
+    evaluations = sum(not training for passes in seen.passes.values() for training, _ in passes) / tiny.LAYERS
+    yield equal("evaluation passes", evaluations, float(tiny.STEPS - 1 if seen.options.loop == "eval" else 0))
 
 
 EVIDENCE: Mapping[str, Callable[[Witness], Iterator[Check]]] = {

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from cases import bands, build, observe, stack, tiny
 from cases.engagement import Witness
+from cases.needs import LackingError
 from cases.twin import Trajectory, dequantised
 from cases.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import Protocol
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         def checks(self, checks: list[Check]) -> None: ...
         def metric(self, name: str, value: float) -> None: ...
         def beat(self) -> None: ...
+        def observing(self) -> AbstractContextManager[None]: ...
 
     Twin = Callable[[], Trajectory]
 
@@ -44,8 +47,8 @@ def load(options: Options, place: build.Place, cache: Path, twin: Twin, say: Rep
     say.phase(Phase.FORWARD)
     with torch.no_grad():
         logits = model.eval()(tiny.batch(0).to(place.device)).logits
-    off = bands.relative(logits.float().cpu(), twin().logits)
-    say.checks([*seen.checks(), *quantised, at_most("logits", off, bands.bound("logits", options))])
+    with say.observing():
+        say.checks([*seen.checks(), *quantised, *bands.inference(logits.float().cpu(), twin().logits, options)])
 
 
 def train(options: Options, place: build.Place, cache: Path, twin: Twin, say: Reporter) -> None:
@@ -55,32 +58,35 @@ def train(options: Options, place: build.Place, cache: Path, twin: Twin, say: Re
     quantised = quantisation_checks(base, options)
     say.phase(Phase.ADAPT)
     model = build.adapt(base, options)
-    seen = Witness(options, place)
-    seen.before_wrap(model)
-    dequantise = observe.Dequantiser(model)
-    before = {name: observe.raw(p) for name, p in tiny.named(model)}
+    with say.observing():
+        seen = Witness(options, place)
+        seen.before_wrap(model)
+        states = observe.state_digests(model)
+        before = {name: observe.raw(p) for name, p in tiny.named(model)}
     say.phase(Phase.WRAP)
-    if options.strategy == "fsdp1" and options.sync_module_states and place.rank > 0:
+    promised = options.strategy == "ddp" or (options.strategy == "fsdp1" and options.sync_module_states)
+    if promised and place.rank > 0:
         spoil(model)
     seen.wrapped = wrapped = build.wrap(model, options, place)
-    if options.strategy == "fsdp1" and options.sync_module_states:
-        seen.synced = same(observe.weights(wrapped, options), before)
-    seen.optimiser = build.optimiser(wrapped, options)
+    if promised:
+        with say.observing():
+            seen.synced = same(observe.weights(wrapped, options), before)
+    seen.watch(build.optimiser(wrapped, options))
     found = steps(seen, say)
-    after = observe.weights(wrapped, options)
-    found.after = {name: after[name].float() for name in sorted(seen.trainable)}
-    say.checks(
-        [
-            *seen.checks(),
-            *quantised,
-            *moved(before, after, seen.trainable, dequantise),
-            *bands.differential(found, twin(), options),
-        ]
-    )
+    with say.observing():
+        after = observe.weights(wrapped, options)
+        seen.after_training(after)
+        found.after = {name: after[name].float() for name in sorted(seen.trainable) if name in after}
+        checks = [*seen.checks(), *quantised, *moved(before, after, seen.trainable), *unchanged(states, wrapped)]
+        say.checks([*checks, *replicas(after, place, options), *bands.differential(found, twin(), options)])
 
 
 def steps(seen: Witness, say: Reporter) -> Trajectory:
-    """The training loop; the loss that is kept is the mean over ranks, which is the global batch's."""
+    """The training loop; the loss that is kept is the mean over ranks, which is the global batch's.
+
+    Raises:
+        LackingError: the model returned no loss.
+    """
     options, place, found = seen.options, seen.place, Trajectory()
     for step in range(tiny.STEPS):
         ids = tiny.shard(step, place.rank, place.world_size).to(place.device)
@@ -88,17 +94,18 @@ def steps(seen: Witness, say: Reporter) -> Trajectory:
         say.phase(Phase.FORWARD)
         with autocast(options, place):
             loss = seen.wrapped(input_ids=ids, labels=ids).loss
-        if options.strategy == "fsdp2":
-            seen.after_forward()
-        seen.losses.append(loss.item())
+        if loss is None:
+            raise LackingError("the model was given labels and returned no loss")
+        with say.observing():
+            seen.after_forward(loss)
         say.phase(Phase.BACKWARD)
         loss.backward()
-        found.losses.append(mean_over_ranks(loss, place))
-        found.gradients.append(observe.gradients(seen.wrapped, options))
+        with say.observing():
+            found.losses.append(mean_over_ranks(loss, place))
+            found.gradients.append(observe.gradients(seen.wrapped, options))
         say.phase(Phase.OPTIMIZER)
         seen.optimiser.step()
         seen.optimiser.zero_grad()
-        seen.updates += 1
         if options.loop == "eval" and step < tiny.STEPS - 1:
             evaluate(seen, say)
     return found
@@ -146,28 +153,44 @@ def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
     return {n: observe.digest(t) for n, t in found.items()} == {n: observe.digest(t) for n, t in expected.items()}
 
 
-def moved(before: dict[str, Any], after: dict[str, Any], trainable: set[str], dequantise: Any) -> list[Check]:
-    """Exactly the trainable parameters changed; frozen ones are bit-identical, quantised ones also dequantised.
+def moved(before: dict[str, Any], after: dict[str, Any], trainable: set[str]) -> list[Check]:
+    """Exactly the trainable parameters changed, the frozen ones are bit-identical, packed ones too.
 
     Bits are compared with the start values, which are the same on every rank: equal to them is equal across ranks.
     """
-    changed = {name for name in before if observe.digest(before[name]) != observe.digest(after[name])}
-    checks = [
+    changed = {name for name in before if name in after and observe.digest(before[name]) != observe.digest(after[name])}
+    return [
+        equal("parameters that vanished", len(before.keys() - after.keys()), 0),
         equal("frozen parameters that changed", len(changed - trainable), 0),
         equal("trainable parameters that did not change", len(trainable - changed), 0),
     ]
-    if dequantise.states:
-        kept = same(dequantise.values(after), dequantise.values(before))
-        checks.append(equal("dequantised weights bit-identical", kept, bound=True))
-    return checks
+
+
+def unchanged(states: dict[str, str], wrapped: Any) -> list[Check]:
+    """With packed weights and these, dequantised weights are bit-identical to what they were before the wrap."""
+    if not states:
+        return []
+    now = observe.state_digests(wrapped)
+    return [equal("quantisation states that changed", sum(now.get(name) != state for name, state in states.items()), 0)]
+
+
+def replicas(after: dict[str, Any], place: build.Place, options: Options) -> list[Check]:
+    """Under DDP every rank holds all weights, and they must be the same to the bit."""
+    if options.strategy != "ddp":
+        return []
+    import torch.distributed as dist
+
+    mine = [observe.digest(after[name]) for name in sorted(after)]
+    everyone: list[Any] = [None] * place.world_size
+    dist.all_gather_object(everyone, mine)
+    return [equal("ranks with rank 0's weights", sum(each == everyone[0] for each in everyone), place.world_size)]
 
 
 def quantisation_checks(model: Any, options: Options) -> list[Check]:
     """The dequantised weights against the same quantisation written out, relative to the largest weight."""
     if options.quant == "none":
         return []
-    stored = {name: observe.raw(module.weight) for name, module in observe.quantised_layers(model).items()}
-    found = observe.Dequantiser(model).values(stored)
+    found = observe.dequantised_layers(model)
     off = max(largest_error(w, dequantised(tiny.values(n, tuple(w.shape)), options.quant)) for n, w in found.items())
     return [at_most("dequantised weights", off, 2 * bands.UNIT_ROUNDOFF[options.load_dtype])]
 

@@ -20,6 +20,8 @@ import signal
 import socket
 import sys
 import time
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cases.job import Job
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 IMPURE = 3
+SLACK_S = 180.0  # import of the stack, autopsy and ending, beside a job's deadline
 
 
 def main() -> None:
@@ -40,8 +43,9 @@ def main() -> None:
     asked = parser.parse_args()
     die_with_parent()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(asked.socket)
+    listener.bind(f"{asked.socket}.new")
     listener.listen(256)
+    Path(f"{asked.socket}.new").rename(asked.socket)  # whoever sees the name can connect
     suite = importlib.import_module(asked.suite)
     why_cold = "asked for" if asked.cold else warm(listener, suite)
     serve(listener, suite, {"start": "cold", "why_cold": why_cold, "preload_s": 0.0})
@@ -101,21 +105,35 @@ def answer(connection: socket.socket, suite: ModuleType, how: dict[str, Any]) ->
     """One job. Does not return."""
     try:
         job = Job.read(connection.makefile("rb").readline())
-        outcome = {**Supervisor(suite, job, connection).run(), "start": how}
+        supervisor = Supervisor(suite, job, connection)
+        try:
+            outcome = supervisor.run()
+        except Exception as error:  # noqa: BLE001 - ours, and whoever asked must hear of it
+            traceback.print_exc()
+            supervisor.end_everything()
+            outcome = given_up(job, error)
         with contextlib.suppress(OSError):
-            connection.sendall(json.dumps(outcome).encode() + b"\n")
+            connection.sendall(json.dumps({**outcome, "start": how}).encode() + b"\n")
     finally:
         sys.stderr.flush()
         os._exit(0)
+
+
+def given_up(job: Job, error: Exception) -> dict[str, Any]:
+    """The outcome of a job whose supervisor failed: the cell is lost, not red."""
+    message = f"the supervisor raised {type(error).__name__}: {error}"
+    told = {"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc(), "rank": None}
+    return {"name": job.name, "verdict": "lost", "reason": message, "error": told, "metrics": {}, "facts": {}}
 
 
 def ask(path: str, job: Job) -> dict[str, Any]:
     """Run a job on a server; returns its outcome.
 
     Raises:
-        ConnectionError: the server is gone, or its supervisor ended without an answer.
+        OSError: the server is gone, or its supervisor ended without an answer or gave none in time.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(job.deadline_s + SLACK_S)
         client.connect(path)
         client.sendall(job.line())
         line = client.makefile("rb").readline()

@@ -42,6 +42,7 @@ DEFAULT: tuple[Case, ...] = (
     case(
         ONE_PROCESS, "LoRA with AdamW, what everyone trains with", method="lora", load_dtype="bf16", optimiser="adamw"
     ),
+    case(ONE_PROCESS, "AdamW in float32, where its every term shows", optimiser="adamw"),
     case(ONE_PROCESS, "DoRA", method="dora", load_dtype="bf16"),
     case(ONE_PROCESS, "QLoRA on one device, the most common job", **QLORA),
     case(ONE_PROCESS, "QLoRA with checkpointing, as recommended", checkpointing="non_reentrant", **QLORA),
@@ -51,6 +52,7 @@ DEFAULT: tuple[Case, ...] = (
     case(DDP, "full fine-tuning", method="full", strategy="ddp"),
     case(DDP, "LoRA", strategy="ddp", load_dtype="bf16"),
     case(DDP, "LoRA with AdamW", strategy="ddp", load_dtype="bf16", optimiser="adamw"),
+    case(DDP, "AdamW in float32", strategy="ddp", optimiser="adamw"),
     case(DDP, "DoRA", method="dora", strategy="ddp", load_dtype="bf16"),
     case(DDP, "QLoRA", strategy="ddp", **QLORA),
     case(DDP, "LoRA on an 8-bit base", strategy="ddp", quant="int8", load_dtype="bf16"),

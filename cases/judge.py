@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+TOGETHER_S = 1.0  # a rank's error and another's death within this time have one cause
 LONGEST_REASON = 500  # characters of an error's first line; the whole message stays in the error
 
 
@@ -56,13 +57,24 @@ def judge(ranks: Sequence[RankEnd], *, stopped: str = "", why: str = "") -> Judg
     """
     first_error = min(ranks, key=lambda rank: rank.error_at)
     first_death = min((rank for rank in ranks if vanished(rank)), key=lambda rank: rank.exit_at, default=None)
-    if first_error.error is not None and (first_death is None or first_error.error_at <= first_death.exit_at):
+    if first_error.error is not None and not explains(first_death, first_error):
         return raised(first_error)
     if first_death is not None:
         return Judgement(Verdict.CRASH, death(first_death), first_death.phase)
     if stopped:
         return interrupted(ranks, stopped, why)
     return weighed(ranks)
+
+
+def explains(death: RankEnd | None, error: RankEnd) -> bool:
+    """Whether a rank's death came first, so that another rank's error (a closed connection) only follows from it.
+
+    Its error may be heard before the death is seen. A SIGABRT is no such death: watchdogs raise it after an error.
+    """
+    if death is None:
+        return False
+    slack_s = 0.0 if death.exit_code == -signal.SIGABRT else TOGETHER_S
+    return death.exit_at <= error.error_at + slack_s
 
 
 def vanished(rank: RankEnd) -> bool:

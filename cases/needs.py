@@ -80,7 +80,7 @@ def eight_bit(place: Place, _cache: Path) -> None:
     from bitsandbytes.nn import Linear8bitLt
 
     layer = Linear8bitLt(64, 64, bias=False, has_fp16_weights=False).to(place.device)
-    differentiate(layer, torch.float16, place)
+    differentiate(layer, torch.bfloat16, place)
 
 
 def differentiate(layer: Any, dtype: Any, place: Place) -> None:

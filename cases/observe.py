@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from cases import tiny
+from cases import stack, tiny
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,43 +83,52 @@ def weights(model: Any, options: Options) -> dict[str, Any]:
         return {name: raw(p) for name, p in tiny.named(model)}
 
 
+QUANTISED = ("Linear4bit", "Linear8bitLt")  # PEFT's wrappers have the same names
+
+
 def quantised_layers(model: Any) -> dict[str, Any]:
     """Bitsandbytes' quantised linear layers, by the canonical name of their weight."""
     return {
         tiny.canonical(f"{name}.weight"): module
         for name, module in model.named_modules()
         if type(module).__name__ in ("Linear4bit", "Linear8bitLt")
+        and type(module).__module__.startswith("bitsandbytes")
     }
 
 
-class Dequantiser:
-    """Dequantises the quantised layers of a model from what was known of them before it was wrapped.
-
-    Wrapping replaces bitsandbytes' parameters; the layer's quantisation state is kept here, from the start.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self.states = {name: state(module) for name, module in quantised_layers(model).items()}
-
-    def values(self, stored: dict[str, Any]) -> dict[str, Any]:
-        """Float32 weights by canonical name, from the packed tensors of ``weights``."""
-        return {name: self.one(name, stored[name]) for name in self.states if name in stored}
-
-    def one(self, name: str, packed: Any) -> Any:
-        import torch
-        from bitsandbytes import functional
-
-        kind, known = self.states[name]
-        if kind == "int8":
-            return packed.to(torch.int8).float() * known.float().cpu()[:, None] / 127
-        device = known.absmax.device
-        return functional.dequantize_4bit(packed.contiguous().to(device).view(-1, 1), known).float().cpu()
+def dequantised_layers(model: Any) -> dict[str, Any]:
+    """Float32 weights of the quantised layers as bitsandbytes itself dequantises them, before they are wrapped."""
+    return {name: dequantised(module) for name, module in quantised_layers(model).items()}
 
 
-def state(module: Any) -> tuple[str, Any]:
+def dequantised(module: Any) -> Any:
+    from bitsandbytes import functional
+
+    weight = module.weight
     if type(module).__name__ == "Linear8bitLt":
-        return "int8", module.weight.SCB.clone()
-    return "4bit", module.weight.quant_state
+        return (weight.detach().float() * weight.SCB.float()[:, None] / 127).cpu()
+    return functional.dequantize_4bit(weight.detach(), weight.quant_state).float().cpu()
+
+
+def kind(module: Any) -> str:
+    """What a quantised layer is, in words."""
+    if type(module).__name__ == "Linear8bitLt":
+        return "int8"
+    state = module.weight.quant_state
+    return f"{state.quant_type}, nested {bool(state.nested)}, compute {stack.dtype_name(module.compute_dtype)}"
+
+
+def state_digests(model: Any) -> dict[str, str]:
+    """Of each quantised layer as it is now: its scales, and for 4-bit its code book and kind."""
+    return {name: state_digest(module) for name, module in quantised_layers(model).items()}
+
+
+def state_digest(module: Any) -> str:
+    if type(module).__name__ == "Linear8bitLt":
+        scales = module.state.SCB if module.state.SCB is not None else module.weight.SCB
+        return digest(scales)
+    state = getattr(module.weight, "quant_state", None) or module.quant_state
+    return f"{digest(state.absmax)} {digest(state.code)} {state.quant_type} {bool(state.nested)}"
 
 
 def digest(tensor: Any) -> str:

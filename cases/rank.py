@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import faulthandler
 import json
 import os
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from cases.verdict import Check, Phase
 
 PR_SET_PDEATHSIG = 1
-HERE = str(Path(__file__).parent)
+HERE = f"{Path(__file__).parent}{os.sep}"
 FAILED = 1
+LONGEST = 20_000  # characters of a message, and of the end of a traceback
+MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 
 class Pipe:
@@ -34,6 +37,7 @@ class Pipe:
         self.descriptor = descriptor
         self.current: Phase | None = None
         self.since = time.monotonic()
+        self.is_observing = False
 
     def send(self, **event: Any) -> None:
         # No lone surrogates: what passes the line on (execnet, files, pages) is strict UTF-8.
@@ -71,7 +75,15 @@ class Pipe:
             message = str(error)
         except Exception as unspeakable:  # noqa: BLE001 - an error that cannot be shown is an error all the same
             message = f"no message: showing it raised {type(unspeakable).__name__}"
-        self.send(error={"type": type(error).__name__, "message": message, "traceback": text, "ours": ours(error)})
+        told = {"type": type(error).__name__, "message": message[:LONGEST], "traceback": text[-LONGEST:]}
+        self.send(error={**told, "ours": ours(error, observing=self.is_observing)})
+
+    @contextlib.contextmanager
+    def observing(self) -> Iterator[None]:
+        """Inside, the harness looks and the stack does not work: what is raised is ours."""
+        before, self.is_observing = self.is_observing, True
+        yield
+        self.is_observing = before  # after an error it stays: it says where the error came from
 
     def done(self) -> None:
         self.end_phase()
@@ -79,13 +91,19 @@ class Pipe:
         self.send(metrics={"peak_rss_mib": round(peak_mib, 1)}, done=True)
 
 
-def ours(error: BaseException) -> bool:
-    """Whether the harness raised it, rather than the stack: no frame of the stack lies below ours.
+def ours(error: BaseException, *, observing: bool = False) -> bool:
+    """Whether the harness or the machine is to blame, rather than the stack.
 
-    A failing import, and what a probe says by ``LackingError``, are facts about the stack although the line is ours.
+    Ours is what is raised while we observe, and what no frame of the stack lies below. A failing import, what is said
+    by ``LackingError``, and a ``RuntimeError`` (torch raises it from C++, under our line) are facts about the stack; a
+    device or another rank may also fail late, while we look.
     """
-    if isinstance(error, (ImportError, MemoryError)) or type(error).__name__ == "LackingError":
+    if isinstance(error, OSError) and error.errno in MACHINE:
+        return True
+    if isinstance(error, (ImportError, MemoryError, RuntimeError)) or type(error).__name__ == "LackingError":
         return False
+    if observing:
+        return True
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and frames[-1].filename.startswith(HERE)
 
@@ -95,19 +113,19 @@ def live(job: Job, rank: int, pipe: int, body: Callable[[Pipe], None]) -> None:
 
     The interpreter is left by ``os._exit``: what an old library does at exit is not what a case is about.
     """
-    own_group()
     say = Pipe(pipe)
-    stack_file = redirect(Path(job.folder), rank)
     try:
+        own_group()
+        stack_file = redirect(Path(job.folder), rank)
         body(say)
+        say.done()
+        stack_file.close()
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the finding
         try:
             say.error(error)
             traceback.print_exc()
         finally:  # the pipe may be what was broken: a supervisor's stack lies above us
             leave(FAILED)
-    say.done()
-    stack_file.close()
     leave(0)
 
 

@@ -46,6 +46,7 @@ class Child:
     pipe: int
     end: RankEnd
     buffered: bytes = b""
+    closed: bool = False
 
 
 @dataclass
@@ -63,7 +64,8 @@ class Supervisor:
         """The outcome of the job, as plain data."""
         began = datetime.now(timezone.utc)
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
-        signal.signal(signal.SIGTERM, self.end)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.end)
         ranks_own.die_with_parent(signal.SIGTERM)  # no SIGKILL: what the ranks started has to end before us
         Path(self.job.folder).mkdir(parents=True, exist_ok=True)
         for path, compute in self.suite.companions(self.job).items():
@@ -82,6 +84,7 @@ class Supervisor:
         pid = os.fork()
         if pid == 0:
             os.close(reading)
+            self.client.close()  # the client must see it when we end, whoever is left
             ranks_own.live(self.job, number, writing, partial(self.body, number))
         os.close(writing)
         os.set_blocking(reading, False)
@@ -99,6 +102,7 @@ class Supervisor:
             os.close(os.open(f"{path}.claim", os.O_CREAT | os.O_EXCL))
             pid = os.fork()
             if pid == 0:
+                self.client.close()
                 ranks_own.own_group()
                 ranks_own.leave(computed(self.suite, path, compute))
             self.companion[pid] = path
@@ -119,7 +123,7 @@ class Supervisor:
         return [child for child in self.children if child.end.exit_code is None]
 
     def listen(self) -> None:
-        pipes = {child.pipe: child for child in self.alive()}
+        pipes = {child.pipe: child for child in self.alive() if not child.closed}
         ready, _, _ = select.select([*pipes, self.client.fileno()], [], [], POLL_S)
         for source in ready:
             if source in pipes:
@@ -129,9 +133,10 @@ class Supervisor:
         with contextlib.suppress(BlockingIOError):
             while block := os.read(child.pipe, 65536):
                 child.buffered += block
+            child.closed = True
         *lines, child.buffered = child.buffered.split(b"\n")
         for line in lines:
-            heard(child.end, json.loads(line), time.monotonic() - self.started)
+            heard(child.end, event(line), time.monotonic() - self.started)
 
     def reap(self) -> None:
         for child in self.alive():
@@ -146,8 +151,7 @@ class Supervisor:
         for pid, path in list(self.companion.items()):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 del self.companion[pid]
-                if not Path(path).exists() and not Path(f"{path}.error").exists():
-                    Path(f"{path}.error").write_text("the process that computes the reference was ended")
+                disown(path)
 
     def await_companions(self) -> None:
         """Other jobs may wait for a companion of ours: it is not ended with the ranks, unless it hangs."""
@@ -168,7 +172,7 @@ class Supervisor:
         held = sum(max(0.0, anonymous_mib(child.pid) - self.inherited_mib) for child in alive)
         if held > self.job.memory_mib:
             return "memory", f"out of memory: the ranks held {held:.0f} MiB of {self.job.memory_mib} MiB"
-        silent = [child for child in alive if now - child.end.last_heard > self.job.silence_s]
+        silent = [child for child in alive if silence(child.end, now) > self.job.silence_s]
         if silent or now > self.job.deadline_s:
             self.autopsy(alive)
             limit = (
@@ -208,13 +212,18 @@ class Supervisor:
         """End the ranks, their groups, and whatever else is left of this job; how many processes were left over."""
         for child in self.children:
             child.end.ended_by_us = child.end.exit_code is None
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
+            # A rank that was forked a moment ago may not lead its group yet; one that is reaped may have lent its pid.
+            for end in (os.killpg, os.kill) if child.end.ended_by_us else (os.killpg,):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    end(child.pid, signal.SIGKILL)
         for child in self.alive():
             os.waitpid(child.pid, 0)
             self.drain(child)
             child.end.exit_code = -signal.SIGKILL
-        return end_descendants()
+        left = end_descendants() - len(self.companion)
+        for path in self.companion.values():
+            disown(path)
+        return left
 
     def report(self, judgement: Judgement, began: datetime, left: int) -> dict[str, Any]:
         ends = [child.end for child in self.children]
@@ -248,6 +257,24 @@ def computed(suite: ModuleType, path: str, compute: Callable[[], None]) -> int:
     return 0
 
 
+def disown(path: str) -> None:
+    """A companion has ended: if it did not make its file, who waits for that is told, and does not wait in vain."""
+    if not Path(path).exists() and not Path(f"{path}.error").exists():
+        Path(f"{path}.error").write_text("the process that computes it was ended")
+
+
+def event(line: bytes) -> dict[str, Any]:
+    """An event of a rank. What is none was written to our pipe by something else, and is the rank's error."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        return found
+    shown = line[:200].decode(errors="replace")
+    return {"error": {"type": "ForeignReport", "message": f"not a report: {shown}", "traceback": "", "ours": True}}
+
+
 def heard(end: RankEnd, event: dict[str, Any], now: float) -> None:
     """Take in one event of a rank."""
     end.last_heard = now
@@ -263,6 +290,11 @@ def heard(end: RankEnd, event: dict[str, Any], now: float) -> None:
     if event.get("done"):
         end.done = True
         end.metrics["body_s"] = round(now, 4)
+
+
+def silence(end: RankEnd, now: float) -> float:
+    """Seconds since a rank was heard; none counts during the import of a cold start, which has nothing to say."""
+    return 0.0 if end.phase in (None, Phase.IMPORT) else now - end.last_heard
 
 
 def failed(end: RankEnd) -> bool:

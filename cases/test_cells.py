@@ -54,21 +54,18 @@ def why_skipped(case: Any, asked: Request, suite: Any, server: str) -> str:
 def probed(need: Any, asked: Request, server: str) -> str:
     """What the probe of a need complains of, empty if it is met.
 
-    A stack that cannot even be imported lacks no option: the case itself has to show that.
+    Only what the probe itself raised is a complaint. A stack that cannot be imported, a hang, a crash: the case has to
+    show these.
     """
     outcome = once(asked, server, "probe", need.name, need.ranks)
-    return "" if came_through(outcome) or outcome["phase"] == Phase.IMPORT.value else str(outcome["reason"])
+    lacking = outcome["verdict"] == Verdict.FAIL.value and outcome["phase"] != Phase.IMPORT.value
+    return str(outcome["reason"]) if lacking else ""
 
 
 def environment_facts(asked: Request, server: str) -> dict[str, Any]:
     """Versions, builds and hardware as the environment itself sees them."""
     facts: dict[str, Any] = once(asked, server, "facts", "facts", 1)["facts"]
     return facts
-
-
-def came_through(outcome: dict[str, Any]) -> bool:
-    """A probe makes no checks, so it is never a `pass`: coming to its end without an error is all it can do."""
-    return outcome["verdict"] == Verdict.LOST.value and not outcome["error"]
 
 
 def once(asked: Request, server: str, kind: str, name: str, ranks: int) -> dict[str, Any]:

@@ -80,8 +80,16 @@ class Asked:
         return {"sets": self.sets, "where": self.where, "device": self.device, "torch_backend": self.torch_backend}
 
 
-def run(asked: Asked, *, watcher: Progress | None = None, say: Callable[[str], None] = print) -> Path:
+def run(
+    asked: Asked,
+    *,
+    watcher: Progress | None = None,
+    say: Callable[[str], None] = print,
+    when_cut: Callable[[Path], object] = str,
+) -> Path:
     """Measure what was asked; the run's directory.
+
+    ``when_cut`` gets the directory when the run ends early and some cells are finished.
 
     Raises:
         UserError: bad input, or a machine that cannot do it; nothing half-made is left.
@@ -110,8 +118,11 @@ def run(asked: Asked, *, watcher: Progress | None = None, say: Callable[[str], N
     )
     try:
         pipeline.run(chosen, cases, workshop)
-    except UserError:
-        kept.abandon()
+    except (UserError, KeyboardInterrupt) as cut:
+        if kept.outcomes:
+            when_cut(kept.directory)
+        elif isinstance(cut, UserError):
+            kept.abandon()
         raise
     finally:
         workshop.watcher.close()

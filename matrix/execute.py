@@ -98,7 +98,7 @@ class Bench:
         )
         lines = processes.reports(
             self.command(environment, folder, request, count=len(cells)),
-            silence_s=self.limits.deadline_s + SLACK_S,
+            silence_s=2 * self.limits.deadline_s + SLACK_S,  # a cell of the cold sample runs twice
             log=self.log,
             env=self.variables(environment),
             cwd=folder,

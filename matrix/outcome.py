@@ -62,7 +62,7 @@ class Outcome(Stored):
     metrics: dict[str, float] = Field(default_factory=dict)
     facts: dict[str, Scalar | None] = Field(default_factory=dict)
     attempt: int = 1
-    lock: str = Field(default="", description="digest of the lock the environment was made from")
+    lock: str = Field(default="", description="digest of the lock, and the build of torch")
     code: str = Field(default="", description="digest of the case code")
     hardware: str = Field(default="", description="what results may be compared across, e.g. 'cpu: AMD EPYC x2'")
     started: datetime

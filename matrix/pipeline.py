@@ -69,7 +69,7 @@ def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> Non
     """One column. What cannot be resolved or installed is a finding, not an error."""
     at.watcher.set_started(version_set.key, len(cases))
     prepared = prepare(version_set, at)
-    lock = prepared.digest if isinstance(prepared, locks.Lock) else ""
+    lock = environment_key(prepared, at.backend.name) if isinstance(prepared, locks.Lock) else ""
     missing = unfinished(version_set, cases, lock, at)
     if isinstance(prepared, Evidence):
         block(version_set, missing, prepared, lock, at)
@@ -89,7 +89,7 @@ def install_and_run(version_set: VersionSet, cases: Sequence[Case], lock: locks.
     at.watcher.stage(version_set.key, "installing")
     environment = install(lock, at)
     if isinstance(environment, Evidence):
-        block(version_set, cases, environment, lock.digest, at)
+        block(version_set, cases, environment, environment_key(lock, at.backend.name), at)
         return
     try:
         at.store.note(met(version_set, lock=lock.digest, backend=environment.backend, notes=environment.notes))
@@ -97,6 +97,11 @@ def install_and_run(version_set: VersionSet, cases: Sequence[Case], lock: locks.
         run_cells(version_set, cases, environment, at)
     finally:
         environment.release()
+
+
+def environment_key(lock: locks.Lock, backend: str) -> str:
+    """What was installed: the lock, and the build of torch."""
+    return f"{lock.digest}-{backend}"
 
 
 def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
@@ -109,8 +114,12 @@ def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
 
 
 def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, at: Workshop) -> list[Case]:
-    """What the store does not hold: the same cell, of the same lock, case code and hardware, and not lost."""
-    have = {outcome.identity for outcome in at.store.outcomes if outcome.verdict is not Verdict.LOST}
+    """What the store does not hold: the same cell, of the same lock, case code and hardware, measured.
+
+    A lost cell was not, and a blocked one is tried again: what blocked it may have been the network.
+    """
+    unmeasured = {Verdict.LOST, Verdict.BLOCKED}
+    have = {outcome.identity for outcome in at.store.outcomes if outcome.verdict not in unmeasured}
     return [case for case in cases if (version_set.key, case.id, lock, at.suite.digest, at.hardware) not in have]
 
 
@@ -126,6 +135,8 @@ def skipped(version_set: VersionSet, case: Case, lock: str, at: Workshop) -> boo
 
 
 def block(version_set: VersionSet, cases: Sequence[Case], why: Evidence, lock: str, at: Workshop) -> None:
+    if not cases:
+        return
     at.store.note(met(version_set, lock=lock, blocked=f"{why.phase.value}: {why.reason}"))
     for case in cases:
         outcome = blank(version_set, case, lock, at).model_copy(
@@ -146,9 +157,9 @@ def run_cells(version_set: VersionSet, cases: Sequence[Case], environment: Envir
             scratch=scratch, device=at.device, workers=at.workers, suite=at.suite, limits=at.limits, cold=at.cold
         )
         for raw in bench.run(list(waiting), environment, cold_sample=sample(version_set, list(waiting), at)):
-            case = waiting[raw["name"]]
-            if raw["verdict"] == Verdict.LOST.value and not last:
-                continue
+            case = waiting.get(raw["name"])
+            if case is None or (raw["verdict"] == Verdict.LOST.value and not last):
+                continue  # told twice, or to be run once more
             del waiting[case.id]
             told = Told(
                 version_set=version_set, case=case, environment=environment, bench=bench, attempt=attempt, at=at
@@ -243,7 +254,8 @@ class Told:
         return self.start().model_copy(update={"reason": reason, "error": error, "evidence": self.evidence()})
 
     def start(self) -> Outcome:
-        known = blank(self.version_set, self.case, self.environment.lock, self.at)
+        lock = f"{self.environment.lock}-{self.environment.backend}"  # as environment_key has it
+        known = blank(self.version_set, self.case, lock, self.at)
         return known.model_copy(update={"attempt": self.attempt})
 
     def error(self, raw: dict[str, Any] | None) -> ErrorRecord | None:

@@ -76,7 +76,8 @@ def run(
         cold_sample=cold_sample,
         versions=versions,
     )
-    directory = asking.run(asked, watcher=progress.choose(console, planned=asked.size), say=console.print)
+    watcher = progress.choose(console, planned=asked.size)
+    directory = asking.run(asked, watcher=watcher, say=console.print, when_cut=lambda cut: show(cut, console))
     raise typer.Exit(show(directory, console))
 
 

@@ -251,7 +251,7 @@ CASES = {
         MiniCase("crash-closing-every-file", closes_every_file),
         MiniCase("crash-out-of-memory", takes_all_memory),
         MiniCase("skip-for-a-need", passes, needs=(Need("met", "never said"), Need("unmet", "this peft lacks it"))),
-        MiniCase("skip-for-a-need-that-crashes", passes, needs=(Need("crashing", "needs a GPU"),)),
+        MiniCase("pass-where-the-probe-crashes", passes, needs=(Need("crashing", "needs a GPU"),)),
         MiniCase("lost-without-its-twin", asks_its_twin, twin=bad_twin),
         MiniCase("lost-saying-nothing", says_nothing),
         *(MiniCase(f"pass-quick-{number:02}", passes, group="quick") for number in range(QUICK)),
