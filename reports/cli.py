@@ -84,9 +84,11 @@ def run(
 @app.command()
 def report(
     directory: Annotated[Path | None, typer.Argument(help="A run.", show_default="the newest in runs/")] = None,
+    publish: Annotated[Path | None, typer.Option(help="Render there, on its own: without links to the logs.")] = None,
 ) -> None:
     """Render a run again, finished or not: terminal, matrix.md, matrix.json, junit.xml, index.html."""
-    raise typer.Exit(show(directory or store.newest_run(asking.RUNS), Console()))
+    found = directory or store.newest_run(asking.RUNS)
+    raise typer.Exit(show(found, Console(), publish=publish))
 
 
 @app.command()
@@ -184,10 +186,12 @@ def print_lock(key: str, made: locks.Lock | Evidence) -> None:
         typer.echo(f"{key}: locked, {len(made.versions)} packages, digest {made.digest}")
 
 
-def show(directory: Path, console: Console) -> int:
+def show(directory: Path, console: Console, *, publish: Path | None = None) -> int:
     """Render a run, draw it, and say where it is; the exit code."""
     record, met, outcomes = store.read(directory)
-    page = render(record, met, outcomes, directory)
+    if publish is not None:  # the logs stay behind; an error's traceback is in its cell
+        outcomes = tuple(outcome.model_copy(update={"evidence": {}}) for outcome in outcomes)
+    page = render(record, met, outcomes, publish or directory)
     matrix = grid(record, met, outcomes)
     console.print(TerminalReport(record=record, grid=matrix))
     console.print(f"Report: {page}", soft_wrap=True, highlight=False)

@@ -61,7 +61,7 @@ def document(record: RunRecord, matrix: Grid, *, generated: datetime) -> MatrixD
 
 
 def dumped(matrix: MatrixDocument) -> str:
-    return matrix.model_dump_json(by_alias=True, indent=1) + "\n"
+    return matrix.model_dump_json(by_alias=True) + "\n"
 
 
 def read(path: Path) -> MatrixDocument:

@@ -12,7 +12,9 @@ import pytest
 import typer.main
 
 from matrix import sets
-from reports import cli
+from reports import cli, data
+from reports.grid import grid
+from reports.markdown import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,3 +81,37 @@ def test_every_file_that_a_document_names_exists(document: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link and ":" not in link]
     named = [code for code in INLINE.findall(text) if PATH.fullmatch(code)]
     assert [path for path in (*links, *named) if not (HERE / path).exists()] == []
+
+
+EXCERPT = re.compile(r"(?<=<!-- excerpt: begin -->\n)(.*?)(?=<!-- excerpt: end -->)", re.DOTALL)
+EXCERPT_SETS = ("2024-06", "2024-12", "2025-06", "2025-12", "2026-06", "2026-11")
+EXCERPT_CASES = (
+    "train-lora-nf4-single-bf16",
+    "train-dora-int8-single-bf16",
+    "train-lora-nf4-ddp-bf16",
+    "train-lora-ddp-fp32-ckpt_reentrant",
+    "train-full-fsdp1-fp32",
+    "train-lora-fsdp1-bf16",
+    "train-lora-fsdp1-bf16-adapter_as_base",
+    "train-lora-fsdp1-flatparams-fp32",
+    "train-dora-fsdp1-peftwrap-bf16",
+    "train-dora-fsdp1-peftwrap-flatparams-bf16",
+    "train-lora-nf4-fsdp1-peftwrap-flatparams-bf16",
+    "train-lora-nf4-bf16store-fsdp1-peftwrap-flatparams-bf16",
+    "train-full-fsdp2-fp32",
+    "train-lora-nf4-fsdp2-bf16",
+    "train-lora-nf4-bf16store-fsdp2-bf16",
+    "train-lora-int8-fsdp2-bf16",
+)
+
+
+def test_the_readme_shows_what_was_published() -> None:
+    published = data.read(HERE / "reports" / "published" / "matrix.json")
+    matrix = grid(published.run, published.sets, published.cells)
+    readme = HERE / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    shown = f"\n{excerpt(matrix, cases=EXCERPT_CASES, sets=EXCERPT_SETS)}\n"
+    actual = HERE / "README.actual.md"
+    actual.write_text(EXCERPT.sub(lambda _: shown, text), encoding="utf-8")
+    assert actual.read_text(encoding="utf-8") == text, f"to accept the new text: mv {actual} {readme}"
+    actual.unlink()
