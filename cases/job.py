@@ -13,7 +13,7 @@ class Job:
 
     ``name`` is a case's id or a probe's name; ``folder`` gets what the ranks write, ``cache`` is shared by all jobs of
     a version set. ``silence_s`` is how long a rank may go without saying anything, ``deadline_s`` how long the whole
-    job may take, ``memory_mib`` what its processes may hold together.
+    job may take, ``memory_mib`` what its ranks may hold together.
     """
 
     kind: str

@@ -1,6 +1,7 @@
 """The suite: what a fork server, its ranks and the tests need to know of the cases they run.
 
-Another module with the same four names can take its place (``--suite``); the harness's own tests do that.
+Another module with ``CASES``, ``preload``, ``impure``, ``needed``, ``companions`` and ``run`` can take its place
+(``--suite``); the harness's own tests do that.
 """
 
 from __future__ import annotations

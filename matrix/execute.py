@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import shutil
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -38,22 +37,23 @@ class Suite:
         return found
 
     @cached_property
+    def files(self) -> Mapping[str, bytes]:
+        """By path inside an environment, as they were when the run began: an edit must not reach half of its sets."""
+        ours = {f"cases/{path.name}": path.read_bytes() for path in sorted(CASES.glob("*.py"))}
+        return ours | {path.name: path.read_bytes() for path in self.extra}
+
+    @cached_property
     def digest(self) -> str:
         """Changes whenever the code that is measured with changes."""
         whole = sha256()
-        for path in self.files:
-            whole.update(path.name.encode() + b"\0" + path.read_bytes())
+        for name, content in self.files.items():
+            whole.update(name.encode() + b"\0" + content)
         return whole.hexdigest()[:12]
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return (*sorted(CASES.glob("*.py")), *self.extra)
 
     def copy(self, folder: Path) -> None:
         (folder / "cases").mkdir(parents=True, exist_ok=True)
-        for path in self.files:
-            target = folder / path.name if path in self.extra else folder / "cases" / path.name
-            shutil.copyfile(path, target)
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
 
 
 @dataclass(frozen=True, kw_only=True)
