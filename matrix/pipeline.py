@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.verdict import Phase, Verdict
@@ -19,7 +21,6 @@ from matrix.store import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from cases.case import Case
     from matrix.environments import Environment
@@ -150,9 +151,7 @@ def run_cells(version_set: VersionSet, cases: Sequence[Case], environment: Envir
     waiting = {case.id: case for case in cases}
     for attempt in range(1, ATTEMPTS + 1):
         last = attempt == ATTEMPTS
-        scratch = at.store.directory.absolute() / WORK / f"{version_set.key}-{attempt}"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
+        scratch = new_folder(at.store.directory.absolute() / WORK, f"{version_set.key}-{attempt}-")
         bench = Bench(
             scratch=scratch, device=at.device, workers=at.workers, suite=at.suite, limits=at.limits, cold=at.cold
         )
@@ -170,6 +169,12 @@ def run_cells(version_set: VersionSet, cases: Sequence[Case], environment: Envir
     for case in waiting.values():
         told = Told(version_set=version_set, case=case, environment=environment, bench=bench, attempt=ATTEMPTS, at=at)
         finish(told.silence(), at)
+
+
+def new_folder(parent: Path, prefix: str) -> Path:
+    """One that nobody has: ranks of a run that was killed a moment ago may still be writing into theirs."""
+    parent.mkdir(exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
 
 
 def sample(version_set: VersionSet, cells: Sequence[str], at: Workshop) -> list[str]:
