@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PINS = dict(zip(sets.PACKAGES, ("2.8.0", "4.56.1", "0.17.1", "0.47.0", "1.10.1", "0.23.0"), strict=True))
-RESOLVED = "Resolved 6 packages\nwarning: `/home/me/x` is odd\n" + "".join(
+RESOLVED = "Resolved 6 packages\nwarning: `some/folder` is odd\n" + "".join(
     f"{name}=={version} \\\n    --hash=sha256:{name}\n" for name, version in PINS.items()
 )
 REFUSED = "error: No solution found\n  cause: Because there is no version of torch==2.8.0, it cannot be.\n"

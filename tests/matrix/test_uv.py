@@ -75,7 +75,7 @@ def test_it_downloads_no_interpreters_unless_the_user_lets_it(tmp_path: Path) ->
 
 
 def test_an_active_environment_is_not_touched(tmp_path: Path) -> None:
-    assert "VIRTUAL_ENV" not in on_machine(tmp_path, VIRTUAL_ENV="/home/me/project/.venv").variables
+    assert "VIRTUAL_ENV" not in on_machine(tmp_path, VIRTUAL_ENV="/project/.venv").variables
 
 
 def test_what_the_user_set_to_change_versions_elsewhere_changes_none_here(tmp_path: Path) -> None:
