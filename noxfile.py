@@ -39,32 +39,23 @@ def harness(session: nox.Session) -> None:
     install(session)
 
 
-@nox.session(default=False, venv_backend="none", requires=["harness"])
-def matrix(session: nox.Session) -> None:
-    """Install the default version sets, run the cells, render the matrix."""
-    ftmatrix(session, "run")
+def command(name: str, does: str, *arguments: str) -> None:
+    """A session that runs one command."""
+
+    @nox.session(name=name, default=False, venv_backend="none", requires=["harness"])
+    def run(session: nox.Session) -> None:
+        ftmatrix(session, *arguments)
+
+    run.__doc__ = does
 
 
-def one_set(key: str) -> None:
-    @nox.session(name=f"matrix({key})", default=False, venv_backend="none", requires=["harness"])
-    def matrix_of_one(session: nox.Session) -> None:
-        ftmatrix(session, "run", "--sets", key)
-
-
+command("matrix", "Install the default version sets, run the cells, render the matrix.", "run")
 for each in SETS:
-    one_set(each)
-
-
-@nox.session(default=False, venv_backend="none", requires=["harness"])
-def report(session: nox.Session) -> None:
-    """Render a run again: `nox -s report -- DIRECTORY`, or the newest."""
-    ftmatrix(session, "report")
-
-
-@nox.session(default=False, venv_backend="none", requires=["harness"])
-def bench(session: nox.Session) -> None:
-    """Measure the harness: cells a minute against torchrun, wall time against the ideal."""
-    ftmatrix(session, "bench")
+    command(f"matrix({each})", f"The same on {each}.", "run", "--sets", each)
+command("report", "Render a run again: `nox -s report -- DIRECTORY`, or the newest.", "report")
+command("known_problems", "Run what upstream threads report: reproduced, or not, or needs other hardware.", "known")
+command("selfcheck", "Plant faults in a working stack: the share that is caught, and false alarms.", "selfcheck")
+command("bench", "Measure the harness: cells a minute against torchrun, wall time against the ideal.", "bench")
 
 
 @nox.session

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cases import stack, tiny
+from cases import adapters, attention, compiling, models, prequantised, stack, tiny
 from cases.twin import ADAM_EPS, LEARNING_RATE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from cases.options import Options
+    from cases.setting import Setting
+ALL = 1  # min_8bit_size: by default, tensors of fewer than 4096 numbers keep their state in float32
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,34 @@ class Place:
         return "cpu" if self.device == "cpu" else "cuda"
 
 
-def load(options: Options, place: Place, cache: Path) -> Any:
-    """The base model, through ``from_pretrained``."""
-    from transformers import AutoModelForCausalLM
+def load(options: Options, place: Place, cache: Path, *, filled: bool = True) -> Any:
+    """The base model, with rows for the user's new tokens; ``filled`` with our values, or as they come.
 
-    model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(cache), **stack.load_arguments(options, place.device))
+    With ``ram_efficient`` only rank 0's has weights.
+    """
+    folder = prequantised.folder(cache, options) if options.prequantised else models.checkpoint(options, cache)
+    empty = options.ram_efficient and place.rank > 0
+    model = load_empty(folder, options, place) if empty else load_from(folder, options, place)
+    return models.resized(model, options, filled=filled)
+
+
+def load_empty(folder: Path, options: Options, place: Place) -> Any:
+    """A model without memory for its parameters; its buffers, which no checkpoint holds, are real."""
+    from accelerate import init_empty_weights
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with init_empty_weights(include_buffers=False):
+        return AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(folder), **stack.load_arguments(options, place.device)
+        )
+
+
+def load_from(folder: Path, options: Options, place: Place) -> Any:
+    """A model through ``from_pretrained``."""
+    asked = attention.implementation(options)
+    arguments = {"attn_implementation": asked} if asked else {}
+    arguments.update(stack.load_arguments(options, place.device))
+    model = models.auto_class(options).from_pretrained(folder, **arguments)
     return model if options.quant != "none" else model.to(place.device)
 
 
@@ -45,91 +71,31 @@ def adapt(model: Any, options: Options) -> Any:
         return model
     if options.checkpointing != "off":
         model.enable_input_require_grads()  # else nothing before the first adapter asks for a gradient
-    from peft import LoraConfig
-
-    dora = {"use_dora": True} if options.method == "dora" else {}
-    config = LoraConfig(
-        task_type="CAUSAL_LM",
-        r=tiny.RANK,
-        lora_alpha=int(tiny.SCALING * tiny.RANK),
-        lora_dropout=0.0,
-        target_modules=list(tiny.TARGETS),
-        **dora,
-    )
-    model = stack.adapted(model, config, adapter_fp32=options.adapter_fp32)
-    start(model)
+    model = stack.adapted(model, adapters.config(options), adapter_fp32=options.adapter_fp32)
+    adapters.start(model, options)
     return model
-
-
-def start(model: Any) -> None:
-    """Replace PEFT's random start (and lora_B = 0, which hides errors) by the values that belong to each name.
-
-    DoRA's magnitude stays as PEFT initialised it, from the base weights.
-    """
-    import torch
-
-    with torch.no_grad():
-        for name, parameter in tiny.named(model):
-            if ".lora_A." in name or ".lora_B." in name:
-                parameter.copy_(tiny.values(name, tuple(parameter.shape)))
 
 
 def wrap(model: Any, options: Options, place: Place) -> Any:
-    return {"single": alone, "ddp": ddp, "fsdp1": fsdp1, "fsdp2": fsdp2}[options.strategy](model, options, place)
+    from cases import wrapping  # which builds on this module
+
+    wrapped = wrapping.wrap(model, options, place)
+    if options.compile:
+        compile_in_place(wrapped, place)
+    return wrapped
 
 
-def alone(model: Any, _options: Options, _place: Place) -> Any:
-    return model
+def compile_in_place(wrapped: Any, place: Place) -> None:
+    """As ``torch.compile``, but names and class stay.
+
+    On the CPU, graphs are captured and differentiated, then run as they are: to generate C++ for this small model took
+    ten times as long.
+    """
+    wrapped.compile(backend=compiling.counted("aot_eager" if place.kind == "cpu" else "inductor"))
 
 
-def ddp(model: Any, _options: Options, place: Place) -> Any:
-    from torch.nn.parallel import DistributedDataParallel
-
-    return DistributedDataParallel(model, device_ids=None if place.kind == "cpu" else [place.device])
-
-
-def fsdp1(model: Any, options: Options, place: Place) -> Any:
-    import torch
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    return FullyShardedDataParallel(
-        model,
-        auto_wrap_policy=policy(model, options),
-        use_orig_params=options.use_orig_params,
-        sync_module_states=options.sync_module_states,
-        device_id=torch.device("cpu") if place.kind == "cpu" else place.device,
-    )
-
-
-def policy(model: Any, options: Options) -> Any:
-    """FSDP1's wrap policy: decoder layers, PEFT's own (decoder layers, and each adapter weight alone), or none."""
-    if options.wrap == "none":
-        return None
-    if options.wrap == "peft":
-        from peft.utils.other import fsdp_auto_wrap_policy
-
-        return fsdp_auto_wrap_policy(model)
-    from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
-
-    classes = {type(layer) for layer in decoder_layers(model)}
-    return functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=classes)
-
-
-def fsdp2(model: Any, options: Options, place: Place) -> Any:
-    from torch.distributed.device_mesh import init_device_mesh
-
-    fully_shard = stack.fully_shard()
-    mesh = init_device_mesh(place.kind, (place.world_size,))
-    again = options.reshard_after_forward
-    if options.wrap == "transformer":
-        for layer in decoder_layers(model):
-            fully_shard(layer, mesh=mesh, reshard_after_forward=again)
-    fully_shard(model, mesh=mesh, reshard_after_forward=again)
-    return model
-
-
-def decoder_layers(model: Any) -> list[Any]:
-    return [module for module in model.modules() if type(module).__name__.endswith("DecoderLayer")]
+def decoder_layers(model: Any, options: Options) -> list[Any]:
+    return [module for module in model.modules() if type(module).__name__ in models.spec(options).block]
 
 
 def optimiser(model: Any, options: Options) -> Any:
@@ -137,6 +103,59 @@ def optimiser(model: Any, options: Options) -> Any:
 
     trained = [p for p in model.parameters() if p.requires_grad]
     rate = LEARNING_RATE[options.optimiser]
+    stepping = {} if options.stepping == "default" else {options.stepping: True}
     if options.optimiser == "sgd":
-        return torch.optim.SGD(trained, lr=rate)
-    return torch.optim.AdamW(trained, lr=rate, eps=ADAM_EPS)
+        return torch.optim.SGD(trained, lr=rate, **stepping)
+    if options.optimiser == "adamw":
+        return torch.optim.AdamW(trained, lr=rate, eps=ADAM_EPS, **stepping)
+    import bitsandbytes
+
+    kind = {"adamw_8bit": "AdamW8bit", "paged_adamw_8bit": "PagedAdamW8bit"}[options.optimiser]
+    return getattr(bitsandbytes.optim, kind)(trained, lr=rate, eps=ADAM_EPS, min_8bit_size=ALL)
+
+
+def scheduler(optimiser: Any) -> Any:
+    import torch
+
+    return torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: tiny.SCHEDULE[min(step, tiny.STEPS - 1)])
+
+
+def generate(model: Any, here: Setting) -> Any:
+    """New tokens of a greedy generation, int64, shape (batch, new tokens); the end token is never chosen."""
+    import torch
+
+    ids = tiny.prompt(models.vocabulary(here.options)).to(here.place.device)
+    with torch.no_grad():
+        # DDP and FSDP1 have no generate: users call it on the model inside.
+        found = (
+            getattr(model, "module", model)
+            .eval()
+            .generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=tiny.NEW_TOKENS,
+                min_new_tokens=tiny.NEW_TOKENS,
+                do_sample=False,
+                use_cache=True,  # as by default; the tiny model's configuration has it off, for training
+            )
+        )
+    return found[:, -tiny.NEW_TOKENS :].cpu()
+
+
+@contextlib.contextmanager
+def gathered(model: Any, options: Options) -> Iterator[None]:
+    """Inside, the root unit's weights are whole, for ``generate`` does not pass through the root's forward.
+
+    Units inside gather their own, as always. https://github.com/pytorch/pytorch/issues/100069 for FSDP1.
+    """
+    if not options.gathered:
+        yield
+    elif options.strategy == "fsdp1":
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        with FullyShardedDataParallel.summon_full_params(model, writeback=False, recurse=False):
+            yield
+    else:
+        model.unshard()
+        yield
+        model.reshard()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """What the harness asks for. ``cold_sample`` names cells that are also run by a cold start, and must agree."""
+    """What the harness asks for.
+
+    ``cold_sample`` names cells that are also run by a cold start, and must agree; ``given`` says where lies what
+    another version set kept for a cell.
+    """
 
     cells: tuple[str, ...]
     device: str
@@ -52,6 +56,7 @@ class Request:
     cache: Path
     limits: dict[str, Any]
     cold_sample: tuple[str, ...] = ()
+    given: dict[str, str] = field(default_factory=dict)
 
     def job(self, kind: str, name: str, ranks: int, tag: str = "") -> Job:
         return Job(
@@ -61,6 +66,7 @@ class Request:
             device=self.device,
             folder=str(self.folder / kind / f"{name}{tag}"),
             cache=str(self.cache),
+            given=self.given.get(name, ""),
             **self.limits,
         )
 
@@ -101,6 +107,7 @@ def requested(config: pytest.Config) -> Request:
         cache=asked["cache"],
         limits=asked.get("limits", {}),
         cold_sample=tuple(asked.get("cold_sample", ())),
+        given=asked.get("given", {}),
     )
 
 

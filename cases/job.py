@@ -12,8 +12,9 @@ class Job:
     """One cell, or one probe of what this machine and version can do.
 
     ``name`` is a case's id or a probe's name; ``folder`` gets what the ranks write, ``cache`` is shared by all jobs of
-    a version set. ``silence_s`` is how long a rank may go without saying anything, ``deadline_s`` how long the whole
-    job may take, ``memory_mib`` what its ranks may hold together.
+    a version set, ``given`` holds what a cell of another set kept for this one. ``silence_s`` is how long a rank may go
+    without saying anything, ``deadline_s`` how long the whole job may take, ``memory_mib`` what its ranks may hold
+    together.
     """
 
     kind: str
@@ -22,6 +23,7 @@ class Job:
     device: str
     folder: str
     cache: str
+    given: str = ""
     silence_s: float = 60.0
     deadline_s: float = 300.0
     memory_mib: int = 8192

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cases.options import Options
+    from cases.training import Trainee
 
 
 def whole(tensor: Any) -> Any:
     """A detached float32 copy of the whole tensor; a DTensor is gathered."""
-    gathered = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    return gathered.detach().float().cpu().clone()
+    return raw(tensor).float()
 
 
 def raw(tensor: Any) -> Any:
-    """A detached copy of the whole tensor in its own dtype."""
-    gathered = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    return gathered.detach().cpu().clone()
+    """A detached copy of the whole tensor in its own dtype; a shard that was offloaded is gathered on the device."""
+    if hasattr(tensor, "full_tensor"):
+        tensor = tensor.detach().to(tensor.device_mesh.device_type).full_tensor()
+    return tensor.detach().cpu().clone()
 
 
 @contextlib.contextmanager
@@ -36,6 +38,25 @@ def unsharded(model: Any, options: Options) -> Iterator[None]:
 
     with FullyShardedDataParallel.summon_full_params(model, writeback=False):
         yield
+
+
+@contextlib.contextmanager
+def writable(job: Trainee) -> Iterator[None]:
+    """Inside, FSDP1's parameters are whole, and what is done to them is kept."""
+    if job.options.strategy != "fsdp1":
+        yield
+        return
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    with FullyShardedDataParallel.summon_full_params(job.wrapped):
+        yield
+
+
+def base_weights(job: Trainee) -> dict[str, Any]:
+    """The weights that an adapter is merged into, float32 and dequantised, by canonical name."""
+    packed = quantised_layers(job.model)
+    plain = {n: whole(p) for n, p in tiny.named(job.model) if n not in packed and not tiny.is_adapter(n)}
+    return plain | {name: dequantised(layer) for name, layer in packed.items()}
 
 
 def gradients(model: Any, options: Options) -> dict[str, Any]:
@@ -58,11 +79,20 @@ def flat_gradients(model: Any) -> Iterator[tuple[str, Any]]:
         handle = unit._handle  # noqa: SLF001 - no public way to a flat parameter
         if handle is None or handle.flat_param.grad is None:
             continue
-        flat, mine = handle.flat_param, handle.flat_param.grad.detach().contiguous()
-        pieces = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-        dist.all_gather(pieces, mine)
+        flat, mine = handle.flat_param, handle.flat_param.grad.detach().to(unit.compute_device).contiguous()
+        pieces = [mine]
+        if handle.uses_sharded_strategy:
+            pieces = [torch.empty_like(mine) for _ in range(unit.process_group.size())]
+            dist.all_gather(pieces, mine, group=unit.process_group)
         prefix = next(name for name, module in model.named_modules() if module is unit)
         yield from cut(torch.cat(pieces), flat, prefix)
+
+
+def flat_parameters(model: Any) -> list[Any]:
+    """FSDP1's flat parameters."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return [unit._handle.flat_param for unit in FullyShardedDataParallel.fsdp_modules(model) if unit._handle]  # noqa: SLF001 - no public way
 
 
 def cut(values: Any, flat: Any, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -81,9 +111,6 @@ def weights(model: Any, options: Options) -> dict[str, Any]:
     """Every parameter, whole, in its own dtype, by canonical name; packed ones as they are."""
     with unsharded(model, options):
         return {name: raw(p) for name, p in tiny.named(model)}
-
-
-QUANTISED = ("Linear4bit", "Linear8bitLt")  # PEFT's wrappers have the same names
 
 
 def quantised_layers(model: Any) -> dict[str, Any]:
@@ -106,8 +133,31 @@ def dequantised(module: Any) -> Any:
 
     weight = module.weight
     if type(module).__name__ == "Linear8bitLt":
-        return (weight.detach().float() * weight.SCB.float()[:, None] / 127).cpu()
-    return functional.dequantize_4bit(weight.detach(), weight.quant_state).float().cpu()
+        return (weight.detach().float() * row_scales(module).float()[:, None] / 127).cpu()
+    # FSDP1's views of its weights have no attributes
+    packed, state = weight.detach(), getattr(weight, "quant_state", None) or module.quant_state
+    if getattr(state, "packing_format_for_cpu", False):
+        packed, state = unpacked(packed, state)
+    return functional.dequantize_4bit(packed, state).float().cpu()
+
+
+def row_scales(module: Any) -> Any:
+    """Of an 8-bit layer: the weight has them until the first forward pass, which moves them to the layer's state."""
+    return module.state.SCB if module.state.SCB is not None else module.weight.SCB
+
+
+def unpacked(packed: Any, state: Any) -> tuple[Any, Any]:
+    """The usual form of a weight that an inference on the CPU has packed for AVX512-BF16 (bitsandbytes >= 0.49).
+
+    ``dequantize_4bit`` does not know that layout and would return other numbers. The layer keeps what it has.
+    """
+    from bitsandbytes.functional import _convert_weight_packed_for_cpu_inverse
+
+    plain = copy.copy(state)
+    plain.original_nested = False  # what was nested is not quantised again
+    weight, plain = _convert_weight_packed_for_cpu_inverse(packed.clone(), plain)
+    plain.absmax = state.absmax.T.reshape(-1).float()  # which the inverse leaves transposed
+    return weight, plain
 
 
 def kind(module: Any) -> str:
@@ -118,6 +168,21 @@ def kind(module: Any) -> str:
     return f"{state.quant_type}, nested {bool(state.nested)}, compute {stack.dtype_name(module.compute_dtype)}"
 
 
+def products_of_4bit() -> set[str]:
+    """From now on, the dtypes of what this process multiplies with 4-bit weights; filled as it happens."""
+    import bitsandbytes
+
+    seen: set[str] = set()
+    multiply = bitsandbytes.matmul_4bit
+
+    def noted(inputs: Any, *others: Any, **named: Any) -> Any:
+        seen.add(stack.dtype_name(inputs.dtype))
+        return multiply(inputs, *others, **named)
+
+    bitsandbytes.matmul_4bit = noted
+    return seen
+
+
 def state_digests(model: Any) -> dict[str, str]:
     """Of each quantised layer as it is now: its scales, and for 4-bit its code book and kind."""
     return {name: state_digest(module) for name, module in quantised_layers(model).items()}
@@ -125,8 +190,7 @@ def state_digests(model: Any) -> dict[str, str]:
 
 def state_digest(module: Any) -> str:
     if type(module).__name__ == "Linear8bitLt":
-        scales = module.state.SCB if module.state.SCB is not None else module.weight.SCB
-        return digest(scales)
+        return digest(row_scales(module))
     state = getattr(module.weight, "quant_state", None) or module.quant_state
     return f"{digest(state.absmax)} {digest(state.code)} {state.quant_type} {bool(state.nested)}"
 
@@ -141,7 +205,12 @@ def digest(tensor: Any) -> str:
 
 def local_bytes(model: Any) -> int:
     """Bytes of parameters that this rank holds; a DTensor counts its local shard."""
-    return sum(local.numel() * local.element_size() for local in map(local_part, model.parameters()))
+    return sum(map(local_bytes_of, model.parameters()))
+
+
+def local_bytes_of(tensor: Any) -> int:
+    local = local_part(tensor)
+    return int(local.numel() * local.element_size())
 
 
 def local_part(parameter: Any) -> Any:

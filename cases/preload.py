@@ -25,6 +25,7 @@ LAZY = (
     "transformers.integrations.bitsandbytes",
     "transformers.models.auto.modeling_auto",
     "transformers.models.llama.modeling_llama",
+    "transformers.trainer",
     "transformers.quantizers.auto",
     "transformers.quantizers.quantizer_bnb_4bit",
     "transformers.quantizers.quantizer_bnb_8bit",
@@ -33,6 +34,9 @@ LAZY = (
     "peft.utils.other",
     "peft.utils.transformers_weight_conversion",
     "safetensors.torch",
+    "datasets",
+    "transformers.trainer",
+    "trl.trainer.sft_trainer",
 )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1
 HERE = f"{Path(__file__).parent}{os.sep}"
+USERS = f"{HERE}api{os.sep}"  # calls: their lines stand for a user's, and Python blames the caller for a wrong keyword
 FAILED = 1
 LONGEST = 20_000  # characters of a message, and of the end of a traceback
 MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
@@ -75,6 +76,7 @@ class Pipe:
             message = str(error)
         except Exception as unspeakable:  # noqa: BLE001 - an error that cannot be shown is an error all the same
             message = f"no message: showing it raised {type(unspeakable).__name__}"
+        text = getattr(error, "log", text)  # of a script, its own output says more than where we noticed
         told = {"type": type(error).__name__, "message": message[:LONGEST], "traceback": text[-LONGEST:]}
         self.send(error={**told, "ours": ours(error, observing=self.is_observing)})
 
@@ -95,8 +97,8 @@ def ours(error: BaseException, *, observing: bool = False) -> bool:
     """Whether the harness or the machine is to blame, rather than the stack.
 
     Ours is what is raised while we observe, and what no frame of the stack lies below. A failing import, what is said
-    by ``LackingError``, and a ``RuntimeError`` (torch raises it from C++, under our line) are facts about the stack; a
-    device or another rank may also fail late, while we look.
+    by ``LackingError``, and a ``RuntimeError`` (torch raises it from C++, under our line) are facts about the stack,
+    and so is whatever the lines of a call meet; a device or another rank may also fail late, while we look.
     """
     if isinstance(error, OSError) and error.errno in MACHINE:
         return True
@@ -105,7 +107,8 @@ def ours(error: BaseException, *, observing: bool = False) -> bool:
     if observing:
         return True
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].filename.startswith(HERE)
+    last = frames[-1].filename if frames else ""
+    return last.startswith(HERE) and not last.startswith(USERS)
 
 
 def live(job: Job, rank: int, pipe: int, body: Callable[[Pipe], None]) -> None:

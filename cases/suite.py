@@ -1,27 +1,42 @@
 """The suite: what a fork server, its ranks and the tests need to know of the cases they run.
 
-Another module with ``CASES``, ``preload``, ``impure``, ``needed``, ``companions`` and ``run`` can take its place
-(``--suite``); the harness's own tests do that.
+Another module with ``CASES``, ``preload``, ``impure``, ``needed``, ``companions``, ``acts`` and ``run`` can take its
+place (``--suite``); the harness's own tests do that.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flows, grid, needs, stack, tiny, twin
+from cases import flows, grid, models, needs, prequantised, profiles, scripts, stack, twin
 from cases import preload as importing
 from cases.build import Place
+from cases.case import Case
+from cases.options import Options
+from cases.setting import Setting
 from cases.verdict import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cases.case import Case
     from cases.job import Job
 
-CASES: dict[str, Case] = {case.id: case for case in grid.DEFAULT}
+
+class Cases(dict[str, Case]):
+    """Cases by id. One that goes on from another version set has that set's name at the end of its id."""
+
+    def __missing__(self, name: str) -> Case:
+        begun, _, source = name.partition("-from-")
+        if not source or begun not in self:
+            raise KeyError(name)
+        return replace(self[begun], source=source)
+
+
+CASES = Cases({case.id: case for case in (*profiles.EVERY, *grid.commands(scripts.known().values()))})
+PROFILES = profiles.PROFILES
 
 
 def preload() -> None:
@@ -66,8 +81,13 @@ def companions(job: Job) -> dict[str, Callable[[], None]]:
     return {str(path): compute}
 
 
-def run(job: Job, rank: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
-    """The life of one rank, from joining the others to its checks."""
+def acts(job: Job) -> list[tuple[int, int]]:
+    """The acts of a job, each played by fresh ranks: its number, and how many ranks."""
+    return flows.acts(CASES[job.name]) if job.kind == "cell" else [(0, job.ranks)]
+
+
+def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
+    """The life of one rank in one act, from joining the others to its checks."""
     import torch
 
     if job.device == "cpu":
@@ -78,13 +98,16 @@ def run(job: Job, rank: int, companion: Callable[[str], Iterator[None]], say: An
     say.phase(Phase.LOAD)
     quiet()
     cache = Path(job.cache)
-    tiny.checkpoint(cache)  # before the process group: later, only rank 0 would write it whole
-    place = Place(rank, job.ranks, "cpu" if job.device == "cpu" else rank)
-    with joined(job, place):
+    options = CASES[job.name].options if job.kind == "cell" else Options()
+    models.checkpoint(options, cache)  # before the process group: later, only rank 0 would write it whole
+    ranks = dict(acts(job))[act]
+    place = Place(rank, ranks, "cpu" if job.device == "cpu" else rank)
+    if options.prequantised:
+        prequantised.make(cache, options, place, say)
+    with joined(place, Path(job.folder) / f"rendezvous-{act}"):
         if job.kind == "probe":
             needs.PROBES[job.name](place, cache)
             return
-        options = CASES[job.name].options
 
         def reference() -> twin.Trajectory:
             path = str(cache / f"{twin.key(options)}.pt")
@@ -92,14 +115,18 @@ def run(job: Job, rank: int, companion: Callable[[str], Iterator[None]], say: An
                 say.beat()
             return twin.read(Path(path))
 
-        flows.run(options, place, cache, reference, say)
+        kept = Path(job.folder) / "kept"
+        kept.mkdir(exist_ok=True)
+        flows.run(act, Setting(options, place, cache, kept, Path(job.given or kept), reference, say))
+        if place.kind == "cuda":
+            say.metric("peak_cuda_mib", torch.cuda.max_memory_allocated() / 2**20)
 
 
 class joined:  # noqa: N801 - reads as a phrase after with
     """A process group of all ranks, if there is more than one."""
 
-    def __init__(self, job: Job, place: Place) -> None:
-        self.job, self.place = job, place
+    def __init__(self, place: Place, rendezvous: Path) -> None:
+        self.place, self.rendezvous = place, rendezvous
 
     def __enter__(self) -> None:
         import torch
@@ -107,10 +134,10 @@ class joined:  # noqa: N801 - reads as a phrase after with
 
         if self.place.kind == "cuda":
             torch.cuda.set_device(self.place.device)
-        if self.job.ranks > 1:
+        if self.place.world_size > 1:
             dist.init_process_group(
                 "gloo" if self.place.kind == "cpu" else "nccl",
-                init_method=f"file://{self.job.folder}/rendezvous",
+                init_method=f"file://{self.rendezvous}",
                 rank=self.place.rank,
                 world_size=self.place.world_size,
             )

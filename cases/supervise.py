@@ -70,31 +70,41 @@ class Supervisor:
         Path(self.job.folder).mkdir(parents=True, exist_ok=True)
         for path, compute in self.suite.companions(self.job).items():
             self.start_companion(path, compute)
-        self.children = [self.start_rank(number) for number in range(self.job.ranks)]
-        stopped, why = self.watch()
+        stopped, why = self.play()
+        if not stopped:
+            self.await_companions()
         left = self.end_everything()
         judgement = judge([child.end for child in self.children], stopped=stopped, why=why)
         return self.report(judgement, began, left)
 
+    def play(self) -> tuple[str, str]:
+        """One act after the other, each in fresh ranks; none follows on one that failed."""
+        for act, ranks in self.suite.acts(self.job):
+            self.children += [self.start_rank(number, act) for number in range(ranks)]
+            stopped, why = self.watch()
+            if stopped or any(failed(child.end) for child in self.children):
+                return stopped, why
+        return "", ""
+
     def end(self, *_: object) -> None:
         self.told_to_end = True
 
-    def start_rank(self, number: int) -> Child:
+    def start_rank(self, number: int, act: int) -> Child:
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
             self.client.close()  # the client must see it when we end, whoever is left
-            ranks_own.live(self.job, number, writing, partial(self.body, number))
+            ranks_own.live(self.job, number, writing, partial(self.body, number, act))
         os.close(writing)
         os.set_blocking(reading, False)
         return Child(pid, reading, RankEnd(number))
 
-    def body(self, number: int, say: ranks_own.Pipe) -> None:
+    def body(self, number: int, act: int, say: ranks_own.Pipe) -> None:
         """What a rank does; the import is instantaneous in a fork of a parent that has imported everything."""
         say.phase(Phase.IMPORT)
         self.suite.preload()
-        self.suite.run(self.job, number, ranks_own.waiting, say)
+        self.suite.run(self.job, number, act, ranks_own.waiting, say)
 
     def start_companion(self, path: str, compute: Callable[[], None]) -> None:
         """Compute what several jobs share, unless another supervisor does or did; who makes the claim file computes."""
@@ -116,7 +126,6 @@ class Supervisor:
             reason = self.reason_to_stop()
             if reason is not None:
                 return reason
-        self.await_companions()
         return "", ""
 
     def alive(self) -> list[Child]:
@@ -165,7 +174,6 @@ class Supervisor:
         alive = self.alive()
         over = [child.end for child in self.children if failed(child.end)]
         if alive and over and now - min(min(end.exit_at, end.error_at) for end in over) > GRACE_S:
-            self.await_companions()
             return "", ""
         if self.client_left():
             return "client", "the run was ended"
@@ -238,7 +246,7 @@ class Supervisor:
             "checks": [asdict(check) for check in judgement.checks],
             "error": judgement.error,
             "metrics": metrics,
-            "facts": ends[0].facts,
+            "facts": {name: value for end in ends if end.number == 0 for name, value in end.facts.items()},
             "started": began.isoformat(),
             "seconds": round(time.monotonic() - self.started, 4),
         }

@@ -6,7 +6,6 @@ bfloat16 and float16 all hold it exactly: two runs that differ only in dtype sta
 
 from __future__ import annotations
 
-import fcntl
 import re
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -19,26 +18,11 @@ HIDDEN, LAYERS, VOCABULARY = 64, 2, 128
 RANK, SCALING = 8, 2.0  # LoRA's r, and lora_alpha / r
 TARGETS = ("q_proj", "v_proj", "up_proj", "down_proj")
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # in every layer; quantised
+SKIPPED = "v_proj"  # not quantised with skip_modules; a target, so that adapters sit on both kinds of layer
 STEPS, GLOBAL_BATCH, LENGTH = 3, 4, 16
-
-
-def config() -> Any:
-    from transformers import LlamaConfig
-
-    return LlamaConfig(
-        hidden_size=HIDDEN,
-        intermediate_size=2 * HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=VOCABULARY,
-        max_position_embeddings=2 * LENGTH,
-        tie_word_embeddings=False,
-        use_cache=False,
-        bos_token_id=1,
-        eos_token_id=2,
-        pad_token_id=0,
-    )
+SCHEDULE = (1.0, 0.5, 0.25)  # what the learning rate is multiplied by, step by step
+NEW_TOKENS, END = 6, 2  # how many are generated; the token that would end a sequence
+PADDING, START = 0, 1  # the other special tokens, which the data does not have
 
 
 def values(name: str, shape: tuple[int, ...]) -> Any:
@@ -47,43 +31,63 @@ def values(name: str, shape: tuple[int, ...]) -> Any:
 
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     normal = torch.randn(shape, generator=generator)
-    wanted = 1 + 0.1 * normal if "norm" in name else normal * (0.5 if "embed" in name else 0.125)
-    grid = (wanted * 2**10).round().clamp(-(2**11), 2**11) / 2**10
-    return grid.to(torch.bfloat16).to(torch.float32)
+    is_scale = ("norm" in name or ".ln_" in name) and not name.endswith("bias")
+    wanted = 1 + 0.1 * normal if is_scale else normal * (0.5 if "embed" in name else 0.125)
+    grid = (wanted * 2**10).round().clamp(-(2**11), 2**11).to(torch.bfloat16).float()
+    spacing = (2.0 ** (torch.frexp(grid).exponent - 8)).clamp_min(1)
+    for _ in range(2):  # thirds and 128ths of a block's largest value lie midway between levels of FP4: either is right
+        midway = (grid % 3 == 0) | (grid % 128 == 0)
+        grid = torch.where(midway, grid - spacing * grid.sign(), grid)
+    return grid / 2**10
 
 
-def batch(step: int) -> Any:
+def batch(step: int, vocabulary: int = VOCABULARY) -> Any:
     """Token ids of one global step: int64, shape (GLOBAL_BATCH, LENGTH), never the padding token 0."""
     import torch
 
     generator = torch.Generator().manual_seed(1000 + step)
-    return torch.randint(3, VOCABULARY, (GLOBAL_BATCH, LENGTH), generator=generator)
+    return torch.randint(3, vocabulary, (GLOBAL_BATCH, LENGTH), generator=generator)
 
 
-def shard(step: int, rank: int, world_size: int) -> Any:
+def prompt(vocabulary: int = VOCABULARY) -> Any:
+    """What generation begins with: the first half of each row of batch 0."""
+    return batch(0, vocabulary)[:, : LENGTH // 2]
+
+
+def shard(step: int, rank: int, world_size: int, vocabulary: int = VOCABULARY) -> Any:
     """The rows of the global batch that this rank trains on; no two ranks see the same row."""
     per_rank = GLOBAL_BATCH // world_size
-    return batch(step)[rank * per_rank : (rank + 1) * per_rank]
+    return batch(step, vocabulary)[rank * per_rank : (rank + 1) * per_rank]
+
+
+def rows() -> list[Any]:
+    """The rows of all steps, in order: what a front end's data loader makes the global batches from."""
+    return [row for step in range(STEPS) for row in batch(step)]
+
+
+def rows_at_once(world_size: int, accumulation: int) -> int:
+    """The batch size to ask of a front end, so that all its batches of a step together are the global batch."""
+    return GLOBAL_BATCH // (world_size * accumulation)
 
 
 def checkpoint(cache: Path) -> Path:
-    """A directory that ``from_pretrained`` loads; made by whoever comes first."""
-    folder = cache / "llama"
-    with (cache / "llama.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            from transformers import LlamaForCausalLM
+    """The plain model, as a directory that ``from_pretrained`` loads."""
+    from cases import models
+    from cases.options import Options
 
-            model = LlamaForCausalLM(config())
-            fill(model)
-            unfinished = cache / "llama.unfinished"
-            model.save_pretrained(unfinished)
-            unfinished.rename(folder)
-    return folder
+    return models.checkpoint(Options(), cache)
+
+
+def config() -> Any:
+    """The plain model's."""
+    from cases import models
+    from cases.options import Options
+
+    return models.config(Options(), VOCABULARY)
 
 
 def fill(model: Any) -> None:
-    """Give every parameter the values that belong to its name."""
+    """Give every parameter of any model the values that belong to its name."""
     import torch
 
     with torch.no_grad():
@@ -92,14 +96,23 @@ def fill(model: Any) -> None:
 
 
 WRAPPERS = re.compile(
-    r"(^|(?<=\.))(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod|module|base_layer|default)(\.|$)"
+    r"(^|(?<=\.))(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod|module|base_layer|modules_to_save|default)(\.|$)"
 )
+
+# What PEFT puts before a name; before prompts, where the model is not inside a tuner, only the first word.
+PEFT = re.compile(r"^base_model\.(model\.(?!layers\.|embed_tokens\.|norm\.))?")
+SAVED_AS = {"prompt_embeddings": "prompt_encoder.embedding.weight"}  # in a file of a prompt's
+ADAPTERS = ("lora_", "hada_", "lokr_", "ia3_", "vera_", "prompt_encoder", "ranknum")
 
 
 def canonical(name: str) -> str:
     """A parameter's name without what wrappers add, e.g. ``model.layers.0.self_attn.q_proj.lora_A.weight``."""
-    bare = WRAPPERS.sub("", name).removeprefix("base_model.model.").rstrip(".")
-    return re.sub(r"(lora_magnitude_vector)\.weight$", r"\1", bare)
+    bare = PEFT.sub("", WRAPPERS.sub("", name)).rstrip(".")
+    return SAVED_AS.get(bare, re.sub(r"(lora_magnitude_vector)\.weight$", r"\1", bare))
+
+
+def is_adapter(name: str) -> bool:
+    return any(mark in name for mark in ADAPTERS)
 
 
 def named(model: Any) -> Iterator[tuple[str, Any]]:

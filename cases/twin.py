@@ -1,8 +1,7 @@
 """The reference of a training case: one process, plain float32 layers, everything that is tested written out.
 
 The twin shares the architecture's code with the case and nothing else: no PEFT, no bitsandbytes, no sharding, no
-autocast. LoRA (https://arxiv.org/abs/2106.09685), DoRA (https://arxiv.org/abs/2402.09353), NF4
-(https://arxiv.org/abs/2305.14314) and LLM.int8's weights (https://arxiv.org/abs/2208.07339) follow the papers.
+autocast. The adapters are in ``twin_adapters``, quantised formats and the clipping of gradients in ``written_out``.
 """
 
 from __future__ import annotations
@@ -10,54 +9,57 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cases import tiny
+from cases import models, tiny, twin_adapters, written_out
+from cases.options import TRAINING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cases.options import Options, Quant
+    from cases.options import Options
 
-LEARNING_RATE = {"sgd": 0.5, "adamw": 0.01}  # a visible step: several per cent of a weight
+LEARNING_RATE = {
+    "sgd": 0.5,
+    "adamw": 0.01,
+    "adamw_8bit": 0.01,
+    "paged_adamw_8bit": 0.01,
+}  # a visible step: several per cent of a weight
 # Adam divides by the gradient's own size: with torch's default of 1e-8, entries that are nothing but rounding move as
 # far as any other, and two correct runs drift apart. This eps, a tenth of a typical entry, lets them stay small.
 ADAM_EPS = 1e-3
-BLOCK = 64  # weights that share one absmax in NF4
-
-# The 16 levels of NormalFloat 4: quantiles of a normal distribution, scaled to [-1, 1] (QLoRA, appendix E).
-NF4 = (
-    -1.0,
-    -0.6961928009986877,
-    -0.5250730514526367,
-    -0.39491748809814453,
-    -0.28444138169288635,
-    -0.18477343022823334,
-    -0.09105003625154495,
-    0.0,
-    0.07958029955625534,
-    0.16093020141124725,
-    0.24611230194568634,
-    0.33791524171829224,
-    0.44070982933044434,
-    0.5626170039176941,
-    0.7229568362236023,
-    1.0,
-)
+STACKED = 3  # dimensions of a parameter that holds the matrices of all experts
 
 
 @dataclass
 class Trajectory:
-    """What a run did: per step the loss and the gradients, then the weights; tensors are float32, by canonical name."""
+    """What a run did: per step the loss and the gradients, then the weights, then what it infers.
+
+    Tensors are float32, by canonical name.
+    """
 
     losses: list[float] = field(default_factory=list)
+    loss_in: str = "fp32"  # the dtype that the model takes its loss in, which some do in that of their logits
     gradients: list[dict[str, Any]] = field(default_factory=list)
     before: dict[str, Any] = field(default_factory=dict)
     after: dict[str, Any] = field(default_factory=dict)
-    logits: Any = None
+    logits: Any = None  # of batch 0, after training
+    tokens: Any = None  # generated, greedily, after the first half of batch 0
+    token_logits: Any = None  # (batch, new tokens, vocabulary): what they were chosen by
+    between: list[Any] = field(default_factory=list)  # (tokens, token_logits) generated after each step but the last
 
 
 def key(options: Options) -> str:
     """Cases with the same key have the same twin: nothing else changes what should come out."""
-    return f"twin-{options.flow}-{options.method}-{options.quant}-{options.optimiser}"
+    kind = "train" if options.flow in TRAINING else "load"
+    model = f"{options.model}-{options.embeddings}"
+    method = f"{options.method}-{options.also_trained}"
+    switches = [word for word in ("double_quant", "skip_modules", "clip") if options.stated.get(word)]
+    loop = ["between"] if options.loop == "generate" else []
+    return "-".join(["twin", kind, model, method, options.quant, update_rule(options), *switches, *loop])
+
+
+def update_rule(options: Options) -> str:
+    """What the optimiser computes; 8-bit and paged ones only keep their state differently."""
+    return "sgd" if options.optimiser == "sgd" else "adamw"
 
 
 def save(trajectory: Trajectory, path: Path) -> None:
@@ -77,48 +79,79 @@ def read(path: Path) -> Trajectory:
 def run(options: Options) -> Trajectory:
     """Train, or only load and infer, the plain model on the whole global batch."""
     import torch
-    from transformers import LlamaForCausalLM
 
-    model = LlamaForCausalLM._from_config(tiny.config(), attn_implementation="eager")  # noqa: SLF001 - the public way to choose eager without a checkpoint
-    tiny.fill(model)
-    make_plain(model, options)
+    model = make_plain(models.plain(options), options)
     twin = Trajectory()
-    if options.flow == "load":
-        with torch.no_grad():
-            twin.logits = model.eval()(tiny.batch(0)).logits
-        return twin
-    train(model, options, twin)
+    if options.flow in TRAINING:
+        train(model, options, twin)
+    with torch.no_grad():
+        twin.logits = model.eval()(**models.inputs(tiny.batch(0, models.vocabulary(options)), options)).logits
+    twin.tokens, twin.token_logits = greedy(model, options)
     return twin
+
+
+def greedy(model: Any, options: Options) -> tuple[Any, Any]:
+    """The likeliest next token, again and again: the whole sequence anew for each, no cache; never the end token."""
+    import torch
+
+    prompt = tiny.prompt(models.vocabulary(options))
+    given = {"input_ids": prompt} if models.spec(options).encoder_decoder else {}
+    goes_on, begun = ("decoder_input_ids", torch.zeros_like(prompt[:, :1])) if given else ("input_ids", prompt)
+    chosen: list[Any] = []
+    seen: list[Any] = []
+    for _ in range(tiny.NEW_TOKENS):
+        with torch.no_grad():
+            logits = model(**given, **{goes_on: torch.cat([begun, *chosen], dim=1)}).logits[:, -1]
+        logits[:, tiny.END] = -torch.inf
+        chosen.append(logits.argmax(-1, keepdim=True))
+        seen.append(logits)
+    return torch.cat(chosen, dim=1), torch.stack(seen, dim=1)
 
 
 def train(model: Any, options: Options, twin: Trajectory) -> None:
     import torch
 
     trained = {name: p for name, p in tiny.named(model) if p.requires_grad}
-    make = {"sgd": stochastic_gradient_descent, "adamw": adamw}[options.optimiser]
-    update = make(LEARNING_RATE[options.optimiser])
+    budget = twin_adapters.Budget()
+    update = {"sgd": stochastic_gradient_descent, "adamw": adamw}[update_rule(options)]()
     twin.before = {name: p.detach().clone() for name, p in trained.items()}
-    model.train()
     for step in range(tiny.STEPS):
-        ids = tiny.batch(step)
-        loss = cross_entropy(model(ids).logits, ids)
+        ids = tiny.batch(step, models.vocabulary(options))
+        model.train()
+        logits = model(**models.inputs(ids, options)).logits
+        loss = cross_entropy(logits, predicted(ids, options)) + twin_adapters.regularisation(trained, options)
         loss.backward()
         twin.losses.append(loss.item())
+        if options.clip:
+            written_out.clip([p.grad for p in trained.values()])
         twin.gradients.append({name: p.grad.clone() for name, p in trained.items()})
         with torch.no_grad():
-            update(trained)
+            update(trained, LEARNING_RATE[options.optimiser] * tiny.SCHEDULE[step])
+            if options.method == "adalora":
+                budget.after_step(step, trained, twin.gradients[-1])
+        if options.loop == "generate" and step < tiny.STEPS - 1:
+            twin.between.append(greedy(model.eval(), options))
     twin.after = {name: p.detach().clone() for name, p in trained.items()}
 
 
-def cross_entropy(logits: Any, ids: Any) -> Any:
-    """Mean over all predicted tokens of -log p(next token); logits (batch, length, vocabulary), ids (batch, length)."""
-    chosen = logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])
-    return -chosen.mean()
+def predicted(ids: Any, options: Options) -> Any:
+    """What is predicted: every token but the first; that as well by a decoder of its own, or after a virtual token."""
+    return ids if models.spec(options).encoder_decoder or options.method == "prompt" else ids[:, 1:]
 
 
-def stochastic_gradient_descent(rate: float) -> Any:
+def cross_entropy(logits: Any, wanted: Any) -> Any:
+    """Mean of -log p(wanted token); logits (batch, length, vocabulary), wanted (batch, length of what is predicted).
 
-    def update(trained: dict[str, Any]) -> None:
+    Each position predicts the next token; where there are as many positions as tokens, inputs were shifted before.
+    """
+    number = wanted.shape[1]
+    predicting = logits if logits.shape[1] == number else logits[:, -number - 1 : -1]
+    return -predicting.log_softmax(-1).gather(-1, wanted[:, :, None]).mean()
+
+
+def stochastic_gradient_descent() -> Any:
+
+    def update(trained: dict[str, Any], rate: float) -> None:
         for parameter in trained.values():
             parameter.sub_(rate * parameter.grad)
             parameter.grad = None
@@ -126,14 +159,14 @@ def stochastic_gradient_descent(rate: float) -> Any:
     return update
 
 
-def adamw(rate: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = ADAM_EPS, decay: float = 0.01) -> Any:
+def adamw(betas: tuple[float, float] = (0.9, 0.999), eps: float = ADAM_EPS, decay: float = 0.01) -> Any:
     """AdamW written out (https://arxiv.org/abs/1711.05101), with torch's defaults but for eps."""
     import torch
 
     moments: dict[str, tuple[Any, Any]] = {}
     steps = 0
 
-    def update(trained: dict[str, Any]) -> None:
+    def update(trained: dict[str, Any], rate: float) -> None:
         nonlocal steps
         steps += 1
         for name, parameter in trained.items():
@@ -148,70 +181,31 @@ def adamw(rate: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = A
     return update
 
 
-def make_plain(model: Any, options: Options) -> None:
-    """Replace quantised weights by their dequantised values, and the targets by layers with a written-out adapter."""
-    from torch import nn
+def make_plain(model: Any, options: Options) -> Any:
+    """Replace quantised weights by their dequantised values, and put on a written-out adapter."""
+    import torch
 
     for name, layer in list(model.named_modules()):
-        if isinstance(layer, nn.Linear) and name != "lm_head":
-            layer.weight.data = dequantised(layer.weight.data, options.quant)
+        if is_linear(layer) and not models.ends(name, models.spec(options).kept):
+            store(layer, dequantised(name, models.matrix(layer), options))
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == STACKED:
+            parameter.data = torch.stack([dequantised(name, each, options) for each in parameter.data])
     if options.method == "full":
-        return
-    model.requires_grad_(requires_grad=False)
-    for name, layer in list(model.named_modules()):
-        if name.rpartition(".")[2] in tiny.TARGETS:
-            parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, adapter(name, layer, dora=options.method == "dora"))
+        return model
+    return twin_adapters.put_on(model, options)
 
 
-def adapter(name: str, base: Any, *, dora: bool) -> Any:
-    """A frozen linear layer with a trainable low-rank update: B A scaled, and for DoRA a trainable magnitude."""
-    import torch
-    from torch import nn
-
-    class Low(nn.Module):  # type: ignore[misc]  # torch is typed as Any
-        def __init__(self, part: str, shape: tuple[int, int]) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(tiny.values(f"{name}.{part}.weight", shape))
-
-    class Adapted(nn.Module):  # type: ignore[misc]  # as above
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = base.weight
-            self.lora_A = Low("lora_A", (tiny.RANK, base.in_features))
-            self.lora_B = Low("lora_B", (base.out_features, tiny.RANK))
-            if dora:
-                self.lora_magnitude_vector = nn.Parameter(base.weight.detach().norm(dim=1))
-
-        def forward(self, x: Any) -> Any:
-            if not dora:
-                return x @ self.weight.T + tiny.SCALING * (x @ self.lora_A.weight.T) @ self.lora_B.weight.T
-            direction = self.weight + tiny.SCALING * self.lora_B.weight @ self.lora_A.weight
-            # Section 4.3 of the paper: the norm is a constant to the gradient.
-            scale = self.lora_magnitude_vector / direction.norm(dim=1).detach()
-            return x @ (scale[:, None] * direction).T
-
-    with torch.no_grad():
-        return Adapted()
+def is_linear(layer: Any) -> bool:
+    return type(layer).__name__ in ("Linear", "Conv1D")
 
 
-def dequantised(weight: Any, quant: Quant) -> Any:
-    """What a weight matrix (out, in), float32, becomes when it is quantised and dequantised again."""
-    return {"none": lambda w: w, "nf4": nf4, "int8": int8}[quant](weight)
+def store(layer: Any, weight: Any) -> None:
+    layer.weight.data = (weight.T if type(layer).__name__ == "Conv1D" else weight).contiguous()
 
 
-def nf4(weight: Any) -> Any:
-    """Blockwise 4-bit: every 64 consecutive values share their absmax; each takes the nearest level."""
-    import torch
-
-    levels = torch.tensor(NF4)
-    blocks = weight.reshape(-1, BLOCK)
-    absmax = blocks.abs().amax(dim=1, keepdim=True)
-    nearest = (blocks / absmax)[:, :, None].sub(levels).abs().argmin(dim=2)
-    return (levels[nearest] * absmax).reshape(weight.shape)
-
-
-def int8(weight: Any) -> Any:
-    """Row-wise 8-bit: every output row is scaled so that its absmax is 127, then rounded."""
-    absmax = weight.abs().amax(dim=1, keepdim=True)
-    return (weight * (127 / absmax)).round() * absmax / 127
+def dequantised(name: str, weight: Any, options: Options) -> Any:
+    """What the weight matrix (out, in) of a linear layer, float32, is after it was quantised as the case asks."""
+    if options.skip_modules and tiny.SKIPPED in name:
+        return weight
+    return written_out.dequantised(weight, options.quant, double=options.double_quant)

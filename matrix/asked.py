@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from matrix import backends, disk, environments, locks, machine, pipeline, plan, store, uv
+from cases import grid
+from cases.profiles import Profile, carried
+from matrix import backends, disk, environments, locks, machine, pipeline, plan, store, timings, uv
 from matrix import bench as benches
 from matrix import sets as known_sets
 from matrix.errors import UserError
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cases.case import Case
+    from matrix.pipeline import Work
     from matrix.sets import VersionSet
 
 DEVICES: Final = ("auto", "cpu", "cuda")
@@ -30,8 +33,9 @@ RUNS: Final = Path("runs")
 class Asked:
     """A run as a user asks for it; everything has the default of the plain command."""
 
-    sets: str = "default"
+    sets: str = ""
     where: str = ""
+    profile: str = ""
     device: str = "auto"
     torch_backend: str = "auto"
     out: Path | None = None
@@ -40,15 +44,44 @@ class Asked:
     keep_free_gb: float = disk.BUDGET / disk.GIGABYTE
     cold: bool = False
     cold_sample: int = 1
+    repeats: int | None = None
     versions: Path = known_sets.PACKAGED
     suite: Suite = field(default_factory=Suite)
     limits: Limits = field(default_factory=Limits)
 
+    @property
+    def chosen(self) -> Profile:
+        """The profile that was named. Without a name: the default one, or every case there is for ``where`` to choose.
+
+        Raises:
+            UserError: there is no such profile.
+        """
+        known = self.suite.profiles
+        if self.profile:
+            if self.profile not in known:
+                raise UserError(f"--profile {self.profile}: there is none of this name; there are {', '.join(known)}")
+            mine = grid.commands(self.suite.scripts)
+            return replace(known[self.profile], cases=(*known[self.profile].cases, *mine))
+        if self.suite.scripts and not self.where:
+            return Profile("scripts", "the commands of --scripts", grid.commands(self.suite.scripts))
+        if self.where or "default" not in known:
+            return Profile("", "what --where leaves of everything", tuple(self.suite.cases.values()))
+        return known["default"]
+
     def version_sets(self) -> tuple[VersionSet, ...]:
-        return known_sets.select(known_sets.load(self.versions), self.sets)
+        return known_sets.select(known_sets.load(self.versions), self.sets or self.chosen.sets)
 
     def cases(self) -> tuple[Case, ...]:
-        return plan.select(self.suite.cases, plan.where(self.where), asked=self.where)
+        by_id = {case.id: case for case in self.chosen.cases}
+        return plan.select(by_id, plan.where(self.where), asked=self.where)
+
+    def work(self) -> Work:
+        """Every set with its cases; then, if asked, every set with what the others saved."""
+        sets, cases = self.version_sets(), self.cases()
+        once = [(each, cases) for each in sets]
+        begun = [case for case in cases if case.options.flow == "portability"] if self.chosen.across else []
+        travelled = tuple(carried(case, source.key) for case in begun for source in sets)
+        return [*once, *((each, travelled) for each in sets if travelled)]
 
     def check(self) -> None:
         """Raise for what no run could be made of.
@@ -60,6 +93,8 @@ class Asked:
             raise UserError(f"--device {self.device}: expected auto, cpu or cuda")
         if self.workers is not None and self.workers < 1:
             raise UserError(f"--workers {self.workers}: expected a whole number above 0")
+        if self.repeats is not None and self.repeats < 1:
+            raise UserError(f"--repeat {self.repeats}: expected a whole number above 0")
         if self.keep_free_gb < 0:
             raise UserError(f"--keep-free {self.keep_free_gb}: expected a number of gigabytes, 0 or more")
 
@@ -73,21 +108,28 @@ class Asked:
     @property
     def size(self) -> int:
         """Number of cells."""
-        return len(self.version_sets()) * len(self.cases())
+        return sum(len(cases) for _, cases in self.work()) * self.times
+
+    @property
+    def times(self) -> int:
+        """How often each cell is run."""
+        return self.repeats or self.chosen.repeats
 
     @property
     def words(self) -> dict[str, str]:
-        return {"sets": self.sets, "where": self.where, "device": self.device, "torch_backend": self.torch_backend}
+        asked = {"sets": self.sets or self.chosen.sets, "profile": self.chosen.name, "where": self.where}
+        return {**asked, "repeats": str(self.times), "device": self.device, "torch_backend": self.torch_backend}
 
 
 def run(
     asked: Asked,
     *,
+    work: Work | None = None,
     watcher: Progress | None = None,
     say: Callable[[str], None] = print,
     when_cut: Callable[[Path], object] = str,
 ) -> Path:
-    """Measure what was asked; the run's directory.
+    """Measure what was asked, or just ``work``; the run's directory.
 
     ``when_cut`` gets the directory when the run ends early and some cells are finished.
 
@@ -95,11 +137,11 @@ def run(
         UserError: bad input, or a machine that cannot do it; nothing half-made is left.
     """
     asked.check()
-    chosen, cases = asked.version_sets(), asked.cases()
+    work = asked.work() if work is None else work
     cache = environments.cache_folder()
     tool = uv.on_this_machine(cache)
     backend = backends.choose(asked.torch_backend, uv=tool)
-    kept = opened(asked, chosen, cases)
+    kept = opened(asked, work)
     workshop = pipeline.Workshop(
         store=kept,
         uv=tool,
@@ -113,11 +155,12 @@ def run(
         limits=asked.limits,
         cold=asked.cold,
         cold_sample=asked.cold_sample,
+        repeats=asked.times,
         watcher=watcher or Silent(),
         say=say,
     )
     try:
-        pipeline.run(chosen, cases, workshop)
+        pipeline.run(work, workshop)
     except (UserError, KeyboardInterrupt) as cut:
         if kept.outcomes:
             when_cut(kept.directory)
@@ -128,6 +171,55 @@ def run(
         workshop.watcher.close()
         kept.close()
     return kept.directory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run would do. ``seconds`` is None where nothing was ever timed on this machine."""
+
+    profile: Profile
+    work: Work
+    times: int
+    seconds: float | None
+    left_out: tuple[Case, ...]  # of all cases there are
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(each.key for each, _ in self.work))
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return tuple({case.id: case for _, cases in self.work for case in cases}.values())
+
+    @property
+    def cells(self) -> int:
+        return sum(len(cases) for _, cases in self.work) * self.times
+
+    def as_json(self) -> dict[str, Any]:
+        rows = [{"case": c.id, "group": c.group, "why": c.why, "options": c.options.stated} for c in self.cases]
+        return {
+            "profile": self.profile.name,
+            "sets": list(self.sets),
+            "repeats": self.times,
+            "cells": self.cells,
+            "seconds": self.seconds,
+            "cases": rows,
+            "left_out": [case.id for case in self.left_out],
+        }
+
+
+def plan_of(asked: Asked) -> Plan:
+    work = asked.work()
+    planned = {case.id for _, cases in work for case in cases}
+    past = timings.read(environments.cache_folder(), asked.place)
+    workers = asked.workers or default_workers(asked.place)
+    return Plan(
+        profile=asked.chosen,
+        work=work,
+        times=asked.times,
+        seconds=past.estimate(work, workers=workers, repeats=asked.times),
+        left_out=tuple(case for case in asked.suite.cases.values() if case.id not in planned),
+    )
 
 
 def bench(asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None]) -> benches.Measured:
@@ -158,9 +250,9 @@ def default_workers(device: str) -> int:
     return machine.cores() if device == "cpu" else 1
 
 
-def opened(asked: Asked, chosen: tuple[VersionSet, ...], cases: tuple[Case, ...]) -> store.Store:
+def opened(asked: Asked, work: Work) -> store.Store:
     """The run's directory, new or continued."""
-    planned = tuple(cell_key(each.key, case.id) for each in chosen for case in cases)
+    planned = tuple(cell_key(each.key, case.id) for each, cases in work for case in cases)
     record = RunRecord(
         harness=metadata.version("ftmatrix"),
         code=asked.suite.digest,

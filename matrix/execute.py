@@ -11,12 +11,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cases import grid
+from cases.scripts import DECLARED
 from matrix import processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from cases.case import Case
+    from cases.profiles import Profile
+    from cases.scripts import Script
     from matrix.environments import Environment
 
 CASES: Final = Path(__file__).parent.parent / "cases"
@@ -29,18 +33,26 @@ class Suite:
 
     module: str = "cases.suite"
     extra: tuple[Path, ...] = ()
+    scripts: tuple[Script, ...] = ()  # the user's
 
     @cached_property
     def cases(self) -> Mapping[str, Case]:
         """Every case by id; declarations only, nothing of the stack is imported."""
         found: Mapping[str, Case] = importlib.import_module(self.module).CASES
+        return {**found, **{case.id: case for case in grid.commands(self.scripts)}}
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """Every profile by name; a suite need not have any."""
+        found: Mapping[str, Profile] = getattr(importlib.import_module(self.module), "PROFILES", {})
         return found
 
     @cached_property
     def files(self) -> Mapping[str, bytes]:
         """By path inside an environment, as they were when the run began: an edit must not reach half of its sets."""
-        ours = {f"cases/{path.name}": path.read_bytes() for path in sorted(CASES.glob("*.py"))}
-        return ours | {path.name: path.read_bytes() for path in self.extra}
+        ours = {f"cases/{path.relative_to(CASES)}": path.read_bytes() for path in sorted(CASES.rglob("*.py"))}
+        declared = {DECLARED.name: json.dumps([vars(each) for each in self.scripts]).encode()} if self.scripts else {}
+        return ours | {path.name: path.read_bytes() for path in self.extra} | declared
 
     @cached_property
     def digest(self) -> str:
@@ -53,6 +65,7 @@ class Suite:
     def copy(self, folder: Path) -> None:
         (folder / "cases").mkdir(parents=True, exist_ok=True)
         for name, content in self.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
 
 
@@ -77,9 +90,17 @@ class Bench:
     cold: bool = False
 
     def run(
-        self, cells: Sequence[str], environment: Environment, *, cold_sample: Sequence[str] = ()
+        self,
+        cells: Sequence[str],
+        environment: Environment,
+        *,
+        cold_sample: Sequence[str] = (),
+        given: Mapping[str, str] | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Each cell's raw outcome as it ends. A cell that the tests never reported is missing here."""
+        """Each cell's raw outcome as it ends. A cell that the tests never reported is missing here.
+
+        ``given`` says, by cell, where lies what another version set's cell kept for it.
+        """
         folder = self.scratch / "suite"
         self.suite.copy(folder)
         request = self.scratch / "request.json"
@@ -92,6 +113,7 @@ class Bench:
                     "cache": str(self.scratch / "cache"),
                     "limits": vars(self.limits),
                     "cold_sample": list(cold_sample),
+                    "given": given or {},
                 }
             ),
             encoding="utf-8",

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from cases.verdict import Phase, Verdict
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -62,6 +62,7 @@ class Outcome(Stored):
     metrics: dict[str, float] = Field(default_factory=dict)
     facts: dict[str, Scalar | None] = Field(default_factory=dict)
     attempt: int = 1
+    repeat: int = Field(default=1, description="which of the repeats that were asked for; attempts follow on a loss")
     lock: str = Field(default="", description="digest of the lock, and the build of torch")
     code: str = Field(default="", description="digest of the case code")
     hardware: str = Field(default="", description="what results may be compared across, e.g. 'cpu: AMD EPYC x2'")
@@ -73,9 +74,9 @@ class Outcome(Stored):
         return cell_key(self.set, self.case)
 
     @property
-    def identity(self) -> tuple[str, str, str, str, str]:
+    def identity(self) -> tuple[str, str, str, str, str, int]:
         """Two outcomes with the same identity measured the same thing."""
-        return self.set, self.case, self.lock, self.code, self.hardware
+        return self.set, self.case, self.lock, self.code, self.hardware, self.repeat
 
 
 def cell_key(version_set: str, case: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.verdict import Phase, Verdict
-from matrix import disk, environments, evidence_files, locks, machine
+from matrix import disk, environments, evidence_files, locks, machine, timings
 from matrix.backends import Backend
 from matrix.evidence import Evidence
 from matrix.execute import Bench, Limits, Suite
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from matrix.sets import VersionSet
     from matrix.store import Store
     from matrix.uv import Uv
+
+    Work = Sequence[tuple[VersionSet, Sequence[Case]]]
 
 ATTEMPTS: Final = 2  # a lost cell is run once more
 LOG_TAIL: Final = 2000
@@ -48,6 +51,7 @@ class Workshop:
     limits: Limits = field(default_factory=Limits)
     cold: bool = False
     cold_sample: int = 1
+    repeats: int = 1
     watcher: Progress = field(default_factory=Silent)
     say: Callable[[str], None] = print
 
@@ -56,29 +60,34 @@ class Workshop:
         return self.store.record.hardware
 
 
-def run(sets: Sequence[VersionSet], cases: Sequence[Case], at: Workshop) -> None:
-    """Measure every cell that the store does not hold yet."""
-    for version_set in sets:
+def run(work: Work, at: Workshop) -> None:
+    """Measure every cell that the store does not hold yet; a set may come more than once."""
+    for version_set, _ in work:
         if version_set.key not in at.store.sets:
             at.store.note(met(version_set, lock=""))
-    for version_set in sets:
+    for version_set, cases in work:
         measure(version_set, cases, at)
         shutil.rmtree(at.store.directory / WORK, ignore_errors=True)
 
 
 def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> None:
     """One column. What cannot be resolved or installed is a finding, not an error."""
-    at.watcher.set_started(version_set.key, len(cases))
+    at.watcher.set_started(version_set.key, len(cases) * at.repeats)
+    began, known = time.monotonic(), len(at.store.outcomes)
     prepared = prepare(version_set, at)
     lock = environment_key(prepared, at.backend.name) if isinstance(prepared, locks.Lock) else ""
-    missing = unfinished(version_set, cases, lock, at)
-    if isinstance(prepared, Evidence):
-        block(version_set, missing, prepared, lock, at)
-    else:
-        runnable = [case for case in missing if not skipped(version_set, case, lock, at)]
+    for repeat in range(1, at.repeats + 1):
+        missing = unfinished(version_set, cases, lock, repeat, at)
+        if isinstance(prepared, Evidence):
+            block(version_set, missing, prepared, lock, repeat, at)
+            break
+        runnable = [case for case in missing if not skipped(version_set, case, lock, repeat, at)]
         if runnable:
-            install_and_run(version_set, runnable, prepared, at)
+            install_and_run(version_set, runnable, prepared, repeat, at)
     at.watcher.set_done(version_set.key)
+    new = at.store.outcomes[known:]
+    if new:
+        timings.note(at.cache, at.device, new, wall_s=time.monotonic() - began, workers=at.workers)
 
 
 def prepare(version_set: VersionSet, at: Workshop) -> locks.Lock | Evidence:
@@ -86,16 +95,18 @@ def prepare(version_set: VersionSet, at: Workshop) -> locks.Lock | Evidence:
     return locks.read_or_make(version_set, uv=at.uv, folder=at.lock_folder)
 
 
-def install_and_run(version_set: VersionSet, cases: Sequence[Case], lock: locks.Lock, at: Workshop) -> None:
+def install_and_run(
+    version_set: VersionSet, cases: Sequence[Case], lock: locks.Lock, repeat: int, at: Workshop
+) -> None:
     at.watcher.stage(version_set.key, "installing")
     environment = install(lock, at)
     if isinstance(environment, Evidence):
-        block(version_set, cases, environment, environment_key(lock, at.backend.name), at)
+        block(version_set, cases, environment, environment_key(lock, at.backend.name), repeat, at)
         return
     try:
         at.store.note(met(version_set, lock=lock.digest, backend=environment.backend, notes=environment.notes))
         at.watcher.stage(version_set.key, "starting")
-        run_cells(version_set, cases, environment, at)
+        run_cells(version_set, cases, environment, repeat, at)
     finally:
         environment.release()
 
@@ -114,39 +125,55 @@ def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
     return environments.install(lock, cache=at.cache, uv=at.uv, backend=at.backend, make_room=make_room)
 
 
-def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, at: Workshop) -> list[Case]:
+def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, repeat: int, at: Workshop) -> list[Case]:
     """What the store does not hold: the same cell, of the same lock, case code and hardware, measured.
 
-    A lost cell was not, and a blocked one is tried again: what blocked it may have been the network.
+    A lost cell was not, and a blocked one is tried again: what blocked it may have been the network. So is one that
+    found nothing which another set had saved.
     """
-    unmeasured = {Verdict.LOST, Verdict.BLOCKED}
-    have = {outcome.identity for outcome in at.store.outcomes if outcome.verdict not in unmeasured}
-    return [case for case in cases if (version_set.key, case.id, lock, at.suite.digest, at.hardware) not in have]
+    have = {outcome.identity for outcome in at.store.outcomes if is_measured(outcome)}
+    rest = (lock, at.suite.digest, at.hardware, repeat)
+    return [case for case in cases if (version_set.key, case.id, *rest) not in have]
 
 
-def skipped(version_set: VersionSet, case: Case, lock: str, at: Workshop) -> bool:
-    """Whether this machine has too few GPUs for the case, which is then its outcome."""
-    gpus = at.store.record.facts.get("gpus")
-    if not isinstance(gpus, int) or case.ranks <= gpus:
+def is_measured(outcome: Outcome) -> bool:
+    waits = outcome.verdict is Verdict.SKIP and "saved_under" in outcome.options
+    return outcome.verdict not in {Verdict.LOST, Verdict.BLOCKED} and not waits
+
+
+def skipped(version_set: VersionSet, case: Case, lock: str, repeat: int, at: Workshop) -> bool:
+    """Whether there is no sense in starting the case, which is then its outcome."""
+    reason = why_not(case, at)
+    if not reason:
         return False
-    reason = f"needs {case.ranks} GPUs, this machine has {gpus}"
     known = blank(version_set, case, lock, at)
-    finish(known.model_copy(update={"verdict": Verdict.SKIP, "reason": reason}), at)
+    finish(known.model_copy(update={"verdict": Verdict.SKIP, "reason": reason, "repeat": repeat}), at)
     return True
 
 
-def block(version_set: VersionSet, cases: Sequence[Case], why: Evidence, lock: str, at: Workshop) -> None:
+def why_not(case: Case, at: Workshop) -> str:
+    gpus = at.store.record.facts.get("gpus")
+    if isinstance(gpus, int) and case.ranks > gpus:
+        return f"needs {case.ranks} GPUs, this machine has {gpus}"
+    if case.source and not carried(at, case.source, case.begun).exists():
+        return f"{case.source} saved nothing that could be loaded: see its {case.begun}"
+    return ""
+
+
+def block(version_set: VersionSet, cases: Sequence[Case], why: Evidence, lock: str, repeat: int, at: Workshop) -> None:
     if not cases:
         return
     at.store.note(met(version_set, lock=lock, blocked=f"{why.phase.value}: {why.reason}"))
     for case in cases:
         outcome = blank(version_set, case, lock, at).model_copy(
-            update={"verdict": Verdict.BLOCKED, "phase": why.phase, "reason": why.reason}
+            update={"verdict": Verdict.BLOCKED, "phase": why.phase, "reason": why.reason, "repeat": repeat}
         )
         finish(outcome, at)
 
 
-def run_cells(version_set: VersionSet, cases: Sequence[Case], environment: Environment, at: Workshop) -> None:
+def run_cells(
+    version_set: VersionSet, cases: Sequence[Case], environment: Environment, repeat: int, at: Workshop
+) -> None:
     """Run them; run once more what was lost."""
     waiting = {case.id: case for case in cases}
     for attempt in range(1, ATTEMPTS + 1):
@@ -155,20 +182,48 @@ def run_cells(version_set: VersionSet, cases: Sequence[Case], environment: Envir
         bench = Bench(
             scratch=scratch, device=at.device, workers=at.workers, suite=at.suite, limits=at.limits, cold=at.cold
         )
-        for raw in bench.run(list(waiting), environment, cold_sample=sample(version_set, list(waiting), at)):
+        given = {case.id: str(carried(at, case.source, case.begun)) for case in waiting.values() if case.source}
+        chosen = sample(version_set, list(waiting), at)
+        for raw in bench.run(list(waiting), environment, cold_sample=chosen, given=given):
             case = waiting.get(raw["name"])
             if case is None or (raw["verdict"] == Verdict.LOST.value and not last):
                 continue  # told twice, or to be run once more
             del waiting[case.id]
+            keep_what_is_carried(version_set, case, bench, at)
             told = Told(
-                version_set=version_set, case=case, environment=environment, bench=bench, attempt=attempt, at=at
+                version_set=version_set,
+                case=case,
+                environment=environment,
+                bench=bench,
+                attempt=attempt,
+                repeat=repeat,
+                at=at,
             )
             finish(told.outcome(raw), at)
         if not waiting:
             return
     for case in waiting.values():
-        told = Told(version_set=version_set, case=case, environment=environment, bench=bench, attempt=ATTEMPTS, at=at)
+        told = Told(
+            version_set=version_set,
+            case=case,
+            environment=environment,
+            bench=bench,
+            attempt=ATTEMPTS,
+            repeat=repeat,
+            at=at,
+        )
         finish(told.silence(), at)
+
+
+def carried(at: Workshop, version_set: str, case: str) -> Path:
+    """Where a run keeps what a cell saved for other version sets to open."""
+    return at.store.directory.absolute() / "carried" / cell_key(version_set, case)
+
+
+def keep_what_is_carried(version_set: VersionSet, case: Case, bench: Bench, at: Workshop) -> None:
+    saved = bench.job_folder(case.id) / "kept"
+    if case.options.flow == "portability" and not case.source and saved.exists():
+        shutil.copytree(saved, carried(at, version_set.key, case.id), dirs_exist_ok=True)
 
 
 def new_folder(parent: Path, prefix: str) -> Path:
@@ -212,7 +267,7 @@ def blank(version_set: VersionSet, case: Case, lock: str, at: Workshop) -> Outco
         case=case.id,
         group=case.group,
         why=case.why,
-        options=dict(case.options.stated),
+        options={**case.options.stated, **({"saved_under": case.source} if case.source else {})},
         verdict=Verdict.LOST,
         lock=lock,
         code=at.suite.digest,
@@ -231,6 +286,7 @@ class Told:
     environment: Environment
     bench: Bench
     attempt: int
+    repeat: int
     at: Workshop
 
     def outcome(self, raw: dict[str, Any]) -> Outcome:
@@ -261,7 +317,7 @@ class Told:
     def start(self) -> Outcome:
         lock = f"{self.environment.lock}-{self.environment.backend}"  # as environment_key has it
         known = blank(self.version_set, self.case, lock, self.at)
-        return known.model_copy(update={"attempt": self.attempt})
+        return known.model_copy(update={"attempt": self.attempt, "repeat": self.repeat})
 
     def error(self, raw: dict[str, Any] | None) -> ErrorRecord | None:
         if raw is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 PACKAGED: Final = Path(__file__).with_name("versions.toml")
 PACKAGES: Final = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl")
@@ -76,7 +76,7 @@ def version_set(key: str, tables: Mapping[str, Any], *, at: str) -> VersionSet:
 
 def checked_key(key: str) -> str:
     """Keys become file names and command-line arguments."""
-    if not KEY.fullmatch(key) or key in {"all", "default"}:
+    if not KEY.fullmatch(key) or key in GROUPS:
         raise UserError(f"{key!r}: a set's name is made of letters, digits and . _ + -, e.g. 2025-09+peft0.13.2")
     return key
 
@@ -146,18 +146,39 @@ def reasons(row: object, *, at: str) -> dict[str, str]:
 
 
 def select(sets: Iterable[VersionSet], asked: str) -> tuple[VersionSet, ...]:
-    """``default``, ``all``, or keys separated by commas, in the order of the file."""
+    """One of ``GROUPS``, or keys separated by commas, in the order of the file."""
     by_key = {each.key: each for each in sets}
-    if asked == "all":
-        return tuple(by_key.values())
-    if asked == "default":
-        return tuple(each for each in by_key.values() if each.default)
+    if asked in GROUPS:
+        return GROUPS[asked](tuple(by_key.values()))
     keys = [key.strip() for key in asked.split(",") if key.strip()]
     if not keys:
-        raise UserError("no version set was named; `default`, `all`, or keys separated by commas would do")
+        raise UserError(f"no version set was named; {', '.join(GROUPS)}, or keys separated by commas would do")
     for key in keys:
         known(key, by_key)
     return tuple(each for each in by_key.values() if each.key in keys)
+
+
+def newest(sets: Iterable[VersionSet]) -> tuple[VersionSet, ...]:
+    """Of the default ones, the one with the latest date."""
+    return tuple(sorted((each for each in sets if each.default), key=lambda each: each.as_of)[-1:])
+
+
+def two_years_apart(sets: Iterable[VersionSet]) -> tuple[VersionSet, VersionSet]:
+    """The newest of the default sets, and the slice whose date is nearest to two years before it."""
+    everything = tuple(sets)
+    (last,) = newest(everything)
+    wanted = last.as_of - timedelta(days=2 * 365)
+    slices = (each for each in everything if "+" not in each.key)
+    return min(slices, key=lambda each: abs(each.as_of - wanted)), last
+
+
+# What can be asked for by one word. A key with a plus is a slice with another version in it, for a known failure.
+GROUPS: Final[Mapping[str, Callable[[tuple[VersionSet, ...]], tuple[VersionSet, ...]]]] = {
+    "default": lambda sets: tuple(each for each in sets if each.default),
+    "newest": newest,
+    "slices": lambda sets: tuple(each for each in sets if "+" not in each.key),
+    "all": lambda sets: sets,
+}
 
 
 def known(key: str, by_key: Mapping[str, VersionSet]) -> VersionSet:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,14 +19,22 @@ from rich.table import Table
 from cases.verdict import Verdict
 from matrix import asked as asking
 from matrix import bench as benches
-from matrix import disk, environments, locks, store, uv
+from matrix import declared, disk, environments, locks, store, uv
+from matrix import known as problems
+from matrix import selfcheck as selfchecking
 from matrix import sets as known_sets
 from matrix.errors import UserError
 from matrix.evidence import Evidence
-from reports import progress
+from matrix.execute import Suite
+from reports import known as known_problems
+from reports import known_page, planned, progress
+from reports import selfcheck as selfcheck_report
 from reports.grid import grid
-from reports.render import render
+from reports.render import render, write_whole
 from reports.terminal import TerminalReport
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LOST, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -39,7 +48,15 @@ app = typer.Typer(
 sets_app = typer.Typer(help="List, add and lock version sets.", invoke_without_command=True)
 app.add_typer(sets_app, name="sets")
 
-Sets = Annotated[str, typer.Option("--sets", help="default, all, or keys separated by commas.")]
+Sets = Annotated[
+    str,
+    typer.Option(
+        "--sets", help="default, newest, slices, all, or keys separated by commas.", show_default="the profile's"
+    ),
+]
+Profile = Annotated[
+    str, typer.Option("--profile", help="quick, default, full or nightly.", show_default="default, or all for --where")
+]
 Where = Annotated[str, typer.Option("--where", help="Only these cases, e.g. 'quant=nf4 strategy=fsdp2'.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu (gloo) or cuda (NCCL).")]
 TorchBackend = Annotated[str, typer.Option("--torch-backend", help="Build of torch: auto, cpu, pypi, or cu128 etc.")]
@@ -49,15 +66,20 @@ AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 @app.command()
 def run(
-    sets: Sets = "default",
+    sets: Sets = "",
     where: Where = "",
+    profile: Profile = "",
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
     out: Annotated[Path | None, typer.Option(help="Directory of the run.", show_default="runs/<time>")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Run only what --out, or the newest run, lacks.")] = False,
     workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
     keep_free: Annotated[float, typer.Option(help="Gigabytes of disk to leave free.")] = disk.BUDGET / disk.GIGABYTE,
+    scripts: Annotated[Path | None, typer.Option(help="TOML file of commands of yours, to run as cases.")] = None,
     cold: Annotated[bool, typer.Option("--cold", help="Every rank imports for itself.")] = False,
+    repeat: Annotated[
+        int | None, typer.Option(help="How often each cell is run.", show_default="the profile's")
+    ] = None,
     cold_sample: Annotated[int, typer.Option(help="Cells per set that a cold start must confirm.")] = 1,
     versions: Versions = known_sets.PACKAGED,
 ) -> None:
@@ -66,6 +88,7 @@ def run(
     asked = asking.Asked(
         sets=sets,
         where=where,
+        profile=profile,
         device=device,
         torch_backend=torch_backend,
         out=out,
@@ -74,7 +97,9 @@ def run(
         keep_free_gb=keep_free,
         cold=cold,
         cold_sample=cold_sample,
+        repeats=repeat,
         versions=versions,
+        suite=Suite(scripts=declared.load(scripts)) if scripts else Suite(),
     )
     watcher = progress.choose(console, planned=asked.size)
     directory = asking.run(asked, watcher=watcher, say=console.print, when_cut=lambda cut: show(cut, console))
@@ -93,20 +118,97 @@ def report(
 
 @app.command()
 def plan(
-    sets: Sets = "default", where: Where = "", versions: Versions = known_sets.PACKAGED, as_json: AsJson = False
+    sets: Sets = "",
+    where: Where = "",
+    profile: Profile = "",
+    device: Device = "auto",
+    versions: Versions = known_sets.PACKAGED,
+    as_json: AsJson = False,
 ) -> None:
-    """Print the cells that a run would have."""
-    asked = asking.Asked(sets=sets, where=where, versions=versions)
-    chosen, cases = asked.version_sets(), asked.cases()
+    """Print the cells that a run would have, how long they will take by past timings, and what is left out."""
+    asked = asking.Asked(sets=sets, where=where, profile=profile, device=device, versions=versions)
+    asked.check()
+    found = asking.plan_of(asked)
     if as_json:
-        rows = [{"case": c.id, "group": c.group, "why": c.why, "options": c.options.stated} for c in cases]
-        print_json({"sets": [each.key for each in chosen], "cases": rows})
-        return
-    for group in dict.fromkeys(case.group for case in cases):
-        typer.echo(f"{group}")
-        for case in (case for case in cases if case.group == group):
-            typer.echo(f"  {case.id}: {case.why}")
-    typer.echo(f"{len(chosen)} sets x {len(cases)} cases = {len(chosen) * len(cases)} cells")
+        print_json(found.as_json())
+    else:
+        typer.echo("\n".join(planned.lines(found)))
+
+
+@app.command()
+def known(
+    sets: Annotated[str, typer.Option("--sets", help="Only on these.", show_default="all that a report names")] = "all",
+    only: Annotated[str, typer.Option(help="Only these problems, by id, separated by commas.")] = "",
+    device: Device = "auto",
+    torch_backend: TorchBackend = "auto",
+    out: Annotated[Path | None, typer.Option(help="Directory of the run.", show_default="runs/<time>")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Run only what --out, or the newest run, lacks.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
+    keep_free: Annotated[float, typer.Option(help="Gigabytes of disk to leave free.")] = disk.BUDGET / disk.GIGABYTE,
+    versions: Versions = known_sets.PACKAGED,
+    findings: Annotated[bool, typer.Option("--findings", help="What no thread reports, instead.")] = False,
+    table: Annotated[
+        Path, typer.Option(help="The table of problems.", show_default="the packaged one")
+    ] = problems.PACKAGED,
+) -> None:
+    """Run what upstream threads report, and say of each: reproduced, not reproduced, or needs other hardware."""
+    console = Console()
+    asked = asking.Asked(
+        sets=sets,
+        device=device,
+        torch_backend=torch_backend,
+        out=out,
+        resume=resume,
+        workers=workers,
+        keep_free_gb=keep_free,
+        cold_sample=0,
+        repeats=1,
+        versions=versions,
+    )
+    if findings and table != problems.PACKAGED:
+        raise UserError("--findings is a table of its own: give either that or --table")
+    chosen = problems.select(problems.load(problems.FINDINGS if findings else table), only)
+    work = problems.work(chosen, asked.version_sets(), asked.suite.cases)
+    watcher = progress.choose(console, planned=sum(len(cases) for _, cases in work))
+    directory = asking.run(asked, work=work, watcher=watcher, say=console.print)
+    show(directory, console)
+    raise typer.Exit(show_known(directory, chosen, console, findings=findings))
+
+
+@app.command()
+def selfcheck(
+    sets: Annotated[str, typer.Option("--sets", help="Keys.", show_default="the newest, one two years older")] = "",
+    where: Where = "",
+    profile: Profile = "full",
+    device: Device = "auto",
+    torch_backend: TorchBackend = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of its runs.", show_default="runs/selfcheck-<time>")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plant faults in a working stack: the share that the checks catch, and false alarms without them."""
+    console = Console(stderr=True)
+    asked = asking.Asked(
+        sets=sets or ",".join(each.key for each in known_sets.two_years_apart(known_sets.load())),
+        where=where,
+        profile=profile,
+        device=device,
+        torch_backend=torch_backend,
+        workers=workers,
+    )
+    found = selfchecking.run(
+        asked,
+        directory=out or asking.RUNS / f"selfcheck-{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}",
+        watcher=lambda planned: progress.choose(console, planned=planned),
+        say=console.print,
+    )
+    if as_json:
+        print_json(selfcheck_report.document(found))
+    else:
+        typer.echo("\n".join(selfcheck_report.lines(found)))
+    raise typer.Exit(0 if selfcheck_report.is_sound(found) else 1)
 
 
 @app.command()
@@ -122,7 +224,12 @@ def bench(
 ) -> None:
     """Measure the harness: cells a minute against torchrun, wall time against the ideal."""
     asked = asking.Asked(
-        sets=sets or "default", where=where, device=device, torch_backend=torch_backend, workers=workers
+        sets=sets or "newest",
+        profile="" if where else "default",
+        where=where,
+        device=device,
+        torch_backend=torch_backend,
+        workers=workers,
     )
     found = asking.bench(asked, repeats=repeats, sample=sample, say=lambda text: typer.echo(text, err=True))
     if as_json:
@@ -198,6 +305,20 @@ def show(directory: Path, console: Console, *, publish: Path | None = None) -> i
     return LOST if matrix.counts()[Verdict.LOST] else 0
 
 
+def show_known(directory: Path, chosen: Sequence[problems.Problem], console: Console, *, findings: bool) -> int:
+    """Write what was shown of the known problems, and say it; the exit code."""
+    record, met, outcomes = store.read(directory)
+    matrix = grid(record, met, outcomes)
+    found = known_problems.judged(chosen, matrix)
+    name, draw = ("findings", known_page.findings) if findings else ("known_problems", known_page.markdown)
+    write_whole(directory / f"{name}.md", draw(record, found))
+    write_whole(directory / f"{name}.json", json.dumps(known_problems.document(found), indent=1) + "\n")
+    for each in found:
+        console.print(f"{each.standing.value:20} {each.problem.id}", highlight=False, markup=False)
+    console.print(f"In words: {directory / name}.md", soft_wrap=True, highlight=False)
+    return LOST if matrix.counts()[Verdict.LOST] else 0
+
+
 def print_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=1))
 
@@ -210,5 +331,8 @@ def main() -> None:
         print(f"ftmatrix: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
-        print("ftmatrix: interrupted; finished cells are kept, `ftmatrix run --resume` runs the rest", file=sys.stderr)
+        print(
+            "ftmatrix: interrupted; finished cells are kept; the same command with --resume runs the rest",
+            file=sys.stderr,
+        )
         sys.exit(INTERRUPTED)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
+from cases.verdict import Verdict
 from matrix.errors import UserError
 from matrix.outcome import NOT_FINITE, Outcome, RunRecord, SetRecord, Stored
 
@@ -19,8 +20,16 @@ if TYPE_CHECKING:
 
     from reports.grid import Grid
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 SCHEMA_FILE: Final = Path(__file__).parent / "schema" / "matrix.schema.json"
+
+
+class FlakyCell(Stored):
+    """How often each verdict came out of the repeats of one cell."""
+
+    set: str
+    case: str
+    verdicts: dict[Verdict, int]
 
 
 class MatrixDocument(Stored):
@@ -34,6 +43,7 @@ class MatrixDocument(Stored):
     run: RunRecord
     sets: tuple[SetRecord, ...]
     cells: tuple[Outcome, ...]
+    flaky: tuple[FlakyCell, ...] = Field(default=(), description="cells whose repeats disagree")
 
 
 class Schema(GenerateJsonSchema):
@@ -57,6 +67,7 @@ def document(record: RunRecord, matrix: Grid, *, generated: datetime) -> MatrixD
         run=record,
         sets=matrix.sets,
         cells=matrix.outcomes,
+        flaky=tuple(FlakyCell(set=key, case=case, verdicts=dict(each)) for (case, key), each in matrix.flaky.items()),
     )
 
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from matrix.outcome import Outcome, RunRecord, SetRecord
 
 NOT_RUN = "not run"
+RANKING = (
+    *(Verdict.SKIP, Verdict.BLOCKED, Verdict.PASS, Verdict.LOST),
+    *(Verdict.FAIL, Verdict.HANG, Verdict.CRASH, Verdict.WRONG),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +43,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Sets are columns, oldest first; cases are rows. Of a cell that was run again, the last attempt counts."""
+    """Sets are columns, oldest first; cases are rows.
+
+    Of a cell that was run again after a loss, the last attempt counts; of one that was repeated, the worst verdict.
+    """
 
     sets: tuple[SetRecord, ...]
     groups: tuple[Group, ...]
     cells: Mapping[tuple[str, str], Outcome]
+    planned: frozenset[tuple[str, str]]
+    repeats: Mapping[tuple[str, str], tuple[Verdict, ...]]
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -70,10 +79,20 @@ class Grid:
         """Why, by set."""
         return {column.key: column.blocked for column in self.sets if column.blocked}
 
+    def belongs(self, case: str, version_set: str) -> bool:
+        """Whether there is such a cell: a run need not have every case on every set."""
+        return (case, version_set) in self.planned or (case, version_set) in self.cells
+
+    @property
+    def flaky(self) -> Mapping[tuple[str, str], Counter[Verdict]]:
+        """How often each verdict came out, by case and set, where repeats disagree; a loss says nothing."""
+        ran = RED | {Verdict.PASS}
+        return {cell: Counter(each) for cell, each in self.repeats.items() if len(ran & set(each)) > 1}
+
     def counts(self, version_set: str | None = None) -> Counter[Verdict | None]:
         """How many cells have each verdict, of one set or of all; None counts the unknown ones."""
         columns = [version_set] if version_set is not None else [column.key for column in self.sets]
-        return Counter(self.verdict(case, key) for case in self.cases for key in columns)
+        return Counter(self.verdict(case, key) for case in self.cases for key in columns if self.belongs(case, key))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -109,13 +128,28 @@ def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcom
         UserError: an outcome of a set that is not among the sets.
     """
     columns = tuple(sorted(sets, key=lambda column: (column.as_of, column.key)))
-    last = {(outcome.case, outcome.set): outcome for outcome in sorted(outcomes, key=age)}
+    attempts = {(outcome.case, outcome.set, outcome.repeat): outcome for outcome in sorted(outcomes, key=age)}
+    repeats: dict[tuple[str, str], list[Outcome]] = {}
+    for (case, key, _), outcome in attempts.items():
+        repeats.setdefault((case, key), []).append(outcome)
+    last = {cell: max(each, key=severity) for cell, each in repeats.items()}
     strangers = {key for _, key in last} - {column.key for column in columns}
     if strangers:
         raise UserError(
             f"there are outcomes of {', '.join(sorted(strangers))}, but no record of that set; render the whole run"
         )
-    return Grid(sets=columns, groups=tuple(grouped(list(rows(record, last.values())), last.values())), cells=last)
+    return Grid(
+        sets=columns,
+        groups=tuple(grouped(list(rows(record, last.values())), last.values())),
+        cells=last,
+        planned=frozenset((case, key) for key, _, case in (cell.partition("__") for cell in record.planned)),
+        repeats={cell: tuple(outcome.verdict for outcome in each) for cell, each in repeats.items()},
+    )
+
+
+def severity(outcome: Outcome) -> tuple[int, float]:
+    """What of several repeats is shown: red before lost before green, so that nothing is covered; then the latest."""
+    return RANKING.index(outcome.verdict), outcome.started.timestamp()
 
 
 def age(outcome: Outcome) -> tuple[float, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from reports.grid import NOT_RUN
 from reports.looks import LOOKS, UNKNOWN, look
-from reports.words import again, device, plain
+from reports.words import again, device, plain, rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +35,7 @@ def markdown(record: RunRecord, matrix: Grid, *, generated: datetime) -> str:
         legend(),
         *(f"### {text(group.name)}\n\n{signs(matrix, group.cases, keys(matrix))}" for group in matrix.groups),
         *red(matrix),
+        *flaky(matrix),
         *skipped(matrix),
         rerun(matrix),
     ]
@@ -95,9 +96,13 @@ def legend(verdicts: Iterable[Verdict | None] = VERDICTS) -> str:
 def signs(matrix: Grid, cases: Sequence[str], sets: Sequence[str]) -> str:
     return table(
         ("case", *(code(key) for key in sets)),
-        [(code(case), *(look(matrix.verdict(case, key)).sign for key in sets)) for case in cases],
+        [(code(case), *(sign(matrix, case, key) for key in sets)) for case in cases],
         centred=len(sets),
     )
+
+
+def sign(matrix: Grid, case: str, version_set: str) -> str:
+    return look(matrix.verdict(case, version_set)).sign if matrix.belongs(case, version_set) else ""
 
 
 def red(matrix: Grid) -> Iterator[str]:
@@ -112,6 +117,13 @@ def told(finding: Finding) -> str:
     phase = f" in {finding.phase.value}" if finding.phase else ""
     shape = look(finding.verdict)
     return f"- {shape.sign} {code(finding.case)} on {sets}: **{shape.word}**{phase}, {code(finding.headline)}"
+
+
+def flaky(matrix: Grid) -> Iterator[str]:
+    """Cells whose repeats disagree, with their rates: above, each is shown at its worst."""
+    if matrix.flaky:
+        yield "## Flaky cells"
+        yield "\n".join(f"- {code(case)} on {code(key)}: {rates(each)}" for (case, key), each in matrix.flaky.items())
 
 
 def skipped(matrix: Grid) -> Iterator[str]:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from pydantic_core import to_json
 
 from reports.looks import LOOKS, UNKNOWN, look
-from reports.words import again, device, headline
+from reports.words import again, device, headline, rates
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -62,7 +62,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.globals.update(look=look, versions=versions, told=told)
+    made.globals.update(look=look, versions=versions, told=told, rates=rates)
     made.filters.update(breakable=breakable, heading=heading)
     return made
 
@@ -119,6 +119,7 @@ def details(matrix: Grid, evidence: str) -> dict[str, Any]:
             f"{column.key}__{case}": cell(matrix, case, column, evidence)
             for case in matrix.cases
             for column in matrix.sets
+            if matrix.belongs(case, column.key)
         },
     }
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from cases.verdict import Verdict
 from reports.looks import LOOKS, look
-from reports.words import device, plain
+from reports.words import device, plain, rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,6 +63,7 @@ class TerminalReport:
         yield summary(self.grid)
         yield from blocked(self.grid)
         yield from red(self.grid)
+        yield from flaky(self.grid)
 
 
 def layout(sets: Sequence[SetRecord], cases: Sequence[str], width: int) -> Layout:
@@ -95,7 +96,11 @@ def table(grid: Grid, columns: Sequence[Column], name: int) -> Table:
         shape.add_row(Text(plain(group.name), style="bold underline"))
         for case in group.cases:
             shape.add_row(
-                Text(wrapped(plain(case), name)), *(sign(grid.verdict(case, column.key)) for column in columns)
+                Text(wrapped(plain(case), name)),
+                *(
+                    sign(grid.verdict(case, column.key)) if grid.belongs(case, column.key) else Text()
+                    for column in columns
+                ),
             )
     return shape
 
@@ -142,6 +147,14 @@ def red(grid: Grid) -> Iterator[Text]:
         yield Text("Red cells", style="bold")
     for finding in grid.findings:
         yield from told(finding)
+
+
+def flaky(grid: Grid) -> Iterator[Text]:
+    if grid.flaky:
+        yield Text()
+        yield Text("Flaky cells", style="bold")
+    for (case, key), verdicts in grid.flaky.items():
+        yield Text.assemble((f"{key}__{case}", "bold"), f"  {rates(verdicts)}")
 
 
 def told(finding: Finding) -> Iterator[Text]:

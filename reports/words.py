@@ -10,6 +10,9 @@ from cases.verdict import shown
 from reports.looks import LOOKS
 
 if TYPE_CHECKING:
+    from collections import Counter
+
+    from cases.verdict import Verdict
     from matrix.outcome import CheckRecord, Outcome, RunRecord, Scalar
 
 LONGEST: Final = 200
@@ -62,6 +65,11 @@ def gist(outcome: Outcome) -> str:
 def again(version_set: str, case: str) -> str:
     """The command that runs just this cell."""
     return shlex.join(["ftmatrix", "run", "--sets", version_set, "--where", f"case={case}"])
+
+
+def rates(verdicts: Counter[Verdict]) -> str:
+    """Of a flaky cell, e.g. ``pass 2 of 3, wrong 1 of 3``."""
+    return ", ".join(f"{LOOKS[each].word} {count} of {verdicts.total()}" for each, count in verdicts.items())
 
 
 def device(record: RunRecord) -> str:

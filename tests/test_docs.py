@@ -72,7 +72,9 @@ def test_a_session_in_a_document_exists(document: str, words: list[str]) -> None
 def sessions() -> set[str]:
     tree = ast.parse((HERE / "noxfile.py").read_text(encoding="utf-8"))
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list]
-    return {function.name for function in functions} | {f"matrix({each.key})" for each in sets.load()}
+    calls = [node.value for node in tree.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    named = {str(call.args[0].value) for call in calls if call.args and isinstance(call.args[0], ast.Constant)}
+    return {function.name for function in functions} | named | {f"matrix({each.key})" for each in sets.load()}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cases.engagement import EVIDENCE
-from cases.options import names
+from cases.options import OPEN, names
 
 
 def test_every_option_has_a_row_of_evidence_and_only_those() -> None:
-    assert tuple(EVIDENCE) == names()
+    assert tuple(EVIDENCE) == tuple(name for name in names() if name not in OPEN)

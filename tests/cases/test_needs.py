@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cases.grid import DEFAULT
 from cases.needs import NEEDS, PROBES, Need, applicable
 from cases.options import Options
+from cases.profiles import EVERY
 
 PLAIN = Options()
 
@@ -23,11 +23,11 @@ def test_no_two_needs_have_the_same_name() -> None:
 
 @pytest.mark.parametrize("need", NEEDS, ids=lambda need: need.name)
 def test_every_need_is_some_cases(need: Need) -> None:
-    assert [row.id for row in DEFAULT if need in applicable(row.options, "cpu")]
+    assert [row.id for row in EVERY if need in applicable(row.options, "cpu")]
 
 
 def test_a_probe_has_as_many_ranks_as_the_cases_that_need_it_or_fewer() -> None:
-    assert all(need.ranks <= row.ranks for row in DEFAULT for need in applicable(row.options, "cpu"))
+    assert all(need.ranks <= row.ranks for row in EVERY for need in applicable(row.options, "cpu"))
 
 
 def test_the_plain_case_needs_nothing() -> None:

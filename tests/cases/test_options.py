@@ -6,16 +6,35 @@ from typing import Any
 
 import pytest
 
-from cases.options import EXCLUSIONS, IllegalError, Options, names, parsed, values
+from cases.options import EXCLUSIONS, OPEN, IllegalError, Options, names, parsed, values
+from cases.profiles import EVERY
 
 PLAIN = Options()
 ILLEGAL: dict[str, dict[str, Any]] = {  # a combination that each exclusion is there for, by the start of its reason
     "one rank is strategy=single": {"strategy": "ddp", "world_size": 1},
     "quantised weights are not trainable": {"method": "full", "quant": "nf4"},
-    "peft's wrap policy": {"strategy": "fsdp2", "wrap": "peft"},
+    "wrap policies": {"strategy": "fsdp2", "wrap": "peft"},
     "flow=load loads the base model": {"flow": "load", "method": "lora"},
     "flow=load is about one process": {"flow": "load", "method": "full", "strategy": "ddp"},
     "flow=load does not train": {"flow": "load", "method": "full", "loop": "eval"},
+    "flow=api and flow=script name what they run": {"flow": "api"},
+    "flow=api and flow=script run code of their own": {"flow": "api", "call": "anything", "quant": "nf4"},
+    "only adapters of layers can be merged": {"flow": "merge", "method": "prompt"},
+    "flow=portability carries an adapter": {"flow": "portability", "strategy": "ddp"},
+    "the head or the embeddings are trained beside": {"method": "full", "also_trained": "head"},
+    "pissa, olora and loftq": {"method": "pissa", "quant": "nf4"},
+    "a mesh of 2 x 2": {"strategy": "fsdp2", "mesh": "hsdp"},
+    "mesh=hsdp shards fully": {"strategy": "ddp", "mesh": "hsdp", "world_size": 4},
+    "the global batch has 4 rows": {"strategy": "ddp", "world_size": 4, "accumulation": 2},
+    "FSDP's mixed precision and autocast": {"strategy": "fsdp2", "mixed_precision": "bf16", "autocast": "bf16"},
+    "weights that only rank 0 loads": {"strategy": "fsdp1", "ram_efficient": True},
+    "weights that are quantised while": {"strategy": "fsdp2", "ram_efficient": True, "quant": "nf4"},
+    "torch.distributed.checkpoint.state_dict is FSDP2's": {"strategy": "fsdp2", "state_dict": "full_dcp"},
+    "accelerate and the trainers train, save and resume": {"front_end": "trainer", "flow": "merge"},
+    "accelerate and the trainers have a loop": {"front_end": "trainer", "loop": "eval"},
+    "SFTTrainer trains decoders": {"front_end": "sft", "model": "t5"},
+    "generation with a prompt adapter": {"model": "t5", "flow": "generate", "method": "prompt"},
+    "bitsandbytes' optimisers": {"optimiser": "adamw_8bit", "stepping": "fused"},
 }
 
 
@@ -30,14 +49,15 @@ def test_every_exclusion_has_a_combination_that_it_is_there_for() -> None:
 
 
 def test_every_option_applies_somewhere() -> None:
-    some = [
-        Options(strategy=s, quant=q, load_dtype="bf16") for s in ("single", "fsdp1", "fsdp2") for q in ("none", "nf4")
-    ]
-    assert {name for point in some for name in point.stated} == set(names())
+    assert {name for case in EVERY for name in case.options.stated} == set(names())
 
 
 def test_the_default_of_every_option_is_one_of_its_values() -> None:
-    assert all(getattr(PLAIN, name) in values(name) for name in names())
+    assert all(getattr(PLAIN, name) in values(name) for name in names() if name not in OPEN)
+
+
+def test_an_open_option_takes_any_name() -> None:
+    assert (parsed("call", "anything"), values("call")) == ("anything", ())
 
 
 @pytest.mark.parametrize("name", names())
@@ -55,12 +75,12 @@ def test_a_number_is_read_as_a_number() -> None:
 
 
 def test_a_value_that_does_not_exist_is_named_with_those_that_do() -> None:
-    with pytest.raises(IllegalError, match="option 'quant' has no value 'nf5'; it has none, nf4, int8"):
+    with pytest.raises(IllegalError, match="option 'quant' has no value 'nf5'; it has none, nf4, fp4, int8"):
         parsed("quant", "nf5")
 
 
 def test_an_option_that_does_not_exist_is_named_with_those_that_do() -> None:
-    with pytest.raises(IllegalError, match="there is no option 'qant'; the options are flow, method"):
+    with pytest.raises(IllegalError, match="there is no option 'qant'; the options are flow, call, method"):
         PLAIN.but(qant="nf4")
 
 

@@ -34,6 +34,7 @@ WHEN_FREED_MIB = 2000  # an allocation that nobody stops ends by itself before t
 class Nothing:
     """The options of a case that has none."""
 
+    flow = "train"
     stated = {"flow": "train"}  # noqa: RUF012 - read only
 
 
@@ -54,6 +55,8 @@ class MiniCase:
     group: str = "mini"
     why: str = "it misbehaves in one way"
     options: Nothing = Nothing()
+    source: str = ""
+    acts: tuple[int, ...] = ()  # ranks of each, if there are several
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Rank:
     job: Job
     say: Any
     twin: Callable[[], Iterator[None]]
+    act: int = 0
 
     @property
     def folder(self) -> Path:
@@ -81,6 +85,25 @@ class Rank:
 
 def passes(rank: Rank) -> None:
     rank.fine()
+
+
+def plays_two_acts(rank: Rank) -> None:
+    """The second act finds what the first one left, in another process."""
+    left = rank.folder / f"pid-{rank.number}-of-the-first"
+    if rank.act == 0:
+        left.write_text(str(os.getpid()))
+    rank.say.checks([equal("a process of its own", left.read_text() != str(os.getpid()), rank.act == 1)])
+
+
+def raises_in_the_second_act(rank: Rank) -> None:
+    rank.fine()
+    if rank.act == 1:
+        raise ValueError("what was saved cannot be read")
+
+
+def raises_in_the_first_act(rank: Rank) -> None:
+    rank.fine()
+    raise ValueError(f"act {rank.act}")
 
 
 def meets(rank: Rank) -> None:
@@ -229,6 +252,9 @@ CASES = {
         MiniCase("pass-on-two-ranks", meets, ranks=2),
         MiniCase("pass-printing-garbage", prints, ranks=2),
         MiniCase("pass-leaving-children", leaves_children),
+        MiniCase("pass-in-two-acts", plays_two_acts, acts=(2, 1), ranks=2),
+        MiniCase("fail-in-the-second-act", raises_in_the_second_act, acts=(2, 1), ranks=2),
+        MiniCase("fail-in-the-first-act", raises_in_the_first_act, acts=(1, 1)),
         MiniCase("pass-with-a-twin", asks_its_twin, ranks=2, twin=lambda: None),
         MiniCase("pass-where-a-need-is-met", passes, needs=(Need("met", "never said"),)),
         MiniCase("fail-raising", raises),
@@ -291,7 +317,12 @@ def twin_path(job: Job) -> Path:
     return Path(job.cache) / f"twin-{job.name}"
 
 
-def run(job: Job, rank: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
+def acts(job: Job) -> list[tuple[int, int]]:
+    played = CASES[job.name].acts if job.kind == "cell" else ()
+    return list(enumerate(played or (job.ranks,)))
+
+
+def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
     if job.kind == "facts":
         import torch
 
@@ -300,9 +331,10 @@ def run(job: Job, rank: int, companion: Callable[[str], Iterator[None]], say: An
         say.phase(Phase.LOAD)
         PROBES[job.name]()
     else:
-        note(job, rank)
+        if act == 0:
+            note(job, rank)
         say.phase(Phase.FORWARD)
-        CASES[job.name].body(Rank(rank, job, say, lambda: companion(str(twin_path(job)))))
+        CASES[job.name].body(Rank(rank, job, say, lambda: companion(str(twin_path(job))), act))
 
 
 def lacking() -> None:

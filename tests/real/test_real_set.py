@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cases.profiles import carried
 from cases.verdict import Phase, Verdict
 from matrix import asked, holds, sets, store
 from matrix.execute import Suite
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matrix.outcome import Outcome
 
-HERE = Path(__file__).parent
 NEWEST = sets.select(sets.load(), "default")[-1].key
 UNIFORM = "Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`"
 GREEN = (
@@ -24,7 +24,13 @@ GREEN = (
     "train-lora-ddp-bf16",
     "train-lora-nf4-fsdp2-bf16",
     "train-full-fsdp2-fp32",
+    "save_reload-lora-fsdp2-fp32",
+    "resume-lora-ddp-fp32-adamw",
+    "merge-lora-single-bf16",
+    "generate-lora-single-fp32",
+    "train-lora-ddp-fp32-adamw-trainer",
 )
+PLANTED = ("train-lora-ddp-bf16-with-sum_instead_of_mean", "train-lora-single-fp32-with-lora_b_frozen")
 RED = "train-lora-fsdp1-flatparams-fp32"
 
 
@@ -78,18 +84,24 @@ def test_ranks_are_forked_from_a_parent_that_imported_the_stack(outcomes: dict[s
     assert {outcome.facts["start"] for outcome in outcomes.values()} == {"warm"}
 
 
-def test_a_planted_fault_is_wrong_though_nothing_is_raised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: dict[str, Outcome]
-) -> None:
-    monkeypatch.syspath_prepend(HERE)
-    found = measured(
-        tmp_path / "run",
-        ("train-lora-ddp-bf16", "train-lora-single-fp32"),
-        Suite(module="planted", extra=(HERE / "planted.py",)),
-    )
-    sys.modules.pop("planted", None)
+def test_a_planted_fault_is_wrong_though_nothing_is_raised(tmp_path: Path, outcomes: dict[str, Outcome]) -> None:
+    found = measured(tmp_path / "run", PLANTED, Suite(module="cases.faulty"))
     missed = {case: {check.name for check in outcome.checks if not check.ok} for case, outcome in found.items()}
     assert {outcome.verdict for outcome in found.values()} == {Verdict.WRONG}
-    assert "gradient" in missed["train-lora-ddp-bf16"]
-    assert "trained parameters as in the twin" in missed["train-lora-single-fp32"]
+    assert "gradient" in missed[PLANTED[0]]
+    assert "trained parameters as in the twin" in missed[PLANTED[1]]
     assert outcomes["train-lora-ddp-bf16"].verdict is Verdict.PASS
+
+
+def test_an_adapter_travels_from_one_version_set_to_another(tmp_path: Path) -> None:
+    """Saved under one, and loaded, trained on and merged under the other; here both are the same."""
+    (each,) = sets.select(sets.load(), NEWEST)
+    begun = Suite().cases["portability-lora-single-fp32"]
+    travelled = carried(begun, NEWEST)
+    asked_for = asked.Asked(sets=NEWEST, device="cpu", out=tmp_path / "run", cold_sample=0)
+    directory = asked.run(asked_for, work=[(each, (begun,)), (each, (travelled,))])
+    found = {outcome.case: outcome for outcome in store.read(directory)[2]}
+    assert {case: outcome.verdict for case, outcome in found.items()} == dict.fromkeys(
+        (begun.id, travelled.id), Verdict.PASS
+    )
+    assert found[travelled.id].options["saved_under"] == NEWEST

@@ -59,6 +59,37 @@ def test_a_set_that_cannot_be_installed_blocks_its_cells(build_set: BuildSet, bu
     assert matrix.verdict("a", "2024-06") is Verdict.BLOCKED
 
 
+def test_of_repeats_the_worst_is_shown_and_the_cell_is_flaky(
+    build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun
+) -> None:
+    outcomes = [build_outcome("a", verdict=each, repeat=n) for n, each in enumerate(("pass", "wrong", "pass"), 1)]
+    matrix = grid(build_run(), [build_set()], outcomes)
+    assert matrix.verdict("a", "2024-06") is Verdict.WRONG
+    assert matrix.flaky == {("a", "2024-06"): {Verdict.PASS: 2, Verdict.WRONG: 1}}
+
+
+def test_repeats_that_agree_are_not_flaky(
+    build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun
+) -> None:
+    outcomes = [build_outcome("a", verdict="fail", repeat=n) for n in (1, 2)]
+    assert grid(build_run(), [build_set()], outcomes).flaky == {}
+
+
+def test_a_loss_that_was_run_again_does_not_make_a_cell_flaky(
+    build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun
+) -> None:
+    outcomes = [build_outcome("a", verdict="lost"), build_outcome("a", attempt=2)]
+    assert grid(build_run(), [build_set()], outcomes).flaky == {}
+
+
+def test_what_was_not_planned_is_no_unknown_cell(
+    build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun
+) -> None:
+    outcomes = [build_outcome("a"), build_outcome("b", "2024-09")]
+    matrix = grid(build_run(), [build_set(), build_set("2024-09")], outcomes)
+    assert matrix.counts().total() == 2
+
+
 def test_every_cell_is_counted_once(small: Run) -> None:
     matrix = grid(*small)
     assert matrix.counts().total() == len(matrix.cases) * len(matrix.sets)

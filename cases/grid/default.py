@@ -1,13 +1,9 @@
-"""The grid: the cases of the default profile, in the order and under the headings a reader would look for them.
-
-To add a case, add a row: what differs from the defaults of ``Options``, and why anyone would want to know.
-"""
+"""The first rows: loading and training, full, LoRA and DoRA, quantised or not, under every strategy."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from cases.case import Case, case
+from cases.grid.shared import FLAT, NAMED, QLORA
 
 LOADING = "Loading a model"
 ONE_PROCESS = "Training in one process"
@@ -16,11 +12,6 @@ FSDP1 = "FSDP1"
 FSDP1_QUANTISED = "FSDP1 with a quantised base"
 FSDP2 = "FSDP2"
 FSDP2_QUANTISED = "FSDP2 with a quantised base"
-
-# The two ways in which FSDP1 is meant to be used with adapters.
-NAMED: dict[str, Any] = {"strategy": "fsdp1", "use_orig_params": True}
-FLAT: dict[str, Any] = {"strategy": "fsdp1", "use_orig_params": False}
-QLORA: dict[str, Any] = {"quant": "nf4", "load_dtype": "bf16"}
 
 DEFAULT: tuple[Case, ...] = (
     case(LOADING, "the plain case everything else is measured against", flow="load", method="full"),
@@ -108,4 +99,27 @@ DEFAULT: tuple[Case, ...] = (
     case(FSDP2_QUANTISED, "QLoRA with float32 storage", strategy="fsdp2", quant_storage="fp32", **QLORA),
     case(FSDP2_QUANTISED, "QDoRA", method="dora", strategy="fsdp2", quant_storage="bf16", **QLORA),
     case(FSDP2_QUANTISED, "LoRA on an 8-bit base", strategy="fsdp2", quant="int8", load_dtype="bf16"),
+)
+
+# What upstream threads advise for known failures, or advise against.
+ADVISED: tuple[Case, ...] = (
+    case(FSDP1, "DoRA, adapters in float32 meet the base in one unit", method="dora", load_dtype="bf16", **NAMED),
+    case(
+        FSDP1,
+        "LoRA on bfloat16 with checkpointing, advised in place of an 8-bit base",
+        load_dtype="bf16",
+        wrap="peft",
+        checkpointing="non_reentrant",
+        **FLAT,
+    ),
+    case(
+        FSDP1_QUANTISED,
+        "float16 throughout: weights, storage and arithmetic",
+        quant="nf4",
+        load_dtype="fp16",
+        quant_storage="fp16",
+        wrap="peft",
+        **FLAT,
+    ),
+    case(FSDP1_QUANTISED, "8-bit weights and adapters in one unit", quant="int8", load_dtype="bf16", **NAMED),
 )

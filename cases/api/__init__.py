@@ -1,0 +1,87 @@
+"""Uses of the libraries' interface that a user's script makes: what was removed, renamed, or quietly does otherwise.
+
+Each is a function that runs the few lines and yields checks, registered by ``call``; it is a case ``api-<name>``. What
+the libraries raise is the finding; what raises nothing has to be caught by a check. Modules of this package import
+nothing but the standard library and ``cases`` at the top.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cases.setting import Setting
+    from cases.verdict import Check, Phase
+
+    Body = Callable[[Setting], Iterator[Check]]
+
+MODULES = (  # of this package, each with its calls
+    "adapters",
+    "adapting",
+    "advice",
+    "fsdp2",
+    "loading",
+    "merging",
+    "quantised",
+    "quantised_training",
+    "saving",
+    "sharded",
+    "sharded_adapters",
+    "sharded_saving",
+    "sharding",
+    "tokenizers",
+    "trainers",
+    "trl_trainers",
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """``group`` is the heading in a report, ``needs`` names probes of ``cases.needs``."""
+
+    name: str
+    body: Body
+    group: str
+    why: str
+    phase: Phase
+    ranks: int
+    needs: tuple[str, ...]
+
+
+CALLS: dict[str, Call] = {}
+
+
+def call(group: str, *, phase: Phase, ranks: int = 1, needs: tuple[str, ...] = ()) -> Callable[[Body], Body]:
+    """Register a function as a call; the first line of its docstring says what a user learns from it."""
+
+    def register(body: Body) -> Body:
+        if body.__name__ in CALLS:
+            raise ValueError(f"two calls are named {body.__name__}")
+        why = (body.__doc__ or "").strip().splitlines()[0].rstrip(".")
+        CALLS[body.__name__] = Call(body.__name__, body, group, why, phase, ranks, needs)
+        return body
+
+    return register
+
+
+def run(here: Setting) -> None:
+    """Run a call: its checks are the case's."""
+    chosen = CALLS[here.options.call]
+    here.say.phase(chosen.phase)
+    here.say.checks(list(chosen.body(here)))
+
+
+def needs(name: str) -> tuple[str, ...]:
+    """Probes that the call of this name needs; none, if there is no such call."""
+    return CALLS[name].needs if name in CALLS else ()
+
+
+def load() -> dict[str, Call]:
+    """Every call by name."""
+    for module in MODULES:
+        importlib.import_module(f"cases.api.{module}")
+    return CALLS

@@ -1,0 +1,267 @@
+"""Putting adapters on quantised and plain models, without a trainer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cases import stack, tiny
+from cases.api import call, made
+from cases.bands import relative
+from cases.verdict import Phase, at_least, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.setting import Setting
+    from cases.verdict import Check
+
+ADAPTING = "Adapting a model"
+PREPARING = "Preparing a quantised model"
+FOUR, EIGHT = ("4bit", "4bit_loading"), ("8bit", "8bit_loading")
+MANY_WORDS = 4096
+
+
+def narrow(here: Setting, quant: str) -> Iterator[Check]:
+    model = stack.adapted(made.loaded(here, quant), made.config(), adapter_fp32=False)
+    found = {stack.dtype_name(p.dtype) for name, p in model.named_parameters() if tiny.is_adapter(name)}
+    yield equal("dtype of the adapter", "+".join(sorted(found)), "bf16")
+
+
+@call(ADAPTING, phase=Phase.ADAPT, needs=("adapter_dtype",))
+def narrow_adapter(here: Setting) -> Iterator[Check]:
+    """autocast_adapter_dtype=False keeps the adapter of a bfloat16 model in bfloat16."""
+    yield from narrow(here, "none")
+
+
+@call(ADAPTING, phase=Phase.ADAPT, needs=("adapter_dtype", *FOUR))
+def narrow_adapter_nf4(here: Setting) -> Iterator[Check]:
+    """autocast_adapter_dtype=False keeps the adapter of a 4-bit model in the compute dtype."""
+    yield from narrow(here, "nf4")
+
+
+@call(ADAPTING, phase=Phase.ADAPT, needs=("adapter_dtype", *EIGHT))
+def narrow_adapter_int8(here: Setting) -> Iterator[Check]:
+    """autocast_adapter_dtype=False keeps the adapter of an 8-bit bfloat16 model in bfloat16."""
+    yield from narrow(here, "int8")
+
+
+def step(model: Any) -> Iterator[Check]:
+    """A loss, and what of it reaches the adapters."""
+    loss = model.train()(input_ids=tiny.batch(0), labels=tiny.batch(0)).loss
+    loss.backward()
+    gradients = [float(p.grad.float().norm()) for p in model.parameters() if p.requires_grad and p.grad is not None]
+    yield at_most("loss", float(loss), 100.0)
+    yield at_least("largest gradient of an adapter", max(gradients, default=0.0), 1e-6)
+
+
+def adalora(here: Setting, quant: str) -> Iterator[Check]:
+    from peft import AdaLoraConfig, get_peft_model
+
+    config = AdaLoraConfig(
+        task_type="CAUSAL_LM", target_modules=list(tiny.TARGETS), init_r=tiny.RANK, total_step=10, tinit=1, tfinal=1
+    )
+    yield from step(get_peft_model(made.loaded(here, quant), config))
+
+
+@call(ADAPTING, phase=Phase.FORWARD, needs=EIGHT)
+def adalora_int8(here: Setting) -> Iterator[Check]:
+    """AdaLoRA trains on an 8-bit base."""
+    yield from adalora(here, "int8")
+
+
+@call(ADAPTING, phase=Phase.FORWARD, needs=FOUR)
+def adalora_nf4(here: Setting) -> Iterator[Check]:
+    """AdaLoRA trains on a 4-bit base."""
+    yield from adalora(here, "nf4")
+
+
+@call(ADAPTING, phase=Phase.FORWARD)
+def adalora_plain(here: Setting) -> Iterator[Check]:
+    """AdaLoRA trains."""
+    yield from adalora(here, "none")
+
+
+@call(ADAPTING, phase=Phase.FORWARD, needs=("dora", *EIGHT))
+def dora_int8(here: Setting) -> Iterator[Check]:
+    """DoRA trains on an 8-bit base."""
+    yield from step(made.adapted(made.loaded(here, "int8"), use_dora=True))
+
+
+@call(ADAPTING, phase=Phase.FORWARD, needs=("dora", *FOUR))
+def dora_nf4(here: Setting) -> Iterator[Check]:
+    """DoRA trains on a 4-bit base."""
+    yield from step(made.adapted(made.loaded(here, "nf4"), use_dora=True))
+
+
+def ephemeral(here: Setting, *, offload: bool) -> Iterator[Check]:
+    from peft import LoraRuntimeConfig
+
+    runtime = LoraRuntimeConfig(ephemeral_gpu_offload=offload)
+    yield from step(made.adapted(made.loaded(here, dtype="fp32"), use_dora=True, runtime_config=runtime))
+
+
+@call(ADAPTING, phase=Phase.ADAPT, needs=("dora", "runtime_config"))
+def dora_ephemeral_offload(here: Setting) -> Iterator[Check]:
+    """DoRA with ephemeral_gpu_offload works on a machine without CUDA."""
+    yield from ephemeral(here, offload=True)
+
+
+@call(ADAPTING, phase=Phase.ADAPT, needs=("dora", "runtime_config"))
+def dora_without_offload(here: Setting) -> Iterator[Check]:
+    """DoRA without ephemeral_gpu_offload works on a machine without CUDA."""
+    yield from ephemeral(here, offload=False)
+
+
+def ia3(here: Setting, quant: str) -> Iterator[Check]:
+    from peft import IA3Config, get_peft_model
+
+    config = IA3Config(task_type="CAUSAL_LM", target_modules=["k_proj", "v_proj"], feedforward_modules=[])
+    merged = get_peft_model(made.loaded(here, quant), config).merge_and_unload()
+    yield equal("layers that still have an adapter", sum("ia3" in name for name, _ in merged.named_modules()), 0)
+
+
+@call("Merging", phase=Phase.MERGE, needs=EIGHT)
+def merge_ia3_int8(here: Setting) -> Iterator[Check]:
+    """IA3 is merged into an 8-bit base."""
+    yield from ia3(here, "int8")
+
+
+@call("Merging", phase=Phase.MERGE)
+def merge_ia3(here: Setting) -> Iterator[Check]:
+    """IA3 is merged."""
+    yield from ia3(here, "none")
+
+
+def size(model: Any) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+
+@call(PREPARING, phase=Phase.ADAPT, needs=FOUR)
+def prepared_size(here: Setting) -> Iterator[Check]:
+    """Prepared for training, a 4-bit model is smaller than in bfloat16."""
+    from peft import prepare_model_for_kbit_training
+
+    folder = made.published(here, made.variant(vocab_size=MANY_WORDS))
+    whole = size(made.loaded(here, folder=folder))
+    prepared = prepare_model_for_kbit_training(made.loaded(here, "nf4", folder=folder))
+    yield at_most("bytes, in units of the bfloat16 model's", size(prepared) / whole, 1.0)
+
+
+@call(PREPARING, phase=Phase.ADAPT, needs=FOUR)
+def unprepared_size(here: Setting) -> Iterator[Check]:
+    """As it was loaded, a 4-bit model is smaller than in bfloat16."""
+    folder = made.published(here, made.variant(vocab_size=MANY_WORDS))
+    whole = size(made.loaded(here, folder=folder))
+    yield at_most("bytes, in units of the bfloat16 model's", size(made.loaded(here, "nf4", folder=folder)) / whole, 1.0)
+
+
+def widened(here: Setting) -> Any:
+    """A QLoRA model whose norms are float32, with a head in bfloat16, as trl's trainers make it."""
+    import torch
+
+    model = made.adapted(made.loaded(here, "nf4"))
+    for name, module in model.named_modules():
+        if "norm" in name:
+            module.to(torch.float32)
+    return model
+
+
+@call(PREPARING, phase=Phase.INFER, needs=FOUR)
+def infer_with_wide_norms(here: Setting) -> Iterator[Check]:
+    """A QLoRA model with norms in float32 infers without autocast."""
+    yield at_most("loss", float(infer(widened(here))), 100.0)
+
+
+@call(PREPARING, phase=Phase.INFER, needs=FOUR)
+def infer_with_wide_norms_in_autocast(here: Setting) -> Iterator[Check]:
+    """A QLoRA model with norms in float32 infers within autocast."""
+    import torch
+
+    with torch.autocast(here.place.kind, dtype=torch.bfloat16):
+        yield at_most("loss", float(infer(widened(here))), 100.0)
+
+
+def infer(model: Any) -> Any:
+    import torch
+
+    with torch.no_grad():
+        return model.eval()(input_ids=tiny.batch(0), labels=tiny.batch(0)).loss
+
+
+def without_dtype(here: Setting, **arguments: Any) -> Iterator[Check]:
+    """The QLoRA model of a script that chooses a compute dtype, and gives no dtype to load in unless it is said."""
+    import torch
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
+    folder = made.published(here, tiny.config())
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, quantization_config=asked, device_map={"": here.place.device}, **arguments
+    )
+    rest = {stack.dtype_name(p.dtype) for p in model.parameters() if p.is_floating_point()}
+    yield equal("dtype of what is not quantised", "+".join(sorted(rest)), "bf16")
+    yield at_most("loss", float(infer(made.adapted(model))), 100.0)
+
+
+@call(PREPARING, phase=Phase.FORWARD, needs=FOUR)
+def compute_dtype_alone(here: Setting) -> Iterator[Check]:
+    """A bfloat16 model loaded in 4 bits with a bfloat16 compute dtype is bfloat16 in the rest as well."""
+    yield from without_dtype(here)
+
+
+@call(PREPARING, phase=Phase.FORWARD, needs=FOUR)
+def compute_dtype_and_dtype(here: Setting) -> Iterator[Check]:
+    """A model loaded in 4 bits is in the rest what it was told to be."""
+    yield from without_dtype(here, **stack.load_arguments(made.chosen(), here.place.device))
+
+
+def initialised(here: Setting, how: str) -> Any:
+    """A 4-bit model, and adapters that are to make up for what quantising lost."""
+    import torch
+    from peft import LoftQConfig, PeftModel, get_peft_model
+
+    whole = made.loaded(here, dtype="fp32")
+    torch.manual_seed(0)
+    config = made.config(init_lora_weights="loftq", loftq_config=LoftQConfig(loftq_bits=4))
+    model = get_peft_model(whole, config)
+    model.peft_config["default"].init_lora_weights = True  # or it would be done again on loading
+    model.save_pretrained(here.kept / "adapter")
+    folder = tiny.checkpoint(here.cache)
+    if how == "rebuilt":
+        folder = here.kept / "base"
+        model.unload().save_pretrained(folder)
+    return PeftModel.from_pretrained(made.loaded(here, "nf4", folder=folder), here.kept / "adapter")
+
+
+def lost(here: Setting, model: Any) -> float:
+    return relative(made.logits(model, training=True), made.logits(made.loaded(here, dtype="fp32")))
+
+
+def loftq(here: Setting, how: str) -> Iterator[Check]:
+    plain = lost(here, made.loaded(here, "nf4"))
+    found = lost(here, initialised(here, how))
+    yield at_most("error of the quantised model, in units of the one without LoftQ", found / plain, 1.0)
+
+
+@call(PREPARING, phase=Phase.ADAPT, needs=FOUR)
+def loftq_on_the_original(here: Setting) -> Iterator[Check]:
+    """LoftQ's adapter makes the quantised original more accurate."""
+    yield from loftq(here, "original")
+
+
+@call(PREPARING, phase=Phase.ADAPT, needs=FOUR)
+def loftq_on_its_base(here: Setting) -> Iterator[Check]:
+    """LoftQ's adapter makes the base that it was saved with more accurate once that is quantised."""
+    yield from loftq(here, "rebuilt")
+
+
+@call(PREPARING, phase=Phase.ADAPT, needs=FOUR)
+def loftq_replaced(here: Setting) -> Iterator[Check]:
+    """replace_lora_weights_loftq makes a 4-bit model more accurate."""
+    from peft import get_peft_model, replace_lora_weights_loftq
+
+    plain = lost(here, made.loaded(here, "nf4"))
+    model = get_peft_model(made.loaded(here, "nf4"), made.config())
+    replace_lora_weights_loftq(model, model_path=str(tiny.checkpoint(here.cache) / "model.safetensors"))
+    found = lost(here, model)
+    yield at_most("error of the quantised model, in units of the one without LoftQ", found / plain, 1.0)

@@ -1,0 +1,125 @@
+"""What a user's script begins with: a tokeniser, rows of data, arguments, a model, an adapter."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from cases import tiny
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cases.setting import Setting
+
+IGNORED = -100  # the label of what is not in the loss
+SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # at the ids that the tiny model's config names
+WORDS = tuple(f"w{number}" for number in range(len(SPECIAL), tiny.VOCABULARY))
+
+
+def words() -> Any:
+    """A tokeniser of one id per word, as the ``tokenizers`` package holds it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    ids = {word: number for number, word in enumerate((*SPECIAL, *WORDS))}
+    made = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))  # noqa: S106 - a token of a tokeniser
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return made
+
+
+def tokenizer() -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), SPECIAL, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=words(), **names)
+
+
+def sentence(length: int, start: int = 0) -> str:
+    return " ".join(WORDS[(start + place) % len(WORDS)] for place in range(length))
+
+
+def rows(steps: int = tiny.STEPS, *, first_counts: bool = False) -> list[dict[str, Any]]:
+    """The batches of ``tiny``, a row each.
+
+    The first label of a row never enters the loss. It is masked unless ``first_counts``: some versions count it.
+    """
+    ids = [row for step in range(steps) for row in tiny.batch(step)]
+    labels = [row.clone() for row in ids]
+    if not first_counts:
+        for row in labels:
+            row[0] = IGNORED
+    return [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
+
+
+def dataset(**columns: list[str]) -> Any:
+    from datasets import Dataset
+
+    return Dataset.from_dict(columns)
+
+
+def base(here: Setting) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache)).to(here.place.device)
+
+
+def lora(**more: Any) -> Any:
+    from peft import LoraConfig
+
+    chosen = {"task_type": "CAUSAL_LM", "r": tiny.RANK, "target_modules": list(tiny.TARGETS), **more}
+    return LoraConfig(**chosen)
+
+
+def fill_adapter(model: Any) -> Any:
+    """Values of their own for the adapter's weights: the start of lora_B, zero, would hide what is lost."""
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in tiny.named(model):
+            if ".lora_" in name:
+                parameter.copy_(tiny.values(name, tuple(parameter.shape)))
+    return model
+
+
+def logits(model: Any, here: Setting) -> Any:
+    import torch
+
+    with torch.no_grad():
+        return model.eval()(input_ids=tiny.batch(0).to(here.place.device)).logits.float().cpu()
+
+
+def furthest(one: Any, other: Any) -> float:
+    return float((one - other).abs().max())
+
+
+def folder(here: Setting, name: str) -> Path:
+    made = here.kept / name
+    made.mkdir(exist_ok=True)
+    return made
+
+
+def arguments(here: Setting, made: Any = None, **more: Any) -> Any:
+    """``TrainingArguments``, or another class of the kind, for two steps of plain gradient descent."""
+    from transformers import TrainingArguments
+
+    few: dict[str, Any] = {
+        "output_dir": str(here.kept / "output"),
+        "max_steps": 2,
+        "per_device_train_batch_size": tiny.GLOBAL_BATCH,
+        "learning_rate": 0.1,
+        "lr_scheduler_type": "constant",
+        "optim": "sgd",
+        "max_grad_norm": 0.0,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "use_cpu": here.place.kind == "cpu",
+        "remove_unused_columns": False,
+    }
+    return (made or TrainingArguments)(**{**few, **more})
+
+
+def spoken_to(trainer: Any) -> dict[str, Any]:
+    """The tokeniser, under the name that this version's trainers take it."""
+    known = inspect.signature(trainer.__init__).parameters
+    return {"processing_class" if "processing_class" in known else "tokenizer": tokenizer()}

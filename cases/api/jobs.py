@@ -1,0 +1,97 @@
+"""The jobs that calls about sharding begin with: a tiny model, adapted and wrapped, and what it should compute.
+
+Of a call ``chosen`` are the options of a case, by which ``cases.build`` applies them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from cases import bands, build, observe, tiny
+from cases.options import Options
+from cases.verdict import Check, at_most
+
+if TYPE_CHECKING:
+    from cases.setting import Setting
+
+FSDP1, FSDP2 = ("fsdp1",), ("fsdp2_exists", "fsdp2")  # needs
+PACKED = ("4bit", "4bit_loading")
+SAME = 1e-5  # relative: the same arithmetic in float32, in another order
+HALF = 2.0**-4  # relative: bfloat16 through two layers, rounded in another place
+
+
+def options(**chosen: Any) -> Options:
+    return Options().but(**chosen)
+
+
+def base(here: Setting, **chosen: Any) -> Any:
+    return build.load(options(**chosen), here.place, here.cache)
+
+
+def adapted(here: Setting, **chosen: Any) -> Any:
+    """The base with a LoRA adapter, not wrapped."""
+    return build.adapt(base(here, **chosen), options(**chosen))
+
+
+def wrapped(here: Setting, model: Any = None, **chosen: Any) -> Any:
+    """The model, or the base with a LoRA adapter, sharded as a user of ``cases.options`` would."""
+    return build.wrap(adapted(here, **chosen) if model is None else model, options(**chosen), here.place)
+
+
+def loss(model: Any, here: Setting, step: int = 0) -> Any:
+    """Of this rank's rows of the batch."""
+    ids = tiny.shard(step, here.place.rank, here.place.world_size).to(here.place.device)
+    return model(input_ids=ids, labels=ids).loss
+
+
+def whole_loss(model: Any, here: Setting, step: int = 0) -> Any:
+    ids = tiny.batch(step).to(here.place.device)
+    return model(input_ids=ids, labels=ids).loss
+
+
+def gradients(model: Any, **chosen: Any) -> dict[str, Any]:
+    return observe.gradients(model, options(**chosen))
+
+
+def expected_gradients(here: Setting) -> dict[str, Any]:
+    """Of a LoRA adapter in one process, over the batch that the ranks share."""
+    model = adapted(here)
+    whole_loss(model, here).backward()
+    return gradients(model)
+
+
+def as_in_one_process(found: dict[str, Any], here: Setting, within: float = SAME) -> Check:
+    """Gradients that ranks found together."""
+    return at_most("gradient off", bands.worst_tensor(found, expected_gradients(here)), within)
+
+
+def step(model: Any, here: Setting, optimiser: Any, number: int = 0) -> None:
+    loss(model, here, number).backward()
+    optimiser.step()
+    optimiser.zero_grad()
+
+
+def trained_parameters(model: Any) -> list[Any]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def accelerator(here: Setting, plugin: Any) -> Any:
+    """Accelerate with an FSDP plugin.
+
+    It takes the world from the environment, as launchers leave it there. It shards over accelerators only, and has to
+    be told to do so on the CPU, where it would else pass the plugin over.
+    """
+    import torch
+    from accelerate import Accelerator, PartialState
+    from accelerate.utils import DistributedType
+
+    world = {"RANK": here.place.rank, "LOCAL_RANK": here.place.rank, "WORLD_SIZE": here.place.world_size}
+    os.environ |= {name: str(number) for name, number in world.items()}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}  # unused: the ranks have met
+    made = Accelerator(cpu=here.place.kind == "cpu")
+    PartialState().distributed_type = made.state.distributed_type = DistributedType.FSDP
+    if here.place.kind == "cpu":
+        PartialState().device = made.state.device = torch.device("cpu")  # not cpu:0, which FSDP1 takes for another
+    made.state.fsdp_plugin = plugin
+    return made

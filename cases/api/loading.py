@@ -1,0 +1,170 @@
+"""``from_pretrained`` and ``save_pretrained`` in a user's script: keywords, quantising, several processes."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cases import tiny
+from cases.api import call
+from cases.api import ingredients as some
+from cases.verdict import Check, Phase, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.setting import Setting
+
+GROUP = "Loading and saving in a user's script"
+EXPERTS = 4
+SAME = 1e-5  # the same arithmetic in float32, on logits of about 1
+
+
+def mixtral(here: Setting) -> Path:
+    """A checkpoint with experts."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    sizes = {name: value for name, value in tiny.config().to_dict().items() if name in SIZES}
+    model = MixtralForCausalLM(MixtralConfig(**sizes, num_local_experts=EXPERTS, num_experts_per_tok=2))
+    tiny.fill(model)
+    model.save_pretrained(some.folder(here, "mixtral"))
+    return here.kept / "mixtral"
+
+
+SIZES = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("vocab_size", "max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"),
+)
+
+
+def four_bit() -> Any:
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
+
+
+def four_bit_layers(model: Any) -> int:
+    from bitsandbytes.nn import Linear4bit
+
+    return sum(isinstance(module, Linear4bit) for module in model.modules())
+
+
+@call(GROUP, phase=Phase.LOAD, needs=("4bit_loading",))
+def load_in_4bit_keyword(here: Setting) -> Iterator[Check]:
+    """from_pretrained takes load_in_4bit=True, as scripts before BitsAndBytesConfig give it."""
+    from transformers import AutoModelForCausalLM
+
+    device = {"": here.place.device}
+    model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), load_in_4bit=True, device_map=device)
+    yield equal("4-bit layers", four_bit_layers(model), len(tiny.LINEARS) * tiny.LAYERS)
+
+
+@call(GROUP, phase=Phase.LOAD, needs=("4bit_loading",))
+def experts_in_4bit(here: Setting) -> Iterator[Check]:
+    """The experts of a mixture are quantised with the rest: half a byte for each of their weights."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(
+        mixtral(here), quantization_config=four_bit(), device_map={"": here.place.device}
+    )
+    held = sum(weight.nbytes for name, weight in model.named_parameters() if ".experts." in name)
+    weights = tiny.LAYERS * EXPERTS * 3 * tiny.HIDDEN * 2 * tiny.HIDDEN
+    yield at_most("bytes for a weight of an expert", held / weights, 0.5)
+
+
+def loaded_in_4bit(here: Setting) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    device = {"": here.place.device}
+    return AutoModelForCausalLM.from_pretrained(
+        tiny.checkpoint(here.cache), quantization_config=four_bit(), device_map=device
+    )
+
+
+@call(GROUP, phase=Phase.LOAD, needs=("4bit_loading",))
+def dispatch_quantised(here: Setting) -> Iterator[Check]:
+    """accelerate.dispatch_model takes a 4-bit model that is on its one device already."""
+    from accelerate import dispatch_model
+
+    model = dispatch_model(loaded_in_4bit(here), {"": here.place.device})
+    expected = some.logits(loaded_in_4bit(here), here)
+    yield at_most("logits off", some.furthest(some.logits(model, here), expected), 0.0)
+
+
+@call(GROUP, phase=Phase.LOAD, needs=("4bit_loading",))
+def dispatch_quantised_after_use(here: Setting) -> Iterator[Check]:
+    """The same for a model that has computed before: the logits stay what they were."""
+    from accelerate import dispatch_model
+
+    model = loaded_in_4bit(here)
+    before = some.logits(model, here)
+    model = dispatch_model(model, {"": here.place.device})
+    yield at_most("logits off", some.furthest(some.logits(model, here), before), 0.0)
+
+
+@call(GROUP, phase=Phase.SAVE)
+def save_safe_serialization(here: Setting) -> Iterator[Check]:
+    """save_pretrained and push_to_hub take safe_serialization=True, as merge scripts give it."""
+    model = some.base(here)
+    model.save_pretrained(here.kept / "out", safe_serialization=True)
+    yield equal("safetensors written", (here.kept / "out" / "model.safetensors").exists(), bound=True)
+    inspect.signature(model.push_to_hub).bind("someone/model", safe_serialization=True)  # all but the network
+
+
+@call(GROUP, phase=Phase.SAVE)
+def save_not_safe(here: Setting) -> Iterator[Check]:
+    """save_pretrained(safe_serialization=False) writes pytorch_model.bin, for readers that know nothing else."""
+    some.base(here).save_pretrained(here.kept / "out", safe_serialization=False)
+    yield equal("pytorch_model.bin written", (here.kept / "out" / "pytorch_model.bin").exists(), bound=True)
+
+
+@call(GROUP, phase=Phase.WRAP, ranks=2)
+def device_map_auto_under_ddp(here: Setting) -> Iterator[Check]:
+    """device_map="auto" under a launcher loads the whole model on each rank, which DDP then wraps."""
+    from torch.nn.parallel import DistributedDataParallel
+    from transformers import AutoModelForCausalLM
+
+    launched(here)
+    model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), device_map="auto")
+    kinds = {type(weight.data).__name__ for weight in model.parameters()}
+    yield equal("kinds of tensors", ", ".join(sorted(kinds)), "Tensor")
+    ids = tiny.batch(0).to(model.device)
+    DistributedDataParallel(model)(input_ids=ids, labels=ids).loss.backward()
+
+
+def launched(here: Setting) -> None:
+    """The environment as torchrun leaves it."""
+    world = {"RANK": here.place.rank, "LOCAL_RANK": here.place.rank, "WORLD_SIZE": here.place.world_size}
+    os.environ |= {name: str(number) for name, number in world.items()}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}  # unused: the ranks have met
+
+
+@call(GROUP, phase=Phase.LOAD, ranks=2)
+def load_without_tp_plan(here: Setting) -> Iterator[Check]:
+    """A model whose class has no tensor-parallel plan loads on its device in a distributed job."""
+    from transformers import AutoModel, EsmConfig, EsmModel
+
+    launched(here)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    if here.place.rank == 0:
+        EsmModel(EsmConfig(vocab_size=33, pad_token_id=1, **sizes)).save_pretrained(here.kept / "esm")
+    import torch.distributed as dist
+
+    dist.barrier()
+    model = AutoModel.from_pretrained(here.kept / "esm", device_map={"": here.place.device})
+    yield equal("layers", len(model.encoder.layer), 1)
+
+
+@call(GROUP, phase=Phase.LOAD)
+def bitsandbytes_library(here: Setting) -> Iterator[Check]:
+    """``bitsandbytes`` ships a native library for the CUDA that torch is built for."""
+    import bitsandbytes
+    import torch
+
+    del here
+    wanted = f"libbitsandbytes_cuda{(torch.version.cuda or '').replace('.', '')}.so"
+    there = {path.name for path in Path(bitsandbytes.__file__).parent.glob("libbitsandbytes_*.so")}
+    yield equal(wanted, wanted if wanted in there else "not shipped", wanted)

@@ -1,0 +1,101 @@
+"""What several calls begin with: the tiny model plain or quantised, an adapter on it, and what it infers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cases import adapters, build, stack, tiny
+from cases.options import Options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cases.setting import Setting
+
+
+def chosen(quant: str = "none", dtype: str = "bf16", storage: str = "uint8") -> Options:
+    return Options().but(flow="load", method="full", quant=quant, load_dtype=dtype, quant_storage=storage)
+
+
+def loaded(here: Setting, quant: str = "none", dtype: str = "bf16", *, folder: Path | None = None) -> Any:
+    """A checkpoint, the tiny one if no other is given, as ``from_pretrained`` gives it."""
+    return build.load_from(folder or tiny.checkpoint(here.cache), chosen(quant, dtype), here.place)
+
+
+def config(**other: Any) -> Any:
+    """A LoRA configuration; what is not said is as in the rest of the suite."""
+    from peft import LoraConfig
+
+    usual = {
+        "task_type": "CAUSAL_LM",
+        "r": tiny.RANK,
+        "lora_alpha": int(tiny.SCALING * tiny.RANK),
+        "lora_dropout": 0.0,
+        "target_modules": list(tiny.TARGETS),
+    }
+    return LoraConfig(**{**usual, **other})
+
+
+def adapted(model: Any, **other: Any) -> Any:
+    """An adapter that does something, as if it had been trained."""
+    from peft import get_peft_model
+
+    model = get_peft_model(model, config(**other))
+    adapters.start(model, Options())
+    return model
+
+
+def with_second(model: Any, **other: Any) -> Any:
+    """Another adapter beside the one called default."""
+    model.add_adapter("second", config(**other))
+    adapters.start(model, Options())
+    return model
+
+
+def logits(model: Any, *, training: bool = False) -> Any:
+    """What a model infers. In evaluation bitsandbytes may rearrange 4-bit weights on a CPU; in training it does not."""
+    import torch
+
+    with torch.no_grad():
+        return model.train(training)(tiny.batch(0)).logits.float()
+
+
+def published(here: Setting, config: Any, dtype: str = "bf16") -> Path:
+    """A checkpoint of another model, in the dtype in which it was published."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_config(config)
+    tiny.fill(model)
+    folder = here.kept / "published"
+    model.to(stack.dtype(dtype)).save_pretrained(folder)  # type: ignore[arg-type]
+    return folder
+
+
+def pickled(here: Setting) -> Path:
+    """The tiny model in one pickle file, as most models were published until 2023."""
+    import torch
+
+    folder, model = here.kept / "pickled", loaded(here, dtype="fp32")
+    model.config.save_pretrained(folder)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    return folder
+
+
+def variant(**other: Any) -> Any:
+    """The tiny model's configuration with something changed."""
+    changed = tiny.config()
+    for name, value in other.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def saved_adapter(here: Setting, **other: Any) -> Path:
+    """A folder with an adapter for the tiny model in float32."""
+    folder = here.kept / "adapter"
+    adapted(loaded(here, dtype="fp32"), **other).save_pretrained(folder)
+    return folder
+
+
+def projection(model: Any) -> Any:
+    """An adapted layer: the first query projection."""
+    return next(module for name, module in model.named_modules() if name.endswith("layers.0.self_attn.q_proj"))

@@ -1,0 +1,305 @@
+"""Quantised models outside training: loading, saving, moving and dequantising them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cases import stack, tiny
+from cases.api import call, made
+from cases.bands import UNIT_ROUNDOFF, relative
+from cases.verdict import Phase, at_least, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.setting import Setting
+    from cases.verdict import Check
+
+LOADING = "Loading quantised models"
+SAVING = "Saving quantised models"
+DEQUANTISING = "Dequantising"
+FOUR, EIGHT = ("4bit", "4bit_loading"), ("8bit", "8bit_loading")
+BF16 = UNIT_ROUNDOFF["bf16"]
+
+
+def linears(model: Any) -> list[Any]:
+    return [module for module in model.modules() if type(module).__name__ in ("Linear4bit", "Linear8bitLt")]
+
+
+def reloaded(here: Setting, quant: str, storage: str = "uint8", *, used: bool = False) -> Iterator[Check]:
+    """Save a quantised model and load it again as it is."""
+    from cases.build import load
+
+    model = load(made.chosen(quant, storage=storage), here.place, here.cache)
+    expected = made.logits(model, training=not used)
+    model.save_pretrained(here.kept / "saved")
+    again = from_saved(here)
+    yield equal("quantised layers", len(linears(again)), tiny.LAYERS * len(tiny.LINEARS))
+    yield at_most("reloaded logits", relative(made.logits(again, training=not used), expected), BF16)
+
+
+def from_saved(here: Setting, **other: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    arguments = {**stack.load_arguments(made.chosen(), "cpu"), **other}
+    return AutoModelForCausalLM.from_pretrained(here.kept / "saved", device_map={"": here.place.device}, **arguments)
+
+
+@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
+def reload_nf4(here: Setting) -> Iterator[Check]:
+    """A 4-bit checkpoint infers what the model did that it was saved from."""
+    yield from reloaded(here, "nf4")
+
+
+@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
+def reload_nf4_after_inference(here: Setting) -> Iterator[Check]:
+    """A 4-bit model that was used for inference is saved as it was loaded."""
+    yield from reloaded(here, "nf4", used=True)
+
+
+@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
+def reload_nf4_bf16_storage(here: Setting) -> Iterator[Check]:
+    """A 4-bit checkpoint with bfloat16 storage infers what the model did that it was saved from."""
+    yield from reloaded(here, "nf4", "bf16")
+
+
+@call(SAVING, phase=Phase.RELOAD, needs=EIGHT)
+def reload_int8(here: Setting) -> Iterator[Check]:
+    """An 8-bit checkpoint infers what the model did that it was saved from."""
+    yield from reloaded(here, "int8")
+
+
+@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
+def compute_dtype_of_prequantised(here: Setting) -> Iterator[Check]:
+    """The compute dtype given for a 4-bit checkpoint is the one its layers use."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    made.loaded(here, "nf4").save_pretrained(here.kept / "saved")
+    asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
+    model = from_saved(here, quantization_config=asked)
+    found = {stack.dtype_name(layer.compute_dtype) for layer in linears(model)}
+    yield equal("compute dtype", "+".join(sorted(found)), "fp32")
+
+
+@call(LOADING, phase=Phase.LOAD, needs=FOUR)
+def compute_dtype_when_quantised(here: Setting) -> Iterator[Check]:
+    """The compute dtype given while a checkpoint is quantised is the one its layers use."""
+    import torch
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
+    arguments = {**stack.load_arguments(made.chosen(), "cpu"), "quantization_config": asked}
+    model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), device_map={"": "cpu"}, **arguments)
+    found = {stack.dtype_name(layer.compute_dtype) for layer in linears(model)}
+    yield equal("compute dtype", "+".join(sorted(found)), "fp32")
+
+
+@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
+def quant_state_dtype(here: Setting) -> Iterator[Check]:
+    """A 4-bit bfloat16 checkpoint loaded as float16 dequantises to float16."""
+    import torch
+
+    made.loaded(here, "nf4").save_pretrained(here.kept / "saved")
+    name = next(iter(stack.load_arguments(made.chosen(), "cpu")))
+    model = from_saved(here, **{name: torch.float16})
+    found = {stack.dtype_name(layer.weight.quant_state.dtype) for layer in linears(model)}
+    yield equal("dtype of the model", stack.dtype_name(model.model.norm.weight.dtype), "fp16")
+    yield equal("dtype that weights dequantise to", "+".join(sorted(found)), "fp16")
+
+
+@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
+def state_dict_strict(here: Setting) -> Iterator[Check]:
+    """A 4-bit model loads its own state dict."""
+    model = made.loaded(here, "nf4")
+    expected = made.logits(model, training=True)
+    model.load_state_dict(model.state_dict())
+    yield at_most("logits", relative(made.logits(model, training=True), expected), 0.0)
+
+
+def into_another(here: Setting, **arguments: Any) -> Iterator[Check]:
+    """The state dict of a 4-bit model loaded into one that was quantised from other weights."""
+    import torch
+
+    model = made.loaded(here, "nf4")
+    other = made.loaded(here, dtype="bf16")
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(2)
+    other.save_pretrained(here.kept / "other")
+    another = made.loaded(here, "nf4", folder=here.kept / "other")
+    another.load_state_dict(model.state_dict(), **arguments)
+    expected = made.logits(model, training=True)
+    yield at_most("logits", relative(made.logits(another, training=True), expected), BF16)
+
+
+@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
+def state_dict_lenient(here: Setting) -> Iterator[Check]:
+    """A 4-bit state dict loaded with strict=False gives the model it is from."""
+    yield from into_another(here, strict=False)
+
+
+@call(DEQUANTISING, phase=Phase.MERGE, needs=FOUR)
+def move_nf4(here: Setting) -> Iterator[Check]:
+    """A 4-bit model can be told to go to the device where it is."""
+    model = made.loaded(here, "nf4")
+    expected = made.logits(model)
+    yield at_most("logits", relative(made.logits(model.to(here.place.device)), expected), 0.0)
+
+
+@call(DEQUANTISING, phase=Phase.MERGE, needs=EIGHT)
+def move_int8(here: Setting) -> Iterator[Check]:
+    """An 8-bit model can be told to go to the device where it is."""
+    model = made.loaded(here, "int8")
+    expected = made.logits(model)
+    yield at_most("logits", relative(made.logits(model.to(here.place.device)), expected), 0.0)
+
+
+@call(DEQUANTISING, phase=Phase.RELOAD, needs=FOUR)
+def dequantise_and_save(here: Setting) -> Iterator[Check]:
+    """A dequantised model is saved and loaded as a plain one."""
+    from transformers import AutoModelForCausalLM
+
+    model = made.loaded(here, "nf4").dequantize()
+    expected = made.logits(model)
+    model.save_pretrained(here.kept / "plain")
+    again = AutoModelForCausalLM.from_pretrained(here.kept / "plain", **stack.load_arguments(made.chosen(), "cpu"))
+    yield equal("quantised layers", len(linears(again)), 0)
+    yield at_most("reloaded logits", relative(made.logits(again), expected), BF16)
+
+
+@call(DEQUANTISING, phase=Phase.RELOAD, needs=FOUR)
+def dequantise_and_forget(here: Setting) -> Iterator[Check]:
+    """A dequantised model without quantization_config is saved and loaded as a plain one."""
+    from transformers import AutoModelForCausalLM
+
+    model = made.loaded(here, "nf4").dequantize()
+    expected = made.logits(model)
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(here.kept / "plain")
+    again = AutoModelForCausalLM.from_pretrained(here.kept / "plain", **stack.load_arguments(made.chosen(), "cpu"))
+    yield equal("quantised layers", len(linears(again)), 0)
+    yield at_most("reloaded logits", relative(made.logits(again), expected), BF16)
+
+
+@call(DEQUANTISING, phase=Phase.MERGE, needs=FOUR)
+def dequantise_after_inference(here: Setting) -> Iterator[Check]:
+    """A 4-bit model that was used for inference dequantises to the weights it had."""
+    expected = made.logits(made.loaded(here, "nf4").dequantize())
+    model = made.loaded(here, "nf4")
+    made.logits(model)
+    yield at_most("logits", relative(made.logits(model.dequantize()), expected), BF16)
+
+
+@call(DEQUANTISING, phase=Phase.MERGE, needs=FOUR)
+def dequantise_and_cast(here: Setting) -> Iterator[Check]:
+    """A dequantised model can be cast as a plain one."""
+    import torch
+
+    model = made.loaded(here, "nf4").dequantize().to(torch.float32)
+    yield equal("dtype", stack.dtype_name(made.projection(model).weight.dtype), "fp32")
+
+
+@call(DEQUANTISING, phase=Phase.MERGE, needs=FOUR)
+def dequantise_reset_and_cast(here: Setting) -> Iterator[Check]:
+    """A dequantised model whose quantization_method was reset can be cast."""
+    import torch
+
+    model = made.loaded(here, "nf4").dequantize()
+    model.quantization_method = None
+    yield equal("dtype", stack.dtype_name(made.projection(model.to(torch.float32)).weight.dtype), "fp32")
+
+
+@call(LOADING, phase=Phase.LOAD, needs=FOUR)
+def load_in_4bit_config(here: Setting) -> Iterator[Check]:
+    """from_pretrained takes a BitsAndBytesConfig."""
+    yield equal("quantised layers", len(linears(made.loaded(here, "nf4"))), tiny.LAYERS * len(tiny.LINEARS))
+
+
+@call(LOADING, phase=Phase.LOAD, needs=FOUR)
+def load_in_4bit_without_map(here: Setting) -> Iterator[Check]:
+    """A model is quantised on loading when no device is named."""
+    from transformers import AutoModelForCausalLM
+
+    asked = stack.load_arguments(made.chosen("nf4"), "cpu")
+    del asked["device_map"]
+    model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), **asked)
+    yield at_most("logits", relative(made.logits(model), made.logits(made.loaded(here, "nf4"))), BF16)
+
+
+@call(LOADING, phase=Phase.FORWARD, needs=("bitsandbytes_4bit",))
+def four_bit_never_moved(here: Setting) -> Iterator[Check]:
+    """A 4-bit layer works without being moved."""
+    import torch
+    from bitsandbytes.nn import Linear4bit
+
+    del here
+    layer = Linear4bit(tiny.HIDDEN, tiny.HIDDEN, bias=False, quant_type="nf4", compute_dtype=torch.bfloat16)
+    yield at_least("size of what comes out", float(layer(torch.ones(2, tiny.HIDDEN)).float().norm()), 1e-3)
+
+
+@call(LOADING, phase=Phase.FORWARD, needs=("4bit",))
+def four_bit_moved(here: Setting) -> Iterator[Check]:
+    """A 4-bit layer works once it was moved to its device."""
+    import torch
+    from bitsandbytes.nn import Linear4bit
+
+    layer = Linear4bit(tiny.HIDDEN, tiny.HIDDEN, bias=False, quant_type="nf4", compute_dtype=torch.bfloat16)
+    layer = layer.to(here.place.device)
+    yield at_least("size of what comes out", float(layer(torch.ones(2, tiny.HIDDEN)).float().norm()), 1e-3)
+
+
+def experts(name: str) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(
+        name,
+        hidden_size=tiny.HIDDEN,
+        intermediate_size=tiny.HIDDEN,
+        moe_intermediate_size=tiny.HIDDEN,
+        num_hidden_layers=tiny.LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        num_experts=4,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        vocab_size=tiny.VOCABULARY,
+        max_position_embeddings=2 * tiny.LENGTH,
+        pad_token_id=0,
+        use_cache=False,
+    )
+
+
+@call(LOADING, phase=Phase.LOAD, needs=FOUR)
+def experts_quantised(here: Setting) -> Iterator[Check]:
+    """The experts of a mixture are quantised as the rest of the model."""
+    model = made.loaded(here, "nf4", folder=made.published(here, experts("olmoe")))
+    left = sum(
+        parameter.nbytes
+        for name, parameter in model.named_parameters()
+        if ".experts." in name and type(parameter).__name__ != "Params4bit"
+    )
+    yield equal("bytes of experts that were not quantised", left, 0)
+
+
+@call(LOADING, phase=Phase.FORWARD, needs=(*FOUR, "llama4"))
+def quantised_router(here: Setting) -> Iterator[Check]:
+    """A 4-bit Llama 4 routes tokens to its experts."""
+    from transformers import Llama4TextConfig
+
+    settings = experts("llama").to_dict()
+    kept = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "head_dim")
+    config = Llama4TextConfig(
+        **{name: settings[name] for name in (*kept, "num_key_value_heads", "max_position_embeddings")},
+        intermediate_size_mlp=tiny.HIDDEN,
+        num_local_experts=32,
+        num_experts_per_tok=1,
+        pad_token_id=0,
+        attention_chunk_size=2 * tiny.LENGTH,
+        attn_implementation="eager",
+    )
+    folder = made.published(here, config)
+    expected = made.logits(made.loaded(here, folder=folder))
+    yield at_most("logits", relative(made.logits(made.loaded(here, "nf4", folder=folder)), expected), 1.0)

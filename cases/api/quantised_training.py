@@ -1,0 +1,157 @@
+"""Quantised models in the trainers of transformers and trl: what these refuse, cast or leave unusable."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from cases import stack, tiny
+from cases.api import call, made
+from cases.verdict import Phase, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.setting import Setting
+    from cases.verdict import Check
+
+TRAINERS = "Trainers and quantised models"
+FOUR, EIGHT = ("4bit", "4bit_loading"), ("8bit", "8bit_loading")
+
+
+def rows() -> list[dict[str, Any]]:
+    return [{"input_ids": row, "labels": row} for row in tiny.batch(0).tolist()]
+
+
+def arguments(here: Setting, kind: Any, **other: Any) -> Any:
+    """Of those given, the ones that this version knows."""
+    known = inspect.signature(kind.__init__).parameters
+    usual: dict[str, Any] = {
+        "output_dir": str(here.kept / "out"),
+        "max_steps": 2,
+        "per_device_train_batch_size": tiny.GLOBAL_BATCH,
+        "report_to": [],
+        "use_cpu": here.place.kind == "cpu",
+        "disable_tqdm": True,
+        **other,
+    }
+    return kind(**{name: value for name, value in usual.items() if name in known})
+
+
+def trainer(here: Setting, model: Any, **other: Any) -> Any:
+    from transformers import Trainer, TrainingArguments
+
+    return Trainer(
+        model=model, args=arguments(here, TrainingArguments, **other), train_dataset=rows(), eval_dataset=rows()
+    )
+
+
+@call(TRAINERS, phase=Phase.WRAP, needs=FOUR)
+def trainer_without_adapter(here: Setting) -> Iterator[Check]:
+    """The trainer takes a 4-bit model without adapters whose head is trained."""
+    model = made.loaded(here, "nf4")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith("lm_head"))
+    yield equal("steps", trainer(here, model).train().global_step, 2)
+
+
+@call(TRAINERS, phase=Phase.WRAP, needs=FOUR)
+def trainer_with_adapter(here: Setting) -> Iterator[Check]:
+    """The trainer takes a 4-bit model with adapters."""
+    yield equal("steps", trainer(here, made.adapted(made.loaded(here, "nf4"))).train().global_step, 2)
+
+
+@call(TRAINERS, phase=Phase.RESUME, needs=EIGHT)
+def best_model_int8(here: Setting) -> Iterator[Check]:
+    """The trainer loads the best adapter of an 8-bit model at the end."""
+    yield from best(here, "int8", "bf16")
+
+
+@call(TRAINERS, phase=Phase.RESUME)
+def best_model(here: Setting) -> Iterator[Check]:
+    """The trainer loads the best adapter at the end."""
+    yield from best(here, "none", "fp32")
+
+
+def best(here: Setting, quant: str, dtype: str) -> Iterator[Check]:
+    found = trainer(
+        here,
+        made.adapted(made.loaded(here, quant, dtype)),
+        load_best_model_at_end=True,
+        save_strategy="steps",
+        eval_strategy="steps",
+        evaluation_strategy="steps",
+        save_steps=1,
+        eval_steps=1,
+    )
+    yield equal("steps", found.train().global_step, 2)
+    yield equal("best model found", bool(found.state.best_model_checkpoint), True)  # noqa: FBT003 - the value measured
+
+
+def fine_tuner(here: Setting, model: Any, *, adapter: bool, bf16: bool) -> Any:
+    """Trl's trainer for supervised fine-tuning, on rows that are tokens already."""
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    from cases.api.saving import tokeniser
+
+    known = inspect.signature(SFTTrainer.__init__).parameters
+    config = arguments(here, SFTConfig, bf16=bf16, max_length=tiny.LENGTH, max_seq_length=tiny.LENGTH)
+    named = {"processing_class" if "processing_class" in known else "tokenizer": tokeniser(tiny.VOCABULARY)}
+    data = Dataset.from_list([{"input_ids": row} for row in tiny.batch(0).tolist()])
+    return SFTTrainer(
+        model=model, args=config, train_dataset=data, peft_config=made.config() if adapter else None, **named
+    )
+
+
+@call(TRAINERS, phase=Phase.INFER, needs=FOUR)
+def generate_after_sft(here: Setting) -> Iterator[Check]:
+    """A QLoRA model generates within its trainer, without autocast."""
+    from cases.build import generate
+
+    found = fine_tuner(here, made.loaded(here, "nf4"), adapter=True, bf16=True)
+    found.train()
+    tokens = generate(found.model, here)
+    yield equal("new tokens", tokens.shape[1], tiny.NEW_TOKENS)
+
+
+@call(TRAINERS, phase=Phase.WRAP, needs=FOUR)
+def adapters_after_sft_nf4(here: Setting) -> Iterator[Check]:
+    """Trl leaves the float32 adapters of a 4-bit model as they are when it trains without bf16."""
+    yield from adapters_left(here, "nf4")
+
+
+@call(TRAINERS, phase=Phase.WRAP)
+def adapters_after_sft(here: Setting) -> Iterator[Check]:
+    """Trl leaves the float32 adapters of a bfloat16 model as they are when it trains without bf16."""
+    yield from adapters_left(here, "none")
+
+
+def adapters_left(here: Setting, quant: str) -> Iterator[Check]:
+    found = fine_tuner(here, made.loaded(here, quant), adapter=True, bf16=False)
+    dtypes = {stack.dtype_name(p.dtype) for name, p in found.model.named_parameters() if tiny.is_adapter(name)}
+    yield equal("dtype of the adapter", "+".join(sorted(dtypes)), "fp32")
+
+
+@call(TRAINERS, phase=Phase.FORWARD)
+def entropy_in_bf16(here: Setting) -> Iterator[Check]:
+    """GRPO's mask of tokens with a high entropy is found in bfloat16."""
+    import torch
+    from trl.trainer import grpo_trainer
+
+    del here
+    mask, entropies = torch.ones(2, 8), torch.arange(16, dtype=torch.bfloat16).view(2, 8)
+    alone = getattr(grpo_trainer, "get_high_entropy_mask", None)
+    if alone is not None:
+        found = alone(entropies, mask, 0.5)
+    else:
+        found = grpo_trainer.GRPOTrainer.get_high_entropy_mask(only_process(), entropies, mask, 0.5)
+    yield at_most("tokens above the median, off", abs(int(found.sum()) - 8), 1)
+
+
+def only_process() -> Any:
+    """What the method asks of its trainer: to gather from the other processes, of which there are none."""
+    from types import SimpleNamespace
+
+    one = SimpleNamespace(gather=lambda tensor: tensor, process_index=0, pad_across_processes=lambda t, **_: t)
+    return SimpleNamespace(accelerator=one)

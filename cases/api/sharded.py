@@ -1,0 +1,170 @@
+"""Quantised models and adapters under FSDP, where the order or the setting of a user's script is at stake."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from cases import build, stack, tiny
+from cases.api import call, made
+from cases.bands import UNIT_ROUNDOFF, relative
+from cases.verdict import Phase, at_least, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.setting import Setting
+    from cases.verdict import Check
+
+SHARDING = "Sharding quantised models"
+FOUR, EIGHT = ("4bit", "4bit_loading"), ("8bit", "8bit_loading")
+WIDE = 256  # of a layer, so that some pairs of bytes look like NaN in bfloat16
+
+
+def shard(here: Setting, model: Any, **arguments: Any) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return stack.fully_shard()(model, mesh=init_device_mesh(here.place.kind, (here.place.world_size,)), **arguments)
+
+
+def quantised(here: Setting, quant: str, storage: str = "uint8") -> Any:
+    return build.load(made.chosen(quant, storage=storage), here.place, here.cache)
+
+
+@call(SHARDING, phase=Phase.ADAPT, ranks=2, needs=("fsdp2_exists", "fsdp2", *FOUR))
+def adapt_after_sharding(here: Setting) -> Iterator[Check]:
+    """An adapter is put on a 4-bit model that is sharded already."""
+    model = shard(here, quantised(here, "nf4", "bf16"))
+    adapted = made.adapted(model)
+    yield equal("type of an adapted layer", type(made.projection(adapted)).__name__, "Linear4bit")
+
+
+@call(SHARDING, phase=Phase.ADAPT, ranks=2, needs=("fsdp2_exists", "fsdp2", *FOUR))
+def adapt_before_sharding(here: Setting) -> Iterator[Check]:
+    """A 4-bit model is sharded with its adapter on it."""
+    adapted = shard(here, made.adapted(quantised(here, "nf4", "bf16")))
+    yield equal("type of an adapted layer", type(made.projection(adapted)).__name__, "Linear4bit")
+
+
+def packed(here: Setting, storage: str, how: str) -> Iterator[Check]:
+    """A 4-bit layer, sharded, against itself before."""
+    import torch
+    from bitsandbytes.nn import Linear4bit
+
+    dtype = stack.dtype(storage)  # type: ignore[arg-type]
+    layer = Linear4bit(WIDE, WIDE, bias=False, compute_dtype=torch.bfloat16, quant_type="nf4", quant_storage=dtype)
+    layer.load_state_dict({"weight": tiny.values("wide", (WIDE, WIDE))})
+    layer = layer.to(here.place.device).train()
+    bits = layer.weight.data.view(torch.int16)
+    inputs = tiny.values("inputs", (4, WIDE)).to(here.place.device, torch.bfloat16)
+    expected = layer(inputs).detach().float()
+    yield at_least("pairs of bytes that are NaN as bfloat16", int(bits.view(torch.bfloat16).isnan().sum()), 1)
+    found = (shard(here, layer) if how == "fsdp2" else flat(here, layer))(inputs).detach().float()
+    yield at_most("output of the sharded layer", relative(found, expected), UNIT_ROUNDOFF["bf16"])
+
+
+def flat(here: Setting, layer: Any) -> Any:
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    device = torch.device("cpu") if here.place.kind == "cpu" else here.place.device
+    return FullyShardedDataParallel(layer, device_id=device)
+
+
+@call(SHARDING, phase=Phase.FORWARD, ranks=2, needs=("fsdp2_exists", "fsdp2", "4bit"))
+def packed_bf16_fsdp2(here: Setting) -> Iterator[Check]:
+    """4-bit weights stored as bfloat16 pass FSDP2 bit by bit, also where they look like NaN."""
+    yield from packed(here, "bf16", "fsdp2")
+
+
+@call(SHARDING, phase=Phase.FORWARD, ranks=2, needs=("fsdp1", "4bit"))
+def packed_bf16_fsdp1(here: Setting) -> Iterator[Check]:
+    """4-bit weights stored as bfloat16 pass FSDP1 bit by bit, also where they look like NaN."""
+    yield from packed(here, "bf16", "fsdp1")
+
+
+def mixed(here: Setting, *, norms: bool) -> Iterator[Check]:
+    """FSDP2's mixed precision over a bfloat16 base with float32 adapters, and norms that train or do not."""
+    import torch
+
+    policies = __import__(stack.fully_shard().__module__, fromlist=["MixedPrecisionPolicy"])
+    policy = policies.MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    model = made.adapted(made.loaded(here))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(tiny.is_adapter(name) or (norms and "norm" in name))
+    model = shard(here, model, mp_policy=policy)
+    loss = model(input_ids=tiny.batch(0), labels=tiny.batch(0)).loss
+    loss.backward()
+    yield at_most("loss", float(loss), 100.0)
+
+
+@call(SHARDING, phase=Phase.FORWARD, ranks=2, needs=("fsdp2_exists", "fsdp2", "adapter_dtype"))
+def mixed_dtypes_fsdp2(here: Setting) -> Iterator[Check]:
+    """Float32 adapters on a frozen bfloat16 base run under FSDP2's mixed precision."""
+    yield from mixed(here, norms=False)
+
+
+@call(SHARDING, phase=Phase.FORWARD, ranks=2, needs=("fsdp2_exists", "fsdp2", "adapter_dtype"))
+def mixed_trained_dtypes_fsdp2(here: Setting) -> Iterator[Check]:
+    """Float32 adapters and trained bfloat16 norms run under FSDP2's mixed precision."""
+    yield from mixed(here, norms=True)
+
+
+def efficient(here: Setting, quant: str, storage: str = "uint8", *, saved: bool = False) -> Iterator[Check]:
+    """Load as under ``accelerate launch`` with FSDP's RAM-efficient loading: the weights on the first rank alone."""
+    import torch.distributed as dist
+
+    folder = tiny.checkpoint(here.cache)
+    if saved:
+        folder = here.kept / "saved"
+        if here.place.rank == 0:
+            quantised(here, quant, storage).save_pretrained(folder)
+        dist.barrier()
+    os.environ.update(
+        ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true", LOCAL_RANK=str(here.place.rank)
+    )
+    arguments = stack.load_arguments(made.chosen(quant, storage=storage), here.place.device)
+    del arguments["device_map"]
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, **arguments)
+    if here.place.rank == 0:
+        expected = made.logits(quantised(here, quant, storage), training=True)
+        yield at_most("logits", relative(made.logits(model, training=True), expected), UNIT_ROUNDOFF["bf16"])
+    layers = sum(type(module).__name__ in ("Linear4bit", "Linear8bitLt") for module in model.modules())
+    yield equal("quantised layers", layers, tiny.LAYERS * len(tiny.LINEARS))
+
+
+@call(SHARDING, phase=Phase.LOAD, ranks=2, needs=FOUR)
+def ram_efficient_nf4(here: Setting) -> Iterator[Check]:
+    """A 4-bit model with byte storage loads RAM-efficiently for FSDP."""
+    yield from efficient(here, "nf4")
+
+
+@call(SHARDING, phase=Phase.LOAD, ranks=2, needs=FOUR)
+def ram_efficient_nf4_bf16_storage(here: Setting) -> Iterator[Check]:
+    """A 4-bit model with bfloat16 storage loads RAM-efficiently for FSDP."""
+    yield from efficient(here, "nf4", "bf16")
+
+
+@call(SHARDING, phase=Phase.LOAD, ranks=2, needs=FOUR)
+def ram_efficient_prequantised(here: Setting) -> Iterator[Check]:
+    """A 4-bit checkpoint with bfloat16 storage loads RAM-efficiently for FSDP."""
+    yield from efficient(here, "nf4", "bf16", saved=True)
+
+
+@call(SHARDING, phase=Phase.LOAD, ranks=2, needs=EIGHT)
+def ram_efficient_int8(here: Setting) -> Iterator[Check]:
+    """An 8-bit model loads RAM-efficiently for FSDP."""
+    yield from efficient(here, "int8")
+
+
+@call(SHARDING, phase=Phase.WRAP, ranks=2, needs=("fsdp1", *EIGHT))
+def int8_in_one_unit(here: Setting) -> Iterator[Check]:
+    """An 8-bit model is sharded by FSDP1 as one unit."""
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    device = torch.device("cpu") if here.place.kind == "cpu" else here.place.device
+    model = FullyShardedDataParallel(quantised(here, "int8"), device_id=device)
+    yield at_most("loss", float(model(input_ids=tiny.batch(0), labels=tiny.batch(0)).loss), 100.0)

@@ -1,0 +1,254 @@
+"""Adapters, checkpointing and optimisers that a sharded or checkpointed job brings together."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from cases import adapters, bands, build, observe, stack, tiny
+from cases.api import call, jobs
+from cases.api.jobs import FSDP1, FSDP2, PACKED
+from cases.api.sharded_saving import plugin
+from cases.api.sharding import decoder_policy, fsdp1, lora_config, wait
+from cases.options import Options
+from cases.verdict import Check, Phase, at_least, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.setting import Setting
+
+TOGETHER = "Adapters, checkpointing and optimisers together"
+
+
+@call(TOGETHER, phase=Phase.BACKWARD, needs=("activated_lora",))
+def activated_lora_checkpointed(here: Setting) -> Iterator[Check]:
+    """Activated LoRA gets the same gradients with non-reentrant checkpointing as without."""
+    yield from activated(here, use_reentrant=False)
+
+
+@call(TOGETHER, phase=Phase.BACKWARD, needs=("activated_lora",))
+def activated_lora_checkpointed_reentrant(here: Setting) -> Iterator[Check]:
+    """Activated LoRA gets the same gradients with reentrant checkpointing as without."""
+    yield from activated(here, use_reentrant=True)
+
+
+def activated(here: Setting, **kind: bool) -> Iterator[Check]:
+    expected = activated_gradients(here)
+    found = activated_gradients(here, gradient_checkpointing_kwargs=kind)
+    yield at_least("largest gradient", max(float(each.abs().max()) for each in expected.values()), 1e-3)
+    yield at_most("gradient off", bands.worst_tensor(found, expected), jobs.SAME)
+
+
+def activated_gradients(here: Setting, **checkpointing: Any) -> dict[str, Any]:
+    import torch
+    from peft import get_peft_model
+
+    invocation = [5, 6]
+    base = jobs.base(here)
+    if checkpointing:
+        base.gradient_checkpointing_enable(**checkpointing)
+        base.enable_input_require_grads()
+    model = get_peft_model(base, lora_config(alora_invocation_tokens=invocation)).train()
+    adapters.start(model, Options())
+    ids = tiny.batch(0).to(here.place.device)
+    ids[:, 4:6] = torch.tensor(invocation)
+    model(input_ids=ids, labels=ids).loss.backward()
+    return jobs.gradients(model)
+
+
+@call(TOGETHER, phase=Phase.BACKWARD)
+def reentrant_checkpointing_after_adapter(here: Setting) -> Iterator[Check]:
+    """Reentrant checkpointing that is switched on after the adapter, as Trainer does, leaves the gradients right."""
+    yield from checkpointed_after(here, use_reentrant=True)
+
+
+@call(TOGETHER, phase=Phase.BACKWARD)
+def non_reentrant_checkpointing_after_adapter(here: Setting) -> Iterator[Check]:
+    """Non-reentrant checkpointing that is switched on after the adapter leaves the gradients right."""
+    yield from checkpointed_after(here, use_reentrant=False)
+
+
+@call(TOGETHER, phase=Phase.BACKWARD)
+def reentrant_checkpointing_with_trained_head(here: Setting) -> Iterator[Check]:
+    """Reentrant checkpointing after an adapter whose trained head gets gradients anyway trains the adapter."""
+    yield from checkpointed_after(here, config={"modules_to_save": ["lm_head"]}, use_reentrant=True)
+
+
+def checkpointed_after(here: Setting, config: dict[str, Any] | None = None, **kind: bool) -> Iterator[Check]:
+    from peft import get_peft_model
+
+    model = get_peft_model(jobs.base(here), lora_config(lora_alpha=16, **(config or {}))).train()
+    adapters.start(model, Options())
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kind)
+    jobs.whole_loss(model, here).backward()
+    found = {name: each for name, each in jobs.gradients(model).items() if tiny.is_adapter(name)}
+    yield jobs.as_in_one_process(found, here)
+
+
+@call(TOGETHER, phase=Phase.FORWARD, ranks=2, needs=("target_parameters", *FSDP1))
+def fsdp1_lora_on_fused_experts(here: Setting) -> Iterator[Check]:
+    """LoRA on the fused weights of experts (target_parameters) under FSDP1."""
+    model = experts()
+    sharded = fsdp1(model, here, auto_wrap_policy=decoder_policy(model), use_orig_params=True)
+    yield from experts_trained(here, sharded, "fsdp1")
+
+
+@call(TOGETHER, phase=Phase.FORWARD, ranks=2, needs=("target_parameters", *FSDP2))
+def fsdp2_lora_on_fused_experts(here: Setting) -> Iterator[Check]:
+    """LoRA on the fused weights of experts (target_parameters) under FSDP2."""
+    yield from experts_trained(here, jobs.wrapped(here, experts(), strategy="fsdp2"), "fsdp2")
+
+
+@call(TOGETHER, phase=Phase.FORWARD, ranks=2, needs=("target_parameters", *FSDP1))
+def fsdp1_lora_on_fused_experts_peft_policy(here: Setting) -> Iterator[Check]:
+    """LoRA on the fused weights of experts under PEFT's wrap policy, which makes each adapter weight a unit."""
+    sharded = jobs.wrapped(here, experts(), strategy="fsdp1", use_orig_params=False, wrap="peft")
+    yield from experts_trained(here, sharded, "fsdp1")
+
+
+def experts() -> Any:
+    """A tiny mixture of experts with LoRA on their weights, the same on every rank."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import GptOssConfig, GptOssForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": tiny.VOCABULARY}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_local_experts": 4}
+    config = GptOssConfig(**sizes, **heads, num_experts_per_tok=2, pad_token_id=0, attn_implementation="eager")
+    adapter = LoraConfig(target_modules=[], target_parameters=["experts.gate_up_proj", "experts.down_proj"], r=4)
+    model = get_peft_model(GptOssForCausalLM(config), adapter)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    return model
+
+
+def experts_trained(here: Setting, sharded: Any, strategy: str) -> Iterator[Check]:
+    expected = experts()
+    jobs.whole_loss(expected, here).backward()
+    jobs.loss(sharded, here).backward()
+    found = jobs.gradients(sharded, strategy=strategy)
+    yield at_most("gradient off", bands.worst_tensor(found, jobs.gradients(expected)), 1e-4)
+
+
+@call(TOGETHER, phase=Phase.SAVE, ranks=2, needs=("adamw_8bit_step", *FSDP1))
+def fsdp1_state_dict_of_adamw_8bit(here: Setting) -> Iterator[Check]:
+    """FSDP1's optimizer state dict of bitsandbytes' 8-bit AdamW can be made."""
+    from bitsandbytes.optim import AdamW8bit
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    sharded = jobs.wrapped(here, jobs.base(here), strategy="fsdp1", method="full")
+    optimiser = AdamW8bit(sharded.parameters(), lr=1e-3, min_8bit_size=16)
+    jobs.step(sharded, here, optimiser)
+    held = FullyShardedDataParallel.optim_state_dict(sharded, optimiser)
+    if here.place.rank == 0:
+        yield equal("parameters with a state", len(held["state"]), sum(1 for _ in jobs.base(here).parameters()))
+
+
+@call(TOGETHER, phase=Phase.OPTIMIZER, ranks=2, needs=FSDP1)
+def fsdp1_accelerate_keeps_adamw_8bit(here: Setting) -> Iterator[Check]:
+    """Accelerate's prepare leaves an 8-bit optimiser 8-bit under FSDP1."""
+    from bitsandbytes.optim import AdamW8bit
+
+    model = jobs.base(here)
+    given = jobs.accelerator(here, plugin(model, 1))
+    _, optimiser = given.prepare(model, AdamW8bit(model.parameters(), lr=1e-3))
+    inner = optimiser.optimizer
+    yield equal("optimiser", type(inner).__name__, "AdamW8bit")
+    yield equal("bits", inner.args.optim_bits, 8)
+    yield equal("decay", inner.defaults["weight_decay"], AdamW8bit(model.parameters()).defaults["weight_decay"])
+
+
+@call(TOGETHER, phase=Phase.LOAD)
+def resize_embeddings_on_meta(here: Setting) -> Iterator[Check]:
+    """Embeddings of a model on the meta device, as ranks beside the first load it, are resized by default."""
+    yield from resized(here)
+
+
+@call(TOGETHER, phase=Phase.LOAD)
+def resize_embeddings_on_meta_plainly(here: Setting) -> Iterator[Check]:
+    """The embeddings are resized with mean_resizing=False, where there is such a choice."""
+    yield from resized(here, mean_resizing=False)
+
+
+def resized(_here: Setting, **chosen: bool) -> Iterator[Check]:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(tiny.config())
+    known = inspect.signature(model.resize_token_embeddings).parameters
+    wanted = tiny.VOCABULARY + 8
+    model.resize_token_embeddings(wanted, **{name: value for name, value in chosen.items() if name in known})
+    yield equal("rows", model.get_input_embeddings().weight.shape[0], wanted)
+
+
+@call(TOGETHER, phase=Phase.WRAP, ranks=2, needs=FSDP2)
+def fsdp2_trl_reference_model(here: Setting) -> Iterator[Check]:
+    """TRL's prepare_fsdp shards a reference model by the FSDP2 plugin that shards the trained one."""
+    import torch
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+    from trl.models.utils import prepare_fsdp
+
+    model = jobs.base(here)
+    wanted = plugin(model, 2)
+    wanted.mixed_precision_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    reference = prepare_fsdp(model, jobs.accelerator(here, wanted))
+    yield equal("parameters left whole", sum(not hasattr(p, "full_tensor") for p in reference.parameters()), 0)
+    jobs.loss(reference, here)
+
+
+@call(TOGETHER, phase=Phase.RELOAD, ranks=2, needs=FSDP1)
+def fsdp1_prompt_tuning_pretrained_weights(here: Setting) -> Iterator[Check]:
+    """load_state_dict(strict=False) of pretrained weights into prompt tuning under FSDP1 says what is missing."""
+    from peft import PromptTuningConfig, get_peft_model
+
+    model = get_peft_model(jobs.base(here), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
+    pretrained = {n: t.clone() for n, t in model.state_dict().items() if "prompt" not in n and "word_emb" not in n}
+    sharded = jobs.wrapped(here, model, strategy="fsdp1", wrap="peft")
+    missing = sharded.load_state_dict(pretrained, strict=False).missing_keys
+    yield equal("missing that are no prompts", sum("prompt" not in n and "word_emb" not in n for n in missing), 0)
+    yield equal("prompts missing", sum("prompt_encoder" in name for name in missing), 1)
+
+
+@call(TOGETHER, phase=Phase.RELOAD, needs=PACKED)
+def prequantised_checkpoint(here: Setting) -> Iterator[Check]:
+    """A checkpoint saved in 4 bits with bfloat16 storage infers what the model did that was saved."""
+    jobs.base(here, **STORED).save_pretrained(here.kept)
+    yield from as_saved(here, reloaded(here))
+
+
+@call(TOGETHER, phase=Phase.RELOAD, needs=PACKED)
+def prequantised_checkpoint_with_dtype(here: Setting) -> Iterator[Check]:
+    """A checkpoint saved in 4 bits with bfloat16 storage, loaded with that dtype, infers what the saved model did."""
+    jobs.base(here, **STORED).save_pretrained(here.kept)
+    yield from as_saved(here, reloaded(here, **stack.load_arguments(jobs.options(load_dtype="bf16"), None)))
+
+
+@call(TOGETHER, phase=Phase.WRAP, ranks=2, needs=(*PACKED, *FSDP1))
+def fsdp1_prequantised_checkpoint(here: Setting) -> Iterator[Check]:
+    """A checkpoint saved in 4 bits with bfloat16 storage infers under FSDP1 what the model did that was saved."""
+    if here.place.rank == 0:
+        jobs.base(here, **STORED).save_pretrained(here.kept)
+    wait()
+    model = build.adapt(reloaded(here), jobs.options(**STORED))
+    sharded = jobs.wrapped(here, model, strategy="fsdp1", use_orig_params=False, wrap="peft")
+    yield from as_saved(here, sharded, adapted=True)
+
+
+STORED: dict[str, Any] = {"quant": "nf4", "load_dtype": "bf16", "quant_storage": "bf16"}
+
+
+def reloaded(here: Setting, **arguments: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(here.kept, device_map={"": here.place.device}, **arguments)
+
+
+def as_saved(here: Setting, model: Any, *, adapted: bool = False) -> Iterator[Check]:
+    ids = tiny.batch(0).to(here.place.device)
+    original = jobs.adapted(here, **STORED) if adapted else jobs.base(here, **STORED)
+    expected, found = (observe.whole(each.train()(input_ids=ids).logits) for each in (original, model))
+    yield at_most("logits off", bands.relative(found, expected), jobs.HALF)

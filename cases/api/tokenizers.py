@@ -1,0 +1,63 @@
+"""Tokenisers that another version saved."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from cases import tiny
+from cases.api import call
+from cases.api import ingredients as some
+from cases.verdict import Check, Phase, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.setting import Setting
+
+GROUP = "Tokenisers"
+
+
+def ids_with(config: dict[str, Any], here: Setting) -> str:
+    """Of a sentence, by the tokeniser that a folder with this tokenizer_config.json holds."""
+    from transformers import AutoTokenizer
+
+    folder = some.folder(here, "tokenizer")
+    some.words().save(str(folder / "tokenizer.json"))
+    names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), some.SPECIAL, strict=True))
+    (folder / "tokenizer_config.json").write_text(json.dumps({**names, **config}))
+    return str(AutoTokenizer.from_pretrained(folder)(some.sentence(5))["input_ids"])
+
+
+def expected() -> str:
+    return str(some.words().encode(some.sentence(5)).ids)
+
+
+@call(GROUP, phase=Phase.RELOAD)
+def tokenizer_of_transformers_4(here: Setting) -> Iterator[Check]:
+    """A tokeniser with the class name that transformers 4 writes."""
+    yield equal("ids", ids_with({"tokenizer_class": "PreTrainedTokenizerFast"}, here), expected())
+
+
+@call(GROUP, phase=Phase.RELOAD)
+def tokenizer_of_transformers_5(here: Setting) -> Iterator[Check]:
+    """A tokeniser with the class name that transformers 5 writes."""
+    yield equal("ids", ids_with({"tokenizer_class": "TokenizersBackend", "backend": "tokenizers"}, here), expected())
+
+
+@call(GROUP, phase=Phase.RELOAD)
+def tokenizer_extra_tokens_listed(here: Setting) -> Iterator[Check]:
+    """A tokeniser whose extra_special_tokens are a list, as transformers 5 writes them."""
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "extra_special_tokens": ["w4"]}
+    yield equal("ids", ids_with(config, here), expected())
+
+
+@call(GROUP, phase=Phase.SAVE)
+def tokenizer_round_trip(here: Setting) -> Iterator[Check]:
+    """A tokeniser saved by this version is read by it."""
+    from transformers import AutoTokenizer
+
+    some.tokenizer().save_pretrained(here.kept / "out")
+    found = AutoTokenizer.from_pretrained(here.kept / "out")
+    yield equal("words", len(found), tiny.VOCABULARY)
+    yield equal("ids", str(found(some.sentence(5))["input_ids"]), expected())

@@ -1,0 +1,230 @@
+"""``transformers.Trainer`` in a user's script: arguments, overridden methods, stopping and resuming."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from cases import tiny
+from cases.api import call
+from cases.api import ingredients as some
+from cases.verdict import Check, Phase, at_least, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.setting import Setting
+
+GROUP = "Trainer"
+SAME = 1e-5  # the same arithmetic in float32, on weights of about 1
+
+
+def expected(here: Setting, steps: int) -> dict[str, Any]:
+    """The weights after plain gradient descent, by torch alone."""
+    import torch
+
+    model = some.base(here)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        ids = tiny.batch(step).to(here.place.device)
+        logits = model(input_ids=ids).logits[:, :-1].flatten(0, 1)
+        torch.nn.functional.cross_entropy(logits, ids[:, 1:].flatten()).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    return model.state_dict()  # type: ignore[no-any-return]
+
+
+def trained_like(model: Any, weights: dict[str, Any]) -> Check:
+    found = model.state_dict()
+    return at_most("weight off", max(some.furthest(found[name], weights[name]) for name in weights), SAME)
+
+
+def in_order(trainer: type) -> type:
+    """A subclass that takes the rows as they come, in all versions."""
+    import torch
+
+    class InOrder(trainer):  # type: ignore[misc]
+        def _get_train_sampler(self, *_: Any) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    return InOrder
+
+
+@call(GROUP, phase=Phase.OPTIMIZER)
+def trainer_steps(here: Setting) -> Iterator[Check]:
+    """Trainer does what a loop of a few lines does."""
+    from transformers import Trainer
+
+    model = some.base(here)
+    in_order(Trainer)(model=model, args=some.arguments(here), train_dataset=some.rows()).train()
+    yield trained_like(model, expected(here, 2))
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def trainer_mean_loss(here: Setting) -> Iterator[Check]:
+    """Trainer trains on the mean over the tokens that are predicted, also if the first label of a row is not masked."""
+    from transformers import Trainer
+
+    model, data = some.base(here), some.rows(first_counts=True)
+    in_order(Trainer)(model=model, args=some.arguments(here), train_dataset=data).train()
+    yield trained_like(model, expected(here, 2))
+
+
+@call(GROUP, phase=Phase.OPTIMIZER)
+def trainer_accumulation(here: Setting) -> Iterator[Check]:
+    """Trainer with gradient_accumulation_steps=2 does what batches of twice the size do."""
+    from transformers import Trainer
+
+    model = some.base(here)
+    half = {"per_device_train_batch_size": tiny.GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2}
+    in_order(Trainer)(model=model, args=some.arguments(here, **half), train_dataset=some.rows()).train()
+    yield trained_like(model, expected(here, 2))
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def trainer_log_override(here: Setting) -> Iterator[Check]:
+    """An override of Trainer.log with the signature of its time, log(logs), goes on working."""
+    from transformers import Trainer
+
+    seen: list[float] = []
+
+    class Logging(Trainer):  # type: ignore[misc]
+        def log(self, logs: dict[str, float]) -> None:
+            seen.extend(logs[name] for name in logs if name == "loss")
+            super().log(logs)
+
+    Logging(model=some.base(here), args=some.arguments(here), train_dataset=some.rows()).train()
+    yield equal("losses logged", len(seen), 2)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def trainer_compute_loss_override(here: Setting) -> Iterator[Check]:
+    """An override of Trainer.compute_loss with the signature of its time goes on working."""
+    from transformers import Trainer
+
+    class Doubled(Trainer):  # type: ignore[misc]
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False) -> Any:  # noqa: FBT001, FBT002
+            found = model(**inputs)
+            return (2 * found.loss, found) if return_outputs else 2 * found.loss
+
+    model = some.base(here)
+    in_order(Doubled)(model=model, args=some.arguments(here, learning_rate=0.05), train_dataset=some.rows()).train()
+    yield trained_like(model, expected(here, 2))
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def trainer_sampler_override(here: Setting) -> Iterator[Check]:
+    """An override of Trainer._get_train_sampler with the signature of its time chooses the rows."""
+    import torch
+    from transformers import Trainer
+
+    class InOrder(Trainer):  # type: ignore[misc]
+        def _get_train_sampler(self) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    model = some.base(here)
+    InOrder(model=model, args=some.arguments(here), train_dataset=some.rows()).train()
+    yield trained_like(model, expected(here, 2))
+
+
+@call(GROUP, phase=Phase.WRAP)
+def trainer_dispatch_batches(here: Setting) -> Iterator[Check]:
+    """TrainingArguments takes dispatch_batches and split_batches, as scripts of 2023 and 2024 give them."""
+    from transformers import Trainer
+
+    model = some.base(here)
+    given = some.arguments(here, dispatch_batches=False, split_batches=False)
+    in_order(Trainer)(model=model, args=given, train_dataset=some.rows()).train()
+    yield trained_like(model, expected(here, 2))
+
+
+@call(GROUP, phase=Phase.WRAP)
+def trainer_tokenizer_keyword(here: Setting) -> Iterator[Check]:
+    """Trainer takes tokenizer=, as scripts before processing_class= give it, and saves it with the model."""
+    from transformers import AutoTokenizer, Trainer
+
+    Trainer(model=some.base(here), args=some.arguments(here), tokenizer=some.tokenizer()).save_model(here.kept / "out")
+    yield equal("words saved", len(AutoTokenizer.from_pretrained(here.kept / "out")), tiny.VOCABULARY)
+
+
+@call(GROUP, phase=Phase.BACKWARD)
+def trainer_checkpointing_adapter(here: Setting) -> Iterator[Check]:
+    """Trainer(args=TrainingArguments(gradient_checkpointing=True)) trains a PEFT model."""
+    from peft import get_peft_model
+    from transformers import Trainer
+
+    model = get_peft_model(some.base(here), some.lora())
+    given = some.arguments(here, gradient_checkpointing=True)
+    Trainer(model=model, args=given, train_dataset=some.rows()).train()
+    moved = [bool(weight.any()) for name, weight in model.named_parameters() if "lora_B" in name]
+    yield equal("adapters that moved from zero", sum(moved), len(tiny.TARGETS) * tiny.LAYERS)
+
+
+@call(GROUP, phase=Phase.BACKWARD)
+def trainer_checkpointing_adapter_not_reentrant(here: Setting) -> Iterator[Check]:
+    """The same with use_reentrant=False."""
+    from peft import get_peft_model
+    from transformers import Trainer
+
+    model = get_peft_model(some.base(here), some.lora())
+    how = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
+    Trainer(model=model, args=some.arguments(here, **how), train_dataset=some.rows()).train()
+    moved = [bool(weight.any()) for name, weight in model.named_parameters() if "lora_B" in name]
+    yield equal("adapters that moved from zero", sum(moved), len(tiny.TARGETS) * tiny.LAYERS)
+
+
+@call(GROUP, phase=Phase.RESUME)
+def trainer_resume(here: Setting) -> Iterator[Check]:
+    """trainer.train(resume_from_checkpoint=...) ends where training without a stop ends."""
+    from transformers import Trainer
+
+    first = some.arguments(here, save_strategy="steps", save_steps=2)
+    in_order(Trainer)(model=some.base(here), args=first, train_dataset=some.rows()).train()
+    model = some.base(here)
+    trainer = in_order(Trainer)(model=model, args=some.arguments(here, max_steps=3), train_dataset=some.rows())
+    trainer.train(resume_from_checkpoint=str(here.kept / "output" / "checkpoint-2"))
+    yield equal("steps taken", trainer.state.global_step, 3)
+    yield trained_like(model, expected(here, 3))
+
+
+@call(GROUP, phase=Phase.RESUME)
+def trainer_best_model(here: Setting) -> Iterator[Check]:
+    """load_best_model_at_end loads the best one, from the .bin files of save_safetensors=False."""
+    from transformers import Trainer, TrainingArguments
+
+    given = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "metric_for_best_model": "loss"}
+    strategy = "eval_strategy" if hasattr(TrainingArguments, "eval_strategy") else "evaluation_strategy"
+    arguments = some.arguments(
+        here, **given, **{strategy: "steps"}, load_best_model_at_end=True, save_safetensors=False
+    )
+    trainer = Trainer(model=some.base(here), args=arguments, train_dataset=some.rows(), eval_dataset=some.rows())
+    trainer.train()
+    yield at_most("loss off the best", abs(trainer.evaluate()["eval_loss"] - trainer.state.best_metric), SAME)
+
+
+@call(GROUP, phase=Phase.WRAP)
+def trainer_fsdp_words(here: Setting) -> Iterator[Check]:
+    """TrainingArguments(fsdp="full_shard auto_wrap") asks for FSDP1, as it did when it was written."""
+    wrapped = {"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
+    made = some.arguments(here, fsdp="full_shard auto_wrap", fsdp_config=wrapped)
+    plugin = getattr(made, "fsdp_plugin_args", None) or {}
+    yield equal("version of FSDP", int(plugin.get("fsdp_version", os.environ.get("FSDP_VERSION", "1"))), 1)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def trainer_numpy_metrics(here: Setting) -> Iterator[Check]:
+    """trainer.evaluate hands compute_metrics NumPy arrays, so torch and NumPy have to fit."""
+    from transformers import Trainer
+
+    shapes: list[tuple[int, ...]] = []
+
+    def measured(found: Any) -> dict[str, float]:
+        shapes.append(found.predictions.shape)
+        return {"mean": float(found.predictions.mean())}
+
+    trainer = Trainer(
+        model=some.base(here), args=some.arguments(here), eval_dataset=some.rows(1), compute_metrics=measured
+    )
+    trainer.evaluate()
+    yield equal("shape of the logits", str(shapes), str([(tiny.GLOBAL_BATCH, tiny.LENGTH, tiny.VOCABULARY)]))
+    yield at_least("evaluations", len(shapes), 1)

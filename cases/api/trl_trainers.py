@@ -1,0 +1,89 @@
+"""TRL's trainers in a user's script: names, keywords, and what they do to the data without a word."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cases import tiny
+from cases.api import call
+from cases.api import ingredients as some
+from cases.verdict import Check, Phase, at_least, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.setting import Setting
+
+GROUP = "TRL"
+PROMPT = 10  # words
+LONG = 1500  # tokens: more than the 1024 that trl's trainers cut at if they are not told otherwise
+
+
+def supervised(here: Setting, data: Any, config: Any) -> Any:
+    from trl import SFTTrainer
+
+    return SFTTrainer(model=some.base(here), args=config, train_dataset=data, **some.spoken_to(SFTTrainer))
+
+
+def sft_config(here: Setting, **more: Any) -> Any:
+    from trl import SFTConfig
+
+    return some.arguments(here, SFTConfig, remove_unused_columns=True, bf16=False, gradient_checkpointing=False, **more)
+
+
+def first_batch(trainer: Any) -> Any:
+    return next(iter(trainer.get_train_dataloader()))
+
+
+@call(GROUP, phase=Phase.WRAP)
+def sft_trains(here: Setting) -> Iterator[Check]:
+    """SFTTrainer trains on rows of text, with the tokeniser under the keyword of its version."""
+    text = [some.sentence(tiny.LENGTH, row) for row in range(8)]
+    trainer = supervised(here, some.dataset(text=text), sft_config(here, dataset_text_field="text"))
+    trainer.train()
+    yield equal("steps taken", trainer.state.global_step, 2)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def sft_max_seq_length(here: Setting) -> Iterator[Check]:
+    """A wrapper that sets max_seq_length on the config gets rows of that length, not cut at 1024."""
+    config = sft_config(here, per_device_train_batch_size=1, dataset_text_field="text")
+    config.max_seq_length = 2 * LONG
+    batch = first_batch(supervised(here, some.dataset(text=[some.sentence(LONG)] * 2), config))
+    yield at_least("tokens of the longest row", batch["input_ids"].shape[1], LONG)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def sft_prompt_and_completion(here: Setting) -> Iterator[Check]:
+    """The loss of a dataset with prompt and completion is over both, as it was."""
+    columns = {"prompt": [some.sentence(PROMPT)] * 2, "completion": [" " + some.sentence(6, PROMPT)] * 2}
+    batch = first_batch(supervised(here, some.dataset(**columns), sft_config(here, per_device_train_batch_size=1)))
+    yield equal("prompt tokens in the loss", int((batch["labels"][0, :PROMPT] != some.IGNORED).sum()), PROMPT)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def dpo_trains(here: Setting) -> Iterator[Check]:
+    """DPOTrainer trains two steps on pairs."""
+    from trl import DPOConfig, DPOTrainer
+
+    pairs = {"prompt": [some.sentence(6)] * 8, "chosen": [some.sentence(4)] * 8, "rejected": [some.sentence(4, 9)] * 8}
+    config = some.arguments(here, DPOConfig, bf16=False, gradient_checkpointing=False)
+    trainer = DPOTrainer(
+        model=some.base(here),
+        ref_model=some.base(here),
+        args=config,
+        train_dataset=some.dataset(**pairs),
+        **some.spoken_to(DPOTrainer),
+    )
+    trainer.train()
+    yield equal("steps taken", trainer.state.global_step, 2)
+
+
+@call(GROUP, phase=Phase.IMPORT)
+def trl_value_head(here: Setting) -> Iterator[Check]:
+    """``from trl import AutoModelForCausalLMWithValueHead`` and a forward: one value for each token."""
+    from trl import AutoModelForCausalLMWithValueHead
+
+    model = AutoModelForCausalLMWithValueHead.from_pretrained(str(tiny.checkpoint(here.cache)))
+    values = model(input_ids=tiny.batch(0))[-1]
+    yield equal("shape of the values", str(tuple(values.shape)), str((tiny.GLOBAL_BATCH, tiny.LENGTH)))

@@ -1,0 +1,78 @@
+"""What torch.compile did in this process: graphs that were made and really ran, and the breaks between them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cases.options import Options
+    from cases.setting import Reporter
+
+FEWEST_CALLS = 30  # of operations, in a graph that holds a layer of the tiny model
+PATIENCE_S, BEAT_S = 180, 10
+
+
+@dataclass
+class Graphs:
+    """Counts of this process, which compiles one model."""
+
+    made: int = 0
+    largest: int = 0  # operations in the largest
+    runs: int = 0
+
+
+GRAPHS = Graphs()
+
+
+def counted(backend: str) -> Callable[[Any, list[Any]], Callable[..., Any]]:
+    """A backend of ``torch.compile`` by name, whose graphs are counted when they are made and when they run."""
+
+    def make(graph: Any, examples: list[Any]) -> Callable[..., Any]:
+        from torch._dynamo.backends.registry import lookup_backend
+
+        GRAPHS.made += 1
+        GRAPHS.largest = max(GRAPHS.largest, sum(node.op.startswith("call") for node in graph.graph.nodes))
+        compiled = lookup_backend(backend)(graph, examples)
+
+        def run(*inputs: Any) -> Any:
+            GRAPHS.runs += 1
+            return compiled(*inputs)
+
+        return run
+
+    return make
+
+
+@contextlib.contextmanager
+def patience(say: Reporter, options: Options) -> Iterator[None]:
+    """Compiling says nothing for longer than a rank may be silent: inside, for so long, it is taken to be alive."""
+    if not options.compile:
+        yield
+        return
+    done = threading.Event()
+
+    def beat() -> None:
+        for _ in range(PATIENCE_S // BEAT_S):
+            if done.wait(BEAT_S):
+                return
+            say.beat()
+
+    beating = threading.Thread(target=beat, daemon=True)
+    beating.start()
+    try:
+        yield
+    finally:
+        done.set()
+        beating.join()
+
+
+def breaks() -> int:
+    """How often Dynamo gave up a graph and went on in Python."""
+    from torch._dynamo.utils import counters
+
+    return sum(counters["graph_break"].values())

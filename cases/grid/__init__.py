@@ -1,0 +1,70 @@
+"""The grid: cases in the order and under the headings a reader would look for them.
+
+To add a case, add a row to the module it belongs to: what differs from the defaults of ``Options``, and why anyone
+would want to know.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from cases import api, scripts
+from cases.case import Case
+from cases.grid.adapters import ADAPTED
+from cases.grid.default import ADVISED, DEFAULT
+from cases.grid.front_ends import FRONT_ENDS
+from cases.grid.models import MODELS
+from cases.grid.quantisation import QUANTISATION
+from cases.grid.round_trips import ROUND_TRIPS
+from cases.grid.stepping import STEPS
+from cases.grid.strategies import STRATEGIES
+from cases.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["DEFAULT", "FULL", "MORE", "calls", "commands"]
+
+NEW_PAIRS = 2
+
+
+def adding(known: Iterable[Case], more: Iterable[Case]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    """Of more rows, those that show several pairs of options together that no row before shows, and the others."""
+    seen = {pair for row in known for pair in pairs(row)}
+    telling: list[Case] = []
+    others: list[Case] = []
+    for row in more:
+        new = pairs(row) - seen
+        if len(new) < NEW_PAIRS:
+            others.append(row)
+            continue
+        telling.append(row)
+        seen |= new
+    return tuple(telling), tuple(others)
+
+
+def pairs(row: Case) -> set[tuple[object, object]]:
+    return set(combinations(row.options.stated.items(), 2))
+
+
+# What a row shows that no row before does, in the first; the second holds rows that only say more of the same.
+FULL, MORE = adding(
+    DEFAULT, (*ADVISED, *ROUND_TRIPS, *STRATEGIES, *QUANTISATION, *STEPS, *ADAPTED, *MODELS, *FRONT_ENDS)
+)
+
+
+def commands(table: Iterable[scripts.Script] = scripts.PACKAGED) -> tuple[Case, ...]:
+    """Scripts, a case each."""
+    return tuple(
+        Case(scripts.HEADING, each.why, Options().but(flow="script", call=each.name, world_size=each.ranks))
+        for each in table
+    )
+
+
+def calls() -> tuple[Case, ...]:
+    """Uses of the interface, a case each."""
+    return tuple(
+        Case(each.group, each.why, Options().but(flow="api", call=each.name, world_size=each.ranks))
+        for each in api.load().values()
+    )

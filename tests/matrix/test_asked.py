@@ -1,0 +1,59 @@
+"""What a user asked for becomes work: sets and cases, and which set goes on with what another one saved."""
+
+from __future__ import annotations
+
+import pytest
+
+from cases.suite import CASES
+from matrix.asked import Asked, plan_of
+from matrix.errors import UserError
+from matrix.execute import Suite
+
+CARRIED = Asked(profile="nightly", sets="2024-06,2026-11", where="case=portability-lora-single-fp32")
+
+
+def test_the_default_profile_is_on_its_own_sets() -> None:
+    plan = plan_of(Asked())
+    assert (plan.profile.name, plan.sets) == ("default", ("2024-06", "2025-06", "2025-12", "2026-11"))
+
+
+def test_where_chooses_among_all_cases_unless_a_profile_is_named() -> None:
+    everything = {case.id for case in Asked(where="flow=api").cases()}
+    assert everything
+    with pytest.raises(UserError, match="leaves no case"):
+        Asked(where="flow=api", profile="default").cases()
+
+
+def test_what_every_set_saved_is_opened_under_every_set() -> None:
+    pairs = {(each.key, case.source) for each, cases in CARRIED.work() for case in cases}
+    sets = ("2024-06", "2026-11")
+    assert pairs == {(key, source) for key in sets for source in ("", *sets)}
+
+
+def test_every_set_has_saved_before_any_opens() -> None:
+    assert [bool(cases[0].source) for _, cases in CARRIED.work()] == [False, False, True, True]
+
+
+def test_a_travelled_case_is_found_by_its_name() -> None:
+    travelled = CASES["portability-lora-single-fp32-from-2024-06"]
+    assert (travelled.source, travelled.begun) == ("2024-06", "portability-lora-single-fp32")
+
+
+def test_repeats_multiply_the_cells() -> None:
+    once, thrice = Asked(sets="2026-11"), Asked(sets="2026-11", repeats=3)
+    assert plan_of(thrice).cells == 3 * plan_of(once).cells
+
+
+def test_a_plan_says_what_it_leaves_out() -> None:
+    plan = plan_of(Asked(profile="quick"))
+    assert len(plan.cases) + len(plan.left_out) == len(Suite().cases)
+
+
+def test_a_profile_that_there_is_not_is_said_with_those_that_there_are() -> None:
+    with pytest.raises(UserError, match=r"--profile large: .* there are quick, default, full, nightly"):
+        Asked(profile="large").work()
+
+
+def test_nothing_is_repeated_less_than_once() -> None:
+    with pytest.raises(UserError, match="--repeat 0: expected a whole number above 0"):
+        Asked(repeats=0).check()
