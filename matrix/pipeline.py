@@ -222,7 +222,7 @@ def carried(at: Workshop, version_set: str, case: str) -> Path:
 
 def keep_what_is_carried(version_set: VersionSet, case: Case, bench: Bench, at: Workshop) -> None:
     saved = bench.job_folder(case.id) / "kept"
-    if case.options.flow == "portability" and not case.source and saved.exists():
+    if case.options.flow == "portability" and not case.source and saved.exists() and any(saved.iterdir()):
         shutil.copytree(saved, carried(at, version_set.key, case.id), dirs_exist_ok=True)
 
 
@@ -346,4 +346,5 @@ class Told:
             str(self.bench.scratch / "suite"): "<suite>",
             str(self.bench.scratch): "<scratch>",
             str(self.at.cache): "<cache>",
+            str(self.at.store.directory.absolute()): "<run>",
         }

@@ -1,0 +1,79 @@
+"""Fixes as they are stored: for a red cell the nearest green one, and what shows that it is one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from pydantic import Field, ValidationError
+
+from matrix.errors import UserError
+from matrix.outcome import Scalar, Stored
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA: Final = 1
+
+
+class Kind(StrEnum):
+    """In the order in which one would rather change things; what is not found at one is looked for at the next."""
+
+    SETTINGS = "settings"  # the same set, method, quantisation, strategy and precision
+    VERSIONS = "versions"  # the same case on another set
+    ALTERNATIVE = "alternative"  # the same set; part of the wish is given up
+    NONE = "none"  # nothing green within what was tried
+
+
+class Change(Stored):
+    """Of an option, or of a package's version."""
+
+    name: str
+    old: Scalar
+    new: Scalar
+
+
+class Fix(Stored):
+    """``set`` and ``case`` are red; ``to_set`` and ``to_case`` are green, as often as ``runs`` says.
+
+    ``witnesses`` are red cells (``set__case``), one for each change: the fix without that change. Of a single change
+    the red cell itself is the witness. ``tried`` counts the cells that were looked at, ``within`` says which they were.
+    """
+
+    set: str
+    case: str
+    kind: Kind
+    to_set: str = ""
+    to_case: str = ""
+    changes: tuple[Change, ...] = ()
+    runs: int = 0
+    witnesses: tuple[str, ...] = ()
+    tried: int
+    within: str
+
+
+class Fixes(Stored):
+    """What a search found, on which machine."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    generated: datetime
+    device: str
+    hardware: str
+    code: str
+    fixes: tuple[Fix, ...]
+
+
+def read(path: Path) -> Fixes:
+    """The fixes in a file.
+
+    Raises:
+        UserError: it is missing, or no such document.
+    """
+    try:
+        return Fixes.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); `ftmatrix fix` writes one") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(f"{path}: no document of fixes: {first['msg']}; `ftmatrix fix` writes one") from None

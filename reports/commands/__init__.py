@@ -1,0 +1,1 @@
+"""Commands that answer a question, one a module; ``reports.cli`` names them."""
