@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import from_json
 
 from cases.verdict import Verdict
 from matrix.errors import UserError
@@ -81,7 +82,15 @@ def read(path: Path) -> MatrixDocument:
     Raises:
         UserError: it is missing, no such document, or from a newer harness.
     """
-    data = loaded(path)
+    return validated(loaded(path), path)
+
+
+def validated(data: dict[str, Any], path: Path) -> MatrixDocument:
+    """The document that was read from a file.
+
+    Raises:
+        UserError: it is no such document, or from a newer harness.
+    """
     schema = data.get("schema")
     if not isinstance(schema, int):
         raise UserError(f"{path}: no whole number under 'schema'; give a matrix.json written by ftmatrix")
@@ -95,10 +104,10 @@ def read(path: Path) -> MatrixDocument:
 
 def loaded(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = from_json(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a matrix.json written by ftmatrix") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: not JSON ({error}); render the run again") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected an object at the top; give a matrix.json written by ftmatrix")
