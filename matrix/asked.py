@@ -75,6 +75,11 @@ class Asked:
         by_id = {case.id: case for case in self.chosen.cases}
         return plan.select(by_id, plan.where(self.where), asked=self.where)
 
+    @property
+    def only_goes_on(self) -> bool:
+        """Whether nothing but the rest of an earlier run is asked for."""
+        return self.resume and not (self.sets or self.where or self.profile or self.suite.scripts)
+
     def work(self) -> Work:
         """Every set with its cases; then, if asked, every set with what the others saved."""
         sets, cases = self.version_sets(), self.cases()
@@ -104,11 +109,6 @@ class Asked:
         if self.device != "auto":
             return self.device
         return "cuda" if backends.has_gpu() else "cpu"
-
-    @property
-    def size(self) -> int:
-        """Number of cells."""
-        return sum(len(cases) for _, cases in self.work()) * self.times
 
     @property
     def times(self) -> int:
@@ -173,6 +173,52 @@ def run(
     return kept.directory
 
 
+def size(work: Work, times: int) -> int:
+    """Number of cells, each as often as it is run."""
+    return sum(len(cases) for _, cases in work) * times
+
+
+def taken_up(asked: Asked) -> tuple[Asked, Work | None]:
+    """What a run that goes on was asked for at its begin, and its work; of any other, what is asked now.
+
+    Raises:
+        UserError: there is no such run, or it has cases or sets that there are no more.
+    """
+    if not asked.only_goes_on:
+        return asked, None
+    directory = asked.out or store.newest_run(RUNS)
+    if not (directory / store.RUN).exists():
+        return asked, None  # told when it is opened
+    record, _, _ = store.read(directory)
+    before = replace(
+        asked,
+        out=directory,
+        device=record.device,
+        torch_backend=record.asked.get("torch_backend", asked.torch_backend),
+        repeats=int(record.asked.get("repeats", 1)),
+    )
+    return before, planned_work(record, asked)
+
+
+def planned_work(record: RunRecord, asked: Asked) -> Work:
+    """The cells of a run in their order, in which a set may come more than once."""
+    known = {each.key: each for each in known_sets.load(asked.versions)}
+    cases = asked.suite.cases
+    work: list[tuple[VersionSet, list[Case]]] = []
+    for cell in record.planned:
+        key, _, name = cell.partition("__")
+        try:
+            each, case = known[key], cases[name]
+        except KeyError:
+            raise UserError(
+                f"{cell}: that run planned it, and there is no such cell any more: begin a new run"
+            ) from None
+        if not work or work[-1][0].key != key:
+            work.append((each, []))
+        work[-1][1].append(case)
+    return work
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a run would do. ``seconds`` is None where nothing was ever timed on this machine."""
@@ -193,7 +239,7 @@ class Plan:
 
     @property
     def cells(self) -> int:
-        return sum(len(cases) for _, cases in self.work) * self.times
+        return size(self.work, self.times)
 
     def as_json(self) -> dict[str, Any]:
         rows = [{"case": c.id, "group": c.group, "why": c.why, "options": c.options.stated} for c in self.cases]

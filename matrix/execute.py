@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -38,8 +39,10 @@ class Suite:
     @cached_property
     def cases(self) -> Mapping[str, Case]:
         """Every case by id; declarations only, nothing of the stack is imported."""
-        found: Mapping[str, Case] = importlib.import_module(self.module).CASES
-        return {**found, **{case.id: case for case in grid.commands(self.scripts)}}
+        found: dict[str, Case] = importlib.import_module(self.module).CASES
+        every = copy(found)
+        every.update({case.id: case for case in grid.commands(self.scripts)})
+        return every
 
     @property
     def profiles(self) -> Mapping[str, Profile]:

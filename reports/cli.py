@@ -101,8 +101,11 @@ def run(
         versions=versions,
         suite=Suite(scripts=declared.load(scripts)) if scripts else Suite(),
     )
-    watcher = progress.choose(console, planned=asked.size)
-    directory = asking.run(asked, watcher=watcher, say=console.print, when_cut=lambda cut: show(cut, console))
+    asked, work = asking.taken_up(asked)
+    watcher = progress.choose(console, planned=asking.size(asked.work() if work is None else work, asked.times))
+    directory = asking.run(
+        asked, work=work, watcher=watcher, say=console.print, when_cut=lambda cut: show(cut, console)
+    )
     raise typer.Exit(show(directory, console))
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from cases.suite import CASES
-from matrix.asked import Asked, plan_of
+from matrix.asked import Asked, opened, plan_of, taken_up
 from matrix.errors import UserError
 from matrix.execute import Suite
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CARRIED = Asked(profile="nightly", sets="2024-06,2026-11", where="case=portability-lora-single-fp32")
 
@@ -57,3 +62,27 @@ def test_a_profile_that_there_is_not_is_said_with_those_that_there_are() -> None
 def test_nothing_is_repeated_less_than_once() -> None:
     with pytest.raises(UserError, match="--repeat 0: expected a whole number above 0"):
         Asked(repeats=0).check()
+
+
+def test_a_run_that_only_goes_on_does_what_it_had_planned(tmp_path: Path) -> None:
+    began = Asked(profile="nightly", sets="2024-06,2026-11", where="case=portability-lora-single-fp32", out=tmp_path)
+    opened(began, began.work()).close()
+    asked, work = taken_up(Asked(resume=True, out=tmp_path))
+    assert work is not None
+    assert [(each.key, [case.id for case in cases]) for each, cases in work] == [
+        (each.key, [case.id for case in cases]) for each, cases in began.work()
+    ]
+    assert asked.times == began.times == 2
+
+
+def test_a_run_that_goes_on_may_be_asked_for_more(tmp_path: Path) -> None:
+    assert taken_up(Asked(resume=True, sets="2026-11", out=tmp_path))[1] is None
+
+
+def test_what_was_planned_and_is_no_more_is_said(tmp_path: Path) -> None:
+    began = Asked(sets="2026-11", where="case=load-single-fp32", out=tmp_path)
+    opened(began, began.work()).close()
+    text = (tmp_path / "run.json").read_text(encoding="utf-8")
+    (tmp_path / "run.json").write_text(text.replace("load-single-fp32", "load-once"), encoding="utf-8")
+    with pytest.raises(UserError, match="2026-11__load-once: that run planned it, and there is no such cell any more"):
+        taken_up(Asked(resume=True, out=tmp_path))
