@@ -29,6 +29,7 @@ from matrix.execute import Suite
 from reports import known as known_problems
 from reports import known_page, planned, progress
 from reports import selfcheck as selfcheck_report
+from reports.answers.overview import overview
 from reports.grid import grid
 from reports.render import render, write_whole
 from reports.terminal import TerminalReport
@@ -303,7 +304,7 @@ def show(directory: Path, console: Console, *, publish: Path | None = None) -> i
         outcomes = tuple(outcome.model_copy(update={"evidence": {}}) for outcome in outcomes)
     page = render(record, met, outcomes, publish or directory)
     matrix = grid(record, met, outcomes)
-    console.print(TerminalReport(record=record, grid=matrix))
+    console.print(TerminalReport(record=record, grid=matrix, known=overview(record, matrix)))
     console.print(f"Report: {page}", soft_wrap=True, highlight=False)
     return LOST if matrix.counts()[Verdict.LOST] else 0
 

@@ -96,18 +96,22 @@ class Grid:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The red cells in row order; the same case gone wrong in the same way is told once."""
-        alike: dict[tuple[str, Verdict, Phase | None, str], list[Outcome]] = {}
-        for outcome in self.outcomes:
-            if outcome.verdict in RED:
-                alike.setdefault((outcome.case, outcome.verdict, outcome.phase, gist(outcome)), []).append(outcome)
-        return tuple(finding(outcomes) for outcomes in alike.values())
+        """The red cells in row order."""
+        return findings(outcome for outcome in self.outcomes if outcome.verdict in RED)
 
     @property
     def skips(self) -> Counter[str]:
         """Why cells were skipped, with how many, the commonest first."""
         reasons = Counter(first_line(o.reason) for o in self.outcomes if o.verdict is Verdict.SKIP)
         return Counter(dict(reasons.most_common()))
+
+
+def findings(red: Iterable[Outcome]) -> tuple[Finding, ...]:
+    """What went wrong; the same case gone wrong in the same way is told once."""
+    alike: dict[tuple[str, Verdict, Phase | None, str], list[Outcome]] = {}
+    for outcome in red:
+        alike.setdefault((outcome.case, outcome.verdict, outcome.phase, gist(outcome)), []).append(outcome)
+    return tuple(finding(outcomes) for outcomes in alike.values())
 
 
 def finding(outcomes: Sequence[Outcome]) -> Finding:

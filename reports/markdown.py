@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from reports.grid import NOT_RUN
+from reports.known import address
 from reports.looks import LOOKS, UNKNOWN, look
 from reports.words import again, device, plain, rates
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from cases.verdict import Verdict
     from matrix.outcome import RunRecord, SetRecord
+    from reports.answers.overview import Overview
+    from reports.answers.signatures import Signature
     from reports.grid import Finding, Grid
 
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
@@ -24,7 +27,7 @@ CPU_WARNING: Final = (
 )
 
 
-def markdown(record: RunRecord, matrix: Grid, *, generated: datetime) -> str:
+def markdown(record: RunRecord, matrix: Grid, known: Overview, *, generated: datetime) -> str:
     sections = [
         heading(record, generated),
         summary(matrix),
@@ -34,7 +37,7 @@ def markdown(record: RunRecord, matrix: Grid, *, generated: datetime) -> str:
         "## Matrix",
         legend(),
         *(f"### {text(group.name)}\n\n{signs(matrix, group.cases, keys(matrix))}" for group in matrix.groups),
-        *red(matrix),
+        *red(known),
         *flaky(matrix),
         *skipped(matrix),
         rerun(matrix),
@@ -105,18 +108,43 @@ def sign(matrix: Grid, case: str, version_set: str) -> str:
     return look(matrix.verdict(case, version_set)).sign if matrix.belongs(case, version_set) else ""
 
 
-def red(matrix: Grid) -> Iterator[str]:
-    findings = matrix.findings
-    if findings:
-        yield "## Red cells"
-        yield "\n".join(told(finding) for finding in findings)
+def red(known: Overview) -> Iterator[str]:
+    """The red cells by cause, each with what makes it green."""
+    if known.causes:
+        yield "## Red cells: why, and what to do"
+        yield f"{known.red} red cells of {len(known.causes)} kinds; {known.unexplained} are unexplained."
+    for cause in known.causes:
+        yield f"### {text(cause.title)} ({len(cause.cells)})"
+        if cause.signature is not None:
+            yield why(cause.signature)
+        yield "\n".join(line for finding in known.findings(cause) for line in told(finding, known))
 
 
-def told(finding: Finding) -> str:
-    sets = ", ".join(code(key) for key in finding.sets)
+def why(signature: Signature) -> str:
+    """What is known of a cause, its advice marked as what it is."""
+    threads = ", ".join(f"[{text(link)}]({address(link)})" for link in signature.links)
+    parts = [
+        text(signature.cause),
+        f"({signature.kind.words})",
+        *([f"Threads: {threads}."] if threads else []),
+        *([f"Advice, not measured: {text(signature.fix)}"] if signature.fix else []),
+    ]
+    return " ".join(parts)
+
+
+def told(finding: Finding, known: Overview) -> Iterator[str]:
     phase = f" in {finding.phase.value}" if finding.phase else ""
     shape = look(finding.verdict)
-    return f"- {shape.sign} {code(finding.case)} on {sets}: **{shape.word}**{phase}, {code(finding.headline)}"
+    where = codes(finding.sets)
+    yield f"- {shape.sign} {code(finding.case)} on {where}: **{shape.word}**{phase}, {code(finding.headline)}"
+    for way in known.ways(finding):
+        on = f" on {codes(way.sets)}" if way.sets != finding.sets else ""
+        proof = f" ({text(way.remedy.proof)})" if way.remedy.proof else ""
+        yield f"  - fix{on}: {text(way.remedy.words)}{proof}"
+
+
+def codes(keys: Iterable[str]) -> str:
+    return ", ".join(code(key) for key in keys)
 
 
 def flaky(matrix: Grid) -> Iterator[str]:

@@ -13,6 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic_core import to_json
 
+from reports.answers.diagnose import UNEXPLAINED
+from reports.known import address
 from reports.looks import LOOKS, UNKNOWN, look
 from reports.words import again, device, headline, rates
 
@@ -20,14 +22,17 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from matrix.outcome import Outcome, RunRecord, SetRecord
+    from reports.answers.overview import Overview
+    from reports.answers.signatures import Signature
     from reports.grid import Grid
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 VERDICTS: Final = (*LOOKS, None)
 FEW_SETS: Final = 6
+FEW_CAUSES: Final = 6  # more are folded, so that the page can be looked over
 
 
-def page(record: RunRecord, matrix: Grid, *, generated: datetime, evidence: str = "") -> str:
+def page(record: RunRecord, matrix: Grid, known: Overview, *, generated: datetime, evidence: str = "") -> str:
     """The page; ``evidence`` leads from its folder to the run's, where the evidence files are."""
     css, script = source("page.css"), source("page.js")
     return (
@@ -36,15 +41,17 @@ def page(record: RunRecord, matrix: Grid, *, generated: datetime, evidence: str 
         .render(
             record=record,
             grid=matrix,
+            known=known,
             generated=generated,
             device=device(record),
             verdicts=[(look(verdict), matrix.counts()[verdict]) for verdict in VERDICTS],
             few=len(matrix.sets) <= FEW_SETS,
+            few_causes=FEW_CAUSES,
             packages=list(dict.fromkeys(name for column in matrix.sets for name in column.pins)),
             css=Markup(css),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
             policy=policy(css, script),
-            data=embedded(details(matrix, evidence)),
+            data=embedded(details(matrix, known, evidence)),
         )
     )
 
@@ -62,7 +69,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.globals.update(look=look, versions=versions, told=told, rates=rates)
+    made.globals.update(look=look, versions=versions, told=told, rates=rates, address=address)
     made.filters.update(breakable=breakable, heading=heading)
     return made
 
@@ -108,15 +115,17 @@ def told(matrix: Grid, case: str, column: SetRecord) -> str:
     return headline(outcome) if outcome else column.blocked or UNKNOWN.meaning
 
 
-def details(matrix: Grid, evidence: str) -> dict[str, Any]:
-    """What the dialogs show. What belongs to a case or to a set is told once."""
+def details(matrix: Grid, known: Overview, evidence: str) -> dict[str, Any]:
+    """What the dialogs show. What belongs to a case, a set or a cause is told once."""
     looks = [*LOOKS.values(), UNKNOWN]
+    signed = [cause.signature for cause in known.causes if cause.signature is not None]
     return {
         "looks": {one.css: {"sign": one.sign, "word": one.word, "meaning": one.meaning} for one in looks},
         "sets": {column.key: column.model_dump(mode="json", exclude={"key"}) for column in matrix.sets},
         "cases": {o.case: {"group": o.group, "why": o.why, "options": o.options} for o in matrix.outcomes},
+        "causes": {one.id: because(one) for one in signed},
         "cells": {
-            f"{column.key}__{case}": cell(matrix, case, column, evidence)
+            f"{column.key}__{case}": cell(matrix, case, column, evidence) | answers(known, f"{column.key}__{case}")
             for case in matrix.cases
             for column in matrix.sets
             if matrix.belongs(case, column.key)
@@ -134,6 +143,24 @@ def cell(matrix: Grid, case: str, column: SetRecord, evidence: str) -> dict[str,
         "again": again(column.key, case),
         **known,
     }
+
+
+def because(signature: Signature) -> dict[str, Any]:
+    return {
+        "cause": signature.cause,
+        "kind": signature.kind.words,
+        "advice": signature.fix,
+        "links": [{"name": link, "href": address(link)} for link in signature.links],
+    }
+
+
+def answers(known: Overview, key: str) -> dict[str, Any]:
+    """Why a red cell is red, and what makes it green; of other cells nothing."""
+    cause, remedy = known.by_cell.get(key), known.fixes.get(key)
+    if cause is None:
+        return {}
+    fix = {"fix": {"words": remedy.words, "proof": remedy.proof}} if remedy else {}
+    return {"cause": cause.signature.id if cause.signature else UNEXPLAINED, **fix}
 
 
 def measured(outcome: Outcome, evidence: str) -> dict[str, Any]:

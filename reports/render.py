@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.errors import UserError
+from reports.answers.overview import overview
 from reports.data import document, dumped
 from reports.grid import grid
 from reports.junit import junit
@@ -39,11 +40,12 @@ def render(
     """
     generated = now or datetime.now(UTC)
     matrix = grid(record, sets, outcomes)
+    known = overview(record, matrix)
     texts = {
         "matrix.json": dumped(document(record, matrix, generated=generated)),
-        "matrix.md": markdown(record, matrix, generated=generated),
+        "matrix.md": markdown(record, matrix, known, generated=generated),
         "junit.xml": junit(matrix),
-        "index.html": page(record, matrix, generated=generated, evidence=way(directory, evidence)),
+        "index.html": page(record, matrix, known, generated=generated, evidence=way(directory, evidence)),
     }
     try:
         directory.mkdir(parents=True, exist_ok=True)

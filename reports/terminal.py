@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
     from matrix.outcome import RunRecord, SetRecord
+    from reports.answers.overview import Overview
     from reports.grid import Finding, Grid
 
 GAP: Final = 2
@@ -49,6 +50,7 @@ class TerminalReport:
 
     record: RunRecord
     grid: Grid
+    known: Overview
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         shape = layout(self.grid.sets, self.grid.cases, options.max_width)
@@ -62,7 +64,7 @@ class TerminalReport:
         yield legend(self.grid)
         yield summary(self.grid)
         yield from blocked(self.grid)
-        yield from red(self.grid)
+        yield from red(self.known)
         yield from flaky(self.grid)
 
 
@@ -141,12 +143,18 @@ def blocked(grid: Grid) -> Iterator[Text]:
         yield Text.assemble((plain(key), "bold"), " is ", (look(Verdict.BLOCKED).word, "yellow"), f": {plain(why)}")
 
 
-def red(grid: Grid) -> Iterator[Text]:
-    if grid.findings:
+def red(known: Overview) -> Iterator[Text]:
+    """The red cells by cause."""
+    if known.causes:
         yield Text()
-        yield Text("Red cells", style="bold")
-    for finding in grid.findings:
-        yield from told(finding)
+        yield Text(f"{known.red} red cells, {known.unexplained} unexplained", style="bold")
+    for cause in known.causes:
+        yield Text()
+        yield Text(f"{plain(cause.title)} ({len(cause.cells)})", style="bold underline")
+        if cause.signature is not None:
+            yield Text(f"{cause.signature.cause} ({cause.signature.kind.words})")
+        for finding in known.findings(cause):
+            yield from told(finding, known)
 
 
 def flaky(grid: Grid) -> Iterator[Text]:
@@ -157,8 +165,8 @@ def flaky(grid: Grid) -> Iterator[Text]:
         yield Text.assemble((f"{key}__{case}", "bold"), f"  {rates(verdicts)}")
 
 
-def told(finding: Finding) -> Iterator[Text]:
-    """The cell's key, which commands take; further sets on which the same happened; and what it was."""
+def told(finding: Finding, known: Overview) -> Iterator[Text]:
+    """The cell's key, which commands take; further sets on which the same happened; what it was, and its fix."""
     first, *others = finding.sets
     shape = look(finding.verdict)
     phase = f"  {finding.phase.value}" if finding.phase else ""
@@ -166,3 +174,6 @@ def told(finding: Finding) -> Iterator[Text]:
     if others:
         yield Text(f"  also on {', '.join(others)}")
     yield Text(f"  {finding.headline}", style="dim")
+    for way in known.ways(finding):
+        on = f" on {', '.join(way.sets)}" if way.sets != finding.sets else ""
+        yield Text(f"  fix{on}: {way.remedy.words}")

@@ -92,6 +92,11 @@ class Cause:
     gist: str
     cells: tuple[Outcome, ...]
 
+    @property
+    def title(self) -> str:
+        """Names the cause; of what is unexplained, what it says."""
+        return self.signature.id if self.signature else f"{UNEXPLAINED}: {self.gist}"
+
 
 def symptom(outcome: Outcome, pins: Mapping[str, str]) -> Symptom:
     """What a measured cell shows. Checks tell of a cell that ran to its end; of another, its error does."""

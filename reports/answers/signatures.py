@@ -47,6 +47,19 @@ class Kind(StrEnum):
     SETTING = "setting"  # the user's configuration
     MACHINE = "machine"
 
+    @property
+    def words(self) -> str:
+        return KINDS[self]
+
+
+KINDS: Final = {
+    Kind.BUG: "a bug",
+    Kind.UNSUPPORTED: "not supported, by design",
+    Kind.MISMATCH: "versions that do not fit each other",
+    Kind.SETTING: "a setting of the user's",
+    Kind.MACHINE: "the machine",
+}
+
 
 class Signature(BaseModel):
     """``pattern`` and ``near`` are regular expressions, compared line by line and without quotes.

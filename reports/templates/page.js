@@ -63,6 +63,21 @@
     return [section("Evidence", make("ul", {}, ...links))];
   }
 
+  function cause({ cause }) {
+    if (!cause) return [];
+    const why = data.causes[cause];
+    if (!why) return [section("Cause", make("p", {}, "unexplained: no known failure looks like this"))];
+    const links = why.links.map(({ name, href }) => make("li", {}, make("a", { href, rel: "noreferrer" }, name)));
+    return [section("Cause", make("p", {}, `${why.cause} (${why.kind})`),
+      ...(why.advice ? [make("p", { class: "hint" }, `Advice, not measured: ${why.advice}`)] : []),
+      ...(links.length ? [make("ul", {}, ...links)] : []))];
+  }
+
+  function fix({ fix }) {
+    if (!fix) return [];
+    return [section("Fix", make("p", {}, fix.words), ...(fix.proof ? [make("p", { class: "hint" }, fix.proof)] : []))];
+  }
+
   function copied(text, button) {
     const field = make("textarea", {}, text);
     const done = () => { button.textContent = "Copied"; };
@@ -95,7 +110,7 @@
       make("p", {}, make("span", { class: `tag ${cell.verdict}` }, `${look.sign} ${look.word}`), `${phase}: ${look.meaning}`),
       ...(reason ? [make("p", {}, reason)] : []),
       ...(known.why ? [make("p", { class: "hint" }, known.why)] : []),
-      ...error(cell), ...checks(cell), command(cell.again), ...evidence(cell),
+      ...cause(cell), ...fix(cell), ...error(cell), ...checks(cell), command(cell.again), ...evidence(cell),
       make("div", { class: "columns" },
         ...named("Options", known.options), section(`Versions of ${cell.set}`, pairs(versions(set))),
         ...named("Metrics", cell.metrics), ...named("Facts", cell.facts),

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from cases.verdict import Verdict
+from matrix.fixes import Change, Fix, Fixes
+from matrix.fixes import Kind as Ways
 from matrix.outcome import CheckRecord, ErrorRecord, Outcome, RunRecord, SetRecord, cell_key
+from reports.answers.diagnose import causes
+from reports.answers.overview import Overview
+from reports.answers.remedies import Remedy
+from reports.answers.signatures import Kind, Signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from reports.grid import Grid
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 OLD = {
@@ -93,6 +101,37 @@ def a_small_matrix() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
     ]
     planned = dict.fromkeys(cell_key(column.key, outcome.case) for outcome in outcomes for column in sets)
     return a_run(*planned), sets, outcomes
+
+
+class BuildOverview(Protocol):
+    def __call__(self, matrix: Grid) -> Overview: ...
+
+
+SIGNATURE = Signature(
+    id="uniform-requires-grad",
+    pattern="Must flatten tensors with uniform requires_grad",
+    cause="Trained and frozen parameters share a flat tensor.",
+    kind=Kind.SETTING,
+    fix="use_orig_params=True",
+    links=("owner/repo#7",),
+)
+
+
+def an_overview(matrix: Grid) -> Overview:
+    """One known cause, of which a setting was found to help on one of the sets and nothing on the other."""
+    case, within = "train-lora-fsdp1-bf16", "3 single settings"
+    none = Fix(set="2024-09", case=case, kind=Ways.NONE, tried=3, within=within)
+    change = Change(name="use_orig_params", old=False, new=True)
+    found_one = {"set": "2024-06", "kind": Ways.SETTINGS, "to_set": "2024-06", "to_case": "green"}
+    helps = none.model_copy(update={**found_one, "changes": (change,), "runs": 2})
+    found = Fixes(generated=NOON, device="cpu", hardware="cpu: test", code="c0de", fixes=(helps, none))
+    fixes = {cell_key(fix.set, fix.case): Remedy(fix=fix, found=found) for fix in found.fixes}
+    return Overview(causes=causes(matrix, [SIGNATURE]), fixes=fixes)
+
+
+@pytest.fixture
+def build_overview() -> BuildOverview:
+    return an_overview
 
 
 @pytest.fixture

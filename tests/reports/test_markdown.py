@@ -12,14 +12,24 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from matrix.outcome import Outcome, RunRecord, SetRecord
+    from reports.answers.overview import Overview
+    from reports.grid import Grid
 
+    Known = Callable[[Grid], Overview]
     Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def test_the_whole_page(small: Run, later: datetime, assert_golden: Callable[[str, Path], None]) -> None:
-    assert_golden(markdown(small[0], grid(*small), generated=later), GOLDEN / "matrix.md")
+def written(run: Run, known: Known, now: datetime) -> str:
+    matrix = grid(*run)
+    return markdown(run[0], matrix, known(matrix), generated=now)
+
+
+def test_the_whole_page(
+    small: Run, later: datetime, build_overview: Known, assert_golden: Callable[[str, Path], None]
+) -> None:
+    assert_golden(written(small, build_overview, later), GOLDEN / "matrix.md")
 
 
 def test_an_excerpt_has_the_chosen_cells_and_their_legend(small: Run) -> None:
@@ -33,24 +43,20 @@ def test_an_excerpt_has_the_chosen_cells_and_their_legend(small: Run) -> None:
     )
 
 
-def test_a_gpu_run_is_not_marked_as_cpu(small: Run, later: datetime) -> None:
+def test_a_gpu_run_is_not_marked_as_cpu(small: Run, later: datetime, build_overview: Known) -> None:
     record = small[0].model_copy(update={"device": "cuda", "hardware": "2 x H200"})
-    assert "CPU" not in markdown(record, grid(*small), generated=later)
+    assert "CPU" not in written((record, *small[1:]), build_overview, later)
 
 
-def test_hostile_text_stays_in_its_place(hostile: Run, later: datetime) -> None:
-    text = markdown(hostile[0], grid(*hostile), generated=later)
+def test_hostile_text_stays_in_its_place(hostile: Run, later: datetime, build_overview: Known) -> None:
+    text = written(hostile, build_overview, later)
     outside_code = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", text)
     assert "\x1b" not in text
     assert not re.search(r"(?<!\\)<script", outside_code)
 
 
-def test_a_table_row_has_as_many_cells_whatever_it_holds(hostile: Run, later: datetime) -> None:
-    row = next(
-        line
-        for line in markdown(hostile[0], grid(*hostile), generated=later).splitlines()
-        if line.startswith("| `2024-06`")
-    )
+def test_a_table_row_has_as_many_cells_whatever_it_holds(hostile: Run, later: datetime, build_overview: Known) -> None:
+    row = next(line for line in written(hostile, build_overview, later).splitlines() if line.startswith("| `2024-06`"))
     assert len(re.findall(r"(?<!\\)\|", row)) == 10
 
 

@@ -5,15 +5,21 @@ import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from reports.grid import grid
 from reports.page import embedded, href, page
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from matrix.outcome import Outcome, RunRecord, SetRecord
+    from reports.answers.overview import Overview
+    from reports.grid import Grid
 
     Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
+    See = Callable[[Run], "Seen"]
 
 
 class Seen(HTMLParser):
@@ -21,6 +27,7 @@ class Seen(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
+        self.text = text
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.scripts: list[str] = []
         self._in_script = False
@@ -41,8 +48,13 @@ class Seen(HTMLParser):
         return [a for t, a in self.elements if t == tag and wanted.items() <= a.items()]
 
 
-def seen(run: Run, now: datetime) -> Seen:
-    return Seen(page(run[0], grid(*run), generated=now))
+@pytest.fixture
+def seen(build_overview: Callable[[Grid], Overview], later: datetime) -> See:
+    def look(run: Run) -> Seen:
+        matrix = grid(*run)
+        return Seen(page(run[0], matrix, build_overview(matrix), generated=later))
+
+    return look
 
 
 def inlined(found: Seen) -> dict[str, Any]:
@@ -50,29 +62,54 @@ def inlined(found: Seen) -> dict[str, Any]:
     return data
 
 
-def test_nothing_is_fetched_from_elsewhere(small: Run, later: datetime) -> None:
-    found = seen(small, later)
-    links = [value for _, a in found.elements for name, value in a.items() if name in {"src", "href"}]
-    assert all(link.startswith("#") or link == "data:," for link in links)
+def test_nothing_is_fetched_from_elsewhere(small: Run, seen: See) -> None:
+    found = seen(small)
+    fetched = [value for tag, a in found.elements for name, value in a.items() if name == "src" or (tag == "link")]
+    assert set(fetched) <= {"icon", "data:,"}
 
 
-def test_a_policy_forbids_to_fetch(small: Run, later: datetime) -> None:
+def test_links_lead_into_the_page_or_to_threads(small: Run, seen: See) -> None:
+    links = [a["href"] for a in seen(small).all("a")]
+    assert {link for link in links if not link.startswith("#")} == {"https://github.com/owner/repo/issues/7"}
+
+
+def test_a_red_cell_says_why_and_what_makes_it_green(small: Run, seen: See) -> None:
+    data = inlined(seen(small))
+    cell = data["cells"]["2024-06__train-lora-fsdp1-bf16"]
+    assert data["causes"][cell["cause"]]["cause"] == "Trained and frozen parameters share a flat tensor."
+    assert cell["fix"] == {
+        "words": "set use_orig_params=True instead of False",
+        "proof": "2024-06__green, green in 2 runs on cpu: test, 2026-11-20",
+    }
+
+
+def test_a_search_in_vain_says_how_far_it_went(small: Run, seen: See) -> None:
+    fix = inlined(seen(small))["cells"]["2024-09__train-lora-fsdp1-bf16"]["fix"]
+    assert fix == {"words": "none within 3 single settings", "proof": ""}
+
+
+def test_what_no_signature_explains_says_so(small: Run, seen: See) -> None:
+    cell = inlined(seen(small))["cells"]["2024-06__train-dora-ddp-bf16"]
+    assert (cell["cause"], "fix" in cell) == ("unexplained", False)
+
+
+def test_a_policy_forbids_to_fetch(small: Run, seen: See) -> None:
     policy = {"http-equiv": "Content-Security-Policy"}
-    assert seen(small, later).all("meta", **policy)[0]["content"].startswith("default-src 'none'; ")
+    assert seen(small).all("meta", **policy)[0]["content"].startswith("default-src 'none'; ")
 
 
-def test_every_cell_is_a_button_with_its_verdict_in_words(small: Run, later: datetime) -> None:
-    buttons = [a for a in seen(small, later).all("button") if "data-cell" in a]
+def test_every_cell_is_a_button_with_its_verdict_in_words(small: Run, seen: See) -> None:
+    buttons = [a for a in seen(small).all("button") if "data-cell" in a]
     assert {b["data-cell"] for b in buttons} == set(small[0].planned)
     assert "fail, train-lora-fsdp1-bf16 on 2024-06" in {b["aria-label"] for b in buttons}
 
 
-def test_headers_have_a_scope(small: Run, later: datetime) -> None:
-    assert all(header.get("scope") for header in seen(small, later).all("th"))
+def test_headers_have_a_scope(small: Run, seen: See) -> None:
+    assert all(header.get("scope") for header in seen(small).all("th"))
 
 
-def test_the_details_of_every_cell_are_in_the_page(small: Run, later: datetime) -> None:
-    cells = inlined(seen(small, later))["cells"]
+def test_the_details_of_every_cell_are_in_the_page(small: Run, seen: See) -> None:
+    cells = inlined(seen(small))["cells"]
     assert set(cells) == set(small[0].planned)
     assert cells["2024-06__train-dora-ddp-bf16"]["checks"][0] == {
         "name": "gradient",
@@ -83,19 +120,19 @@ def test_the_details_of_every_cell_are_in_the_page(small: Run, later: datetime) 
     }
 
 
-def test_each_cell_says_how_to_run_it_again(small: Run, later: datetime) -> None:
-    told = inlined(seen(small, later))["cells"]["2024-06__train-dora-ddp-bf16"]["again"]
+def test_each_cell_says_how_to_run_it_again(small: Run, seen: See) -> None:
+    told = inlined(seen(small))["cells"]["2024-06__train-dora-ddp-bf16"]["again"]
     assert told == "ftmatrix run --sets 2024-06 --where case=train-dora-ddp-bf16"
 
 
-def test_hostile_text_adds_no_element(hostile: Run, later: datetime) -> None:
-    found = seen(hostile, later)
+def test_hostile_text_adds_no_element(hostile: Run, seen: See) -> None:
+    found = seen(hostile)
     assert len(found.all("script")) == len(found.scripts) == 2
     assert "{{ 7 * 7 }}" in inlined(found)["cells"]["2024-06__train-lora-ddp-fp32"]["reason"]
 
 
-def test_numbers_that_json_lacks_are_words(hostile: Run, later: datetime) -> None:
-    check = inlined(seen(hostile, later))["cells"]["2024-06__train-lora-ddp-fp32"]["checks"][0]
+def test_numbers_that_json_lacks_are_words(hostile: Run, seen: See) -> None:
+    check = inlined(seen(hostile))["cells"]["2024-06__train-lora-ddp-fp32"]["checks"][0]
     assert (check["value"], check["bound"]) == ("NaN", "Infinity")
 
 
@@ -111,5 +148,5 @@ def test_a_file_name_cannot_become_a_scheme_or_a_host() -> None:
     assert href("../run", "a b.log") == "../run/a%20b.log"
 
 
-def test_the_device_is_shown(small: Run, later: datetime) -> None:
-    assert "CPU (gloo)" in page(small[0], grid(*small), generated=later)
+def test_the_device_is_shown(small: Run, seen: See) -> None:
+    assert "CPU (gloo)" in seen(small).text

@@ -1,0 +1,78 @@
+"""What a report says beside the verdicts of a run: why cells are red, and what makes them green."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from matrix import sets as known_sets
+from reports.answers import diagnose, remedies
+from reports.grid import findings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matrix.outcome import RunRecord
+    from reports.answers.diagnose import Cause
+    from reports.answers.remedies import Remedy
+    from reports.grid import Finding, Grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How the cells of a finding become green; those of different sets may differ in it."""
+
+    remedy: Remedy
+    sets: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """``causes``: of all red cells, the commonest first; ``fixes``: of those for which one was looked for, by cell."""
+
+    causes: tuple[Cause, ...]
+    fixes: Mapping[str, Remedy]
+
+    @property
+    def red(self) -> int:
+        """Number of red cells."""
+        return sum(len(cause.cells) for cause in self.causes)
+
+    @property
+    def unexplained(self) -> int:
+        """Red cells of which no signature says why."""
+        return sum(len(cause.cells) for cause in self.causes if cause.signature is None)
+
+    @cached_property
+    def by_cell(self) -> Mapping[str, Cause]:
+        return {outcome.cell: cause for cause in self.causes for outcome in cause.cells}
+
+    def findings(self, cause: Cause) -> tuple[Finding, ...]:
+        return findings(cause.cells)
+
+    def ways(self, finding: Finding) -> tuple[Way, ...]:
+        """The fixes of a finding's cells, each once; none of a cell for which none was looked for."""
+        alike: dict[str, list[str]] = {}
+        first: dict[str, Remedy] = {}
+        for key in finding.sets:
+            remedy = self.fixes.get(f"{key}__{finding.case}")
+            if remedy is not None:
+                alike.setdefault(remedy.words, []).append(key)
+                first.setdefault(remedy.words, remedy)
+        return tuple(Way(remedy=first[words], sets=tuple(sets)) for words, sets in alike.items())
+
+
+def overview(record: RunRecord, matrix: Grid) -> Overview:
+    """Of a run. Published fixes are told of sets that have the same pins here as there.
+
+    Raises:
+        UserError: published data cannot be read.
+    """
+    pinned = {each.key: dict(each.pins) for each in known_sets.load()}
+    same = {column.key for column in matrix.sets if pinned.get(column.key) == column.pins}
+    known = remedies.load(device=record.device)
+    return Overview(
+        causes=diagnose.causes(matrix),
+        fixes={cell: remedy for cell, remedy in known.items() if remedy.fix.set in same},
+    )

@@ -1,0 +1,68 @@
+"""How red cells become green, as searches measured it: looked up by cell, and said in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from matrix import fixes
+from matrix.fixes import Kind
+from matrix.outcome import cell_key
+from reports.answers.knowledge import PUBLISHED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from matrix.fixes import Change, Fix, Fixes
+
+FIXES: Final = "fixes.json"
+HOW: Final = {
+    Kind.SETTINGS: "set",
+    Kind.VERSIONS: "move",
+    Kind.ALTERNATIVE: "only by giving something up:",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """What was found for a cell, or that nothing was, by a search on some machine at some time."""
+
+    fix: Fix
+    found: Fixes
+
+    @property
+    def green(self) -> str:
+        """The cell that is green; empty if none was found."""
+        return cell_key(self.fix.to_set, self.fix.to_case) if self.fix.to_case else ""
+
+    @property
+    def words(self) -> str:
+        """In one line: what to change, or how far was looked in vain."""
+        if self.fix.kind is Kind.NONE:
+            return f"none within {self.fix.within}"
+        return f"{HOW[self.fix.kind]} {', '.join(said(change) for change in self.fix.changes)}"
+
+    @property
+    def proof(self) -> str:
+        """Which cell was green how often, where and when; empty if none was."""
+        if not self.green:
+            return ""
+        return f"{self.green}, green in {self.fix.runs} runs on {self.found.hardware}, {self.found.generated:%Y-%m-%d}"
+
+
+def said(change: Change) -> str:
+    return f"{change.name}={change.new} instead of {change.old}"
+
+
+def load(folder: Path = PUBLISHED, *, device: str) -> Mapping[str, Remedy]:
+    """By red cell (``set__case``), from every ``fixes.json`` below a folder; of several, the newest that found one.
+
+    Raises:
+        UserError: a file is no document of fixes.
+    """
+    documents = (fixes.read(path) for path in sorted(folder.rglob(FIXES)))
+    ordered = sorted((each for each in documents if each.device == device), key=lambda each: each.generated)
+    every = [Remedy(fix=fix, found=each) for each in ordered for fix in each.fixes]
+    every.sort(key=lambda remedy: remedy.fix.kind is not Kind.NONE)  # stable: by age within
+    return {cell_key(remedy.fix.set, remedy.fix.case): remedy for remedy in every}
