@@ -11,12 +11,13 @@ from reports.looks import LOOKS, UNKNOWN, look
 from reports.words import again, device, plain, rates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from cases.verdict import Verdict
     from matrix.outcome import RunRecord, SetRecord
     from reports.answers.overview import Overview
+    from reports.answers.problems import Met
     from reports.answers.signatures import Signature
     from reports.grid import Finding, Grid
 
@@ -39,6 +40,7 @@ def markdown(record: RunRecord, matrix: Grid, known: Overview, *, generated: dat
         *(f"### {text(group.name)}\n\n{signs(matrix, group.cases, keys(matrix))}" for group in matrix.groups),
         *red(known),
         *flaky(matrix),
+        *problems(known.problems),
         *skipped(matrix),
         rerun(matrix),
     ]
@@ -152,6 +154,28 @@ def flaky(matrix: Grid) -> Iterator[str]:
     if matrix.flaky:
         yield "## Flaky cells"
         yield "\n".join(f"- {code(case)} on {code(key)}: {rates(each)}" for (case, key), each in matrix.flaky.items())
+
+
+def problems(found: Sequence[Met]) -> Iterator[str]:
+    """What is known of the same sets from published runs, beside what this run has."""
+    if found:
+        silent = sum(each.problem.silent for each in found)
+        yield "## Known problems of these sets"
+        yield (
+            f"{len(found)} known problems were reproduced on these sets by published runs "
+            f"({text(found[0].hardware)}, {found[0].measured:%Y-%m-%d}); {silent} raise nothing."
+        )
+        yield table(("problem", "red", "green beside it"), [problem(each) for each in found])
+
+
+def problem(met: Met) -> tuple[str, ...]:
+    threads = "".join(f" [{text(link)}]({address(link)})" for link in met.problem.links)
+    silent = " **(silent)**" if met.problem.silent else ""
+    return f"{text(met.problem.title)}{silent}{threads}", where(met.red), where(met.green)
+
+
+def where(cells: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{code(case)} on {codes(sets)}" for case, sets in cells.items())
 
 
 def skipped(matrix: Grid) -> Iterator[str]:

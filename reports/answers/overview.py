@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from matrix import sets as known_sets
-from reports.answers import diagnose, remedies
+from reports.answers import diagnose, problems, remedies
 from reports.grid import findings
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from matrix.outcome import RunRecord
     from reports.answers.diagnose import Cause
+    from reports.answers.problems import Met
     from reports.answers.remedies import Remedy
     from reports.grid import Finding, Grid
 
@@ -29,10 +30,14 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """``causes``: of all red cells, the commonest first; ``fixes``: of those for which one was looked for, by cell."""
+    """``causes``: of all red cells, the commonest first; ``fixes``: of those for which one was looked for, by cell.
+
+    ``problems``: known ones that published runs reproduced on the same sets.
+    """
 
     causes: tuple[Cause, ...]
     fixes: Mapping[str, Remedy]
+    problems: tuple[Met, ...] = ()
 
     @property
     def red(self) -> int:
@@ -64,7 +69,7 @@ class Overview:
 
 
 def overview(record: RunRecord, matrix: Grid) -> Overview:
-    """Of a run. Published fixes are told of sets that have the same pins here as there.
+    """Of a run. What was published is told of sets that have the same pins here as there.
 
     Raises:
         UserError: published data cannot be read.
@@ -75,4 +80,5 @@ def overview(record: RunRecord, matrix: Grid) -> Overview:
     return Overview(
         causes=diagnose.causes(matrix),
         fixes={cell: remedy for cell, remedy in known.items() if remedy.fix.set in same},
+        problems=problems.met(same, device=record.device),
     )

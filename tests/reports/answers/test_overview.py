@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cases.verdict import RED
+from reports.answers import knowledge, problems
+from reports.answers.overview import overview
+from reports.grid import grid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.outcome import Outcome, RunRecord, SetRecord
+    from reports.answers.overview import Overview
+    from reports.grid import Grid
+
+    Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
+
+
+def test_every_red_cell_has_a_cause_or_is_counted_as_unexplained(
+    small: Run, build_overview: Callable[[Grid], Overview]
+) -> None:
+    matrix = grid(*small)
+    known = build_overview(matrix)
+    red = {outcome.cell for outcome in matrix.outcomes if outcome.verdict in RED}
+    assert set(known.by_cell) == red
+    assert (known.red, known.unexplained) == (len(red), len(red) - 2)
+
+
+def test_cells_that_differ_in_their_fix_are_told_apart(small: Run, build_overview: Callable[[Grid], Overview]) -> None:
+    known = build_overview(grid(*small))
+    (finding,) = known.findings(known.causes[0])
+    assert [(way.sets, bool(way.remedy.green)) for way in known.ways(finding)] == [
+        (("2024-06",), True),
+        (("2024-09",), False),
+    ]
+
+
+def test_what_was_published_of_a_set_is_not_told_of_one_that_only_has_its_name(
+    build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord]
+) -> None:
+    published = {column.key: column.pins for column in knowledge.load().sets}
+    same, other = published["2025-06"], {**published["2025-06"], "peft": "0.14.0"}
+    known, unknown = (
+        overview(build_run(), grid(build_run(), [build_set("2025-06", pins=pins)], [])) for pins in (same, other)
+    )
+    assert known.problems
+    assert (unknown.problems, unknown.fixes) == ((), {})
+
+
+def test_problems_are_of_the_sets_asked_for_and_silent_ones_come_first() -> None:
+    found = problems.met({"2025-06"}, device="cpu")
+    silent = [each.problem.silent for each in found]
+    assert True in silent
+    assert silent == sorted(silent, reverse=True)
+    assert {key for each in found for cells in (each.red, each.green) for keys in cells.values() for key in keys} == {
+        "2025-06"
+    }
+
+
+def test_no_problem_is_told_of_a_device_without_results() -> None:
+    assert problems.met({"2025-06"}, device="tpu") == ()

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.errors import UserError
+from matrix.fixes import Change, Fix, Fixes, Kind
+from reports.answers import remedies
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CELL = "2025-12__red"
+THEN = datetime(2026, 11, 20, tzinfo=UTC)
+NONE = Fix(set="2025-12", case="red", kind=Kind.NONE, tried=4, within="4 single settings")
+WRAP = Change(name="wrap", old="transformer", new="peft")
+SETTING = NONE.model_copy(
+    update={"kind": Kind.SETTINGS, "to_set": "2025-12", "to_case": "green", "changes": (WRAP,), "runs": 2}
+)
+
+
+def write(folder: Path, *fixes: Fix, device: str = "cpu", days: int = 0) -> None:
+    found = Fixes(
+        generated=THEN + timedelta(days=days), device=device, hardware=f"{device}: test", code="c0de", fixes=fixes
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / remedies.FIXES).write_text(found.model_dump_json(by_alias=True))
+
+
+def test_a_fix_says_what_to_change_and_what_shows_it(tmp_path: Path) -> None:
+    write(tmp_path, SETTING)
+    remedy = remedies.load(tmp_path, device="cpu")[CELL]
+    assert remedy.words == "set wrap=peft instead of transformer"
+    assert remedy.proof == "2025-12__green, green in 2 runs on cpu: test, 2026-11-20"
+
+
+def test_a_search_in_vain_is_told_with_its_reach(tmp_path: Path) -> None:
+    write(tmp_path, NONE)
+    remedy = remedies.load(tmp_path, device="cpu")[CELL]
+    assert (remedy.words, remedy.proof) == ("none within 4 single settings", "")
+
+
+def test_what_was_found_outlives_a_later_search_in_vain(tmp_path: Path) -> None:
+    write(tmp_path / "a", SETTING)
+    write(tmp_path / "b", NONE, days=1)
+    assert remedies.load(tmp_path, device="cpu")[CELL].fix.kind is Kind.SETTINGS
+
+
+def test_of_two_that_were_found_the_newer_counts(tmp_path: Path) -> None:
+    write(tmp_path / "b", SETTING)
+    write(tmp_path / "a", SETTING.model_copy(update={"kind": Kind.ALTERNATIVE}), days=1)
+    assert remedies.load(tmp_path, device="cpu")[CELL].fix.kind is Kind.ALTERNATIVE
+
+
+def test_a_fix_of_another_device_is_none_here(tmp_path: Path) -> None:
+    write(tmp_path, SETTING, device="cuda")
+    assert remedies.load(tmp_path, device="cpu") == {}
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / remedies.FIXES).write_text("{}")
+    with pytest.raises(UserError, match=r"fixes\.json: no document of fixes"):
+        remedies.load(tmp_path, device="cpu")
