@@ -13,7 +13,7 @@ from reports import data
 from reports.grid import grid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from matrix.outcome import Outcome, SetRecord
     from reports.data import MatrixDocument
@@ -33,6 +33,25 @@ def load(folder: Path = PUBLISHED, *, device: str = "cpu") -> Grid:
     found = [each for each in documents(folder) if each.device == device]
     if not found:
         raise UserError(f"{folder}: holds no matrix.json measured on {device}; give a folder of published results")
+    return of(found)
+
+
+def by_device(folder: Path = PUBLISHED) -> dict[str, Grid]:
+    """What was measured, on each kind of device.
+
+    Raises:
+        UserError: there is no result at all, or a document cannot be read.
+    """
+    found: dict[str, list[MatrixDocument]] = {}
+    for each in documents(folder):
+        found.setdefault(each.device, []).append(each)
+    if not found:
+        raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
+    return {device: of(each) for device, each in sorted(found.items())}
+
+
+def of(found: Sequence[MatrixDocument]) -> Grid:
+    """The grid of documents of one device."""
     newest = max(found, key=lambda each: each.run.started)
     nothing_planned = newest.run.model_copy(update={"planned": ()})
     return grid(nothing_planned, columns(found), latest(found))

@@ -74,9 +74,17 @@ def test_devices_are_not_mixed(publish: Callable[..., Path], build_outcome: Call
     assert knowledge.load(folder, device="cuda").cases == ("b",)
 
 
+def test_each_device_has_a_grid_of_its_own(publish: Callable[..., Path], build_outcome: Callable[..., Outcome]) -> None:
+    publish("cpu", build_outcome("a"))
+    found = knowledge.by_device(publish("gpu", build_outcome("b"), device="cuda"))
+    assert {device: each.cases for device, each in found.items()} == {"cpu": ("a",), "cuda": ("b",)}
+
+
 def test_nothing_published_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no matrix\.json measured on cpu"):
         knowledge.load(tmp_path)
+    with pytest.raises(UserError, match=r"holds no matrix\.json; give"):
+        knowledge.by_device(tmp_path)
 
 
 def test_what_this_project_published_can_be_read() -> None:

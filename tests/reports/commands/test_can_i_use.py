@@ -1,0 +1,73 @@
+"""``ftmatrix can-i-use``: what it prints, what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+
+from matrix.sets import PACKAGES
+from reports.answers import support
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Command = Callable[..., tuple[int, str, str]]
+
+
+def test_a_support_answer_as_json_is_of_the_schema(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("can-i-use", "qlora fsdp2 dora", "--json")
+    assert code == 0
+    jsonschema.validate(json.loads(out), json.loads(support.SCHEMA_FILE.read_text()))
+
+
+def test_words_need_no_quotes(ftmatrix: Command) -> None:
+    assert ftmatrix("can-i-use", "qlora", "fsdp2") == ftmatrix("can-i-use", "qlora fsdp2")
+
+
+def test_what_works_nowhere_exits_with_1(ftmatrix: Command) -> None:
+    assert ftmatrix("can-i-use", "lokr nf4 fsdp2 hsdp world_size=4")[0] == 1
+
+
+def test_support_of_everything_is_written(ftmatrix: Command, tmp_path: Path) -> None:
+    code, _, _ = ftmatrix("can-i-use", "--write", str(tmp_path / "support.json"))
+    assert code == 0
+    assert (tmp_path / "support.json").read_bytes() == support.PUBLISHED.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "can-i-use takes either what is needed"),
+        (("qlora", "--write", "x.json"), "can-i-use takes either what is needed"),
+        (("qloar",), "did you mean qlora"),
+        (("\udcff\x00",), "is neither a known word nor a term"),
+        (("--write", "no/such/folder/support.json"), "cannot be written"),
+        (("qlora", "--results", "spoilt"), "not JSON"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: tuple[str, ...], told: str, ftmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spoilt").mkdir()
+    (tmp_path / "spoilt" / "matrix.json").write_bytes(b"\x00\xff{")
+    monkeypatch.chdir(tmp_path)
+    code, out, err = ftmatrix("can-i-use", *arguments)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.startswith("ftmatrix: ")
+    assert err.count("\n") == 1
+
+
+def test_the_answer_needs_nothing_of_the_stack() -> None:
+    hidden = "; ".join(f"sys.modules[{package!r}] = None" for package in PACKAGES)  # importing these raises
+    start = f"import sys; {hidden}; from reports.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", start, "can-i-use", "qlora fsdp2"], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")

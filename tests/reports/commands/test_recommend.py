@@ -1,0 +1,82 @@
+"""``ftmatrix recommend``: what it prints, what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.sets import PACKAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Command = Callable[..., tuple[int, str, str]]
+
+
+def test_a_recommendation_exits_with_0(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("recommend", "--need", "method=lora quant=nf4 strategy=fsdp2")
+    assert code == 0
+    assert "Pin the set " in out
+
+
+def test_the_lock_can_be_installed_from_anywhere(ftmatrix: Command, tmp_path: Path) -> None:
+    code, _, err = ftmatrix("recommend", "--need", "qlora", "--lock", str(tmp_path / "requirements.txt"))
+    text = (tmp_path / "requirements.txt").read_text()
+    assert (code, err) == (0, f"Locked: {tmp_path / 'requirements.txt'}\n")
+    assert text.count("--hash=sha256:") > text.count("==") > len(PACKAGES)
+    assert "://" not in text
+
+
+def test_none_exits_with_1_and_writes_no_lock(ftmatrix: Command, tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.txt"
+    code, out, err = ftmatrix("recommend", "--need", "qlora", "--have", "torch<1", "--lock", str(lock))
+    assert (code, lock.exists()) == (1, False)
+    assert "No published set has it" in out
+    assert "not written, for want of a set" in err
+
+
+def test_a_recommendation_as_json_has_the_same_answer(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("recommend", "--need", "qlora", "--json")
+    found = json.loads(out)
+    assert (code, found["device"], found["best"]["needs"][0]["standing"]) == (0, "cpu", "green")
+    assert found["best"]["cells"][0]["cell"].startswith(f"{found['best']['set']}__train-lora-nf4")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--need", "full lora"), "'full' and 'lora' contradict each other"),
+        (("--need", "full nf4"), "quantised weights are not trainable"),
+        (("--need", "quantum=nf4"), "there is no option 'quantum'"),
+        (("--need", ""), "no need was named"),
+        (("--need", "qlora", "--have", "torch=2"), "is no requirement"),
+        (("--need", "qlora", "--device", "tpu"), "--device 'tpu': results are of cpu or cuda"),
+        (("--need", "qlora", "--results", "nowhere"), "nowhere: holds no matrix.json"),
+        (("--need", "qlora", "--lock", "no/such/folder/lock.txt"), "the lock cannot be written"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: tuple[str, ...], told: str, ftmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spoilt").mkdir()
+    (tmp_path / "spoilt" / "matrix.json").write_bytes(b"\x00\xff{")
+    monkeypatch.chdir(tmp_path)
+    code, out, err = ftmatrix("recommend", *arguments)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.startswith("ftmatrix: ")
+    assert err.count("\n") == 1
+
+
+def test_the_answer_needs_nothing_of_the_stack() -> None:
+    hidden = "; ".join(f"sys.modules[{package!r}] = None" for package in PACKAGES)  # importing these raises
+    start = f"import sys; {hidden}; from reports.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", start, "recommend", "--need", "qlora fsdp2"], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
