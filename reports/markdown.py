@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from reports.answers.recommend_words import how
+from reports.answers.support_words import short
 from reports.grid import NOT_RUN
 from reports.known import address
 from reports.looks import LOOKS, UNKNOWN, look
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from matrix.outcome import RunRecord, SetRecord
     from reports.answers.overview import Overview
     from reports.answers.problems import Met
+    from reports.answers.recommend import Recommendation, Usual
     from reports.answers.signatures import Signature
     from reports.grid import Finding, Grid
 
@@ -32,6 +35,7 @@ def markdown(record: RunRecord, matrix: Grid, known: Overview, *, generated: dat
     sections = [
         heading(record, generated),
         summary(matrix),
+        *recommended(known),
         "## Version sets",
         versions(matrix.sets),
         *notes(matrix),
@@ -40,6 +44,7 @@ def markdown(record: RunRecord, matrix: Grid, known: Overview, *, generated: dat
         *(f"### {text(group.name)}\n\n{signs(matrix, group.cases, keys(matrix))}" for group in matrix.groups),
         *red(known),
         *flaky(matrix),
+        *supported(known),
         *problems(known.problems),
         *skipped(matrix),
         rerun(matrix),
@@ -79,6 +84,31 @@ def versions(sets: Sequence[SetRecord]) -> str:
         ("set", "python", *packages, "why"),
         [(code(s.key), text(s.python), *(text(s.pins.get(name, "")) for name in packages), text(s.why)) for s in sets],
     )
+
+
+def recommended(known: Overview) -> Iterator[str]:
+    """What to pin for usual jobs, by the cells of this run."""
+    if known.recommended:
+        yield "## Recommended sets"
+        yield table(("job", "set", "how", "shown by", "next best"), [pin(*each) for each in known.recommended])
+
+
+def pin(usual: Usual, found: Recommendation) -> tuple[str, ...]:
+    if found.best is None:
+        return text(usual.job), "none of these", "", "", ""
+    others = ", ".join(f"{code(each.key)} {text(how(each))}" for each in found.others)
+    shown = ", ".join(code(outcome.case) for outcome in found.best.outcomes)
+    return text(usual.job), code(found.best.key), text(how(found.best)), shown, others
+
+
+def supported(known: Overview) -> Iterator[str]:
+    """In which versions usual jobs work; the data is what ``ftmatrix can-i-use`` tells in full."""
+    if known.support:
+        yield "## Support"
+        packages = list(known.support[0].packages)
+        rows = [(text(each.job), *(text(short(each.packages[name])) for name in packages)) for each in known.support]
+        yield table(("job", *packages), rows)
+        yield "Between two versions that were measured alike, the ones that were not are taken to be like them."
 
 
 def notes(matrix: Grid) -> Iterator[str]:

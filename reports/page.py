@@ -14,6 +14,8 @@ from markupsafe import Markup
 from pydantic_core import to_json
 
 from reports.answers.diagnose import UNEXPLAINED
+from reports.answers.recommend_words import how
+from reports.answers.support_words import short
 from reports.known import address
 from reports.looks import LOOKS, UNKNOWN, look
 from reports.words import again, device, headline, rates
@@ -69,7 +71,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.globals.update(look=look, versions=versions, told=told, rates=rates, address=address)
+    made.globals.update(look=look, versions=versions, told=told, rates=rates, address=address, how=how, short=short)
     made.filters.update(breakable=breakable, heading=heading)
     return made
 

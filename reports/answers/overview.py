@@ -7,7 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from matrix import sets as known_sets
-from reports.answers import diagnose, problems, remedies
+from reports.answers import diagnose, problems, remedies, support
+from reports.answers.recommend import recommended
+from reports.answers.standing import Known
 from reports.grid import findings
 
 if TYPE_CHECKING:
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from matrix.outcome import RunRecord
     from reports.answers.diagnose import Cause
     from reports.answers.problems import Met
+    from reports.answers.recommend import Recommendation, Usual
     from reports.answers.remedies import Remedy
+    from reports.answers.support import Support
     from reports.grid import Finding, Grid
 
 
@@ -32,12 +36,15 @@ class Way:
 class Overview:
     """``causes``: of all red cells, the commonest first; ``fixes``: of those for which one was looked for, by cell.
 
-    ``problems``: known ones that published runs reproduced on the same sets.
+    ``problems``: known ones that published runs reproduced on the same sets. ``recommended`` and ``support``: for usual
+    jobs, by the run's own cells.
     """
 
     causes: tuple[Cause, ...]
     fixes: Mapping[str, Remedy]
     problems: tuple[Met, ...] = ()
+    recommended: tuple[tuple[Usual, Recommendation], ...] = ()
+    support: tuple[Support, ...] = ()
 
     @property
     def red(self) -> int:
@@ -77,8 +84,13 @@ def overview(record: RunRecord, matrix: Grid) -> Overview:
     pinned = {each.key: dict(each.pins) for each in known_sets.load()}
     same = {column.key for column in matrix.sets if pinned.get(column.key) == column.pins}
     known = remedies.load(device=record.device)
+    jobs = Known(matrix)
     return Overview(
         causes=diagnose.causes(matrix),
         fixes={cell: remedy for cell, remedy in known.items() if remedy.fix.set in same},
         problems=problems.met(same, device=record.device),
+        recommended=tuple(
+            each for each in recommended(jobs, device=record.device) if each[1].best or each[1].in_the_way
+        ),
+        support=tuple(each for each in support.usual(jobs) if each.sets),
     )

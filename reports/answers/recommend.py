@@ -203,9 +203,8 @@ USUAL: Final = (
 )
 
 
-def recommended(matrix: Grid, *, device: str) -> tuple[tuple[Usual, Recommendation], ...]:
+def recommended(known: Known, *, device: str) -> tuple[tuple[Usual, Recommendation], ...]:
     """For the usual jobs."""
-    known = Known(matrix)
     return tuple((each, recommend(known, tuple(map(parse, each.needs)), device=device)) for each in USUAL)
 
 

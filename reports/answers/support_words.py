@@ -10,7 +10,7 @@ from reports.answers.standing import GOOD, Standing
 from reports.words import trimmed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from reports.answers.stretches import Stretch
     from reports.answers.support import DeviceSupport, SetSupport, Support, SupportDocument
@@ -70,6 +70,12 @@ def words(stretch: Stretch) -> str:
     if stretch.inferred:
         return f"{standing(stretch)}: measured at {', '.join(stretch.measured)}; inferred between them"
     return f"{standing(stretch)}: measured ({trimmed(', '.join(stretch.sets), LONGEST)})"
+
+
+def short(stretches: Iterable[Stretch]) -> str:
+    """What is known of a package in one line, for a table with a column for each."""
+    told = [f"{standing(each)} {each.versions}" for each in stretches if each.standing is not Standing.UNKNOWN]
+    return "; ".join(told) or Standing.UNKNOWN.value
 
 
 def blame(support: Support) -> list[str]:

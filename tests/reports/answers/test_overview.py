@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from cases.verdict import RED
 from reports.answers import knowledge, problems
 from reports.answers.overview import overview
+from reports.answers.recommend import USUAL
 from reports.grid import grid
 
 if TYPE_CHECKING:
@@ -60,3 +61,16 @@ def test_problems_are_of_the_sets_asked_for_and_silent_ones_come_first() -> None
 
 def test_no_problem_is_told_of_a_device_without_results() -> None:
     assert problems.met({"2025-06"}, device="tpu") == ()
+
+
+def test_usual_jobs_are_told_where_the_run_has_them() -> None:
+    matrix = knowledge.load()
+    record = next(each.run for each in knowledge.documents(knowledge.PUBLISHED))
+    told = overview(record, matrix)
+    assert [usual.job for usual, _ in told.recommended] == [each.job for each in USUAL]
+    assert [each.job for each in told.support] == [each.job for each in USUAL]
+
+
+def test_jobs_that_a_run_does_not_have_are_left_out(small: Run) -> None:
+    told = overview(small[0], grid(*small))
+    assert {usual.job for usual, _ in told.recommended} < {each.job for each in USUAL}

@@ -13,6 +13,7 @@ from reports.answers import knowledge
 from reports.answers.needs import parse
 from reports.answers.recommend import Recommendation, lock_text, recommend_on, recommended, requirement
 from reports.answers.recommend_words import CAUTION, lines
+from reports.answers.standing import Known
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,14 +204,14 @@ def test_a_set_without_a_lock_is_refused(build_set: Callable[..., SetRecord]) ->
 
 
 def test_every_recommended_set_that_was_published_can_be_locked() -> None:
-    for usual, found in recommended(knowledge.load(), device="cpu"):
+    for usual, found in recommended(Known(knowledge.load()), device="cpu"):
         assert found.best is not None, usual.job
         assert "--hash=sha256:" in lock_text(found.best.column), usual.job
 
 
 def test_what_is_recommended_of_the_published_results_is_green_there() -> None:
     known = knowledge.load()
-    for usual, found in recommended(known, device="cpu"):
+    for usual, found in recommended(Known(known), device="cpu"):
         assert found.best is not None, usual.job
         shown = [known.cells[outcome.case, found.best.key].verdict.value for outcome in found.best.outcomes]
         assert set(shown) == {"pass"}, usual.job
