@@ -30,7 +30,7 @@ from reports import known as known_problems
 from reports import known_page, planned, progress
 from reports import selfcheck as selfcheck_report
 from reports.answers.overview import overview
-from reports.commands import can_i_use, recommend
+from reports.commands import can_i_use, explain, recommend
 from reports.grid import grid
 from reports.render import render, write_whole
 from reports.terminal import TerminalReport
@@ -298,6 +298,7 @@ def print_lock(key: str, made: locks.Lock | Evidence) -> None:
         typer.echo(f"{key}: locked, {len(made.versions)} packages, digest {made.digest}")
 
 
+app.command("explain")(explain.explain)
 app.command("recommend")(recommend.recommend)
 app.command("can-i-use")(can_i_use.can_i_use)
 

@@ -53,6 +53,7 @@ class Symptom:
     options: Mapping[str, Scalar] | None = None
     phase: Phase | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    device: str = ""
 
     @cached_property
     def clean(self) -> str:
@@ -71,17 +72,27 @@ class Symptom:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """A row that fits, the line that shows it, and which of its conditions are known to hold."""
+    """A row that fits, the line that shows it, and which of its conditions are known to hold, or not known."""
 
     signature: Signature
     line: str
     confirmed: tuple[str, ...]
+    open: tuple[str, ...]
     matched: int
     lines: frozenset[str]
 
     @property
-    def rank(self) -> tuple[int, int]:
-        return len(self.confirmed), self.matched
+    def assumed(self) -> tuple[str, ...]:
+        """Options that it takes, and of which nothing is known."""
+        return tuple(word for word in self.signature.when.split() if word in self.open)
+
+    @property
+    def rank(self) -> tuple[int, int, int, int]:
+        """Fewer options that are only assumed, more that is confirmed, more text that matches, less that is open.
+
+        Options come first: a log does not say them, and the rarer cause must not win because its versions fit too.
+        """
+        return -len(self.assumed), len(self.confirmed), self.matched, -len(self.open)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +120,7 @@ def symptom(outcome: Outcome, pins: Mapping[str, str]) -> Symptom:
         options=outcome.options,
         phase=outcome.phase,
         versions=pins,
+        device=outcome.hardware.partition(":")[0],
     )
 
 
@@ -122,9 +134,16 @@ def diagnose(of: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diag
     return tuple(telling(ordered))
 
 
+def narrower(than: Diagnosis, of: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:
+    """What it is more exactly with some options, of which nothing is known: the rows that say so of the same line."""
+    found = (fitted(row, of) for row in (signatures.load() if rows is None else rows) if row != than.signature)
+    alike = [each for each in found if each is not None and each.assumed and than.line in each.lines]
+    return tuple(sorted(alike, key=lambda each: each.rank, reverse=True))
+
+
 def telling(ordered: Iterable[Diagnosis]) -> Iterator[Diagnosis]:
     """Those that explain a line that no better one explains."""
-    explained: dict[str, tuple[int, int]] = {}
+    explained: dict[str, tuple[int, int, int, int]] = {}
     for each in ordered:
         if any(explained.get(line, each.rank) == each.rank for line in each.lines):
             yield each
@@ -137,11 +156,18 @@ def fitted(row: Signature, of: Symptom) -> Diagnosis | None:
     shown = seen(row, of)
     if shown is None:
         return None
-    conditions = held(row, of)
-    if conditions is None:
+    held = dict(conditions(row, of))
+    if False in held.values():
         return None
     line, matched, lines = shown
-    return Diagnosis(signature=row, line=line, confirmed=conditions, matched=matched, lines=lines)
+    return Diagnosis(
+        signature=row,
+        line=line,
+        confirmed=tuple(words for words, holds in held.items() if holds),
+        open=tuple(words for words, holds in held.items() if holds is None),
+        matched=matched,
+        lines=lines,
+    )
 
 
 def seen(row: Signature, of: Symptom) -> tuple[str, int, frozenset[str]] | None:
@@ -150,22 +176,12 @@ def seen(row: Signature, of: Symptom) -> tuple[str, int, frozenset[str]] | None:
         found = [match for _, match in zip(range(MATCHES), row.regex.finditer(of.bare), strict=False)]
         if found:
             lines = [of.lines[of.bare.count("\n", 0, match.start())].strip() for match in found]
-            return lines[0], max(len(match[0]) for match in found), frozenset(lines)
+            said = next((line for line in lines if not line.startswith("raise ")), lines[0])
+            return said, max(len(match[0]) for match in found), frozenset(lines)
     missed = [name for name in row.checks if name in of.missed]
     if missed:
         return ", ".join(missed), len("".join(missed)), frozenset({"missed checks"})
     return None
-
-
-def held(row: Signature, of: Symptom) -> tuple[str, ...] | None:
-    """The conditions that are known to hold; None if one is known not to."""
-    confirmed: list[str] = []
-    for condition, holds in conditions(row, of):
-        if holds is False:
-            return None
-        if holds:
-            confirmed.append(condition)
-    return tuple(confirmed)
 
 
 def conditions(row: Signature, of: Symptom) -> Iterator[tuple[str, bool | None]]:
@@ -176,6 +192,8 @@ def conditions(row: Signature, of: Symptom) -> Iterator[tuple[str, bool | None]]
         yield f"in {' or '.join(row.phases)}", None if of.phase is None else of.phase in row.phases
     for word, term in zip(row.when.split(), row.terms, strict=True):
         yield word, None if of.options is None else admits(term, of.options, of.case)
+    if row.device:
+        yield f"on {row.device}", of.device == row.device if of.device else None
     for name, specifier in row.specifiers.items():
         version = parsed(of.versions.get(name, ""))
         yield f"{name}{specifier}", None if version is None else specifier.contains(version, prereleases=True)

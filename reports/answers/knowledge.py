@@ -13,7 +13,7 @@ from reports import data
 from reports.grid import grid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from matrix.outcome import Outcome, SetRecord
     from reports.data import MatrixDocument
@@ -36,14 +36,14 @@ def load(folder: Path = PUBLISHED, *, device: str = "cpu") -> Grid:
     return of(found)
 
 
-def by_device(folder: Path = PUBLISHED) -> dict[str, Grid]:
-    """What was measured, on each kind of device.
+def by_device(folder: Path = PUBLISHED, *, only: Container[str] | None = None) -> dict[str, Grid]:
+    """What was measured, on each kind of device; ``only`` these cases, which is quicker.
 
     Raises:
         UserError: there is no result at all, or a document cannot be read.
     """
     found: dict[str, list[MatrixDocument]] = {}
-    for each in documents(folder):
+    for each in documents(folder, only=only):
         found.setdefault(each.device, []).append(each)
     if not found:
         raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
@@ -57,14 +57,17 @@ def of(found: Sequence[MatrixDocument]) -> Grid:
     return grid(nothing_planned, columns(found), latest(found))
 
 
-def documents(folder: Path) -> Iterator[MatrixDocument]:
+def documents(folder: Path, *, only: Container[str] | None = None) -> Iterator[MatrixDocument]:
     for path in sorted(folder.rglob("matrix.json")):
-        yield data.validated(trimmed(data.loaded(path)), path)
+        yield data.validated(trimmed(data.loaded(path), only), path)
 
 
-def trimmed(document: dict[str, Any]) -> dict[str, Any]:
+def trimmed(document: dict[str, Any], only: Container[str] | None = None) -> dict[str, Any]:
     """Without what no answer looks at, which is most of it: an answer should not wait for a second."""
     cells = document.get("cells")
+    if only is not None and isinstance(cells, list):
+        cells = [cell for cell in cells if isinstance(cell, dict) and cell.get("case") in only]
+        document["cells"] = cells
     for cell in cells if isinstance(cells, list) else ():
         if isinstance(cell, dict) and cell.get("verdict") in {"pass", "skip"}:
             cell.update(checks=(), metrics={}, facts={})

@@ -10,7 +10,7 @@ import tomllib
 from enum import StrEnum
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
@@ -64,9 +64,9 @@ KINDS: Final = {
 class Signature(BaseModel):
     """``pattern`` and ``near`` are regular expressions, compared line by line and without quotes.
 
-    A failure that raises nothing is known by its missed ``checks``. ``phases``, ``when`` (written as ``--where``) and
-    ``versions`` narrow a row: what contradicts them excludes it, what is unknown does not. ``fix`` is advice that a
-    thread gives; only a cell proves one.
+    A failure that raises nothing is known by its missed ``checks``. ``phases``, ``when`` (written as ``--where``),
+    ``versions`` and ``device`` narrow a row: what contradicts them excludes it, what is unknown does not. ``fix`` is
+    advice that a thread gives; only a cell proves one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,6 +78,7 @@ class Signature(BaseModel):
     phases: tuple[Phase, ...] = ()
     when: str = ""
     versions: dict[str, str] = {}
+    device: Literal["", "cpu", "cuda"] = ""
     cause: str
     kind: Kind
     fix: str = ""

@@ -89,3 +89,11 @@ def test_nothing_published_is_said(tmp_path: Path) -> None:
 
 def test_what_this_project_published_can_be_read() -> None:
     assert len(knowledge.load().outcomes) > len(knowledge.load().cases)
+
+
+def test_only_the_cases_that_are_asked_for_are_read(
+    publish: Callable[..., Path], build_outcome: Callable[..., Outcome]
+) -> None:
+    folder = publish("one", build_outcome("a"), build_outcome("b"))
+    found = knowledge.by_device(folder, only={"b"})
+    assert [(device, matrix.cases) for device, matrix in found.items()] == [("cpu", ("b",))]

@@ -11,7 +11,7 @@ from cases.verdict import Phase
 from matrix import known
 from matrix.errors import UserError
 from reports.answers import signatures
-from reports.answers.diagnose import Symptom, diagnose
+from reports.answers.diagnose import Symptom, diagnose, narrower
 
 LOGS = Path(__file__).with_name("logs")
 EXAMPLES = sorted(path for path in LOGS.iterdir() if path.suffix in {".txt", ".json"})
@@ -36,6 +36,7 @@ def shown(example: Path) -> Symptom:
         case=told.get("case", ""),
         text=told.get("text", ""),
         phase=Phase(told["phase"]) if told.get("phase") else None,
+        device=told.get("device", ""),
     )
 
 
@@ -109,3 +110,45 @@ def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.toml").write_text(row + row)
     with pytest.raises(UserError, match="two signatures are called 'a'"):
         signatures.load(tmp_path)
+
+
+def test_what_is_so_on_a_cpu_is_not_said_of_a_gpu() -> None:
+    row = signatures.Signature(id="a", pattern="no", cause="because", kind=signatures.Kind.BUG, device="cpu")
+    told = {device: diagnose(Symptom(text="no", device=device), [row]) for device in ("", "cpu", "cuda")}
+    assert [device for device, found in told.items() if found] == ["", "cpu"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Segmentation fault (core dumped)",
+        "AttributeError: 'list' object has no attribute 'keys'",
+        "TypeError: 'NoneType' object is not iterable",
+        "ValueError: too many values to unpack (expected 2)",
+        "KeyError: None",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 16x4)",
+        "RuntimeError: The size of tensor a (3) must match the size of tensor b (5) at non-singleton dimension 1",
+        "RuntimeError: Boolean value of Tensor with more than one value is ambiguous",
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, mps:0 and cpu!",
+        "RuntimeError: shape '[3, 4]' is invalid for input of size 10",
+        "_pickle.UnpicklingError: Weights only load failed. Unsupported global: GLOBAL mine.Thing",
+        (
+            "ImportError: huggingface-hub>=0.19.3,<1.0 is required for a normal functioning of this module, "
+            "but found huggingface-hub==0.17.1"
+        ),
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443)",
+        "{'loss': 1.2, 'grad_norm': 0.4, 'epoch': 0.1}",
+    ],
+)
+def test_what_says_nothing_known_is_unexplained(line: str) -> None:
+    assert diagnose(Symptom(text=line)) == ()
+
+
+def test_a_cause_that_assumes_options_comes_after_one_that_does_not() -> None:
+    """Although its versions are confirmed: they are of every log of that time."""
+    text = "ValueError: Must flatten tensors with uniform requires_grad when use_orig_params=False"
+    shown = Symptom(text=text, versions={"peft": "0.10.0"})
+    (found,) = diagnose(shown)
+    assert found.signature.id == "fsdp1-requires-grad"
+    assert "fsdp1-dora-magnitude" in [each.signature.id for each in narrower(found, shown)]

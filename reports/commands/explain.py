@@ -1,0 +1,59 @@
+"""``ftmatrix explain``: why a pasted traceback or log failed, and what changes it.
+
+Exit codes: 0 explained, 1 unexplained: nothing in it is known, 2 bad input.
+"""
+
+# ruff: noqa: FBT002 - typer reads parameters and their defaults
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from matrix import sets
+from matrix.errors import UserError
+from reports.answers import pasted
+from reports.answers.diagnose import UNEXPLAINED, Symptom
+from reports.answers.explain import explain as explanations
+from reports.answers.explain_words import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOTHING_KNOWN: Final = 1
+STANDARD_INPUT: Final = "-"
+
+
+def explain(
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="A log; - is standard input.")] = STANDARD_INPUT,
+    versions: Annotated[
+        str, typer.Option("--versions", help="e.g. torch==2.8.0,peft==0.17.", show_default="those that the log names")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Say why a log's run failed and what changes it: the cause, fixes with their proof, and the threads about it."""
+    told = stated(versions)
+    text = pasted.read(None if file == STANDARD_INPUT else Path(file))
+    used = {**pasted.versions(Symptom(text=text).clean), **told}
+    found = explanations(Symptom(text=text, versions=used))
+    if as_json:
+        document = {"versions": used, "diagnoses": [each.as_json() for each in found]}
+        typer.echo(json.dumps(document if found else {**document, "standing": UNEXPLAINED}, indent=1))
+    else:
+        typer.echo("\n".join(lines(found, used)))
+    raise typer.Exit(0 if found else NOTHING_KNOWN)
+
+
+def stated(versions: str) -> Mapping[str, str]:
+    """Of ``--versions``.
+
+    Raises:
+        UserError: it is malformed, or names something else than the six packages.
+    """
+    pins = sets.parsed_pins(word for word in versions.split(",") if word.strip())
+    for name in pins:
+        if name not in sets.PACKAGES:
+            raise UserError(f"--versions: {name!r} is not one of {', '.join(sets.PACKAGES)}")
+    return pins

@@ -1,0 +1,107 @@
+"""The command as a user meets it: text or JSON, and what its exit code says."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reports import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOGS = Path(__file__).parents[1] / "answers" / "logs"
+ERROR = LOGS / "fsdp1-uniform-dtype.txt"
+KEYS = {"id", "cause", "phase", "fixes", "links", "line", "kind"}
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """The command, with something on its standard input."""
+
+    def ran(*arguments: str, pasted: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "argv", ["ftmatrix", "explain", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(pasted)))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return Done(code=int(ended.value.code or 0), out=said.out, err=said.err)
+
+    return ran
+
+
+def test_a_file_is_explained(run: Callable[..., Done]) -> None:
+    done = run(str(ERROR))
+    assert (done.code, done.err) == (0, "")
+    assert "fsdp1-uniform-dtype (not supported, by design, in wrap)" in done.out
+
+
+def test_json_has_what_a_machine_needs(run: Callable[..., Done]) -> None:
+    (found,) = run("--json", pasted=ERROR.read_bytes()).document["diagnoses"]
+    assert set(found) >= KEYS
+    assert (found["id"], found["phase"]) == ("fsdp1-uniform-dtype", "wrap")
+    assert {fix["proven"] for fix in found["fixes"]} == {True, False}
+    assert all(link.startswith("https://") for link in found["links"])
+    assert (
+        found["line"] == "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32"
+    )
+
+
+def test_a_log_of_several_ranks_has_one_cause(run: Callable[..., Done]) -> None:
+    lines = ERROR.read_text().splitlines()
+    both = "\n".join(f"\x1b[31m[rank{rank}]:\x1b[0m {line}" for line in lines for rank in range(2))
+    found = run("--json", "-", pasted=both.encode()).document["diagnoses"]
+    assert [each["id"] for each in found] == ["fsdp1-uniform-dtype"]
+
+
+def test_versions_are_the_logs_unless_they_are_given(run: Callable[..., Done]) -> None:
+    log = b"peft==0.12.0\ntorch==2.3.1\n" + ERROR.read_bytes()
+    assert run("--json", pasted=log).document["versions"] == {"peft": "0.12.0", "torch": "2.3.1"}
+    given = run("--json", "--versions", "transformers==5.1, peft==0.17", pasted=log).document["versions"]
+    assert given == {"peft": "0.17", "torch": "2.3.1", "transformers": "5.1"}
+
+
+def test_nothing_known_is_an_exit_code_of_its_own(run: Callable[..., Done]) -> None:
+    done = run("--json", pasted=b"SyntaxError: invalid syntax\n")
+    assert done.code == 1
+    assert done.document == {"versions": {}, "diagnoses": [], "standing": "unexplained"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pasted", "problem"),
+    [
+        ((), b"", "standard input: is empty"),
+        (("none.log",), b"", "none.log: cannot be read (No such file or directory)"),
+        (("/",), b"", "/: cannot be read (Is a directory)"),
+        (("-",), bytes(range(256)) * 9, "standard input: is binary and no log"),
+        (("--versions", "peft"), b"x", "'peft': expected an exact pin such as peft==0.13.0"),
+        (("--versions", "numpy==2.0"), b"x", "--versions: 'numpy' is not one of torch, transformers"),
+        (("--versions", "peft==new"), b"x", "expected an exact version"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    run: Callable[..., Done], arguments: tuple[str, ...], pasted: bytes, problem: str
+) -> None:
+    done = run(*arguments, pasted=pasted)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("ftmatrix: ")
+    assert problem in done.err
+    assert done.err.count("\n") == 1
