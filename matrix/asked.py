@@ -189,6 +189,7 @@ def taken_up(asked: Asked) -> tuple[Asked, Work | None]:
     directory = asked.out or store.newest_run(RUNS)
     if not (directory / store.RUN).exists():
         return asked, None  # told when it is opened
+    store.held(directory).close()  # whoever is at work there is told first
     record, _, _ = store.read(directory)
     before = replace(
         asked,
