@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flows, models, preload, suite, twin
+from cases import flows, gpus, models, preload, suite, twin
 from cases.build import Place
 from cases.setting import Setting
 from cases.verdict import missed
@@ -58,11 +58,13 @@ def main() -> int:
     if name not in suite.CASES:
         print(f"there is no case {name!r}; the cases are:", *suite.CASES, sep="\n  ")
         return 2
+    device = os.environ.get("FTMATRIX_DEVICE", "cpu")
+    if device != "cpu":
+        gpus.limit(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), os.environ)
     preload.preload()
     import torch
     import torch.distributed as dist
 
-    device = os.environ.get("FTMATRIX_DEVICE", "cpu")
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     place = Place(rank, ranks, "cpu" if device == "cpu" else int(os.environ.get("LOCAL_RANK", "0")))
     if device == "cpu":

@@ -358,15 +358,25 @@ def wrap(seen: Witness) -> Iterator[Check]:
         yield at_least("parameters of the smallest inner unit", min(sizes, default=0), MIN_NUM_PARAMS)
         yield equal("units that are a decoder layer", whole_layers, 0)
         return
-    if seen.options.strategy == "fsdp2":
-        units = sum("FSDPModule" in ancestors(module) for module in seen.wrapped.modules())
-    else:
-        units = sum(type(module).__name__ == "FullyShardedDataParallel" for module in seen.wrapped.modules())
+    units = list(sharded_units(seen))
     layers = 0 if seen.options.wrap == "none" else models.spec(seen.options).blocks
     if seen.options.wrap == "peft":
-        yield at_least("sharded units", units, 1 + layers + units_of_adapter(seen.options))
-    else:
-        yield equal("sharded units", units, 1 + layers)
+        yield at_least("sharded units", len(units), 1 + layers + units_of_adapter(seen.options))
+    elif seen.options.front_end == "loop":
+        yield equal("sharded units", len(units), 1 + layers)
+    else:  # accelerate makes units of embeddings and heads as well, the Trainer of each part of an adapter
+        yield at_least("sharded units", len(units), 1 + layers)
+        found = sum(name.endswith(models.spec(seen.options).block) for name in units)
+        yield equal("units that are a decoder layer", found, layers)
+
+
+def sharded_units(seen: Witness) -> Iterator[str]:
+    """What each unit of FSDP shards: the class of its module, which FSDP2 writes its own name before."""
+    for module in seen.wrapped.modules():
+        if seen.options.strategy == "fsdp2" and "FSDPModule" in ancestors(module):
+            yield type(module).__name__
+        elif seen.options.strategy == "fsdp1" and type(module).__name__ == "FullyShardedDataParallel":
+            yield type(module.module).__name__
 
 
 def units_of_adapter(options: Options) -> int:

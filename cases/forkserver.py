@@ -74,7 +74,7 @@ def preloaded(listener: socket.socket, suite: ModuleType, complaint: int) -> Non
     """Import, look whether forking is safe, serve. Does not return."""
     began = time.monotonic()
     try:
-        suite.preload()
+        suite.preload(to_fork=True)
         impure = suite.impure()
     except BaseException as error:  # noqa: BLE001 - every rank will meet it again and report it
         impure = f"importing the stack raised {type(error).__name__}: {error}"

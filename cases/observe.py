@@ -85,7 +85,7 @@ def flat_gradients(model: Any) -> Iterator[tuple[str, Any]]:
             pieces = [torch.empty_like(mine) for _ in range(unit.process_group.size())]
             dist.all_gather(pieces, mine, group=unit.process_group)
         prefix = next(name for name, module in model.named_modules() if module is unit)
-        yield from cut(torch.cat(pieces), flat, prefix)
+        yield from cut(torch.cat(pieces).cpu(), flat, prefix)
 
 
 def flat_parameters(model: Any) -> list[Any]:
@@ -136,6 +136,8 @@ def dequantised(module: Any) -> Any:
         return (weight.detach().float() * row_scales(module).float()[:, None] / 127).cpu()
     # FSDP1's views of its weights have no attributes
     packed, state = weight.detach(), getattr(weight, "quant_state", None) or module.quant_state
+    if hasattr(packed, "full_tensor"):
+        packed = packed.full_tensor()
     if getattr(state, "packing_format_for_cpu", False):
         packed, state = unpacked(packed, state)
     return functional.dequantize_4bit(packed, state).float().cpu()

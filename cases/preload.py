@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
+
+from cases.untouched import untouched
 
 # Imported by the parent that ranks are forked from. The first five are the stack; the rest are what these import
 # lazily on first use, named here so that a rank finds them ready. One that a version lacks is passed over.
@@ -43,15 +46,20 @@ LAZY = (
 CUDA_ERROR_NOT_INITIALIZED = 3  # cuda.h
 
 
-def preload() -> None:
-    """Import the stack. Whatever a required package raises is the stack's own error and is let through."""
-    for name in REQUIRED:
-        importlib.import_module(name)
-    for name in LAZY:
-        try:
+def preload(*, to_fork: bool = False) -> None:
+    """Import the stack; ``to_fork``, without initialising CUDA as far as that can be helped.
+
+    Raises:
+        Exception: whatever a required package raises, for that is the stack's own error.
+    """
+    with untouched() if to_fork else contextlib.nullcontext():
+        for name in REQUIRED:
             importlib.import_module(name)
-        except Exception:  # noqa: BLE001, S112 - any error: a rank that needs the module meets it again and says so
-            continue
+        for name in LAZY:
+            try:
+                importlib.import_module(name)
+            except Exception:  # noqa: BLE001, S112 - any error: a rank that needs the module meets it again and says so
+                continue
 
 
 def cuda_driver_initialised() -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flows, grid, models, needs, prequantised, profiles, scripts, stack, twin
+from cases import flows, grid, models, needs, prequantised, profiles, scripts, stack, twin, untouched
 from cases import preload as importing
 from cases.build import Place
 from cases.case import Case
@@ -39,13 +39,13 @@ CASES = Cases({case.id: case for case in (*profiles.EVERY, *grid.commands(script
 PROFILES = profiles.PROFILES
 
 
-def preload() -> None:
-    """What every rank would import anyway.
+def preload(*, to_fork: bool = False) -> None:
+    """What every rank would import anyway; ``to_fork`` if this process is to be one that ranks are forked from.
 
     Raises:
         Exception: whatever importing the stack raises.
     """
-    importing.preload()
+    importing.preload(to_fork=to_fork)
 
 
 def impure() -> str:
@@ -55,7 +55,8 @@ def impure() -> str:
     import torch
 
     if torch.cuda.is_initialized() or importing.cuda_driver_initialised():
-        return "importing the stack initialised CUDA"
+        by = untouched.INITIALISED[0] if untouched.INITIALISED else "something beside torch"
+        return f"importing the stack initialised CUDA: {by}"
     if threading.active_count() > 1:
         return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"
     return ""

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cases import gpus
 from cases import rank as ranks_own
 from cases.judge import Judgement, RankEnd, judge
 from cases.verdict import Check, Phase
@@ -103,6 +104,8 @@ class Supervisor:
     def body(self, number: int, act: int, say: ranks_own.Pipe) -> None:
         """What a rank does; the import is instantaneous in a fork of a parent that has imported everything."""
         say.phase(Phase.IMPORT)
+        if self.job.device == "cuda" and self.job.kind != "facts":
+            gpus.limit(self.job.ranks, os.environ)
         self.suite.preload()
         self.suite.run(self.job, number, act, ranks_own.waiting, say)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,9 @@ from cases import grid
 from cases.profiles import Profile, carried
 from matrix import backends, disk, environments, locks, machine, pipeline, plan, store, timings, uv
 from matrix import bench as benches
+from matrix import overlay as overlays
 from matrix import sets as known_sets
+from matrix.backends import Backend
 from matrix.errors import UserError
 from matrix.execute import Limits, Suite
 from matrix.outcome import RunRecord, cell_key
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cases.case import Case
+    from matrix.overlay import Overlay
     from matrix.pipeline import Work
     from matrix.sets import VersionSet
 
@@ -46,6 +50,9 @@ class Asked:
     cold_sample: int = 1
     repeats: int | None = None
     versions: Path = known_sets.PACKAGED
+    offline: Path | None = None
+    system_torch: bool = False
+    system_python: str = "python3"
     suite: Suite = field(default_factory=Suite)
     limits: Limits = field(default_factory=Limits)
 
@@ -68,8 +75,30 @@ class Asked:
             return Profile("", "what --where leaves of everything", tuple(self.suite.cases.values()))
         return known["default"]
 
+    @cached_property
+    def overlay(self) -> Overlay | None:
+        """The host's torch with wheels laid over it, if that is asked for.
+
+        Raises:
+            UserError: one of the two options without the other, or a folder or an interpreter that will not do.
+        """
+        if self.offline is None and not self.system_torch:
+            return None
+        if self.offline is None or not self.system_torch:
+            raise UserError(
+                "--offline and --system-torch go together: wheels of a folder, over the torch that is there"
+            )
+        cache = environments.cache_folder()
+        tool = uv.on_this_machine(cache)
+        return overlays.on_this_host(self.offline, python=self.system_python, cache=cache, uv=tool)
+
+    @property
+    def known(self) -> tuple[VersionSet, ...]:
+        """Every set there is to choose from."""
+        return known_sets.load(self.versions) if self.overlay is None else self.overlay.sets
+
     def version_sets(self) -> tuple[VersionSet, ...]:
-        return known_sets.select(known_sets.load(self.versions), self.sets or self.chosen.sets)
+        return known_sets.select(self.known, self.sets or (self.chosen.sets if self.overlay is None else "all"))
 
     def cases(self) -> tuple[Case, ...]:
         by_id = {case.id: case for case in self.chosen.cases}
@@ -140,7 +169,8 @@ def run(
     work = asked.work() if work is None else work
     cache = environments.cache_folder()
     tool = uv.on_this_machine(cache)
-    backend = backends.choose(asked.torch_backend, uv=tool)
+    overlay = asked.overlay
+    backend = backends.choose(asked.torch_backend, uv=tool) if overlay is None else Backend(name=backends.SYSTEM)
     kept = opened(asked, work)
     workshop = pipeline.Workshop(
         store=kept,
@@ -148,6 +178,7 @@ def run(
         cache=cache,
         device=asked.place,
         backend=backend,
+        overlay=overlay,
         workers=asked.workers or default_workers(asked.place),
         keep_free_bytes=int(asked.keep_free_gb * disk.GIGABYTE),
         lock_folder=locks.folder_beside(asked.versions),
@@ -203,7 +234,7 @@ def taken_up(asked: Asked) -> tuple[Asked, Work | None]:
 
 def planned_work(record: RunRecord, asked: Asked) -> Work:
     """The cells of a run in their order, in which a set may come more than once."""
-    known = {each.key: each for each in known_sets.load(asked.versions)}
+    known = {each.key: each for each in asked.known}
     cases = asked.suite.cases
     work: list[tuple[VersionSet, list[Case]]] = []
     for cell in record.planned:

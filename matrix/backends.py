@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matrix.uv import Uv
 
 LOCKED: Final = "pypi"  # what the lock says, from the configured index
+SYSTEM: Final = "system"  # what is there: nothing of torch is installed
 PROBE_LIMIT_S: Final = 20.0
 FAMILY: Final = re.compile(r"torch|triton|pytorch-triton.*|nvidia-.*|cuda-.*")
 

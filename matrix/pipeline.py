@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from cases.case import Case
     from matrix.environments import Environment
+    from matrix.overlay import Overlay
     from matrix.sets import VersionSet
     from matrix.store import Store
     from matrix.uv import Uv
@@ -44,6 +45,7 @@ class Workshop:
     cache: Path
     device: str = "cpu"
     backend: Backend = field(default_factory=Backend)
+    overlay: Overlay | None = None
     workers: int = field(default_factory=machine.cores)
     keep_free_bytes: int = disk.BUDGET
     lock_folder: Path = locks.PACKAGED
@@ -92,6 +94,8 @@ def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> Non
 
 def prepare(version_set: VersionSet, at: Workshop) -> locks.Lock | Evidence:
     at.watcher.stage(version_set.key, "resolving")
+    if at.overlay is not None:
+        return at.overlay.lock(version_set)
     return locks.read_or_make(version_set, uv=at.uv, folder=at.lock_folder)
 
 
@@ -118,6 +122,8 @@ def environment_key(lock: locks.Lock, backend: str) -> str:
 
 def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
     """The one way an environment comes to be, under the disk budget."""
+    if at.overlay is not None:
+        return at.overlay.install(lock)
 
     def make_room() -> None:
         disk.keep_free(at.cache, uv=at.uv, budget_bytes=at.keep_free_bytes, say=at.say)

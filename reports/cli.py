@@ -84,6 +84,11 @@ def run(
     ] = None,
     cold_sample: Annotated[int, typer.Option(help="Cells per set that a cold start must confirm.")] = 1,
     versions: Versions = known_sets.PACKAGED,
+    offline: Annotated[Path | None, typer.Option(help="Folder of packed wheels; no index is asked.")] = None,
+    system_torch: Annotated[
+        bool, typer.Option("--system-torch", help="Lay the wheels of --offline over the torch that is there.")
+    ] = False,
+    system_python: Annotated[str, typer.Option(help="The interpreter that has it.")] = "python3",
 ) -> None:
     """Install version sets, run the cells, render the matrix."""
     console = Console()
@@ -101,6 +106,9 @@ def run(
         cold_sample=cold_sample,
         repeats=repeat,
         versions=versions,
+        offline=offline,
+        system_torch=system_torch,
+        system_python=system_python,
         suite=Suite(scripts=declared.load(scripts)) if scripts else Suite(),
     )
     asked, work = asking.taken_up(asked)

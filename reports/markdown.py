@@ -220,8 +220,9 @@ def rerun(matrix: Grid) -> str:
         (o.set, o.case) for o in matrix.outcomes
     ]
     version_set, case = pairs[0] if pairs else ("SET", "CASE")
+    backend = next((column.torch_backend for column in matrix.sets if column.key == version_set), "")
     return (
-        f"## Run a cell again\n\n```console\n{again(version_set, case)}\n```\n\n"
+        f"## Run a cell again\n\n```console\n{again(version_set, case, backend=backend)}\n```\n\n"
         "`--sets` takes a key, or several with commas; `--where` takes options (`quant=nf4`) or `case=`."
     )
 

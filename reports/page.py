@@ -142,7 +142,7 @@ def cell(matrix: Grid, case: str, column: SetRecord, evidence: str) -> dict[str,
         "set": column.key,
         "case": case,
         "verdict": look(matrix.verdict(case, column.key)).css,
-        "again": again(column.key, case),
+        "again": again(column.key, case, backend=column.torch_backend),
         **known,
     }
 

@@ -7,6 +7,7 @@ import unicodedata
 from typing import TYPE_CHECKING, Final
 
 from cases.verdict import shown
+from matrix.backends import SYSTEM
 from reports.looks import LOOKS
 
 if TYPE_CHECKING:
@@ -62,9 +63,10 @@ def gist(outcome: Outcome) -> str:
     return headline(outcome)
 
 
-def again(version_set: str, case: str) -> str:
-    """The command that runs just this cell."""
-    return shlex.join(["ftmatrix", "run", "--sets", version_set, "--where", f"case={case}"])
+def again(version_set: str, case: str, *, backend: str = "") -> str:
+    """The command that runs just this cell; where it was laid over a host's torch, with a folder of wheels to name."""
+    over = ("--offline", "WHEELS", "--system-torch") if backend == SYSTEM else ()
+    return shlex.join(["ftmatrix", "run", *over, "--sets", version_set, "--where", f"case={case}"])
 
 
 def rates(verdicts: Counter[Verdict]) -> str:

@@ -47,7 +47,7 @@ def narrow_adapter_int8(here: Setting) -> Iterator[Check]:
 
 def step(model: Any) -> Iterator[Check]:
     """A loss, and what of it reaches the adapters."""
-    loss = model.train()(input_ids=tiny.batch(0), labels=tiny.batch(0)).loss
+    loss = model.train()(input_ids=made.ids(model), labels=made.ids(model)).loss
     loss.backward()
     gradients = [float(p.grad.float().norm()) for p in model.parameters() if p.requires_grad and p.grad is not None]
     yield at_most("loss", float(loss), 100.0)
@@ -185,7 +185,7 @@ def infer(model: Any) -> Any:
     import torch
 
     with torch.no_grad():
-        return model.eval()(input_ids=tiny.batch(0), labels=tiny.batch(0)).loss
+        return model.eval()(input_ids=made.ids(model), labels=made.ids(model)).loss
 
 
 def without_dtype(here: Setting, **arguments: Any) -> Iterator[Check]:

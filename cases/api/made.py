@@ -52,12 +52,17 @@ def with_second(model: Any, **other: Any) -> Any:
     return model
 
 
+def ids(model: Any) -> Any:
+    """One batch, on the device of a model's first weights, where it takes its inputs."""
+    return tiny.batch(0).to(next(model.parameters()).device)
+
+
 def logits(model: Any, *, training: bool = False) -> Any:
     """What a model infers. In evaluation bitsandbytes may rearrange 4-bit weights on a CPU; in training it does not."""
     import torch
 
     with torch.no_grad():
-        return model.train(training)(tiny.batch(0)).logits.float()
+        return model.train(training)(ids(model)).logits.float().cpu()
 
 
 def published(here: Setting, config: Any, dtype: str = "bf16") -> Path:

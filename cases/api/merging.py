@@ -301,16 +301,16 @@ def weighted_bias(here: Setting) -> Iterator[Check]:
     yield from weighted(here, lora_bias=True)
 
 
-def offloaded(here: Setting, folder: Path, where: str) -> Any:
+def offloaded(here: Setting, folder: Path, where: Any) -> Any:
     """The model with its second layer elsewhere, as ``device_map="auto"`` leaves it when memory is short."""
     from transformers import AutoModelForCausalLM
 
     parts = ("model.embed_tokens", "model.layers.0", "model.norm", "model.rotary_emb", "lm_head")
-    devices = {**dict.fromkeys(parts, "cpu"), "model.layers.1": where}
+    devices = {**dict.fromkeys(parts, here.place.device), "model.layers.1": where}
     return AutoModelForCausalLM.from_pretrained(folder, device_map=devices, offload_folder=str(here.kept / "offload"))
 
 
-def merged_and_saved(here: Setting, folder: Path, where: str) -> Iterator[Check]:
+def merged_and_saved(here: Setting, folder: Path, where: Any) -> Iterator[Check]:
     from peft import PeftModel
 
     adapter = made.saved_adapter(here)
@@ -337,4 +337,4 @@ def merge_offloaded_pickle(here: Setting) -> Iterator[Check]:
 @call(MERGING, phase=Phase.MERGE)
 def merge_on_one_device(here: Setting) -> Iterator[Check]:
     """A model on one device is merged and saved whole."""
-    yield from merged_and_saved(here, tiny.checkpoint(here.cache), "cpu")
+    yield from merged_and_saved(here, tiny.checkpoint(here.cache), here.place.device)

@@ -165,7 +165,7 @@ def dequantise_and_save(here: Setting) -> Iterator[Check]:
     model.save_pretrained(here.kept / "plain")
     again = AutoModelForCausalLM.from_pretrained(here.kept / "plain", **stack.load_arguments(made.chosen(), "cpu"))
     yield equal("quantised layers", len(linears(again)), 0)
-    yield at_most("reloaded logits", relative(made.logits(again), expected), BF16)
+    yield at_most("reloaded logits", relative(made.logits(again.to(here.place.device)), expected), BF16)
 
 
 @call(DEQUANTISING, phase=Phase.RELOAD, needs=FOUR)
@@ -180,7 +180,7 @@ def dequantise_and_forget(here: Setting) -> Iterator[Check]:
     model.save_pretrained(here.kept / "plain")
     again = AutoModelForCausalLM.from_pretrained(here.kept / "plain", **stack.load_arguments(made.chosen(), "cpu"))
     yield equal("quantised layers", len(linears(again)), 0)
-    yield at_most("reloaded logits", relative(made.logits(again), expected), BF16)
+    yield at_most("reloaded logits", relative(made.logits(again.to(here.place.device)), expected), BF16)
 
 
 @call(DEQUANTISING, phase=Phase.MERGE, needs=FOUR)

@@ -264,8 +264,8 @@ def go_on(here: Setting, **arguments: Any) -> Iterator[Check]:
     model = PeftModel.from_pretrained(made.loaded(here, dtype="fp32"), made.saved_adapter(here), **arguments)
     model.enable_input_require_grads()
     before = made.projection(model).lora_B["default"].weight.detach().clone()
-    optimiser, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler("cpu")
-    scaler.scale(model(tiny.batch(0), labels=tiny.batch(0)).loss).backward()
+    optimiser, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler(here.place.kind)
+    scaler.scale(model(made.ids(model), labels=made.ids(model)).loss).backward()
     scaler.step(optimiser)
     scaler.update()
     moved = relative(made.projection(model).lora_B["default"].weight.detach(), before)
@@ -319,7 +319,8 @@ def head_restored(here: Setting, quant: str, dtype: str) -> Iterator[Check]:
     trained = [p for p in model.parameters() if p.requires_grad]
     head = {n: p.detach().clone() for n, p in model.named_parameters() if "score" in n}
     optimiser = torch.optim.SGD(trained, lr=1.0)
-    model(input_ids=tiny.batch(0), labels=torch.tensor([0, 1, 0, 1])).loss.backward()
+    labels = torch.tensor([0, 1, 0, 1], device=made.ids(model).device)
+    model(input_ids=made.ids(model), labels=labels).loss.backward()
     optimiser.step()
     moved = {n for n, p in model.named_parameters() if "score" in n and not torch.equal(p, head[n])}
     yield equal("weights of the head that moved", "+".join(sorted(n.split("score.")[1] for n in moved)), HEAD)

@@ -93,7 +93,7 @@ def mixed(here: Setting, *, norms: bool) -> Iterator[Check]:
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(tiny.is_adapter(name) or (norms and "norm" in name))
     model = shard(here, model, mp_policy=policy)
-    loss = model(input_ids=tiny.batch(0), labels=tiny.batch(0)).loss
+    loss = model(input_ids=made.ids(model), labels=made.ids(model)).loss
     loss.backward()
     yield at_most("loss", float(loss), 100.0)
 
@@ -167,4 +167,4 @@ def int8_in_one_unit(here: Setting) -> Iterator[Check]:
 
     device = torch.device("cpu") if here.place.kind == "cpu" else here.place.device
     model = FullyShardedDataParallel(quantised(here, "int8"), device_id=device)
-    yield at_most("loss", float(model(input_ids=tiny.batch(0), labels=tiny.batch(0)).loss), 100.0)
+    yield at_most("loss", float(model(input_ids=made.ids(model), labels=made.ids(model)).loss), 100.0)

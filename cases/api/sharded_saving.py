@@ -162,7 +162,7 @@ def merged_while_sharded(here: Setting, strategy: str) -> Iterator[Check]:
     weight = observe.weights(sharded, Options().but(strategy=strategy))["model.layers.0.self_attn.q_proj.weight"]
     start = tiny.values("model.layers.0.self_attn.q_proj.weight", tuple(weight.shape))
     yield equal("weights merged", bool((weight != start).any()), bound=True)
-    yield at_most("merged logits off", bands.relative(observe.whole(found), expected), jobs.SAME)
+    yield at_most("merged logits off", bands.relative(observe.whole(found), observe.whole(expected)), jobs.SAME)
 
 
 @call(SAVING, phase=Phase.SAVE, ranks=2, needs=FSDP1)

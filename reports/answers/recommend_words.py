@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from matrix.outcome import cell_key
 from reports.answers.standing import NOT_RUN, Standing
-from reports.words import headline, trimmed
+from reports.words import again, headline, trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ def best_lines(best: Candidate) -> list[str]:
         f"Pin the set {best.key}: {versions(best.column)}",
         *(line for held in best.held for line in held_lines(held)),
         f"Measured: {best.measured}, {best.hardware}",
-        f"Run it again: ftmatrix run --sets {best.key} --where case={','.join(o.case for o in best.outcomes)}",
+        f"Run it again: {again(best.key, ','.join(o.case for o in best.outcomes), backend=best.column.torch_backend)}",
     ]
 
 

@@ -286,7 +286,7 @@ CASES = {
 }
 
 
-def preload() -> None:
+def preload(*, to_fork: bool = False) -> None:  # noqa: ARG001 - nothing here could touch a GPU
     import bitsandbytes  # noqa: F401
     import torch  # noqa: F401
 

@@ -41,6 +41,10 @@ def test_the_command_survives_a_shell() -> None:
     assert shlex.split(again("a b", "c"))[3:] == ["a b", "--where", "case=c"]
 
 
+def test_a_set_over_a_hosts_torch_needs_its_wheels_again() -> None:
+    assert "--offline WHEELS --system-torch" in again("2026-11+torch2.11.0", "c", backend="system")
+
+
 def test_a_cpu_run_is_called_one(build_run: Callable[..., RunRecord]) -> None:
     assert device(build_run(device="cpu")) == "CPU (gloo)"
 

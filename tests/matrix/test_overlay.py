@@ -1,0 +1,222 @@
+"""Wheels of a folder over a host's torch: named for what they are, consistent or blocked, the host left as it was."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix.asked import Asked
+from matrix.environments import PTH, Environment, site_packages
+from matrix.errors import UserError
+from matrix.evidence import Evidence
+from matrix.overlay import PACK, Overlay, System, asked, on_this_host
+from matrix.processes import Finished
+from matrix.uv import Uv
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FINE = Finished(exit_code=0, log="")
+HOST = {
+    "torch": "2.11.0",
+    "transformers": "5.17.0",
+    "accelerate": "1.15.0",
+    "trl": "1.13.0",
+    "numpy": "2.5.2",
+    "bitsandbytes": "0.50.2",
+    "peft": "0.20.0",
+    "pytest": "9.0.0",
+    "pytest-xdist": "3.8.0",
+}
+TOLD = {"version": "3.12.3", "paths": ["/host/site-packages"], "torch": "2.11.0+cu130"}
+
+
+@dataclass
+class FakeUv:
+    """Makes the files that uv would make."""
+
+    steps: list[str] = field(default_factory=list)
+    says: Mapping[str, Finished] = field(default_factory=dict)
+
+    def __call__(self, argv: Sequence[str], **_: Any) -> Finished:
+        step = argv[1]
+        self.steps.append(step)
+        root = Path(argv[argv.index("--python") + 1]) if step == "pip" else Path(argv[-1])
+        site = root / "lib" / "python3.12" / "site-packages"
+        site.mkdir(parents=True, exist_ok=True)
+        for path in (Path(word) for word in argv if word.endswith(".whl")):
+            with zipfile.ZipFile(path) as wheel:
+                wheel.extractall(site)
+        return self.says.get(step, FINE)
+
+
+def info(name: str, version: str, requires: Sequence[str] = ()) -> str:
+    needs = "".join(f"Requires-Dist: {line}\n" for line in requires)
+    return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+
+
+def a_wheel(folder: Path, name: str, version: str, requires: Sequence[str] = ()) -> str:
+    file = f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(folder / file, "w") as wheel:
+        wheel.writestr(f"{name}-{version}.dist-info/METADATA", info(name, version, requires))
+    return file
+
+
+def a_pack(folder: Path, *, requires: Sequence[str] = (), wheels: Sequence[str] | None = None) -> Path:
+    """One set, 2026-11, whose peft is brought."""
+    (folder / "wheels").mkdir(parents=True)
+    made = [a_wheel(folder / "wheels", "peft", "0.21.2", requires)]
+    listed = json.dumps(made if wheels is None else wheels)
+    text = f'[sets."2026-11"]\nas-of = 2026-11-15\nwhy = "newest releases"\nwheels = {listed}\n'
+    (folder / PACK).write_text(text, encoding="utf-8")
+    return folder
+
+
+def a_host(folder: Path, **other: str) -> System:
+    for name, version in {**HOST, **other}.items():
+        (folder / f"{name}-{version}.dist-info").mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}-{version}.dist-info" / "METADATA").write_text(info(name, version), encoding="utf-8")
+    return System(python="python3", version="3.12.3", paths=(str(folder),), torch="2.11.0+cu130")
+
+
+def an_overlay(tmp_path: Path, *, uv: FakeUv | None = None, requires: Sequence[str] = ()) -> Overlay:
+    cache = tmp_path / "cache"
+    tool = Uv(binary=Path("uv"), workdir=cache / "work", variables={}, call=uv or FakeUv())
+    folder = a_pack(tmp_path / "pack", requires=requires)
+    return Overlay(folder=folder, system=a_host(tmp_path / "host"), cache=cache, uv=tool)
+
+
+def installed(overlay: Overlay) -> Environment:
+    (each,) = overlay.sets
+    environment = overlay.install(overlay.lock(each))
+    assert isinstance(environment, Environment)
+    environment.release()
+    return environment
+
+
+def test_a_set_is_named_for_the_torch_that_is_there(tmp_path: Path) -> None:
+    (each,) = an_overlay(tmp_path).sets
+    assert (each.key, each.python) == ("2026-11+torch2.11.0+cu130", "3.12")
+    assert each.pins["torch"] == "2.11.0+cu130"
+
+
+def test_its_pins_are_the_wheels_and_behind_them_the_host(tmp_path: Path) -> None:
+    (each,) = an_overlay(tmp_path).sets
+    assert (each.pins["peft"], each.pins["transformers"]) == ("0.21.2", "5.17.0")
+
+
+def test_the_lock_knows_wheels_by_their_hash_and_changes_with_the_host(tmp_path: Path) -> None:
+    one, other = an_overlay(tmp_path / "one"), an_overlay(tmp_path / "other")
+    (each,) = one.sets
+    assert "peft==0.21.2 --hash=sha256:" in one.lock(each).text
+    a_host(tmp_path / "other" / "host", einops="0.8.1")
+    assert one.lock(each).digest != other.lock(each).digest
+
+
+def test_the_wheels_come_before_the_host_which_stays_as_it_was(tmp_path: Path) -> None:
+    overlay = an_overlay(tmp_path)
+    before = sorted((tmp_path / "host").rglob("*"))
+    made = installed(overlay)
+    assert made.installed["peft"] == "0.21.2"
+    assert (site_packages(made.root) / PTH).read_text(encoding="utf-8") == f"{tmp_path / 'host'}\n"
+    assert sorted((tmp_path / "host").rglob("*")) == before
+
+
+def test_what_was_brought_is_said(tmp_path: Path) -> None:
+    assert installed(an_overlay(tmp_path)).notes == (
+        "laid over the host's Python 3.12.3: peft 0.21.2; the rest is as found there",
+    )
+
+
+def test_a_complete_one_is_reused(tmp_path: Path) -> None:
+    uv = FakeUv()
+    overlay = an_overlay(tmp_path, uv=uv)
+    assert installed(overlay).root == installed(overlay).root
+    assert uv.steps == ["venv", "pip"]
+
+
+@pytest.mark.parametrize("wish", ["numpy<2", "hf-xet>=1", "torch>=2.12"])
+def test_wheels_that_do_not_fit_the_host_block_the_set(tmp_path: Path, wish: str) -> None:
+    overlay = an_overlay(tmp_path, requires=[wish])
+    (each,) = overlay.sets
+    found = overlay.install(overlay.lock(each))
+    assert isinstance(found, Evidence)
+    assert f"peft needs {wish}" in found.reason
+
+
+def test_a_need_of_another_python_or_of_an_extra_is_none(tmp_path: Path) -> None:
+    needs = ['tomli>=2; python_version < "3.11"', 'pandas; extra == "data"']
+    installed(an_overlay(tmp_path, requires=needs))
+
+
+def test_a_need_that_the_build_of_torch_meets_is_met(tmp_path: Path) -> None:
+    installed(an_overlay(tmp_path, requires=["torch>=2.11.0"]))
+
+
+def test_wheels_that_cannot_be_laid_are_said(tmp_path: Path) -> None:
+    refusal = Finished(exit_code=1, log="error: peft is not compatible with this Python")
+    overlay = an_overlay(tmp_path, uv=FakeUv(says={"pip": refusal}))
+    with pytest.raises(UserError, match=r"laid over python3: peft is not compatible"):
+        overlay.install(overlay.lock(overlay.sets[0]))
+
+
+@pytest.mark.parametrize(
+    ("wheels", "sentence"),
+    [([], "expected a list of file names"), (["x-1-py3-none-any.whl"], "is not in"), (["x"], "Invalid wheel filename")],
+)
+def test_a_damaged_pack_is_said(tmp_path: Path, wheels: list[str], sentence: str) -> None:
+    tool = Uv(binary=Path("uv"), workdir=tmp_path, variables={}, call=FakeUv())
+    folder = a_pack(tmp_path / "pack", wheels=wheels)
+    overlay = Overlay(folder=folder, system=a_host(tmp_path / "host"), cache=tmp_path, uv=tool)
+    with pytest.raises(UserError, match=sentence):
+        _ = overlay.sets
+
+
+def test_a_package_that_neither_has_is_named(tmp_path: Path) -> None:
+    tool = Uv(binary=Path("uv"), workdir=tmp_path, variables={}, call=FakeUv())
+    bare = System(python="python3", version="3.12.3", paths=(), torch="2.11.0")
+    overlay = Overlay(folder=a_pack(tmp_path / "pack"), system=bare, cache=tmp_path, uv=tool)
+    with pytest.raises(UserError, match=r"neither the pack nor python3 has transformers, bitsandbytes, accelerate"):
+        _ = overlay.sets
+
+
+def test_a_folder_that_is_no_pack_is_said(tmp_path: Path) -> None:
+    tool = Uv(binary=Path("uv"), workdir=tmp_path, variables={}, call=FakeUv())
+    with pytest.raises(UserError, match=r"there is no pack\.toml in it"):
+        on_this_host(tmp_path, python="python3", cache=tmp_path, uv=tool)
+
+
+def test_a_host_is_asked_without_the_callers_pythonpath(tmp_path: Path) -> None:
+    seen: list[Sequence[str]] = []
+    a_host(tmp_path)
+
+    def answer(argv: Sequence[str], **_: Any) -> Finished:
+        seen.append(argv)
+        return Finished(exit_code=0, log=json.dumps({**TOLD, "paths": [str(tmp_path)]}))
+
+    assert asked("python3", call=answer).torch == "2.11.0+cu130"
+    assert "-I" in seen[0]
+
+
+def test_a_host_without_torch_or_pytest_is_said() -> None:
+    told = Finished(exit_code=0, log=json.dumps({**TOLD, "paths": []}))
+    with pytest.raises(UserError, match=r"--system-python python3: it has no torch, pytest, pytest-xdist"):
+        asked("python3", call=lambda *_, **__: told)
+
+
+def test_what_is_no_python_is_said() -> None:
+    with pytest.raises(UserError, match="it does not start"):
+        asked("/no/such/python")
+    with pytest.raises(UserError, match="no Python that works"):
+        asked("true")
+
+
+@pytest.mark.parametrize("half", [Asked(offline=Path("pack")), Asked(system_torch=True)])
+def test_one_option_without_the_other_is_refused(half: Asked) -> None:
+    with pytest.raises(UserError, match="go together"):
+        _ = half.overlay
