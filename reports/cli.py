@@ -30,7 +30,7 @@ from reports import known as known_problems
 from reports import known_page, planned, progress
 from reports import selfcheck as selfcheck_report
 from reports.answers.overview import overview
-from reports.commands import can_i_use, explain, recommend
+from reports.commands import can_i_use, doctor, explain, recommend
 from reports.grid import grid
 from reports.render import render, write_whole
 from reports.terminal import TerminalReport
@@ -309,6 +309,7 @@ def print_lock(key: str, made: locks.Lock | Evidence) -> None:
 app.command("explain")(explain.explain)
 app.command("recommend")(recommend.recommend)
 app.command("can-i-use")(can_i_use.can_i_use)
+app.command("doctor")(doctor.doctor)
 
 
 def show(directory: Path, console: Console, *, publish: Path | None = None) -> int:

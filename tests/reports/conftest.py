@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from cases.verdict import Verdict
+from matrix import sets
 from matrix.fixes import Change, Fix, Fixes
 from matrix.fixes import Kind as Ways
 from matrix.outcome import CheckRecord, ErrorRecord, Outcome, RunRecord, SetRecord, cell_key
@@ -17,7 +18,7 @@ from reports.answers.remedies import Remedy
 from reports.answers.signatures import Kind, Signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from reports.grid import Grid
@@ -189,3 +190,32 @@ def assert_golden() -> Callable[[str, Path], None]:
         seen.unlink()
 
     return check
+
+
+class Environ(Protocol):
+    def __call__(self, versions: Mapping[str, str] | str, **requires: str) -> Path: ...
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environ:
+    """A virtual environment with the metadata of some versions, or of a set's, without any of their code.
+
+    Its interpreter is none: nothing may start it. ``requires`` is what a package declares that it needs.
+    """
+
+    def made(versions: Mapping[str, str] | str, **requires: str) -> Path:
+        if isinstance(versions, str):
+            (column,) = sets.select(sets.load(), versions)
+            versions = column.pins
+        folder = tmp_path / "environment"
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python").write_text("no interpreter")
+        (folder / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\nversion = 3.11.9\n")
+        for name, version in versions.items():
+            metadata = folder / "lib" / "python3.11" / "site-packages" / f"{name}-{version}.dist-info" / "METADATA"
+            metadata.parent.mkdir(parents=True)
+            needs = f"Requires-Dist: {requires[name]}\n" if name in requires else ""
+            metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
+        return folder
+
+    return made

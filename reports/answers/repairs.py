@@ -1,0 +1,189 @@
+"""What to change so that a job is contained in what was measured green: settings first, then versions.
+
+A change is offered only if the job with it contains a green case and no red one, on a set with the same versions. What
+a search proved (``fixes.json``) is tried first, then what the grid shows beside a red cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cases.verdict import Verdict
+from matrix.fixes import Kind
+from reports.answers import job as jobs
+from reports.answers import versions
+from reports.answers.contained import DEFAULTS, SAME, WISH, same_wish
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from cases.options import Options, Value
+    from matrix.outcome import SetRecord
+    from reports.answers.configs import Config
+    from reports.answers.contained import Evidence, Judgement, Measured
+    from reports.answers.job import Job
+    from reports.answers.remedies import Remedy
+    from reports.grid import Grid
+
+PRECISION: Final = ("load_dtype", "compute_dtype", "autocast", "mixed_precision")
+MOST: Final = 3  # changes at once
+# What stands in for a part of the wish, in the order in which a user would give it up.
+INSTEAD: Final[Mapping[str, Mapping[Value, tuple[Mapping[str, Value], ...]]]] = {
+    "quant": {
+        "int8": ({"quant": "nf4", "quant_storage": "bf16"}, {"quant": "nf4"}, {"quant": "none"}),
+        "nf4": ({"quant": "none"},),
+        "fp4": ({"quant": "nf4"}, {"quant": "none"}),
+    },
+    "strategy": {"fsdp1": ({"strategy": "ddp"},), "fsdp2": ({"strategy": "ddp"},)},
+    "method": {name: ({"method": "lora"},) for name in ("dora", "rslora", "pissa", "olora", "loftq")},
+}
+
+Changes = dict[str, "Value"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """Options to change, the measured case that shows it, and the files that say so; empty where no file can.
+
+    ``given_up`` is the part of the wish that goes; empty where only settings change.
+    """
+
+    changes: Mapping[str, Value]
+    options: Options
+    proof: Measured
+    texts: Mapping[Config, str]
+    given_up: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pins:
+    """A set on which the job, as it is or with changed settings, is green; and the packages that have to move."""
+
+    column: SetRecord
+    moves: Mapping[str, str]
+    proof: str  # a green cell
+    settings: Repair | None = None
+
+
+def by_settings(
+    job: Job, found: Judgement, at: Mapping[str, str], evidence: Evidence, fixes: Mapping[str, Remedy]
+) -> Repair | None:
+    """The smallest change of settings that a file can say; failing that, one that only code can."""
+    return first(job, candidates(job, found, at, evidence, fixes), at, evidence)
+
+
+def by_giving_up(job: Job, at: Mapping[str, str], evidence: Evidence) -> Repair | None:
+    """The least part of the wish without which the job is green, if its files can do without it."""
+    start = options_of(job)
+    for name in WISH:
+        for changes in INSTEAD.get(name, {}).get(getattr(start, name), ()):
+            without = moved(start, changes)
+            if without is None:
+                continue
+            more = beside(without, evidence.judged(without, at), at, evidence)
+            found = first(job, [dict(changes), *({**changes, **each} for each in more)], at, evidence)
+            if found is not None and found.texts:
+                return replace(found, given_up=f"{name}={getattr(start, name)}")
+    return None
+
+
+def first(job: Job, tried: Iterable[Changes], at: Mapping[str, str], evidence: Evidence) -> Repair | None:
+    in_code: Repair | None = None
+    for changes in tried:
+        written = jobs.patched(job, changes, at)
+        options = written[0].options if written else moved(options_of(job), changes)
+        if options is None:
+            continue
+        found = evidence.judged(options, at)
+        if not found.fine:
+            continue
+        repair = Repair(changes=changes, options=options, proof=found.greens[0], texts=written[1] if written else {})
+        if written:
+            return repair
+        in_code = in_code or repair
+    return in_code
+
+
+def candidates(
+    job: Job, found: Judgement, at: Mapping[str, str], evidence: Evidence, fixes: Mapping[str, Remedy]
+) -> Iterator[Changes]:
+    for red in found.reds:
+        remedy = fixes.get(red.cell.outcome.cell)
+        if remedy is not None and remedy.fix.kind is Kind.SETTINGS:
+            changes = remedy.fix.changes
+            yield {change.name: change.new for change in changes if not isinstance(change.new, float)}
+    yield from beside(options_of(job), found, at, evidence)
+
+
+def beside(start: Options, found: Judgement, at: Mapping[str, str], evidence: Evidence) -> list[Changes]:
+    """Ways to leave a red case: without one of its additions, or as a green case with the same wish has it."""
+    mine = start.stated
+    additions = {
+        name: DEFAULTS[name]
+        for each in found.reds
+        for name, value in each.cell.stated.items()
+        if value != DEFAULTS[name] and name not in (*SAME, *PRECISION, "world_size", "front_end", "model")
+    }
+    ways: list[Changes] = [{name: value} for name, value in additions.items()]
+    for cell in evidence.at(at):
+        its = cell.stated
+        if not cell.green or not same_wish(mine, its):
+            continue
+        changes: Changes = {
+            name: value
+            for name, value in its.items()
+            if value != mine.get(name) and (name in SAME or value != DEFAULTS[name]) and name != "world_size"
+        }
+        if 0 < len(changes) <= MOST and not changes.keys() & {*PRECISION, "front_end", "model", "loop"}:
+            ways.append(changes)
+    unique = {tuple(sorted(each.items())): each for each in ways}
+    return sorted(unique.values(), key=len)
+
+
+def moved(start: Options, changes: Mapping[str, Value]) -> Options | None:
+    """A point with some options changed; None where the option space has no such point."""
+    options = jobs.legal(replace(start, **changes), [])  # type: ignore[arg-type]  # values of options, from cases
+    return None if options.why_illegal else options
+
+
+def options_of(job: Job) -> Options:
+    if job.options is None:
+        raise ValueError("a job that was not understood has nothing to change")
+    return job.options
+
+
+def by_versions(
+    job: Job,
+    at: Mapping[str, str],
+    evidence: Evidence,
+    fixes: Mapping[str, Remedy],
+) -> Pins | None:
+    """The nearest set on which the job is green as it is; failing that, with settings that its files can say."""
+    options = options_of(job)
+    uses = versions.used(options)
+    in_order = [each for each in versions.nearest(at, evidence.columns, uses) if versions.differing(at, each, uses)]
+    for column in in_order:
+        found = evidence.judged(options, column.pins)
+        if found.fine:
+            return Pins(column=column, moves=moves(at, column, uses), proof=found.greens[0].outcome.cell)
+    for column in in_order:
+        repair = by_settings(job, evidence.judged(options, column.pins), column.pins, evidence, fixes)
+        if repair is not None and repair.texts:
+            return Pins(column=column, moves=moves(at, column, uses), proof=repair.proof.outcome.cell, settings=repair)
+    return None
+
+
+def sound_set(at: Mapping[str, str], matrix: Grid) -> Pins | None:
+    """The nearest set on which the plainest use of what is installed is green."""
+    for column in versions.nearest(at, matrix.sets, tuple(at)):
+        for call, packages in reversed(versions.PLAINEST.items()):
+            outcome = matrix.lookup(f"api-{call}", column.key)
+            if set(packages) <= at.keys() and outcome is not None and outcome.verdict is Verdict.PASS:
+                return Pins(column=column, moves=moves(at, column, tuple(at)), proof=outcome.cell)
+    return None
+
+
+def moves(at: Mapping[str, str], column: SetRecord, names: Iterable[str]) -> dict[str, str]:
+    """The packages that have to move, and where to."""
+    return {name: column.pins[name] for name in versions.differing(at, column, names)}

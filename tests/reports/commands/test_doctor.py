@@ -1,0 +1,306 @@
+"""The doctor, as a user meets it, on what was published: the configurations are after the projects' own examples."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix.sets import PACKAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Command = "Callable[..., tuple[int, str, str]]"
+EXAMPLES = Path(__file__).parents[1] / "answers" / "configs"
+FSDP1 = "accelerate_fsdp1.yaml"
+
+
+@pytest.fixture
+def examine(ftmatrix: Callable[..., Any], environment: Callable[..., Path], tmp_path: Path) -> Callable[..., Any]:
+    """Of an environment with a set's versions, and copies of examples: exit code, output, stderr."""
+
+    def run(version_set: str, *names: str, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
+        python = tmp_path / "environment"
+        if not python.exists():
+            environment(version_set)
+        copies = [tmp_path / name for name in names]
+        for copy in copies:
+            if not copy.exists():
+                shutil.copy(EXAMPLES / copy.name, copy)
+        files = [word for copy in copies for word in ("--config", str(copy))]
+        found: tuple[int, str, str] = ftmatrix("doctor", "--python", str(python), *files, *options)
+        return found
+
+    return run
+
+
+def document(found: tuple[int, str, str]) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(found[1])
+    return read
+
+
+def changed_lines(path: Path) -> list[str]:
+    before = (EXAMPLES / path.name).read_text().splitlines()
+    return [line for line in path.read_text().splitlines() if line not in before]
+
+
+def test_flat_parameters_under_lora_are_known_red_and_repaired(examine: Callable[..., Any], tmp_path: Path) -> None:
+    code, out, _ = examine("2025-09", FSDP1)
+    assert code == 1
+    assert "Must flatten tensors with uniform `requires_grad`" in out
+    assert "shown by 2025-09__train-lora-fsdp1-flatparams-fp32 (fail)" in out
+    assert "why: With use_orig_params=False a unit of FSDP1 is one flat parameter" in out
+    assert "see https://github.com/huggingface/peft/issues/1702" in out
+    assert "Change: accelerate_fsdp1.yaml: fsdp_config.fsdp_use_orig_params: false -> true" in out
+    assert (tmp_path / FSDP1).read_text() == (EXAMPLES / FSDP1).read_text()
+    code, out, _ = examine("2025-09", FSDP1, options=("--write",))
+    assert (code, f"Written: {tmp_path / FSDP1}" in out) == (0, True)
+    assert changed_lines(tmp_path / FSDP1) == ["  fsdp_use_orig_params: true  # as in the example"]
+    assert examine("2025-09", FSDP1)[0] == 0
+
+
+def test_four_bit_weights_in_bytes_under_fsdp_are_known_red_and_repaired(
+    examine: Callable[..., Any], tmp_path: Path
+) -> None:
+    files = (FSDP1, "trl_qlora.yaml")
+    code, out, _ = examine("2026-11", *files)
+    assert (code, "Cannot flatten integer dtype tensors" in out) == (1, True)
+    assert "Change: trl_qlora.yaml: bnb_4bit_quant_storage: not set -> bfloat16" in out
+    assert examine("2026-11", *files, options=("--write",))[0] == 0
+    assert changed_lines(tmp_path / "trl_qlora.yaml") == ["bnb_4bit_quant_storage: bfloat16"]
+    code, out, _ = examine("2026-11", *files)
+    assert (code, "Nothing known red: shown by" in out) == (0, True)
+
+
+def test_the_same_file_is_fine_where_the_storage_follows_the_load_dtype(examine: Callable[..., Any]) -> None:
+    code, out, _ = examine("2025-09", FSDP1, "trl_qlora.yaml")
+    assert (code, "shown by 2025-09__train-lora-nf4-bf16store-fsdp1" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("files", "repaired", "lines"),
+    [
+        ((FSDP1, "trl_int8.yaml"), "trl_int8.yaml", {"load_in_8bit: false", "load_in_4bit: true"}),
+        ((FSDP1, "llamafactory_int8.yaml"), "llamafactory_int8.yaml", {"quantization_bit: 4"}),
+        (
+            ("axolotl_lora_8bit_fsdp.yml",),
+            "axolotl_lora_8bit_fsdp.yml",
+            {"load_in_8bit: false", "load_in_4bit: true", "adapter: qlora"},
+        ),
+    ],
+)
+def test_eight_bits_cannot_be_sharded_and_are_given_up_only_when_asked(
+    files: tuple[str, ...], repaired: str, lines: set[str], examine: Callable[..., Any], tmp_path: Path
+) -> None:
+    code, out, _ = examine("2025-09", *files, options=("--write",))
+    assert (code, "Or give up quant=int8" in out, "Nothing was written" in out) == (1, True, True)
+    assert changed_lines(tmp_path / repaired) == []
+    assert examine("2025-09", *files, options=("--write", "--give-up"))[0] == 0
+    assert set(changed_lines(tmp_path / repaired)) <= lines | {"bnb_4bit_quant_storage: bfloat16"}
+    assert lines <= set((tmp_path / repaired).read_text().splitlines())
+    assert examine("2025-09", *files)[0] == 0
+
+
+def test_dora_under_fsdp_needs_a_newer_peft_and_nothing_else(examine: Callable[..., Any]) -> None:
+    code, out, _ = examine("2024-06", FSDP1, "trl_dora.yaml", options=("--write",))
+    assert code == 1
+    assert 'Nearest set on which it is green, 2024-06+peft0.12.0: pip install "peft==0.12.0"' in out
+    assert "Nothing was written" in out
+
+
+def test_dora_under_fsdp_is_fine_with_that_peft(examine: Callable[..., Any]) -> None:
+    assert examine("2024-06+peft0.12.0", FSDP1, "trl_dora.yaml")[0] == 0
+
+
+def test_what_needs_a_gpu_was_not_measured_and_is_unknown(examine: Callable[..., Any]) -> None:
+    """A float32 load dtype with flash attention and 4-bit weights."""
+    found = document(examine("2026-11", "trl_flash.yaml", options=("--json",)))
+    assert (found["standing"], found["problems"], found["green"]) == ("unknown", [], [])
+    assert found["job"]["options"]["attention"] == "flash_attention_2"
+    assert any("no case like this job ran" in each for each in found["unknown"])
+
+
+def test_what_only_a_cpu_does_is_no_problem_of_a_job_on_gpus(examine: Callable[..., Any], tmp_path: Path) -> None:
+    """FSDP2 in torch 2.8 trains wrongly over gloo, and so does such a job only if it is one on a CPU."""
+    code, out, _ = examine("2025-09", "accelerate_fsdp2.yaml")
+    assert (code, "is red for a reason of the machine that it ran on: In torch 2.7 and 2.8, gloo's" in out) == (0, True)
+    config = tmp_path / "accelerate_fsdp2.yaml"
+    config.write_text(config.read_text().replace("use_cpu: false", "use_cpu: true"))
+    code, out, _ = examine("2025-09", "accelerate_fsdp2.yaml")
+    assert (code, "why: In torch 2.7 and 2.8, gloo's" in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("files", "standing"),
+    [
+        (("accelerate_ddp.yaml",), "green"),
+        (("accelerate_ddp.yaml", "trl_lora.yaml"), "green"),
+        (("axolotl_qlora_fsdp.yml",), "green"),
+        ((FSDP1, "llamafactory_qlora.yaml"), "green"),
+        (("accelerate_deepspeed.yaml",), "unknown"),
+        (("accelerate_deepspeed.yaml", "trl_lora.yaml"), "unknown"),
+    ],
+)
+def test_what_is_fine_and_what_is_unknown_end_well(
+    files: tuple[str, ...], standing: str, examine: Callable[..., Any]
+) -> None:
+    found = examine("2026-11", *files, options=("--json",))
+    assert (found[0], document(found)["standing"]) == (0, standing)
+
+
+def test_versions_that_were_not_measured_are_unknown_and_the_nearest_set_is_named(
+    ftmatrix: Callable[..., Any], environment: Callable[..., Path]
+) -> None:
+    versions = {"torch": "3.0.0", "transformers": "6.0.0", "peft": "0.30.0", "accelerate": "2.0.0"}
+    code, out, _ = ftmatrix("doctor", "--python", str(environment(versions)), "--config", str(EXAMPLES / FSDP1))
+    assert "these versions were not measured; on the nearest set" in out
+    assert "inferred from all" in out
+    assert code == 1
+    code, out, _ = ftmatrix(
+        "doctor", "--python", str(Path(out.split()[1].rstrip(":"))), "--config", str(EXAMPLES / "accelerate_ddp.yaml")
+    )
+    assert (code, "not known to be green: it was not measured" in out) == (0, True)
+
+
+def test_an_unverified_change_is_not_written(
+    ftmatrix: Callable[..., Any], environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    versions = {"torch": "3.0.0", "transformers": "6.0.0", "peft": "0.30.0", "accelerate": "2.0.0"}
+    shutil.copy(EXAMPLES / FSDP1, tmp_path / FSDP1)
+    arguments = ("--python", str(environment(versions)), "--config", str(tmp_path / FSDP1), "--write")
+    code, out, _ = ftmatrix("doctor", *arguments)
+    assert (code, "Nothing was written" in out) == (1, True)
+    assert changed_lines(tmp_path / FSDP1) == []
+
+
+def test_a_package_that_the_job_needs_and_is_not_there_is_a_problem(
+    ftmatrix: Callable[..., Any], environment: Callable[..., Path]
+) -> None:
+    versions = {"torch": "2.15.0", "transformers": "5.23.0", "peft": "0.21.2"}
+    found = ftmatrix("doctor", "--python", str(environment(versions)), "--config", str(EXAMPLES / "trl_qlora.yaml"))
+    assert found[0] == 1
+    assert "the job needs bitsandbytes and accelerate and trl, and the environment has none: install it" in found[1]
+
+
+def test_an_environment_alone_is_told_what_is_red_in_it(examine: Callable[..., Any]) -> None:
+    code, out, _ = examine("2026-11")
+    assert (code, "measured as 2026-11" in out, "Known red on 2026-11: " in out) == (0, True, True)
+
+
+def test_of_an_environment_alone_every_cause_is_there_for_machines(examine: Callable[..., Any]) -> None:
+    found = document(examine("2026-11", options=("--json",)))
+    assert (found["standing"], found["job"], found["change"]) == ("green", None, None)
+    assert len(found["known_red"]) > 20
+    assert all(each["example"].startswith("2026-11__") for each in found["known_red"])
+
+
+def test_an_environment_in_which_the_plainest_use_fails_is_a_problem(examine: Callable[..., Any]) -> None:
+    code, out, _ = examine("2026-03+peft0.17.1")
+    assert (code, "cannot import name 'HybridCache'" in out) == (1, True)
+    assert 'Nearest set on which it is green, 2026-03: pip install "peft==0.18.1"' in out
+
+
+def test_what_packages_declare_of_each_other_is_checked(
+    ftmatrix: Callable[..., Any], environment: Callable[..., Path]
+) -> None:
+    folder = environment({"transformers": "4.44.2", "trl": "0.23.0"}, trl="transformers>=4.56.1")
+    code, out, _ = ftmatrix("doctor", "--python", str(folder))
+    assert (code, "trl 0.23.0 declares that it needs transformers>=4.56.1; 4.44.2 is there" in out) == (1, True)
+
+
+def test_the_answer_for_machines_says_the_same(examine: Callable[..., Any]) -> None:
+    found = document(examine("2025-09", FSDP1, options=("--json",)))
+    assert (found["schema"], found["standing"], found["device"]) == (1, "red", "cpu")
+    assert found["environment"]["sets"] == ["2025-09"]
+    (problem,) = found["problems"]
+    assert problem["shown_by"] == "2025-09__train-lora-fsdp1-flatparams-fp32 (fail)"
+    (changes,) = found["change"]["files"].values()
+    assert changes == [{"key": "fsdp_config.fsdp_use_orig_params", "old": False, "new": True}]
+    assert "machine_rank" in found["job"]["not_looked_at"][FSDP1]
+
+
+BAD = {
+    "unknown dialect": (b"trainer:\n  max_epochs: 3\n", "no keys of accelerate"),
+    "tabs": (b"distributed_type: FSDP\nfsdp_config:\n\tfsdp_version: 2\n", "a tab"),
+    "binary": (b"\x00\xff\xfe\x01", "not text"),
+    "empty": (b"", "the file is empty"),
+}
+
+
+def is_one_sentence(found: tuple[int, str, str], told: str) -> bool:
+    code, out, err = found
+    return (code, out, err.count("\n")) == (2, "", 1) and err.startswith("ftmatrix: ") and told in err
+
+
+@pytest.mark.parametrize(("raw", "told"), BAD.values(), ids=BAD)
+def test_a_bad_configuration_is_one_sentence(
+    raw: bytes, told: str, ftmatrix: Callable[..., Any], environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_bytes(raw)
+    arguments = ("--python", str(environment("2026-11")), "--config", str(tmp_path / "job.yaml"))
+    assert is_one_sentence(ftmatrix("doctor", *arguments), told)
+
+
+def test_a_file_of_200_megabytes_is_one_sentence(
+    ftmatrix: Callable[..., Any], environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    with (tmp_path / "job.yaml").open("wb") as file:
+        file.truncate(200_000_000)
+    arguments = ("--python", str(environment("2026-11")), "--config", str(tmp_path / "job.yaml"))
+    assert is_one_sentence(ftmatrix("doctor", *arguments), "more than 100 kB")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--python", "nowhere/python"), "there is no such interpreter"),
+        (("--config", "missing.yaml"), "cannot be read"),
+        (("--write",), "--write changes configurations"),
+        (("--device", "tpu"), "holds no matrix.json measured on tpu"),
+        (("--results", "nowhere"), "holds no matrix.json"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(
+    arguments: tuple[str, ...],
+    told: str,
+    ftmatrix: Callable[..., Any],
+    environment: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VIRTUAL_ENV", str(environment("2026-11")))
+    assert is_one_sentence(ftmatrix("doctor", *arguments), told)
+
+
+def test_an_environment_without_any_of_the_packages_is_one_sentence(
+    ftmatrix: Callable[..., Any], environment: Callable[..., Path]
+) -> None:
+    found = ftmatrix("doctor", "--python", str(environment({"numpy": "2.0.0"})))
+    assert is_one_sentence(found, "none of torch, transformers, peft, bitsandbytes, accelerate, trl is installed there")
+
+
+def test_a_file_that_cannot_be_written_is_left_as_it_was(
+    examine: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path, __: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    found = examine("2025-09", FSDP1, options=("--write",))
+    assert is_one_sentence(found, "cannot be written (No space left on device); nothing in it was changed")
+    assert changed_lines(tmp_path / FSDP1) == []
+
+
+def test_the_answer_needs_nothing_of_the_stack(environment: Callable[..., Path]) -> None:
+    hidden = "; ".join(f"sys.modules[{package!r}] = None" for package in PACKAGES)  # importing these raises
+    start = f"import sys; {hidden}; from reports.cli import main; main()"
+    arguments = ["doctor", "--python", str(environment("2026-11")), "--config", str(EXAMPLES / "accelerate_ddp.yaml")]
+    done = subprocess.run([sys.executable, "-c", start, *arguments], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
