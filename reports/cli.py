@@ -30,7 +30,7 @@ from reports import known as known_problems
 from reports import known_page, planned, progress
 from reports import selfcheck as selfcheck_report
 from reports.answers.overview import overview
-from reports.commands import can_i_use, doctor, explain, recommend
+from reports.commands import can_i_use, doctor, explain, recommend, repro
 from reports.grid import grid
 from reports.render import render, write_whole
 from reports.terminal import TerminalReport
@@ -297,6 +297,9 @@ def lock_sets(
         if isinstance(made, locks.Lock):
             locks.write(made, folder=locks.folder_beside(versions))
         print_lock(each.key, made)
+
+
+app.command("repro")(repro.repro)
 
 
 def print_lock(key: str, made: locks.Lock | Evidence) -> None:
