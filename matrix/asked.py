@@ -167,13 +167,34 @@ def run(
     """
     asked.check()
     work = asked.work() if work is None else work
+    workshop = made_ready(asked, work, watcher=watcher or Silent(), say=say)
+    kept = workshop.store
+    try:
+        pipeline.run(work, workshop)
+    except (UserError, KeyboardInterrupt) as cut:
+        if kept.outcomes:
+            when_cut(kept.directory)
+        elif isinstance(cut, UserError):
+            kept.abandon()
+        raise
+    finally:
+        workshop.watcher.close()
+        kept.close()
+    return kept.directory
+
+
+def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[str], None]) -> pipeline.Workshop:
+    """The workshop of a run, whose store is held until it is closed.
+
+    Raises:
+        UserError: a machine that cannot do it, or a directory that cannot be used.
+    """
     cache = environments.cache_folder()
     tool = uv.on_this_machine(cache)
     overlay = asked.overlay
     backend = backends.choose(asked.torch_backend, uv=tool) if overlay is None else Backend(name=backends.SYSTEM)
-    kept = opened(asked, work)
-    workshop = pipeline.Workshop(
-        store=kept,
+    return pipeline.Workshop(
+        store=opened(asked, work),
         uv=tool,
         cache=cache,
         device=asked.place,
@@ -187,21 +208,9 @@ def run(
         cold=asked.cold,
         cold_sample=asked.cold_sample,
         repeats=asked.times,
-        watcher=watcher or Silent(),
+        watcher=watcher,
         say=say,
     )
-    try:
-        pipeline.run(work, workshop)
-    except (UserError, KeyboardInterrupt) as cut:
-        if kept.outcomes:
-            when_cut(kept.directory)
-        elif isinstance(cut, UserError):
-            kept.abandon()
-        raise
-    finally:
-        workshop.watcher.close()
-        kept.close()
-    return kept.directory
 
 
 def size(work: Work, times: int) -> int:

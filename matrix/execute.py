@@ -25,23 +25,29 @@ if TYPE_CHECKING:
     from matrix.environments import Environment
 
 CASES: Final = Path(__file__).parent.parent / "cases"
+BESIDE_GRID: Final = Path(__file__).with_name("beside_grid.py")
 SLACK_S: Final = 120.0  # import of the stack, and the harness's own work, beside a cell's deadline
 
 
 @dataclass(frozen=True)
 class Suite:
-    """The code that runs inside environments. ``extra`` are files beside ``cases/``; ``module`` names the cases."""
+    """The code that runs inside environments. ``extra`` are files beside ``cases/``; ``module`` names the cases.
+
+    ``added`` are cases that the grid does not have. They are declared like those of a user's scripts; the code that
+    is measured with is the same, and so is its digest.
+    """
 
     module: str = "cases.suite"
     extra: tuple[Path, ...] = ()
     scripts: tuple[Script, ...] = ()  # the user's
+    added: tuple[Case, ...] = ()
 
     @cached_property
     def cases(self) -> Mapping[str, Case]:
         """Every case by id; declarations only, nothing of the stack is imported."""
         found: dict[str, Case] = importlib.import_module(self.module).CASES
         every = copy(found)
-        every.update({case.id: case for case in grid.commands(self.scripts)})
+        every.update({case.id: case for case in (*grid.commands(self.scripts), *self.added)})
         return every
 
     @property
@@ -67,9 +73,23 @@ class Suite:
 
     def copy(self, folder: Path) -> None:
         (folder / "cases").mkdir(parents=True, exist_ok=True)
-        for name, content in self.files.items():
+        for name, content in {**self.files, **self.declared}.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
+
+    @property
+    def declared(self) -> Mapping[str, bytes]:
+        """The cases that were added, and the module that knows them."""
+        if not self.added:
+            return {}
+        rows = [{"group": case.group, "why": case.why, "options": vars(case.options)} for case in self.added]
+        asked = json.dumps({"suite": self.module, "cases": rows}).encode()
+        return {BESIDE_GRID.name: BESIDE_GRID.read_bytes(), "beside_grid.json": asked}
+
+    @property
+    def entrance(self) -> str:
+        """The module that an environment is told to run."""
+        return BESIDE_GRID.stem if self.added else self.module
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +157,7 @@ class Bench:
             *("-p", "xdist", "-n", str(workers), "--dist", "worksteal"),
             *("-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-q", "--tb=short", "-rN"),
             *("--basetemp", str(self.scratch / "tmp")),  # not the user's, where pytest keeps only the newest few
-            *("--suite", self.suite.module, "--request", str(request)),
+            *("--suite", self.suite.entrance, "--request", str(request)),
             *(["--cold"] if self.cold else []),
         ]
 

@@ -38,7 +38,9 @@ class Fix(Stored):
     """``set`` and ``case`` are red; ``to_set`` and ``to_case`` are green, as often as ``runs`` says.
 
     ``witnesses`` are red cells (``set__case``), one for each change: the fix without that change. Of a single change
-    the red cell itself is the witness. ``tried`` counts the cells that were looked at, ``within`` says which they were.
+    the red cell itself is the witness; a set that cannot be resolved without a move is one, too. ``minimal`` says
+    whether every change has its witness: it is False where the search ran out of environments before. ``tried``
+    counts the cells that were looked at, ``within`` says which they were.
     """
 
     set: str
@@ -49,6 +51,7 @@ class Fix(Stored):
     changes: tuple[Change, ...] = ()
     runs: int = 0
     witnesses: tuple[str, ...] = ()
+    minimal: bool = True
     tried: int
     within: str
 

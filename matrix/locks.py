@@ -209,13 +209,20 @@ def add(
     As of the first day on which all of its pins existed: what someone had who made this move then. An unresolvable
     set is added as well; it is a finding, and its column says why.
     """
+    added = moved(key, pins, base=base, uv=uv, as_of=as_of, why=why)
+    sets.write(added, path=path)
+    return added, read_or_make(added, uv=uv, folder=folder_beside(path))
+
+
+def moved(
+    key: str, pins: Mapping[str, str], *, base: VersionSet, uv: Uv, as_of: date | None = None, why: str = ""
+) -> VersionSet:
+    """``base`` with some pins moved, as of the first day on which all of its pins existed."""
     names = " ".join(f"{name}=={version}" for name, version in pins.items())
     sets.moved(base, pins, key=key, as_of=base.as_of, why="checked before the network is asked")
     days = [released(name, version, python=base.python, uv=uv) for name, version in pins.items()]
     day = as_of or max([base.as_of, *(each for each in days if each)])
-    added = sets.moved(base, pins, key=key, as_of=day, why=why or f"{base.key} moved to {names}")
-    sets.write(added, path=path)
-    return added, read_or_make(added, uv=uv, folder=folder_beside(path))
+    return sets.moved(base, pins, key=key, as_of=day, why=why or f"{base.key} moved to {names}")
 
 
 def remove(key: str, *, path: Path = sets.PACKAGED) -> None:

@@ -30,7 +30,7 @@ from reports import known as known_problems
 from reports import known_page, planned, progress
 from reports import selfcheck as selfcheck_report
 from reports.answers.overview import overview
-from reports.commands import can_i_use, doctor, explain, recommend, repro
+from reports.commands import can_i_use, doctor, explain, fix, recommend, repro
 from reports.grid import grid
 from reports.render import render, write_whole
 from reports.terminal import TerminalReport
@@ -299,6 +299,12 @@ def lock_sets(
         print_lock(each.key, made)
 
 
+# Those that answer from what is known, in the order in which one asks.
+app.command("explain")(explain.explain)
+app.command("fix")(fix.fix)
+app.command("recommend")(recommend.recommend)
+app.command("can-i-use")(can_i_use.can_i_use)
+app.command("doctor")(doctor.doctor)
 app.command("repro")(repro.repro)
 
 
@@ -307,12 +313,6 @@ def print_lock(key: str, made: locks.Lock | Evidence) -> None:
         typer.echo(f"{key}: blocked: {made.reason}")
     else:
         typer.echo(f"{key}: locked, {len(made.versions)} packages, digest {made.digest}")
-
-
-app.command("explain")(explain.explain)
-app.command("recommend")(recommend.recommend)
-app.command("can-i-use")(can_i_use.can_i_use)
-app.command("doctor")(doctor.doctor)
 
 
 def show(directory: Path, console: Console, *, publish: Path | None = None) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
+from cases.case import Case
+from cases.options import Options
 from matrix.environments import Environment
 from matrix.execute import Bench, Suite
 from matrix.holds import shared
@@ -47,3 +51,29 @@ def test_the_suite_is_copied_without_the_harness(tmp_path: Path) -> None:
 def test_other_case_code_has_another_digest(tmp_path: Path) -> None:
     (tmp_path / "more.py").write_text("x = 1\n")
     assert Suite(extra=(tmp_path / "more.py",)).digest != Suite().digest
+
+
+BESIDE = Case(
+    "beside", "not in the grid", Options().but(strategy="fsdp1", wrap="size", use_orig_params=False, clip=True)
+)
+
+
+def test_cases_beside_the_grid_are_measured_with_the_same_code() -> None:
+    assert Suite(added=(BESIDE,)).digest == Suite().digest
+
+
+def test_cases_beside_the_grid_are_cases_like_any_others(tmp_path: Path) -> None:
+    """In a process of its own, as in an environment: the module takes in what was declared."""
+    suite = Suite(added=(BESIDE,))
+    suite.copy(tmp_path)
+    told = f"{BESIDE.id!r} in suite.CASES, len(suite.CASES), suite.PROFILES['quick'].name"
+    asks = f"import {suite.entrance} as suite; print({told})"
+    done = subprocess.run([sys.executable, "-c", asks], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert BESIDE.id not in Suite().cases
+    assert done.stdout.split() == ["True", str(len(Suite().cases) + 1), "quick"]
+
+
+def test_without_such_cases_the_suite_itself_is_run(tmp_path: Path) -> None:
+    Suite().copy(tmp_path)
+    assert Suite().entrance == "cases.suite"
+    assert not list(tmp_path.glob("beside_grid*"))

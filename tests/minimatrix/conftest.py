@@ -41,9 +41,11 @@ WHEELS: Mapping[tuple[str, str], str] = {  # source of the module, by distributi
     ("torch", "0.0.5"): TORCH + "cuda_is_initialised = True\n",
     ("transformers", "0.0.1"): "",
     ("accelerate", "0.0.1"): "",
+    ("accelerate", "0.0.2"): "",
     ("peft", "0.0.1"): "",
     ("peft", "0.0.2"): "",
     ("trl", "0.0.1"): "",
+    ("trl", "0.0.2"): "",
     ("bitsandbytes", "0.0.1"): "",
 }
 REQUIRES = {("peft", "0.0.2"): "torch>=0.0.9"}

@@ -1,0 +1,56 @@
+"""The search for fixes on the fake ecosystem: real environments, real processes, sets that it makes for itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix import fixes, store
+from matrix.fixes import Fix, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DRIVER = Path(__file__).with_name("drive_fix.py")
+NEXT = {"trl": "0.0.2", "accelerate": "0.0.2"}
+
+
+@pytest.fixture
+def searched(mini: Any) -> Any:
+    """Both sets measured, and the red cells of the first searched for fixes."""
+    text = mini.versions.read_text(encoding="utf-8")
+    good = text[text.index("[sets.good]") : text.index("[sets.unresolvable]")].replace("default = true\n", "")
+    for name, version in NEXT.items():
+        good = good.replace(f'{name} = "0.0.1"', f'{name} = "{version}"')
+    mini.versions.write_text(text + good.replace("sets.good", "sets.next"), encoding="utf-8")
+    folders = [str(mini.folder / name) for name in ("run", "found", "published")]
+    command = [sys.executable, str(DRIVER), str(mini.versions), *folders]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=mini.variables, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return mini.folder, done.stdout
+
+
+def test_every_red_cell_gets_its_nearest_fix(searched: tuple[Path, str]) -> None:
+    folder, told = searched
+    found = by_case(folder / "published" / "fixes.json")
+    setting = found["train-lora-fsdp1-fp32"]
+    version = found["train-lora-single-fp32"]
+    instead = found["train-vera-single-fp32-accelerate"]
+    assert (setting.kind, setting.to_case) == (Kind.SETTINGS, "train-lora-fsdp1-flatparams-fp32")
+    assert (version.kind, version.to_set, version.minimal) == (Kind.VERSIONS, "good+trl0.0.2", True)
+    assert (instead.kind, instead.to_case) == (Kind.ALTERNATIVE, "train-lora-single-fp32-accelerate")
+    assert "+    use_orig_params=False," in told
+    assert "+trl==0.0.2" in told
+    _, _, outcomes = store.read(folder / "found")
+    runs = [each.cell for each in outcomes]
+    assert {runs.count(f"{fix.to_set}__{fix.to_case}") for fix in found.values()} == {2}
+    assert {runs.count(f"{fix.set}__{fix.case}") for fix in found.values()} == {1}  # once more: it was red already
+    assert (folder / "published" / "fixes" / "matrix.json").exists()
+
+
+def by_case(path: Path) -> Mapping[str, Fix]:
+    return {each.case: each for each in fixes.read(path).fixes}

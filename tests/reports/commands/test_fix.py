@@ -1,0 +1,86 @@
+"""``ftmatrix fix``: what it prints of a fix that was found before, its exit codes, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.fixes import Change, Fix, Fixes, Kind
+from reports.answers import knowledge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Command = Callable[..., tuple[int, str, str]]
+
+CASE = "train-lora-fsdp1-flatparams-fp32"  # red on every published set, as FSDP1 says it has to be
+CELL = f"2025-09__{CASE}"
+GREEN = Fix(
+    set="2025-09",
+    case=CASE,
+    kind=Kind.SETTINGS,
+    to_set="2025-09",
+    to_case="train-lora-fsdp1-fp32",
+    changes=(Change(name="use_orig_params", old=False, new=True),),
+    runs=2,
+    witnesses=(CELL,),
+    tried=6,
+    within="6 single settings",
+)
+NONE = Fix(set="2025-09", case=CASE, kind=Kind.NONE, tried=9, within="9 single settings")
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Callable[[Fix], tuple[str, str]]:
+    """What is published, and one fix."""
+    (tmp_path / "matrix.json").symlink_to(knowledge.PUBLISHED / "matrix.json")
+
+    def put(fix: Fix) -> tuple[str, str]:
+        found = Fixes(generated=datetime.now(UTC), device="cpu", hardware="cpu: test", code="c0de", fixes=(fix,))
+        (tmp_path / "fixes.json").write_text(found.model_dump_json(by_alias=True))
+        return "--from", str(tmp_path)
+
+    return put
+
+
+def test_a_fix_is_printed_as_an_edit(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
+    code, out, _ = ftmatrix("fix", CELL, "--look-up", "--device", "cpu", *results(GREEN))
+    assert code == 0
+    assert "+    use_orig_params=True," in out
+
+
+def test_none_within_what_was_tried_exits_with_1(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
+    code, out, _ = ftmatrix("fix", CELL, "--look-up", "--device", "cpu", *results(NONE))
+    assert (code, out) == (1, f"{CELL}\nNo fix within what was tried: 9 single settings.\n")
+
+
+def test_a_machine_gets_the_same_as_json(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
+    code, out, _ = ftmatrix("fix", CELL, "--look-up", "--json", "--device", "cpu", *results(GREEN))
+    (found,) = json.loads(out)["fixes"]
+    assert (code, found["changes"]) == (0, [{"name": "use_orig_params", "old": False, "new": True}])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "name one cell"),
+        (("nonsense",), "'nonsense' is no cell"),
+        ((f"2025-09__{CASE}x",), f"did you mean {CASE}"),
+        (("--all", "--sets", "1999"), "1999"),
+        (("--all", "--profile", "vast"), "--profile vast: there is none of this name"),
+        (("--known", "no-such-problem"), "there is no known problem"),
+        ((CELL, "--only", "luck"), "--only luck: there are settings, versions, alternative"),
+        ((CELL, "--from", "nowhere"), "nowhere: holds no run and no matrix.json"),
+        ((CELL, "--device", "tpu"), "--device tpu: expected auto, cpu or cuda"),
+        ((CELL, "--workers", "0"), "--workers 0: expected a whole number above 0"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(ftmatrix: Command, arguments: tuple[str, ...], told: str) -> None:
+    code, _, err = ftmatrix("fix", *arguments)
+    assert code == 2
+    assert told in err
+    assert "Traceback" not in err
