@@ -77,10 +77,31 @@ class Checkup:
     def sound(self) -> bool:
         return not self.problems
 
+    @property
+    def measured(self) -> bool:
+        """Whether something is known of the job, or of the environment alone, with these very versions."""
+        if self.job is None:
+            return bool(self.same)
+        return bool(self.greens) or any(each.of_job and not each.inferred for each in self.problems)
+
     def chosen(self, *, give_up: bool = False) -> Repair | None:
         """The change that may be written: verified on a set with the environment's versions."""
         tried = (self.repair, self.alternative if give_up else None)
         return next((each for each in tried if each is not None and each.texts), None)
+
+
+def examine(
+    installed: Installed, job: Job | None, grids: Mapping[str, Grid], fixes: Mapping[str, Mapping[str, Remedy]]
+) -> Checkup:
+    """By what was measured on GPUs, if that was with these versions and the job is not one on a CPU; else on a CPU."""
+    on_gpus = [name for name in grids if name != "cpu"]
+    on_cpu = [name for name in grids if name == "cpu"]
+    in_order = (on_cpu or on_gpus) if job is not None and job.on_cpu else [*on_gpus, *on_cpu]
+    for name in in_order:
+        found = checkup(installed, job, grids[name], fixes[name], device=name)
+        if found.measured:
+            break
+    return found
 
 
 def checkup(

@@ -19,7 +19,7 @@ from reports.words import plain
 if TYPE_CHECKING:
     from reports.answers.doctor import Checkup
 
-PROBLEMS = 1
+PROBLEMS, AUTO = 1, "auto"
 
 
 def doctor(
@@ -37,7 +37,9 @@ def doctor(
     give_up: Annotated[
         bool, typer.Option("--give-up", help="With --write: also a change that gives up part of what was asked for.")
     ] = False,
-    device: Annotated[str, typer.Option("--device", help="Whose results count: cpu (gloo) or cuda.")] = "cpu",
+    device: Annotated[
+        str, typer.Option("--device", help="Whose results count: cpu (gloo), cuda, or auto: GPUs' where there are any.")
+    ] = AUTO,
     results: Annotated[
         Path, typer.Option("--results", help="Folder of results.", show_default="the published ones")
     ] = PUBLISHED,
@@ -45,15 +47,16 @@ def doctor(
 ) -> None:
     """Read an environment and configurations: what is known red, why, and the smallest verified change."""
     from reports.answers import checkup_words, configs, installed, job, knowledge, remedies
-    from reports.answers.doctor import checkup
+    from reports.answers.doctor import examine
 
     if write and not config:
         raise UserError("--write changes configurations: give --config the files of the job")
     files = [configs.read(path) for path in config or ()]
     there = installed.read(python)
-    matrix = knowledge.load(results, device=device)
+    grids = knowledge.by_device(results) if device == AUTO else {device: knowledge.load(results, device=device)}
     asked = job.of(files, there.versions) if files else None
-    found = checkup(there, asked, matrix, remedies.load(results, device=device), device=device)
+    fixes = {name: remedies.load(results, device=name) for name in grids}
+    found = examine(there, asked, grids, fixes)
     repair = found.chosen(give_up=give_up)
     written = configs.write(repair.texts) if write and repair else ()
     if as_json:

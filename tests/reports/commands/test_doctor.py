@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from matrix import sets
 from matrix.sets import PACKAGES
 
 if TYPE_CHECKING:
@@ -166,6 +167,22 @@ def test_versions_that_were_not_measured_are_unknown_and_the_nearest_set_is_name
         "doctor", "--python", str(Path(out.split()[1].rstrip(":"))), "--config", str(EXAMPLES / "accelerate_ddp.yaml")
     )
     assert (code, "not known to be green: it was not measured" in out) == (0, True)
+
+
+def test_what_was_measured_on_gpus_goes_before_what_was_on_a_cpu(
+    ftmatrix: Callable[..., Any], environment: Callable[..., Path], tmp_path: Path
+) -> None:
+    (column,) = sets.select(sets.load(), "2026-11")
+    folder = environment({**column.pins, "torch": "2.11.0+cu130"})
+    arguments = ("--python", str(folder), "--config", str(tmp_path / FSDP1))
+    shutil.copy(EXAMPLES / FSDP1, tmp_path / FSDP1)
+    code, out, _ = ftmatrix("doctor", *arguments)
+    assert (code, "measured as 2026-11+torch2.11.0+cu130, on GPU (cuda)" in out) == (1, True)
+    assert ftmatrix("doctor", *arguments, "--write")[0] == 0
+    assert changed_lines(tmp_path / FSDP1) == ["  fsdp_use_orig_params: true  # as in the example"]
+    code, out, _ = ftmatrix("doctor", *arguments)
+    assert (code, "Nothing known red: shown by 2026-11+torch2.11.0+cu130__" in out) == (0, True)
+    assert "were not measured" in ftmatrix("doctor", *arguments, "--device", "cpu")[1]
 
 
 def test_an_unverified_change_is_not_written(
