@@ -30,6 +30,7 @@ VARYING: Final = (
     (re.compile(r"\brank:? ?\d+"), "rank N"),
     (re.compile(r"\x1b\[\d+m"), ""),
 )
+SET: Final = re.compile(r"\{([^{}:\n]+)\}")  # as Python prints one: in any order
 RAISED: Final = re.compile(r"^(?:[\w.]+\.)?(?P<type>[A-Z]\w*)(?:: (?P<message>.*))?$")
 ERROR: Final = re.compile(r"(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b")
 NO_ERROR: Final = "no error"
@@ -111,4 +112,4 @@ def last_error(log: str) -> str:
 def normal(text: str) -> str:
     for pattern, instead in VARYING:
         text = pattern.sub(instead, text)
-    return text
+    return SET.sub(lambda found: f"{{{', '.join(sorted(found[1].split(', ')))}}}", text)

@@ -54,6 +54,7 @@ Traceback (most recent call last):
         ("no\nand why", "ValueError: no\nand why"),
         ("on rank 0 at 0x7f0011223344", "ValueError: on rank 1 at 0x7fffffffffff"),
         ("see <environment>/lib/python3.11/site-packages/x", "ValueError: see /a/b/lib/python3.11/site-packages/x"),
+        ("got {torch.bfloat16, torch.float32}", "ValueError: got {torch.float32, torch.bfloat16}"),
         ("", "ValueError"),
     ],
 )
