@@ -6,6 +6,7 @@ Exit codes: 0 measured (red cells are findings, not errors), 1 something was los
 # ruff: noqa: FBT002 - typer reads parameters and their defaults
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from datetime import UTC, datetime
@@ -347,6 +348,7 @@ def print_json(data: Any) -> None:
 
 def main() -> None:
     """Run the command line; no traceback reaches a user for what they did."""
+    gc.set_threshold(200_000)  # of published results nothing becomes garbage, and looking for it takes a third
     try:
         app()
     except UserError as error:

@@ -151,9 +151,12 @@ def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcom
     )
 
 
-def severity(outcome: Outcome) -> tuple[int, float]:
-    """What of several repeats is shown: red before lost before green, so that nothing is covered; then the latest."""
-    return RANKING.index(outcome.verdict), outcome.started.timestamp()
+def severity(outcome: Outcome) -> tuple[int, bool, float]:
+    """What of several repeats is shown: red before lost before green, so that nothing is covered.
+
+    Of those that ended alike, one that was published in full before one that was shortened; then the latest.
+    """
+    return RANKING.index(outcome.verdict), bool(outcome.facts), outcome.started.timestamp()
 
 
 def age(outcome: Outcome) -> tuple[float, int]:

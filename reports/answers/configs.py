@@ -9,6 +9,7 @@ import codecs
 import os
 import stat
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ruamel.yaml import YAML
@@ -98,6 +99,7 @@ def parsed(text: str, path: Path) -> Config:
     return Config(path=path, text=text, dialect=dialect(said, path), said=said)
 
 
+@lru_cache(maxsize=1024)  # the search for a repair reads the same few texts again and again
 def root(text: str, path: Path) -> MappingNode:
     try:
         refuse_what_is_not_followed(text, path)

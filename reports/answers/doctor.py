@@ -229,25 +229,30 @@ def links(signature: Signature | None) -> tuple[str, ...]:
 
 
 def inferred(options: Options, at: Mapping[str, str], evidence: Evidence) -> Iterator[Problem]:
-    """Of versions that were not measured: what is red on both sides of them, or wherever it ran."""
+    """Of versions that were not measured: what is red on both sides of them, or wherever it ran.
+
+    What is known to happen with other versions only is not carried over.
+    """
     around = versions.around(at, evidence.columns, versions.used(options))
     older, newer = (evidence.judged(options, column.pins).reds if column else () for column in around or (None, None))
     both = {each.cause for each in older if not each.near}
     shared = [each for each in newer if each.cause in both and not each.near]
     if around and shared:
         where = f"{around[0].key} and {around[1].key}, between which these versions lie"
-        yield from (problem(red, where) for red in shared)
+        found = [(red, where) for red in shared]
     else:
-        yield from everywhere(options, evidence)
+        found = list(everywhere(options, evidence))
+    if not any(red.cell.signature and red.cell.signature.denies(at) for red, _ in found):
+        yield from (problem(red, where) for red, where in found)
 
 
-def everywhere(options: Options, evidence: Evidence) -> Iterator[Problem]:
+def everywhere(options: Options, evidence: Evidence) -> Iterator[tuple[Red, str]]:
     """What is red on every set on which it ran, for one reason or another."""
     everything = (evidence.judged(options, column.pins) for column in evidence.columns)
     tried = [each for each in everything if each.greens or any(not red.near for red in each.reds)]
     if len(tried) >= ENOUGH and all(each.reds for each in tried):
         where = f"all {len(tried)} sets on which such a case ran"
-        yield from (problem(red, where) for red in tried[-1].reds)
+        yield from ((red, where) for red in tried[-1].reds)
 
 
 def open_questions(

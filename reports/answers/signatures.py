@@ -156,6 +156,11 @@ class Signature(BaseModel):
     def terms(self) -> tuple[Term, ...]:
         return plan.where(self.when)
 
+    def denies(self, versions: Mapping[str, str]) -> bool:
+        """Whether it is known not to happen with these versions; of packages that are not named, nothing is."""
+        there = {name: each for name, each in self.specifiers.items() if versions.get(name)}
+        return any(not each.contains(versions[name], prereleases=True) for name, each in there.items())
+
     @cached_property
     def specifiers(self) -> Mapping[str, SpecifierSet]:
         return {name: SpecifierSet(text) for name, text in self.versions.items()}
