@@ -149,7 +149,8 @@ def red(known: Overview) -> Iterator[str]:
         yield f"### {text(cause.title)} ({len(cause.cells)})"
         if cause.signature is not None:
             yield why(cause.signature)
-        yield "\n".join(line for finding in known.findings(cause) for line in told(finding, known))
+        shown: set[str] = set()
+        yield "\n".join(line for finding in known.findings(cause) for line in told(finding, known, shown))
 
 
 def why(signature: Signature) -> str:
@@ -164,7 +165,8 @@ def why(signature: Signature) -> str:
     return " ".join(parts)
 
 
-def told(finding: Finding, known: Overview) -> Iterator[str]:
+def told(finding: Finding, known: Overview, shown: set[str]) -> Iterator[str]:
+    """A finding and its fixes; ``shown`` are edits that stand above already."""
     phase = f" in {finding.phase.value}" if finding.phase else ""
     shape = look(finding.verdict)
     where = codes(finding.sets)
@@ -173,6 +175,10 @@ def told(finding: Finding, known: Overview) -> Iterator[str]:
         on = f" on {codes(way.sets)}" if way.sets != finding.sets else ""
         proof = f" ({text(way.remedy.proof)})" if way.remedy.proof else ""
         yield f"  - fix{on}: {text(way.remedy.words)}{proof}"
+        edit = known.edits.get(f"{way.sets[0]}__{finding.case}", "")
+        if edit and edit not in shown:
+            shown.add(edit)
+            yield from ("", *(f"    {line}".rstrip() for line in ("```diff", *plain(edit).splitlines(), "```")), "")
 
 
 def codes(keys: Iterable[str]) -> str:

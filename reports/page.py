@@ -161,7 +161,8 @@ def answers(known: Overview, key: str) -> dict[str, Any]:
     cause, remedy = known.by_cell.get(key), known.fixes.get(key)
     if cause is None:
         return {}
-    fix = {"fix": {"words": remedy.words, "proof": remedy.proof}} if remedy else {}
+    told = {"words": remedy.words, "proof": remedy.proof, "edit": known.edits.get(key, "")} if remedy else {}
+    fix = {"fix": told} if told else {}
     return {"cause": cause.signature.id if cause.signature else UNEXPLAINED, **fix}
 
 

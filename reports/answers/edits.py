@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Final
 from packaging.version import Version
 
 from cases import api
+from matrix import neighbours
 from matrix.fixes import Kind
 from reports.answers import accelerate_config, user_script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cases.case import Case
     from cases.options import Options
     from matrix.fixes import Change, Fix
 
@@ -70,6 +72,15 @@ def witnessed(fix: Fix, cell: str) -> str:
     others = [witness for witness in fix.witnesses if witness != cell]
     red = f"Red without any one of these changes: {', '.join(others)}." if others else "Red in 2 runs without it."
     return red if fix.minimal else f"{red} Not every change was left out in turn: there may be a shorter way."
+
+
+def reached(fix: Fix, red: Options, cases: Mapping[str, Case]) -> Options:
+    """The options of the green cell; ``cases`` are those of the grid, beside which it may lie."""
+    if fix.kind not in (Kind.ALTERNATIVE, Kind.SETTINGS):
+        return red
+    if fix.to_case in cases:
+        return cases[fix.to_case].options
+    return neighbours.moved(red, {each.name: each.new for each in fix.changes}) or red
 
 
 def with_changes(before: Stack, fix: Fix, after: Options) -> Stack:

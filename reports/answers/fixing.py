@@ -14,8 +14,8 @@ from cases.verdict import RED, Verdict
 from matrix import asked as asking
 from matrix import fixes as known_fixes
 from matrix import known as known_problems
-from matrix import neighbours, store
 from matrix import sets as known_sets
+from matrix import store
 from matrix.errors import UserError
 from matrix.fixes import Fixes, Kind
 from matrix.measured import Measured
@@ -222,22 +222,13 @@ def told(found: Iterable[Fix], order: Order) -> Iterator[str]:
     for each in found:
         version_set, case = by_key[cell_key(each.set, each.case)]
         before = edits.Stack(pins=pinned(version_set), options=case.options)
-        yield edits.told(each, before, reached(each, case, order.asked.suite.cases))
+        yield edits.told(each, before, edits.reached(each, case.options, order.asked.suite.cases))
 
 
 def listed(found: Iterable[Fix]) -> str:
     """For machines: the fixes, as ``fixes.json`` has them."""
     rows = [each.model_dump(mode="json") for each in found]
     return json.dumps({"schema": known_fixes.SCHEMA, "fixes": rows}, indent=1)
-
-
-def reached(fix: Fix, red: Case, cases: Mapping[str, Case]) -> Options:
-    """The options of the green cell."""
-    if fix.kind is not Kind.ALTERNATIVE and fix.kind is not Kind.SETTINGS:
-        return red.options
-    if fix.to_case in cases:
-        return cases[fix.to_case].options
-    return neighbours.moved(red.options, {each.name: each.new for each in fix.changes}) or red.options
 
 
 def publish(directory: Path, folder: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from cases.suite import CASES
 from matrix import sets as known_sets
 from reports.answers import diagnose, problems, remedies, support
 from reports.answers.recommend import recommended
@@ -34,14 +35,16 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """``causes``: of all red cells, the commonest first; ``fixes``: of those for which one was looked for, by cell.
+    """What a run's results mean, beside what it saw.
 
-    ``problems``: known ones that published runs reproduced on the same sets. ``recommended`` and ``support``: for usual
-    jobs, by the run's own cells.
+    ``causes``: of all red cells, the commonest first. ``fixes``: of those for which one was looked for, by cell, and
+    ``edits``, the same as diffs of a user's files. ``problems``: known ones that published runs reproduced on the same
+    sets. ``recommended`` and ``support``: for usual jobs, by the run's own cells.
     """
 
     causes: tuple[Cause, ...]
     fixes: Mapping[str, Remedy]
+    edits: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[Met, ...] = ()
     recommended: tuple[tuple[Usual, Recommendation], ...] = ()
     support: tuple[Support, ...] = ()
@@ -81,13 +84,19 @@ def overview(record: RunRecord, matrix: Grid) -> Overview:
     Raises:
         UserError: published data cannot be read.
     """
-    pinned = {each.key: dict(each.pins) for each in known_sets.load()}
-    same = {column.key for column in matrix.sets if pinned.get(column.key) == column.pins}
-    known = remedies.load(device=record.device)
+    packaged = {each.key: each for each in known_sets.load()}
+    same = {each.key for each in matrix.sets if each.key in packaged and packaged[each.key].pins == each.pins}
+    every = remedies.load(device=record.device)
+    known = {cell: remedy for cell, remedy in every.items() if remedy.fix.set in same}
     jobs = Known(matrix)
     return Overview(
         causes=diagnose.causes(matrix),
-        fixes={cell: remedy for cell, remedy in known.items() if remedy.fix.set in same},
+        fixes=known,
+        edits={
+            red.cell: known[red.cell].edit(red, packaged[red.set], CASES)
+            for red in matrix.outcomes
+            if red.cell in known
+        },
         problems=problems.met(same, device=record.device),
         recommended=tuple(
             each for each in recommended(jobs, device=record.device) if each[1].best or each[1].in_the_way

@@ -5,18 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cases.options import Options
 from matrix import fixes
 from matrix.fixes import Kind
+from matrix.moves import pinned
 from matrix.outcome import cell_key
+from reports.answers.edits import Stack, diff, reached, with_changes
 from reports.answers.knowledge import PUBLISHED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from cases.case import Case
     from matrix.fixes import Change, Fix, Fixes
+    from matrix.outcome import Outcome
+    from matrix.sets import VersionSet
 
 FIXES: Final = "fixes.json"
+FEW: Final = 2  # packages that are named; of more, the set is
 HOW: Final = {
     Kind.SETTINGS: "set",
     Kind.VERSIONS: "move",
@@ -41,6 +48,8 @@ class Remedy:
         """In one line: what to change, or how far was looked in vain."""
         if self.fix.kind is Kind.NONE:
             return f"none within {self.fix.within}"
+        if self.fix.kind is Kind.VERSIONS and len(self.fix.changes) > FEW:
+            return f"move to the versions of {self.fix.to_set}"
         return f"{HOW[self.fix.kind]} {', '.join(said(change) for change in self.fix.changes)}"
 
     @property
@@ -48,7 +57,16 @@ class Remedy:
         """Which cell was green how often, where and when; empty if none was."""
         if not self.green:
             return ""
-        return f"{self.green}, green in {self.fix.runs} runs on {self.found.hardware}, {self.found.generated:%Y-%m-%d}"
+        less = "" if self.fix.minimal else "; fewer changes may do"
+        where = f"{self.found.hardware}, {self.found.generated:%Y-%m-%d}"
+        return f"{self.green}, green in {self.fix.runs} runs on {where}{less}"
+
+    def edit(self, red: Outcome, version_set: VersionSet, cases: Mapping[str, Case]) -> str:
+        """The change as a diff of what a user has; empty if none was found, or no file of ours says it."""
+        if not self.green:
+            return ""
+        before = Stack(pins=pinned(version_set), options=Options().but(**red.options))
+        return diff(before, with_changes(before, self.fix, reached(self.fix, before.options, cases)))
 
 
 def said(change: Change) -> str:

@@ -75,7 +75,15 @@
 
   function fix({ fix }) {
     if (!fix) return [];
-    return [section("Fix", make("p", {}, fix.words), ...(fix.proof ? [make("p", { class: "hint" }, fix.proof)] : []))];
+    const lines = fix.edit.split("\n").map((line) => make("span", { class: changed(line) }, `${line}\n`));
+    return [section("Fix", make("p", {}, fix.words),
+      ...(fix.edit ? [make("pre", { class: "diff" }, ...lines)] : []),
+      ...(fix.proof ? [make("p", { class: "hint" }, fix.proof)] : []))];
+  }
+
+  function changed(line) {
+    if (/^(---|\+\+\+) /.test(line)) return "file";
+    return line.startsWith("+") ? "added" : line.startsWith("-") ? "removed" : "kept";
   }
 
   function copied(text, button) {

@@ -127,7 +127,8 @@ def an_overview(matrix: Grid) -> Overview:
     helps = none.model_copy(update={**found_one, "changes": (change,), "runs": 2})
     found = Fixes(generated=NOON, device="cpu", hardware="cpu: test", code="c0de", fixes=(helps, none))
     fixes = {cell_key(fix.set, fix.case): Remedy(fix=fix, found=found) for fix in found.fixes}
-    return Overview(causes=causes(matrix, [SIGNATURE]), fixes=fixes)
+    edits = {cell_key(helps.set, helps.case): "--- a/train.py\n+++ b/train.py"}
+    return Overview(causes=causes(matrix, [SIGNATURE]), fixes=fixes, edits=edits)
 
 
 @pytest.fixture

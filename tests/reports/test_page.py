@@ -80,12 +80,13 @@ def test_a_red_cell_says_why_and_what_makes_it_green(small: Run, seen: See) -> N
     assert cell["fix"] == {
         "words": "set use_orig_params=True instead of False",
         "proof": "2024-06__green, green in 2 runs on cpu: test, 2026-11-20",
+        "edit": "--- a/train.py\n+++ b/train.py",
     }
 
 
 def test_a_search_in_vain_says_how_far_it_went(small: Run, seen: See) -> None:
     fix = inlined(seen(small))["cells"]["2024-09__train-lora-fsdp1-bf16"]["fix"]
-    assert fix == {"words": "none within 3 single settings", "proof": ""}
+    assert fix == {"words": "none within 3 single settings", "proof": "", "edit": ""}
 
 
 def test_what_no_signature_explains_says_so(small: Run, seen: See) -> None:

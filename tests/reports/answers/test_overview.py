@@ -74,3 +74,10 @@ def test_usual_jobs_are_told_where_the_run_has_them() -> None:
 def test_jobs_that_a_run_does_not_have_are_left_out(small: Run) -> None:
     told = overview(small[0], grid(*small))
     assert {usual.job for usual, _ in told.recommended} < {each.job for each in USUAL}
+
+
+def test_a_fix_is_told_as_what_a_user_edits() -> None:
+    matrix = knowledge.load()
+    record = next(each.run for each in knowledge.documents(knowledge.PUBLISHED) if each.device == "cpu")
+    edit = overview(record, matrix).edits["2026-11__train-lora-fsdp1-flatparams-fp32"]
+    assert "-    use_orig_params=False,\n+    use_orig_params=True," in edit

@@ -63,3 +63,12 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / remedies.FIXES).write_text("{}")
     with pytest.raises(UserError, match=r"fixes\.json: no document of fixes"):
         remedies.load(tmp_path, device="cpu")
+
+
+def test_many_moves_are_told_by_the_set_that_they_lead_to(tmp_path: Path) -> None:
+    moves = tuple(Change(name=name, old="1", new="2") for name in ("torch", "peft", "trl"))
+    update = {"kind": Kind.VERSIONS, "to_set": "2026-03", "changes": moves, "minimal": False}
+    write(tmp_path, SETTING.model_copy(update=update))
+    remedy = remedies.load(tmp_path, device="cpu")[CELL]
+    assert remedy.words == "move to the versions of 2026-03"
+    assert remedy.proof.endswith("; fewer changes may do")
