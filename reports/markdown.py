@@ -144,7 +144,7 @@ def red(known: Overview) -> Iterator[str]:
     """The red cells by cause, each with what makes it green."""
     if known.causes:
         yield "## Red cells: why, and what to do"
-        yield f"{known.red} red cells of {len(known.causes)} kinds; {known.unexplained} are unexplained."
+        yield f"{known.red} red cells of {len(known.causes)} kinds; unexplained: {known.unexplained}."
     for cause in known.causes:
         yield f"### {text(cause.title)} ({len(cause.cells)})"
         if cause.signature is not None:
