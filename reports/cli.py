@@ -300,13 +300,16 @@ def lock_sets(
         print_lock(each.key, made)
 
 
-# Those that answer from what is known, in the order in which one asks.
-app.command("explain")(explain.explain)
-app.command("fix")(fix.fix)
-app.command("recommend")(recommend.recommend)
-app.command("can-i-use")(can_i_use.can_i_use)
-app.command("doctor")(doctor.doctor)
-app.command("repro")(repro.repro)
+# Those that answer from what is known, in the order in which one asks; each says its exit codes.
+for name, command, module in (
+    ("explain", explain.explain, explain),
+    ("fix", fix.fix, fix),
+    ("recommend", recommend.recommend, recommend),
+    ("can-i-use", can_i_use.can_i_use, can_i_use),
+    ("doctor", doctor.doctor, doctor),
+    ("repro", repro.repro, repro),
+):
+    app.command(name, epilog=(module.__doc__ or "").partition("\n\n")[2].replace("\n", " "))(command)
 
 
 def print_lock(key: str, made: locks.Lock | Evidence) -> None:

@@ -102,13 +102,16 @@ def pin(usual: Usual, found: Recommendation) -> tuple[str, ...]:
 
 
 def supported(known: Overview) -> Iterator[str]:
-    """In which versions usual jobs work; the data is what ``ftmatrix can-i-use`` tells in full."""
+    """In which versions usual jobs work, in short."""
     if known.support:
         yield "## Support"
         packages = list(known.support[0].packages)
         rows = [(text(each.job), *(text(short(each.packages[name])) for name in packages)) for each in known.support]
         yield table(("job", *packages), rows)
-        yield "Between two versions that were measured alike, the ones that were not are taken to be like them."
+        yield (
+            "By all published results of this kind of device; `ftmatrix can-i-use` tells it in full. Between two "
+            "versions that were measured alike, the ones that were not are taken to be like them."
+        )
 
 
 def notes(matrix: Grid) -> Iterator[str]:

@@ -39,7 +39,8 @@ class Overview:
 
     ``causes``: of all red cells, the commonest first. ``fixes``: of those for which one was looked for, by cell, and
     ``edits``, the same as diffs of a user's files. ``problems``: known ones that published runs reproduced on the same
-    sets. ``recommended`` and ``support``: for usual jobs, by the run's own cells.
+    sets. ``recommended``: for usual jobs, by the run's own cells. ``support``: the same, by everything published of the
+    device, as ``ftmatrix can-i-use`` has it; by the run's own cells where nothing was.
     """
 
     causes: tuple[Cause, ...]
@@ -101,5 +102,5 @@ def overview(record: RunRecord, matrix: Grid) -> Overview:
         recommended=tuple(
             each for each in recommended(jobs, device=record.device) if each[1].best or each[1].in_the_way
         ),
-        support=tuple(each for each in support.usual(jobs) if each.sets),
+        support=support.published(record.device) or tuple(each for each in support.usual(jobs) if each.sets),
     )

@@ -9,10 +9,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from cases.options import OWN_CODE
+from matrix.errors import UserError
 from matrix.outcome import Stored, cell_key
 from matrix.sets import PACKAGES
 from reports.answers import knowledge
@@ -88,6 +89,19 @@ def everything(device: str, matrix: Grid) -> DeviceSupport:
     known = Known(matrix)
     found = [*usual(known), *(support(known, (need,)) for need in features(known))]
     return on_device(device, matrix, found)
+
+
+def published(device: str, path: Path = PUBLISHED) -> tuple[Support, ...]:
+    """Of the usual jobs, by everything that was published of a device; nothing if nothing was.
+
+    Raises:
+        UserError: the document cannot be read.
+    """
+    try:
+        document = SupportDocument.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{path}: no document of support: {error}") from None
+    return tuple(each for of in document.devices if of.device == device for each in of.support if each.job)
 
 
 def usual(known: Known) -> tuple[Support, ...]:
