@@ -20,7 +20,7 @@ SCHEMA: Final = 1
 class Kind(StrEnum):
     """In the order in which one would rather change things; what is not found at one is looked for at the next."""
 
-    SETTINGS = "settings"  # the same set, method, quantisation, strategy and precision
+    SETTINGS = "settings"  # the same set, method, quantisation, strategy, and precision of base and computation
     VERSIONS = "versions"  # the same case on another set
     ALTERNATIVE = "alternative"  # the same set; part of the wish is given up
     NONE = "none"  # nothing green within what was tried
@@ -37,10 +37,12 @@ class Change(Stored):
 class Fix(Stored):
     """``set`` and ``case`` are red; ``to_set`` and ``to_case`` are green, as often as ``runs`` says.
 
-    ``witnesses`` are red cells (``set__case``), one for each change: the fix without that change. Of a single change
-    the red cell itself is the witness; a set that cannot be resolved without a move is one, too. ``minimal`` says
-    whether every change has its witness: it is False where the search ran out of environments before. ``tried``
-    counts the cells that were looked at, ``within`` says which they were.
+    ``witnesses`` are cells (``set__case``), one for each change: the fix without that change. They are red, but for
+    those in ``blocked``: of these the set cannot be resolved or installed. Of a single change the red cell itself is
+    the witness. ``minimal`` says whether every change has its witness: it is False where the search ran out of
+    environments before. A move of versions brings along what was resolved for ``to_set``; ``changes`` name only what
+    the sets pin. ``tried`` counts the cells that were looked at, ``within`` says which they were, or why there was
+    nothing to look for.
     """
 
     set: str
@@ -51,6 +53,7 @@ class Fix(Stored):
     changes: tuple[Change, ...] = ()
     runs: int = 0
     witnesses: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
     minimal: bool = True
     tried: int
     within: str

@@ -1,7 +1,9 @@
-"""Which points of the option space lie beside another: by settings that keep what a user wanted, or by giving part up.
+"""Which points of the option space lie beside another: by settings, or by giving part of what was wanted up.
 
-A red cell's fix is looked for among its neighbours, in the order of this module's tables: what costs a user least
-comes first.
+Settings keep the method, the quantisation, the strategy, and the precision of the base and of the computation. Those
+that cost digits are among them, late: double quantisation, the dtype of the adapters and FSDP's mixed precision. Where
+a fix changes one of these, its words say so. A red cell's fix is looked for among its neighbours, in the order of this
+module's tables: what costs a user least comes first.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
-from cases.options import OWN_CODE, Options, applies, names, values
+from cases.options import OWN_CODE, Options, applies, values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from cases.options import Value
     from cases.verdict import Scalar
@@ -25,7 +27,7 @@ FARTHEST: Final = 2  # settings that are changed together
 
 @dataclass(frozen=True)
 class Setting:
-    """An option that may change while a user keeps what they wanted. ``to``: the values worth going to, best first.
+    """An option that may change while a user keeps what the module's text says. ``to``: values, the best first.
 
     One that is tried ``alone`` is left out where several change at once: pairs are many, and these say little together.
     """
@@ -180,15 +182,3 @@ def alternatives_with_setting(start: Options) -> Iterator[Changes]:
             changes = {**given_up, option: value}
             if option not in given_up and moved(start, changes) is not None:
                 yield changes
-
-
-def changeable() -> Mapping[str, tuple[Value, ...]]:
-    """Every option that a fix may change, with the values that it may get."""
-    found: dict[str, tuple[Value, ...]] = {}
-    rows: Iterable[tuple[str, tuple[Value, ...]]] = (
-        *((row.option, row.to) for row in SETTINGS),
-        *((option, value) for option, instead in GIVEN_UP.items() for value in instead.values()),
-    )
-    for option, reached in rows:
-        found[option] = tuple(dict.fromkeys((*found.get(option, ()), *reached)))
-    return {name: found[name] for name in names() if name in found}

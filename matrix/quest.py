@@ -11,7 +11,7 @@ from matrix.moves import moves
 from matrix.outcome import cell_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from cases.case import Case
     from matrix.sets import VersionSet
@@ -38,6 +38,7 @@ class Quest:
     case: Case
     fix: Fix | None = None
     looked_at: set[str] = field(default_factory=set)
+    missed: dict[str, str] = field(default_factory=dict)  # sets that were not looked at, and why
     tried: Counter[str] = field(default_factory=Counter)  # how many of each kind of neighbour
     notes: list[str] = field(default_factory=list)
 
@@ -45,7 +46,9 @@ class Quest:
     def cell(self) -> str:
         return cell_key(self.version_set.key, self.case.id)
 
-    def found(self, kind: Kind, way: Way, *, runs: int, witnesses: Sequence[str], minimal: bool) -> None:
+    def found(
+        self, kind: Kind, way: Way, *, runs: int, witnesses: Sequence[str], blocked: Sequence[str], minimal: bool
+    ) -> None:
         self.fix = self.record.model_copy(
             update={
                 "kind": kind,
@@ -54,9 +57,21 @@ class Quest:
                 "changes": way.changes,
                 "runs": runs,
                 "witnesses": tuple(witnesses),
+                "blocked": tuple(blocked),
                 "minimal": minimal,
             }
         )
+
+    def other_sets(self, green: Iterable[str]) -> str:
+        """What was seen of other sets, ``green`` among them; and why not more was."""
+        seen = {cell.partition("__")[0] for cell in self.looked_at} - {self.version_set.key}
+        missed = {**dict.fromkeys(green, "not tried"), **self.missed}
+        left = [f"{key} ({why})" for key, why in sorted(missed.items()) if key not in seen]
+        said = [
+            f"other sets: {', '.join(sorted(seen))}" if seen else "",
+            f"sets not looked at: {', '.join(left)}" if left else "",
+        ]
+        return "; ".join(filter(None, said)) or "no set is known on which it is green"
 
     @property
     def record(self) -> Fix:

@@ -1,7 +1,8 @@
 """The search for fixes: from a red cell to the nearest green one, in the order of ``fixes.Kind``.
 
 A fix is a green cell that was run twice, beside a red one that was run twice, and without any one of its changes it is
-red. What the ground has seen already is looked up; only the missing cells are run, those of one set together.
+red, or its set cannot be resolved. Which settings may change, and what they keep, is said in ``neighbours``. What the
+ground has seen already is looked up; only the missing cells are run, those of one set together.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     Verdicts = tuple[Verdict, ...]
 
 SURE: Final = 2  # runs of a cell that say the same
-JUMPS: Final = 2  # green sets that are many moves away, of which one is tried
+JUMPS: Final = 2  # how many of the nearest green sets are tried as they are, however many moves away
 BESIDE: Final = "Beside the grid"
 SINGLES, PAIRS = "single settings", "pairs of settings"
 INSTEAD, INSTEAD_AND = "alternatives", "alternatives with one setting"
@@ -163,9 +164,8 @@ class Search:
             self.look(Kind.VERSIONS, "", self.affordable({q: [way] for q, way in towards.items() if way}))
         jumps = {q: [other_set(q, each) for each in targets[q][:JUMPS]] for q in self.still(quests)}
         self.look(Kind.VERSIONS, "", self.affordable(jumps))
-        for quest in quests:
-            others = sorted({cell.partition("__")[0] for cell in quest.looked_at} - {quest.version_set.key})
-            quest.notes.append(f"other sets: {', '.join(others)}" if others else "no set is known on which it is green")
+        for quest in (each for each in quests if each not in self.closed):
+            quest.notes.append(quest.other_sets(each.key for each in targets[quest]))
 
     def green_sets(self, quest: Quest) -> list[VersionSet]:
         """Sets of the table on which the case is green, those of the fewest moves first."""
@@ -185,6 +185,7 @@ class Search:
         try:
             return other_set(quest, self.ground.moved(quest.version_set, pins))
         except UserError:
+            quest.missed["+".join([quest.version_set.key, *map("".join, pins.items())])] = "cannot be made"
             return None
 
     def affordable(self, ways: Mapping[Quest, list[Way]]) -> dict[Quest, list[Way]]:
@@ -198,6 +199,7 @@ class Search:
         if len(spent) < self.environments:
             spent.add(way.to_set.key)
             return True
+        quest.missed[way.to_set.key] = "no environment left"
         return False
 
     # What is common to all: look, choose the nearest that is green, and prove it.
@@ -210,6 +212,8 @@ class Search:
         for quest, each in ways.items():
             ran = {way.cell for way in each if self.ran(way)}
             quest.looked_at |= ran
+            if kind is Kind.VERSIONS:
+                quest.missed |= {way.to_set.key: self.why_not(way) for way in each if way.cell not in ran}
             if what:
                 quest.tried[what] += len(ran)
         self.close_what_is_not_red(list(ways))
@@ -225,6 +229,10 @@ class Search:
         for key, wanted in times.items():
             self.ground.measure(sets[key], wanted)
 
+    def why_not(self, way: Way) -> str:
+        """Of a way that did not run; losses leave no trace."""
+        return ", ".join(dict.fromkeys(self.ground.seen(way.to_set, way.to_case))) or "lost"
+
     def ran(self, way: Way) -> bool:
         return any(verdict in RED or verdict is Verdict.PASS for verdict in self.ground.seen(way.to_set, way.to_case))
 
@@ -233,7 +241,7 @@ class Search:
             seen = self.ground.seen(quest.version_set, quest.case)
             if len(seen) < SURE or not is_red(seen):
                 quest.tried.clear()
-                quest.notes = [f"it is not red every time: {', '.join(seen) or 'it could not be run'}"]
+                quest.notes = [why_closed(seen)]
                 self.closed.add(quest)
 
     def settle(self, kind: Kind, ways: Mapping[Quest, list[Way]]) -> None:
@@ -270,7 +278,8 @@ class Search:
         minimal = len(shown) == len(parts)
         if minimal or kind is Kind.VERSIONS:  # of versions, the budget may have left parts untried
             witnesses = [part.cell for part in shown] or [quest.cell]
-            quest.found(kind, way, runs=len(seen), witnesses=witnesses, minimal=minimal)
+            blocked = [part.cell for part in shown if not self.ran(part)]
+            quest.found(kind, way, runs=len(seen), witnesses=witnesses, blocked=blocked, minimal=minimal)
 
     def is_witness(self, kind: Kind, part: Way) -> bool:
         seen = self.ground.seen(part.to_set, part.to_case)
@@ -296,6 +305,17 @@ class Search:
 
 def is_red(seen: Verdicts) -> bool:
     return bool(seen) and all(verdict in RED for verdict in seen)
+
+
+def why_closed(seen: Verdicts) -> str:
+    """Why a cell is none to look for a fix of: what it said is not red twice, and nothing else."""
+    said = ", ".join(seen)
+    if not seen:
+        return "it could not be run"
+    if is_red(seen):
+        return f"it ran only once to its end: {said}"
+    ran = any(verdict in RED or verdict is Verdict.PASS for verdict in seen)
+    return f"it is not red every time: {said}" if ran else f"it cannot be run on this machine: {said}"
 
 
 def is_green(seen: Verdicts) -> bool:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from cases.verdict import Verdict
+    from matrix.fixes import Fixes
     from matrix.outcome import CheckRecord, Outcome, RunRecord, Scalar
 
 LONGEST: Final = 200
@@ -74,7 +75,7 @@ def rates(verdicts: Counter[Verdict]) -> str:
     return ", ".join(f"{LOOKS[each].word} {count} of {verdicts.total()}" for each, count in verdicts.items())
 
 
-def device(record: RunRecord) -> str:
+def device(record: RunRecord | Fixes) -> str:
     """The kind of machine, so that a CPU result is never taken for a GPU result."""
     return "CPU (gloo)" if record.device == "cpu" else f"GPU ({record.device})"
 

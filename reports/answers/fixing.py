@@ -26,7 +26,8 @@ from matrix.progress import Silent
 from matrix.quest import Quest
 from matrix.search import BESIDE, Search
 from reports import data
-from reports.answers import edits, knowledge
+from reports.answers import edits, knowledge, remedies
+from reports.answers.remedies import FIXES, Remedy
 from reports.grid import grid
 from reports.render import write_whole
 
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
     from matrix.outcome import Outcome
     from matrix.sets import VersionSet
 
-FIXES: Final = "fixes.json"
 CELLS: Final = "fixes"  # the folder of what a search ran, among what is published
 
 TAIL: Final = 500
+SILENT: Final = (Verdict.LOST, Verdict.SKIP)
 
 Cell = tuple["VersionSet", "Case"]
 
@@ -140,9 +141,10 @@ def of_device(outcome: Outcome, device: str) -> bool:
 
 
 def verdicts(before: Iterable[Outcome]) -> dict[str, Verdict]:
-    """By cell, what its newest case code said: red if any run was."""
+    """By cell, what its newest case code said: red if any run was. A loss or a skip says nothing of a cell."""
     newest: dict[str, Outcome] = {}
-    for each in sorted(before, key=lambda each: each.started):
+    told = (each for each in before if each.verdict not in SILENT)
+    for each in sorted(told, key=lambda each: each.started):
         last = newest.get(each.cell)
         if last is None or last.code != each.code or last.verdict not in RED:
             newest[each.cell] = each
@@ -158,28 +160,30 @@ def beside_grid(before: Iterable[Outcome]) -> dict[str, Case]:
     return found
 
 
-def looked_up(order: Order) -> tuple[Fix, ...]:
-    """What an earlier search found, of whichever machine; nothing is run.
+def looked_up(order: Order) -> tuple[Remedy, ...]:
+    """What earlier searches on such a device found; nothing is run.
 
     Raises:
         UserError: there is none, or none that was about these cells.
     """
-    known = {cell_key(each.set, each.case): each for each in known_fixes.read(order.results / FIXES).fixes}
+    known = remedies.load(order.results, device=order.asked.place)
     wanted = [cell_key(version_set.key, case.id) for version_set, case in order.cells]
     missing = [cell for cell in wanted if cell not in known]
     if missing:
-        raise UserError(f"{missing[0]}: no published search looked for its fix; leave --look-up out to search now")
+        raise UserError(
+            f"{missing[0]}: no published search looked for its fix on {order.asked.place};"
+            " leave --look-up out to search now"
+        )
     return tuple(known[cell] for cell in wanted)
 
 
-def search(order: Order, *, say: Callable[[str], None]) -> tuple[Path, tuple[Fix, ...]]:
+def search(order: Order, *, say: Callable[[str], None]) -> tuple[Path, tuple[Remedy, ...]]:
     """Look for the fixes; the run's directory and what was found. ``fixes.json`` in it grows as the search goes on.
 
     Raises:
         UserError: a machine that cannot do it, or a directory that cannot be used.
     """
     asked = order.asked
-    asked.check()
     table = known_sets.load(asked.versions)
     workshop = asking.made_ready(asked, [], watcher=Silent(), say=say)
     directory = workshop.store.directory
@@ -200,10 +204,11 @@ def search(order: Order, *, say: Callable[[str], None]) -> tuple[Path, tuple[Fix
         raise
     finally:
         workshop.store.close()
-    return directory, found
+    whole = write(found, directory)
+    return directory, tuple(Remedy(fix=each, found=whole) for each in whole.fixes)
 
 
-def write(so_far: Iterable[Fix], directory: Path) -> None:
+def write(so_far: Iterable[Fix], directory: Path) -> Fixes:
     """``fixes.json`` of a run."""
     record, _, _ = store.read(directory)
     found = Fixes(
@@ -214,20 +219,24 @@ def write(so_far: Iterable[Fix], directory: Path) -> None:
         fixes=tuple(so_far),
     )
     write_whole(directory / FIXES, found.model_dump_json(by_alias=True, indent=1) + "\n")
+    return found
 
 
-def told(found: Iterable[Fix], order: Order) -> Iterator[str]:
+def told(found: Iterable[Remedy], order: Order) -> Iterator[str]:
     """Each fix with its edit."""
     by_key = {cell_key(version_set.key, case.id): (version_set, case) for version_set, case in order.cells}
     for each in found:
-        version_set, case = by_key[cell_key(each.set, each.case)]
-        before = edits.Stack(pins=pinned(version_set), options=case.options)
-        yield edits.told(each, before, edits.reached(each, case.options, order.asked.suite.cases))
+        version_set, case = by_key[cell_key(each.fix.set, each.fix.case)]
+        before = edits.Stack(pins=pinned(version_set), options=case.options, set=version_set.key)
+        yield edits.told(each, before, edits.reached(each.fix, case.options, order.asked.suite.cases))
 
 
-def listed(found: Iterable[Fix]) -> str:
-    """For machines: the fixes, as ``fixes.json`` has them."""
-    rows = [each.model_dump(mode="json") for each in found]
+def listed(found: Iterable[Remedy]) -> str:
+    """For machines: the fixes, as ``fixes.json`` has them, each with where and when it was looked for."""
+    rows = [
+        {**each.found.model_dump(mode="json", exclude={"fixes", "schema_"}), **each.fix.model_dump(mode="json")}
+        for each in found
+    ]
     return json.dumps({"schema": known_fixes.SCHEMA, "fixes": rows}, indent=1)
 
 

@@ -7,8 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cases.suite import CASES
+from cases.verdict import RED
 from matrix import sets as known_sets
 from reports.answers import diagnose, problems, remedies, support
+from reports.answers.beside import green_beside
 from reports.answers.recommend import recommended
 from reports.answers.standing import Known
 from reports.grid import findings
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from matrix.outcome import RunRecord
+    from reports.answers.beside import Beside
     from reports.answers.diagnose import Cause
     from reports.answers.problems import Met
     from reports.answers.recommend import Recommendation, Usual
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 class Way:
     """How the cells of a finding become green; those of different sets may differ in it."""
 
-    remedy: Remedy
+    remedy: Remedy | Beside
     sets: tuple[str, ...]
 
 
@@ -37,14 +40,14 @@ class Way:
 class Overview:
     """What a run's results mean, beside what it saw.
 
-    ``causes``: of all red cells, the commonest first. ``fixes``: of those for which one was looked for, by cell, and
+    ``causes``: of all red cells, the commonest first. ``fixes``: what makes them green, by cell, and
     ``edits``, the same as diffs of a user's files. ``problems``: known ones that published runs reproduced on the same
     sets. ``recommended``: for usual jobs, by the run's own cells. ``support``: the same, by everything published of the
     device, as ``ftmatrix can-i-use`` has it; by the run's own cells where nothing was.
     """
 
     causes: tuple[Cause, ...]
-    fixes: Mapping[str, Remedy]
+    fixes: Mapping[str, Remedy | Beside]
     edits: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[Met, ...] = ()
     recommended: tuple[tuple[Usual, Recommendation], ...] = ()
@@ -68,9 +71,9 @@ class Overview:
         return findings(cause.cells)
 
     def ways(self, finding: Finding) -> tuple[Way, ...]:
-        """The fixes of a finding's cells, each once; none of a cell for which none was looked for."""
+        """The fixes of a finding's cells, each once."""
         alike: dict[str, list[str]] = {}
-        first: dict[str, Remedy] = {}
+        first: dict[str, Remedy | Beside] = {}
         for key in finding.sets:
             remedy = self.fixes.get(f"{key}__{finding.case}")
             if remedy is not None:
@@ -88,16 +91,21 @@ def overview(record: RunRecord, matrix: Grid) -> Overview:
     packaged = {each.key: each for each in known_sets.load()}
     same = {each.key for each in matrix.sets if each.key in packaged and packaged[each.key].pins == each.pins}
     every = remedies.load(device=record.device)
-    known = {cell: remedy for cell, remedy in every.items() if remedy.fix.set in same}
+    columns = {each.key: each for each in matrix.sets}
+    fixes: dict[str, Remedy | Beside] = {}
+    edits: dict[str, str] = {}
+    for red in (each for each in matrix.outcomes if each.verdict in RED):
+        if red.cell in every and red.set in same:
+            known = fixes[red.cell] = every[red.cell].of(red)
+            edits[red.cell] = known.edit(red, packaged[red.set], CASES)
+        elif (beside := green_beside(red, matrix)) is not None:
+            fixes[red.cell] = beside
+            edits[red.cell] = beside.edit(red, columns[red.set])
     jobs = Known(matrix)
     return Overview(
         causes=diagnose.causes(matrix),
-        fixes=known,
-        edits={
-            red.cell: known[red.cell].edit(red, packaged[red.set], CASES)
-            for red in matrix.outcomes
-            if red.cell in known
-        },
+        fixes=fixes,
+        edits=edits,
         problems=problems.met(same, device=record.device),
         recommended=tuple(
             each for each in recommended(jobs, device=record.device) if each[1].best or each[1].in_the_way

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from cases.verdict import Verdict
 from matrix.fixes import Change, Kind
-from reports.answers.remedies import said
+from reports.answers.edits import said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cases.options import Options
@@ -10,7 +10,7 @@ from matrix import fixes
 from matrix.fixes import Kind
 from matrix.moves import pinned
 from matrix.outcome import cell_key
-from reports.answers.edits import Stack, diff, reached, with_changes
+from reports.answers.edits import Stack, changes, diff, reached, with_changes
 from reports.answers.knowledge import PUBLISHED
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cases.case import Case
-    from matrix.fixes import Change, Fix, Fixes
+    from matrix.fixes import Fix, Fixes
     from matrix.outcome import Outcome
     from matrix.sets import VersionSet
 
@@ -33,10 +33,14 @@ HOW: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What was found for a cell, or that nothing was, by a search on some machine at some time."""
+    """What was found for a cell, or that nothing was, by a search on some machine at some time.
+
+    ``other_code`` says that the red cell that it is told of was measured with another case code than the search had.
+    """
 
     fix: Fix
     found: Fixes
+    other_code: bool = False
 
     @property
     def green(self) -> str:
@@ -47,10 +51,15 @@ class Remedy:
     def words(self) -> str:
         """In one line: what to change, or how far was looked in vain."""
         if self.fix.kind is Kind.NONE:
-            return f"none within {self.fix.within}"
+            return f"none found ({self.fix.within})"
         if self.fix.kind is Kind.VERSIONS and len(self.fix.changes) > FEW:
             return f"move to the versions of {self.fix.to_set}"
-        return f"{HOW[self.fix.kind]} {', '.join(said(change) for change in self.fix.changes)}"
+        return f"{HOW[self.fix.kind]} {changes(self.fix)}"
+
+    @property
+    def where(self) -> str:
+        """On which machine and when the search was."""
+        return f"{self.found.hardware}, {self.found.generated:%Y-%m-%d}"
 
     @property
     def proof(self) -> str:
@@ -58,29 +67,35 @@ class Remedy:
         if not self.green:
             return ""
         less = "" if self.fix.minimal else "; fewer changes may do"
-        where = f"{self.found.hardware}, {self.found.generated:%Y-%m-%d}"
-        return f"{self.green}, green in {self.fix.runs} runs on {where}{less}"
+        code = "; found with another case code" if self.other_code else ""
+        return f"{self.green}, green in {self.fix.runs} runs on {self.where}{less}{code}"
+
+    def of(self, red: Outcome) -> Remedy:
+        """The same, told of a cell that some run measured."""
+        return replace(self, other_code=red.code != self.found.code)
 
     def edit(self, red: Outcome, version_set: VersionSet, cases: Mapping[str, Case]) -> str:
         """The change as a diff of what a user has; empty if none was found, or no file of ours says it."""
         if not self.green:
             return ""
-        before = Stack(pins=pinned(version_set), options=Options().but(**red.options))
+        before = Stack(pins=pinned(version_set), options=Options().but(**red.options), set=version_set.key)
         return diff(before, with_changes(before, self.fix, reached(self.fix, before.options, cases)))
 
 
-def said(change: Change) -> str:
-    return f"{change.name}={change.new} instead of {change.old}"
-
-
 def load(folder: Path = PUBLISHED, *, device: str) -> Mapping[str, Remedy]:
-    """By red cell (``set__case``), from every ``fixes.json`` below a folder; of several, the newest that found one.
+    """By red cell (``set__case``), from every ``fixes.json`` below a folder; of several, the newest.
+
+    A search in vain takes nothing back of what was found with another case code.
 
     Raises:
         UserError: a file is no document of fixes.
     """
     documents = (fixes.read(path) for path in sorted(folder.rglob(FIXES)))
     ordered = sorted((each for each in documents if each.device == device), key=lambda each: each.generated)
-    every = [Remedy(fix=fix, found=each) for each in ordered for fix in each.fixes]
-    every.sort(key=lambda remedy: remedy.fix.kind is not Kind.NONE)  # stable: by age within
-    return {cell_key(remedy.fix.set, remedy.fix.case): remedy for remedy in every}
+    known: dict[str, Remedy] = {}
+    for each in (Remedy(fix=fix, found=document) for document in ordered for fix in document.fixes):
+        cell = cell_key(each.fix.set, each.fix.case)
+        before = known.get(cell)
+        if each.green or before is None or not before.green or before.found.code == each.found.code:
+            known[cell] = each
+    return known

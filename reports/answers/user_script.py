@@ -5,7 +5,10 @@ It is whole and valid but for what is the user's own: the model, the tokenizer, 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from packaging.version import Version
 
 from cases import adapters, models
 from cases.options import FOUR_BIT, SHARDED
@@ -24,18 +27,48 @@ BACK_ENDS: Final = {
     "cudnn": "CUDNN_ATTENTION",
 }
 
+# What ``cases/stack.py`` finds by looking: since which version of what.
+SINCE: Final = {
+    "dtype": ("transformers", "4.56"),  # torch_dtype before, which went on working
+    "autocast_adapter_dtype": ("peft", "0.12"),
+    "processing_class of Trainer": ("transformers", "4.46"),  # tokenizer before
+    "processing_class of SFTTrainer": ("trl", "0.12"),
+    "SFTConfig": ("trl", "0.9"),
+}
 
-def lines(options: Options, *, dtype: str) -> list[str]:
-    """From loading to what is done with the trained model. ``dtype`` is what ``from_pretrained`` calls it."""
-    parts = (loading(options, dtype), adapting(options), training(options), afterwards(options))
+
+@dataclass(frozen=True)
+class Api:
+    """What the libraries have at some versions. ``beside``: those of a script that this one is compared with."""
+
+    pins: Mapping[str, str]
+    beside: Mapping[str, str]
+
+    def has(self, name: str) -> bool:
+        return since(name, self.pins)
+
+    @property
+    def dtype(self) -> str:
+        """What ``from_pretrained`` calls it; a new name that both sides need not use is no edit."""
+        return "dtype" if self.has("dtype") and since("dtype", self.beside) else "torch_dtype"
+
+
+def since(name: str, pins: Mapping[str, str]) -> bool:
+    package, version = SINCE[name]
+    return package not in pins or Version(pins[package]) >= Version(version)
+
+
+def lines(options: Options, api: Api) -> list[str]:
+    """From loading to what is done with the trained model."""
+    parts = (loading(options, api), adapting(options, api), training(options, api), afterwards(options))
     return [line for part in parts for line in part]
 
 
-def loading(options: Options, dtype: str) -> list[str]:
+def loading(options: Options, api: Api) -> list[str]:
     """The base model; of a quantised checkpoint, how that was made comes first."""
     asked = {"default": "", **dict.fromkeys(BACK_ENDS, "sdpa")}.get(options.attention, options.attention)
     how = {
-        dtype: f"torch.{TORCH[options.load_dtype]}",
+        api.dtype: f"torch.{TORCH[options.load_dtype]}",
         "attn_implementation": f'"{asked}"' if asked else "",
         "tie_word_embeddings": "True" if models.is_tied(options) else "",
         "device_map": '{"": device}' if options.quant != "none" else "",
@@ -75,7 +108,7 @@ def quantisation(options: Options) -> list[str]:
     return called("quantization = BitsAndBytesConfig", [], arguments)
 
 
-def adapting(options: Options) -> list[str]:
+def adapting(options: Options, api: Api) -> list[str]:
     """Gradient checkpointing and the adapter; a trainer is told of both by its arguments."""
     by_trainer = options.front_end in ("trainer", "sft")
     said: list[str] = []
@@ -92,8 +125,9 @@ def adapting(options: Options) -> list[str]:
     said += called(f"adapter = {name}", [], {key: quoted(value) for key, value in stated.items()})
     if trainer_adapts(options):
         return said
-    autocast = {"autocast_adapter_dtype": str(options.adapter_fp32)} if "adapter_fp32" in options.stated else {}
-    return [*said, *called("model = get_peft_model", ["model", "adapter"], autocast)]
+    chosen = "adapter_fp32" in options.stated and api.has("autocast_adapter_dtype")
+    autocast = str(options.adapter_fp32) if chosen else ""
+    return [*said, *called("model = get_peft_model", ["model", "adapter"], {"autocast_adapter_dtype": autocast})]
 
 
 def trainer_adapts(options: Options) -> bool:
@@ -102,16 +136,12 @@ def trainer_adapts(options: Options) -> bool:
     return options.front_end == "sft" and options.method != "full" and not asks
 
 
-def training(options: Options) -> list[str]:
+def training(options: Options, api: Api) -> list[str]:
     if "optimiser" not in options.stated:
         return []
-    fronts: Mapping[str, Callable[[Options], list[str]]] = {
-        "loop": loop,
-        "accelerate": accelerated,
-        "trainer": trained,
-        "sft": trained,
-    }
-    return fronts[options.front_end](options)
+    if options.front_end in ("trainer", "sft"):
+        return trained(options, api)
+    return loop(options) if options.front_end == "loop" else accelerated(options)
 
 
 def loop(options: Options) -> list[str]:
@@ -176,7 +206,10 @@ def two_by_two(options: Options) -> str:
 
 def precision(of_class: str, options: Options) -> str:
     reduction = {"bf16": "torch.bfloat16", "bf16_reduce_fp32": "torch.float32"}.get(options.mixed_precision)
-    return f"{of_class}(param_dtype=torch.bfloat16, reduce_dtype={reduction})" if reduction else ""
+    # As accelerate translates bf16; FSDP2's policy knows no buffers.
+    buffers = options.strategy == "fsdp1" and options.mixed_precision == "bf16"
+    more = ", buffer_dtype=torch.bfloat16" if buffers else ""
+    return f"{of_class}(param_dtype=torch.bfloat16, reduce_dtype={reduction}{more})" if reduction else ""
 
 
 def compiled(options: Options) -> list[str]:
@@ -202,6 +235,9 @@ def steps(options: Options) -> list[str]:
     )
     forward = inside([autocast, *kernels(options)], [f"loss = {whole}"])
     scaled = options.autocast == "fp16"
+    scaler = (
+        "ShardedGradScaler(device=device.type)" if options.strategy == "fsdp1" else "torch.amp.GradScaler(device.type)"
+    )
     step = [
         *(["scaler.unscale_(optimizer)"] if scaled and options.clip else []),
         *(["torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"] if options.clip else []),
@@ -212,7 +248,7 @@ def steps(options: Options) -> list[str]:
         step = [f"if number % {options.accumulation} == 0:", *indented(step)]
     body = [*forward, f"{'scaler.scale(loss)' if scaled else 'loss'}.backward()", *step, *between(options)]
     return [
-        *(["scaler = torch.amp.GradScaler(device.type)"] if scaled else []),
+        *([f"scaler = {scaler}"] if scaled else []),
         "for number, batch in enumerate(batches, start=1):",
         *indented(body),
     ]
@@ -276,7 +312,7 @@ def accelerated(options: Options) -> list[str]:
     ]
 
 
-def trained(options: Options) -> list[str]:
+def trained(options: Options, api: Api) -> list[str]:
     """By transformers' Trainer, or TRL's."""
     sft = options.front_end == "sft"
     arguments = {
@@ -290,14 +326,20 @@ def trained(options: Options) -> list[str]:
         "ddp_find_unused_parameters": str(options.find_unused_parameters),
         "save_strategy": '"steps"' if options.flow == "resume" else '"no"',
     }
-    adapter = {"peft_config": "adapter"} if trainer_adapts(options) else {}
+    trainer, config = ("SFTTrainer", "SFTConfig") if sft else ("Trainer", "TrainingArguments")
+    old = sft and not api.has("SFTConfig")  # which takes no rows that are tokenised
+    tokenizer = "processing_class" if api.has(f"processing_class of {trainer}") else "tokenizer"
+    given = {
+        "args": "arguments",
+        "train_dataset": "dataset",
+        "dataset_text_field": '"text"' if old else "",
+        "packing": "False" if old else "",
+        tokenizer: "tokenizer",
+        "peft_config": "adapter" if trainer_adapts(options) else "",
+    }
     return [
-        *called(f"arguments = {'SFTConfig' if sft else 'TrainingArguments'}", ['"output"'], arguments),
-        *called(
-            f"trainer = {'SFTTrainer' if sft else 'Trainer'}",
-            ["model", "arguments"],
-            {"train_dataset": "dataset", "processing_class": "tokenizer", **adapter},
-        ),
+        *called(f"arguments = {'TrainingArguments' if old else config}", ['"output"'], arguments),
+        *called(f"trainer = {trainer}", ["model"], given),
         *optimiser(options),
         "trainer.create_optimizer = lambda *_: optimizer",
         *inside(kernels(options), ["trainer.train()"]),

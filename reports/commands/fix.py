@@ -7,7 +7,7 @@ Exit codes: 0 every fix was found, 1 of some cell there is none within what was 
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads it
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,9 +15,12 @@ from rich.console import Console
 from matrix import disk
 from matrix import sets as known_sets
 from matrix.asked import Asked
-from matrix.fixes import Fix, Kind
+from matrix.fixes import Kind
 from matrix.neighbours import FARTHEST
-from reports.answers import fixing, knowledge
+from reports.answers import fixing, knowledge, remedies
+
+if TYPE_CHECKING:
+    from reports.answers.remedies import Remedy
 
 NONE_FOUND = 1
 
@@ -73,13 +76,13 @@ def fix(
     order = fixing.order(asked, wish)
     found = fixing.looked_up(order) if look_up else searched(order, publish)
     typer.echo(fixing.listed(found) if as_json else "\n\n".join(fixing.told(found, order)))
-    raise typer.Exit(NONE_FOUND if any(each.kind is Kind.NONE for each in found) else 0)
+    raise typer.Exit(NONE_FOUND if any(each.fix.kind is Kind.NONE for each in found) else 0)
 
 
-def searched(order: fixing.Order, publish: Path | None) -> tuple[Fix, ...]:
+def searched(order: fixing.Order, publish: Path | None) -> tuple[Remedy, ...]:
     console = Console(stderr=True, highlight=False)
     directory, found = fixing.search(order, say=console.print)
     if publish is not None:
         fixing.publish(directory, publish)
-    console.print(f"In {directory / fixing.FIXES}", soft_wrap=True)
+    console.print(f"In {directory / remedies.FIXES}", soft_wrap=True)
     return found

@@ -180,6 +180,15 @@ def test_of_a_cell_that_is_not_red_every_time_no_fix_is_looked_for() -> None:
     assert (fix.kind, fix.within) == (Kind.NONE, "it is not red every time: pass, fail")
 
 
+def test_of_a_cell_that_cannot_be_run_it_is_not_said_that_it_is_not_red_every_time() -> None:
+    skipped = searched(Ground(lambda *_: Verdict.SKIP), a_case())
+    lost = Ground(lambda *_: RED)
+    lost.measure = lambda *_: None  # type: ignore[method-assign]  # every run is lost
+    assert skipped.within == "it cannot be run on this machine: skip, skip"
+    assert searched(lost, a_case()).within == "it could not be run"
+    assert searched(lost, a_case(), kinds=frozenset({Kind.VERSIONS})).within == "it could not be run"
+
+
 def test_what_cannot_be_run_is_neither_tried_nor_a_fix() -> None:
     fix = searched(Ground(lambda _, o: RED if o == a_case().options else Verdict.SKIP), a_case())
     assert (fix.kind, fix.tried) == (Kind.NONE, 0)
@@ -210,6 +219,36 @@ def test_no_more_environments_are_made_than_allowed() -> None:
     ground = Ground(green_if(lambda _: False), greens=frozenset({cell_key("2026-11", a_case().id)}))
     searched(ground, a_case(), [far], environments=2)
     assert len({cell.partition("__")[0] for cell in ground.runs} - {"2025-09"}) == 2
+
+
+def test_green_sets_that_were_not_looked_at_are_named_with_the_reason() -> None:
+    sets = [a_set("2025-12", peft="9.9", trl="2.0"), a_set("2026-11", peft="2.0", trl="3.0", torch="2.0")]
+    ground = Ground(green_if(lambda _: False), unknown_pins=frozenset({"9.9"}))
+    ground.greens = frozenset(cell_key(each.key, a_case().id) for each in sets)
+    assert searched(ground, a_case(), sets, environments=0, kinds=frozenset({Kind.VERSIONS})).within == (
+        "sets not looked at: 2025-09+peft9.9 (cannot be made), 2025-09+trl2.0 (no environment left),"
+        " 2025-12 (no environment left), 2026-11 (no environment left)"
+    )
+
+
+def test_a_green_set_that_is_blocked_here_is_named_as_blocked() -> None:
+    other = a_set("2025-12", peft="2.0")
+    blocked = Ground(lambda v, _: Verdict.BLOCKED if v.pins["peft"] == "2.0" else RED)
+    blocked.greens = frozenset({cell_key("2025-12", a_case().id)})
+    found = searched(blocked, a_case(), [other], kinds=frozenset({Kind.VERSIONS}))
+    assert "sets not looked at: 2025-09+peft2.0 (blocked), 2025-12 (blocked)" in found.within
+
+
+def test_a_set_that_cannot_be_resolved_without_a_move_is_no_red_witness() -> None:
+    far = a_set("2026-11", peft="2.0", trl="2.0")
+
+    def says(version_set: VersionSet, _: Options) -> Verdict:
+        moved = [version_set.pins[name] == "2.0" for name in ("peft", "trl")]
+        return GREEN if all(moved) else Verdict.BLOCKED if moved[0] else RED
+
+    fix = searched(Ground(says, greens=frozenset({cell_key("2026-11", a_case().id)})), a_case(), [far])
+    assert fix.blocked == (cell_key("2025-09+peft2.0", a_case().id),)
+    assert set(fix.blocked) < set(fix.witnesses)
 
 
 def test_a_radius_of_one_tries_no_pairs() -> None:

@@ -86,7 +86,7 @@ def test_a_red_cell_says_why_and_what_makes_it_green(small: Run, seen: See) -> N
 
 def test_a_search_in_vain_says_how_far_it_went(small: Run, seen: See) -> None:
     fix = inlined(seen(small))["cells"]["2024-09__train-lora-fsdp1-bf16"]["fix"]
-    assert fix == {"words": "none within 3 single settings", "proof": "", "edit": ""}
+    assert fix == {"words": "none found (3 single settings)", "proof": "", "edit": ""}
 
 
 def test_what_no_signature_explains_says_so(small: Run, seen: See) -> None:

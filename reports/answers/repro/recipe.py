@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from packaging.version import Version
 
 from cases import adapters, attention, models, tiny
-from cases.options import FOUR_BIT, PROMPTS
+from cases.options import PROMPTS
 from cases.wrapping import MIN_NUM_PARAMS
 from reports.answers.repro.code import Code, call
 
@@ -199,7 +199,3 @@ class Recipe:
         if o.optimiser in EIGHT_BIT:
             return call(EIGHT_BIT[o.optimiser], trained, lr=rate, min_8bit_size=1)
         return call(f"torch.optim.{'SGD' if o.optimiser == 'sgd' else 'AdamW'}", trained, lr=rate, **stepping)
-
-    @property
-    def is_quantised_to_4_bit(self) -> bool:
-        return self.options.quant in FOUR_BIT

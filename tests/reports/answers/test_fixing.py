@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from matrix.outcome import CheckRecord, ErrorRecord
 from matrix.search import BESIDE
 from reports.answers import fixing
 from reports.answers.fixing import Wish
+from reports.answers.remedies import Remedy
 from reports.data import document, dumped
 from reports.grid import grid
 
@@ -55,9 +57,13 @@ def results(
     record = build_run()
     matrix = grid(record, (build_set("2025-09"),), outcomes)
     (tmp_path / "matrix.json").write_text(dumped(document(record, matrix, generated=record.started)))
-    fixes = Fixes(generated=datetime.now(UTC), device="cpu", hardware="cpu: test", code="c0de", fixes=(FOUND,))
-    (tmp_path / "fixes.json").write_text(fixes.model_dump_json(by_alias=True))
+    (tmp_path / "fixes.json").write_text(remedy(FOUND).found.model_dump_json(by_alias=True))
     return tmp_path
+
+
+def remedy(fix: Fix) -> Remedy:
+    when = datetime(2026, 11, 20, tzinfo=UTC)
+    return Remedy(fix=fix, found=Fixes(generated=when, device="cpu", hardware="cpu: test", code="c0de", fixes=(fix,)))
 
 
 def keys(order: fixing.Order) -> list[str]:
@@ -129,6 +135,13 @@ def test_of_one_code_a_red_run_counts(build_outcome: Callable[..., Outcome]) -> 
     assert fixing.verdicts([red, green]) == {red.cell: Verdict.FAIL}
 
 
+@pytest.mark.parametrize("silent", ["lost", "skip"])
+def test_what_did_not_run_later_leaves_a_green_cell_green(silent: str, build_outcome: Callable[..., Outcome]) -> None:
+    green = build_outcome("a")
+    later = build_outcome("a", verdict=silent, started=green.started + timedelta(days=1))
+    assert fixing.verdicts([green, later]) == {green.cell: Verdict.PASS}
+
+
 def test_a_case_beside_the_grid_is_known_by_what_was_written_of_it(build_outcome: Callable[..., Outcome]) -> None:
     free = next(case for name, case in Suite().cases.items() if name == GREEN)
     outcome = build_outcome("elsewhere", group=BESIDE, options=free.options.stated)
@@ -137,8 +150,22 @@ def test_a_case_beside_the_grid_is_known_by_what_was_written_of_it(build_outcome
 
 def test_what_was_found_before_is_looked_up(results: Path) -> None:
     order = fixing.order(ASKED, Wish(cell=CELL, results=results))
-    assert fixing.looked_up(order) == (FOUND,)
-    assert json.loads(fixing.listed([FOUND]))["fixes"][0]["to_case"] == GREEN
+    assert fixing.looked_up(order) == (remedy(FOUND),)
+    (row,) = json.loads(fixing.listed([remedy(FOUND)]))["fixes"]
+    assert (row["to_case"], row["device"], row["hardware"]) == (GREEN, "cpu", "cpu: test")
+
+
+def test_what_was_found_on_a_cpu_is_not_looked_up_for_a_gpu(results: Path) -> None:
+    order = fixing.order(replace(ASKED, device="cuda"), Wish(cell=CELL, results=results))
+    with pytest.raises(UserError, match="no published search looked for its fix on cuda"):
+        fixing.looked_up(order)
+
+
+def test_fixes_in_a_folder_below_are_looked_up_too(results: Path) -> None:
+    (results / "more").mkdir()
+    (results / "fixes.json").rename(results / "more" / "fixes.json")
+    order = fixing.order(ASKED, Wish(cell=CELL, results=results))
+    assert fixing.looked_up(order) == (remedy(FOUND),)
 
 
 def test_what_was_never_looked_for_is_not_found(results: Path) -> None:
@@ -149,16 +176,17 @@ def test_what_was_never_looked_for_is_not_found(results: Path) -> None:
 
 def test_a_fix_is_told_with_its_edit(results: Path) -> None:
     order = fixing.order(ASKED, Wish(cell=CELL, results=results))
-    (text,) = fixing.told([FOUND], order)
+    (text,) = fixing.told([remedy(FOUND)], order)
     assert "-    use_orig_params=False,\n+    use_orig_params=True," in text
     assert "-  fsdp_use_orig_params: false\n+  fsdp_use_orig_params: true" in text
-    assert "Green in 2 runs" in text
+    assert "green in 2 runs on cpu: test, 2026-11-20" in text
 
 
 def test_that_there_is_none_is_told_with_what_was_tried(results: Path) -> None:
     order = fixing.order(ASKED, Wish(cell=CELL, results=results))
     none = Fix(set="2025-09", case=RED, kind=Kind.NONE, tried=9, within="9 single settings")
-    assert [*fixing.told([none], order)] == [f"{CELL}\nNo fix within what was tried: 9 single settings."]
+    (text,) = fixing.told([remedy(none)], order)
+    assert text == f"{CELL}\nNo fix was found on CPU (gloo), cpu: test, 2026-11-20 (9 single settings)."
 
 
 def test_what_was_run_is_published_without_what_is_as_it_should_be(build_outcome: Callable[..., Outcome]) -> None:

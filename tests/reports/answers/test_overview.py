@@ -81,3 +81,15 @@ def test_a_fix_is_told_as_what_a_user_edits() -> None:
     record = next(each.run for each in knowledge.documents(knowledge.PUBLISHED) if each.device == "cpu")
     edit = overview(record, matrix).edits["2026-11__train-lora-fsdp1-flatparams-fp32"]
     assert "-    use_orig_params=False,\n+    use_orig_params=True," in edit
+
+
+def test_a_fix_that_was_found_with_other_case_code_than_the_run_had_says_so() -> None:
+    matrix = knowledge.load()
+    record = next(each.run for each in knowledge.documents(knowledge.PUBLISHED) if each.device == "cpu")
+    cell = "2026-11__train-lora-fsdp1-flatparams-fp32"
+    (red,) = (each for each in matrix.outcomes if each.cell == cell)
+    proofs = [
+        overview(record, grid(record, matrix.sets, [each])).fixes[cell].proof
+        for each in (red, red.model_copy(update={"code": "0ther"}))
+    ]
+    assert [proof.endswith("; found with another case code") for proof in proofs] == [False, True]

@@ -10,7 +10,10 @@ from matrix.fixes import Change, Fix, Fixes, Kind
 from reports.answers import remedies
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from matrix.outcome import Outcome
 
 CELL = "2025-12__red"
 THEN = datetime(2026, 11, 20, tzinfo=UTC)
@@ -21,9 +24,9 @@ SETTING = NONE.model_copy(
 )
 
 
-def write(folder: Path, *fixes: Fix, device: str = "cpu", days: int = 0) -> None:
+def write(folder: Path, *fixes: Fix, device: str = "cpu", days: int = 0, code: str = "c0de") -> None:
     found = Fixes(
-        generated=THEN + timedelta(days=days), device=device, hardware=f"{device}: test", code="c0de", fixes=fixes
+        generated=THEN + timedelta(days=days), device=device, hardware=f"{device}: test", code=code, fixes=fixes
     )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / remedies.FIXES).write_text(found.model_dump_json(by_alias=True))
@@ -39,12 +42,12 @@ def test_a_fix_says_what_to_change_and_what_shows_it(tmp_path: Path) -> None:
 def test_a_search_in_vain_is_told_with_its_reach(tmp_path: Path) -> None:
     write(tmp_path, NONE)
     remedy = remedies.load(tmp_path, device="cpu")[CELL]
-    assert (remedy.words, remedy.proof) == ("none within 4 single settings", "")
+    assert (remedy.words, remedy.proof) == ("none found (4 single settings)", "")
 
 
-def test_what_was_found_outlives_a_later_search_in_vain(tmp_path: Path) -> None:
+def test_what_was_found_outlives_a_later_search_in_vain_with_other_case_code(tmp_path: Path) -> None:
     write(tmp_path / "a", SETTING)
-    write(tmp_path / "b", NONE, days=1)
+    write(tmp_path / "b", NONE, days=1, code="0ther")
     assert remedies.load(tmp_path, device="cpu")[CELL].fix.kind is Kind.SETTINGS
 
 
@@ -72,3 +75,27 @@ def test_many_moves_are_told_by_the_set_that_they_lead_to(tmp_path: Path) -> Non
     remedy = remedies.load(tmp_path, device="cpu")[CELL]
     assert remedy.words == "move to the versions of 2026-03"
     assert remedy.proof.endswith("; fewer changes may do")
+
+
+def test_a_later_search_in_vain_with_the_same_case_code_takes_back_what_was_found(tmp_path: Path) -> None:
+    write(tmp_path / "a", SETTING)
+    write(tmp_path / "b", NONE, days=1, code="0ther")
+    write(tmp_path / "c", NONE, days=2)
+    assert remedies.load(tmp_path, device="cpu")[CELL].fix.kind is Kind.NONE
+
+
+def test_a_fix_of_a_cell_that_other_case_code_measured_says_so(
+    tmp_path: Path, build_outcome: Callable[..., Outcome]
+) -> None:
+    write(tmp_path, SETTING)
+    remedy = remedies.load(tmp_path, device="cpu")[CELL]
+    same, other = (remedy.of(build_outcome("red", "2025-12", "fail", code=code)) for code in ("c0de", "0ther"))
+    assert same.proof == remedy.proof
+    assert other.proof.endswith("; found with another case code")
+
+
+def test_a_move_says_what_else_moves(tmp_path: Path) -> None:
+    move = {"kind": Kind.VERSIONS, "to_set": "2025-12+peft2", "changes": (Change(name="peft", old="1", new="2"),)}
+    write(tmp_path, SETTING.model_copy(update=move))
+    words = remedies.load(tmp_path, device="cpu")[CELL].words
+    assert words == "move peft=2 instead of 1, with what was resolved for 2025-12+peft2"

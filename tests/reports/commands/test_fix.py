@@ -55,7 +55,15 @@ def test_a_fix_is_printed_as_an_edit(ftmatrix: Command, results: Callable[[Fix],
 
 def test_none_within_what_was_tried_exits_with_1(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
     code, out, _ = ftmatrix("fix", CELL, "--look-up", "--device", "cpu", *results(NONE))
-    assert (code, out) == (1, f"{CELL}\nNo fix within what was tried: 9 single settings.\n")
+    assert code == 1
+    assert out.startswith(f"{CELL}\nNo fix was found on CPU (gloo), cpu: test, ")
+    assert out.endswith(" (9 single settings).\n")
+
+
+def test_a_fix_of_another_device_is_not_printed(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
+    code, out, err = ftmatrix("fix", CELL, "--look-up", "--device", "cuda", *results(GREEN))
+    assert (code, out) == (2, "")
+    assert "no published search looked for its fix on cuda" in err
 
 
 def test_a_machine_gets_the_same_as_json(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
