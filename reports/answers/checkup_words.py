@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reports.answers import configs, contained, versions
 from reports.answers.doctor import Standing
+from reports.answers.installed import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -55,8 +56,12 @@ def environment_lines(found: Checkup) -> Iterator[str]:
         yield f"  measured as {', '.join(found.same)}, on {device_words(found.device)}"
     elif found.nearest is not None:
         off = versions.differing(there.versions, found.nearest, tuple(there.versions))
-        differs = ", ".join(f"{name} {found.nearest.pins[name]}" for name in off)
+        differing = [f"{name} {found.nearest.pins[name]}" for name in off]
+        if there.python and short(there.python) != short(found.nearest.python):
+            differing.append(f"Python {found.nearest.python}")
+        differs = ", ".join(differing)
         yield f"  these versions were not measured; the nearest set is {found.nearest.key}, with {differs}"
+    yield from (f"  measured with {each}" for each in found.otherwise)
 
 
 def device_words(device: str) -> str:
@@ -103,12 +108,26 @@ def change_lines(found: Checkup) -> Iterator[str]:
         yield from repair_lines(found.alternative, f"Or give up {found.alternative.given_up}")
     if found.pins is not None:
         pins = " ".join(f'"{name}=={version}"' for name, version in found.pins.moves.items())
-        yield f"Nearest set on which it is green, {found.pins.column.key}: pip install {pins}"
-        yield f"  shown by {found.pins.proof} (pass)"
+        yield f"Nearest set on which {green_words(found.pins)}, {found.pins.column.key}: pip install {pins}"
+        yield f"  shown by {found.pins.proof} (pass), with Python {found.pins.column.python}{without(found.pins.rest)}"
         if found.pins.settings is not None:
             yield from repair_lines(found.pins.settings, "  and change")
     if found.problems and found.job and found.job.options and not (found.repair or found.alternative or found.pins):
         yield "No change of settings or versions within what was measured makes it green."
+
+
+def green_words(pins: Pins) -> str:
+    """What is green there: no more than the cell that shows it."""
+    if pins.plainest:
+        return f"the plainest use ({pins.plainest}) is green"
+    what = "a simpler form of it" if pins.rest else "it"
+    return f"{what} is green with a change of settings" if pins.settings else f"{what} is green"
+
+
+def without(rest: Iterable[str]) -> str:
+    """Settings of a job that the case which shows something has not."""
+    several = ", ".join(rest)
+    return f", a simpler form without {several}" if several else ""
 
 
 def repair_lines(repair: Repair, verb: str) -> Iterator[str]:
@@ -119,7 +138,7 @@ def repair_lines(repair: Repair, verb: str) -> Iterator[str]:
         yield f"{verb}, in code: {', '.join(in_code(name, value) for name, value in repair.changes.items())}"
         yield "  none of these files can say that, so nothing can be written"
     if not verb.startswith(" "):
-        yield f"  shown by {repair.proof.outcome.cell} (pass)"
+        yield f"  shown by {repair.proof.outcome.cell} (pass){without(repair.rest)}"
 
 
 def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -180,6 +199,7 @@ def document(found: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
             "python": found.installed.python,
             "versions": dict(found.installed.versions),
             "sets": list(found.same),
+            "measured_with": list(found.otherwise),
             "nearest": found.nearest.key if found.nearest else None,
         },
         "job": {
@@ -220,6 +240,7 @@ def repair_document(repair: Repair | None) -> dict[str, Any] | None:
         "options": dict(repair.changes),
         "gives_up": repair.given_up,
         "shown_by": repair.proof.outcome.cell,
+        "not_shown": list(repair.rest),
         "files": {
             str(config.path): [
                 {"key": key, "old": old, "new": new}
@@ -235,7 +256,10 @@ def pins_document(pins: Pins | None) -> dict[str, Any] | None:
         return None
     return {
         "set": pins.column.key,
+        "python": pins.column.python,
         "pins": dict(pins.moves),
         "shown_by": pins.proof,
+        "not_shown": list(pins.rest),
+        "plainest_use": pins.plainest,
         "change": repair_document(pins.settings),
     }

@@ -11,8 +11,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from cases.verdict import RED
+from matrix.errors import UserError
 from reports.answers import contained, repairs, versions
 from reports.answers.diagnose import causes, diagnose, symptom
+from reports.answers.installed import short
 from reports.answers.signatures import Kind
 from reports.known import address
 from reports.words import headline
@@ -57,7 +59,10 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkup:
-    """``same`` are the measured sets that the environment is, ``nearest`` the next one where it is none."""
+    """``same`` are the measured sets that the environment is, ``nearest`` the next one where it is none.
+
+    ``otherwise`` says what of the sets that count is other than here, and no version: their Python, or torch's build.
+    """
 
     installed: Installed
     job: Job | None
@@ -66,6 +71,7 @@ class Checkup:
     same: tuple[str, ...]
     nearest: SetRecord | None
     problems: tuple[Problem, ...]
+    otherwise: tuple[str, ...] = ()
     greens: tuple[Measured, ...] = ()
     repair: Repair | None = None
     alternative: Repair | None = None
@@ -93,10 +99,24 @@ class Checkup:
 def examine(
     installed: Installed, job: Job | None, grids: Mapping[str, Grid], fixes: Mapping[str, Mapping[str, Remedy]]
 ) -> Checkup:
-    """By what was measured on GPUs, if that was with these versions and the job is not one on a CPU; else on a CPU."""
-    on_gpus = [name for name in grids if name != "cpu"]
-    on_cpu = [name for name in grids if name == "cpu"]
+    """By what was measured on GPUs, if that was with these versions and the job is not one on a CPU; else on a CPU.
+
+    Raises:
+        UserError: there are no results that could be of such an environment.
+    """
+    told = [name for name in grids if any(map(versions.is_plain, grids[name].sets))]
+    if not told:
+        raise UserError(
+            "these results have no set of the six packages alone, so that no environment compares with them"
+        )
+    torch = installed.versions.get("torch", "")
+    on_gpus = [name for name in told if name != "cpu" and versions.is_for_gpus(torch)]
+    on_cpu = [name for name in told if name == "cpu"]
     in_order = (on_cpu or on_gpus) if job is not None and job.on_cpu else [*on_gpus, *on_cpu]
+    if not in_order:
+        raise UserError(
+            f"torch {torch} is not built for the GPUs of these results ({', '.join(told)}); give results of a CPU"
+        )
     for name in in_order:
         found = checkup(installed, job, grids[name], fixes[name], device=name)
         if found.measured:
@@ -121,6 +141,7 @@ def checkup(
             same=tuple(each.key for each in same),
             nearest=None if same else nearest,
             problems=broken,
+            otherwise=tuple(otherwise(installed, same)),
             pins=repairs.sound_set(installed.versions, matrix) if broken else None,
             unknown=("nothing was measured of such a job",) if job else (),
             known_red=tuple(red_there(matrix, same or [nearest])),
@@ -157,6 +178,7 @@ def of_a_job(
         same=tuple(each.key for each in same),
         nearest=off[0] if off and versions.differing(at, off[0], uses) else None,
         problems=problems,
+        otherwise=tuple(otherwise(installed, (*same, *columns_of(found)))),
         greens=found.greens,
         repair=repair,
         alternative=repairs.by_giving_up(job, at, evidence) if found.reds and not solved else None,
@@ -167,6 +189,25 @@ def of_a_job(
 
 def is_same(installed: Installed, column: SetRecord) -> bool:
     return versions.is_plain(column) and not versions.differing(installed.versions, column, tuple(installed.versions))
+
+
+def columns_of(found: Judgement) -> Iterator[SetRecord]:
+    yield from (each.column for each in found.greens)
+    yield from (red.cell.column for red in (*found.reds, *found.aside))
+
+
+def otherwise(installed: Installed, columns: Iterable[SetRecord]) -> Iterator[str]:
+    """What is other here than where it was measured, though the versions are the same."""
+    unique = {column.key: column for column in columns}.values()
+    pythons = {
+        column.python for column in unique if installed.python and short(column.python) != short(installed.python)
+    }
+    if pythons:
+        yield f"Python {' and '.join(sorted(pythons))}, and here it is {installed.python}"
+    torch = installed.versions.get("torch", "")
+    builds = {column.pins["torch"] for column in unique if "+" in torch and "+" in column.pins["torch"]} - {torch}
+    if builds:
+        yield f"torch {' and '.join(sorted(builds))}, and here it is {torch}"
 
 
 def of_the_environment(installed: Installed, matrix: Grid, uses: Sequence[str]) -> Iterator[Problem]:
@@ -229,30 +270,49 @@ def links(signature: Signature | None) -> tuple[str, ...]:
 
 
 def inferred(options: Options, at: Mapping[str, str], evidence: Evidence) -> Iterator[Problem]:
-    """Of versions that were not measured: what is red on both sides of them, or wherever it ran.
+    """Of versions that lie among those that were measured: what is red on both sides of them, or wherever it ran.
 
     What is known to happen with other versions only is not carried over.
     """
+    if not set(versions.used(options)) <= at.keys():
+        return
     around = versions.around(at, evidence.columns, versions.used(options))
     older, newer = (evidence.judged(options, column.pins).reds if column else () for column in around or (None, None))
     both = {each.cause for each in older if not each.near}
     shared = [each for each in newer if each.cause in both and not each.near]
     if around and shared:
         where = f"{around[0].key} and {around[1].key}, between which these versions lie"
-        found = [(red, where) for red in shared]
-    else:
-        found = list(everywhere(options, evidence))
-    if not any(red.cell.signature and red.cell.signature.denies(at) for red, _ in found):
+        yield from (problem(red, where) for red in shared if not is_denied(red, at))
+        return
+    found = list(everywhere(options, at, evidence))
+    if not any(is_denied(red, at) for red, _ in found):
         yield from (problem(red, where) for red, where in found)
 
 
-def everywhere(options: Options, evidence: Evidence) -> Iterator[tuple[Red, str]]:
-    """What is red on every set on which it ran, for one reason or another."""
-    everything = (evidence.judged(options, column.pins) for column in evidence.columns)
-    tried = [each for each in everything if each.greens or any(not red.near for red in each.reds)]
-    if len(tried) >= ENOUGH and all(each.reds for each in tried):
-        where = f"all {len(tried)} sets on which such a case ran"
-        yield from ((red, where) for red in tried[-1].reds)
+def is_denied(red: Red, at: Mapping[str, str]) -> bool:
+    """Whether it is known not to happen with some versions."""
+    return red.cell.signature is not None and red.cell.signature.denies(at)
+
+
+def everywhere(options: Options, at: Mapping[str, str], evidence: Evidence) -> Iterator[tuple[Red, str]]:
+    """What is red on all versions with which it ran, if these lie among them, for one reason or another.
+
+    Sets that differ in no package that the job uses are one. Where it is red for a reason of the machine, nothing is
+    known of the job.
+    """
+    uses = versions.used(options)
+    unlike: dict[tuple[object, ...], SetRecord] = {}
+    for column in evidence.columns:
+        unlike.setdefault(tuple(versions.public(column.pins[name]) for name in uses), column)
+    judged = [(column, evidence.judged(options, column.pins)) for column in unlike.values()]
+    tried = [(column, each) for column, each in judged if each.greens or any(not red.near for red in each.reds)]
+    aside = sum(bool(each.aside) and not each.greens and not each.reds for _, each in judged)
+    among = versions.spanned(at, [column for column, _ in tried], uses)
+    if len(tried) >= ENOUGH and among and all(each.reds for _, each in tried):
+        ran = "sets of versions on which such a case ran"
+        machine = f"{len(tried)} of {len(tried) + aside} {ran}; on the rest it is red for a reason of the machine"
+        where = machine if aside else f"all {len(tried)} {ran}"
+        yield from ((red, where) for red in tried[-1][1].reds)
 
 
 def open_questions(

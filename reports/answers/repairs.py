@@ -1,7 +1,8 @@
 """What to change so that a job is contained in what was measured green: settings first, then versions.
 
-A change is offered only if the job with it contains a green case and no red one, on a set with the same versions. What
-a search proved (``fixes.json``) is tried first, then what the grid shows beside a red cell.
+A change is offered only if the job with it contains a green case and no red one, on a set with the same versions; and
+the green case must have what the red one has besides, or it shows nothing of what went wrong. What a search proved
+(``fixes.json``) is tried first, then what the grid shows beside a red cell.
 """
 
 from __future__ import annotations
@@ -11,22 +12,24 @@ from typing import TYPE_CHECKING, Final
 
 from cases.verdict import Verdict
 from matrix.fixes import Kind
+from matrix.neighbours import GIVEN_UP, SETTINGS
 from reports.answers import job as jobs
 from reports.answers import versions
-from reports.answers.contained import DEFAULTS, SAME, WISH, same_wish
+from reports.answers.contained import DEFAULTS, SAME, WISH, same_wish, unmeasured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cases.options import Options, Value
     from matrix.outcome import SetRecord
     from reports.answers.configs import Config
-    from reports.answers.contained import Evidence, Judgement, Measured
+    from reports.answers.contained import Evidence, Judgement, Measured, Red
     from reports.answers.job import Job
     from reports.answers.remedies import Remedy
     from reports.grid import Grid
 
 PRECISION: Final = ("load_dtype", "compute_dtype", "autocast", "mixed_precision")
+KEPT: Final = (*PRECISION, "world_size", "front_end", "model", "embeddings", "loop")  # neither changed nor given up
 MOST: Final = 3  # changes at once
 # What stands in for a part of the wish, in the order in which a user would give it up.
 INSTEAD: Final[Mapping[str, Mapping[Value, tuple[Mapping[str, Value], ...]]]] = {
@@ -46,7 +49,7 @@ Changes = dict[str, "Value"]
 class Repair:
     """Options to change, the measured case that shows it, and the files that say so; empty where no file can.
 
-    ``given_up`` is the part of the wish that goes; empty where only settings change.
+    ``given_up`` is what was asked for and goes; empty where only settings change.
     """
 
     changes: Mapping[str, Value]
@@ -55,14 +58,24 @@ class Repair:
     texts: Mapping[Config, str]
     given_up: str = ""
 
+    @property
+    def rest(self) -> tuple[str, ...]:
+        """Settings of the changed job that the case which shows it has not."""
+        return unmeasured(self.options, [self.proof])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pins:
-    """A set on which the job, as it is or with changed settings, is green; and the packages that have to move."""
+    """A set on which the job, as it is or with changed settings, is green; and the packages that have to move.
+
+    ``rest`` are the job's settings that the green cell has not; ``plainest`` is the call, where it shows no more.
+    """
 
     column: SetRecord
     moves: Mapping[str, str]
     proof: str  # a green cell
+    rest: tuple[str, ...] = ()
+    plainest: str = ""
     settings: Repair | None = None
 
 
@@ -70,39 +83,73 @@ def by_settings(
     job: Job, found: Judgement, at: Mapping[str, str], evidence: Evidence, fixes: Mapping[str, Remedy]
 ) -> Repair | None:
     """The smallest change of settings that a file can say; failing that, one that only code can."""
-    return first(job, candidates(job, found, at, evidence, fixes), at, evidence)
+    return first(job, candidates(job, found, at, evidence, fixes), at, evidence, found.reds)
 
 
 def by_giving_up(job: Job, at: Mapping[str, str], evidence: Evidence) -> Repair | None:
-    """The least part of the wish without which the job is green, if its files can do without it."""
+    """The least that was asked for without which the job is green, if its files can do without it."""
     start = options_of(job)
-    for name in WISH:
-        for changes in INSTEAD.get(name, {}).get(getattr(start, name), ()):
-            without = moved(start, changes)
-            if without is None:
-                continue
-            more = beside(without, evidence.judged(without, at), at, evidence)
-            found = first(job, [dict(changes), *({**changes, **each} for each in more)], at, evidence)
-            if found is not None and found.texts:
-                return replace(found, given_up=f"{name}={getattr(start, name)}")
+    reds = evidence.judged(start, at).reds
+    for name, changes in parts(start):
+        without = moved(start, changes)
+        if without is None:
+            continue
+        more = beside(without, evidence.judged(without, at), at, evidence)
+        found = first(job, [dict(changes), *({**changes, **each} for each in more)], at, evidence, reds)
+        if found is not None and found.texts:
+            return replace(found, given_up=f"{name}={getattr(start, name)}")
     return None
 
 
-def first(job: Job, tried: Iterable[Changes], at: Mapping[str, str], evidence: Evidence) -> Repair | None:
+def parts(start: Options) -> Iterator[tuple[str, Mapping[str, Value]]]:
+    """What may be given up, and what stands in for it: what was added to the wish, then the wish."""
+    for name, instead in GIVEN_UP.items():
+        if name not in (*WISH, *KEPT):
+            yield from ((name, {name: value}) for value in instead.get(getattr(start, name), ()))
+    for name in WISH:
+        yield from ((name, changes) for changes in INSTEAD.get(name, {}).get(getattr(start, name), ()))
+
+
+def keeps(start: Options, changes: Mapping[str, Value]) -> bool:
+    """Whether changes are of settings only: nothing that was asked for is given up."""
+    return all(is_setting(start, name, value) for name, value in changes.items())
+
+
+def is_setting(start: Options, name: str, value: Value) -> bool:
+    may_change = any(row.option == name and value in row.to and row.when(start) for row in SETTINGS)
+    return may_change and value not in GIVEN_UP.get(name, {}).get(getattr(start, name), ())
+
+
+def first(
+    job: Job, tried: Iterable[Changes], at: Mapping[str, str], evidence: Evidence, reds: Sequence[Red]
+) -> Repair | None:
     in_code: Repair | None = None
     for changes in tried:
         written = jobs.patched(job, changes, at)
         options = written[0].options if written else moved(options_of(job), changes)
         if options is None:
             continue
-        found = evidence.judged(options, at)
-        if not found.fine:
+        proof = shown(options, evidence.judged(options, at), reds)
+        if proof is None:
             continue
-        repair = Repair(changes=changes, options=options, proof=found.greens[0], texts=written[1] if written else {})
+        repair = Repair(changes=changes, options=options, proof=proof, texts=written[1] if written else {})
         if written:
             return repair
         in_code = in_code or repair
     return in_code
+
+
+def shown(options: Options, found: Judgement, reds: Sequence[Red]) -> Measured | None:
+    """A green case that shows a job to be healed: it has of a red one's additions those that the job still has."""
+    still = options.stated.items()
+    essential = [
+        (name, value)
+        for red in reds
+        for name, value in red.cell.stated.items()
+        if value != DEFAULTS[name] and name not in (*SAME, "world_size") and (name, value) in still
+    ]
+    several = found.greens if found.fine else ()
+    return next((each for each in several if all(each.stated.get(name) == value for name, value in essential)), None)
 
 
 def candidates(
@@ -112,18 +159,20 @@ def candidates(
         remedy = fixes.get(red.cell.outcome.cell)
         if remedy is not None and remedy.fix.kind is Kind.SETTINGS:
             changes = remedy.fix.changes
-            yield {change.name: change.new for change in changes if not isinstance(change.new, float)}
+            proven = {change.name: change.new for change in changes if not isinstance(change.new, float)}
+            if keeps(options_of(job), proven):
+                yield proven
     yield from beside(options_of(job), found, at, evidence)
 
 
 def beside(start: Options, found: Judgement, at: Mapping[str, str], evidence: Evidence) -> list[Changes]:
-    """Ways to leave a red case: without one of its additions, or as a green case with the same wish has it."""
+    """Settings that leave a red case: without one of its additions, or as a green case with the same wish has it."""
     mine = start.stated
     additions = {
         name: DEFAULTS[name]
         for each in found.reds
         for name, value in each.cell.stated.items()
-        if value != DEFAULTS[name] and name not in (*SAME, *PRECISION, "world_size", "front_end", "model")
+        if value != DEFAULTS[name] and name not in (*SAME, *KEPT)
     }
     ways: list[Changes] = [{name: value} for name, value in additions.items()]
     for cell in evidence.at(at):
@@ -135,9 +184,9 @@ def beside(start: Options, found: Judgement, at: Mapping[str, str], evidence: Ev
             for name, value in its.items()
             if value != mine.get(name) and (name in SAME or value != DEFAULTS[name]) and name != "world_size"
         }
-        if 0 < len(changes) <= MOST and not changes.keys() & {*PRECISION, "front_end", "model", "loop"}:
+        if 0 < len(changes) <= MOST and not changes.keys() & set(KEPT):
             ways.append(changes)
-    unique = {tuple(sorted(each.items())): each for each in ways}
+    unique = {tuple(sorted(each.items())): each for each in ways if keeps(start, each)}
     return sorted(unique.values(), key=len)
 
 
@@ -161,16 +210,24 @@ def by_versions(
 ) -> Pins | None:
     """The nearest set on which the job is green as it is; failing that, with settings that its files can say."""
     options = options_of(job)
-    uses = versions.used(options)
+    uses, reds = versions.used(options), evidence.judged(options, at).reds
     in_order = [each for each in versions.nearest(at, evidence.columns, uses) if versions.differing(at, each, uses)]
     for column in in_order:
-        found = evidence.judged(options, column.pins)
-        if found.fine:
-            return Pins(column=column, moves=moves(at, column, uses), proof=found.greens[0].outcome.cell)
+        proof = shown(options, evidence.judged(options, column.pins), reds)
+        if proof is not None:
+            rest = unmeasured(options, [proof])
+            return Pins(column=column, moves=moves(at, column, uses), proof=proof.outcome.cell, rest=rest)
     for column in in_order:
-        repair = by_settings(job, evidence.judged(options, column.pins), column.pins, evidence, fixes)
+        found = evidence.judged(options, column.pins)
+        repair = by_settings(job, replace(found, reds=(*found.reds, *reds)), column.pins, evidence, fixes)
         if repair is not None and repair.texts:
-            return Pins(column=column, moves=moves(at, column, uses), proof=repair.proof.outcome.cell, settings=repair)
+            return Pins(
+                column=column,
+                moves=moves(at, column, uses),
+                proof=repair.proof.outcome.cell,
+                rest=repair.rest,
+                settings=repair,
+            )
     return None
 
 
@@ -180,10 +237,10 @@ def sound_set(at: Mapping[str, str], matrix: Grid) -> Pins | None:
         for call, packages in reversed(versions.PLAINEST.items()):
             outcome = matrix.lookup(f"api-{call}", column.key)
             if set(packages) <= at.keys() and outcome is not None and outcome.verdict is Verdict.PASS:
-                return Pins(column=column, moves=moves(at, column, tuple(at)), proof=outcome.cell)
+                return Pins(column=column, moves=moves(at, column, tuple(at)), proof=outcome.cell, plainest=call)
     return None
 
 
 def moves(at: Mapping[str, str], column: SetRecord, names: Iterable[str]) -> dict[str, str]:
-    """The packages that have to move, and where to."""
-    return {name: column.pins[name] for name in versions.differing(at, column, names)}
+    """The packages that have to move, and where to, as an index of packages has it."""
+    return {name: versions.without_build(column.pins[name]) for name in versions.differing(at, column, names)}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matrix.outcome import SetRecord
 
 LOW_BIT: Final = "8bit"  # in the names of bitsandbytes' optimisers
+NOT_FOR_CUDA: Final = ("cpu", "rocm", "xpu")  # how the local parts of torch's other builds begin
 # The plainest uses (``call=``), which every job is one of, with the packages that they import.
 PLAINEST: Final = {
     "peft_utilities": ("torch", "transformers", "peft"),
@@ -36,6 +37,16 @@ def public(version: str) -> Version:
         return Version(Version(version).public)
     except InvalidVersion:
         return Version("0")
+
+
+def without_build(version: str) -> str:
+    """As a package index has it: local versions are of other indexes."""
+    return version.partition("+")[0]
+
+
+def is_for_gpus(torch: str) -> bool:
+    """Whether what was measured on GPUs (of CUDA) can be so of a build; one that does not say what it is for may be."""
+    return not torch.partition("+")[2].startswith(NOT_FOR_CUDA)
 
 
 def used(options: Options) -> tuple[str, ...]:
@@ -78,6 +89,17 @@ def nearest(versions: Mapping[str, str], columns: Sequence[SetRecord], names: Se
 
     newest_first = sorted((each for each in columns if is_plain(each)), key=lambda each: each.as_of, reverse=True)
     return sorted(newest_first, key=distance)
+
+
+def spanned(versions: Mapping[str, str], columns: Sequence[SetRecord], names: Sequence[str]) -> bool:
+    """Whether each package's version lies among those of the sets."""
+    return bool(columns) and all(
+        name in versions
+        and min(public(each.pins[name]) for each in columns)
+        <= public(versions[name])
+        <= max(public(each.pins[name]) for each in columns)
+        for name in names
+    )
 
 
 def around(

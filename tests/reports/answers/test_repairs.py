@@ -108,22 +108,61 @@ def test_a_proven_fix_that_this_job_does_not_heal_by_is_passed_over(evidence: Ca
 
 
 def test_the_fewest_changes_win(evidence: Callable[..., Evidence]) -> None:
-    both = {"strategy": "fsdp1", "sharding": "none"}
+    both = {"strategy": "fsdp1", "sharding": "grad_op"}
     assert changes_of(by_settings(evidence(RED, ("pass", both), ("pass", {"strategy": "fsdp1"})))) == {
         "use_orig_params": True
     }
-    assert changes_of(by_settings(evidence(RED, ("pass", both)))) == {"use_orig_params": True, "sharding": "none"}
+    assert changes_of(by_settings(evidence(RED, ("pass", both)))) == {"use_orig_params": True, "sharding": "grad_op"}
 
 
-def test_an_addition_that_went_wrong_is_left_out(evidence: Callable[..., Evidence]) -> None:
-    cells = evidence(("wrong", {"method": "full", "compile": True}), ("pass", {"method": "full"}))
+ADDITIONS = {
+    "compile": ({"compile": True}, {}, "torch_compile: true", "torch_compile: false"),
+    "accumulation": ({"accumulation": 2}, {}, "gradient_accumulation_steps: 8", "gradient_accumulation_steps: 1"),
+    "clip": ({"clip": True}, {}, "max_grad_norm: 1.0", "max_grad_norm: 0"),
+    "optimiser": ({"optimiser": "adamw_8bit"}, {"optimiser": "adamw"}, "optim: adamw_bnb_8bit", "optim: adamw_torch"),
+    "checkpointing": (
+        {"checkpointing": "reentrant"},
+        {},
+        "gradient_checkpointing_kwargs: {use_reentrant: true}\ngradient_checkpointing: true",
+        "gradient_checkpointing: false",
+    ),
+}
+
+
+@pytest.mark.parametrize(("red", "green", "asked_for", "instead"), ADDITIONS.values(), ids=ADDITIONS)
+def test_an_addition_that_went_wrong_is_no_setting_but_given_up(
+    red: dict[str, Any], green: dict[str, Any], asked_for: str, instead: str, evidence: Callable[..., Evidence]
+) -> None:
+    cells = evidence(("wrong", {"method": "full", **red}), ("pass", {"method": "full", **green}))
     pins = cells.columns[0].pins
-    asked = sharded(pins, "model_name_or_path: x\nuse_peft: false\ndtype: float32\nbf16: false\ntorch_compile: true\n")
+    asked = sharded(pins, f"model_name_or_path: x\nuse_peft: false\ndtype: float32\nbf16: false\n{asked_for}\n")
     assert asked.options is not None
-    found = repairs.by_settings(asked, cells.judged(asked.options, pins), pins, cells, {})
-    assert changes_of(found) == {"compile": False}
+    ((name, value),) = red.items()
+    assert getattr(asked.options, name) == value
+    assert repairs.by_settings(asked, cells.judged(asked.options, pins), pins, cells, proven(**{name: False})) is None
+    found = repairs.by_giving_up(asked, pins, cells)
     assert found is not None
-    assert [text.splitlines()[-1] for text in found.texts.values()] == ["torch_compile: false"]
+    assert found.given_up == f"{name}={value}"
+    assert [text.splitlines()[-1] for text in found.texts.values()] == [instead]
+
+
+def test_a_search_that_gave_something_up_proved_no_setting(evidence: Callable[..., Evidence]) -> None:
+    cells = evidence(RED, ("pass", {**FLAT, "sharding": "none"}))
+    assert by_settings(cells, proven(sharding="none")) is None
+
+
+def test_what_lacks_the_addition_that_went_wrong_shows_no_repair(evidence: Callable[..., Evidence]) -> None:
+    """The newer set, and DDP, are green without it only."""
+    red = ("fail", {"strategy": "fsdp1", "optimiser": "adamw_8bit"})
+    cells = evidence(red, ("pass", {"strategy": "ddp"}), newer=(("pass", {"strategy": "fsdp1"}),))
+    pins = cells.columns[0].pins
+    text = "model_name_or_path: x\nuse_peft: true\ndtype: float32\nbf16: false\noptim: adamw_bnb_8bit\n"
+    accelerate = configs.parsed(TEXT.replace("false", "true"), Path("job.yaml"))
+    asked = job.of([accelerate, configs.parsed(text, Path("trl.yaml"))], pins)
+    assert asked.options is not None
+    assert cells.judged(asked.options, pins).reds
+    assert repairs.by_giving_up(asked, pins, cells) is None
+    assert repairs.by_versions(asked, pins, cells, {}) is None
 
 
 def test_a_change_of_precision_or_of_the_wish_is_no_setting(evidence: Callable[..., Evidence]) -> None:
@@ -149,6 +188,7 @@ def test_the_nearest_set_on_which_it_is_green_says_which_packages_move(evidence:
     found = repairs.by_versions(sharded(pins), pins, cells, {})
     assert found is not None
     assert (dict(found.moves), found.settings) == ({"peft": "0.12.0"}, None)
+    assert found.rest == ("sync_module_states=True", "ram_efficient=True", "optimiser=adamw", "front_end=accelerate")
 
 
 def test_a_set_may_need_a_setting_as_well(evidence: Callable[..., Evidence]) -> None:

@@ -78,5 +78,26 @@ def test_versions_between_two_sets_lie_there_in_every_package(columns: list[SetR
     assert versions.around({**PINS, "torch": "2.11.0"}, columns, tuple(PINS)) is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"torch": "2.9.1", "peft": "0.16.5"}, True),
+        ({"torch": "2.5.1"}, False),
+        ({"torch": "2.11.0"}, False),
+        ({"bitsandbytes": "0.47.1"}, False),
+    ],
+)
+def test_versions_lie_among_those_of_some_sets_in_every_package(
+    changes: dict[str, str], columns: list[SetRecord], *, expected: bool
+) -> None:
+    assert versions.spanned({**PINS, **changes}, columns, tuple(PINS)) is expected
+
+
+def test_nothing_lies_among_no_sets_nor_does_a_package_that_is_not_there(columns: list[SetRecord]) -> None:
+    assert not versions.spanned(PINS, [], tuple(PINS))
+    assert not versions.spanned({"torch": "2.8.0"}, columns, ("torch", "peft"))
+
+
 def test_a_version_that_is_none_is_as_old_as_can_be() -> None:
     assert versions.public("unknown") < versions.public("0.0.1")
