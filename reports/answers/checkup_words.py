@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from matrix.sets import PACKAGES
 from reports.answers import configs, contained, versions
 from reports.answers.doctor import Standing
 from reports.answers.installed import short
@@ -53,7 +54,10 @@ def environment_lines(found: Checkup) -> Iterator[str]:
     if there.missing:
         yield f"  not installed: {', '.join(there.missing)}"
     if found.same:
-        yield f"  measured as {', '.join(found.same)}, on {device_words(found.device)}"
+        which = (
+            "measured as" if set(PACKAGES) <= found.installed.versions.keys() else "what is there has the versions of"
+        )
+        yield f"  {which} {', '.join(found.same)}, on {device_words(found.device)}"
     elif found.nearest is not None:
         off = versions.differing(there.versions, found.nearest, tuple(there.versions))
         differing = [f"{name} {found.nearest.pins[name]}" for name in off]

@@ -170,19 +170,21 @@ def of_a_job(
     off = [] if found.greens or found.reds or found.aside else versions.nearest(at, matrix.sets, uses)[:1]
     repair = repairs.by_settings(job, found, at, evidence, fixes) if found.reds else None
     solved = repair is not None and bool(repair.texts)
+    unmeasured = bool(off) and bool(versions.differing(at, off[0], uses))
+    elsewhere = broken or (not solved and not found.fine and (problems or unmeasured))  # else moving gains nothing
     return Checkup(
         installed=installed,
         job=job,
         device=device,
         standing=Standing.RED if problems else Standing.GREEN if found.fine else Standing.UNKNOWN,
         same=tuple(each.key for each in same),
-        nearest=off[0] if off and versions.differing(at, off[0], uses) else None,
+        nearest=off[0] if unmeasured else None,
         problems=problems,
         otherwise=tuple(otherwise(installed, (*same, *columns_of(found)))),
         greens=found.greens,
         repair=repair,
         alternative=repairs.by_giving_up(job, at, evidence) if found.reds and not solved else None,
-        pins=None if not broken and (solved or found.fine) else repairs.by_versions(job, at, evidence, fixes),
+        pins=repairs.by_versions(job, at, evidence, fixes) if elsewhere else None,
         unknown=tuple(open_questions(options, found, at, evidence, off)),
     )
 

@@ -160,21 +160,21 @@ def beside_grid(before: Iterable[Outcome]) -> dict[str, Case]:
     return found
 
 
-def looked_up(order: Order) -> tuple[Remedy, ...]:
-    """What earlier searches on such a device found; nothing is run.
+def looked_up(order: Order, *, say: Callable[[str], None]) -> tuple[Remedy, ...]:
+    """What earlier searches on such a device found; nothing is run. Cells that none was about are said.
 
     Raises:
-        UserError: there is none, or none that was about these cells.
+        UserError: there was none about any of these cells.
     """
     known = remedies.load(order.results, device=order.asked.place)
     wanted = [cell_key(version_set.key, case.id) for version_set, case in order.cells]
-    missing = [cell for cell in wanted if cell not in known]
-    if missing:
-        raise UserError(
-            f"{missing[0]}: no published search looked for its fix on {order.asked.place};"
-            " leave --look-up out to search now"
-        )
-    return tuple(known[cell] for cell in wanted)
+    unknown = [cell for cell in wanted if cell not in known]
+    missing = [f"{cell}: no published search looked for its fix on {order.asked.place}" for cell in unknown]
+    if len(missing) == len(wanted):
+        raise UserError(f"{missing[0]}; leave --look-up out to search now")
+    for line in missing:
+        say(line)
+    return tuple(known[cell] for cell in wanted if cell in known)
 
 
 def search(order: Order, *, say: Callable[[str], None]) -> tuple[Path, tuple[Remedy, ...]]:

@@ -74,7 +74,8 @@ def fix(
         radius=radius,
     )
     order = fixing.order(asked, wish)
-    found = fixing.looked_up(order) if look_up else searched(order, publish)
+    say = Console(stderr=True, highlight=False, soft_wrap=True).print
+    found = fixing.looked_up(order, say=say) if look_up else searched(order, publish)
     typer.echo(fixing.listed(found) if as_json else "\n\n".join(fixing.told(found, order)))
     raise typer.Exit(NONE_FOUND if any(each.fix.kind is Kind.NONE for each in found) else 0)
 

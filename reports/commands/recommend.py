@@ -44,13 +44,13 @@ def recommend(
     """Name the newest version set on which everything needed is green, and what shows it."""
     needs, given = [parse(each) for each in need], [requirement(each) for each in have or ()]
     found = recommend_on(device, grids_of(results, device), needs, given)
-    if lock is not None and found.best is not None:
-        write_lock(found.best.column, lock)
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=1))
     else:
         typer.echo("\n".join(lines(found)))
     if lock is not None:
+        if found.best is not None:
+            write_lock(found.best.column, lock)
         typer.echo(f"Locked: {lock}" if found.best is not None else f"{lock}: not written, for want of a set", err=True)
     raise typer.Exit(0 if found.best is not None else NONE)
 

@@ -150,7 +150,7 @@ def test_a_case_beside_the_grid_is_known_by_what_was_written_of_it(build_outcome
 
 def test_what_was_found_before_is_looked_up(results: Path) -> None:
     order = fixing.order(ASKED, Wish(cell=CELL, results=results))
-    assert fixing.looked_up(order) == (remedy(FOUND),)
+    assert fixing.looked_up(order, say=print) == (remedy(FOUND),)
     (row,) = json.loads(fixing.listed([remedy(FOUND)]))["fixes"]
     assert (row["to_case"], row["device"], row["hardware"]) == (GREEN, "cpu", "cpu: test")
 
@@ -158,20 +158,20 @@ def test_what_was_found_before_is_looked_up(results: Path) -> None:
 def test_what_was_found_on_a_cpu_is_not_looked_up_for_a_gpu(results: Path) -> None:
     order = fixing.order(replace(ASKED, device="cuda"), Wish(cell=CELL, results=results))
     with pytest.raises(UserError, match="no published search looked for its fix on cuda"):
-        fixing.looked_up(order)
+        fixing.looked_up(order, say=print)
 
 
 def test_fixes_in_a_folder_below_are_looked_up_too(results: Path) -> None:
     (results / "more").mkdir()
     (results / "fixes.json").rename(results / "more" / "fixes.json")
     order = fixing.order(ASKED, Wish(cell=CELL, results=results))
-    assert fixing.looked_up(order) == (remedy(FOUND),)
+    assert fixing.looked_up(order, say=print) == (remedy(FOUND),)
 
 
 def test_what_was_never_looked_for_is_not_found(results: Path) -> None:
     order = fixing.order(ASKED, Wish(known="families", results=results))
     with pytest.raises(UserError, match="no published search looked for its fix"):
-        fixing.looked_up(order)
+        fixing.looked_up(order, say=print)
 
 
 def test_a_fix_is_told_with_its_edit(results: Path) -> None:
