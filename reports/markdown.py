@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from reports.answers.problems import ran
 from reports.answers.recommend_words import how
 from reports.answers.support_words import short
 from reports.grid import NOT_RUN
@@ -202,7 +203,7 @@ def problems(found: Sequence[Met]) -> Iterator[str]:
         yield "## Known problems of these sets"
         yield (
             f"{len(found)} known problems were reproduced on these sets by published runs "
-            f"({text(found[0].hardware)}, {found[0].measured:%Y-%m-%d}); {silent} raise nothing."
+            f"({text(ran(found))}); {silent} raise nothing."
         )
         yield table(("problem", "red", "green beside it"), [problem(each) for each in found])
 

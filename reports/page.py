@@ -14,6 +14,7 @@ from markupsafe import Markup
 from pydantic_core import to_json
 
 from reports.answers.diagnose import UNEXPLAINED
+from reports.answers.problems import ran
 from reports.answers.recommend_words import how
 from reports.answers.support_words import short
 from reports.known import address
@@ -71,7 +72,9 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.globals.update(look=look, versions=versions, told=told, rates=rates, address=address, how=how, short=short)
+    made.globals.update(
+        look=look, versions=versions, told=told, rates=rates, address=address, how=how, short=short, ran=ran
+    )
     made.filters.update(breakable=breakable, heading=heading)
     return made
 

@@ -13,7 +13,7 @@ from reports import data
 from reports.grid import grid
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from matrix.outcome import Outcome, SetRecord
     from reports.data import MatrixDocument
@@ -25,7 +25,7 @@ PUBLISHED: Final = Path(__file__).parents[1] / "published"
 def load(folder: Path = PUBLISHED, *, device: str = "cpu") -> Grid:
     """What was measured on one kind of device (``cpu`` or ``cuda``).
 
-    Where documents have the same cell, the newest case code counts, with all its repeats.
+    Where documents have the same cell, the newest lock, case code and hardware count, with all their repeats.
 
     Raises:
         UserError: there is no result of that device, or a document cannot be read.
@@ -54,7 +54,8 @@ def of(found: Sequence[MatrixDocument]) -> Grid:
     """The grid of documents of one device."""
     newest = max(found, key=lambda each: each.run.started)
     nothing_planned = newest.run.model_copy(update={"planned": ()})
-    return grid(nothing_planned, columns(found), latest(found))
+    sets = columns(found)
+    return grid(nothing_planned, sets, latest(found, {column.key: column.lock for column in sets}))
 
 
 def documents(folder: Path, *, only: Container[str] | None = None) -> Iterator[MatrixDocument]:
@@ -83,13 +84,27 @@ def columns(found: Iterable[MatrixDocument]) -> tuple[SetRecord, ...]:
     return tuple({column.key: column for _, column in met}.values())
 
 
-def latest(found: Iterable[MatrixDocument]) -> Iterator[Outcome]:
-    """The outcomes of every cell that its newest code gave, repeats of several documents counted on."""
+def latest(found: Iterable[MatrixDocument], locks: Mapping[str, str]) -> Iterator[Outcome]:
+    """The outcomes of every cell under the lock of its set, from the newest code and machine that ran it.
+
+    Repeats of several documents are counted on. What ran under another lock says nothing of the set as it is now.
+    """
     cells: dict[tuple[str, str], list[Outcome]] = {}
     for document in found:
         for outcome in document.cells:
-            cells.setdefault((outcome.case, outcome.set), []).append(outcome)
+            if is_of(outcome.lock, locks.get(outcome.set, "")):
+                cells.setdefault((outcome.case, outcome.set), []).append(outcome)
     for outcomes in cells.values():
-        code = max(outcomes, key=lambda each: each.started).code
-        counted = (each for each in outcomes if each.code == code)
+        newest = max(outcomes, key=lambda each: (bool(each.lock), each.started))  # without a lock, nothing could run
+        counted = (each for each in outcomes if origin(each) == origin(newest))
         yield from (each.model_copy(update={"repeat": number}) for number, each in enumerate(counted, start=1))
+
+
+def is_of(lock: str, digest: str) -> bool:
+    """Whether an outcome's lock, which names the build of torch as well, is the one with the digest, or unknown."""
+    return not lock or not digest or lock.partition("-")[0] == digest
+
+
+def origin(outcome: Outcome) -> tuple[str, str, str]:
+    """What has to be the same for outcomes of a cell to be repeats of one another."""
+    return outcome.lock, outcome.code, outcome.hardware

@@ -106,7 +106,7 @@ def overview(record: RunRecord, matrix: Grid) -> Overview:
         causes=diagnose.causes(matrix),
         fixes=fixes,
         edits=edits,
-        problems=problems.met(same, device=record.device),
+        problems=problems.met({each.key: each.pins for each in matrix.sets}, device=record.device),
         recommended=tuple(
             each for each in recommended(jobs, device=record.device) if each[1].best or each[1].in_the_way
         ),

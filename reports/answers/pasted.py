@@ -44,9 +44,16 @@ STATED: Final = (
     rf"(?<![\w.-]){NAMES}{QUOTE}(?: version)?{QUOTE}(?: \([^)\n]*\))?{QUOTE} ?[:=] ?{QUOTE}{NUMBER}",  # accelerate env
     rf"^[ \t]*{NAMES}[ \t]{{2,}}{NUMBER}(?=[ \t]*$|[ \t]{{2,}})",  # pip list
 )
+HAD: Final = rf"\byou(?:'ll)? have {NAMES} {NUMBER}"  # pip, after what a package requires
+WANTED: Final = (  # lines about what is asked for, or gone
+    r"\brequires\b|requirement|depends on|user requested|no matching distribution|\bcollecting\b|"
+    r"\buninstall|existing installation|\b(?:pip3?|conda|mamba) install\b|\buv (?:pip install|add)\b"
+)
 MENTIONED: Final = rf"(?:^[\s*•>-]*|[,;(|]\s*){NAMES}(?: version)? {NUMBER}(?=\s*(?:[,;)|]|$))"
 STATEMENT: Final = tuple(re.compile(pattern, re.IGNORECASE | re.MULTILINE) for pattern in STATED)
 MENTION: Final = re.compile(MENTIONED, re.IGNORECASE | re.MULTILINE)
+HAVING: Final = re.compile(HAD, re.IGNORECASE)
+WANTING: Final = re.compile(WANTED, re.IGNORECASE)
 
 
 def read(path: Path | None) -> str:
@@ -163,11 +170,27 @@ def around(lines: list[bytes], text: bytes) -> Iterator[bytes]:
 
 
 def versions(text: str) -> dict[str, str]:
-    """Of the packages, as the text states them; what it only mentions counts where nothing is stated."""
-    mentioned = {canonical(found["name"]): found["version"] for found in MENTION.finditer(text)}
-    stated = {canonical(found["name"]): found["version"] for each in STATEMENT for found in each.finditer(text)}
-    known = {name: exact(version) for name, version in {**mentioned, **stated}.items()}
+    """Of the packages, as the text states them; what it only mentions counts where nothing is stated.
+
+    What something requires, what was asked of pip, and what was uninstalled is not what is installed.
+    """
+    mentioned = installed(MENTION, text)
+    stated = [found for each in STATEMENT for found in installed(each, text)]
+    every = [*mentioned, *stated, *HAVING.finditer(text)]
+    known = {canonical(found["name"]): exact(found["version"]) for found in every}
     return {name: version for name, version in sorted(known.items()) if version}
+
+
+def installed(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Where it is found in a line that is not about what is wanted, or gone."""
+    wanting: dict[int, bool] = {}  # by where the line starts: a long one names many
+    for found in pattern.finditer(text):
+        start = text.rfind("\n", 0, found.start("name")) + 1
+        if start not in wanting:
+            end = text.find("\n", start)
+            wanting[start] = WANTING.search(text, start, end if end >= 0 else len(text)) is not None
+        if not wanting[start]:
+            yield found
 
 
 def canonical(name: str) -> str:

@@ -2,79 +2,106 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
 
+from cases.verdict import RED, Verdict
 from matrix import known as tables
 from reports import known
-from reports.answers import knowledge
+from reports.answers import diagnose, knowledge
 from reports.answers.knowledge import PUBLISHED
-from reports.known import Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-    from datetime import datetime
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from matrix.known import Problem
-    from reports.known import Judged, Shown
-
-TABLES: Final = {"known": tables.PACKAGED, "findings": tables.FINDINGS}  # folder of the published run -> its rows
+    from matrix.known import Cells, Problem
+    from matrix.outcome import Outcome, SetRecord
+    from reports.grid import Grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Met:
-    """A problem that was reproduced on some of the sets, and what was green there beside it.
-
-    ``red`` and ``green``: the sets, by case.
-    """
+    """A problem that was reproduced on some of the sets, and what was green there beside it."""
 
     problem: Problem
-    red: Mapping[str, tuple[str, ...]]
-    green: Mapping[str, tuple[str, ...]]
-    hardware: str
-    measured: datetime
+    shown: tuple[Outcome, ...]
+    beside: tuple[Outcome, ...]
+
+    @property
+    def red(self) -> Mapping[str, tuple[str, ...]]:
+        return by_case(self.shown)
+
+    @property
+    def green(self) -> Mapping[str, tuple[str, ...]]:
+        return by_case(self.beside)
 
 
-def met(sets: Collection[str], *, device: str, folder: Path = PUBLISHED) -> tuple[Met, ...]:
+def met(sets: Mapping[str, Mapping[str, str]], *, device: str, folder: Path = PUBLISHED) -> tuple[Met, ...]:
     """What was reproduced on these sets, those that raise nothing first.
+
+    ``sets`` are pins, by key: nothing is told of one that was published with others.
 
     Raises:
         UserError: a published document or a table cannot be read.
     """
-    found = [each for name, rows in TABLES.items() for each in reproduced(folder / name, rows, sets, device)]
-    return tuple(sorted(found, key=lambda each: not each.problem.silent))
+    rows = (*tables.load(tables.PACKAGED), *tables.load(tables.FINDINGS))
+    cases = {cells.case for row in rows for cells in (*row.red, *row.green)}
+    matrix = knowledge.by_device(folder, only=cases).get(device)
+    if matrix is None:
+        return ()
+    same = [column for column in matrix.sets if column.pins == sets.get(column.key)]
+    every = (on(row, matrix, same) for row in rows)
+    return tuple(sorted((each for each in every if each.shown), key=lambda each: not each.problem.silent))
 
 
-def reproduced(folder: Path, rows: Path, sets: Collection[str], device: str) -> Iterator[Met]:
-    documents = [each for each in knowledge.documents(folder) if each.device == device]
-    if not documents:
-        return
-    matrix = knowledge.load(folder, device=device)
-    for judged in known.judged(tables.load(rows), matrix):
-        here = on(judged, sets)
-        if known.standing(here.problem, here.red, here.green) is Standing.REPRODUCED:
-            yield Met(
-                problem=judged.problem,
-                red=by_case(here.red),
-                green=by_case(here.green),
-                hardware=documents[0].hardware,
-                measured=documents[0].run.started,
-            )
+def on(problem: Problem, matrix: Grid, sets: Sequence[SetRecord]) -> Met:
+    """What ran on these sets and is as the table says."""
+    red = (each for cells in problem.red for each in reproduced(problem, cells, matrix, sets))
+    shown = {each.cell: each for each in red}
+    there = {each.set for each in shown.values()}
+    green = (each for cells in problem.green for each in green_beside(cells, matrix, sets, there))
+    return Met(problem=problem, shown=tuple(shown.values()), beside=tuple({each.cell: each for each in green}.values()))
 
 
-def on(judged: Judged, sets: Collection[str]) -> Judged:
-    return replace(
-        judged,
-        red=tuple(each for each in judged.red if each.set in sets),
-        green=tuple(each for each in judged.green if each.set in sets),
-    )
+def reproduced(problem: Problem, cells: Cells, matrix: Grid, sets: Iterable[SetRecord]) -> Iterator[Outcome]:
+    """On sets that the row names by its text alone; on others it may have another cause."""
+    for column in sets:
+        found = matrix.lookup(cells.case, column.key)
+        if found is None or not known.is_shown(found, cells.shows):
+            continue
+        if column.key in cells.sets or is_of(problem, cells, found, column):
+            yield found
 
 
-def by_case(cells: Iterable[Shown]) -> Mapping[str, tuple[str, ...]]:
-    """The sets on which the cells of a case are as the table says."""
+def is_of(problem: Problem, cells: Cells, found: Outcome, column: SetRecord) -> bool:
+    """Whether it is red in a way of which nothing else is known. A row that names no set was never met."""
+    if found.verdict not in RED or not cells.sets:
+        return False
+    causes = diagnose.diagnose(diagnose.symptom(found, column.pins))
+    return not causes or problem.id in causes[0].signature.problems
+
+
+def green_beside(cells: Cells, matrix: Grid, sets: Iterable[SetRecord], there: set[str]) -> Iterator[Outcome]:
+    """On sets that the row names, and wherever the problem was met."""
+    for column in sets:
+        found = matrix.lookup(cells.case, column.key)
+        if found is not None and found.verdict is Verdict.PASS and column.key in {*cells.sets, *there}:
+            yield found
+
+
+def by_case(cells: Iterable[Outcome]) -> Mapping[str, tuple[str, ...]]:
+    """The sets of each case."""
     found: dict[str, list[str]] = {}
     for each in cells:
-        if each.as_said:
-            found.setdefault(each.case, []).append(each.set)
-    return {case: tuple(sets) for case, sets in found.items()}
+        found.setdefault(each.case, []).append(each.set)
+    return {case: tuple(sorted(sets)) for case, sets in found.items()}
+
+
+def ran(found: Iterable[Met]) -> str:
+    """On what their cells ran, and on which day; the first and the last, if there are several."""
+    outcomes = list(chain.from_iterable((*each.shown, *each.beside) for each in found))
+    days = sorted(f"{each.started:%Y-%m-%d}" for each in outcomes)
+    hardware = "; ".join(sorted({each.hardware for each in outcomes}))
+    return f"{hardware}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"

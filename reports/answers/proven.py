@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from packaging.version import Version
 
+from cases.options import Options, names
 from cases.verdict import Verdict
 from matrix.fixes import Change, Kind
+from matrix.neighbours import steps
 from reports.answers.edits import said
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from reports.answers.remedies import Remedy
     from reports.grid import Grid
 
-WISH: Final = ("method", "quant", "strategy", "load_dtype")  # whose loss makes a fix an alternative
 PREFERRED: Final = tuple(Kind)
 FEW: Final = 2  # packages that are named; of more, the set is
 
@@ -59,8 +60,9 @@ def beside(problem: Problem, red: Sequence[Outcome], matrix: Grid, device: str) 
             green = matrix.lookup(cells.case, key)
             if green is not None and green.verdict is Verdict.PASS:
                 before = nearest(shown, green, pins)
-                if before.set == green.set or before.case == green.case:
-                    yield by_pair(before, green, cells.because, device, pins)
+                fix = by_pair(before, green, cells.because, device, pins)
+                if fix.says and (before.set == green.set or before.case == green.case):
+                    yield fix
 
 
 def is_a_setting(green: Cells, problem: Problem) -> bool:
@@ -69,21 +71,37 @@ def is_a_setting(green: Cells, problem: Problem) -> bool:
 
 
 def nearest(red: Sequence[Outcome], green: Outcome, pins: Pins) -> Outcome:
-    return min(red, key=lambda each: distance(each, green, pins))
+    """Of code of its own, rather the same call on another set: no option says what lies between two calls."""
+    same = [each for each in red if "call" in green.options and each.case == green.case]
+    return min(same or red, key=lambda each: distance(each, green, pins))
 
 
-def distance(red: Outcome, green: Outcome, pins: Pins) -> tuple[bool, int, int]:
+def distance(red: Outcome, green: Outcome, pins: Pins) -> tuple[bool, bool, int, int]:
     """A pair shows most where it differs least, in settings rather than in versions."""
-    return red.set != green.set, len(settings(red, green)), len(moves(red, green, pins))
+    return red.set != green.set, is_other_code(red, green), len(settings(red, green)), len(moves(red, green, pins))
+
+
+def is_other_code(red: Outcome, green: Outcome) -> bool:
+    """Whether something else was run than the same flow with other options."""
+    return any(red.options.get(name) != green.options.get(name) for name in ("flow", "call"))
 
 
 def settings(red: Outcome, green: Outcome) -> tuple[Change, ...]:
-    """Options that differ; those that mean nothing to one of the two are not named."""
+    """Options that differ; those that mean nothing to the green one are not named. None, if other code was run."""
+    if is_other_code(red, green):
+        return ()
+    plain = Options()
     return tuple(
         Change(name=name, old=old, new=green.options[name])
-        for name, old in red.options.items()
-        if name in green.options and green.options[name] != old and name != "call"
+        for name in names()
+        if name in green.options and (old := red.options.get(name, getattr(plain, name))) != green.options[name]
     )
+
+
+def kind_of(different: Sequence[Change], red: Outcome) -> Kind:
+    """Settings are what a search for one would change; anything else gives up part of the wish."""
+    kept = steps(Options().but(**red.options), paired=False) if different else []
+    return Kind.SETTINGS if different and all((each.name, each.new) in kept for each in different) else Kind.ALTERNATIVE
 
 
 def moves(red: Outcome, green: Outcome, pins: Pins) -> tuple[Change, ...]:
@@ -100,7 +118,7 @@ def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins)
         kind = Kind.VERSIONS
         change = ", ".join(map(said, moved)) if len(moved) <= FEW else f"versions as in {green.set}"
     else:
-        kind = Kind.ALTERNATIVE if any(each.name in WISH for each in different) else Kind.SETTINGS
+        kind = kind_of(different, red)
         change = ", ".join(map(said, different))
     return Fix(
         change=change,

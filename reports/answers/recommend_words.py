@@ -106,10 +106,6 @@ def in_the_way(found: Recommendation) -> list[str]:
     return ["In the way:", *lines, *silent] if lines else []
 
 
-def obstacles(candidate: Candidate) -> list[str]:
-    return [line for held in candidate.unmet for line in obstacle(candidate, held)]
-
-
 def obstacle(candidate: Candidate, held: Held) -> Iterator[str]:
     yield f"{held.need.text}: {held.standing.value}" + (f", {trimmed(held.reason, LONGEST)}" if held.reason else "")
     said = {outcome.case: outcome for outcome in candidate.outcomes}

@@ -157,7 +157,7 @@ def known_stretch(run: Sequence[Measured]) -> Stretch:
     first, last = run[0], run[-1]
     alone = len(run) == 1
     return Stretch(
-        versions=f"=={first.version}" if alone else f">={first.version},<={last.version}",
+        versions=f"=={first.version}" if alone else f">={public(first)},<={public(last)}",
         standing=first.standing,
         settings=next(iter(common(run)), ""),
         measured=tuple(each.version for each in run),
@@ -166,10 +166,15 @@ def known_stretch(run: Sequence[Measured]) -> Stretch:
     )
 
 
+def public(each: Measured) -> str:
+    """Without the build (``+cu130``): a specifier that orders versions takes none."""
+    return Version(each.version).public
+
+
 def unknown(before: Sequence[Measured] | None, after: Sequence[Measured] | None, silent: Sequence[Measured]) -> Stretch:
     """The versions between two stretches; what was tried there in vain says why."""
-    above = [f">{before[-1].version}"] if before else []
-    below = [f"<{after[0].version}"] if after else []
+    above = [f">{public(before[-1])}"] if before else []
+    below = [f"<{public(after[0])}"] if after else []
     inside = [
         each
         for each in silent

@@ -49,6 +49,40 @@ def test_the_newest_code_of_a_cell_counts(publish: Callable[..., Path], build_ou
     assert knowledge.load(folder).verdict("a", "2024-06") is Verdict.PASS
 
 
+@pytest.mark.parametrize("new", [{"lock": "beef-pypi"}, {"hardware": "cpu: new"}], ids=["lock", "hardware"])
+def test_the_newest_lock_and_hardware_of_a_cell_count(
+    publish: Callable[..., Path], build_outcome: Callable[..., Outcome], new: dict[str, str]
+) -> None:
+    old = build_outcome("a", verdict="fail", lock="0123-pypi", hardware="cpu: old")
+    publish("old", old)
+    later = {"lock": old.lock, "hardware": old.hardware, **new}
+    known = knowledge.load(publish("new", build_outcome("a", started=old.started + timedelta(days=1), **later)))
+    assert known.verdict("a", "2024-06") is Verdict.PASS
+    assert known.flaky == {}
+
+
+def test_what_passed_under_an_old_lock_is_not_known_of_the_new_one(
+    publish: Callable[..., Path], build_outcome: Callable[..., Outcome], build_set: Callable[..., SetRecord]
+) -> None:
+    old = build_outcome("a", lock="0123-pypi")
+    publish("old", old, build_outcome("b", lock="0123-pypi"), sets=(build_set(lock="0123"),))
+    later = old.started + timedelta(days=1)
+    again = build_outcome("b", lock="beef-pypi", started=later)
+    known = knowledge.load(publish("new", again, sets=(build_set(lock="beef"),), started=later))
+    assert (known.verdict("a", "2024-06"), known.verdict("b", "2024-06")) == (None, Verdict.PASS)
+
+
+def test_what_ran_counts_where_the_set_could_not_be_installed_again(
+    publish: Callable[..., Path], build_outcome: Callable[..., Outcome], build_set: Callable[..., SetRecord]
+) -> None:
+    good = build_outcome("a", lock="0123-pypi")
+    publish("one", good, sets=(build_set(lock="0123"),))
+    later = good.started + timedelta(days=1)
+    cut = build_outcome("a", verdict="blocked", reason="no network", started=later)
+    folder = publish("two", cut, sets=(build_set(blocked="no network"),), started=later)
+    assert knowledge.load(folder).verdict("a", "2024-06") is Verdict.PASS
+
+
 def test_of_one_code_the_worst_counts_and_disagreement_is_flaky(
     publish: Callable[..., Path], build_outcome: Callable[..., Outcome]
 ) -> None:
@@ -85,6 +119,16 @@ def test_nothing_published_is_said(tmp_path: Path) -> None:
         knowledge.load(tmp_path)
     with pytest.raises(UserError, match=r"holds no matrix\.json; give"):
         knowledge.by_device(tmp_path)
+
+
+def test_an_outcome_of_a_set_that_is_not_described_is_refused(
+    publish: Callable[..., Path], build_outcome: Callable[..., Outcome]
+) -> None:
+    folder = publish("one", build_outcome("a"))
+    text = (folder / "one" / "matrix.json").read_text()
+    (folder / "one" / "matrix.json").write_text(text.replace('"key":"2024-06"', '"key":"2025-06"'))
+    with pytest.raises(UserError, match="there are outcomes of 2024-06"):
+        knowledge.load(folder)
 
 
 def test_what_this_project_published_can_be_read() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cases.verdict import RED
-from reports.answers import knowledge, problems
+from reports.answers import knowledge
 from reports.answers.overview import overview
 from reports.answers.recommend import USUAL
 from reports.grid import grid
@@ -47,20 +47,6 @@ def test_what_was_published_of_a_set_is_not_told_of_one_that_only_has_its_name(
     )
     assert known.problems
     assert (unknown.problems, unknown.fixes) == ((), {})
-
-
-def test_problems_are_of_the_sets_asked_for_and_silent_ones_come_first() -> None:
-    found = problems.met({"2025-06"}, device="cpu")
-    silent = [each.problem.silent for each in found]
-    assert True in silent
-    assert silent == sorted(silent, reverse=True)
-    assert {key for each in found for cells in (each.red, each.green) for keys in cells.values() for key in keys} == {
-        "2025-06"
-    }
-
-
-def test_no_problem_is_told_of_a_device_without_results() -> None:
-    assert problems.met({"2025-06"}, device="tpu") == ()
 
 
 def test_usual_jobs_are_told_where_the_run_has_them() -> None:

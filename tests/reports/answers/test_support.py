@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import jsonschema
@@ -131,6 +132,17 @@ def test_versions_are_ordered_as_versions(measure: Callable[..., Grid]) -> None:
     assert found.packages["peft"][1].measured == ("0.9.0", "0.10.0", "0.21.0")
 
 
+def test_a_build_is_named_only_where_a_specifier_takes_one(measure: Callable[..., Grid]) -> None:
+    matrix = measure(table("pass", "pass", "fail"))
+    builds = {"1.0": "2.11.0+cu130", "2.0": "2.12.0+cu130", "3.0": "2.13.0+cu130"}
+    sets = [each.model_copy(update={"pins": {"torch": builds[each.pins["torch"]]}}) for each in matrix.sets]
+    stretches = support.support(Known(replace(matrix, sets=tuple(sets))), [parse("qlora")]).packages["torch"]
+    assert [each.versions for each in stretches] == [
+        *("<2.11.0", ">=2.11.0,<=2.12.0", ">2.12.0,<2.13.0", "==2.13.0+cu130", ">2.13.0"),
+    ]
+    assert all(SpecifierSet(each.versions).contains(version) for each in stretches for version in each.measured)
+
+
 def test_of_a_gpu_nothing_is_known_from_a_cpu(measure: Callable[..., Grid]) -> None:
     found = support_of([parse("qlora")], "cuda", {"cpu": measure(table("pass"))})
     gpu, cpu = found.devices
@@ -200,12 +212,15 @@ def test_the_published_file_is_valid_and_of_all_packages() -> None:
     published = json.loads(support.PUBLISHED.read_text(encoding="utf-8"))
     schema = json.loads(support.SCHEMA_FILE.read_text())
     jsonschema.validate(published, schema, cls=jsonschema.Draft202012Validator)
-    assert all(set(each["packages"]) == set(PACKAGES) for each in published["devices"][0]["support"])
+    assert published["devices"]
+    for device in published["devices"]:
+        assert device["support"], device["device"]
+        assert all(set(each["packages"]) == set(PACKAGES) for each in device["support"])
 
 
 def test_a_measured_version_is_in_its_stretch_and_in_no_other() -> None:
     published = json.loads(support.PUBLISHED.read_text(encoding="utf-8"))
-    for each in published["devices"][0]["support"]:
+    for each in (each for device in published["devices"] for each in device["support"]):
         for stretches in each["packages"].values():
             versions = [version for stretch in stretches for version in stretch.get("measured", ())]
             for version in versions:
