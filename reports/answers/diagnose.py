@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from packaging.version import InvalidVersion, Version
@@ -17,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 from cases import options as option_space
 from cases.verdict import RED
 from reports.answers import signatures
+from reports.answers.failures import Told
 from reports.answers.signatures import QUOTES
 from reports.words import gist
 
@@ -68,6 +70,19 @@ class Symptom:
     @cached_property
     def lines(self) -> list[str]:
         return self.clean.split("\n")
+
+    @cached_property
+    def bare_lines(self) -> list[str]:
+        return self.bare.split("\n")
+
+    @cached_property
+    def told(self) -> Told:
+        """What of it tells of a failure."""
+        return Told(self.bare_lines)
+
+    def near(self, number: int) -> str:
+        """What belongs to a line: its failure, or the few lines around it."""
+        return "\n".join(self.bare_lines[each] for each in self.told.around(number))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,21 +188,36 @@ def fitted(row: Signature, of: Symptom) -> Diagnosis | None:
 def seen(row: Signature, of: Symptom) -> tuple[str, int, frozenset[str]] | None:
     """Where it shows: the line, how much of it matches, and every line that does."""
     if row.pattern and row.anchor in of.bare:
-        found = [match for _, match in zip(range(MATCHES), row.regex.finditer(of.bare), strict=False)]
+        found = dict(islice(matches(row, of), MATCHES))
         if found:
-            lines = [of.lines[of.bare.count("\n", 0, match.start())].strip() for match in found]
+            lines = [of.lines[number].strip() for number in found]
             said = next((line for line in lines if not line.startswith("raise ")), lines[0])
-            return said, max(len(match[0]) for match in found), frozenset(lines)
+            return said, max(map(len, found.values())), frozenset(lines)
     missed = [name for name in row.checks if name in of.missed]
     if missed:
         return ", ".join(missed), len("".join(missed)), frozenset({"missed checks"})
     return None
 
 
+def matches(row: Signature, of: Symptom) -> Iterator[tuple[int, str]]:
+    """The lines that may be the cause, and what of each matches; with what must be near it."""
+    for match in row.regex.finditer(of.bare):
+        number = of.bare.count("\n", 0, match.start())
+        if of.told.counts(number) and belongs(row, of, number):
+            yield number, match[0]
+
+
+def belongs(row: Signature, of: Symptom, number: int) -> bool:
+    """Whether what must be near a line is, and its traceback, if it has one, goes where it must."""
+    if row.near and not row.nearby.search(of.near(number)):
+        return False
+    return not row.through or not of.told.traced(number) or row.passed.search(of.near(number)) is not None
+
+
 def conditions(row: Signature, of: Symptom) -> Iterator[tuple[str, bool | None]]:
     """Each in words, and whether it holds; None is unknown."""
     if row.near:
-        yield f"{row.near} is in the text", row.nearby.search(of.bare) is not None
+        yield f"{row.near} is near it", True  # or it had not been seen
     if row.phases:
         yield f"in {' or '.join(row.phases)}", None if of.phase is None else of.phase in row.phases
     for word, term in zip(row.when.split(), row.terms, strict=True):

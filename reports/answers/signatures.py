@@ -62,11 +62,12 @@ KINDS: Final = {
 
 
 class Signature(BaseModel):
-    """``pattern`` and ``near`` are regular expressions, compared line by line and without quotes.
+    """``pattern``, ``near`` and ``through`` are regular expressions, compared line by line and without quotes.
 
-    A failure that raises nothing is known by its missed ``checks``. ``phases``, ``when`` (written as ``--where``),
-    ``versions`` and ``device`` narrow a row: what contradicts them excludes it, what is unknown does not. ``fix`` is
-    advice that a thread gives; only a cell proves one.
+    ``near`` must be in what belongs to the line: its traceback and message, or the few lines around it. ``through``
+    must be in its traceback, if there is one. A failure that raises nothing is known by its missed ``checks``.
+    ``phases``, ``when`` (written as ``--where``), ``versions`` and ``device`` narrow a row: what contradicts them
+    excludes it, what is unknown does not. ``fix`` is advice that a thread gives; only a cell proves one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,6 +75,7 @@ class Signature(BaseModel):
     id: str
     pattern: str = ""
     near: str = ""
+    through: str = ""
     checks: tuple[str, ...] = ()
     phases: tuple[Phase, ...] = ()
     when: str = ""
@@ -92,7 +94,7 @@ class Signature(BaseModel):
             raise ValueError(f"{value!r}: an id is of small letters, digits and hyphens")
         return value
 
-    @field_validator("pattern", "near")
+    @field_validator("pattern", "near", "through")
     @classmethod
     def compiles(cls, pattern: str) -> str:
         try:
@@ -146,6 +148,10 @@ class Signature(BaseModel):
     @cached_property
     def nearby(self) -> re.Pattern[str]:
         return re.compile(unquoted(self.near), re.MULTILINE)
+
+    @cached_property
+    def passed(self) -> re.Pattern[str]:
+        return re.compile(unquoted(self.through), re.MULTILINE)
 
     @cached_property
     def anchor(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ from reports.answers.diagnose import Symptom, diagnose, narrower
 LOGS = Path(__file__).with_name("logs")
 EXAMPLES = sorted(path for path in LOGS.iterdir() if path.suffix in {".txt", ".json"})
 SHORTEST_CAUSE = 40
+PACKAGE = r"(torch|transformers|peft|bitsandbytes|accelerate|trl)"
+VERSION = r"\d+(?:\.\d+)*"
+BOUNDS = [  # a version up to which, or from which, the cause holds
+    rf"\b{PACKAGE} (?:before|since|until|from|up to|after) {VERSION}",
+    rf"\b(?:before|since|until|from|up to|after) {PACKAGE} {VERSION}",
+    rf"\b{PACKAGE} {VERSION} (?:and|or) (?:older|newer|earlier|later)",
+]
 
 
 def signature_of(example: Path) -> str:
@@ -58,6 +66,57 @@ def test_a_log_says_where_it_is_from() -> None:
 def test_every_row_says_why_in_a_sentence() -> None:
     short = [row.id for row in signatures.load() if len(row.cause) < SHORTEST_CAUSE or not row.cause.endswith(".")]
     assert short == []
+
+
+def test_a_cause_that_bounds_versions_is_held_to_them() -> None:
+    """A log that states another version is of something else."""
+    bare = {
+        (row.id, package)
+        for row in signatures.load()
+        for bound in BOUNDS
+        for package in re.findall(bound, row.cause)
+        if package not in row.versions
+    }
+    assert bare == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "versions"),
+    [
+        ("A module that was compiled using NumPy 1.x cannot be run in NumPy 2.0.1", {"torch": "2.6.0"}),
+        (
+            "ImportError: cannot import name 'clear_device_cache' from 'accelerate.utils.memory'",
+            {"accelerate": "1.11.0"},
+        ),
+        ("ImportError: cannot import name 'EncoderDecoderCache' from 'transformers'", {"transformers": "5.2.0"}),
+        ("ImportError: cannot import name 'HybridCache' from 'transformers'", {"peft": "0.18.0"}),
+        ("TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'tokenizer'", {"trl": "0.15.2"}),
+    ],
+)
+def test_a_version_contradicts_a_cause(line: str, versions: dict[str, str]) -> None:
+    assert diagnose(Symptom(text=line, versions=versions)) == ()
+    assert len(diagnose(Symptom(text=line))) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "keyword", "known"),
+    [
+        ("LoraConfig", "exclude_modules", True),
+        ("PromptTuningConfig", "modules_to_save", True),
+        ("LoraConfig", "modules_to_save", False),
+        ("LoraConfig", "use_original_init", False),
+        ("LoraConfig", "lora_biases", False),
+    ],
+)
+def test_only_what_a_newer_peft_has_is_one_of_its_fields(config: str, keyword: str, known: bool) -> None:  # noqa: FBT001
+    line = f"TypeError: {config}.__init__() got an unexpected keyword argument '{keyword}'"
+    assert bool(diagnose(Symptom(text=line))) == known
+
+
+def test_an_old_trl_is_not_blamed_of_a_new_one() -> None:
+    line = "TypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'"
+    (found,) = diagnose(Symptom(text=line, versions={"trl": "1.16.0", "transformers": "5.2.0"}))
+    assert "trl before" not in found.signature.cause
 
 
 def test_the_problems_that_rows_name_are_there() -> None:
