@@ -6,6 +6,7 @@ python drive.py FIELDS, where FIELDS is JSON: fields of ``Asked``, and of ``Limi
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -34,4 +35,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that a shell put in the background ignore it
     sys.exit(main())
