@@ -59,6 +59,15 @@ class Environment:
     def python(self) -> Path:
         return self.root / "bin" / "python"
 
+    @property
+    def standard_library(self) -> Path | None:
+        """Of the interpreter that it was made from, as its ``pyvenv.cfg`` says; None where it does not."""
+        config = self.root / "pyvenv.cfg"
+        lines = config.read_text(encoding="utf-8").splitlines() if config.exists() else []
+        said = {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
+        home = said.get("home", "")
+        return Path(home).parent / "lib" / site_packages(self.root).parent.name if home else None
+
     def release(self) -> None:
         self.hold.release()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,17 @@ def scrubbed(text: str, places: Mapping[str, str]) -> str:
     text = CREDENTIALS.sub("***@", SECRETS.sub("***", text))
     user = getpass.getuser()
     return text if user == "root" else re.sub(rf"\b{re.escape(user)}\b", "user", text)
+
+
+def scrubbed_values(value: Any, places: Mapping[str, str]) -> Any:
+    """The same of every text in plain data, at whatever depth."""
+    if isinstance(value, str):
+        return scrubbed(value, places)
+    if isinstance(value, dict):
+        return {name: scrubbed_values(each, places) for name, each in value.items()}
+    if isinstance(value, list):
+        return [scrubbed_values(each, places) for each in value]
+    return value
 
 
 def keep(folder: Path, target: Path, places: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -169,10 +170,12 @@ def why_not(case: Case, at: Workshop) -> str:
 def block(version_set: VersionSet, cases: Sequence[Case], why: Evidence, lock: str, repeat: int, at: Workshop) -> None:
     if not cases:
         return
-    at.store.note(met(version_set, lock=lock, blocked=f"{why.phase.value}: {why.reason}"))
+    places = {str(at.cache): "<cache>", str(at.store.directory.absolute()): "<run>"}
+    reason = evidence_files.scrubbed(why.reason, places)
+    at.store.note(met(version_set, lock=lock, blocked=f"{why.phase.value}: {reason}"))
     for case in cases:
         outcome = blank(version_set, case, lock, at).model_copy(
-            update={"verdict": Verdict.BLOCKED, "phase": why.phase, "reason": why.reason, "repeat": repeat}
+            update={"verdict": Verdict.BLOCKED, "phase": why.phase, "reason": reason, "repeat": repeat}
         )
         finish(outcome, at)
 
@@ -296,11 +299,12 @@ class Told:
     at: Workshop
 
     def outcome(self, raw: dict[str, Any]) -> Outcome:
+        raw = evidence_files.scrubbed_values(raw, self.places)  # a path may be in any text: a fact, a check, a reason
         verdict = Verdict(raw["verdict"])
         return self.start().model_copy(
             update={
                 "verdict": verdict,
-                "reason": self.scrub(raw["reason"]),
+                "reason": raw["reason"],
                 "phase": Phase(raw["phase"]) if raw.get("phase") else None,
                 "checks": tuple(CheckRecord(**check) for check in raw.get("checks", ())),
                 "error": self.error(raw.get("error")),
@@ -330,9 +334,9 @@ class Told:
             return None
         return ErrorRecord(
             type=raw["type"],
-            message=self.scrub(raw["message"]),
+            message=raw["message"],
             rank=raw.get("rank"),
-            traceback=self.scrub(raw["traceback"]),
+            traceback=raw["traceback"],
         )
 
     def evidence(self) -> dict[str, str]:
@@ -345,9 +349,14 @@ class Told:
     def scrub(self, text: str) -> str:
         return evidence_files.scrubbed(text, self.places)
 
-    @property
+    @cached_property
     def places(self) -> dict[str, str]:
+        """Paths of this machine, and what stands for each."""
+        library = self.environment.standard_library
+        host = self.at.overlay.system.paths if self.at.overlay else ()
         return {
+            **({str(library): f"<python>/lib/{library.name}"} if library else {}),
+            **{path: f"<host>/{Path(path).name}" for path in host},
             str(self.environment.root): "<environment>",
             str(self.bench.scratch / "suite"): "<suite>",
             str(self.bench.scratch): "<scratch>",

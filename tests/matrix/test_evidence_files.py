@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.evidence_files import LONGEST, keep, scrubbed
+from matrix.evidence_files import LONGEST, keep, scrubbed, scrubbed_values
 
 PLACES = {"/data/cache": "<cache>", "/data/cache/envs/abc": "<environment>"}
 
@@ -26,6 +26,17 @@ def test_credentials_in_an_address_do_not_survive() -> None:
 
 def test_the_longest_path_is_replaced_first() -> None:
     assert scrubbed("/data/cache/envs/abc/lib/x.py /data/cache/uv", PLACES) == "<environment>/lib/x.py <cache>/uv"
+
+
+def test_no_text_of_plain_data_is_left_out() -> None:
+    told = {
+        "facts": {"why_cold": "no x in /data/cache/envs/abc/x.py"},
+        "checks": [{"value": "/data/cache", "ok": True}],
+    }
+    assert scrubbed_values(told, PLACES) == {
+        "facts": {"why_cold": "no x in <environment>/x.py"},
+        "checks": [{"value": "<cache>", "ok": True}],
+    }
 
 
 def test_the_home_folder_is_not_told() -> None:
