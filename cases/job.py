@@ -14,7 +14,7 @@ class Job:
     ``name`` is a case's id or a probe's name; ``folder`` gets what the ranks write, ``cache`` is shared by all jobs of
     a version set, ``given`` holds what a cell of another set kept for this one. ``silence_s`` is how long a rank may go
     without saying anything, ``deadline_s`` how long the whole job may take, ``memory_mib`` what its ranks may hold
-    together.
+    together. ``gpus`` are the UUIDs of those that are lent to it, one a rank.
     """
 
     kind: str
@@ -27,6 +27,7 @@ class Job:
     silence_s: float = 60.0
     deadline_s: float = 300.0
     memory_mib: int = 8192
+    gpus: tuple[str, ...] = ()
 
     def line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -34,4 +35,4 @@ class Job:
     @classmethod
     def read(cls, line: bytes) -> Job:
         fields: dict[str, Any] = json.loads(line)
-        return cls(**fields)
+        return cls(**{**fields, "gpus": tuple(fields["gpus"])})

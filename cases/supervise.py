@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import gpus
+from cases import flight, gpus
 from cases import rank as ranks_own
 from cases.judge import Judgement, RankEnd, judge
 from cases.verdict import Check, Phase
@@ -59,6 +59,7 @@ class Supervisor:
     children: list[Child] = field(default_factory=list)
     companion: dict[int, str] = field(default_factory=dict)  # pid: file it computes
     told_to_end: bool = False
+    desync: str = ""  # which collective hung ranks disagree on
     inherited_mib: float = field(default_factory=lambda: anonymous_mib(os.getpid()))
 
     def run(self) -> dict[str, Any]:
@@ -96,6 +97,9 @@ class Supervisor:
         if pid == 0:
             os.close(reading)
             self.client.close()  # the client must see it when we end, whoever is left
+            if self.job.gpus:
+                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.job.gpus)  # before anything looks
+                os.environ.update(flight.variables(Path(self.job.folder)))
             ranks_own.live(self.job, number, writing, partial(self.body, number, act))
         os.close(writing)
         os.set_blocking(reading, False)
@@ -189,7 +193,7 @@ class Supervisor:
             limit = (
                 f"no sign of life for {self.job.silence_s:g} s" if silent else f"not done in {self.job.deadline_s:g} s"
             )
-            return "hang", limit
+            return "hang", f"{limit}: {self.desync}" if self.desync else limit
         return None
 
     def client_left(self) -> bool:
@@ -218,6 +222,10 @@ class Supervisor:
             time.sleep(POLL_S)
         for child in hung:
             child.end.waiting_in = innermost(files[child.end.number])
+        if self.job.gpus:
+            self.desync = flight.disagreement(
+                flight.recorded(Path(self.job.folder), [each.end.number for each in hung])
+            )
 
     def end_everything(self) -> int:
         """End the ranks, their groups, and whatever else is left of this job; how many processes were left over."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cases import pool
 from cases.forkserver import ask
 from cases.verdict import Phase, Verdict
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cases.conftest import Request
+    from cases.job import Job
 
 
 def test_cell(
@@ -26,20 +30,40 @@ def test_cell(
     request: pytest.FixtureRequest,
 ) -> None:
     case = suite.CASES[cell]
-    facts = environment_facts(request_, server)
-    reason = why_skipped(case, request_, suite, server)
+    facts: dict[str, Any] = {}
+    try:
+        facts = environment_facts(request_, server)
+        reason = why_skipped(case, request_, suite, server)
+        if not reason:
+            outcome = run(server, request_.job("cell", cell, case.ranks))
+    except pool.BusyError as busy:
+        reason = str(busy)
     if reason:
         record_property("outcome", json.dumps({"name": cell, "verdict": "skip", "reason": reason, "facts": facts}))
         pytest.skip(reason)
-    outcome = ask(server, request_.job("cell", cell, case.ranks))
     if cell in request_.cold_sample:
         cold_server = request.getfixturevalue("cold_server")
-        again = ask(cold_server, request_.job("cell", cell, case.ranks, tag="-cold"))
+        again = run(cold_server, request_.job("cell", cell, case.ranks, tag="-cold"))
         outcome = compared(outcome, again)
     outcome["facts"] = {**facts, **outcome["facts"], **outcome.pop("start")}
     record_property("outcome", json.dumps(outcome))
     if outcome["verdict"] != Verdict.PASS.value:
         pytest.fail(f"{outcome['verdict']}: {outcome['reason']}", pytrace=False)
+
+
+def run(server: str, job: Job) -> dict[str, Any]:
+    """The outcome of a job, on GPUs that are its own while it runs.
+
+    Raises:
+        BusyError: there are not enough that are free of others' work.
+    """
+    if job.device == "cpu":
+        return ask(server, job)
+    with lenders().lent(job.ranks) as lent:
+        return ask(server, replace(job, gpus=lent))
+
+
+lenders = functools.cache(pool.pool)  # one a worker, which asks the driver but once what there is
 
 
 def why_skipped(case: Any, asked: Request, suite: Any, server: str) -> str:
@@ -74,7 +98,7 @@ def once(asked: Request, server: str, kind: str, name: str, ranks: int) -> dict[
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            path.write_text(json.dumps(ask(server, asked.job(kind, name, ranks))))
+            path.write_text(json.dumps(run(server, asked.job(kind, name, ranks))))
     outcome: dict[str, Any] = json.loads(path.read_text())
     return outcome
 

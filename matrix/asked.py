@@ -333,8 +333,8 @@ def bench(asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None]
 
 
 def default_workers(device: str) -> int:
-    """One worker a core; on GPUs one, since cells would share them."""
-    return machine.cores() if device == "cpu" else 1
+    """One worker a core, or a GPU: a cell that needs several waits until they are free."""
+    return machine.cores() if device == "cpu" else min(machine.cores(), len(machine.gpus().gpus))
 
 
 def opened(asked: Asked, work: Work) -> store.Store:

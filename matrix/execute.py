@@ -154,12 +154,17 @@ class Bench:
         workers = min(self.workers, count)
         return [
             *(str(environment.python), "-m", "pytest", str(folder / "cases" / "test_cells.py")),
-            *("-p", "xdist", "-n", str(workers), "--dist", "worksteal"),
+            *("-p", "xdist", "-n", str(workers), *self.scheduling),
             *("-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-q", "--tb=short", "-rN"),
             *("--basetemp", str(self.scratch / "tmp")),  # not the user's, where pytest keeps only the newest few
             *("--suite", self.suite.entrance, "--request", str(request)),
             *(["--cold"] if self.cold else []),
         ]
+
+    @property
+    def scheduling(self) -> tuple[str, ...]:
+        """On GPUs in the order given, so that no small cells take what a large one waits for."""
+        return ("--dist", "worksteal") if self.device == "cpu" else ("--dist", "load", "--maxschedchunk", "1")
 
     def variables(self, environment: Environment) -> dict[str, str]:
         """Nothing of the caller's environment may change what is measured: no plugins, no GPUs on a CPU run."""

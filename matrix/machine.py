@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from matrix import processes
+from cases import pool as pools
+from cases.nvml import UnavailableError
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
-    from matrix.processes import Call
+    from collections.abc import Callable
 
-SMI: Final = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    from cases.pool import Pool
 
 
 def cores() -> int:
@@ -21,39 +22,42 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def hardware(device: str, *, call: Call = processes.call) -> str:
+def hardware(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> str:
     """What results may be compared across, e.g. ``cpu: AMD EPYC 9R14 x 2`` or ``cuda: NVIDIA H200 x 2``.
 
     Raises:
-        UserError: GPUs are asked for and there are none.
+        UserError: GPUs are asked for, and there are none that may be used.
     """
     if device == "cpu":
         return f"cpu: {cpu_name()} x {cores()}"
-    names = [name for name, _ in gpus(call)]
-    return f"cuda: {names[0]} x {len(names)}"
+    found = gpus(open_pool).gpus
+    kind = "MIG slice of " if found[0].is_slice else ""
+    return f"cuda: {kind}{found[0].name} x {len(found)}"
 
 
-def gpus(call: Call = processes.call) -> list[tuple[str, str]]:
-    """Name and driver version of each GPU.
+def gpus(open_pool: Callable[[], Pool] = pools.pool) -> Pool:
+    """The GPUs that this process may use, at least one.
 
     Raises:
         UserError: there is none, or the driver does not answer.
     """
     try:
-        done = call(SMI, timeout_s=30)
-        found = [tuple(line.split(", ")) for line in done.log.splitlines()] if done.exit_code == 0 else []
-    except FileNotFoundError:
-        found = []
-    if not found:
-        raise UserError("--device cuda: this machine shows no NVIDIA GPU (nvidia-smi): use --device cpu")
-    return [(name, driver) for name, driver, *_ in found]
+        found = open_pool()
+    except UnavailableError as error:
+        raise UserError(f"--device cuda: {error}: use --device cpu") from None
+    if not found.gpus:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        why = "this machine has no NVIDIA GPU" if hidden is None else f"CUDA_VISIBLE_DEVICES={hidden} leaves no GPU"
+        raise UserError(f"--device cuda: {why}: use --device cpu")
+    return found
 
 
-def facts(device: str, *, call: Call = processes.call) -> dict[str, str | int]:
+def facts(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> dict[str, str | int]:
     found: dict[str, str | int] = {"os": platform.platform(), "cpu": cpu_name(), "cores": cores()}
     if device == "cuda":
-        listed = gpus(call)
-        found |= {"gpu": listed[0][0], "gpus": len(listed), "driver": listed[0][1]}
+        pool = gpus(open_pool)
+        found |= {"gpu": pool.gpus[0].name, "gpus": len(pool.gpus)}
+        found |= {"driver": pool.source.version, "driver_cuda": pool.source.cuda}
     return found
 
 

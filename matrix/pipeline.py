@@ -193,7 +193,8 @@ def run_cells(
         )
         given = {case.id: str(carried(at, case.source, case.begun)) for case in waiting.values() if case.source}
         chosen = sample(version_set, list(waiting), at)
-        for raw in bench.run(list(waiting), environment, cold_sample=chosen, given=given):
+        order = sorted(waiting, key=lambda name: -waiting[name].ranks)  # those that need most GPUs first
+        for raw in bench.run(order, environment, cold_sample=chosen, given=given):
             case = waiting.get(raw["name"])
             if case is None or (raw["verdict"] == Verdict.LOST.value and not last):
                 continue  # told twice, or to be run once more

@@ -4,35 +4,48 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cases.nvml import Gpu, UnavailableError
 from matrix import machine
 from matrix.errors import UserError
-from matrix.processes import Finished
 
 if TYPE_CHECKING:
-    from matrix.processes import Call
+    from collections.abc import Callable
+
+    from cases.pool import Pool
 
 
-def answering(log: str, exit_code: int = 0) -> Call:
-    def call(*_argv: object, **_settings: object) -> Finished:
-        return Finished(exit_code=exit_code, log=log)
-
-    return call
+def test_hardware_counts_the_gpus(pool_of: Callable[..., Pool]) -> None:
+    assert machine.hardware("cuda", open_pool=lambda: pool_of(2)) == "cuda: NVIDIA H200 x 2"
 
 
-def test_hardware_counts_the_gpus() -> None:
-    smi = answering("NVIDIA H200, 580.1\nNVIDIA H200, 580.1\n")
-    assert machine.hardware("cuda", call=smi) == "cuda: NVIDIA H200 x 2"
+def test_hardware_tells_slices_from_whole_gpus(pool_of: Callable[..., Pool]) -> None:
+    cut = pool_of((Gpu("MIG-a", "NVIDIA H200", 0, is_slice=True),))
+    assert machine.hardware("cuda", open_pool=lambda: cut) == "cuda: MIG slice of NVIDIA H200 x 1"
 
 
 def test_hardware_of_a_cpu_counts_the_cores() -> None:
     assert machine.hardware("cpu").endswith(f" x {machine.cores()}")
 
 
-def test_facts_of_a_gpu_machine_name_the_driver() -> None:
-    assert machine.facts("cuda", call=answering("NVIDIA H200, 580.1\n"))["driver"] == "580.1"
+def test_facts_of_a_gpu_machine_name_the_driver(pool_of: Callable[..., Pool]) -> None:
+    found = machine.facts("cuda", open_pool=lambda: pool_of(1))
+    assert (found["driver"], found["driver_cuda"], found["gpus"]) == ("580.1", "13.0", 1)
 
 
-@pytest.mark.parametrize(("log", "exit_code"), [("", 0), ("driver mismatch", 9)])
-def test_a_machine_without_gpus_says_what_would_do(log: str, exit_code: int) -> None:
-    with pytest.raises(UserError, match="--device cpu"):
-        machine.hardware("cuda", call=answering(log, exit_code))
+def test_a_machine_without_gpus_says_what_would_do(pool_of: Callable[..., Pool]) -> None:
+    with pytest.raises(UserError, match="no NVIDIA GPU: use --device cpu"):
+        machine.hardware("cuda", open_pool=lambda: pool_of(0))
+
+
+def test_a_machine_without_a_driver_says_what_would_do() -> None:
+    def none() -> Pool:
+        raise UnavailableError("no NVIDIA driver")
+
+    with pytest.raises(UserError, match="no NVIDIA driver: use --device cpu"):
+        machine.hardware("cuda", open_pool=none)
+
+
+def test_hidden_gpus_are_said_to_be_hidden(monkeypatch: pytest.MonkeyPatch, pool_of: Callable[..., Pool]) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES=7 leaves no GPU"):
+        machine.hardware("cuda", open_pool=lambda: pool_of(0))

@@ -1,0 +1,164 @@
+"""GPUs are lent to one at a time, and never while somebody else is on them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cases.nvml import Gpu, Usage
+from cases.pool import BusyError, Pool, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    PoolOf = Callable[..., Pool]
+
+FOREIGN = Usage(12_000.0, (4242,))
+SLICES = tuple(Gpu(f"MIG-{n}", "NVIDIA H200", 0, is_slice=True) for n in range(2))
+
+
+LOCKER = """
+import fcntl, os, sys, time
+fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)
+print(flush=True)
+time.sleep(60)
+"""
+
+
+def is_locked(pool: Pool, name: str) -> bool:
+    descriptor = pool.tried(name)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is None
+
+
+def test_cells_at_the_same_time_get_different_gpus(pool_of: PoolOf) -> None:
+    pool = pool_of(4)
+    with pool.lent(2) as first, pool.lent(2) as second:
+        assert len({*first, *second}) == 4
+
+
+def test_what_was_lent_comes_back(pool_of: PoolOf) -> None:
+    pool = pool_of(1)
+    with pool.lent(1) as first:
+        pass
+    with pool.lent(1) as second:
+        assert second == first
+
+
+def test_it_comes_back_when_the_cell_raises(pool_of: PoolOf) -> None:
+    pool = pool_of(1)
+    with pytest.raises(ZeroDivisionError), pool.lent(1):
+        raise ZeroDivisionError
+    with pool.lent(1) as again:
+        assert again == ("GPU-0",)
+
+
+def test_it_comes_back_when_the_process_that_has_it_is_killed(pool_of: PoolOf) -> None:
+    pool = pool_of(1)
+    pool.opened("GPU-0")  # makes the file
+    with subprocess.Popen([sys.executable, "-c", LOCKER, pool.folder / "GPU-0"], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert is_locked(pool, "GPU-0")
+        other.kill()
+    with pool.lent(1) as lent:
+        assert lent == ("GPU-0",)
+
+
+def test_who_wants_many_is_not_passed_by_who_wants_few(pool_of: PoolOf) -> None:
+    """One of two is lent; who waits for both comes before a later one that would do with the other."""
+    pool = pool_of(2)
+    order: list[str] = []
+
+    def want(name: str, count: int) -> None:
+        with pool.lent(count):
+            order.append(name)
+
+    with pool.lent(1):
+        many = threading.Thread(target=want, args=("many", 2))
+        many.start()
+        while not is_locked(pool, "turn"):
+            time.sleep(0.001)
+        few = threading.Thread(target=want, args=("few", 1))
+        few.start()
+        time.sleep(0.1)
+        assert order == []
+    many.join()
+    few.join()
+    assert order == ["many", "few"]
+
+
+def test_a_gpu_with_others_work_is_not_lent(pool_of: PoolOf) -> None:
+    with pool_of(2, GPU_0=FOREIGN).lent(1) as lent:
+        assert lent == ("GPU-1",)
+
+
+def test_memory_that_nobody_is_seen_to_have_is_others_work(pool_of: PoolOf) -> None:
+    with pytest.raises(BusyError, match=r"GPU 0 \(NVIDIA H200\) has 600 MiB in use by hidden other processes"):
+        pool_of(1, GPU_0=Usage(600.0)).lent(1).__enter__()
+
+
+def test_too_many_busy_ones_are_named(pool_of: PoolOf) -> None:
+    with pytest.raises(BusyError, match=r"needs 2 GPUs that are free: GPU 1 .* 12000 MiB in use by 1 other processes"):
+        pool_of(2, GPU_1=FOREIGN).lent(2).__enter__()
+
+
+def test_what_a_refused_cell_had_taken_is_free_again(pool_of: PoolOf) -> None:
+    pool = pool_of(2, GPU_1=FOREIGN)
+    with pytest.raises(BusyError):
+        pool.lent(2).__enter__()
+    with pool.lent(1) as lent:
+        assert lent == ("GPU-0",)
+
+
+def test_leftovers_of_an_ending_process_are_waited_for(pool_of: PoolOf) -> None:
+    pool = pool_of(1, patience_s=10.0, GPU_0=FOREIGN)
+    used: dict[str, Usage] = vars(pool.source)["used"]
+    threading.Timer(0.1, used.clear).start()
+    with pool.lent(1) as lent:
+        assert lent == ("GPU-0",)
+
+
+def test_fewer_than_asked_are_said_at_once(pool_of: PoolOf) -> None:
+    with pytest.raises(BusyError, match="needs 4 GPUs, 2 can be used here"):
+        pool_of(2).lent(4).__enter__()
+
+
+def test_slices_serve_one_rank_and_no_more(pool_of: PoolOf) -> None:
+    pool = pool_of(SLICES)
+    with pool.lent(1) as lent:
+        assert lent == ("MIG-0",)
+    with pytest.raises(BusyError, match="needs 2 GPUs, 0 can be used here; NCCL joins no MIG slices"):
+        pool.lent(2).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        (None, "0 1 2"),
+        ("", ""),
+        ("-1", ""),
+        ("2,0", "2 0"),
+        ("GPU-1", "1"),
+        ("0,9,1", "0"),
+        ("0,0,1", "0"),
+        (" 1 , 2", "1 2"),
+    ],
+)
+def test_what_is_hidden_is_not_used(pool_of: PoolOf, asked: str | None, left: str) -> None:
+    environment = {} if asked is None else {"CUDA_VISIBLE_DEVICES": asked}
+    assert [str(gpu.index) for gpu in visible(pool_of(3).gpus, environment)] == left.split()
+
+
+def test_locks_are_shared_by_all_users(pool_of: PoolOf) -> None:
+    pool = pool_of(1)
+    os.close(pool.opened("GPU-0"))
+    assert pool.folder.stat().st_mode & 0o7777 == 0o1777
+    assert (pool.folder / "GPU-0").stat().st_mode & 0o044 == 0o044
