@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from cases import adapters, api, models, stack
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Need:
-    """``because`` begins the sentence of the skip; ``cpu_only`` for what only a machine without GPUs can lack."""
+    """``because`` begins the sentence of the skip.
+
+    ``cpu_only`` for what only a machine without GPUs can lack, ``cuda_only`` for what only one with GPUs can.
+    """
 
     name: str
     when: Callable[[Options], bool]
@@ -36,6 +41,7 @@ class Need:
     because: str
     ranks: int = 1
     cpu_only: bool = False
+    cuda_only: bool = False
 
 
 class LackingError(Exception):
@@ -45,7 +51,29 @@ class LackingError(Exception):
 def applicable(options: Options, device: str) -> list[Need]:
     named = api.needs(options.call)
     meant = [need for need in NEEDS if need.when(options) or need.name in named]
-    return [need for need in meant if device == "cpu" or not need.cpu_only]
+    return [need for need in meant if not (need.cuda_only if device == "cpu" else need.cpu_only)]
+
+
+def on_bitsandbytes(options: Options) -> bool:
+    named = api.needs(options.call)
+    return options.quant != "none" or "8bit" in options.optimiser or any(name in BITSANDBYTES for name in named)
+
+
+def bitsandbytes_binary(_place: Place, _cache: Path) -> None:
+    """By bitsandbytes' own rule, which knows of its environment variable and, in later versions, of near versions."""
+    import torch
+
+    try:
+        from bitsandbytes.cextension import get_cuda_bnb_library_path
+        from bitsandbytes.cuda_specs import get_cuda_specs
+    except ImportError:  # before 0.43, or it cannot be imported at all: the case has to show that
+        return
+    specs = get_cuda_specs()
+    path = specs and get_cuda_bnb_library_path(specs)
+    if path and not path.exists():
+        known = {found.groups() for each in path.parent.iterdir() if (found := BINARY.match(each.name))}
+        there = ", ".join(".".join(each) for each in sorted(known)) or "none for any"
+        raise LackingError(f"{version('bitsandbytes')} has none for {torch.version.cuda}, it has {there}")
 
 
 def four_bit_class(_place: Place, _cache: Path) -> None:
@@ -421,7 +449,18 @@ def fsdp2_exists(_place: Place, _cache: Path) -> None:
     stack.fully_shard()
 
 
+BINARY = re.compile(r"libbitsandbytes_cuda(\d+)(\d)")
+BITSANDBYTES = (  # needs of calls that use it
+    *("4bit", "8bit", "4bit_loading", "8bit_loading", "bitsandbytes_4bit", "8bit_state", "adamw_8bit_step"),
+)
 NEEDS = (
+    Need(
+        "bitsandbytes_binary",
+        on_bitsandbytes,
+        bitsandbytes_binary,
+        "bitsandbytes has no binary for this CUDA",
+        cuda_only=True,
+    ),
     Need("activated_lora", only_calls, activated_lora_option, "this peft has no activated LoRA"),
     Need("target_parameters", only_calls, target_parameters_option, "this stack has no LoRA on fused experts"),
     Need(

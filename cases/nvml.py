@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 LIBRARY = "libnvidia-ml.so.1"
 LONGEST = 96  # characters of a name or a UUID
@@ -17,6 +20,7 @@ FAILURES = {
     9: "the driver is not loaded",
     15: "a GPU is lost",
 }
+NO_PERMISSION = 4  # for a GPU that a job's control group hides, which is counted all the same
 
 
 class UnavailableError(RuntimeError):
@@ -32,6 +36,12 @@ class Memory(ctypes.Structure):
     )
 
 
+class OlderMemory(ctypes.Structure):
+    """nvmlMemory_t, of drivers before 510."""
+
+    _fields_ = tuple((name, ctypes.c_ulonglong) for name in ("total", "free", "used"))
+
+
 class Process(ctypes.Structure):
     """nvmlProcessInfo_t."""
 
@@ -45,12 +55,16 @@ class Process(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Gpu:
-    """A whole GPU, or a MIG slice of one. ``index`` counts whole GPUs in the order of their bus."""
+    """A whole GPU, or a MIG slice of one. ``index`` counts the whole GPUs that may be used in the order of their bus.
+
+    ``capability`` is what machine code must be made for, e.g. ``9.0``; empty where the driver does not tell.
+    """
 
     uuid: str
     name: str
     index: int
     is_slice: bool = False
+    capability: str = ""
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.name}{', a MIG slice' if self.is_slice else ''})"
@@ -71,44 +85,64 @@ class Driver:
         UnavailableError: there is no driver, or it does not answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, opened: Callable[[str], Any] = ctypes.CDLL) -> None:
         try:
-            self.library = ctypes.CDLL(LIBRARY)
+            self.library = opened(LIBRARY)
         except OSError as error:
             raise UnavailableError(f"no NVIDIA driver: {error}") from None
         self.call("nvmlInit_v2")
 
     def call(self, function: str, *arguments: Any) -> None:
-        code = getattr(self.library, function)(*arguments)
+        try:
+            code = getattr(self.library, function)(*arguments)
+        except AttributeError:
+            raise UnavailableError(f"the driver is too old: it has no {function}") from None
         if code:
             raise UnavailableError(f"{function}: {FAILURES.get(code, f'error {code}')}")
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Every GPU that this container may see; in place of one that is cut into MIG slices, these.
+        """Every GPU that this container, or job, may use; in place of one that is cut into MIG slices, these.
 
         Raises:
             UnavailableError: the driver does not answer.
         """
-        count = ctypes.c_uint()
-        self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         found: list[Gpu] = []
-        for index in range(count.value):
-            handle = ctypes.c_void_p()
-            self.call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
+        for index, handle in enumerate(self.handles()):
             slices = self.slices(handle)
-            name = self.text("nvmlDeviceGetName", handle)
+            name, capability = self.text("nvmlDeviceGetName", handle), self.capability(handle)
             found += [
-                Gpu(self.text("nvmlDeviceGetUUID", each), name, index, is_slice=bool(slices))
+                Gpu(self.text("nvmlDeviceGetUUID", each), name, index, is_slice=bool(slices), capability=capability)
                 for each in slices or [handle]
             ]
         return tuple(found)
+
+    def handles(self) -> Iterator[ctypes.c_void_p]:
+        """Of the GPUs that CUDA counts as well: not of those that a control group (Slurm's) keeps from this job."""
+        count = ctypes.c_uint()
+        self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        for index in range(count.value):
+            handle = ctypes.c_void_p()
+            code = self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
+            if code == NO_PERMISSION:
+                continue
+            if code:
+                raise UnavailableError(f"GPU {index}: {FAILURES.get(code, f'error {code}')}")
+            yield handle
+
+    def capability(self, handle: ctypes.c_void_p) -> str:
+        numbers = ctypes.c_int(), ctypes.c_int()
+        try:
+            self.call("nvmlDeviceGetCudaComputeCapability", handle, *map(ctypes.byref, numbers))
+        except UnavailableError:
+            return ""
+        return ".".join(str(number.value) for number in numbers)
 
     def slices(self, handle: ctypes.c_void_p) -> list[ctypes.c_void_p]:
         """The MIG slices of a GPU; none of one that is whole."""
         count = ctypes.c_uint()
         try:
             self.call("nvmlDeviceGetMaxMigDeviceCount", handle, ctypes.byref(count))
-        except (UnavailableError, AttributeError):  # a GPU, or a driver, without MIG
+        except UnavailableError:  # a GPU, or a driver, without MIG
             return []
         found = []
         for index in range(count.value):
@@ -144,14 +178,23 @@ class Driver:
         """
         handle = ctypes.c_void_p()
         self.call("nvmlDeviceGetHandleByUUID", gpu.uuid.encode(), ctypes.byref(handle))
+        return Usage(self.used(handle) / MIB, self.pids(handle))
+
+    def used(self, handle: ctypes.c_void_p) -> int:
+        """Bytes."""
         memory = Memory(version=ctypes.sizeof(Memory) | 2 << 24)  # as nvml.h makes versions of structures
-        self.call("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(memory))
-        return Usage(memory.used / MIB, self.pids(handle))
+        try:
+            self.call("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(memory))
+        except UnavailableError:
+            older = OlderMemory()
+            self.call("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(older))
+            return int(older.used)
+        return int(memory.used)
 
     def pids(self, handle: ctypes.c_void_p) -> tuple[int, ...]:
         count, found = ctypes.c_uint(MANY), (Process * MANY)()
         try:
             self.call("nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(count), found)
-        except (UnavailableError, AttributeError):  # hidden from containers, or an older driver: memory has to tell
+        except UnavailableError:  # hidden from containers, or an older driver: memory has to tell
             return ()
         return tuple(each.pid for each in found[: count.value])

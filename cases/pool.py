@@ -14,6 +14,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from cases import nvml
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 IDLE_MIB = 256.0  # a driver holds less than this on an idle GPU; one context of a process takes more
 SETTLES_S = 20.0  # how long memory of a process that was ended may take to come back
 POLL_S = 0.02
+NOTED_S = 300.0  # how long it counts that somebody waited for others' work to end
+HIDDEN = "hidden other processes"
 
 
 class BusyError(RuntimeError):
@@ -64,47 +67,94 @@ class Pool:
         Raises:
             BusyError: there are fewer, or others' work is on them.
         """
-        usable = self.gpus if count == 1 else tuple(gpu for gpu in self.gpus if not gpu.is_slice)
-        if len(usable) < count:
-            why = "; NCCL joins no MIG slices" if len(usable) < len(self.gpus) else ""
-            raise BusyError(f"needs {count} GPUs, {len(usable)} can be used here{why}")
+        too_few = self.lacking(count)
+        if too_few:
+            raise BusyError(too_few)
         with contextlib.ExitStack() as held:
             with self.locked("turn"):
-                taken = self.taken(usable, count, held)
+                taken = self.taken(self.usable(count), count, held)
             try:
                 yield tuple(gpu.uuid for gpu in taken)
             finally:
                 for gpu in taken:
                     self.settled(gpu)
 
+    def usable(self, count: int) -> tuple[Gpu, ...]:
+        """Those that so many ranks could be given."""
+        return self.gpus if count == 1 else tuple(gpu for gpu in self.gpus if not gpu.is_slice)
+
+    def lacking(self, count: int, occupied: Mapping[str, str] = MappingProxyType({})) -> str:
+        """Why so many cannot be had, with others' work on some, by UUID; empty if they can, sooner or later."""
+        usable = self.usable(count)
+        if len(usable) < count:
+            why = "; NCCL joins no MIG slices" if len(usable) < len(self.gpus) else ""
+            return f"needs {count} GPUs, {len(usable)} can be used here{why}"
+        others = [occupied[gpu.uuid] for gpu in usable if gpu.uuid in occupied]
+        return f"needs {count} GPUs that are free: {'; '.join(others)}" if len(usable) - len(others) < count else ""
+
+    def occupied(self) -> dict[str, str]:
+        """Who is on which GPU, by UUID, but for cells of this harness; waits for what others leave behind."""
+        end = time.monotonic() + self.patience_s
+        while True:
+            found = {gpu.uuid: who for gpu in self.gpus if (who := self.others_on(gpu))}
+            if self.stays(found, end=end):
+                return found
+            time.sleep(POLL_S)
+
+    def others_on(self, gpu: Gpu) -> str:
+        """Who else is on a GPU; empty if nobody is, or it is lent."""
+        lock = self.tried(gpu.uuid)
+        if lock is None:
+            return ""
+        try:
+            return self.busy(gpu)
+        finally:
+            os.close(lock)
+
     def taken(self, usable: Sequence[Gpu], count: int, held: contextlib.ExitStack) -> list[Gpu]:
         """Lock so many of them, waiting for those that are lent, and a while for what others leave behind."""
         found: list[Gpu] = []
         end = time.monotonic() + self.patience_s
         while True:
-            others: list[str] = []
+            others: dict[str, str] = {}
             for gpu in usable:
                 if len(found) < count and gpu not in found and (lock := self.tried(gpu.uuid)) is not None:
                     busy = self.busy(gpu)
                     if busy:
-                        others.append(busy)
+                        others[gpu.uuid] = busy
                         os.close(lock)
                     else:
                         held.callback(os.close, lock)
+                        self.note(gpu.uuid).unlink(missing_ok=True)
                         found.append(gpu)
             if len(found) == count:
                 return found
-            if len(usable) - len(others) < count and time.monotonic() > end:
-                self.patience_s = 0.0  # it is no leftover of a process that is just ending
-                raise BusyError(f"needs {count} GPUs that are free: {'; '.join(others)}")
+            if len(usable) - len(others) < count and self.stays(others, end=end):
+                raise BusyError(self.lacking(count, others))
             time.sleep(POLL_S)
+
+    def stays(self, others: Mapping[str, str], *, end: float) -> bool:
+        """Whether all of that is no leftover of a process that is just ending: somebody waited for it to go.
+
+        Who did leaves a note for the others, so that not every worker of a run waits for the same.
+        """
+        notes = [self.note(uuid) for uuid in others]
+        if time.monotonic() <= end and not all(map(is_fresh, notes)):
+            return False
+        for note in notes:
+            note.touch()
+        return True
+
+    def note(self, uuid: str) -> Path:
+        return self.folder / f"{uuid}-others-{os.getuid()}"
 
     def busy(self, gpu: Gpu) -> str:
         """Who else is on a GPU that is lent to nobody; empty if it is free."""
         usage = self.source.usage(gpu)
         if usage.mib < IDLE_MIB and not usage.pids:
             return ""
-        return f"{gpu} has {usage.mib:.0f} MiB in use by {len(usage.pids) or 'hidden'} other processes"
+        who = f"{len(usage.pids)} other processes ({', '.join(map(str, usage.pids))})" if usage.pids else HIDDEN
+        return f"{gpu} has {usage.mib:.0f} MiB in use by {who}"
 
     def settled(self, gpu: Gpu) -> None:
         """Wait until what ran on it is gone. Whatever stays is met as others' work by who wants it next."""
@@ -141,6 +191,13 @@ class Pool:
             return os.open(path, os.O_RDONLY)
         except FileNotFoundError:
             return os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
+
+
+def is_fresh(note: Path) -> bool:
+    try:
+        return time.time() - note.stat().st_mtime < NOTED_S
+    except OSError:
+        return False
 
 
 def visible(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[Gpu, ...]:

@@ -160,7 +160,7 @@ def fsdp2() -> Any:
 
 
 def facts(device: str) -> dict[str, Any]:
-    """Versions and builds of this environment, and the hardware it sees."""
+    """Versions and builds of this environment. Does not initialise CUDA."""
     import platform
     from importlib import metadata
 
@@ -176,7 +176,20 @@ def facts(device: str) -> dict[str, Any]:
     found["torch_cuda"] = torch.version.cuda
     found["glibc"] = platform.libc_ver()[1]
     if device == "cuda":
-        found["gpus"] = torch.cuda.device_count()
-        found["gpu"] = torch.cuda.get_device_name(0)
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        found["torch_architectures"] = " ".join(torch.cuda.get_arch_list())
     return found
+
+
+def facts_of_gpus() -> dict[str, Any]:
+    """What torch sees of them.
+
+    Raises:
+        RuntimeError: it cannot use them.
+    """
+    import torch
+
+    return {
+        "gpus": torch.cuda.device_count(),
+        "gpu": torch.cuda.get_device_name(0),
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+    }

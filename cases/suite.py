@@ -95,6 +95,8 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
         torch.set_num_threads(1)
     if job.kind == "facts":
         say.facts(stack.facts(job.device))
+        if job.device == "cuda":
+            say.facts(stack.facts_of_gpus())
         return
     say.phase(Phase.LOAD)
     quiet()

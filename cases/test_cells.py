@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cases import pool
+from cases import builds, pool
 from cases.forkserver import ask
 from cases.verdict import Phase, Verdict
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from cases.conftest import Request
     from cases.job import Job
+
+
+LACKING = {"lacking": "GPUs"}  # a fact of what was skipped for want of them: at another time there may be some
 
 
 def test_cell(
@@ -33,11 +36,15 @@ def test_cell(
     facts: dict[str, Any] = {}
     try:
         facts = environment_facts(request_, server)
-        reason = why_skipped(case, request_, suite, server)
+        reason = builds.unusable(facts, lenders()) if facts.get("device") == "cuda" else ""
+        if reason:
+            facts = {**facts, **LACKING}
+        reason = reason or why_skipped(case, request_, suite, server)
         if not reason:
             outcome = run(server, request_.job("cell", cell, case.ranks))
     except pool.BusyError as busy:
         reason = str(busy)
+        facts = {**facts, **LACKING}
     if reason:
         record_property("outcome", json.dumps({"name": cell, "verdict": "skip", "reason": reason, "facts": facts}))
         pytest.skip(reason)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matrix.overlay import Overlay
     from matrix.pipeline import Work
     from matrix.sets import VersionSet
+    from matrix.uv import Uv
 
 DEVICES: Final = ("auto", "cpu", "cuda")
 RUNS: Final = Path("runs")
@@ -129,15 +130,24 @@ class Asked:
             raise UserError(f"--workers {self.workers}: expected a whole number above 0")
         if self.repeats is not None and self.repeats < 1:
             raise UserError(f"--repeat {self.repeats}: expected a whole number above 0")
+        if self.device == "cuda" and self.torch_backend == "cpu":
+            raise UserError("--torch-backend cpu is a build without CUDA: not with --device cuda")
         if self.keep_free_gb < 0:
             raise UserError(f"--keep-free {self.keep_free_gb}: expected a number of gigabytes, 0 or more")
 
-    @property
+    @cached_property
     def place(self) -> str:
-        """``cpu`` or ``cuda``; ``auto`` is cuda where there is a GPU."""
+        """``cpu`` or ``cuda``; ``auto`` is cuda where there is a GPU that may be used."""
         if self.device != "auto":
             return self.device
-        return "cuda" if backends.has_gpu() else "cpu"
+        return "cpu" if self.why_cpu else "cuda"
+
+    @cached_property
+    def why_cpu(self) -> str:
+        """Why ``auto`` is the CPU here; empty if it is not."""
+        if self.torch_backend == "cpu":
+            return "--torch-backend cpu is a build without CUDA"
+        return machine.why_no_gpu()
 
     @property
     def times(self) -> int:
@@ -192,12 +202,15 @@ def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[st
     cache = environments.cache_folder()
     tool = uv.on_this_machine(cache)
     overlay = asked.overlay
-    backend = backends.choose(asked.torch_backend, uv=tool) if overlay is None else Backend(name=backends.SYSTEM)
+    backend = Backend(name=backends.SYSTEM) if overlay else chosen_backend(asked, tool)
+    if asked.device == "auto" and asked.place == "cpu":
+        say(f"--device auto: cells run on the CPU ({asked.why_cpu})")
     return pipeline.Workshop(
         store=opened(asked, work),
         uv=tool,
         cache=cache,
         device=asked.place,
+        pool=None if asked.place == "cpu" else machine.gpus(),
         backend=backend,
         overlay=overlay,
         workers=asked.workers or default_workers(asked.place),
@@ -211,6 +224,11 @@ def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[st
         watcher=watcher,
         say=say,
     )
+
+
+def chosen_backend(asked: Asked, tool: Uv) -> Backend:
+    """With GPUs to run on, never the CPU's build, even where the driver leaves no trace that uv would look for."""
+    return backends.choose(asked.torch_backend, uv=tool, gpu=lambda: asked.place == "cuda" or backends.has_gpu())
 
 
 def size(work: Work, times: int) -> int:
@@ -323,7 +341,7 @@ def bench(asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None]
         cases=asked.cases(),
         uv=tool,
         cache=cache,
-        backend=backends.choose(asked.torch_backend, uv=tool),
+        backend=chosen_backend(asked, tool),
         device=asked.place,
         workers=asked.workers or default_workers(asked.place),
         hardware=machine.hardware(asked.place),

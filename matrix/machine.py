@@ -41,15 +41,22 @@ def gpus(open_pool: Callable[[], Pool] = pools.pool) -> Pool:
     Raises:
         UserError: there is none, or the driver does not answer.
     """
+    why = why_no_gpu(open_pool)
+    if why:
+        raise UserError(f"--device cuda: {why}: use --device cpu")
+    return open_pool()
+
+
+def why_no_gpu(open_pool: Callable[[], Pool] = pools.pool) -> str:
+    """Why this process may use none; empty if there is one."""
     try:
         found = open_pool()
     except UnavailableError as error:
-        raise UserError(f"--device cuda: {error}: use --device cpu") from None
-    if not found.gpus:
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        why = "this machine has no NVIDIA GPU" if hidden is None else f"CUDA_VISIBLE_DEVICES={hidden} leaves no GPU"
-        raise UserError(f"--device cuda: {why}: use --device cpu")
-    return found
+        return str(error)
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if found.gpus:
+        return ""
+    return "this machine has no NVIDIA GPU" if hidden is None else f"CUDA_VISIBLE_DEVICES={hidden} leaves no GPU"
 
 
 def facts(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> dict[str, str | int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.verdict import Phase, Verdict
-from matrix import disk, environments, evidence_files, locks, machine, timings
+from matrix import disk, environments, evidence_files, fit, locks, machine, timings
 from matrix.backends import Backend
 from matrix.evidence import Evidence
 from matrix.execute import Bench, Limits, Suite
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cases.case import Case
+    from cases.pool import Pool
     from matrix.environments import Environment
+    from matrix.fit import Fit
     from matrix.overlay import Overlay
     from matrix.sets import VersionSet
     from matrix.store import Store
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS: Final = 2  # a lost cell is run once more
 LOG_TAIL: Final = 2000
+LACKING: Final = {"lacking": "GPUs"}  # as cases/test_cells.py has it: another driver, or another hour, may do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,7 @@ class Workshop:
     uv: Uv
     cache: Path
     device: str = "cpu"
+    pool: Pool | None = None  # of the GPUs, where cells run on them
     backend: Backend = field(default_factory=Backend)
     overlay: Overlay | None = None
     workers: int = field(default_factory=machine.cores)
@@ -79,12 +83,13 @@ def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> Non
     began, known = time.monotonic(), len(at.store.outcomes)
     prepared = prepare(version_set, at)
     lock = environment_key(prepared, at.backend.name) if isinstance(prepared, locks.Lock) else ""
+    fitting = fit.look(prepared, at.backend.name, at.pool) if isinstance(prepared, locks.Lock) else fit.Fit()
     for repeat in range(1, at.repeats + 1):
         missing = unfinished(version_set, cases, lock, repeat, at)
         if isinstance(prepared, Evidence):
             block(version_set, missing, prepared, lock, repeat, at)
             break
-        runnable = [case for case in missing if not skipped(version_set, case, lock, repeat, at)]
+        runnable = [case for case in missing if not skipped(version_set, case, lock, repeat, fitting, at)]
         if runnable:
             install_and_run(version_set, runnable, prepared, repeat, at)
     at.watcher.set_done(version_set.key)
@@ -136,7 +141,7 @@ def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, repeat
     """What the store does not hold: the same cell, of the same lock, case code and hardware, measured.
 
     A lost cell was not, and a blocked one is tried again: what blocked it may have been the network. So is one that
-    found nothing which another set had saved.
+    found nothing which another set had saved, and one that there were no GPUs for.
     """
     have = {outcome.identity for outcome in at.store.outcomes if is_measured(outcome)}
     rest = (lock, at.suite.digest, at.hardware, repeat)
@@ -144,24 +149,23 @@ def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, repeat
 
 
 def is_measured(outcome: Outcome) -> bool:
-    waits = outcome.verdict is Verdict.SKIP and "saved_under" in outcome.options
+    waits = outcome.verdict is Verdict.SKIP and ("saved_under" in outcome.options or "lacking" in outcome.facts)
     return outcome.verdict not in {Verdict.LOST, Verdict.BLOCKED} and not waits
 
 
-def skipped(version_set: VersionSet, case: Case, lock: str, repeat: int, at: Workshop) -> bool:
+def skipped(version_set: VersionSet, case: Case, lock: str, repeat: int, fitting: Fit, at: Workshop) -> bool:
     """Whether there is no sense in starting the case, which is then its outcome."""
-    reason = why_not(case, at)
+    lacking = fitting.lacks(case.ranks)
+    reason = lacking or why_not(case, at)
     if not reason:
         return False
     known = blank(version_set, case, lock, at)
-    finish(known.model_copy(update={"verdict": Verdict.SKIP, "reason": reason, "repeat": repeat}), at)
+    found = {"verdict": Verdict.SKIP, "reason": reason, "repeat": repeat, "facts": LACKING if lacking else {}}
+    finish(known.model_copy(update=found), at)
     return True
 
 
 def why_not(case: Case, at: Workshop) -> str:
-    gpus = at.store.record.facts.get("gpus")
-    if isinstance(gpus, int) and case.ranks > gpus:
-        return f"needs {case.ranks} GPUs, this machine has {gpus}"
     if case.source and not carried(at, case.source, case.begun).exists():
         return f"{case.source} saved nothing that could be loaded: see its {case.begun}"
     return ""

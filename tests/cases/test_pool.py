@@ -126,6 +126,41 @@ def test_leftovers_of_an_ending_process_are_waited_for(pool_of: PoolOf) -> None:
         assert lent == ("GPU-0",)
 
 
+def test_others_work_is_waited_for_once_by_all_workers_together(pool_of: PoolOf) -> None:
+    """The second pool is another worker's, whose patience would last longer than a test."""
+    busy = Usage(12_000.0, (4242, 4243))
+    with pytest.raises(BusyError):
+        pool_of(1, GPU_0=busy).lent(1).__enter__()
+    before = time.monotonic()
+    with pytest.raises(BusyError, match=r"in use by 2 other processes \(4242, 4243\)"):
+        pool_of(1, patience_s=60.0, GPU_0=busy).lent(1).__enter__()
+    assert time.monotonic() - before < 10.0
+
+
+def test_a_gpu_that_came_free_is_waited_for_again(pool_of: PoolOf) -> None:
+    with pytest.raises(BusyError):
+        pool_of(1, GPU_0=FOREIGN).lent(1).__enter__()
+    with pool_of(1).lent(1):
+        pass
+    test_leftovers_of_an_ending_process_are_waited_for(pool_of)
+
+
+def test_occupied_gpus_are_told_before_any_is_wanted(pool_of: PoolOf) -> None:
+    pool = pool_of(2, GPU_1=FOREIGN)
+    occupied = pool.occupied()
+    assert occupied == {"GPU-1": "GPU 1 (NVIDIA H200) has 12000 MiB in use by 1 other processes (4242)"}
+    assert pool.lacking(1, occupied) == ""
+    assert pool.lacking(2, occupied) == f"needs 2 GPUs that are free: {occupied['GPU-1']}"
+
+
+def test_gpus_that_are_lent_are_not_occupied_by_others(pool_of: PoolOf) -> None:
+    pool = pool_of(1)
+    with pool.lent(1):
+        vars(pool.source)["used"]["GPU-0"] = FOREIGN  # the cell's own
+        assert pool.occupied() == {}
+        vars(pool.source)["used"].clear()
+
+
 def test_fewer_than_asked_are_said_at_once(pool_of: PoolOf) -> None:
     with pytest.raises(BusyError, match="needs 4 GPUs, 2 can be used here"):
         pool_of(2).lent(4).__enter__()

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cases.suite import CASES
-from matrix.asked import Asked, opened, plan_of, taken_up
+from matrix import backends, environments, machine, uv
+from matrix.asked import Asked, chosen_backend, made_ready, opened, plan_of, taken_up
 from matrix.errors import UserError
 from matrix.execute import Suite
+from matrix.progress import Silent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +59,35 @@ def test_a_plan_says_what_it_leaves_out() -> None:
 def test_a_profile_that_there_is_not_is_said_with_those_that_there_are() -> None:
     with pytest.raises(UserError, match=r"--profile large: .* there are quick, default, full, nightly"):
         Asked(profile="large").work()
+
+
+def test_auto_is_the_cpu_where_no_gpu_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "why_no_gpu", lambda: "no NVIDIA driver")
+    assert (Asked().place, Asked().why_cpu) == ("cpu", "no NVIDIA driver")
+    monkeypatch.setattr(machine, "why_no_gpu", str)
+    assert Asked().place == "cuda"
+
+
+def test_auto_is_the_cpu_with_a_build_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "why_no_gpu", str)
+    assert Asked(torch_backend="cpu").place == "cpu"
+    with pytest.raises(UserError, match="--torch-backend cpu is a build without CUDA: not with --device cuda"):
+        Asked(device="cuda", torch_backend="cpu").check()
+
+
+def test_auto_says_why_it_is_the_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "why_no_gpu", lambda: "CUDA_VISIBLE_DEVICES= leaves no GPU")
+    said: list[str] = []
+    asked = Asked(torch_backend="pypi", out=tmp_path / "run")
+    made_ready(asked, (), watcher=Silent(), say=said.append).store.close()
+    assert said == ["--device auto: cells run on the CPU (CUDA_VISIBLE_DEVICES= leaves no GPU)"]
+
+
+@pytest.mark.parametrize("trace", [True, False])
+def test_with_gpus_to_run_on_the_build_is_never_the_cpus(monkeypatch: pytest.MonkeyPatch, *, trace: bool) -> None:
+    monkeypatch.setattr(machine, "why_no_gpu", str)
+    monkeypatch.setattr(backends, "has_gpu", lambda: trace)
+    assert chosen_backend(Asked(), uv.on_this_machine(environments.cache_folder())).locked
 
 
 def test_nothing_is_repeated_less_than_once() -> None:
