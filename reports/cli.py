@@ -31,7 +31,7 @@ from reports import known as known_problems
 from reports import known_page, planned, progress
 from reports import selfcheck as selfcheck_report
 from reports.answers.overview import overview
-from reports.commands import can_i_use, doctor, explain, fix, recommend, repro
+from reports.commands import can_i_use, doctor, explain, fix, pack, recommend, repro
 from reports.grid import grid
 from reports.render import render, write_whole
 from reports.terminal import TerminalReport
@@ -308,6 +308,7 @@ for name, command, module in (
     ("can-i-use", can_i_use.can_i_use, can_i_use),
     ("doctor", doctor.doctor, doctor),
     ("repro", repro.repro, repro),
+    ("pack", pack.pack, pack),
 ):
     app.command(name, epilog=(module.__doc__ or "").partition("\n\n")[2].replace("\n", " "))(command)
 
