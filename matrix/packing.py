@@ -198,7 +198,7 @@ def locked(version_set: VersionSet, order: Order, *, uv: Uv) -> Lock:
 def only_for_torch(version_set: VersionSet, lock: Lock, *, uv: Uv) -> set[str]:
     """Torch, and what nothing else of the set needs."""
     needed_by = parents(lock, python=version_set.python, uv=uv)
-    reached: set[str] = {canonicalize_name(Requirement(line).name) for line in version_set.requirements} - {"torch"}
+    reached = {str(canonicalize_name(Requirement(line).name)) for line in version_set.requirements} - {"torch"}
     waiting = list(reached)
     while waiting:
         name = waiting.pop()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cases.case import Case
     from matrix.environments import Environment
-    from matrix.overlay import Overlay
+    from matrix.packed import Packed
     from matrix.sets import VersionSet
     from matrix.store import Store
     from matrix.uv import Uv
@@ -46,7 +46,7 @@ class Workshop:
     cache: Path
     device: str = "cpu"
     backend: Backend = field(default_factory=Backend)
-    overlay: Overlay | None = None
+    packed: Packed | None = None
     workers: int = field(default_factory=machine.cores)
     keep_free_bytes: int = disk.BUDGET
     lock_folder: Path = locks.PACKAGED
@@ -95,8 +95,8 @@ def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> Non
 
 def prepare(version_set: VersionSet, at: Workshop) -> locks.Lock | Evidence:
     at.watcher.stage(version_set.key, "resolving")
-    if at.overlay is not None:
-        return at.overlay.lock(version_set)
+    if at.packed is not None:
+        return at.packed.lock(version_set)
     return locks.read_or_make(version_set, uv=at.uv, folder=at.lock_folder)
 
 
@@ -123,12 +123,12 @@ def environment_key(lock: locks.Lock, backend: str) -> str:
 
 def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
     """The one way an environment comes to be, under the disk budget."""
-    if at.overlay is not None:
-        return at.overlay.install(lock)
 
     def make_room() -> None:
         disk.keep_free(at.cache, uv=at.uv, budget_bytes=at.keep_free_bytes, say=at.say)
 
+    if at.packed is not None:
+        return at.packed.install(lock, make_room=make_room)
     return environments.install(lock, cache=at.cache, uv=at.uv, backend=at.backend, make_room=make_room)
 
 
@@ -354,7 +354,7 @@ class Told:
     def places(self) -> dict[str, str]:
         """Paths of this machine, and what stands for each."""
         library = self.environment.standard_library
-        host = self.at.overlay.system.paths if self.at.overlay else ()
+        host = self.at.packed.host_paths if self.at.packed else ()
         return {
             **({str(library): f"<python>/lib/{library.name}"} if library else {}),
             **{path: f"<host>/{Path(path).name}" for path in host},

@@ -93,7 +93,8 @@ def first(package: Mapping[str, Any], order: Mapping[Tag, int], *, python: str) 
     ]
     if not fitting:
         raise UserError(
-            f"{package['name']} {package['version']}: no wheel for Python {python} on x86-64 Linux, and nothing is built"
+            f"{package['name']} {package['version']}: there is no wheel for Python {python} on Linux (x86-64), and"
+            " nothing is built"
         )
     return min(fitting, key=lambda each: each[0])[1]
 

@@ -85,7 +85,7 @@ def run(
     ] = None,
     cold_sample: Annotated[int, typer.Option(help="Cells per set that a cold start must confirm.")] = 1,
     versions: Versions = known_sets.PACKAGED,
-    offline: Annotated[Path | None, typer.Option(help="Folder of packed wheels; no index is asked.")] = None,
+    offline: Annotated[Path | None, typer.Option(help="Folder that `pack` made; no index is asked.")] = None,
     system_torch: Annotated[
         bool, typer.Option("--system-torch", help="Lay the wheels of --offline over the torch that is there.")
     ] = False,
