@@ -14,18 +14,20 @@ from cases.profiles import Profile, carried
 from matrix import backends, disk, environments, locks, machine, pipeline, plan, store, timings, uv
 from matrix import bench as benches
 from matrix import overlay as overlays
+from matrix import packed as packs
 from matrix import sets as known_sets
 from matrix.backends import Backend
 from matrix.errors import UserError
 from matrix.execute import Limits, Suite
 from matrix.outcome import RunRecord, cell_key
 from matrix.progress import Progress, Silent
+from matrix.wheelhouse import Wheelhouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cases.case import Case
-    from matrix.overlay import Overlay
+    from matrix.packed import Packed
     from matrix.pipeline import Work
     from matrix.sets import VersionSet
     from matrix.uv import Uv
@@ -77,29 +79,33 @@ class Asked:
         return known["default"]
 
     @cached_property
-    def overlay(self) -> Overlay | None:
-        """The host's torch with wheels laid over it, if that is asked for.
+    def packed(self) -> Packed | None:
+        """What --offline names: whole sets, or, with --system-torch, wheels to lay over the host's torch.
 
         Raises:
-            UserError: one of the two options without the other, or a folder or an interpreter that will not do.
+            UserError: options that do not go together, or a folder or an interpreter that will not do.
         """
-        if self.offline is None and not self.system_torch:
+        if self.offline is None:
+            if self.system_torch:
+                raise UserError(
+                    "--system-torch needs --offline: a folder of wheels to lay over the torch that is there"
+                )
             return None
-        if self.offline is None or not self.system_torch:
-            raise UserError(
-                "--offline and --system-torch go together: wheels of a folder, over the torch that is there"
-            )
+        if self.torch_backend not in {"auto", backends.LOCKED}:
+            raise UserError(f"--torch-backend {self.torch_backend}: --offline has the one build that was packed")
         cache = environments.cache_folder()
         tool = uv.on_this_machine(cache)
-        return overlays.on_this_host(self.offline, python=self.system_python, cache=cache, uv=tool)
+        if self.system_torch:
+            return overlays.on_this_host(self.offline, python=self.system_python, cache=cache, uv=tool)
+        return Wheelhouse(pack=packs.opened(self.offline), cache=cache, uv=tool)
 
     @property
     def known(self) -> tuple[VersionSet, ...]:
         """Every set there is to choose from."""
-        return known_sets.load(self.versions) if self.overlay is None else self.overlay.sets
+        return known_sets.load(self.versions) if self.packed is None else self.packed.sets
 
     def version_sets(self) -> tuple[VersionSet, ...]:
-        return known_sets.select(self.known, self.sets or (self.chosen.sets if self.overlay is None else "all"))
+        return known_sets.select(self.known, self.sets or (self.chosen.sets if self.packed is None else "all"))
 
     def cases(self) -> tuple[Case, ...]:
         by_id = {case.id: case for case in self.chosen.cases}
@@ -201,8 +207,8 @@ def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[st
     """
     cache = environments.cache_folder()
     tool = uv.on_this_machine(cache)
-    overlay = asked.overlay
-    backend = Backend(name=backends.SYSTEM) if overlay else chosen_backend(asked, tool)
+    packed = asked.packed
+    backend = chosen_backend(asked, tool) if packed is None else Backend(name=packed.backend)
     if asked.device == "auto" and asked.place == "cpu":
         say(f"--device auto: cells run on the CPU ({asked.why_cpu})")
     return pipeline.Workshop(
@@ -212,7 +218,7 @@ def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[st
         device=asked.place,
         pool=None if asked.place == "cpu" else machine.gpus(),
         backend=backend,
-        overlay=overlay,
+        packed=packed,
         workers=asked.workers or default_workers(asked.place),
         keep_free_bytes=int(asked.keep_free_gb * disk.GIGABYTE),
         lock_folder=locks.folder_beside(asked.versions),

@@ -1,72 +1,52 @@
-"""Hosts whose torch must stay, and that reach no index: wheels from a folder, laid over the interpreter that has torch.
+"""Hosts whose torch must stay, and that reach no index: wheels of a pack, laid over the interpreter that has torch.
 
-The folder holds ``pack.toml``, which lists the wheels of each set, and ``wheels/``. Nothing of the host is changed: an
-environment of its own sees the wheels first, and behind them what the host's interpreter has. The set is named for what
-it then is: the pack's name for the rest, and torch as it was found, with its build.
+Nothing of the host is changed: an environment of its own sees the wheels first, and behind them what the host's
+interpreter has. The set is named for what it then is: the pack's name for the rest, and torch as it was found, with its
+build. A pack that brings a torch of its own takes from the host only the libraries of CUDA, and is named for that.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import os
+import re
 import shutil
-from dataclasses import dataclass
+import zipfile
+from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import Distribution, distributions
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from cases.verdict import Phase
-from matrix import holds, processes, sets
-from matrix.backends import SYSTEM
+from matrix import environments, holds, packed, processes, sets
+from matrix.backends import SYSTEM, Backend
 from matrix.environments import MARKER, PTH, SCHEMA, Environment, hold_path, marked, site_packages
 from matrix.errors import UserError
 from matrix.evidence import Evidence
+from matrix.host import NEEDED, System, asked, by_name, versions
 from matrix.locks import Lock
+from matrix.packed import PACK, Pack, digest
 from matrix.sets import PACKAGES, VersionSet
 from matrix.store import write_json
 from matrix.uv import reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from collections.abc import Set as AbstractSet
-    from pathlib import Path
+    from importlib.metadata import Distribution
 
     from matrix.processes import Call
     from matrix.uv import Uv
 
-PACK: Final = "pack.toml"
-ASK_LIMIT_S: Final = 60.0
-NEEDED: Final = ("torch", "pytest", "pytest-xdist")
-# Asked of the host's interpreter: torch's build is in a file, so that nothing need be imported.
-ASK: Final = """
-import glob, importlib.util, json, runpy, sys
-found = importlib.util.find_spec("torch")
-build = runpy.run_path(found.submodule_search_locations[0] + "/version.py")["__version__"] if found else ""
-paths = [path for path in sys.path if path and glob.glob(glob.escape(path) + "/*.dist-info")]
-print(json.dumps({"version": sys.version.split()[0], "paths": paths, "torch": str(build)}))
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class System:
-    """The host's interpreter: where it is, where its packages are, and its torch with the build."""
-
-    python: str
-    version: str
-    paths: tuple[str, ...]
-    torch: str
-
-    @cached_property
-    def installed(self) -> Mapping[str, str]:
-        return versions(self.paths)
-
-    @property
-    def minor(self) -> str:
-        return ".".join(self.version.split(".")[:2])
+HOSTED: Final = "+host"  # of a set whose torch is its own, and whose libraries of CUDA are the host's
+CUDA: Final = re.compile(r"nvidia-.*|cuda-.*")
+LIBRARIES: Final = "nvidia"  # the folder of them all, beside torch
+VERSION: Final = re.compile(r"^__version__ = ['\"]([^'\"]+)['\"]", re.MULTILINE)
+LOAD_LIMIT_S: Final = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,72 +57,81 @@ class Overlay:
     system: System
     cache: Path
     uv: Uv
+    call: Call = field(default=processes.call, repr=False)
+
+    @property
+    def backend(self) -> str:
+        return SYSTEM
+
+    @property
+    def host_paths(self) -> tuple[str, ...]:
+        return self.system.paths
 
     @cached_property
-    def sets(self) -> tuple[VersionSet, ...]:
-        """Those of the pack, each under the name of what it is on this host.
+    def pack(self) -> Pack:
+        return Pack(folder=self.folder)
+
+    @cached_property
+    def laid(self) -> Mapping[str, Laid]:
+        """Every set of the pack, by its name on this host.
 
         Raises:
             UserError: the pack is damaged, or lists a wheel that is not there.
         """
-        rows = sets.table(sets.parsed(self.folder / PACK), "sets", at=PACK)
-        return tuple(self.version_set(key, sets.table(rows, key, at=f"{PACK}: sets")) for key in rows)
+        every = [Laid(key=key, wheels=tuple(self.pack.wheels(key)), system=self.system) for key in self.pack.rows]
+        return {each.hosted_key: each for each in every}
 
-    def version_set(self, key: str, row: Mapping[str, Any]) -> VersionSet:
-        at = f"{PACK}: sets.{key}"
-        there = {**self.system.installed, **{name: version for name, version, _ in self.wheels(key)}}
-        there["torch"] = self.system.torch
-        lacking = [name for name in PACKAGES if name not in there]
+    @cached_property
+    def sets(self) -> tuple[VersionSet, ...]:
+        return tuple(self.version_set(each) for each in self.laid.values())
+
+    def version_set(self, laid: Laid) -> VersionSet:
+        at, row = f"{PACK}: sets.{laid.key}", self.pack.row(laid.key)
+        sets.checked_key(laid.key)
+        lacking = [name for name in PACKAGES if name not in laid.versions]
         if lacking:
             raise UserError(f"{at}: neither the pack nor {self.system.python} has {', '.join(lacking)}: add the wheel")
         return VersionSet(
-            key=f"{sets.checked_key(key)}+torch{self.system.torch}",
+            key=laid.hosted_key,
             python=self.system.minor,
             as_of=sets.as_of_date(row, at=at),
-            pins={name: there[name] for name in PACKAGES},
-            why=f"{sets.sentence(row, 'why', at=at)}; laid over the host's torch",
+            pins={name: laid.versions[name] for name in PACKAGES},
+            why=f"{sets.sentence(row, 'why', at=at)}; {laid.over}",
         )
-
-    def wheels(self, key: str) -> list[tuple[str, str, Path]]:
-        """Name, version and file of each wheel of a set, by the pack's name for it."""
-        rows = sets.table(sets.parsed(self.folder / PACK), "sets", at=PACK)
-        listed = sets.table(rows, key, at=f"{PACK}: sets").get("wheels")
-        if not isinstance(listed, list) or not listed:
-            raise UserError(f"{PACK}: sets.{key}.wheels: expected a list of file names")
-        return [wheel(self.folder / "wheels" / str(name), at=f"{PACK}: sets.{key}.wheels") for name in listed]
-
-    def packed(self, version_set: VersionSet) -> list[tuple[str, str, Path]]:
-        return self.wheels(version_set.key.removesuffix(f"+torch{self.system.torch}"))
 
     def lock(self, version_set: VersionSet) -> Lock:
         """Everything that can be seen: the pack's wheels by their hashes, the host's packages by their versions."""
-        brought = self.packed(version_set)
-        lines = {name: f"{name}=={version} --hash=sha256:{digest(path)}" for name, version, path in brought}
-        host = {name: f"{name}=={version}" for name, version in self.system.installed.items()}
-        host["torch"] = f"torch=={self.system.torch}"
+        laid = self.laid[version_set.key]
+        lines = {name: f"{name}=={version} --hash=sha256:{digest(path)}" for name, version, path in laid.wheels}
+        host = {name: f"{name}=={version}" for name, version in laid.from_host.items()}
         text = "\n".join(line for _, line in sorted({**host, **lines}.items()))
         return Lock(version_set=version_set, text=f"{text}\n")
 
-    def install(self, lock: Lock) -> Environment | Evidence:
+    def install(self, lock: Lock, *, make_room: Callable[[], object] = tuple) -> Environment | Evidence:
         """The set's environment, from the cache or newly made, held by the caller; or why it does not fit together."""
         root = self.cache / "envs" / f"{lock.digest}-{SYSTEM}"
+        laid = self.laid[lock.version_set.key]
         making = holds.exclusive(hold_path(root))
         try:
             if marked(root) is None:
+                make_room()
                 shutil.rmtree(root, ignore_errors=True)
                 self.make(root, lock)
+                wrong = self.wrong(root, laid)
+                if wrong:
+                    shutil.rmtree(root, ignore_errors=True)
+                    said = f"the wheels and the host do not fit together: {wrong}"
+                    return Evidence(phase=Phase.RESOLVE, reason=said)
+                self.mark(root, lock)
         finally:
             making.release()
-        wrong = self.misfits(root)
-        if wrong:
-            return Evidence(phase=Phase.RESOLVE, reason=f"the wheels and the host do not fit together: {wrong[0]}")
         return Environment(
             key=lock.version_set.key,
             lock=lock.digest,
             backend=SYSTEM,
             root=root,
-            installed=self.seen(root),
-            notes=self.notes(lock.version_set),
+            installed=self.seen(root, laid),
+            notes=self.notes(root, laid),
             hold=holds.shared(hold_path(root)),
         )
 
@@ -152,11 +141,26 @@ class Overlay:
         Raises:
             UserError: no environment can be made for the host's interpreter, or a wheel is not for it.
         """
+        laid = self.laid[lock.version_set.key]
         self.run("venv", "--python", self.system.python, root)
-        files = [path for _, _, path in self.packed(lock.version_set)]
+        files = [path for _, _, path in laid.wheels]
         self.run("pip", "install", "--python", root, "--offline", "--no-index", "--no-deps", *files)
         site = site_packages(root)
-        (site / PTH).write_text("".join(f"{path}\n" for path in self.system.paths), encoding="utf-8")
+        seen = (*laid.paths, *self.runner(lock, laid))
+        (site / PTH).write_text("".join(f"{path}\n" for path in seen), encoding="utf-8")
+        if laid.brought_torch:
+            for path in self.system.paths:
+                link(Path(path) / LIBRARIES, site / LIBRARIES)
+
+    def runner(self, lock: Lock, laid: Laid) -> tuple[str, ...]:
+        """The folder of the pack's pytest, where the host's is not there or not seen."""
+        if laid.paths and all(name in self.system.installed for name in NEEDED):
+            return ()
+        source = self.uv.from_folder(self.pack.wheels_folder)
+        order = environments.Order(lock=lock, cache=self.cache, uv=source, backend=Backend(name=SYSTEM))
+        return (str(environments.runner_folder(order)),)
+
+    def mark(self, root: Path, lock: Lock) -> None:
         marker = {
             "schema": SCHEMA,
             "key": lock.version_set.key,
@@ -164,7 +168,7 @@ class Overlay:
             "backend": SYSTEM,
             "python": self.system.minor,
             "runner": "",
-            "installed": versions((str(site),)),
+            "installed": versions((str(site_packages(root)),)),
         }
         write_json(root / MARKER, marker)
 
@@ -173,13 +177,23 @@ class Overlay:
         if done.exit_code != 0:
             raise UserError(f"the wheels cannot be laid over {self.system.python}: {reason(done.log)}")
 
-    def seen(self, root: Path) -> dict[str, str]:
-        return {**versions((str(site_packages(root)), *self.system.paths)), "torch": self.system.torch}
+    def seen(self, root: Path, laid: Laid) -> dict[str, str]:
+        there = versions((str(site_packages(root)), *laid.paths))
+        return {**laid.from_host, **there, "torch": laid.torch}
 
-    def misfits(self, root: Path) -> list[str]:
+    def wrong(self, root: Path, laid: Laid) -> str:
+        """Why the environment cannot be used, empty if it can."""
+        misfits = [gap.text for gap in self.gaps(root, laid) if not laid.bears(gap)]
+        if misfits or not laid.brought_torch:
+            return next(iter(misfits), "")
+        done = self.call([str(root / "bin" / "python"), "-I", "-c", "import torch"], timeout_s=LOAD_LIMIT_S)
+        said = (done.log.strip().splitlines() or ["nothing was said"])[-1]
+        return "" if done.exit_code == 0 else f"torch {laid.brought_torch} cannot be imported: {said}"
+
+    def gaps(self, root: Path, laid: Laid) -> list[Gap]:
         """What one of the six packages needs, or what that needs in turn, and does not find."""
-        there = by_name((str(site_packages(root)), *self.system.paths))
-        found: list[str] = []
+        there = {**laid.host_libraries, **by_name((str(site_packages(root)), *laid.paths))}
+        found: list[Gap] = []
         waiting, known = list(PACKAGES), set(PACKAGES)
         while waiting:
             name = waiting.pop()
@@ -187,7 +201,7 @@ class Overlay:
                 needed = canonicalize_name(wanted.name)
                 version = there[needed].version if needed in there else ""
                 if not version or not wanted.specifier.contains(version, prereleases=True):
-                    found.append(f"{name} needs {wanted}, there is {version or 'none'}")
+                    found.append(Gap(name=name, wanted=wanted, version=version))
                 elif needed not in known:
                     known.add(needed)
                     waiting.append(needed)
@@ -200,60 +214,116 @@ class Overlay:
         every = (Requirement(line) for line in distribution.requires or ())
         return [wanted for wanted in every if wanted.marker is None or wanted.marker.evaluate(here)]
 
-    def notes(self, version_set: VersionSet) -> tuple[str, ...]:
-        brought = ", ".join(f"{name} {version}" for name, version, _ in self.packed(version_set))
-        return (f"laid over the host's Python {self.system.version}: {brought}; the rest is as found there",)
+    def notes(self, root: Path, laid: Laid) -> tuple[str, ...]:
+        brought = ", ".join(f"{name} {version}" for name, version, _ in laid.wheels)
+        rest = "of the host only the libraries of CUDA" if laid.brought_torch else "the rest is as found there"
+        said = f"laid over the host's Python {self.system.version}: {brought}; {rest}"
+        return (said, *(gap.note for gap in self.gaps(root, laid) if laid.bears(gap)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """A requirement that is not met. ``version``: what is there, empty for nothing."""
+
+    name: str
+    wanted: Requirement
+    version: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} needs {self.wanted}, there is {self.version or 'none'}"
+
+    @property
+    def note(self) -> str:
+        return f"{self.name} pins {self.wanted.name}{self.wanted.specifier}, the host has {self.version}"
+
+    @property
+    def is_minor(self) -> bool:
+        """Whether there is another release of the same major version: of those, libraries keep their interface."""
+        majors = {Version(each.version.removesuffix(".*")).major for each in self.wanted.specifier}
+        return bool(self.version) and Version(self.version).major in majors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laid:
+    """A set of the pack as it is on a host. ``wheels``: name, version and file of each."""
+
+    key: str
+    wheels: tuple[tuple[str, str, Path], ...]
+    system: System
+
+    @cached_property
+    def brought_torch(self) -> str:
+        """The build of the pack's own torch, empty where the host's is taken."""
+        return next((build(path) for name, _, path in self.wheels if name == "torch"), "")
+
+    @property
+    def torch(self) -> str:
+        return self.brought_torch or self.system.torch
+
+    @property
+    def hosted_key(self) -> str:
+        return f"{self.key}{HOSTED if self.brought_torch else f'+torch{self.system.torch}'}"
+
+    @property
+    def over(self) -> str:
+        return "over the host's libraries of CUDA" if self.brought_torch else "laid over the host's torch"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The folders of the host that are seen: none beside another torch, for which its packages were not made."""
+        return () if self.brought_torch else self.system.paths
+
+    @cached_property
+    def host_libraries(self) -> Mapping[str, Distribution]:
+        return {name: each for name, each in by_name(self.system.paths).items() if CUDA.fullmatch(name)}
+
+    @property
+    def from_host(self) -> Mapping[str, str]:
+        if self.brought_torch:
+            return {name: each.version for name, each in self.host_libraries.items()}
+        return {**self.system.installed, "torch": self.system.torch}
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        brought = {name: version for name, version, _ in self.wheels}
+        return {**self.from_host, **brought, "torch": self.torch}
+
+    def bears(self, gap: Gap) -> bool:
+        """Torch names the releases of CUDA's libraries that it was built with; those of the host are near enough."""
+        from_cuda = CUDA.fullmatch(canonicalize_name(gap.wanted.name)) is not None
+        return bool(self.brought_torch) and gap.name == "torch" and from_cuda and gap.is_minor
 
 
 def on_this_host(folder: Path, *, python: str, cache: Path, uv: Uv) -> Overlay:
     """The folder laid over the interpreter.
 
     Raises:
-        UserError: the folder is no pack, or the interpreter has no torch or no pytest.
+        UserError: the folder is no pack, or the interpreter has no torch, or there is no pytest.
     """
-    if not (folder / PACK).is_file():
-        raise UserError(f"--offline {folder}: there is no {PACK} in it")
-    return Overlay(folder=folder.absolute(), system=asked(python), cache=cache, uv=uv)
+    pack = packed.opened(folder)
+    return Overlay(folder=pack.folder, system=asked(python, runners=pack.runners), cache=cache, uv=uv)
 
 
-def asked(python: str, *, call: Call = processes.call) -> System:
+def build(wheel: Path) -> str:
+    """The version of a wheel of torch with its build, e.g. 2.13.0+cu130, as it will say itself.
+
+    Raises:
+        UserError: it is no wheel of torch.
+    """
     try:
-        done = call([python, "-I", "-c", ASK], timeout_s=ASK_LIMIT_S)  # as an environment starts it
-    except OSError as error:
-        raise UserError(f"--system-python {python}: it does not start ({error.strerror})") from error
-    try:
-        told = json.loads(done.log.splitlines()[-1])
-    except (IndexError, ValueError):
-        raise UserError(f"--system-python {python}: it is no Python that works: {reason(done.log)}") from None
-    found = System(python=python, version=told["version"], paths=tuple(told["paths"]), torch=told["torch"])
-    lacking = [name for name in NEEDED if name not in found.installed]
-    if lacking:
-        raise UserError(f"--system-python {python}: it has no {', '.join(lacking)}")
-    return found
+        with zipfile.ZipFile(wheel) as archive:
+            text = archive.read("torch/version.py").decode()
+        return str(VERSION.findall(text)[0])
+    except (OSError, KeyError, IndexError, UnicodeDecodeError, zipfile.BadZipFile) as error:
+        raise UserError(f"{wheel}: it does not say which build of torch it is; pack it again") from error
 
 
-def wheel(path: Path, *, at: str) -> tuple[str, str, Path]:
-    try:
-        name, version, _, _ = parse_wheel_filename(path.name)
-    except InvalidWheelFilename as error:
-        raise UserError(f"{at}: {error}") from error
-    if not path.is_file():
-        raise UserError(f"{at}: {path.name} is not in {path.parent}")
-    return name, str(version), path
-
-
-def digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def by_name(paths: tuple[str, ...]) -> dict[str, Distribution]:
-    """What an interpreter with these folders on its path finds: the first of a name counts."""
-    found: dict[str, Distribution] = {}
-    for each in distributions(path=list(paths)):
-        found.setdefault(canonicalize_name(each.name), each)
-    return found
-
-
-def versions(paths: tuple[str, ...]) -> dict[str, str]:
-    return {name: each.version for name, each in sorted(by_name(paths).items())}
+def link(there: Path, here: Path) -> None:
+    """Let what is there be found here as well, where torch looks for its libraries; what is here stays."""
+    if not os.path.lexists(here):
+        if there.exists():
+            here.symlink_to(there)
+    elif there.is_dir() and here.is_dir() and not here.is_symlink():
+        for each in there.iterdir():
+            link(each, here / each.name)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cases.pool import Pool
     from matrix.environments import Environment
     from matrix.fit import Fit
-    from matrix.overlay import Overlay
+    from matrix.packed import Packed
     from matrix.sets import VersionSet
     from matrix.store import Store
     from matrix.uv import Uv
@@ -50,7 +50,7 @@ class Workshop:
     device: str = "cpu"
     pool: Pool | None = None  # of the GPUs, where cells run on them
     backend: Backend = field(default_factory=Backend)
-    overlay: Overlay | None = None
+    packed: Packed | None = None
     workers: int = field(default_factory=machine.cores)
     keep_free_bytes: int = disk.BUDGET
     lock_folder: Path = locks.PACKAGED
@@ -100,8 +100,8 @@ def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> Non
 
 def prepare(version_set: VersionSet, at: Workshop) -> locks.Lock | Evidence:
     at.watcher.stage(version_set.key, "resolving")
-    if at.overlay is not None:
-        return at.overlay.lock(version_set)
+    if at.packed is not None:
+        return at.packed.lock(version_set)
     return locks.read_or_make(version_set, uv=at.uv, folder=at.lock_folder)
 
 
@@ -128,12 +128,12 @@ def environment_key(lock: locks.Lock, backend: str) -> str:
 
 def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
     """The one way an environment comes to be, under the disk budget."""
-    if at.overlay is not None:
-        return at.overlay.install(lock)
 
     def make_room() -> None:
         disk.keep_free(at.cache, uv=at.uv, budget_bytes=at.keep_free_bytes, say=at.say)
 
+    if at.packed is not None:
+        return at.packed.install(lock, make_room=make_room)
     return environments.install(lock, cache=at.cache, uv=at.uv, backend=at.backend, make_room=make_room)
 
 
@@ -358,7 +358,7 @@ class Told:
     def places(self) -> dict[str, str]:
         """Paths of this machine, and what stands for each."""
         library = self.environment.standard_library
-        host = self.at.overlay.system.paths if self.at.overlay else ()
+        host = self.at.packed.host_paths if self.at.packed else ()
         return {
             **({str(library): f"<python>/lib/{library.name}"} if library else {}),
             **{path: f"<host>/{Path(path).name}" for path in host},

@@ -42,6 +42,7 @@ DISTORTING: Final = (
     "UV_TORCH_BACKEND",
     "VIRTUAL_ENV",
 )
+WHERE: Final = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX", "UV_FIND_LINKS", "UV_NO_INDEX")  # to look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,12 @@ class Uv:
         """Blind to find-links, whose files have no dates and yet are not hidden by one."""
         kept = {name: value for name, value in self.variables.items() if name != "UV_FIND_LINKS"}
         return replace(self, variables=kept)
+
+    def from_folder(self, folder: Path) -> Uv:
+        """Blind to everything but the wheels of a folder."""
+        kept = {name: value for name, value in self.variables.items() if not name.startswith(WHERE)}
+        variables = {**kept, "UV_OFFLINE": "1"}
+        return replace(self, variables=variables, index_arguments=("--no-index", "--find-links", str(folder)))
 
     def __call__(
         self, *arguments: str | Path, timeout_s: float = INSTALL_LIMIT_S, extra: Mapping[str, str] | None = None

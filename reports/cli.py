@@ -31,7 +31,7 @@ from reports import known as known_problems
 from reports import known_page, planned, progress
 from reports import selfcheck as selfcheck_report
 from reports.answers.overview import overview
-from reports.commands import can_i_use, doctor, explain, fix, recommend, repro
+from reports.commands import can_i_use, doctor, explain, fix, pack, recommend, repro
 from reports.grid import grid
 from reports.render import render, write_whole
 from reports.terminal import TerminalReport
@@ -85,7 +85,7 @@ def run(
     ] = None,
     cold_sample: Annotated[int, typer.Option(help="Cells per set that a cold start must confirm.")] = 1,
     versions: Versions = known_sets.PACKAGED,
-    offline: Annotated[Path | None, typer.Option(help="Folder of packed wheels; no index is asked.")] = None,
+    offline: Annotated[Path | None, typer.Option(help="Folder that `pack` made; no index is asked.")] = None,
     system_torch: Annotated[
         bool, typer.Option("--system-torch", help="Lay the wheels of --offline over the torch that is there.")
     ] = False,
@@ -308,6 +308,7 @@ for name, command, module in (
     ("can-i-use", can_i_use.can_i_use, can_i_use),
     ("doctor", doctor.doctor, doctor),
     ("repro", repro.repro, repro),
+    ("pack", pack.pack, pack),
 ):
     app.command(name, epilog=(module.__doc__ or "").partition("\n\n")[2].replace("\n", " "))(command)
 

@@ -14,7 +14,9 @@ from matrix.asked import Asked
 from matrix.environments import PTH, Environment, site_packages
 from matrix.errors import UserError
 from matrix.evidence import Evidence
-from matrix.overlay import PACK, Overlay, System, asked, on_this_host
+from matrix.host import System, asked
+from matrix.overlay import Overlay, on_this_host
+from matrix.packed import PACK
 from matrix.processes import Finished
 from matrix.uv import Uv
 
@@ -216,7 +218,6 @@ def test_what_is_no_python_is_said() -> None:
         asked("true")
 
 
-@pytest.mark.parametrize("half", [Asked(offline=Path("pack")), Asked(system_torch=True)])
-def test_one_option_without_the_other_is_refused(half: Asked) -> None:
-    with pytest.raises(UserError, match="go together"):
-        _ = half.overlay
+def test_a_host_alone_is_no_wheels() -> None:
+    with pytest.raises(UserError, match="--system-torch needs --offline"):
+        _ = Asked(system_torch=True).packed

@@ -1,0 +1,56 @@
+"""``ftmatrix pack``: the wheels of version sets in a folder, for a host that reaches no index.
+
+Exit codes: 0 packed, 2 bad input, such as a set that does not resolve for the target's Python, or a full disk.
+"""
+
+# ruff: noqa: FBT002 - typer reads parameters and their defaults
+from __future__ import annotations
+
+import json
+from pathlib import Path  # noqa: TC003 - typer reads annotations
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from matrix import environments, locks, packing, sets, uv
+from reports import packed
+
+
+def pack(
+    chosen: Annotated[str, typer.Option("--sets", help="default, newest, slices, all, or keys separated by commas.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder; what an earlier pack put there stays.")],
+    system_torch: Annotated[
+        bool, typer.Option("--system-torch", help="Without torch and what only torch needs: the target has it.")
+    ] = False,
+    exclude: Annotated[
+        str, typer.Option(help="Names, or patterns such as 'nvidia-*', of what the target has; separated by commas.")
+    ] = "",
+    python: Annotated[str, typer.Option(help="Of the target, e.g. 3.12.", show_default="each set's own")] = "",
+    with_harness: Annotated[
+        bool, typer.Option("--with-harness", help="Also ftmatrix and what it needs, uv among it.")
+    ] = False,
+    versions: Annotated[
+        Path, typer.Option("--versions", help="File of version sets.", show_default="the packaged one")
+    ] = sets.PACKAGED,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Bring the wheels that sets need into a folder; `run --offline FOLDER` then asks no index."""
+    order = packing.Order(
+        sets=sets.select(sets.load(versions), chosen),
+        folder=out,
+        python=python,
+        system_torch=system_torch,
+        exclude=[word.strip() for word in exclude.split(",") if word.strip()],
+        with_harness=with_harness,
+        lock_folder=locks.folder_beside(versions),
+    )
+    tool = uv.on_this_machine(environments.cache_folder())
+    made = packing.pack(order, uv=tool, say=lambda text: typer.echo(text, err=True))
+    if as_json:
+        typer.echo(json.dumps(packed.document(made), indent=1))
+        return
+    console = Console(highlight=False)
+    console.print(packed.table(made))
+    for line in packed.lines(made):
+        console.print(line, soft_wrap=True, markup=False)
