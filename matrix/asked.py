@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matrix.overlay import Overlay
     from matrix.pipeline import Work
     from matrix.sets import VersionSet
+    from matrix.uv import Uv
 
 DEVICES: Final = ("auto", "cpu", "cuda")
 RUNS: Final = Path("runs")
@@ -91,6 +92,10 @@ class Asked:
         cache = environments.cache_folder()
         tool = uv.on_this_machine(cache)
         return overlays.on_this_host(self.offline, python=self.system_python, cache=cache, uv=tool)
+
+    def backend(self, tool: Uv) -> Backend:
+        """The build of torch: the host's own, or the one that is asked for."""
+        return backends.choose(self.torch_backend, uv=tool) if self.overlay is None else Backend(name=backends.SYSTEM)
 
     @property
     def known(self) -> tuple[VersionSet, ...]:
@@ -191,15 +196,13 @@ def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[st
     """
     cache = environments.cache_folder()
     tool = uv.on_this_machine(cache)
-    overlay = asked.overlay
-    backend = backends.choose(asked.torch_backend, uv=tool) if overlay is None else Backend(name=backends.SYSTEM)
     return pipeline.Workshop(
         store=opened(asked, work),
         uv=tool,
         cache=cache,
         device=asked.place,
-        backend=backend,
-        overlay=overlay,
+        backend=asked.backend(tool),
+        overlay=asked.overlay,
         workers=asked.workers or default_workers(asked.place),
         keep_free_bytes=int(asked.keep_free_gb * disk.GIGABYTE),
         lock_folder=locks.folder_beside(asked.versions),
@@ -309,11 +312,13 @@ def plan_of(asked: Asked) -> Plan:
     )
 
 
-def bench(asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None]) -> benches.Measured:
+def bench(
+    asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None], warm_up: bool = True
+) -> benches.Measured:
     """Measure the harness on one set, the newest of those asked for.
 
     Raises:
-        UserError: bad input, or a set that cannot be installed.
+        UserError: bad input, a set that cannot be installed, or nothing of it that ran.
     """
     asked.check()
     cache = environments.cache_folder()
@@ -323,10 +328,13 @@ def bench(asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None]
         cases=asked.cases(),
         uv=tool,
         cache=cache,
-        backend=backends.choose(asked.torch_backend, uv=tool),
+        backend=asked.backend(tool),
+        overlay=asked.overlay,
         device=asked.place,
         workers=asked.workers or default_workers(asked.place),
         hardware=machine.hardware(asked.place),
+        facts=machine.facts(asked.place),
+        warm_up=warm_up,
         say=say,
     )
     return benches.measure(ground, repeats=repeats, sample=sample)
