@@ -2,12 +2,14 @@
 
 torchrun --nproc-per-node 2 -m cases.alone train-lora-fsdp2-fp32
 
-A case of several acts is started act by act, the second as ``-m cases.alone CASE 1``.
+A case of several acts is started act by act, the second as ``-m cases.alone CASE 1``. Each rank imports what the case
+uses, as a user's script does. ``FTMATRIX_SHARED`` is a folder of checkpoints and references that are there already.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -17,13 +19,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flows, gpus, models, preload, suite, twin
+from cases import flows, gpus, models, prequantised, quiet, suite, twin
 from cases.build import Place
 from cases.setting import Setting
 from cases.verdict import missed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cases.verdict import Check, Phase
+
+OUT, SHARED = "FTMATRIX_OUT", "FTMATRIX_SHARED"
 
 
 class Printer:
@@ -58,37 +64,75 @@ def main() -> int:
     if name not in suite.CASES:
         print(f"there is no case {name!r}; the cases are:", *suite.CASES, sep="\n  ")
         return 2
+    act = int(sys.argv[2]) if len(sys.argv) > 2 else 0  # noqa: PLR2004 - argv
+    os.environ.update(quiet.VARIABLES)
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = os.environ.get("FTMATRIX_DEVICE", "cpu")
     if device != "cpu":
         gpus.limit(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), os.environ)
-    preload.preload()
+    say = Printer()
+    with reporting(f"act-{act}-rank-{rank}.json", say):
+        play(name, act, Place(rank, ranks, "cpu" if device == "cpu" else int(os.environ.get("LOCAL_RANK", "0"))), say)
+    if rank == 0 and OUT in os.environ:
+        Path(os.environ[OUT], "checks.json").write_text(json.dumps([asdict(check) for check in say.all]))
+    return 1 if missed(say.all) else 0
+
+
+def play(name: str, act: int, place: Place, say: Printer) -> None:
+    """What a rank does, as ``suite.run`` has it, joined by what the launcher tells it."""
     import torch
     import torch.distributed as dist
 
-    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    place = Place(rank, ranks, "cpu" if device == "cpu" else int(os.environ.get("LOCAL_RANK", "0")))
-    if device == "cpu":
+    if place.kind == "cpu":
         torch.set_num_threads(1)
-    else:
-        torch.cuda.set_device(place.device)
-    options, act = suite.CASES[name].options, int(sys.argv[2]) if len(sys.argv) > 2 else 0  # noqa: PLR2004 - argv
-    kept = Path(os.environ.get("FTMATRIX_OUT", tempfile.gettempdir())) / f"ftmatrix-{os.getuid()}-{name}"
-    if act == 0 and rank == 0:
+    options = suite.CASES[name].options
+    kept = Path(os.environ.get(OUT, tempfile.gettempdir())) / f"ftmatrix-{os.getuid()}-{name}"
+    if act == 0 and place.rank == 0:
         shutil.rmtree(kept, ignore_errors=True)  # what an earlier start left
-    say = Printer()
-    with tempfile.TemporaryDirectory() as folder:
-        cache = Path(folder)
+    suite.quiet()
+    with shared() as cache:
         models.checkpoint(options, cache)
-        if ranks > 1:
-            dist.init_process_group("gloo" if device == "cpu" else "nccl")
+        if options.prequantised:
+            prequantised.make(cache, options, place, say)  # by a fork, so before CUDA is initialised
+        if place.kind == "cuda":
+            torch.cuda.set_device(place.device)
+        if place.world_size > 1:
+            dist.init_process_group("gloo" if place.kind == "cpu" else "nccl")
         kept.mkdir(exist_ok=True)
-        flows.run(act, Setting(options, place, cache, kept, kept, lambda: twin.run(options), say))
-    if rank == 0 and "FTMATRIX_OUT" in os.environ:
-        out = Path(os.environ["FTMATRIX_OUT"]) / "checks.json"
-        out.write_text(json.dumps([asdict(check) for check in say.all]))
+
+        @functools.cache
+        def reference() -> twin.Trajectory:
+            known = cache / f"{twin.key(options)}.pt"
+            return twin.read(known) if known.exists() else twin.run(options)
+
+        flows.run(act, Setting(options, place, cache, kept, kept, reference, say))
     if dist.is_initialized():
         dist.destroy_process_group()
-    return 1 if missed(say.all) else 0
+
+
+@contextlib.contextmanager
+def shared() -> Iterator[Path]:
+    """The folder of what is made once for many cases; a rank's own, if there is none."""
+    if SHARED in os.environ:
+        yield Path(os.environ[SHARED])
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+
+
+@contextlib.contextmanager
+def reporting(name: str, say: Printer) -> Iterator[None]:
+    """Leave what this rank found in a file of ``FTMATRIX_OUT``: its checks, and its error if it raised one."""
+    told: dict[str, Any] = {"error": None}
+    try:
+        yield
+    except BaseException as error:
+        told["error"] = {"type": type(error).__name__, "message": str(error), "traceback": ""}
+        raise
+    finally:
+        if OUT in os.environ:
+            path = Path(os.environ[OUT], name)
+            path.write_text(json.dumps({**told, "checks": [asdict(check) for check in say.all]}))
 
 
 if __name__ == "__main__":

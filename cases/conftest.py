@@ -23,6 +23,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))  # `cases` is importable wherever the folder was copied to
 
 from cases.job import Job
+from cases.quiet import VARIABLES
 from cases.rank import die_with_parent
 
 if TYPE_CHECKING:
@@ -115,25 +116,10 @@ def started(config: pytest.Config, path: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "cases.forkserver", path, "--suite", config.getoption("--suite")]
     if config.getoption("--cold"):
         command.append("--cold")
-    server = subprocess.Popen(command, cwd=Path(__file__).parent.parent, env=quiet_environment())
+    server = subprocess.Popen(command, cwd=Path(__file__).parent.parent, env={**os.environ, **VARIABLES})
     while not Path(path).exists() and server.poll() is None:
         time.sleep(0.005)  # until it listens: a few milliseconds, before anything is imported
     return server
-
-
-def quiet_environment() -> dict[str, str]:
-    """One thread per rank (ranks share the cores), loopback only, nothing is downloaded."""
-    return {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # the other way to count GPUs initialises the driver
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",
-        "TRANSFORMERS_OFFLINE": "1",
-        "TRANSFORMERS_VERBOSITY": "error",
-    }
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

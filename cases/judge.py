@@ -20,10 +20,12 @@ LONGEST_REASON = 500  # characters of an error's first line; the whole message s
 class RankEnd:
     """What is known of one rank when it has ended. Times are seconds since the cell started.
 
-    ``exit_code`` is negative for a signal, as in ``subprocess``; ``ended_by_us`` when the supervisor ended it.
+    ``begun`` is when its act began; ``exit_code`` is negative for a signal, as in ``subprocess``; ``ended_by_us`` when
+    the supervisor ended it.
     """
 
     number: int
+    begun: float = 0.0
     phase: Phase | None = None
     checks: list[Check] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import errno
@@ -17,17 +18,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cases.verdict import Phase
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cases.job import Job
-    from cases.verdict import Check, Phase
+    from cases.verdict import Check
 
 PR_SET_PDEATHSIG = 1
 HERE = f"{Path(__file__).parent}{os.sep}"
 USERS = f"{HERE}api{os.sep}"  # calls: their lines stand for a user's, and Python blames the caller for a wrong keyword
 FAILED = 1
 LONGEST = 20_000  # characters of a message, and of the end of a traceback
+STEPPED = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)  # their first time is told on its own as well
 MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 
@@ -39,6 +43,10 @@ class Pipe:
         self.current: Phase | None = None
         self.since = time.monotonic()
         self.is_observing = False
+        self.apart: list[str] = []  # what takes time in a phase and is none of it, the innermost last
+        self.entered: set[Phase] = set()
+        self.is_first = False
+        self.spent: dict[str, float] = collections.defaultdict(float)
 
     def send(self, **event: Any) -> None:
         # No lone surrogates: what passes the line on (execnet, files, pages) is strict UTF-8.
@@ -50,13 +58,37 @@ class Pipe:
         """A phase begins; entering the same one again is a sign of life and adds to its time."""
         self.end_phase()
         self.current = phase
+        self.is_first = phase in STEPPED and phase not in self.entered
+        self.entered.add(phase)
         self.send(phase=phase.value)
 
     def end_phase(self) -> None:
+        self.count()
+        if self.spent:
+            self.send(spent={f"{part}_s": round(seconds, 4) for part, seconds in self.spent.items()})
+            self.spent.clear()
+
+    def count(self) -> None:
+        """Add the time since this was last called to what it went into."""
         now = time.monotonic()
-        if self.current is not None:
-            self.send(spent={f"{self.current.value}_s": round(now - self.since, 4)})
-        self.since = now
+        took, self.since = now - self.since, now
+        if self.apart:
+            self.spent[self.apart[-1]] += took
+        elif self.current is not None:
+            self.spent[self.current.value] += took
+            if self.is_first:
+                self.spent[f"first_{self.current.value}"] += took
+
+    @contextlib.contextmanager
+    def spending(self, part: str) -> Iterator[None]:
+        """Inside, time goes into this part of a cell's time, and not into the phase."""
+        self.count()
+        self.apart.append(part)
+        try:
+            yield
+        finally:
+            self.count()
+            self.apart.pop()
 
     def checks(self, checks: list[Check]) -> None:
         self.send(checks=[asdict(check) for check in checks])
@@ -78,13 +110,15 @@ class Pipe:
             message = f"no message: showing it raised {type(unspeakable).__name__}"
         text = getattr(error, "log", text)  # of a script, its own output says more than where we noticed
         told = {"type": type(error).__name__, "message": message[:LONGEST], "traceback": text[-LONGEST:]}
+        self.end_phase()
         self.send(error={**told, "ours": ours(error, observing=self.is_observing)})
 
     @contextlib.contextmanager
     def observing(self) -> Iterator[None]:
         """Inside, the harness looks and the stack does not work: what is raised is ours."""
         before, self.is_observing = self.is_observing, True
-        yield
+        with self.spending("judging"):
+            yield
         self.is_observing = before  # after an error it stays: it says where the error came from
 
     def done(self) -> None:

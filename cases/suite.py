@@ -107,16 +107,17 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
     place = Place(rank, ranks, "cpu" if job.device == "cpu" else rank)
     if options.prequantised:
         prequantised.make(cache, options, place, say)
-    with joined(place, Path(job.folder) / f"rendezvous-{act}"):
+    with joined(place, Path(job.folder) / f"rendezvous-{act}", say):
         if job.kind == "probe":
             needs.PROBES[job.name](place, cache)
             return
 
         def reference() -> twin.Trajectory:
             path = str(cache / f"{twin.key(options)}.pt")
-            for _ in companion(path):
-                say.beat()
-            return twin.read(Path(path))
+            with say.spending("reference"):
+                for _ in companion(path):
+                    say.beat()
+                return twin.read(Path(path))
 
         kept = Path(job.folder) / "kept"
         kept.mkdir(exist_ok=True)
@@ -128,28 +129,32 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
 class joined:  # noqa: N801 - reads as a phrase after with
     """A process group of all ranks, if there is more than one."""
 
-    def __init__(self, place: Place, rendezvous: Path) -> None:
-        self.place, self.rendezvous = place, rendezvous
+    def __init__(self, place: Place, rendezvous: Path, say: Any) -> None:
+        self.place, self.rendezvous, self.say = place, rendezvous, say
 
     def __enter__(self) -> None:
         import torch
         import torch.distributed as dist
 
         if self.place.kind == "cuda":
-            torch.cuda.set_device(self.place.device)
+            with self.say.spending("context"):
+                torch.cuda.set_device(self.place.device)
+                torch.empty(1, device="cuda")  # what makes the context, which is made anyway
         if self.place.world_size > 1:
-            dist.init_process_group(
-                "gloo" if self.place.kind == "cpu" else "nccl",
-                init_method=f"file://{self.rendezvous}",
-                rank=self.place.rank,
-                world_size=self.place.world_size,
-            )
+            with self.say.spending("group"):
+                dist.init_process_group(
+                    "gloo" if self.place.kind == "cpu" else "nccl",
+                    init_method=f"file://{self.rendezvous}",
+                    rank=self.place.rank,
+                    world_size=self.place.world_size,
+                )
 
     def __exit__(self, error: object, *_: object) -> None:
         import torch.distributed as dist
 
         if error is None and dist.is_initialized():
-            dist.destroy_process_group()
+            with self.say.spending("leaving"):
+                dist.destroy_process_group()
 
 
 def quiet() -> None:

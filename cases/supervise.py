@@ -82,16 +82,21 @@ class Supervisor:
     def play(self) -> tuple[str, str]:
         """One act after the other, each in fresh ranks; none follows on one that failed."""
         for act, ranks in self.suite.acts(self.job):
-            self.children += [self.start_rank(number, act) for number in range(ranks)]
+            begun = self.now if self.children else 0.0
+            self.children += [self.start_rank(number, act, begun) for number in range(ranks)]
             stopped, why = self.watch()
             if stopped or any(failed(child.end) for child in self.children):
                 return stopped, why
         return "", ""
 
+    @property
+    def now(self) -> float:
+        return time.monotonic() - self.started
+
     def end(self, *_: object) -> None:
         self.told_to_end = True
 
-    def start_rank(self, number: int, act: int) -> Child:
+    def start_rank(self, number: int, act: int, begun: float) -> Child:
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -103,7 +108,7 @@ class Supervisor:
             ranks_own.live(self.job, number, writing, partial(self.body, number, act))
         os.close(writing)
         os.set_blocking(reading, False)
-        return Child(pid, reading, RankEnd(number))
+        return Child(pid, reading, RankEnd(number, begun))
 
     def body(self, number: int, act: int, say: ranks_own.Pipe) -> None:
         """What a rank does; the import is instantaneous in a fork of a parent that has imported everything."""
@@ -152,7 +157,7 @@ class Supervisor:
             child.closed = True
         *lines, child.buffered = child.buffered.split(b"\n")
         for line in lines:
-            heard(child.end, event(line), time.monotonic() - self.started)
+            heard(child.end, event(line), self.now)
 
     def reap(self) -> None:
         for child in self.alive():
@@ -160,7 +165,9 @@ class Supervisor:
             if pid:
                 self.drain(child)
                 child.end.exit_code = os.waitstatus_to_exitcode(status)
-                child.end.exit_at = time.monotonic() - self.started
+                child.end.exit_at = self.now
+                if child.end.done:
+                    child.end.metrics["ending_s"] = round(child.end.exit_at - child.end.metrics["body_s"], 4)
 
     def note_companions(self) -> None:
         """A companion that ended without its file failed; who waits for the file is told."""
@@ -177,8 +184,7 @@ class Supervisor:
             time.sleep(POLL_S)
 
     def reason_to_stop(self) -> tuple[str, str] | None:
-        now = time.monotonic() - self.started
-        alive = self.alive()
+        now, alive = self.now, self.alive()
         over = [child.end for child in self.children if failed(child.end)]
         if alive and over and now - min(min(end.exit_at, end.error_at) for end in over) > GRACE_S:
             return "", ""
@@ -249,6 +255,8 @@ class Supervisor:
         metrics = worst_metrics(ends)
         if left:
             metrics["left_processes"] = float(left)
+        seconds = round(self.now, 4)
+        metrics["closing_s"] = round(seconds - max((min(end.exit_at, seconds) for end in ends), default=seconds), 4)
         return {
             "name": self.job.name,
             "verdict": judgement.verdict.value,
@@ -259,7 +267,7 @@ class Supervisor:
             "metrics": metrics,
             "facts": {name: value for end in ends if end.number == 0 for name, value in end.facts.items()},
             "started": began.isoformat(),
-            "seconds": round(time.monotonic() - self.started, 4),
+            "seconds": seconds,
         }
 
 
@@ -296,6 +304,8 @@ def event(line: bytes) -> dict[str, Any]:
 
 def heard(end: RankEnd, event: dict[str, Any], now: float) -> None:
     """Take in one event of a rank."""
+    if not end.last_heard:
+        end.metrics["start_s"] = round(now - end.begun, 4)
     end.last_heard = now
     if "phase" in event:
         end.phase = Phase(event["phase"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import json
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +67,13 @@ def run(server: str, job: Job) -> dict[str, Any]:
     """
     if job.device == "cpu":
         return ask(server, job)
+    began = time.monotonic()
     with lenders().lent(job.ranks) as lent:
-        return ask(server, replace(job, gpus=lent))
+        given = time.monotonic()
+        outcome = ask(server, replace(job, gpus=lent))
+        answered = time.monotonic()
+    beside = {"gpus_wait_s": given - began, "gpus_settle_s": time.monotonic() - answered}
+    return {**outcome, "metrics": {**outcome["metrics"], **{name: round(value, 4) for name, value in beside.items()}}}
 
 
 lenders = functools.cache(pool.pool)  # one a worker, which asks the driver but once what there is

@@ -99,6 +99,10 @@ class Asked:
             return overlays.on_this_host(self.offline, python=self.system_python, cache=cache, uv=tool)
         return Wheelhouse(pack=packs.opened(self.offline), cache=cache, uv=tool)
 
+    def backend(self, tool: Uv) -> Backend:
+        """The build of torch: what is packed, or the one that is asked for."""
+        return chosen_backend(self, tool) if self.packed is None else Backend(name=self.packed.backend)
+
     @property
     def known(self) -> tuple[VersionSet, ...]:
         """Every set there is to choose from."""
@@ -207,8 +211,6 @@ def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[st
     """
     cache = environments.cache_folder()
     tool = uv.on_this_machine(cache)
-    packed = asked.packed
-    backend = chosen_backend(asked, tool) if packed is None else Backend(name=packed.backend)
     if asked.device == "auto" and asked.place == "cpu":
         say(f"--device auto: cells run on the CPU ({asked.why_cpu})")
     return pipeline.Workshop(
@@ -217,8 +219,8 @@ def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[st
         cache=cache,
         device=asked.place,
         pool=None if asked.place == "cpu" else machine.gpus(),
-        backend=backend,
-        packed=packed,
+        backend=asked.backend(tool),
+        packed=asked.packed,
         workers=asked.workers or default_workers(asked.place),
         keep_free_bytes=int(asked.keep_free_gb * disk.GIGABYTE),
         lock_folder=locks.folder_beside(asked.versions),
@@ -333,11 +335,13 @@ def plan_of(asked: Asked) -> Plan:
     )
 
 
-def bench(asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None]) -> benches.Measured:
+def bench(
+    asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None], warm_up: bool = True
+) -> benches.Measured:
     """Measure the harness on one set, the newest of those asked for.
 
     Raises:
-        UserError: bad input, or a set that cannot be installed.
+        UserError: bad input, a set that cannot be installed, or nothing of it that ran.
     """
     asked.check()
     cache = environments.cache_folder()
@@ -347,10 +351,13 @@ def bench(asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None]
         cases=asked.cases(),
         uv=tool,
         cache=cache,
-        backend=chosen_backend(asked, tool),
+        backend=asked.backend(tool),
+        packed=asked.packed,
         device=asked.place,
         workers=asked.workers or default_workers(asked.place),
         hardware=machine.hardware(asked.place),
+        facts=machine.facts(asked.place),
+        warm_up=warm_up,
         say=say,
     )
     return benches.measure(ground, repeats=repeats, sample=sample)

@@ -1,6 +1,6 @@
-"""Measures the harness itself: cells a minute against ``torchrun``, wall time against the ideal, install time.
+"""Measures the harness itself: a warm cell against the launchers people use, where its time goes, the whole run's.
 
-The ideal wall time is one import of the stack plus the bodies of all cells spread over the workers without a gap.
+The ideal wall time of a run is one import of the stack plus the bodies of all cells over the workers without a gap.
 """
 
 from __future__ import annotations
@@ -9,35 +9,56 @@ import shutil
 import statistics
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from cases import flows
 from cases.verdict import Verdict
-from matrix import disk, environments, locks, processes
+from matrix import disk, environments, locks, profile
 from matrix.errors import UserError
 from matrix.evidence import Evidence
-from matrix.execute import Bench, Suite
+from matrix.execute import Bench
+from matrix.launchers import LAUNCHERS, Launch, differs
+from matrix.launchers import Ground as LaunchGround
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cases.case import Case
     from matrix.backends import Backend
     from matrix.environments import Environment
     from matrix.locks import Lock
+    from matrix.packed import Packed
     from matrix.sets import VersionSet
     from matrix.uv import Uv
 
-TORCHRUN_LIMIT_S = 300.0
+RANKS: Final = 2  # of the cells that are compared
+WARM, WARM_SAME = "warm fork", "warm fork, the same cells"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way of starting cells: the median seconds of one, and how many times the warm one's of the same cells.
+
+    ``cells_per_minute`` is of the whole run for the harness, with its workers; of a launcher, one cell after the other.
+    """
+
+    name: str
+    cells: int
+    median_s: float
+    cells_per_minute: float
+    times: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Seconds, unless the name says otherwise; medians over ``repeats``, ``torchrun_cell_s`` over the sampled cells."""
+    """Seconds, unless the name says otherwise; medians over ``repeats``."""
 
     set: str
     hardware: str
+    device: str
+    facts: Mapping[str, Any]
     workers: int
     repeats: int
     cells: int
@@ -48,11 +69,12 @@ class Measured:
     ideal_wall_s: float
     wall_over_ideal: float
     warm_cell_s: float
-    torchrun_sample: tuple[str, ...]
-    torchrun_cell_s: float
-    torchrun_cells_per_minute: float
-    times_torchrun: float
-    install_warm_cache_s: float
+    ranks: int
+    ways: tuple[Way, ...]
+    launches: tuple[Launch, ...]
+    disagreements: tuple[str, ...]
+    profile: profile.Profile
+    install_warm_cache_s: float | None  # not measured where wheels are laid over a host's torch
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,18 +82,32 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """One pass of the harness over all cells."""
+    """One pass of the harness over all cells: its wall time, and the raw outcome of each cell that ran."""
 
     wall_s: float
-    import_s: float
-    bodies_s: float
-    cells: tuple[str, ...]
-    seconds: tuple[float, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    nccl: Sequence[Mapping[str, float]] = ()
+
+    @property
+    def import_s(self) -> float:
+        return float(max(row["facts"]["preload_s"] for row in self.rows))
+
+    @property
+    def bodies_s(self) -> float:
+        return float(sum(row["metrics"].get("body_s", row["seconds"]) for row in self.rows))
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return tuple(row["name"] for row in self.rows)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return {row["name"]: float(row["seconds"]) for row in self.rows}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """What is measured on."""
+    """What is measured on. ``warm_up``: one pass before those that count, which fills the caches of files."""
 
     version_set: VersionSet
     cases: Sequence[Case]
@@ -82,29 +118,47 @@ class Ground:
     workers: int
     hardware: str
     say: Callable[[str], None]
+    packed: Packed | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    warm_up: bool = True
+
+    def case(self, name: str) -> Case:
+        return next(case for case in self.cases if case.id == name)
 
 
 def measure(ground: Ground, *, repeats: int, sample: int) -> Measured:
-    """Everything, in one run on one machine.
+    """Everything, in one run on one machine: first the harness, then the launchers, one cell after the other.
 
     Raises:
-        UserError: the set cannot be resolved or installed.
+        UserError: the set cannot be resolved or installed, no cell ran, or a launcher does not start.
     """
-    lock = usable(locks.read_or_make(ground.version_set, uv=ground.uv))
+    lock = usable(locked(ground))
+    environment = usable(installed(ground, lock))
+    with tempfile.TemporaryDirectory(prefix="ftmatrix-bench-") as folder:
+        try:
+            if ground.warm_up:
+                ground.say("warming up: one pass that does not count")
+                harness_pass(ground, environment, Path(folder, "warm-up"))
+            scratches = [Path(folder, f"pass-{number}") for number in range(repeats)]
+            passes = [told(ground, harness_pass(ground, environment, each)) for each in scratches]
+            launches = launched(ground, environment, scratches[-1], passes[-1], sample)
+            installs = [] if ground.packed else [install(ground, lock) for _ in range(repeats)]
+        finally:
+            environment.release()
+    return summed(ground, passes, launches, installs)
+
+
+def locked(ground: Ground) -> Lock | Evidence:
+    if ground.packed is not None:
+        return ground.packed.lock(ground.version_set)
+    return locks.read_or_make(ground.version_set, uv=ground.uv)
+
+
+def installed(ground: Ground, lock: Lock) -> Environment | Evidence:
+    if ground.packed is not None:
+        return ground.packed.install(lock)
     make_room = lambda: disk.keep_free(ground.cache, uv=ground.uv, say=ground.say)  # noqa: E731 - one expression
-    environment = usable(
-        environments.install(lock, cache=ground.cache, uv=ground.uv, backend=ground.backend, make_room=make_room)
-    )
-    try:
-        ground.say("warming up: one pass that does not count")
-        harness_pass(ground, environment)
-        passes = [told(ground, "harness", harness_pass(ground, environment)) for _ in range(repeats)]
-        chosen = spread(passes[0].cells, sample)
-        alone = [told(ground, f"torchrun {cell}", torchrun(ground, environment, cell)) for cell in chosen]
-        installs = [told(ground, "install", install(ground, lock)) for _ in range(repeats)]
-    finally:
-        environment.release()
-    return summed(ground, passes, chosen, alone, installs)
+    return environments.install(lock, cache=ground.cache, uv=ground.uv, backend=ground.backend, make_room=make_room)
 
 
 def usable(stage: Lock | Environment | Evidence) -> Any:
@@ -113,31 +167,45 @@ def usable(stage: Lock | Environment | Evidence) -> Any:
     return stage
 
 
-def told(ground: Ground, what: str, value: Any) -> Any:
-    seconds = value.wall_s if isinstance(value, Pass) else value
-    ground.say(f"{what}: {seconds:.1f} s")
-    return value
+def told(ground: Ground, one: Pass) -> Pass:
+    ground.say(f"harness: {one.wall_s:.1f} s")
+    return one
 
 
-def harness_pass(ground: Ground, environment: Environment) -> Pass:
-    """What ``run`` does with the cells of one set, without the sample of cold starts."""
-    with tempfile.TemporaryDirectory(prefix="ftmatrix-bench-") as folder:
-        bench = Bench(scratch=Path(folder), device=ground.device, workers=ground.workers)
-        began = time.monotonic()
-        raw = [row for row in bench.run([case.id for case in ground.cases], environment) if ran(row)]
-        wall_s = time.monotonic() - began
-    return Pass(
-        wall_s=wall_s,
-        import_s=max(row["facts"]["preload_s"] for row in raw),
-        bodies_s=sum(row["metrics"].get("body_s", row["seconds"]) for row in raw),
-        cells=tuple(row["name"] for row in raw),
-        seconds=tuple(row["seconds"] for row in raw),
-    )
+def harness_pass(ground: Ground, environment: Environment, scratch: Path) -> Pass:
+    """What ``run`` does with the cells of one set, without the sample of cold starts.
+
+    Raises:
+        UserError: no cell ran.
+    """
+    logs = scratch / "nccl"
+    logs.mkdir(parents=True)
+    more = profile.nccl_variables(logs) if ground.device == "cuda" else {}
+    bench = Bench(scratch=scratch, device=ground.device, workers=ground.workers, more=more)
+    order = sorted(ground.cases, key=lambda case: -case.ranks)  # those that need most GPUs first
+    began = time.monotonic()
+    rows = tuple(bench.run([case.id for case in order], environment))
+    wall_s = time.monotonic() - began
+    counted = tuple(row for row in rows if ran(row))
+    if not counted:
+        why = next((f"{row['name']}: {row['reason']}" for row in rows), "the tests said nothing")
+        raise UserError(f"no cell ran, so there is nothing to measure: {why}")
+    return Pass(wall_s=wall_s, rows=counted, nccl=profile.nccl_timings(logs, RANKS))
 
 
-def ran(row: dict[str, Any]) -> bool:
+def ran(row: Mapping[str, Any]) -> bool:
     """Skipped cells cost nothing and count for nothing."""
     return row["verdict"] not in {Verdict.SKIP.value, Verdict.LOST.value}
+
+
+def comparable(ground: Ground, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The cells of two ranks that a launcher can start and that end by themselves; where there are none, all that do.
+
+    A script starts its own ranks.
+    """
+    ending = [row["name"] for row in rows if row["verdict"] != Verdict.HANG.value]
+    able = [name for name in ending if ground.case(name).options.flow != "script"]
+    return tuple(name for name in able if ground.case(name).ranks == RANKS) or tuple(able)
 
 
 def spread(cells: Sequence[str], count: int) -> tuple[str, ...]:
@@ -147,26 +215,16 @@ def spread(cells: Sequence[str], count: int) -> tuple[str, ...]:
     return tuple(ordered[::step][:count])
 
 
-def torchrun(ground: Ground, environment: Environment, cell: str) -> float:
-    """The same cell, in the same environment, started as people start it; a red cell ends with its own exit code."""
-    ranks = next(case.ranks for case in ground.cases if case.id == cell)
-    with tempfile.TemporaryDirectory(prefix="ftmatrix-bench-") as folder:
-        Suite().copy(Path(folder))
-        bench = Bench(scratch=Path(folder), device=ground.device, workers=1)
-        began = time.monotonic()
-        done = processes.call(
-            [
-                *(str(environment.python), "-m", "torch.distributed.run", "--standalone"),
-                *("--nproc-per-node", str(ranks), "-m", "cases.alone", cell),
-            ],
-            timeout_s=TORCHRUN_LIMIT_S,
-            env={**bench.variables(environment), "FTMATRIX_DEVICE": ground.device, "OMP_NUM_THREADS": "1"},
-            cwd=Path(folder),
-        )
-        seconds = time.monotonic() - began
-    if done.exit_code is None or "load" not in done.log:
-        raise UserError(f"torchrun did not run {cell}: {done.log.strip().splitlines()[-1:]}")
-    return seconds
+def launched(ground: Ground, environment: Environment, scratch: Path, last: Pass, sample: int) -> list[Launch]:
+    """The sample by every launcher, one cell after the other."""
+    bench = Bench(scratch=scratch, device=ground.device, workers=1)
+    at = LaunchGround(bench=bench, environment=environment)
+    found: list[Launch] = []
+    for name in spread(comparable(ground, last.rows), sample):
+        for launcher in LAUNCHERS:
+            found.append(at.launch(launcher, ground.case(name)))
+            ground.say(f"{launcher} {name}: {found[-1].seconds:.1f} s, {found[-1].verdict}")
+    return found
 
 
 def install(ground: Ground, lock: Lock) -> float:
@@ -178,48 +236,76 @@ def install(ground: Ground, lock: Lock) -> float:
     seconds = time.monotonic() - began
     made.release()
     shutil.rmtree(elsewhere, ignore_errors=True)
+    ground.say(f"install: {seconds:.1f} s")
     return seconds
 
 
-def summed(
-    ground: Ground, passes: Sequence[Pass], chosen: tuple[str, ...], alone: Sequence[float], installs: Sequence[float]
-) -> Measured:
+def summed(ground: Ground, passes: Sequence[Pass], launches: Sequence[Launch], installs: Sequence[float]) -> Measured:
     middle = sorted(passes, key=lambda each: each.wall_s)[len(passes) // 2]
     ideal_s = middle.import_s + middle.bodies_s / ground.workers
-    per_minute = len(middle.cells) * 60 / middle.wall_s
-    torchrun_s = statistics.median(alone)
+    verdicts = {row["name"]: row["verdict"] for row in passes[-1].rows}
+    compared = set(comparable(ground, middle.rows))
+    ranks = {ground.case(name).ranks for name in compared}
     return Measured(
         set=ground.version_set.key,
         hardware=ground.hardware,
+        device=ground.device,
+        facts={**ground.facts, **middle.rows[0]["facts"]},
         workers=ground.workers,
         repeats=len(passes),
         cells=len(middle.cells),
         harness_wall_s=round(middle.wall_s, 2),
-        harness_cells_per_minute=round(per_minute, 1),
+        harness_cells_per_minute=round(per_minute(middle), 1),
         import_s=round(middle.import_s, 2),
         bodies_s=round(middle.bodies_s, 2),
         ideal_wall_s=round(ideal_s, 2),
         wall_over_ideal=round(middle.wall_s / ideal_s, 3),
-        warm_cell_s=round(statistics.median(middle.seconds), 3),
-        torchrun_sample=chosen,
-        torchrun_cell_s=round(torchrun_s, 2),
-        torchrun_cells_per_minute=round(60 / torchrun_s, 2),
-        times_torchrun=round(per_minute * torchrun_s / 60, 1),
-        install_warm_cache_s=round(statistics.median(installs), 2),
+        warm_cell_s=round(statistics.median(middle.seconds.values()), 3),
+        ranks=max(ranks, default=0),
+        ways=ways(middle, passes, compared, launches),
+        launches=tuple(launches),
+        disagreements=tuple(filter(None, (differs(launch, verdicts[launch.case]) for launch in launches))),
+        profile=profile.of(
+            [row for each in passes for row in each.rows if of_one_act(ground, row, compared)],
+            [timing for each in passes for timing in each.nccl],
+        ),
+        install_warm_cache_s=round(statistics.median(installs), 2) if installs else None,
     )
 
 
-def lines(found: Measured) -> Iterator[str]:
-    """For people."""
-    yield f"{found.set} on {found.hardware}, {found.workers} workers, medians of {found.repeats}"
-    yield f"harness: {found.cells} cells in {found.harness_wall_s} s, {found.harness_cells_per_minute} cells a minute"
-    yield (
-        f"torchrun: {found.torchrun_cell_s} s a cell, {found.torchrun_cells_per_minute} cells a minute"
-        f" (median of {len(found.torchrun_sample)} of the same cells)"
+def of_one_act(ground: Ground, row: Mapping[str, Any], compared: set[str]) -> bool:
+    """A cell whose ranks are forked once, so that parts of their time add up."""
+    return row["name"] in compared and len(flows.acts(ground.case(row["name"]))) == 1
+
+
+def per_minute(one: Pass) -> float:
+    return len(one.cells) * 60 / one.wall_s
+
+
+def ways(middle: Pass, passes: Sequence[Pass], compared: set[str], launches: Sequence[Launch]) -> tuple[Way, ...]:
+    """Side by side: all compared cells by warm forks, those of the sample by warm forks, and by each launcher."""
+    warm = {name: statistics.median(each.seconds[name] for each in passes if name in each.seconds) for name in compared}
+    if not warm:
+        return ()
+    sample = {launch.case for launch in launches}
+    same_s = statistics.median([warm[name] for name in sample if name in warm] or list(warm.values()))
+    rate = per_minute(middle)
+    found = [way(WARM, list(warm.values()), same_s, rate)]
+    if sample:
+        found.append(way(WARM_SAME, [warm[name] for name in sample], same_s, rate))
+    for launcher in LAUNCHERS:
+        seconds = [launch.seconds for launch in launches if launch.launcher == launcher]
+        if seconds:
+            found.append(way(launcher, seconds, same_s, 60 / statistics.median(seconds)))
+    return tuple(found)
+
+
+def way(name: str, seconds: Sequence[float], same_s: float, rate: float) -> Way:
+    median_s = statistics.median(seconds)
+    return Way(
+        name=name,
+        cells=len(seconds),
+        median_s=round(median_s, 3),
+        cells_per_minute=round(rate, 2),
+        times=round(median_s / same_s, 1),
     )
-    yield f"ratio: {found.times_torchrun} times the cells a minute"
-    yield (
-        f"wall time over the ideal: {found.wall_over_ideal} ({found.harness_wall_s} s over {found.ideal_wall_s} s ="
-        f" one import {found.import_s} s + bodies {found.bodies_s} s / {found.workers} workers)"
-    )
-    yield f"install from a warm cache: {found.install_warm_cache_s} s"

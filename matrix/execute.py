@@ -111,6 +111,7 @@ class Bench:
     suite: Suite = field(default_factory=Suite)
     limits: Limits = field(default_factory=Limits)
     cold: bool = False
+    more: Mapping[str, str] = field(default_factory=dict)  # variables beside the usual ones
 
     def run(
         self,
@@ -171,7 +172,7 @@ class Bench:
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
         own = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "HF_HOME": str(self.scratch / "hf"), "PYTHONUNBUFFERED": "1"}
         kept = {name: value for name, value in environment.variables().items() if not name.startswith("PYTEST_")}
-        return {**kept, **own, **hidden}
+        return {**kept, **own, **hidden, **self.more}
 
     @property
     def log(self) -> Path:

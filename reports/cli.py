@@ -19,7 +19,6 @@ from rich.table import Table
 
 from cases.verdict import Verdict
 from matrix import asked as asking
-from matrix import bench as benches
 from matrix import declared, disk, environments, locks, store, uv
 from matrix import known as problems
 from matrix import selfcheck as selfchecking
@@ -27,6 +26,7 @@ from matrix import sets as known_sets
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.execute import Suite
+from reports import bench as bench_report
 from reports import known as known_problems
 from reports import known_page, planned, progress
 from reports import selfcheck as selfcheck_report
@@ -64,6 +64,11 @@ Where = Annotated[str, typer.Option("--where", help="Only these cases, e.g. 'qua
 Device = Annotated[str, typer.Option("--device", help="auto, cpu (gloo) or cuda (NCCL).")]
 TorchBackend = Annotated[str, typer.Option("--torch-backend", help="Build of torch: auto, cpu, pypi, or cu128 etc.")]
 Versions = Annotated[Path, typer.Option("--versions", help="File of version sets.", show_default="the packaged one")]
+Offline = Annotated[Path | None, typer.Option(help="Folder of packed wheels; no index is asked.")]
+SystemTorch = Annotated[
+    bool, typer.Option("--system-torch", help="Lay the wheels of --offline over the torch that is there.")
+]
+SystemPython = Annotated[str, typer.Option(help="The interpreter that has it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
@@ -85,11 +90,9 @@ def run(
     ] = None,
     cold_sample: Annotated[int, typer.Option(help="Cells per set that a cold start must confirm.")] = 1,
     versions: Versions = known_sets.PACKAGED,
-    offline: Annotated[Path | None, typer.Option(help="Folder that `pack` made; no index is asked.")] = None,
-    system_torch: Annotated[
-        bool, typer.Option("--system-torch", help="Lay the wheels of --offline over the torch that is there.")
-    ] = False,
-    system_python: Annotated[str, typer.Option(help="The interpreter that has it.")] = "python3",
+    offline: Offline = None,
+    system_torch: SystemTorch = False,
+    system_python: SystemPython = "python3",
 ) -> None:
     """Install version sets, run the cells, render the matrix."""
     console = Console()
@@ -137,10 +140,22 @@ def plan(
     profile: Profile = "",
     device: Device = "auto",
     versions: Versions = known_sets.PACKAGED,
+    offline: Offline = None,
+    system_torch: SystemTorch = False,
+    system_python: SystemPython = "python3",
     as_json: AsJson = False,
 ) -> None:
     """Print the cells that a run would have, how long they will take by past timings, and what is left out."""
-    asked = asking.Asked(sets=sets, where=where, profile=profile, device=device, versions=versions)
+    asked = asking.Asked(
+        sets=sets,
+        where=where,
+        profile=profile,
+        device=device,
+        versions=versions,
+        offline=offline,
+        system_torch=system_torch,
+        system_python=system_python,
+    )
     asked.check()
     found = asking.plan_of(asked)
     if as_json:
@@ -231,25 +246,37 @@ def bench(
     where: Where = "",
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
-    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
+    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core, or per GPU")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Passes of the harness.")] = 3,
-    sample: Annotated[int, typer.Option(min=1, help="Cells that torchrun starts one by one.")] = 8,
+    sample: Annotated[int, typer.Option(min=0, help="Cells of two ranks that each launcher starts one by one.")] = 8,
+    warm_up: Annotated[bool, typer.Option(help="One pass before those that count.")] = True,
+    out: Annotated[Path | None, typer.Option(help="Write it there as well, as JSON.")] = None,
+    offline: Offline = None,
+    system_torch: SystemTorch = False,
+    system_python: SystemPython = "python3",
     as_json: AsJson = False,
 ) -> None:
-    """Measure the harness: cells a minute against torchrun, wall time against the ideal."""
+    """Measure the harness: a warm cell beside torchrun and accelerate launch, and where its time goes."""
     asked = asking.Asked(
-        sets=sets or "newest",
+        sets=sets or ("" if offline else "newest"),
         profile="" if where else "default",
         where=where,
         device=device,
         torch_backend=torch_backend,
         workers=workers,
+        offline=offline,
+        system_torch=system_torch,
+        system_python=system_python,
     )
-    found = asking.bench(asked, repeats=repeats, sample=sample, say=lambda text: typer.echo(text, err=True))
+    found = asking.bench(
+        asked, repeats=repeats, sample=sample, warm_up=warm_up, say=lambda text: typer.echo(text, err=True)
+    )
+    if out is not None:
+        write_whole(out, json.dumps(found.as_json(), indent=1) + "\n")
     if as_json:
         print_json(found.as_json())
     else:
-        typer.echo("\n".join(benches.lines(found)))
+        typer.echo("\n".join(bench_report.lines(found)))
 
 
 @sets_app.callback()
