@@ -12,6 +12,7 @@ import pytest
 
 from cases import pool
 from cases.forkserver import ask
+from cases.patience import PROBE_S, Patience
 from cases.verdict import Phase, Verdict
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def test_cell(
         facts = environment_facts(request_, server)
         reason = why_skipped(case, request_, suite, server)
         if not reason:
-            outcome = run(server, request_.job("cell", cell, case.ranks))
+            allowed = suite.allowed(case, request_.device)
+            outcome = run(server, request_.job("cell", cell, case.ranks, allowed))
     except pool.BusyError as busy:
         reason = str(busy)
     if reason:
@@ -43,7 +45,7 @@ def test_cell(
         pytest.skip(reason)
     if cell in request_.cold_sample:
         cold_server = request.getfixturevalue("cold_server")
-        again = run(cold_server, request_.job("cell", cell, case.ranks, tag="-cold"))
+        again = run(cold_server, request_.job("cell", cell, case.ranks, allowed, tag="-cold"))
         outcome = compared(outcome, again)
     outcome["facts"] = {**facts, **outcome["facts"], **outcome.pop("start")}
     record_property("outcome", json.dumps(outcome))
@@ -52,15 +54,21 @@ def test_cell(
 
 
 def run(server: str, job: Job) -> dict[str, Any]:
-    """The outcome of a job, on GPUs that are its own while it runs.
+    """The outcome of a job, on GPUs that are its own until nothing of it is left on them.
 
     Raises:
         BusyError: there are not enough that are free of others' work.
     """
     if job.device == "cpu":
         return ask(server, job)
-    with lenders().lent(job.ranks) as lent:
-        return ask(server, replace(job, gpus=lent))
+    lender = lenders()
+    with lender.lent(job.ranks) as lent:
+        outcome = ask(server, replace(job, gpus=lent))
+        seconds, left = lender.settled(lent)
+    outcome["metrics"]["settled_s"] = seconds
+    if left:
+        outcome["facts"]["left_on_gpus"] = left
+    return outcome
 
 
 lenders = functools.cache(pool.pool)  # one a worker, which asks the driver but once what there is
@@ -98,7 +106,7 @@ def once(asked: Request, server: str, kind: str, name: str, ranks: int) -> dict[
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            path.write_text(json.dumps(run(server, asked.job(kind, name, ranks))))
+            path.write_text(json.dumps(run(server, asked.job(kind, name, ranks, Patience(PROBE_S)))))
     outcome: dict[str, Any] = json.loads(path.read_text())
     return outcome
 
