@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from cases.options import Options
-    from cases.setting import Reporter
+    from collections.abc import Callable
 
 FEWEST_CALLS = 30  # of operations, in a graph that holds a layer of the tiny model
-PATIENCE_S, BEAT_S = 180, 10
 
 
 @dataclass
@@ -46,29 +40,6 @@ def counted(backend: str) -> Callable[[Any, list[Any]], Callable[..., Any]]:
         return run
 
     return make
-
-
-@contextlib.contextmanager
-def patience(say: Reporter, options: Options) -> Iterator[None]:
-    """Compiling says nothing for longer than a rank may be silent: inside, for so long, it is taken to be alive."""
-    if not options.compile:
-        yield
-        return
-    done = threading.Event()
-
-    def beat() -> None:
-        for _ in range(PATIENCE_S // BEAT_S):
-            if done.wait(BEAT_S):
-                return
-            say.beat()
-
-    beating = threading.Thread(target=beat, daemon=True)
-    beating.start()
-    try:
-        yield
-    finally:
-        done.set()
-        beating.join()
 
 
 def breaks() -> int:

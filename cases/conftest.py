@@ -29,6 +29,8 @@ from cases.rank import die_with_parent
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cases.patience import Patience
+
 SOCKET = "FTMATRIX_SOCKET"
 OUTCOME = "outcome"
 SERVER_STOP_S = 10
@@ -59,7 +61,10 @@ class Request:
     cold_sample: tuple[str, ...] = ()
     given: dict[str, str] = field(default_factory=dict)
 
-    def job(self, kind: str, name: str, ranks: int, tag: str = "") -> Job:
+    def job(self, kind: str, name: str, ranks: int, allowed: Patience, tag: str = "") -> Job:
+        """``allowed`` counts where the harness asks for no limit of its own."""
+        own: dict[str, Any] = {"silence_s": allowed.silence_s, "silence_why": allowed.why}
+        limits = self.limits if "silence_s" in self.limits else {**own, **self.limits}
         return Job(
             kind=kind,
             name=name,
@@ -68,7 +73,7 @@ class Request:
             folder=str(self.folder / kind / f"{name}{tag}"),
             cache=str(self.cache),
             given=self.given.get(name, ""),
-            **self.limits,
+            **limits,
         )
 
 

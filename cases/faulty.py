@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from cases.job import Job
     from cases.needs import Need
+    from cases.patience import Patience
 
 preload, impure = suite.preload, suite.impure
 
@@ -51,6 +52,10 @@ def clean(job: Job) -> Job:
 
 def needed(case: Planted, device: str) -> list[Need]:
     return suite.needed(case, device)
+
+
+def allowed(case: Planted, device: str) -> Patience:
+    return suite.allowed(case, device)
 
 
 def companions(job: Job) -> dict[str, Callable[[], None]]:

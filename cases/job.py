@@ -13,8 +13,9 @@ class Job:
 
     ``name`` is a case's id or a probe's name; ``folder`` gets what the ranks write, ``cache`` is shared by all jobs of
     a version set, ``given`` holds what a cell of another set kept for this one. ``silence_s`` is how long a rank may go
-    without saying anything, ``deadline_s`` how long the whole job may take, ``memory_mib`` what its ranks may hold
-    together. ``gpus`` are the UUIDs of those that are lent to it, one a rank.
+    without saying anything, and ``silence_why`` why this one may for longer than others; ``deadline_s`` is how long the
+    whole job may take, ``memory_mib`` what its ranks may hold together. ``gpus`` are the UUIDs of those that are lent
+    to it, one a rank.
     """
 
     kind: str
@@ -25,6 +26,7 @@ class Job:
     cache: str
     given: str = ""
     silence_s: float = 60.0
+    silence_why: str = ""
     deadline_s: float = 300.0
     memory_mib: int = 8192
     gpus: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cases import failures
 from cases.verdict import Check, Phase, Verdict, missed
 
 if TYPE_CHECKING:
@@ -38,15 +39,20 @@ class RankEnd:
     ended_by_us: bool = False
     last_heard: float = 0.0
     waiting_in: str = ""
+    last_words: str = ""  # of the log of a rank that vanished, if they tell why
+    starved: bool = False  # while it was killed, the kernel killed for want of memory
 
 
 @dataclass(frozen=True)
 class Judgement:
+    """``failure`` names the kind of a failure that has one (``cases.failures``)."""
+
     verdict: Verdict
     reason: str = ""
     phase: Phase | None = None
     checks: tuple[Check, ...] = ()
     error: dict[str, Any] | None = None
+    failure: str = ""
 
 
 def judge(ranks: Sequence[RankEnd], *, stopped: str = "", why: str = "") -> Judgement:
@@ -57,12 +63,15 @@ def judge(ranks: Sequence[RankEnd], *, stopped: str = "", why: str = "") -> Judg
         stopped: what made the supervisor end the cell, if it did: ``hang``, ``memory`` or ``client``.
         why: the sentence that belongs to ``stopped``.
     """
-    first_error = min(ranks, key=lambda rank: rank.error_at)
-    first_death = min((rank for rank in ranks if vanished(rank)), key=lambda rank: rank.exit_at, default=None)
+    to_blame = [rank for rank in ranks if not (rank.error is not None and failures.follows(rank.error))]
+    if not any(rank.error is not None or vanished(rank) for rank in to_blame):
+        to_blame = list(ranks)  # who is gone was not seen to go
+    first_error = min(to_blame, key=lambda rank: rank.error_at)
+    first_death = min((rank for rank in to_blame if vanished(rank)), key=lambda rank: rank.exit_at, default=None)
     if first_error.error is not None and not explains(first_death, first_error):
         return raised(first_error)
     if first_death is not None:
-        return Judgement(Verdict.CRASH, death(first_death), first_death.phase)
+        return died(first_death)
     if stopped:
         return interrupted(ranks, stopped, why)
     return weighed(ranks)
@@ -92,7 +101,25 @@ def raised(rank: RankEnd) -> Judgement:
     if ours:
         said = first_line if error["type"] == "CompanionError" else f"the harness's own code raised {reason}"
         return Judgement(Verdict.LOST, said, rank.phase, error=error)
-    return Judgement(Verdict.FAIL, reason, rank.phase, error=error)
+    kind = failures.of_error(error)
+    if kind is None:
+        return Judgement(Verdict.FAIL, reason, rank.phase, error=error)
+    return Judgement(kind.verdict, f"{kind.name}: {reason}", rank.phase, error=error, failure=kind.name)
+
+
+def died(rank: RankEnd) -> Judgement:
+    """Of a rank that vanished: how, and why if that is known."""
+    kind = failures.kind(rank.last_words)
+    code = rank.exit_code or 0
+    name = failures.SIGNAL if code < 0 else failures.SILENT_EXIT
+    if kind is not None:
+        name, how = kind.name, f"{kind.name}: {death(rank)}, and last said: {rank.last_words}"
+    elif rank.starved:
+        name = failures.HOST_MEMORY
+        how = f"{name}: {death(rank)} as the kernel ended processes for want of memory"
+    else:
+        how = death(rank)
+    return Judgement(Verdict.CRASH, how, rank.phase, failure=name)
 
 
 def death(rank: RankEnd) -> str:
@@ -107,7 +134,8 @@ def interrupted(ranks: Sequence[RankEnd], stopped: str, why: str) -> Judgement:
     phase = unfinished[0].phase if unfinished else None
     verdict = {"hang": Verdict.HANG, "memory": Verdict.CRASH, "client": Verdict.LOST}[stopped]
     waiting = "; ".join(f"rank {rank.number} in {rank.waiting_in}" for rank in unfinished if rank.waiting_in)
-    return Judgement(verdict, f"{why}: {waiting}" if waiting else why, phase)
+    failure = failures.HOST_MEMORY if stopped == "memory" else ""
+    return Judgement(verdict, f"{why}: {waiting}" if waiting else why, phase, failure=failure)
 
 
 def weighed(ranks: Sequence[RankEnd]) -> Judgement:

@@ -13,6 +13,7 @@ LIBRARY = "libnvidia-ml.so.1"
 LONGEST = 96  # characters of a name or a UUID
 MANY = 1024  # processes on one GPU
 MIB = 2**20
+SM_CLOCK, UNCORRECTED, VOLATILE = 1, 1, 0  # of nvmlClockType_t, nvmlMemoryErrorType_t and nvmlEccCounterType_t
 FAILURES = {
     1: "not initialised",
     3: "not supported",
@@ -76,6 +77,23 @@ class Usage:
 
     mib: float
     pids: tuple[int, ...] = ()
+
+
+class Rates(ctypes.Structure):
+    """nvmlUtilization_t: per cent of the time since the last sample, of kernels and of memory traffic."""
+
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+@dataclass(frozen=True)
+class State:
+    """What a GPU is doing: words for people, and only what this one tells of."""
+
+    gpu: Gpu
+    told: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return f"{self.gpu}: {', '.join(f'{what} {value}' for what, value in self.told)}"
 
 
 class Driver:
@@ -192,9 +210,55 @@ class Driver:
         return int(memory.used)
 
     def pids(self, handle: ctypes.c_void_p) -> tuple[int, ...]:
+        return tuple(each.pid for each in self.processes(handle))
+
+    def processes(self, handle: ctypes.c_void_p) -> list[Process]:
+        """Those that compute on a GPU; none where they are hidden from containers, or the driver is older."""
         count, found = ctypes.c_uint(MANY), (Process * MANY)()
         try:
             self.call("nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(count), found)
         except UnavailableError:  # hidden from containers, or an older driver: memory has to tell
-            return ()
-        return tuple(each.pid for each in found[: count.value])
+            return []
+        return list(found[: count.value])
+
+    def state(self, uuid: str) -> State:
+        """All that the driver tells of one GPU, or slice, that may explain why a job on it stands still.
+
+        Raises:
+            UnavailableError: there is no such GPU, or it does not answer.
+        """
+        gpu = next((each for each in self.gpus() if each.uuid == uuid), None)
+        if gpu is None:
+            raise UnavailableError(f"no GPU is called {uuid}")
+        handle = ctypes.c_void_p()
+        self.call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(handle))
+        on_it = ", ".join(f"pid {each.pid}" for each in self.processes(handle))
+        rates = self.asked(Rates(), "nvmlDeviceGetUtilizationRates", handle)
+        told = (
+            ("memory used", f"{self.usage(gpu).mib:.0f} MiB"),
+            ("kernels running", "" if rates is None else f"{rates.gpu} % of the time"),
+            ("temperature", self.number("{} C", "nvmlDeviceGetTemperature", handle, 0)),
+            ("clock of its processors", self.number("{} MHz", "nvmlDeviceGetClockInfo", handle, SM_CLOCK)),
+            ("power", self.number("{} mW", "nvmlDeviceGetPowerUsage", handle)),
+            ("uncorrected memory errors", self.ecc_errors(handle)),
+            ("processes", on_it or "none that can be seen"),
+        )
+        return State(gpu, tuple((what, value) for what, value in told if value))
+
+    def number(self, form: str, function: str, *arguments: Any) -> str:
+        """What a function tells of a GPU, in words; empty if it does not."""
+        found = self.asked(ctypes.c_uint(), function, *arguments)
+        return "" if found is None else form.format(found.value)
+
+    def ecc_errors(self, handle: ctypes.c_void_p) -> str:
+        """Since the driver was loaded."""
+        found = self.asked(ctypes.c_ulonglong(), "nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE)
+        return "" if found is None else str(found.value)
+
+    def asked(self, kept: Any, function: str, *arguments: Any) -> Any:
+        """What a function writes into ``kept``; None if this GPU or this driver does not tell it."""
+        try:
+            self.call(function, *arguments, ctypes.byref(kept))
+        except UnavailableError:
+            return None
+        return kept

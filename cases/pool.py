@@ -73,11 +73,11 @@ class Pool:
         with contextlib.ExitStack() as held:
             with self.locked("turn"):
                 taken = self.taken(self.usable(count), count, held)
+            lent = tuple(gpu.uuid for gpu in taken)
             try:
-                yield tuple(gpu.uuid for gpu in taken)
+                yield lent
             finally:
-                for gpu in taken:
-                    self.settled(gpu)
+                self.settled(lent)
 
     def usable(self, count: int) -> tuple[Gpu, ...]:
         """Those that so many ranks could be given."""
@@ -151,16 +151,32 @@ class Pool:
     def busy(self, gpu: Gpu) -> str:
         """Who else is on a GPU that is lent to nobody; empty if it is free."""
         usage = self.source.usage(gpu)
+        left = self.folder / f"{gpu.uuid}.left"
         if usage.mib < IDLE_MIB and not usage.pids:
+            with contextlib.suppress(OSError):
+                left.unlink(missing_ok=True)
             return ""
         who = f"{len(usage.pids)} other processes ({', '.join(map(str, usage.pids))})" if usage.pids else HIDDEN
-        return f"{gpu} has {usage.mib:.0f} MiB in use by {who}"
+        whose = ", which a cell of ours left behind" if left.exists() else ""
+        return f"{gpu} has {usage.mib:.0f} MiB in use by {who}{whose}"
 
-    def settled(self, gpu: Gpu) -> None:
-        """Wait until what ran on it is gone. Whatever stays is met as others' work by who wants it next."""
-        end = time.monotonic() + SETTLES_S
-        while self.busy(gpu) and time.monotonic() < end:
+    def settled(self, lent: Sequence[str]) -> tuple[float, str]:
+        """Wait until what ran on them is gone: after how many seconds, and what stayed nevertheless.
+
+        A GPU on which something stays is marked: it is lent to nobody while that is there, and who wants it is told.
+        """
+        began = time.monotonic()
+        waiting = {gpu: self.busy(gpu) for gpu in self.gpus if gpu.uuid in lent and not self.is_marked(gpu)}
+        while any(waiting.values()) and time.monotonic() - began < SETTLES_S:
             time.sleep(POLL_S)
+            waiting = {gpu: self.busy(gpu) for gpu in waiting}
+        for gpu in (gpu for gpu, busy in waiting.items() if busy):
+            with contextlib.suppress(OSError):
+                (self.folder / f"{gpu.uuid}.left").touch()
+        return round(time.monotonic() - began, 3), "; ".join(filter(None, waiting.values()))
+
+    def is_marked(self, gpu: Gpu) -> bool:
+        return (self.folder / f"{gpu.uuid}.left").exists()
 
     def tried(self, name: str) -> int | None:
         """The descriptor of a lock, if it is free."""

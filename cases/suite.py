@@ -1,7 +1,7 @@
 """The suite: what a fork server, its ranks and the tests need to know of the cases they run.
 
-Another module with ``CASES``, ``preload``, ``impure``, ``needed``, ``companions``, ``acts`` and ``run`` can take its
-place (``--suite``); the harness's own tests do that.
+Another module with ``CASES``, ``preload``, ``impure``, ``needed``, ``allowed``, ``companions``, ``acts`` and ``run``
+can take its place (``--suite``); the harness's own tests do that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flows, grid, models, needs, prequantised, profiles, scripts, stack, twin, untouched
+from cases import flows, grid, models, needs, patience, prequantised, profiles, scripts, stack, twin, untouched
 from cases import preload as importing
 from cases.build import Place
 from cases.case import Case
@@ -64,6 +64,11 @@ def impure() -> str:
 
 def needed(case: Case, device: str) -> list[needs.Need]:
     return needs.applicable(case.options, device)
+
+
+def allowed(case: Case, device: str) -> patience.Patience:
+    """How long a rank of the case may say nothing."""
+    return patience.of(case.options, device)
 
 
 def companions(job: Job) -> dict[str, Callable[[], None]]:

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import json
 import os
-import re
 import select
 import signal
 import socket
@@ -21,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flight, gpus
+from cases import autopsy, failures, flight, gpus
 from cases import rank as ranks_own
-from cases.judge import Judgement, RankEnd, judge
-from cases.verdict import Check, Phase
+from cases.judge import Judgement, RankEnd, judge, vanished
+from cases.verdict import Check, Phase, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +33,9 @@ if TYPE_CHECKING:
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.02
+ENDING_POLL_S = 0.005
 GRACE_S = 3.0  # how long the others may go on when one rank has failed
-STACKS_S = 2.0  # how long a hung rank may take to write its stacks
+ENDS_S = 20.0  # how long the kernel may take to end a rank: one that waits in a driver may never end
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
@@ -59,12 +59,15 @@ class Supervisor:
     children: list[Child] = field(default_factory=list)
     companion: dict[int, str] = field(default_factory=dict)  # pid: file it computes
     told_to_end: bool = False
-    desync: str = ""  # which collective hung ranks disagree on
+    looked_at: dict[str, float] = field(default_factory=dict)  # metrics of how ranks that hung were looked at
+    stopped_at: float = float("inf")  # when ranks that had to be stopped last did anything, or did too much
+    killed_before: int = 0  # processes that the kernel ended for want of memory before the job began
     inherited_mib: float = field(default_factory=lambda: anonymous_mib(os.getpid()))
 
     def run(self) -> dict[str, Any]:
         """The outcome of the job, as plain data."""
         began = datetime.now(timezone.utc)
+        self.killed_before = starved_processes()
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.end)
@@ -168,6 +171,13 @@ class Supervisor:
                 child.end.exit_at = self.now
                 if child.end.done:
                     child.end.metrics["ending_s"] = round(child.end.exit_at - child.end.metrics["body_s"], 4)
+                self.ask_why(child.end)
+
+    def ask_why(self, end: RankEnd) -> None:
+        """Of a rank that vanished, what its log and the kernel tell."""
+        if vanished(end):
+            end.last_words = failures.last_words(Path(self.job.folder) / f"rank-{end.number}.log")
+            end.starved = end.exit_code == -signal.SIGKILL and starved_processes() > self.killed_before
 
     def note_companions(self) -> None:
         """A companion that ended without its file failed; who waits for the file is told."""
@@ -190,17 +200,23 @@ class Supervisor:
             return "", ""
         if self.client_left():
             return "client", "the run was ended"
+        self.stopped_at = now
         held = sum(max(0.0, anonymous_mib(child.pid) - self.inherited_mib) for child in alive)
         if held > self.job.memory_mib:
-            return "memory", f"out of memory: the ranks held {held:.0f} MiB of {self.job.memory_mib} MiB"
+            return "memory", f"out of host memory: the ranks held {held:.0f} MiB of {self.job.memory_mib} MiB"
         silent = [child for child in alive if silence(child.end, now) > self.job.silence_s]
         if silent or now > self.job.deadline_s:
-            self.autopsy(alive)
-            limit = (
-                f"no sign of life for {self.job.silence_s:g} s" if silent else f"not done in {self.job.deadline_s:g} s"
-            )
-            return "hang", f"{limit}: {self.desync}" if self.desync else limit
+            if silent:
+                self.stopped_at = now - max(silence(child.end, now) for child in silent)
+                self.looked_at["noticed_s"] = round(now - self.stopped_at, 3)
+            desync = self.autopsy(alive)
+            limit = self.silence_limit() if silent else f"not done in {self.job.deadline_s:g} s"
+            return "hang", f"{limit}: {desync}" if desync else limit
         return None
+
+    def silence_limit(self) -> str:
+        why = f" ({self.job.silence_why})" if self.job.silence_why else ""
+        return f"no sign of life for {self.job.silence_s:g} s{why}"
 
     def client_left(self) -> bool:
         if self.told_to_end:
@@ -212,26 +228,18 @@ class Supervisor:
         except OSError:
             return True
 
-    def autopsy(self, hung: list[Child]) -> None:
-        """Ask every rank for its Python stacks, while they still hang."""
+    def autopsy(self, hung: list[Child]) -> str:
+        """Look at the ranks while they still hang; the collective that they disagree on."""
+        found = autopsy.examine(
+            Path(self.job.folder),
+            {child.end.number: child.pid for child in hung},
+            self.job.gpus,
+            cut_short=lambda: self.told_to_end,
+        )
         for child in hung:
-            os.kill(child.pid, signal.SIGUSR1)
-        until = time.monotonic() + STACKS_S
-        files = {child.end.number: Path(self.job.folder) / f"rank-{child.end.number}.stack" for child in hung}
-        seen: list[int] = []
-        while (
-            time.monotonic() < until
-            and not self.told_to_end
-            and (0 in seen or seen != [size(path) for path in files.values()])
-        ):
-            seen = [size(path) for path in files.values()]
-            time.sleep(POLL_S)
-        for child in hung:
-            child.end.waiting_in = innermost(files[child.end.number])
-        if self.job.gpus:
-            self.desync = flight.disagreement(
-                flight.recorded(Path(self.job.folder), [each.end.number for each in hung])
-            )
+            child.end.waiting_in = found.waiting_in[child.end.number]
+        self.looked_at["autopsy_s"] = round(found.seconds, 3)
+        return found.desync
 
     def end_everything(self) -> int:
         """End the ranks, their groups, and whatever else is left of this job; how many processes were left over."""
@@ -241,18 +249,26 @@ class Supervisor:
             for end in (os.killpg, os.kill) if child.end.ended_by_us else (os.killpg,):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     end(child.pid, signal.SIGKILL)
-        for child in self.alive():
-            os.waitpid(child.pid, 0)
-            self.drain(child)
-            child.end.exit_code = -signal.SIGKILL
-        left = end_descendants() - len(self.companion)
+        until = time.monotonic() + ENDS_S
+        while self.alive() and time.monotonic() < until:
+            for child in self.alive():
+                if os.waitpid(child.pid, os.WNOHANG)[0]:
+                    self.drain(child)
+                    child.end.exit_code = -signal.SIGKILL
+            time.sleep(ENDING_POLL_S)
+        left = end_descendants(until) - len(self.companion)
         for path in self.companion.values():
             disown(path)
         return left
 
     def report(self, judgement: Judgement, began: datetime, left: int) -> dict[str, Any]:
         ends = [child.end for child in self.children]
-        metrics = worst_metrics(ends)
+        metrics = worst_metrics(ends) | self.looked_at
+        if judgement.verdict in {Verdict.HANG, Verdict.CRASH, Verdict.FAIL}:
+            failed_at = [min(end.error_at, end.exit_at) for end in ends if failed(end) and not end.ended_by_us]
+            metrics["ended_s"] = round(self.now - min([*failed_at, self.stopped_at]), 3)
+        if self.alive():
+            metrics["ranks_that_cannot_be_ended"] = float(len(self.alive()))
         if left:
             metrics["left_processes"] = float(left)
         seconds = round(self.now, 4)
@@ -265,7 +281,10 @@ class Supervisor:
             "checks": [asdict(check) for check in judgement.checks],
             "error": judgement.error,
             "metrics": metrics,
-            "facts": {name: value for end in ends if end.number == 0 for name, value in end.facts.items()},
+            "facts": {
+                **{name: value for end in ends if end.number == 0 for name, value in end.facts.items()},
+                **({"failure": judgement.failure} if judgement.failure else {}),
+            },
             "started": began.isoformat(),
             "seconds": seconds,
         }
@@ -306,6 +325,8 @@ def heard(end: RankEnd, event: dict[str, Any], now: float) -> None:
     """Take in one event of a rank."""
     if not end.last_heard:
         end.metrics["start_s"] = round(now - end.begun, 4)
+    if silence(end, now):
+        end.metrics["longest_silence_s"] = round(max(end.metrics.get("longest_silence_s", 0.0), silence(end, now)), 3)
     end.last_heard = now
     if "phase" in event:
         end.phase = Phase(event["phase"])
@@ -330,6 +351,16 @@ def failed(end: RankEnd) -> bool:
     return end.error is not None or (end.exit_code is not None and not end.done)
 
 
+def starved_processes() -> int:
+    """How many processes the kernel has ended for want of memory: of our control group, or of the machine."""
+    for counter in (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")):
+        with contextlib.suppress(OSError):
+            counts = dict(line.split() for line in counter.read_text().splitlines())
+            if "oom_kill" in counts:
+                return int(counts["oom_kill"])
+    return 0
+
+
 def worst_metrics(ends: list[RankEnd]) -> dict[str, float]:
     names = {name for end in ends for name in end.metrics}
     return {name: max(end.metrics.get(name, 0.0) for end in ends) for name in sorted(names)}
@@ -343,40 +374,25 @@ def anonymous_mib(pid: int) -> float:
     return 0.0
 
 
-def size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def end_descendants(until: float) -> int:
+    """End every process that is still a child of ours, adopted orphans included, until there is none; how many.
 
-
-FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
-WRAPPERS = ("c10d_logger.py", "_contextlib.py", "decorators.py")
-
-
-def innermost(path: Path) -> str:
-    """The call a hung rank is in, of its main thread, as ``all_reduce (distributed_c10d.py:2501)``."""
-    try:
-        text = path.read_text()
-    except OSError:
-        return ""
-    main = text.split("Current thread", 1)[-1]
-    for frame in FRAME.finditer(main):
-        name = Path(frame["file"]).name
-        if name not in WRAPPERS:
-            return f"{frame['function']} ({name}:{frame['line']})"
-    return ""
-
-
-def end_descendants() -> int:
-    """End every process that is still a child of ours, adopted orphans included, until there is none."""
-    count = 0
-    while True:
+    What the kernel has not ended by ``until`` is left to it.
+    """
+    ended: set[int] = set()
+    while time.monotonic() < until:
         for pid in own_children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         try:
-            os.waitpid(-1, 0)
+            pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return count
-        count += 1
+            break
+        if pid:
+            ended.add(pid)
+        else:
+            time.sleep(ENDING_POLL_S)
+    return len(ended)
 
 
 def own_children() -> list[int]:

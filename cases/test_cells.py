@@ -13,6 +13,7 @@ import pytest
 
 from cases import builds, pool
 from cases.forkserver import ask
+from cases.patience import PROBE_S, Patience
 from cases.verdict import Phase, Verdict
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def test_cell(
             facts = {**facts, **LACKING}
         reason = reason or why_skipped(case, request_, suite, server)
         if not reason:
-            outcome = run(server, request_.job("cell", cell, case.ranks))
+            allowed = suite.allowed(case, request_.device)
+            outcome = run(server, request_.job("cell", cell, case.ranks, allowed))
     except pool.BusyError as busy:
         reason = str(busy)
         facts = {**facts, **LACKING}
@@ -51,7 +53,7 @@ def test_cell(
         pytest.skip(reason)
     if cell in request_.cold_sample:
         cold_server = request.getfixturevalue("cold_server")
-        again = run(cold_server, request_.job("cell", cell, case.ranks, tag="-cold"))
+        again = run(cold_server, request_.job("cell", cell, case.ranks, allowed, tag="-cold"))
         outcome = compared(outcome, again)
     outcome["facts"] = {**facts, **outcome["facts"], **outcome.pop("start")}
     record_property("outcome", json.dumps(outcome))
@@ -60,20 +62,22 @@ def test_cell(
 
 
 def run(server: str, job: Job) -> dict[str, Any]:
-    """The outcome of a job, on GPUs that are its own while it runs.
+    """The outcome of a job, on GPUs that are its own until nothing of it is left on them.
 
     Raises:
         BusyError: there are not enough that are free of others' work.
     """
     if job.device == "cpu":
         return ask(server, job)
-    began = time.monotonic()
-    with lenders().lent(job.ranks) as lent:
-        given = time.monotonic()
+    began, lender = time.monotonic(), lenders()
+    with lender.lent(job.ranks) as lent:
+        waited = time.monotonic() - began
         outcome = ask(server, replace(job, gpus=lent))
-        answered = time.monotonic()
-    beside = {"gpus_wait_s": given - began, "gpus_settle_s": time.monotonic() - answered}
-    return {**outcome, "metrics": {**outcome["metrics"], **{name: round(value, 4) for name, value in beside.items()}}}
+        seconds, left = lender.settled(lent)
+    outcome["metrics"] |= {"gpus_wait_s": round(waited, 4), "settled_s": seconds}
+    if left:
+        outcome["facts"]["left_on_gpus"] = left
+    return outcome
 
 
 lenders = functools.cache(pool.pool)  # one a worker, which asks the driver but once what there is
@@ -111,7 +115,7 @@ def once(asked: Request, server: str, kind: str, name: str, ranks: int) -> dict[
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            path.write_text(json.dumps(run(server, asked.job(kind, name, ranks))))
+            path.write_text(json.dumps(run(server, asked.job(kind, name, ranks, Patience(PROBE_S)))))
     outcome: dict[str, Any] = json.loads(path.read_text())
     return outcome
 

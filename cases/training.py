@@ -119,8 +119,7 @@ def steps(job: Trainee, numbers: Iterable[int] = range(tiny.STEPS)) -> None:
     for step in numbers:
         ids = tiny.shard(step, place.rank, place.world_size, models.vocabulary(options)).to(place.device)
         job.wrapped.train()
-        with compiling.patience(say, options):
-            losses = [micro_step(job, part, last=last) for part, last in updating.micro_batches(ids, options)]
+        losses = [micro_step(job, part, last=last) for part, last in updating.micro_batches(ids, options)]
         updating.unscale(job.scaler, job.optimiser, job.wrapped, job.seen.trace)
         updating.clip(job.wrapped, options, job.seen.trace)
         with say.observing():

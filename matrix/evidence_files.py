@@ -7,9 +7,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cases.autopsy import FILE as AUTOPSY
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+KINDS: Final = {".log": "log", ".stack": "stacks", ".collectives": "collectives"}  # of what a rank leaves behind
 LONGEST: Final = 200_000  # characters of a log; of a longer one the end is kept
 SECRETS: Final = re.compile(
     r"\b(hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16})\b"
@@ -41,10 +44,13 @@ def scrubbed_values(value: Any, places: Mapping[str, str]) -> Any:
 def keep(folder: Path, target: Path, places: Mapping[str, str]) -> dict[str, str]:
     """Copy a cell's logs and stacks to ``target``; file names by what they are, those that say something."""
     kept: dict[str, str] = {}
-    for path in sorted(folder.glob("rank-*.*")):
+    of_ranks = (path for path in folder.glob("rank-*.*") if path.suffix in KINDS)
+    for path in sorted([*of_ranks, *folder.glob(AUTOPSY)]):
         text = path.read_text(encoding="utf-8", errors="replace").strip()
         if text:
             target.mkdir(parents=True, exist_ok=True)
             (target / path.name).write_text(scrubbed(text[-LONGEST:], places) + "\n", encoding="utf-8")
-            kept[path.stem.replace("-", " ") + (" stacks" if path.suffix == ".stack" else " log")] = path.name
+            kept["autopsy" if path.name == AUTOPSY else f"{path.stem.replace('-', ' ')} {KINDS[path.suffix]}"] = (
+                path.name
+            )
     return kept

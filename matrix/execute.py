@@ -94,9 +94,12 @@ class Suite:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of one cell: how long a rank may be silent, how long the cell may take, what its ranks may hold together."""
+    """Of one cell: how long a rank may be silent, how long the cell may take, what its ranks may hold together.
 
-    silence_s: float = 60.0
+    Without ``silence_s`` it is what the case is allowed (``cases.patience``).
+    """
+
+    silence_s: float | None = None
     deadline_s: float = 300.0
     memory_mib: int = 8192
 
@@ -135,7 +138,7 @@ class Bench:
                     "device": self.device,
                     "folder": str(self.scratch / "jobs"),
                     "cache": str(self.scratch / "cache"),
-                    "limits": vars(self.limits),
+                    "limits": {name: limit for name, limit in vars(self.limits).items() if limit is not None},
                     "cold_sample": list(cold_sample),
                     "given": given or {},
                 }

@@ -20,6 +20,7 @@ from rich.table import Table
 from cases.verdict import Verdict
 from matrix import asked as asking
 from matrix import declared, disk, environments, locks, store, uv
+from matrix import disasters as disastrous
 from matrix import known as problems
 from matrix import selfcheck as selfchecking
 from matrix import sets as known_sets
@@ -27,6 +28,7 @@ from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.execute import Suite
 from reports import bench as bench_report
+from reports import disasters as disaster_report
 from reports import known as known_problems
 from reports import known_page, planned, progress
 from reports import selfcheck as selfcheck_report
@@ -215,6 +217,10 @@ def selfcheck(
         Path | None, typer.Option(help="Directory of its runs.", show_default="runs/selfcheck-<time>")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
+    disasters: Annotated[
+        bool, typer.Option("--disasters", help="Ranks that hang, vanish or break their GPU, instead of faults.")
+    ] = False,
+    after: Annotated[int, typer.Option(help="Healthy cells after each disaster.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Plant faults in a working stack: the share that the checks catch, and false alarms without them."""
@@ -227,17 +233,23 @@ def selfcheck(
         torch_backend=torch_backend,
         workers=workers,
     )
-    found = selfchecking.run(
-        asked,
-        directory=out or asking.RUNS / f"selfcheck-{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}",
-        watcher=lambda planned: progress.choose(console, planned=planned),
-        say=console.print,
-    )
-    if as_json:
-        print_json(selfcheck_report.document(found))
+    place: dict[str, Any] = {
+        "directory": out or asking.RUNS / f"selfcheck-{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}",
+        "watcher": lambda planned: progress.choose(console, planned=planned),
+        "say": console.print,
+    }
+    if disasters:
+        met = disastrous.run(asked, after=after, **place)
+        told, words, sound = disaster_report.document(met), disaster_report.lines(met), disaster_report.is_sound(met)
     else:
-        typer.echo("\n".join(selfcheck_report.lines(found)))
-    raise typer.Exit(0 if selfcheck_report.is_sound(found) else 1)
+        found = selfchecking.run(asked, **place)
+        told, words = selfcheck_report.document(found), selfcheck_report.lines(found)
+        sound = selfcheck_report.is_sound(found)
+    if as_json:
+        print_json(told)
+    else:
+        typer.echo("\n".join(words))
+    raise typer.Exit(0 if sound else 1)
 
 
 @app.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from cases import patience
 from cases.case import case
 from cases.verdict import Phase, equal
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from cases.case import Case
     from cases.job import Job
+    from cases.patience import Patience
 
 CASES = {
     each.id: each
@@ -43,6 +45,10 @@ def impure() -> str:
 
 def needed(_case: Case, _device: str) -> list[Any]:
     return []
+
+
+def allowed(_case: Case, device: str) -> Patience:
+    return patience.usual(device)
 
 
 def companions(_job: Job) -> dict[str, Callable[[], None]]:

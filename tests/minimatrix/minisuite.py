@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from cases import patience
 from cases.verdict import Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cases.job import Job
+    from cases.patience import Patience
 
 QUICK = 24  # cases that only pass, to have something to interrupt
 ODD = "\x00\x1b[31m</script> \u202e \ud800 \U0001f600 {{ 7 * 7 }} &amp; |"
@@ -303,6 +305,10 @@ def impure() -> str:
 
 def needed(case: MiniCase, _device: str) -> list[Need]:
     return list(case.needs)
+
+
+def allowed(_case: MiniCase, device: str) -> Patience:
+    return patience.usual(device)
 
 
 def companions(job: Job) -> dict[str, Callable[[], None]]:

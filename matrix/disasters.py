@@ -1,0 +1,181 @@
+"""Shows that a disaster in a cell is named rightly, ended soon, and harms no cell that comes after it on its GPUs.
+
+First a clean pass of the healthy cells. Then one run in which each disaster is followed at once by some of them, and
+the last one by all: so that as many come after every disaster.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cases.disasters import DISASTERS
+from cases.doomed import CASES, Doomed, doomed
+from cases.verdict import Verdict
+from matrix import asked as asking
+from matrix import selfcheck, store
+from matrix.errors import UserError
+from matrix.execute import Suite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from cases.case import Case
+    from matrix.asked import Asked
+    from matrix.outcome import Outcome
+    from matrix.pipeline import Work
+    from matrix.progress import Progress
+
+RANKS: Final = 2  # of every cell: so each is on the GPUs of the one before it
+FREE_S: Final = 60.0  # from a rank's last sign of life until its GPUs are free
+
+
+@dataclass(frozen=True, kw_only=True)
+class Met:
+    """One disaster as it was met. Seconds are from the last sign of life of the rank that it happened to."""
+
+    disaster: str
+    what: str
+    case: str
+    verdict: str
+    reason: str
+    failure: str
+    expected: str
+    shows: str
+    ended_s: float  # until the ranks were ended
+    settled_s: float | None  # from there until the GPUs were free; None without GPUs
+    left: str  # what stayed on the GPUs
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the verdict and the reason are what they should be."""
+        return self.verdict == self.expected and re.search(self.shows, self.reason) is not None
+
+    @property
+    def is_over_soon(self) -> bool:
+        return not self.left and self.ended_s + (self.settled_s or 0.0) <= FREE_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harmed:
+    """A healthy cell that ended otherwise after a disaster than without one."""
+
+    case: str
+    after: str
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfSet:
+    """One version set. ``after`` is the fewest healthy cells that came after any disaster, ``healthy`` their number."""
+
+    set: str
+    met: tuple[Met, ...]
+    not_planted: tuple[str, ...]  # no case of theirs is green without them
+    after: int
+    healthy: int
+    harmed: tuple[Harmed, ...]
+    lost: tuple[str, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Every disaster named and over soon, no healthy cell harmed, nothing lost or left out."""
+        good = all(each.is_named and each.is_over_soon for each in self.met)
+        return bool(self.met) and good and not (self.harmed or self.lost or self.not_planted) and self.after > 0
+
+    def as_json(self) -> dict[str, Any]:
+        rows = [{**asdict(each), "is_named": each.is_named, "is_over_soon": each.is_over_soon} for each in self.met]
+        return {**asdict(self), "met": rows, "is_sound": self.is_sound}
+
+
+def run(
+    asked: Asked, *, after: int, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
+) -> tuple[OfSet, ...]:
+    """A clean pass and one with disasters, on each set that was asked for; outcomes stay in ``directory``.
+
+    Raises:
+        UserError: bad input.
+    """
+    if after < 1:
+        raise UserError(f"--after {after}: expected a whole number above 0")
+    healthy = spread([case for case in asked.cases() if case.ranks == RANKS], after)
+    struck = {name: asked.suite.cases[name] for disaster in DISASTERS.values() for name in disaster.cases}
+    cases = tuple({**{case.id: case for case in healthy}, **struck}.values())
+    clean = replace(asked, out=directory / "clean", repeats=1, cold_sample=0)
+    whole = [(each, cases) for each in asked.version_sets()]
+    asking.run(clean, work=whole, watcher=watcher(len(whole) * len(cases)), say=say)
+    _, _, outcomes = store.read(directory / "clean")
+    green = selfcheck.green(outcomes)
+    work = [
+        (each, sequence(asked.place, [case for case in cases if (each.key, case.id) in green], after))
+        for each in asked.version_sets()
+    ]
+    doomed_run = replace(clean, out=directory / "disasters", profile="", suite=Suite(module="cases.doomed"))
+    asking.run(doomed_run, work=work, watcher=watcher(sum(len(cells) for _, cells in work)), say=say)
+    _, _, met = store.read(directory / "disasters")
+    return tuple(
+        of_set(each.key, cells, selfcheck.of(each.key, met), asked.place) for each, cells in doomed_cells(work)
+    )
+
+
+def doomed_cells(work: Work) -> list[tuple[Any, list[Doomed]]]:
+    return [(each, [case for case in cells if isinstance(case, Doomed)]) for each, cells in work]
+
+
+def spread(cases: Sequence[Case], count: int) -> list[Case]:
+    """So many of them, from all over the grid."""
+    return [cases[number * len(cases) // count] for number in range(min(count, len(cases)))] if cases else []
+
+
+def sequence(device: str, green: Sequence[Case], after: int) -> list[Doomed]:
+    """The disasters in their order, each with healthy cells behind it: a few, and behind the last one ``after``."""
+    names = {case.id for case in green}
+    planted = [case for case in CASES.values() if case.clean in names and device in DISASTERS[case.disaster].shows]
+    found: list[Doomed] = []
+    few = max(1, after // max(1, len(planted)))
+    for number, case in enumerate(planted):
+        last = number == len(planted) - 1
+        start = 0 if last else number * few
+        behind = [green[(start + step) % len(green)] for step in range(min(after if last else few, len(green)))]
+        found += [case, *(doomed(each.id, case.id.rpartition("-with-")[2], struck=False) for each in behind)]
+    return list({case.id: case for case in found}.values())
+
+
+def of_set(key: str, cells: Sequence[Doomed], outcomes: Iterable[Outcome], device: str) -> OfSet:
+    found = {outcome.case: outcome for outcome in outcomes}
+    struck = [case for case in cells if case.struck]
+    healthy = [case for case in cells if not case.struck]
+    planted = {case.disaster for case in struck}
+    return OfSet(
+        set=key,
+        met=tuple(met(case, found[case.id], device) for case in struck if case.id in found),
+        not_planted=tuple(name for name, each in DISASTERS.items() if device in each.shows and name not in planted),
+        after=min((sum(not each.struck for each in cells[cells.index(case) :]) for case in struck), default=0),
+        healthy=len(healthy),
+        harmed=tuple(
+            Harmed(case=case.clean, after=case.disaster, verdict=outcome.verdict.value, reason=outcome.reason)
+            for case in healthy
+            if (outcome := found.get(case.id)) is not None and outcome.verdict is not Verdict.PASS
+        ),
+        lost=tuple(case.id for case in cells if case.id not in found or found[case.id].verdict is Verdict.LOST),
+    )
+
+
+def met(case: Doomed, outcome: Outcome, device: str) -> Met:
+    disaster = DISASTERS[case.disaster]
+    return Met(
+        disaster=case.disaster,
+        what=disaster.what,
+        case=case.clean,
+        verdict=outcome.verdict.value,
+        reason=outcome.reason,
+        failure=str(outcome.facts.get("failure") or ""),
+        expected=disaster.verdict.value,
+        shows=disaster.shows[device],
+        ended_s=outcome.metrics.get("ended_s", float("inf")),
+        settled_s=outcome.metrics.get("settled_s"),
+        left=str(outcome.facts.get("left_on_gpus") or ""),
+    )
