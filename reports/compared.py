@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
     GPU = "red only on GPUs"
     CPU = "red only on the CPU"
-    BOTH = "red on both, in other ways"
+    BOTH = "red on both, in different ways"
 
     @property
     def heading(self) -> str:
@@ -84,7 +84,7 @@ class Pair(Stored):
     alike: int = 0
     red_on_gpu: int = 0
     red_on_cpu: int = 0
-    red_on_both: int = Field(default=0, description="red on both, in other ways")
+    red_on_both: int = Field(default=0, description="red on both, in different ways")
     same_code: int = Field(default=0, description="of those compared, with the same digest of the case code on both")
     ran_on_gpu: int = Field(default=0, description="ran to a verdict on GPUs only")
     ran_on_cpu: int = Field(default=0, description="ran to a verdict on the CPU only")

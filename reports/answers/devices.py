@@ -215,8 +215,10 @@ def pair(met: Sequence[Met]) -> Pair:
 
 
 def differs(cpu: SetRecord, gpu: SetRecord) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Of the six and Python, what is not the same, a build of torch as well."""
+    """Of Python and the six, what is not the same; where torch is, how it was built."""
     one, other = ({**column.pins, "Python": column.python} for column in (cpu, gpu))
+    if one.get("torch") == other.get("torch"):
+        one, other = ({**each, "build of torch": column.torch_backend} for each, column in ((one, cpu), (other, gpu)))
     yield from ((name, (one[name], other.get(name, ""))) for name in one if one[name] != other.get(name, ""))
 
 

@@ -19,7 +19,7 @@ CAUTION: Final = (
 # the columns of a table of pairs: the sets, how near they are, and the counts
 PAIR: Final = (
     *("on GPUs", "on the CPU", "how near", "compared", "alike"),
-    *("red only on GPUs", "red only on the CPU", "red on both, in other ways"),
+    *("red only on GPUs", "red only on the CPU", "red on both, in different ways"),
 )
 
 
@@ -28,7 +28,11 @@ def summary(found: Comparison) -> str:
     if not found.pairs:
         return NOTHING
     kinds = ", ".join(f"{found.cells(kind)} {kind}" for kind in Kind)
-    return f"{found.total('compared')} cells compared ({nearness(found)}): {found.total('alike')} alike, {kinds}."
+    return f"{cells(found.total('compared'))} compared ({nearness(found)}): {found.total('alike')} alike, {kinds}."
+
+
+def cells(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
 
 
 def nearness(found: Comparison) -> str:
@@ -40,10 +44,10 @@ def nearness(found: Comparison) -> str:
 def left_out(found: Comparison) -> str:
     """What could not be compared, in one line, with how much of the rest ran with the same case code."""
     ran = (
-        f"{found.total('ran_on_gpu')} cells ran on GPUs only, {found.total('ran_on_cpu')} on the CPU only, "
+        f"{cells(found.total('ran_on_gpu'))} ran on GPUs only, {found.total('ran_on_cpu')} on the CPU only, "
         f"{found.total('ran_on_neither')} on neither (skipped, blocked or lost)"
     )
-    code = f"{found.total('same_code')} of {found.total('compared')} compared cells ran with the same case code on both"
+    code = f"Of those compared, {found.total('same_code')} ran with the same case code on both"
     return f"Not compared: {ran}; {found.alone} on GPUs have no counterpart on a near set of the CPU. {code}."
 
 
@@ -76,8 +80,8 @@ def beside(difference: Difference) -> str:
     """What speaks for another reason than the device."""
     flaky = [each.gpu for each in difference.sets if each.flaky]
     parts = [
-        *([f"the CPU shows the same as GPUs on {listed(difference.cpu_too)}"] if difference.cpu_too else []),
-        *([f"GPUs show the same as the CPU on {listed(difference.gpu_too)}"] if difference.gpu_too else []),
+        *([f"the CPU shows what GPUs do here on {listed(difference.cpu_too)}"] if difference.cpu_too else []),
+        *([f"GPUs show what the CPU does here on {listed(difference.gpu_too)}"] if difference.gpu_too else []),
         *([f"flaky on {listed(flaky)}"] if flaky else []),
     ]
     return "; ".join(parts)
