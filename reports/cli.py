@@ -32,8 +32,9 @@ from reports import disasters as disaster_report
 from reports import known as known_problems
 from reports import known_page, planned, progress
 from reports import selfcheck as selfcheck_report
+from reports.answers.knowledge import other_devices
 from reports.answers.overview import overview
-from reports.commands import can_i_use, doctor, explain, fix, pack, recommend, repro
+from reports.commands import can_i_use, devices, doctor, explain, fix, pack, recommend, repro
 from reports.grid import grid
 from reports.render import render, write_whole
 from reports.terminal import TerminalReport
@@ -127,12 +128,18 @@ def run(
 
 @app.command()
 def report(
-    directory: Annotated[Path | None, typer.Argument(help="A run.", show_default="the newest in runs/")] = None,
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="A run; others, of the other kind of device, are compared with it instead of what was published.",
+            show_default="the newest in runs/",
+        ),
+    ] = None,
     publish: Annotated[Path | None, typer.Option(help="Render there, on its own: without links to the logs.")] = None,
 ) -> None:
     """Render a run again, finished or not: terminal, matrix.md, matrix.json, junit.xml, index.html."""
-    found = directory or store.newest_run(asking.RUNS)
-    raise typer.Exit(show(found, Console(), publish=publish))
+    found, *others = directories or [store.newest_run(asking.RUNS)]
+    raise typer.Exit(show(found, Console(), publish=publish, others=others))
 
 
 @app.command()
@@ -345,6 +352,7 @@ for name, command, module in (
     ("fix", fix.fix, fix),
     ("recommend", recommend.recommend, recommend),
     ("can-i-use", can_i_use.can_i_use, can_i_use),
+    ("devices", devices.devices, devices),
     ("doctor", doctor.doctor, doctor),
     ("repro", repro.repro, repro),
     ("pack", pack.pack, pack),
@@ -359,14 +367,16 @@ def print_lock(key: str, made: locks.Lock | Evidence) -> None:
         typer.echo(f"{key}: locked, {len(made.versions)} packages, digest {made.digest}")
 
 
-def show(directory: Path, console: Console, *, publish: Path | None = None) -> int:
+def show(directory: Path, console: Console, *, publish: Path | None = None, others: Sequence[Path] = ()) -> int:
     """Render a run, draw it, and say where it is; the exit code."""
     record, met, outcomes = store.read(directory)
+    beside = other_devices(record.device, others) if others else None
     if publish is not None:  # the logs stay behind; an error's traceback is in its cell
         outcomes = tuple(outcome.model_copy(update={"evidence": {}}) for outcome in outcomes)
-    page = render(record, met, outcomes, publish or directory)
     matrix = grid(record, met, outcomes)
-    console.print(TerminalReport(record=record, grid=matrix, known=overview(record, matrix)))
+    known = overview(record, matrix, beside)
+    page = render(record, met, outcomes, publish or directory, known=known)
+    console.print(TerminalReport(record=record, grid=matrix, known=known))
     console.print(f"Report: {page}", soft_wrap=True, highlight=False)
     return LOST if matrix.counts()[Verdict.LOST] else 0
 

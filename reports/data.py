@@ -14,6 +14,7 @@ from pydantic_core import from_json
 from cases.verdict import Verdict
 from matrix.errors import UserError
 from matrix.outcome import NOT_FINITE, Outcome, RunRecord, SetRecord, Stored
+from reports.compared import Comparison
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from reports.grid import Grid
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 SCHEMA_FILE: Final = Path(__file__).parent / "schema" / "matrix.schema.json"
 
 
@@ -45,6 +46,7 @@ class MatrixDocument(Stored):
     sets: tuple[SetRecord, ...]
     cells: tuple[Outcome, ...]
     flaky: tuple[FlakyCell, ...] = Field(default=(), description="cells whose repeats disagree")
+    devices: Comparison | None = Field(default=None, description="where a CPU and GPUs differ, if both are known")
 
 
 class Schema(GenerateJsonSchema):
@@ -59,7 +61,9 @@ def json_schema() -> str:
     return json.dumps({"$schema": Schema.schema_dialect, **schema}, indent=2) + "\n"
 
 
-def document(record: RunRecord, matrix: Grid, *, generated: datetime) -> MatrixDocument:
+def document(
+    record: RunRecord, matrix: Grid, *, generated: datetime, devices: Comparison | None = None
+) -> MatrixDocument:
     return MatrixDocument(
         generated=generated,
         harness=record.harness,
@@ -69,6 +73,7 @@ def document(record: RunRecord, matrix: Grid, *, generated: datetime) -> MatrixD
         sets=matrix.sets,
         cells=matrix.outcomes,
         flaky=tuple(FlakyCell(set=key, case=case, verdicts=dict(each)) for (case, key), each in matrix.flaky.items()),
+        devices=devices,
     )
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from reports.answers.devices_words import CAUTION, NOTHING, PAIR, beside, counts, hardware, left_out, said, shown
+from reports.answers.devices_words import summary as summed
+from reports.answers.devices_words import versions as near
 from reports.answers.problems import ran
 from reports.answers.recommend_words import how
 from reports.answers.support_words import short
+from reports.compared import Kind
 from reports.grid import NOT_RUN
 from reports.known import address
 from reports.looks import LOOKS, UNKNOWN, look
@@ -23,10 +27,12 @@ if TYPE_CHECKING:
     from reports.answers.problems import Met
     from reports.answers.recommend import Recommendation, Usual
     from reports.answers.signatures import Signature
+    from reports.compared import Comparison, Difference, Pair, Side
     from reports.grid import Finding, Grid
 
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 VERDICTS: Final = (*LOOKS, None)
+DIFFERENCE: Final = ("case", "on the CPU", "on GPUs", "sets", "how near", "beside it")
 CPU_WARNING: Final = (
     "> **These are CPU results** (gloo instead of NCCL, no CUDA kernels). They say nothing about GPU-only behaviour."
 )
@@ -45,6 +51,7 @@ def markdown(record: RunRecord, matrix: Grid, known: Overview, *, generated: dat
         *(f"### {text(group.name)}\n\n{signs(matrix, group.cases, keys(matrix))}" for group in matrix.groups),
         *red(known),
         *flaky(matrix),
+        *differing(known.devices),
         *supported(known),
         *problems(known.problems),
         *skipped(matrix),
@@ -194,6 +201,39 @@ def flaky(matrix: Grid) -> Iterator[str]:
     if matrix.flaky:
         yield "## Flaky cells"
         yield "\n".join(f"- {code(case)} on {code(key)}: {rates(each)}" for (case, key), each in matrix.flaky.items())
+
+
+def differences(found: Comparison) -> str:
+    """``devices.md``: everything that is known, on a page of its own."""
+    return "\n\n".join(["# Where CPU and GPU differ", *(list(differing(found))[1:] or [NOTHING])]) + "\n"
+
+
+def differing(found: Comparison) -> Iterator[str]:
+    """Where a CPU and GPUs differ, by kind."""
+    if not found.pairs:
+        return
+    yield "## CPU and GPU"
+    yield f"{text(summed(found))} {text(left_out(found))}"
+    yield f"{text(CAUTION)} Measured: {text(hardware(found))}."
+    yield table(PAIR, map(pair, found.pairs))
+    for kind in (kind for kind in Kind if found.of(kind)):
+        yield f"### {kind.heading} ({found.cells(kind)})"
+        yield table(DIFFERENCE, map(difference, found.of(kind)))
+
+
+def pair(of: Pair) -> tuple[str, ...]:
+    return code(of.gpu), code(of.cpu), text(near(of)), *map(str, counts(of))
+
+
+def difference(of: Difference) -> tuple[str, ...]:
+    sides = zip((of.cpu, of.gpu), said(of), strict=True)
+    pairs = ", ".join(f"{code(on.gpu)} beside {code(on.cpu)}" for on in of.sets)
+    return code(of.case), *(side(*each) for each in sides), pairs, text(of.near), text(beside(of))
+
+
+def side(of: Side, words: str) -> str:
+    told = f": {code(words)}" if words else ""
+    return f"{text(f'{look(of.verdict).sign} {shown(of)}')}{told}"
 
 
 def problems(found: Sequence[Met]) -> Iterator[str]:

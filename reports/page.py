@@ -13,20 +13,26 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic_core import to_json
 
+from matrix.outcome import cell_key
+from reports.answers import devices_words
+from reports.answers.devices_words import shown
 from reports.answers.diagnose import UNEXPLAINED
 from reports.answers.problems import ran
 from reports.answers.recommend_words import how
 from reports.answers.support_words import short
+from reports.compared import Kind
 from reports.known import address
 from reports.looks import LOOKS, UNKNOWN, look
 from reports.words import again, device, headline, rates
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from matrix.outcome import Outcome, RunRecord, SetRecord
     from reports.answers.overview import Overview
     from reports.answers.signatures import Signature
+    from reports.compared import Comparison
     from reports.grid import Grid
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -75,6 +81,7 @@ def environment() -> Environment:
     made.globals.update(
         look=look, versions=versions, told=told, rates=rates, address=address, how=how, short=short, ran=ran
     )
+    made.globals.update(kinds=tuple(Kind), differing=devices_words, linked=linked)
     made.filters.update(breakable=breakable, heading=heading)
     return made
 
@@ -109,6 +116,13 @@ def heading(key: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=\+)|(?<=[a-z])(?=\d)", key))
 
 
+def linked(matrix: Grid, case: str, version_set: str) -> Markup:
+    """A set, as a link to its cell if the page has it."""
+    if matrix.belongs(case, version_set):
+        return Markup('<a href="#{}">{}</a>').format(quote(f"{version_set}__{case}"), version_set)
+    return Markup("{}").format(version_set)
+
+
 def versions(column: SetRecord) -> str:
     """The versions of a set in one line."""
     return ", ".join([f"Python {column.python}", *(f"{name} {version}" for name, version in column.pins.items())])
@@ -123,6 +137,7 @@ def told(matrix: Grid, case: str, column: SetRecord) -> str:
 def details(matrix: Grid, known: Overview, evidence: str) -> dict[str, Any]:
     """What the dialogs show. What belongs to a case, a set or a cause is told once."""
     looks = [*LOOKS.values(), UNKNOWN]
+    elsewhere = other_device(known.devices)
     signed = [cause.signature for cause in known.causes if cause.signature is not None]
     return {
         "looks": {one.css: {"sign": one.sign, "word": one.word, "meaning": one.meaning} for one in looks},
@@ -130,7 +145,9 @@ def details(matrix: Grid, known: Overview, evidence: str) -> dict[str, Any]:
         "cases": {o.case: {"group": o.group, "why": o.why, "options": o.options} for o in matrix.outcomes},
         "causes": {one.id: because(one) for one in signed},
         "cells": {
-            f"{column.key}__{case}": cell(matrix, case, column, evidence) | answers(known, f"{column.key}__{case}")
+            f"{column.key}__{case}": cell(matrix, case, column, evidence)
+            | answers(known, f"{column.key}__{case}")
+            | differs(elsewhere.get(f"{column.key}__{case}", []))
             for case in matrix.cases
             for column in matrix.sets
             if matrix.belongs(case, column.key)
@@ -167,6 +184,21 @@ def answers(known: Overview, key: str) -> dict[str, Any]:
     told = {"words": remedy.words, "proof": remedy.proof, "edit": known.edits.get(key, "")} if remedy else {}
     fix = {"fix": told} if told else {}
     return {"cause": cause.signature.id if cause.signature else UNEXPLAINED, **fix}
+
+
+def other_device(found: Comparison) -> Mapping[str, list[str]]:
+    """By cell, on either device, what the other one showed that differs."""
+    told: dict[str, list[str]] = {}
+    for each in found.differences:
+        for on in each.sets:
+            cpu, gpu = cell_key(on.cpu, each.case), cell_key(on.gpu, each.case)
+            told.setdefault(gpu, []).append(f"On the CPU, on {on.cpu} ({each.near}): {shown(each.cpu)}")
+            told.setdefault(cpu, []).append(f"On GPUs, on {on.gpu} ({each.near}): {shown(each.gpu)}")
+    return told
+
+
+def differs(told: list[str]) -> dict[str, list[str]]:
+    return {"differs": told} if told else {}
 
 
 def measured(outcome: Outcome, evidence: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from matrix.outcome import Outcome, RunRecord, SetRecord
+    from reports.answers.overview import Overview
 
 
 def render(
@@ -30,19 +31,22 @@ def render(
     *,
     evidence: Path | None = None,
     now: datetime | None = None,
+    known: Overview | None = None,
 ) -> Path:
     """Write ``index.html``, ``matrix.json``, ``matrix.md`` and ``junit.xml``; the path of the page.
 
-    Evidence files are looked for in ``evidence``, the run's folder; without it, in ``directory``.
+    Evidence files are looked for in ``evidence``, the run's folder; without it, in ``directory``. ``known`` is what the
+    results mean, if that was found out already.
 
     Raises:
         UserError: the folder cannot be written, or an outcome's set is not among the sets.
     """
     generated = now or datetime.now(UTC)
     matrix = grid(record, sets, outcomes)
-    known = overview(record, matrix)
+    known = known or overview(record, matrix)
+    compared = known.devices if known.devices.pairs else None
     texts = {
-        "matrix.json": dumped(document(record, matrix, generated=generated)),
+        "matrix.json": dumped(document(record, matrix, generated=generated, devices=compared)),
         "matrix.md": markdown(record, matrix, known, generated=generated),
         "junit.xml": junit(matrix),
         "index.html": page(record, matrix, known, generated=generated, evidence=way(directory, evidence)),

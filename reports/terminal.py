@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cases.verdict import Verdict
+from reports.answers.devices_words import summary as differences
 from reports.looks import LOOKS, look
 from reports.words import device, plain, rates
 
@@ -66,6 +67,7 @@ class TerminalReport:
         yield from blocked(self.grid)
         yield from red(self.known)
         yield from flaky(self.grid)
+        yield from compared(self.known)
 
 
 def layout(sets: Sequence[SetRecord], cases: Sequence[str], width: int) -> Layout:
@@ -163,6 +165,13 @@ def flaky(grid: Grid) -> Iterator[Text]:
         yield Text("Flaky cells", style="bold")
     for (case, key), verdicts in grid.flaky.items():
         yield Text.assemble((f"{key}__{case}", "bold"), f"  {rates(verdicts)}")
+
+
+def compared(known: Overview) -> Iterator[Text]:
+    """The run beside the other kind of device, in a line; the other reports list what differs."""
+    if known.devices.pairs:
+        yield Text()
+        yield Text.assemble(("CPU and GPU: ", "bold"), differences(known.devices))
 
 
 def told(finding: Finding, known: Overview) -> Iterator[Text]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from matrix import store
 from matrix.errors import UserError
 from reports import data
 from reports.grid import grid
@@ -50,6 +51,22 @@ def by_device(folder: Path = PUBLISHED, *, only: Container[str] | None = None) -
     return {device: of(each) for device, each in sorted(found.items())}
 
 
+def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
+    """What some runs have, by their kind of device, which is another one.
+
+    Raises:
+        UserError: there is no such run, it cannot be read, or it is of the same kind.
+    """
+    found: dict[str, list[MatrixDocument]] = {}
+    for directory in directories:
+        record, sets, outcomes = store.read(directory)
+        if record.device == than:
+            raise UserError(f"{directory} is a run on {than} as well: a run is compared with those of another device")
+        run = data.document(record, grid(record, sets, outcomes), generated=record.started)
+        found.setdefault(record.device, []).append(run)
+    return {device: of(each) for device, each in found.items()}
+
+
 def of(found: Sequence[MatrixDocument]) -> Grid:
     """The grid of documents of one device."""
     newest = max(found, key=lambda each: each.run.started)
@@ -65,6 +82,7 @@ def documents(folder: Path, *, only: Container[str] | None = None) -> Iterator[M
 
 def trimmed(document: dict[str, Any], only: Container[str] | None = None) -> dict[str, Any]:
     """Without what no answer looks at, which is most of it: an answer should not wait for a second."""
+    document.pop("devices", None)
     cells = document.get("cells")
     if only is not None and isinstance(cells, list):
         cells = [cell for cell in cells if isinstance(cell, dict) and cell.get("case") in only]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from cases.suite import CASES
 from cases.verdict import RED
 from matrix import sets as known_sets
-from reports.answers import diagnose, problems, remedies, support
+from reports.answers import devices, diagnose, knowledge, problems, remedies, support
 from reports.answers.beside import green_beside
 from reports.answers.recommend import recommended
 from reports.answers.standing import Known
+from reports.compared import Comparison
 from reports.grid import findings
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class Overview:
     ``causes``: of all red cells, the commonest first. ``fixes``: what makes them green, by cell, and
     ``edits``, the same as diffs of a user's files. ``problems``: known ones that published runs reproduced on the same
     sets. ``recommended``: for usual jobs, by the run's own cells. ``support``: the same, by everything published of the
-    device, as ``ftmatrix can-i-use`` has it; by the run's own cells where nothing was.
+    device, as ``ftmatrix can-i-use`` has it; by the run's own cells where nothing was. ``devices``: the run beside what
+    is known of the other kind of device.
     """
 
     causes: tuple[Cause, ...]
@@ -52,6 +54,7 @@ class Overview:
     problems: tuple[Met, ...] = ()
     recommended: tuple[tuple[Usual, Recommendation], ...] = ()
     support: tuple[Support, ...] = ()
+    devices: Comparison = field(default_factory=Comparison)
 
     @property
     def red(self) -> int:
@@ -82,8 +85,10 @@ class Overview:
         return tuple(Way(remedy=first[words], sets=tuple(sets)) for words, sets in alike.items())
 
 
-def overview(record: RunRecord, matrix: Grid) -> Overview:
+def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None = None) -> Overview:
     """Of a run. What was published is told of sets that have the same pins here as there.
+
+    ``others``: what it is compared with, by device; without it, with what was published.
 
     Raises:
         UserError: published data cannot be read.
@@ -110,5 +115,11 @@ def overview(record: RunRecord, matrix: Grid) -> Overview:
         recommended=tuple(
             each for each in recommended(jobs, device=record.device) if each[1].best or each[1].in_the_way
         ),
+        devices=devices.of_run(record.device, matrix, published(matrix) if others is None else others),
         support=support.published(record.device) or tuple(each for each in support.usual(jobs) if each.sets),
     )
+
+
+def published(matrix: Grid) -> Mapping[str, Grid]:
+    """What was published of the same cases, by device."""
+    return knowledge.by_device(only=set(matrix.cases))

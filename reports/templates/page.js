@@ -73,6 +73,10 @@
       ...(links.length ? [make("ul", {}, ...links)] : []))];
   }
 
+  function differs({ differs }) {
+    return differs ? [section("CPU and GPU differ", ...differs.map((line) => make("p", {}, line)))] : [];
+  }
+
   function fix({ fix }) {
     if (!fix) return [];
     const lines = fix.edit.split("\n").map((line) => make("span", { class: changed(line) }, `${line}\n`));
@@ -118,7 +122,7 @@
       make("p", {}, make("span", { class: `tag ${cell.verdict}` }, `${look.sign} ${look.word}`), `${phase}: ${look.meaning}`),
       ...(reason ? [make("p", {}, reason)] : []),
       ...(known.why ? [make("p", { class: "hint" }, known.why)] : []),
-      ...cause(cell), ...fix(cell), ...error(cell), ...checks(cell), command(cell.again), ...evidence(cell),
+      ...cause(cell), ...differs(cell), ...fix(cell), ...error(cell), ...checks(cell), command(cell.again), ...evidence(cell),
       make("div", { class: "columns" },
         ...named("Options", known.options), section(`Versions of ${cell.set}`, pairs(versions(set))),
         ...named("Metrics", cell.metrics), ...named("Facts", cell.facts),

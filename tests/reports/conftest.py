@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +13,7 @@ from matrix import sets
 from matrix.fixes import Change, Fix, Fixes
 from matrix.fixes import Kind as Ways
 from matrix.outcome import CheckRecord, ErrorRecord, Outcome, RunRecord, SetRecord, cell_key
+from reports.answers.devices import compare
 from reports.answers.diagnose import causes
 from reports.answers.overview import Overview
 from reports.answers.remedies import Remedy
@@ -131,9 +133,26 @@ def an_overview(matrix: Grid) -> Overview:
     return Overview(causes=causes(matrix, [SIGNATURE]), fixes=fixes, edits=edits)
 
 
+def beside_gpus(matrix: Grid) -> Overview:
+    """The run beside GPUs on which all that passed fails, what failed passes, and the rest is as it was."""
+    turned = {Verdict.PASS: Verdict.FAIL, Verdict.FAIL: Verdict.PASS}
+    cells = {
+        cell: outcome.model_copy(
+            update={"verdict": turned.get(outcome.verdict, outcome.verdict), "hardware": "cuda: test"}
+        )
+        for cell, outcome in matrix.cells.items()
+    }
+    return replace(an_overview(matrix), devices=compare(matrix, replace(matrix, cells=cells)))
+
+
 @pytest.fixture
 def build_overview() -> BuildOverview:
     return an_overview
+
+
+@pytest.fixture
+def build_beside_gpus() -> BuildOverview:
+    return beside_gpus
 
 
 @pytest.fixture

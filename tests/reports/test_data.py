@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.outcome import Outcome, RunRecord, SetRecord
+    from reports.answers.overview import Overview
+    from reports.grid import Grid
 
     Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
 
@@ -44,8 +46,20 @@ def test_a_written_document_is_valid(name: str, later: datetime, request: pytest
 
 
 def test_a_document_has_the_promised_keys(small: Run, later: datetime) -> None:
-    wanted = {"schema", "generated", "harness", "device", "hardware", "run", "sets", "cells", "flaky"}
+    wanted = {"schema", "generated", "harness", "device", "hardware", "run", "sets", "cells", "flaky", "devices"}
     assert set(strictly(written(small, later))) == wanted
+
+
+def test_a_document_says_where_cpu_and_gpu_differ(
+    small: Run, later: datetime, tmp_path: Path, build_beside_gpus: Callable[[Grid], Overview]
+) -> None:
+    matrix = grid(*small)
+    made = document(small[0], matrix, generated=later, devices=build_beside_gpus(matrix).devices)
+    jsonschema.validate(
+        strictly(dumped(made)), json.loads(SCHEMA_FILE.read_text()), cls=jsonschema.Draft202012Validator
+    )
+    (tmp_path / "matrix.json").write_text(dumped(made), encoding="utf-8")
+    assert read(tmp_path / "matrix.json") == made
 
 
 def test_a_document_survives_a_round_trip(small: Run, later: datetime, tmp_path: Path) -> None:
@@ -71,7 +85,7 @@ def test_numbers_that_json_lacks_come_back_as_numbers(hostile: Run, later: datet
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"schema": 3}', "schema 3 is newer than 2.*update ftmatrix"),
+        ('{"schema": 4}', "schema 4 is newer than 3.*update ftmatrix"),
         ('{"schema": "x"}', "no whole number under 'schema'"),
         ("{", "not JSON"),
         ("[]", "expected an object"),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports.grid import grid
-from reports.markdown import code, excerpt, markdown
+from reports.markdown import code, differences, excerpt, markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,19 @@ def test_the_whole_page(
     assert_golden(written(small, build_overview, later), GOLDEN / "matrix.md")
 
 
+def test_where_cpu_and_gpu_differ(
+    small: Run, build_beside_gpus: Known, assert_golden: Callable[[str, Path], None]
+) -> None:
+    assert_golden(differences(build_beside_gpus(grid(*small)).devices), GOLDEN / "devices.md")
+
+
+def test_it_is_a_section_of_a_run_that_was_compared(
+    small: Run, later: datetime, build_overview: Known, build_beside_gpus: Known
+) -> None:
+    assert "## CPU and GPU" not in written(small, build_overview, later)
+    assert "## CPU and GPU" in written(small, build_beside_gpus, later)
+
+
 def test_an_excerpt_has_the_chosen_cells_and_their_legend(small: Run) -> None:
     text = excerpt(grid(*small), cases=["train-lora-fsdp1-bf16", "train-nf4-ddp-bf16"], sets=["2024-06"])
     assert text == (
@@ -48,8 +61,8 @@ def test_a_gpu_run_is_not_marked_as_cpu(small: Run, later: datetime, build_overv
     assert "CPU" not in written((record, *small[1:]), build_overview, later)
 
 
-def test_hostile_text_stays_in_its_place(hostile: Run, later: datetime, build_overview: Known) -> None:
-    text = written(hostile, build_overview, later)
+def test_hostile_text_stays_in_its_place(hostile: Run, later: datetime, build_beside_gpus: Known) -> None:
+    text = written(hostile, build_beside_gpus, later)
     outside_code = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", text)
     assert "\x1b" not in text
     assert not re.search(r"(?<!\\)<script", outside_code)

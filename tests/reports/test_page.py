@@ -49,6 +49,15 @@ class Seen(HTMLParser):
 
 
 @pytest.fixture
+def seen_beside_gpus(build_beside_gpus: Callable[[Grid], Overview], later: datetime) -> See:
+    def look(run: Run) -> Seen:
+        matrix = grid(*run)
+        return Seen(page(run[0], matrix, build_beside_gpus(matrix), generated=later))
+
+    return look
+
+
+@pytest.fixture
 def seen(build_overview: Callable[[Grid], Overview], later: datetime) -> See:
     def look(run: Run) -> Seen:
         matrix = grid(*run)
@@ -126,8 +135,31 @@ def test_each_cell_says_how_to_run_it_again(small: Run, seen: See) -> None:
     assert told == "ftmatrix run --sets 2024-06 --where case=train-dora-ddp-bf16"
 
 
-def test_hostile_text_adds_no_element(hostile: Run, seen: See) -> None:
-    found = seen(hostile)
+def test_where_cpu_and_gpu_differ_is_a_section_and_said_in_the_cells(
+    small: Run, seen: See, seen_beside_gpus: See
+) -> None:
+    found = seen_beside_gpus(small)
+    assert found.all("h2", id="devices")
+    assert found.all("a", href="#2024-06__train-lora-ddp-fp32")
+    cells = inlined(found)["cells"]
+    assert cells["2024-06__train-lora-ddp-fp32"]["differs"] == [
+        "On the CPU, on 2024-06 (the same six versions): pass",
+        "On GPUs, on 2024-06 (the same six versions): fail (unexplained)",
+    ]
+    assert "differs" not in cells["2024-06__train-nf4-ddp-bf16"]
+    assert not seen(small).all("h2", id="devices")
+
+
+def test_links_of_compared_sets_lead_to_cells_of_the_page(small: Run, seen_beside_gpus: See) -> None:
+    found = seen_beside_gpus(small)
+    anchors = {a["data-cell"] for a in found.all("button") if "data-cell" in a} | {
+        a["id"] for _, a in found.elements if "id" in a
+    }
+    assert {a["href"][1:] for a in found.all("a") if a["href"].startswith("#")} <= anchors
+
+
+def test_hostile_text_adds_no_element(hostile: Run, seen_beside_gpus: See) -> None:
+    found = seen_beside_gpus(hostile)
     assert len(found.all("script")) == len(found.scripts) == 2
     assert "{{ 7 * 7 }}" in inlined(found)["cells"]["2024-06__train-lora-ddp-fp32"]["reason"]
 

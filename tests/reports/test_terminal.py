@@ -73,5 +73,15 @@ def test_a_failure_is_told_once_with_its_sets(small: Run, printed: Printed) -> N
     assert "2024-06__train-lora-fsdp1-bf16  ✗ fail  wrap\n  also on 2024-09" in re.sub(r" +\n", "\n", text)
 
 
+def test_what_differs_on_gpus_is_counted_in_a_line(small: Run, build_beside_gpus: Callable[[Grid], Overview]) -> None:
+    console = Console(file=io.StringIO(), width=400, color_system=None)
+    matrix = grid(*small)
+    console.print(TerminalReport(record=small[0], grid=matrix, known=build_beside_gpus(matrix)))
+    assert isinstance(console.file, io.StringIO)
+    assert "CPU and GPU: 7 cells compared (7 on the same six versions): 3 alike, 2 red only on GPUs, 2 red only on" in (
+        console.file.getvalue()
+    )
+
+
 def test_hostile_text_cannot_steer_the_terminal(hostile: Run, printed: Printed) -> None:
     assert not re.search("[\x00\x1b\u202e]", printed(hostile, 80))

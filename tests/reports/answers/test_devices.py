@@ -1,0 +1,325 @@
+"""Where CPU and GPU differ: which cells are compared, in what they differ, and what is said of what was not."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+import jsonschema
+import pytest
+
+from cases.verdict import RED, Verdict
+from matrix.outcome import ErrorRecord
+from reports.answers import devices, knowledge
+from reports.answers.devices import compare, everything, of_run
+from reports.answers.devices_words import NOTHING, beside, left_out, lines, summary
+from reports.compared import Comparison, Kind, Near
+from reports.grid import Grid, grid
+from reports.markdown import differences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from matrix.outcome import Outcome, RunRecord, SetRecord
+
+    Cells = Mapping[tuple[str, str], str]
+
+CASE, OTHER = "train-lora-ddp-fp32", "train-dora-ddp-bf16"
+OFFLOADED = (
+    "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+)
+CPU = "2026-06"
+GPU = "2026-06+torch2.11.0+cu130"
+
+
+class Build(Protocol):
+    def __call__(self, cells: Cells, *columns: SetRecord, **other: Any) -> Grid: ...
+
+
+@pytest.fixture
+def build(build_run: Callable[..., RunRecord], build_outcome: Callable[..., Outcome]) -> Build:
+    """``build({(case, set): "pass"}, *columns)``; after a verdict stands what was said: ``fail ValueError: no``."""
+
+    def built(cells: Cells, *columns: SetRecord, hardware: str = "cpu: test", **other: Any) -> Grid:
+        outcomes = []
+        for (case, key), told in cells.items():
+            verdict, _, said = told.partition(" ")
+            name, _, message = said.partition(": ")
+            error = ErrorRecord(type=name, message=message) if message else None
+            outcomes.append(build_outcome(case, key, verdict, reason=said, error=error, hardware=hardware, **other))
+        return grid(build_run(), columns, outcomes)
+
+    return built
+
+
+@pytest.fixture
+def column(build_set: Callable[..., SetRecord]) -> Callable[..., SetRecord]:
+    """A set with these versions of some packages, and with 1.0 of the others."""
+
+    def made(key: str, *, lock: str = "", backend: str = "", **pins: str) -> SetRecord:
+        every = dict.fromkeys(("torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl"), "1.0")
+        return build_set(key, pins={**every, **pins}, lock=lock, torch_backend=backend)
+
+    return made
+
+
+@pytest.fixture
+def both(build: Build, column: Callable[..., SetRecord]) -> Callable[..., Comparison]:
+    """One case on one set that differs in torch only, on a CPU and on GPUs."""
+
+    def compared(cpu: str, gpu: str, case: str = CASE) -> Comparison:
+        return compare(
+            build({(case, CPU): cpu}, column(CPU, torch="2.12.0")),
+            build({(case, GPU): gpu}, column(GPU, torch="2.11.0+cu130"), hardware="cuda: test"),
+        )
+
+    return compared
+
+
+# --- which cells are compared -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("versions", "near"),
+    [
+        ({"lock": "abc", "torch": "2.11.0"}, Near.LOCK),
+        ({"lock": "def", "torch": "2.11.0"}, Near.PINS),
+        ({"torch": "2.12.0"}, Near.TORCH),
+        ({"torch": "2.11.0", "peft": "2.0"}, None),
+        ({"torch": "2.12.0", "peft": "2.0"}, None),
+    ],
+)
+def test_how_near_two_sets_are(versions: dict[str, str], near: Near | None, column: Callable[..., SetRecord]) -> None:
+    assert devices.near(column(CPU, **versions), column(GPU, torch="2.11.0+cu130", lock="abc")) is near
+
+
+def test_sets_without_a_lock_do_not_share_one(column: Callable[..., SetRecord]) -> None:
+    assert devices.near(column(CPU), column(GPU)) is Near.PINS
+
+
+def test_the_nearest_set_is_taken_then_the_nearest_release_of_torch(column: Callable[..., SetRecord]) -> None:
+    columns = [
+        *(column("far", torch="2.13.1"), column("nearer", torch="2.12.0"), column(CPU, torch="2.12.0")),
+        *(column("other", torch="2.11.0", trl="2.0"), column("pins", torch="2.11.0"), column("lock", lock="abc")),
+    ]
+    found = devices.nearby(columns, column(GPU, torch="2.11.0+cu130", lock="abc"))
+    assert [each.key for _, each in found] == ["lock", "pins", CPU, "nearer", "far"]
+
+
+def test_a_case_that_the_nearest_set_lacks_is_taken_from_the_next(
+    build: Build, column: Callable[..., SetRecord]
+) -> None:
+    columns = column("near", torch="2.11.0"), column("next", torch="2.10.0")
+    cpu = build({(CASE, "near"): "pass", (CASE, "next"): "pass", (OTHER, "next"): "pass"}, *columns)
+    gpu = build({(CASE, GPU): "pass", (OTHER, GPU): "pass"}, column(GPU, torch="2.11.0+cu130"))
+    assert [(each.cpu, each.near, each.compared) for each in compare(cpu, gpu).pairs] == [
+        ("near", Near.PINS, 1),
+        ("next", Near.TORCH, 1),
+    ]
+
+
+def test_a_cell_without_a_counterpart_is_counted(build: Build, column: Callable[..., SetRecord]) -> None:
+    cpu = build({(CASE, CPU): "pass", (OTHER, "old"): "pass"}, column(CPU), column("old", peft="0.9"))
+    found = compare(cpu, build({(CASE, GPU): "pass", (OTHER, GPU): "fail ValueError: no"}, column(GPU)))
+    assert (found.alone, found.total("compared"), found.differences) == (1, 1, ())
+
+
+def test_a_pair_says_which_versions_differ(both: Callable[..., Comparison], column: Callable[..., SetRecord]) -> None:
+    (pair,) = both("pass", "pass").pairs
+    assert pair.differs == {"torch": ("2.12.0", "2.11.0+cu130")}
+    built = [column("a", backend=name, torch="2.11.0") for name in ("pypi", "cu130")]
+    assert dict(devices.differs(*built)) == {"build of torch": ("pypi", "cu130")}
+
+
+def test_what_else_is_known_of_the_runs_own_device_is_left_out(build: Build, column: Callable[..., SetRecord]) -> None:
+    cpu, gpu, elsewhere = (build({(CASE, CPU): verdict}, column(CPU)) for verdict in ("pass", "wrong", "pass"))
+    assert [each.kind for each in of_run("cuda", gpu, {"cpu": cpu, "cuda": elsewhere}).differences] == [Kind.GPU]
+    assert of_run("cuda", gpu, {"cuda": elsewhere}) == Comparison()
+    assert everything({"cpu": cpu, "cuda": gpu}) == of_run("cpu", cpu, {"cuda": gpu})
+
+
+# --- in what they differ ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("red", sorted(each.value for each in RED))
+def test_red_on_one_of_them_is_a_difference(red: str, both: Callable[..., Comparison]) -> None:
+    assert [each.kind for each in both("pass", f"{red} ValueError: no").differences] == [Kind.GPU]
+    assert [each.kind for each in both(f"{red} ValueError: no", "pass").differences] == [Kind.CPU]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gpu", "kinds"),
+    [
+        ("pass", "pass", []),
+        ("fail ValueError: nobody knows", "fail ValueError: nobody knows", []),
+        ("fail ValueError: nobody knows", "fail ValueError: nobody else", [Kind.BOTH]),
+        ("fail ValueError: nobody knows", "wrong ValueError: nobody knows", [Kind.BOTH]),
+        (f"fail {OFFLOADED}", f"fail {OFFLOADED.replace('cuda:0', 'cuda:1')}", []),  # one cause, in other words
+        (f"fail {OFFLOADED}", "fail ValueError: nobody knows", [Kind.BOTH]),
+    ],
+)
+def test_two_red_cells_differ_in_their_verdict_or_cause(
+    cpu: str, gpu: str, kinds: list[Kind], both: Callable[..., Comparison]
+) -> None:
+    found = both(cpu, gpu)
+    assert [each.kind for each in found.differences] == kinds
+    assert found.total("alike") == 1 - len(kinds)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gpu", "count"),
+    [
+        ("skip needs a GPU", "fail ValueError: no", "ran_on_gpu"),
+        ("pass", "skip needs four GPUs", "ran_on_cpu"),
+        ("blocked no wheel", "lost the disk was full", "ran_on_neither"),
+    ],
+)
+def test_what_did_not_run_is_counted_and_not_compared(
+    cpu: str, gpu: str, count: str, both: Callable[..., Comparison]
+) -> None:
+    found = both(cpu, gpu)
+    assert (found.total(count), found.total("compared"), found.differences) == (1, 0, ())
+
+
+def test_sets_on_which_a_case_differs_in_one_way_are_one_row(build: Build, column: Callable[..., SetRecord]) -> None:
+    said = {"a": "fail ValueError: one", "b": "fail ValueError: one", "c": "fail ValueError: two"}
+    columns = [column(key, lock=key) for key in said]
+    cpu = build({(CASE, key): "pass" for key in said}, *columns)
+    gpu = build({(CASE, key): told for key, told in said.items()}, *columns, hardware="cuda: test")
+    found = compare(cpu, gpu)
+    assert [[on.gpu for on in each.sets] for each in found.differences] == [["a", "b"], ["c"]]
+    assert [on.gpu_said for each in found.differences for on in each.sets] == [
+        *("ValueError: one", "ValueError: one", "ValueError: two"),
+    ]
+    assert found.cells(Kind.GPU) == 3
+
+
+def test_results_of_two_machines_are_never_taken_together(
+    build: Build, build_run: Callable[..., RunRecord], column: Callable[..., SetRecord]
+) -> None:
+    columns = [column(key, lock=key) for key in ("a", "b")]
+    halves = [
+        build({(CASE, each.key): "wrong"}, each, hardware=name)
+        for each, name in zip(columns, ("cuda: H100 x 2", "cuda: H200 x 2"), strict=True)
+    ]
+    gpu = grid(build_run(), columns, [outcome for half in halves for outcome in half.outcomes])
+    found = compare(build({(CASE, "a"): "pass", (CASE, "b"): "pass"}, *columns), gpu)
+    assert {pair.gpu: pair.gpu_hardware for pair in found.pairs} == {"a": "cuda: H100 x 2", "b": "cuda: H200 x 2"}
+    assert [each.gpu.hardware for each in found.differences] == ["cuda: H100 x 2", "cuda: H200 x 2"]
+
+
+def test_it_says_where_the_other_device_shows_the_same(build: Build, column: Callable[..., SetRecord]) -> None:
+    cells = {(CASE, CPU): "pass", (CASE, "old"): f"fail {OFFLOADED}", (CASE, "older"): "fail ValueError: no"}
+    columns = column(CPU, torch="2.12.0"), column("old", torch="2.2.0", peft="0.9"), column("older", peft="0.8")
+    gpu = build({(CASE, GPU): f"fail {OFFLOADED}"}, column(GPU, torch="2.11.0"), hardware="cuda: test")
+    (found,) = compare(build(cells, *columns), gpu).differences
+    assert (found.cpu_too, found.gpu_too) == (("old",), ())
+    assert beside(found) == "the CPU shows what GPUs do here on old"
+
+
+def test_repeats_that_disagree_are_said(
+    build_run: Callable[..., RunRecord], build_outcome: Callable[..., Outcome], column: Callable[..., SetRecord]
+) -> None:
+    outcomes = [build_outcome(CASE, CPU, verdict, repeat=n) for n, verdict in enumerate(("pass", "wrong"), 1)]
+    flaky = grid(build_run(), [column(CPU)], outcomes)
+    steady = grid(build_run(), [column(CPU)], outcomes[:1])
+    (found,) = compare(flaky, steady).differences
+    assert (found.kind, found.sets[0].flaky, beside(found)) == (Kind.CPU, True, f"flaky on {CPU}")
+
+
+@pytest.mark.parametrize(("cpu", "gpu", "same"), [("a", "a", 1), ("a", "b", 0), ("", "", 0)])
+def test_the_case_code_of_both_is_compared(
+    cpu: str, gpu: str, same: int, build: Build, column: Callable[..., SetRecord]
+) -> None:
+    found = compare(*(build({(CASE, CPU): "pass"}, column(CPU), code=code) for code in (cpu, gpu)))
+    assert found.total("same_code") == same
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_to_compare_is_said() -> None:
+    assert summary(Comparison()) == NOTHING
+    assert list(lines(Comparison())) == [NOTHING]
+    assert NOTHING in differences(Comparison())
+
+
+def test_a_difference_is_told_with_both_sides(both: Callable[..., Comparison]) -> None:
+    found = both("pass", f"fail {OFFLOADED}")
+    told = "\n".join(lines(found))
+    assert "1 cell compared (1 on the same versions but torch): 0 alike, 1 red only on GPUs, " in told
+    assert f"\n{GPU} beside {CPU}: the same versions but torch; torch 2.12.0 on the CPU, 2.11.0+cu130 on GPUs\n" in told
+    assert f"\n{CASE}: red only on GPUs (the same versions but torch)\n  CPU: pass\n  GPU: fail (" in told
+    assert OFFLOADED in told
+
+
+def test_what_was_not_compared_is_told(both: Callable[..., Comparison]) -> None:
+    assert left_out(both("skip needs a GPU", "pass")).startswith("Not compared: 1 cell ran on GPUs only, 0 on the CPU")
+
+
+# --- as data, and what is published -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def grids() -> dict[str, Grid]:
+    return knowledge.by_device()
+
+
+@pytest.fixture(scope="module")
+def published(grids: dict[str, Grid]) -> Comparison:
+    return everything(grids)
+
+
+def test_the_committed_schema_is_the_documents(assert_golden: Callable[[str, Any], None]) -> None:
+    assert_golden(devices.json_schema(), devices.SCHEMA_FILE)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".md"])
+def test_the_published_files_are_what_the_published_results_give(suffix: str, published: Comparison) -> None:
+    made = {".json": devices.dumped, ".md": differences}[suffix](published)
+    assert devices.PUBLISHED.with_suffix(suffix).read_text(encoding="utf-8") == made, (
+        f"to accept what the results give now: ftmatrix devices --write {devices.PUBLISHED}"
+    )
+
+
+def test_the_published_file_is_valid() -> None:
+    document = json.loads(devices.PUBLISHED.read_text(encoding="utf-8"))
+    schema = json.loads(devices.SCHEMA_FILE.read_text())
+    jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**document, "pairs": 1}, schema)
+
+
+def test_every_published_cell_on_gpus_is_counted_once(grids: dict[str, Grid], published: Comparison) -> None:
+    counts = ("compared", "ran_on_gpu", "ran_on_cpu", "ran_on_neither")
+    assert sum(map(published.total, counts)) + published.alone == len(grids["cuda"].outcomes)
+    assert published.total("compared") - published.total("alike") == sum(map(published.cells, Kind))
+
+
+def test_every_published_difference_is_in_the_results(grids: dict[str, Grid], published: Comparison) -> None:
+    for each in published.differences:
+        for on in each.sets:
+            assert grids["cpu"].verdict(each.case, on.cpu) is each.cpu.verdict
+            assert grids["cuda"].verdict(each.case, on.gpu) is each.gpu.verdict
+    told = Counter((each.case, on.gpu) for each in published.differences for on in each.sets)
+    assert set(told.values()) == {1}
+
+
+def test_cells_that_are_green_on_one_device_only_are_all_told(grids: dict[str, Grid], published: Comparison) -> None:
+    """Counted another way: of cells with just one set of the CPU that has the other five packages as they are."""
+    cpu, ran = grids["cpu"], RED | {Verdict.PASS}
+    told = {(each.case, on.gpu) for each in published.differences for on in each.sets}
+    expected = set()
+    for column in grids["cuda"].sets:
+        near = [each.key for each in cpu.sets if five(each) == five(column)]
+        for outcome in (each for each in grids["cuda"].outcomes if each.set == column.key):
+            there = [verdict for key in near if (verdict := cpu.verdict(outcome.case, key)) is not None]
+            if len(there) == 1 and {outcome.verdict, *there} <= ran and Verdict.PASS in {outcome.verdict, *there}:
+                expected |= {(outcome.case, outcome.set)} if outcome.verdict is not there[0] else set()
+    assert expected
+    assert expected <= told
+
+
+def five(column: SetRecord) -> dict[str, str]:
+    return {name: version for name, version in column.pins.items() if name != "torch"}

@@ -1,0 +1,123 @@
+"""``ftmatrix devices``, and ``ftmatrix report`` of runs on both: what they print and write, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+
+from matrix.sets import PACKAGES
+from matrix.store import Store
+from reports.answers import devices
+from reports.compared import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from matrix.outcome import Outcome, RunRecord, SetRecord
+
+    Command = Callable[..., tuple[int, str, str]]
+    WriteRun = Callable[[str, str], Path]
+
+CASE = "train-lora-ddp-fp32"
+
+
+@pytest.fixture
+def write_run(
+    tmp_path: Path,
+    build_run: Callable[..., RunRecord],
+    build_set: Callable[..., SetRecord],
+    build_outcome: Callable[..., Outcome],
+) -> WriteRun:
+    """``write_run("cuda", "fail")``: the folder of a run on that device, of one cell."""
+
+    def written(device: str, verdict: str) -> Path:
+        directory = tmp_path / f"{device}-{verdict}"
+        store = Store.create(directory, build_run(f"2024-06__{CASE}", device=device))
+        store.note(build_set("2024-06", pins=dict.fromkeys(PACKAGES, "0.1"), lock="abc"))
+        store.append(build_outcome(CASE, "2024-06", verdict, lock="abc-pypi", hardware=f"{device}: test"))
+        store.close()
+        return directory
+
+    return written
+
+
+def compared(directory: Path) -> dict[str, object]:
+    document: dict[str, dict[str, object]] = json.loads((directory / "matrix.json").read_text(encoding="utf-8"))
+    return document["devices"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_a_run_is_compared_with_one_on_another_device(
+    first: str, second: str, ftmatrix: Command, write_run: WriteRun
+) -> None:
+    verdicts = {"cpu": "pass", "cuda": "fail"}
+    run, other = (write_run(device, verdicts[device]) for device in (first, second))
+    code, out, _ = ftmatrix("report", str(run), str(other))
+    assert code == 0
+    assert "CPU and GPU: 1 cell compared (1 on the same lock): 0 alike, 1 red only on GPUs" in " ".join(out.split())
+    assert [each["kind"] for each in compared(run)["differences"]] == [Kind.GPU]  # type: ignore[attr-defined]
+    assert "### Red only on GPUs (1)" in (run / "matrix.md").read_text(encoding="utf-8")
+    assert not (other / "matrix.json").exists()
+
+
+def test_a_run_of_sets_that_nobody_published_is_not_compared(ftmatrix: Command, write_run: WriteRun) -> None:
+    run = write_run("cuda", "pass")
+    assert ftmatrix("report", str(run))[0] == 0
+    assert compared(run) is None
+
+
+def test_runs_on_one_device_are_not_compared(ftmatrix: Command, write_run: WriteRun) -> None:
+    code, _, err = ftmatrix("report", str(write_run("cuda", "pass")), str(write_run("cuda", "fail")))
+    assert code == 2
+    assert "is a run on cuda as well: a run is compared with those of another device" in err
+
+
+def test_rendered_runs_of_a_folder_are_compared(ftmatrix: Command, write_run: WriteRun) -> None:
+    for device, verdict in (("cpu", "wrong"), ("cuda", "pass")):
+        ftmatrix("report", str(write_run(device, verdict)))
+    code, out, _ = ftmatrix("devices", "--results", str(write_run("cpu", "pass").parent))
+    assert code == 0
+    assert f"{CASE}: red only on the CPU (the same lock)" in out
+
+
+def test_what_is_published_is_of_the_schema(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("devices", "--json")
+    assert code == 0
+    jsonschema.validate(json.loads(out), json.loads(devices.SCHEMA_FILE.read_text()))
+
+
+def test_it_is_written_for_machines_and_people(ftmatrix: Command, tmp_path: Path) -> None:
+    assert ftmatrix("devices", "--write", str(tmp_path / "devices.json"))[0] == 0
+    for suffix in (".json", ".md"):
+        written = (tmp_path / "devices.json").with_suffix(suffix)
+        assert written.read_bytes() == devices.PUBLISHED.with_suffix(suffix).read_bytes()
+
+
+def test_without_results_of_both_nothing_is_compared(ftmatrix: Command, write_run: WriteRun) -> None:
+    run = write_run("cpu", "pass")
+    ftmatrix("report", str(run))
+    code, out, _ = ftmatrix("devices", "--results", str(run))
+    assert (code, out) == (1, "Nothing ran on both a CPU and GPUs, on sets that are near.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--write", "devices.md"), "the name ends in .json"),
+        (("--write", "no/such/folder/devices.json"), "cannot be written"),
+        (("--results", "none"), "holds no matrix.json"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: tuple[str, ...], told: str, ftmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = ftmatrix("devices", *arguments)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.startswith("ftmatrix: ")
+    assert err.count("\n") == 1
