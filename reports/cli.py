@@ -228,17 +228,23 @@ def selfcheck(
         bool, typer.Option("--disasters", help="Ranks that hang, vanish or break their GPU, instead of faults.")
     ] = False,
     after: Annotated[int, typer.Option(help="Healthy cells after each disaster.")] = 20,
+    offline: Offline = None,
+    system_torch: SystemTorch = False,
+    system_python: SystemPython = "python3",
     as_json: AsJson = False,
 ) -> None:
     """Plant faults in a working stack: the share that the checks catch, and false alarms without them."""
     console = Console(stderr=True)
     asked = asking.Asked(
-        sets=sets or ",".join(each.key for each in known_sets.two_years_apart(known_sets.load())),
+        sets=sets or ("" if offline else ",".join(each.key for each in known_sets.two_years_apart(known_sets.load()))),
         where=where,
         profile=profile,
         device=device,
         torch_backend=torch_backend,
         workers=workers,
+        offline=offline,
+        system_torch=system_torch,
+        system_python=system_python,
     )
     place: dict[str, Any] = {
         "directory": out or asking.RUNS / f"selfcheck-{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}",
