@@ -12,6 +12,7 @@ import pytest
 
 from cases import builds, pool
 from cases.forkserver import ask
+from cases.nvml import UnavailableError
 from cases.verdict import Phase, Verdict
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def test_cell(
         reason = reason or why_skipped(case, request_, suite, server)
         if not reason:
             outcome = run(server, request_.job("cell", cell, case.ranks))
-    except pool.BusyError as busy:
-        reason = str(busy)
+    except (pool.BusyError, UnavailableError) as none:
+        reason = str(none)
         facts = {**facts, **LACKING}
     if reason:
         record_property("outcome", json.dumps({"name": cell, "verdict": "skip", "reason": reason, "facts": facts}))
