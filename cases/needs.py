@@ -388,6 +388,11 @@ def hybrid_fsdp2(place: Place, cache: Path) -> None:
     bare_fsdp2(place, cache, mesh=init_device_mesh(place.kind, (2, 2), mesh_dim_names=("replicate", "shard")))
 
 
+def another_device(place: Place, _cache: Path) -> None:
+    if place.kind == "cpu":
+        raise LackingError("the cells run on the CPU, and there is no other device")
+
+
 def offload(_place: Place, _cache: Path) -> None:
     raise LackingError("without a GPU all weights lie in the CPU's memory, and nothing would be moved")
 
@@ -539,6 +544,7 @@ NEEDS = (
         "storage", lambda o: o.quant_storage != "uint8", storage_option, "this transformers cannot choose the storage"
     ),
     Need("peft_policy", lambda o: o.wrap == "peft", peft_policy, "this peft has no wrap policy"),
+    Need("another_device", only_calls, another_device, "two devices take a GPU", cpu_only=True),
     Need("bitsandbytes_4bit", only_calls, four_bit_class, "this bitsandbytes has no 4-bit layers"),
     Need("llama4", only_calls, llama4, "this transformers has no Llama 4"),
     Need("runtime_config", only_calls, runtime_option, "this peft has no runtime_config"),

@@ -20,6 +20,7 @@ FAILURES = {
     4: "no permission",
     9: "the driver is not loaded",
     15: "a GPU is lost",
+    18: "the driver that is loaded and its library are of different versions",
 }
 NO_PERMISSION = 4  # for a GPU that a job's control group hides, which is counted all the same
 

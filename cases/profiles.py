@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cases import grid
+from cases import api, grid
+from cases.attention import BACK_ENDS
+from cases.options import MESH_RANKS, SHARDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,6 +77,22 @@ ROUND_TRIPS = (
 )
 
 
+def on_gpus(case: Case) -> bool:
+    """Whether a CPU cannot show it, or shows another thing: other kernels run there, or none, and Gloo for NCCL."""
+    options = case.options
+    return (
+        options.attention in (*BACK_ENDS, "flash_attention_2")
+        or options.optimiser.endswith("8bit")
+        or options.stepping == "fused"
+        or options.compile
+        or options.cpu_offload
+        or (options.front_end != "loop" and options.strategy in SHARDED)
+        or (options.world_size > 1 and case in grid.DEFAULT)
+        or options.world_size == MESH_RANKS
+        or bool({"another_device", "paged_state"} & set(api.needs(options.call)))
+    )
+
+
 def named(ids: Iterable[str]) -> tuple[Case, ...]:
     known = {case.id: case for case in EVERY}
     return tuple(known[name] for name in ids)
@@ -102,6 +120,12 @@ PROFILES: dict[str, Profile] = {
             EVERY,
             repeats=2,
             across=True,
+        ),
+        Profile(
+            "gpu",
+            "what shows on GPUs only: NCCL, kernels of attention, pages, offloading, compilation, several devices",
+            tuple(case for case in EVERY if on_gpus(case)),
+            sets="newest",
         ),
     )
 }

@@ -13,6 +13,7 @@ import pytest
 
 from cases import builds, pool
 from cases.forkserver import ask
+from cases.nvml import UnavailableError
 from cases.patience import PROBE_S, Patience
 from cases.verdict import Phase, Verdict
 
@@ -45,8 +46,8 @@ def test_cell(
         if not reason:
             allowed = suite.allowed(case, request_.device)
             outcome = run(server, request_.job("cell", cell, case.ranks, allowed))
-    except pool.BusyError as busy:
-        reason = str(busy)
+    except (pool.BusyError, UnavailableError) as none:
+        reason = str(none)
         facts = {**facts, **LACKING}
     if reason:
         record_property("outcome", json.dumps({"name": cell, "verdict": "skip", "reason": reason, "facts": facts}))

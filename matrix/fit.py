@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cases import builds
+from cases.nvml import UnavailableError
+from matrix.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,14 +37,21 @@ class Fit:
 
 
 def look(lock: Lock, backend: str, pool: Pool | None) -> Fit:
-    """At the driver and the GPUs, for one set with one build of torch. Waits a while for what others leave behind."""
+    """At the driver and the GPUs, for one set with one build of torch. Waits a while for what others leave behind.
+
+    Raises:
+        UserError: the driver answers no more.
+    """
     if pool is None:
         return Fit()
     build = cuda_of(lock, backend)
     if build == NO_CUDA:
         return Fit(pool=pool, whole="this build of torch has no CUDA: --device cpu, or another --torch-backend")
-    whole = builds.older_driver(build, runs=pool.source.cuda, driver=pool.source.version)
-    return Fit(pool=pool, whole=whole, occupied={} if whole else pool.occupied())
+    try:
+        whole = builds.older_driver(build, runs=pool.source.cuda, driver=pool.source.version)
+        return Fit(pool=pool, whole=whole, occupied={} if whole else pool.occupied())
+    except UnavailableError as error:
+        raise UserError(f"the GPUs cannot be asked ({error}); --resume goes on when they can") from None
 
 
 def cuda_of(lock: Lock, backend: str) -> str:

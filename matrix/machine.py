@@ -60,12 +60,21 @@ def why_no_gpu(open_pool: Callable[[], Pool] = pools.pool) -> str:
 
 
 def facts(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> dict[str, str | int]:
+    """What is told of the machine beside its results.
+
+    Raises:
+        UserError: GPUs are asked for, and there are none, or the driver does not tell of itself.
+    """
     found: dict[str, str | int] = {"os": platform.platform(), "cpu": cpu_name(), "cores": cores()}
-    if device == "cuda":
-        pool = gpus(open_pool)
-        found |= {"gpu": pool.gpus[0].name, "gpus": len(pool.gpus)}
-        found |= {"driver": pool.source.version, "driver_cuda": pool.source.cuda}
-    return found
+    return found if device == "cpu" else found | facts_of_gpus(gpus(open_pool))
+
+
+def facts_of_gpus(pool: Pool) -> dict[str, str | int]:
+    try:
+        driver = {"driver": pool.source.version, "driver_cuda": pool.source.cuda}
+    except UnavailableError as error:
+        raise UserError(f"--device cuda: {error}: use --device cpu") from None
+    return {"gpu": pool.gpus[0].name, "gpus": len(pool.gpus), **driver}
 
 
 def cpu_name() -> str:

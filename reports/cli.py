@@ -61,7 +61,8 @@ Sets = Annotated[
     ),
 ]
 Profile = Annotated[
-    str, typer.Option("--profile", help="quick, default, full or nightly.", show_default="default, or all for --where")
+    str,
+    typer.Option("--profile", help="quick, default, full, nightly or gpu.", show_default="default, or all for --where"),
 ]
 Where = Annotated[str, typer.Option("--where", help="Only these cases, e.g. 'quant=nf4 strategy=fsdp2'.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu (gloo) or cuda (NCCL).")]

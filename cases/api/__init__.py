@@ -23,6 +23,7 @@ MODULES = (  # of this package, each with its calls
     "adapters",
     "adapting",
     "advice",
+    "devices",
     "fsdp2",
     "loading",
     "merging",

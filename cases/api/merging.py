@@ -272,7 +272,7 @@ def weighted(here: Setting, **other: Any) -> Iterator[Check]:
 
     model = made.with_second(made.adapted(made.loaded(here, dtype="fp32"), **other), **other)
     model.add_weighted_adapter(["default", "second"], [0.25, 0.5], "sum", combination_type="cat")
-    layer, inputs = made.projection(model), tiny.values("inputs", (4, tiny.HIDDEN))
+    layer, inputs = made.projection(model), tiny.values("inputs", (4, tiny.HIDDEN)).to(here.place.device)
     with torch.no_grad():
         base = layer.get_base_layer()(inputs)
         found = {}

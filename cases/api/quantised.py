@@ -246,8 +246,8 @@ def four_bit_moved(here: Setting) -> Iterator[Check]:
     from bitsandbytes.nn import Linear4bit
 
     layer = Linear4bit(tiny.HIDDEN, tiny.HIDDEN, bias=False, quant_type="nf4", compute_dtype=torch.bfloat16)
-    layer = layer.to(here.place.device)
-    yield at_least("size of what comes out", float(layer(torch.ones(2, tiny.HIDDEN)).float().norm()), 1e-3)
+    layer, inputs = layer.to(here.place.device), torch.ones(2, tiny.HIDDEN, device=here.place.device)
+    yield at_least("size of what comes out", float(layer(inputs).float().norm()), 1e-3)
 
 
 def experts(name: str) -> Any:

@@ -294,7 +294,7 @@ def fsdp1_weight_replaced_between_steps(here: Setting) -> Iterator[Check]:
     optimiser = torch.optim.SGD(jobs.trained_parameters(model), lr=0.1)
     jobs.step(model, here, optimiser)
     layer = next(module for module in model.modules() if hasattr(module, "lora_B"))
-    layer.base_layer.weight.data = torch.zeros(tiny.HIDDEN, tiny.HIDDEN)
+    layer.base_layer.weight.data = torch.zeros(tiny.HIDDEN, tiny.HIDDEN, device=here.place.device)
     jobs.step(model, here, optimiser)
     yield equal(
         "largest weight", observe.weights(model, Options().but(strategy="fsdp1"))[FIRST].abs().max().item(), 0.0

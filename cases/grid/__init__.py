@@ -14,6 +14,7 @@ from cases.case import Case
 from cases.grid.adapters import ADAPTED
 from cases.grid.default import ADVISED, DEFAULT
 from cases.grid.front_ends import FRONT_ENDS
+from cases.grid.gpus import GPUS
 from cases.grid.models import MODELS
 from cases.grid.quantisation import QUANTISATION
 from cases.grid.round_trips import ROUND_TRIPS
@@ -50,7 +51,7 @@ def pairs(row: Case) -> set[tuple[object, object]]:
 
 # What a row shows that no row before does, in the first; the second holds rows that only say more of the same.
 FULL, MORE = adding(
-    DEFAULT, (*ADVISED, *ROUND_TRIPS, *STRATEGIES, *QUANTISATION, *STEPS, *ADAPTED, *MODELS, *FRONT_ENDS)
+    DEFAULT, (*ADVISED, *ROUND_TRIPS, *STRATEGIES, *QUANTISATION, *STEPS, *ADAPTED, *MODELS, *FRONT_ENDS, *GPUS)
 )
 
 

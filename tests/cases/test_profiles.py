@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from cases.options import Options, names, values
+import pytest
+
+from cases.options import SHARDED, Options, Value, names, values
 from cases.profiles import EVERY, PROFILES
 
+FRONT_ENDS = ("accelerate", "trainer", "sft")
 FULL = PROFILES["full"].cases
 
 
@@ -19,6 +22,39 @@ def test_each_profile_holds_the_smaller_one() -> None:
 
 def test_full_has_two_hundred_and_fifty_cases_of_options_alone() -> None:
     assert len({case.id for case in FULL if not case.options.call}) >= 250
+
+
+@pytest.mark.parametrize("attention", ["flash", "efficient", "cudnn"])
+def test_gpus_try_each_kernel_of_attention_in_each_dtype(attention: str) -> None:
+    """In training; headline errors of float32 in flash attention included."""
+    tried = [case.options for case in PROFILES["gpu"].cases if case.options.flow == "train"]
+    found = {options.load_dtype for options in tried if options.attention == attention and options.model == "llama"}
+    assert found == set(values("load_dtype"))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        *({"strategy": strategy, "world_size": ranks} for strategy in ("ddp", "fsdp1", "fsdp2") for ranks in (2, 4)),
+        *({"strategy": strategy, "mesh": "hsdp"} for strategy in SHARDED),
+        *({"strategy": strategy, "front_end": each} for strategy in SHARDED for each in FRONT_ENDS),
+        *({"strategy": strategy, "compile": True} for strategy in values("strategy")),
+        {"attention": "flash_attention_2"},
+        {"optimiser": "adamw_8bit"},
+        {"optimiser": "paged_adamw_8bit"},
+        {"optimiser": "adamw", "stepping": "fused"},
+        *({"strategy": strategy, "cpu_offload": True} for strategy in SHARDED),
+    ],
+    ids=str,
+)
+def test_gpus_try_what_only_they_show(wanted: dict[str, Value]) -> None:
+    assert [case.id for case in PROFILES["gpu"].cases if wanted.items() <= case.options.stated.items()]
+
+
+def test_gpus_try_one_model_on_several_devices() -> None:
+    calls = {case.options.call for case in PROFILES["gpu"].cases}
+    assert {"device_map_auto", "device_map_per_rank", "device_map_over_two_gpus", "device_map_layer_on_cpu"} <= calls
+    assert {"merge_adapter_on_cpu", "merge_base_on_cpu", "merge_layer_on_cpu", "paged_moments"} <= calls
 
 
 def test_no_two_cases_mean_the_same() -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cases.nvml import Usage
+from cases.nvml import UnavailableError, Usage
 from matrix import sets
+from matrix.errors import UserError
 from matrix.fit import Fit, cuda_of, look
 from matrix.locks import Lock, read
 
@@ -71,6 +72,16 @@ def test_gpus_with_others_work_are_the_reason_of_cells_that_need_them(pool_of: P
     fit = look(CU13, "pypi", pool_of(2, GPU_1=Usage(12_000.0, (4242,))))
     assert fit.lacks(1) == ""
     assert fit.lacks(2).startswith("needs 2 GPUs that are free: GPU 1 (NVIDIA H200) has 12000 MiB in use")
+
+
+def test_a_gpu_that_is_lost_during_a_run_is_said(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(_gpu: object) -> Usage:
+        raise UnavailableError("a GPU is lost")
+
+    pool = pool_of(1)
+    monkeypatch.setattr(pool.source, "usage", lost)
+    with pytest.raises(UserError, match=r"cannot be asked \(a GPU is lost\); --resume goes on"):
+        look(CU13, "pypi", pool)
 
 
 def test_on_a_cpu_nothing_is_asked_of_gpus() -> None:

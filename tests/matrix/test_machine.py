@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -11,7 +11,7 @@ from matrix.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cases.pool import Pool
+    from cases.pool import Pool, Source
 
 
 def test_hardware_counts_the_gpus(pool_of: Callable[..., Pool]) -> None:
@@ -43,6 +43,18 @@ def test_a_machine_without_a_driver_says_what_would_do() -> None:
 
     with pytest.raises(UserError, match="no NVIDIA driver: use --device cpu"):
         machine.hardware("cuda", open_pool=none)
+
+
+def test_a_driver_that_does_not_tell_of_itself_is_a_sentence(pool_of: Callable[..., Pool]) -> None:
+    class Silent:
+        @property
+        def version(self) -> str:
+            raise UnavailableError("the driver is too old")
+
+    pool = pool_of(1)
+    pool.source = cast("Source", Silent())
+    with pytest.raises(UserError, match="--device cuda: the driver is too old: use --device cpu"):
+        machine.facts("cuda", open_pool=lambda: pool)
 
 
 def test_hidden_gpus_are_said_to_be_hidden(monkeypatch: pytest.MonkeyPatch, pool_of: Callable[..., Pool]) -> None:

@@ -79,6 +79,7 @@ def spoilt(mini: Any) -> Callable[..., Path]:
         (("--where", "nf4"), "--where: 'nf4' is not of the form option=value"),
         (("--where", "quant=nf4 method=full strategy=ddp"), "leaves no case of"),
         (("--device", "tpu"), "--device tpu: expected auto, cpu or cuda"),
+        (("--device", "cuda", "--torch-backend", "cpu"), "a build without CUDA: not with --device cuda"),
         (("--workers", "0"), "--workers 0: expected a whole number above 0"),
         (("--keep-free", "-1"), "--keep-free -1.0: expected a number of gigabytes"),
         (("--torch-backend", "rocm"), "--torch-backend rocm: expected auto, cpu, pypi, or a CUDA such as cu128"),
@@ -94,6 +95,12 @@ def test_a_bad_argument_is_named_with_what_would_do(
     run: Callable[..., str], arguments: tuple[str, ...], sentence: str
 ) -> None:
     assert sentence in run(*arguments)
+
+
+def test_gpus_that_are_hidden_are_not_begun_with(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a driver or without: in both cases there is none to use."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert re.search("--device cuda: .*: use --device cpu$", run("--device", "cuda"))
 
 
 def test_a_missing_file_of_sets_is_named(run: Callable[..., str], tmp_path: Path) -> None:

@@ -1,0 +1,196 @@
+"""Several devices in one process: ``device_map``, layers left on the CPU, adapters elsewhere than their base.
+
+Each is held against the same on one GPU. On a CPU alone there is nothing to tell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cases import stack, tiny
+from cases.api import call, made
+from cases.api.merging import FP32, merged_and_saved, offloaded
+from cases.bands import relative
+from cases.verdict import Phase, at_least, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cases.setting import Setting
+    from cases.verdict import Check
+
+DEVICES = "One model on several devices"
+PAGED = "Optimisers with 8-bit state"
+GPU = ("another_device",)
+SECOND = 1  # of two GPUs, as a process that sees both counts them
+STEPS, WIDE = 3, 512
+MOMENTS = ("state1", "state2")
+
+
+def devices(model: Any) -> str:
+    """Where weights are; ``meta`` for those that accelerate brings from elsewhere when they are needed."""
+    return "+".join(sorted({str(weight.device) for weight in model.parameters()}))
+
+
+def mapped(here: Setting, device_map: Any, **other: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), device_map=device_map, **other)
+
+
+def gradients(model: Any) -> dict[str, Any]:
+    """Of an adapter after one batch, on the CPU."""
+    ids = made.ids(model)
+    model.train()(input_ids=ids, labels=ids).loss.backward()
+    trained = ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
+    return {name: weight.grad.float().cpu() for name, weight in trained}
+
+
+def furthest(found: dict[str, Any], expected: dict[str, Any]) -> float:
+    """The largest relative error of a gradient; none may be missing."""
+    return max(relative(found[name], each) for name, each in expected.items())
+
+
+def alone(here: Setting) -> Any:
+    """The adapted model on one device."""
+    return made.adapted(made.loaded(here, dtype="fp32"))
+
+
+@call(DEVICES, phase=Phase.LOAD, needs=GPU)
+def device_map_auto(here: Setting) -> Iterator[Check]:
+    """device_map="auto" puts a model that fits on the GPU, and it infers the same."""
+    model = mapped(here, "auto")
+    yield equal("devices of the weights", devices(model), "cuda:0")
+    expected = made.logits(made.loaded(here, dtype="fp32"))
+    yield at_most("logits off", relative(made.logits(model), expected), FP32)
+
+
+@call(DEVICES, phase=Phase.LOAD, needs=(*GPU, "4bit", "4bit_loading"))
+def device_map_auto_four_bit(here: Setting) -> Iterator[Check]:
+    """device_map="auto" puts a 4-bit model on the GPU, and it infers the same."""
+    asked = stack.quantisation(made.chosen("nf4"))
+    model, named = (mapped(here, each, quantization_config=asked) for each in ("auto", {"": here.place.device}))
+    yield equal("devices of the weights", devices(model), "cuda:0")
+    yield at_most("logits off", relative(made.logits(model), made.logits(named)), FP32)
+
+
+@call(DEVICES, phase=Phase.LOAD, ranks=2, needs=GPU)
+def device_map_per_rank(here: Setting) -> Iterator[Check]:
+    """device_map={"": rank} puts each rank's model on its own GPU, and it infers the same."""
+    model = mapped(here, {"": here.place.device})
+    yield equal("weights on the rank's own GPU", devices(model) == f"cuda:{here.place.rank}", bound=True)
+    expected = made.logits(made.loaded(here, dtype="fp32"))
+    yield at_most("logits off", relative(made.logits(model), expected), FP32)
+
+
+@call(DEVICES, phase=Phase.BACKWARD, ranks=2, needs=GPU)
+def device_map_over_two_gpus(here: Setting) -> Iterator[Check]:
+    """A model whose layers lie on two GPUs gives its adapter the same gradients."""
+    if here.place.rank > 0:
+        return  # one process has both GPUs
+    base = offloaded(here, tiny.checkpoint(here.cache), SECOND)
+    yield equal("devices of the weights", devices(base), "cuda:0+cuda:1")
+    found = gradients(made.adapted(base))
+    yield at_most("gradients off", furthest(found, gradients(alone(here))), FP32)
+
+
+@call(DEVICES, phase=Phase.MERGE, ranks=2, needs=GPU)
+def merge_over_two_gpus(here: Setting) -> Iterator[Check]:
+    """An adapter of a model whose layers lie on two GPUs is merged, saved and loaded again."""
+    if here.place.rank > 0:
+        return  # as above
+    yield from merged_and_saved(here, tiny.checkpoint(here.cache), SECOND)
+
+
+@call(DEVICES, phase=Phase.BACKWARD, needs=GPU)
+def device_map_layer_on_cpu(here: Setting) -> Iterator[Check]:
+    """A model with a layer left on the CPU gives its adapter the same gradients."""
+    base = offloaded(here, tiny.checkpoint(here.cache), "cpu")
+    yield equal("devices of the weights", devices(base), "cuda:0+meta")
+    found = gradients(made.adapted(base))
+    yield at_most("gradients off", furthest(found, gradients(alone(here))), FP32)
+
+
+@call(DEVICES, phase=Phase.MERGE, needs=GPU)
+def merge_layer_on_cpu(here: Setting) -> Iterator[Check]:
+    """An adapter of a model with a layer left on the CPU is merged, saved and loaded again."""
+    yield from merged_and_saved(here, tiny.checkpoint(here.cache), "cpu")
+
+
+def merged_apart(here: Setting, base: Any, adapter: Any) -> Iterator[Check]:
+    """The adapter's weights are moved away from the base's before the merge."""
+    model = made.adapted(made.loaded(here, dtype="fp32").to(base))
+    on_top = made.logits(model)
+    for name, weight in model.named_parameters():
+        if ".lora_" in name:
+            weight.data = weight.data.to(adapter)
+    yield equal("devices of the weights", devices(model), "cpu+cuda:0")
+    yield at_most("merged logits off", relative(made.logits(model.merge_and_unload()), on_top), FP32)
+
+
+@call(DEVICES, phase=Phase.MERGE, needs=GPU)
+def merge_adapter_on_cpu(here: Setting) -> Iterator[Check]:
+    """An adapter on the CPU is merged into a base on the GPU."""
+    yield from merged_apart(here, here.place.device, "cpu")
+
+
+@call(DEVICES, phase=Phase.MERGE, needs=GPU)
+def merge_base_on_cpu(here: Setting) -> Iterator[Check]:
+    """An adapter on the GPU is merged into a base on the CPU."""
+    yield from merged_apart(here, "cpu", here.place.device)
+
+
+def merged_as_loaded(here: Setting, folder: Path, **other: Any) -> Iterator[Check]:
+    """A base that is left where ``from_pretrained`` puts it, on the CPU, and an adapter that PEFT loads."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    on_top = made.logits(alone(here))
+    base = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache))
+    yield equal("devices of the base", devices(base), "cpu")
+    model = PeftModel.from_pretrained(base, folder, **other)
+    yield at_most("merged logits off", relative(made.logits(model.merge_and_unload()), on_top), FP32)
+
+
+@call(DEVICES, phase=Phase.MERGE, needs=GPU)
+def merge_loaded_on_cpu(here: Setting) -> Iterator[Check]:
+    """An adapter that is loaded onto a base on the CPU, where there is a GPU, is merged on the CPU."""
+    yield from merged_as_loaded(here, made.saved_adapter(here))
+
+
+@call(DEVICES, phase=Phase.MERGE, needs=GPU)
+def merge_loaded_on_gpu(here: Setting) -> Iterator[Check]:
+    """An adapter that is loaded with torch_device="cuda" onto a base on the CPU is merged all the same."""
+    yield from merged_as_loaded(here, made.saved_adapter(here), torch_device="cuda")
+
+
+@call(PAGED, phase=Phase.OPTIMIZER, needs=("paged_state",))
+def paged_moments(here: Setting) -> Iterator[Check]:
+    """PagedAdamW8bit keeps moments of a large weight in pages, and steps as AdamW8bit does."""
+    import bitsandbytes
+
+    usual, state = stepped(here, bitsandbytes.optim.AdamW8bit)
+    yield equal("moments in pages", in_pages(state), 0)
+    paged, state = stepped(here, bitsandbytes.optim.PagedAdamW8bit)
+    yield equal("moments in pages, paged", in_pages(state), len(MOMENTS))
+    yield at_least("what the steps changed", relative(usual, tiny.values("paged", (WIDE, WIDE))), 1e-2)
+    yield at_most("weights off", relative(paged, usual), FP32)
+
+
+def in_pages(state: dict[str, Any]) -> int:
+    return sum(bool(getattr(state[name], "is_paged", False)) for name in MOMENTS)
+
+
+def stepped(here: Setting, optimiser: Any) -> tuple[Any, dict[str, Any]]:
+    """A weight of more numbers than bitsandbytes leaves unpaged (100,000), after some steps; and its state."""
+    import torch
+
+    weight = torch.nn.Parameter(tiny.values("paged", (WIDE, WIDE)).to(here.place.device))
+    goal = tiny.values("goal", (WIDE, WIDE)).to(here.place.device)
+    steps = optimiser([weight], lr=0.01, min_8bit_size=1)
+    for _ in range(STEPS):
+        steps.zero_grad()
+        (weight - goal).square().sum().backward()
+        steps.step()
+    return weight.detach().cpu(), steps.state[weight]

@@ -1,0 +1,58 @@
+"""What shows on GPUs only: kernels of attention by dtype, pages, and the front ends' own ways to shard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cases.case import Case, case
+from cases.grid.shared import AS_DOCUMENTED, FLAT, NAMED, QLORA, SHARDABLE
+
+ATTENTION = "Attention back ends by dtype"
+STATE_IN_8_BITS = "Optimisers with 8-bit state"
+COMPILING = "torch.compile"
+ACCELERATE = "accelerate"
+TRAINER = "transformers Trainer"
+SFT = "trl SFTTrainer"
+
+PAGED: dict[str, Any] = {"optimiser": "paged_adamw_8bit"}
+FSDP1_QLORA: dict[str, Any] = {**QLORA, **SHARDABLE, **FLAT}
+FSDP2_QLORA: dict[str, Any] = {**QLORA, **SHARDABLE, "strategy": "fsdp2"}
+
+GPUS: tuple[Case, ...] = (
+    case(ATTENTION, "flash in float32, which its kernels do not have", attention="flash"),
+    case(ATTENTION, "flash in float16", attention="flash", load_dtype="fp16"),
+    case(ATTENTION, "flash in float32 made bfloat16 by autocast", attention="flash", autocast="bf16"),
+    case(ATTENTION, "flash, on queries of a 4-bit base", attention="flash", **QLORA),
+    case(ATTENTION, "memory-efficient in bfloat16", attention="efficient", load_dtype="bf16"),
+    case(ATTENTION, "memory-efficient in float16", attention="efficient", load_dtype="fp16"),
+    case(ATTENTION, "cuDNN's in float32, which its kernels do not have", attention="cudnn"),
+    case(ATTENTION, "cuDNN's in float16", attention="cudnn", load_dtype="fp16"),
+    case(ATTENTION, "the plain back end in bfloat16", attention="math", load_dtype="bf16"),
+    case(ATTENTION, "the plain back end in float16", attention="math", load_dtype="fp16"),
+    case(ATTENTION, "the flash-attn package in float16", attention="flash_attention_2", load_dtype="fp16"),
+    case(ATTENTION, "the flash-attn package in float32, which it does not have", attention="flash_attention_2"),
+    case(STATE_IN_8_BITS, "LoRA, paged", load_dtype="bf16", **PAGED),
+    case(STATE_IN_8_BITS, "full fine-tuning, paged", method="full", **PAGED),
+    case(STATE_IN_8_BITS, "QLoRA, paged", strategy="ddp", **QLORA, **PAGED),
+    case(STATE_IN_8_BITS, "QLoRA, paged", **QLORA, **AS_DOCUMENTED, **PAGED),
+    case(STATE_IN_8_BITS, "stopped and resumed, paged", flow="resume", **PAGED),
+    case(COMPILING, "LoRA on bfloat16", compile=True, load_dtype="bf16"),
+    case(COMPILING, "QLoRA", compile=True, **QLORA),
+    case(COMPILING, "LoRA", compile=True, **NAMED),
+    case(COMPILING, "LoRA", compile=True, strategy="fsdp2"),
+    case(ACCELERATE, "FSDP1, full fine-tuning", front_end="accelerate", method="full", optimiser="adamw", **NAMED),
+    case(ACCELERATE, "FSDP2, full fine-tuning", front_end="accelerate", method="full", strategy="fsdp2"),
+    case(ACCELERATE, "FSDP2 with QLoRA", front_end="accelerate", **FSDP2_QLORA),
+    case(ACCELERATE, "an adapter gathered by FSDP1", front_end="accelerate", flow="save_reload", **NAMED),
+    case(ACCELERATE, "an adapter gathered by FSDP2", front_end="accelerate", flow="save_reload", strategy="fsdp2"),
+    case(TRAINER, "FSDP1 with QLoRA, as PEFT documents it", front_end="trainer", **FSDP1_QLORA),
+    case(TRAINER, "FSDP2 with QLoRA", front_end="trainer", **FSDP2_QLORA),
+    case(TRAINER, "FSDP1, full fine-tuning", front_end="trainer", method="full", optimiser="adamw", **NAMED),
+    case(TRAINER, "FSDP2, full fine-tuning", front_end="trainer", method="full", strategy="fsdp2"),
+    case(TRAINER, "paged state, as QLoRA's scripts ask for", front_end="trainer", **QLORA, **PAGED),
+    case(TRAINER, "save_model out of FSDP1", front_end="trainer", flow="save_reload", **NAMED),
+    case(TRAINER, "save_model out of FSDP2", front_end="trainer", flow="save_reload", strategy="fsdp2"),
+    case(SFT, "FSDP1 as the launcher configures it", front_end="sft", **NAMED),
+    case(SFT, "FSDP1 with QLoRA, as PEFT documents it", front_end="sft", adapter_fp32=False, **FSDP1_QLORA),
+    case(SFT, "FSDP2 with QLoRA", front_end="sft", adapter_fp32=False, **FSDP2_QLORA),
+)
