@@ -15,6 +15,8 @@ LAZY = (
     "torch.distributed.fsdp",
     "torch.distributed.fsdp._fully_shard",
     "torch.distributed._composable.fsdp",
+    "torch.distributed.algorithms.ddp_comm_hooks",
+    "torch.distributed.checkpoint.state_dict",
     "torch.distributed.device_mesh",
     "torch.distributed.tensor",
     "torch.distributed.optim",
@@ -27,8 +29,13 @@ LAZY = (
     "torch.fx.experimental.symbolic_shapes",
     "transformers.integrations.bitsandbytes",
     "transformers.models.auto.modeling_auto",
+    "transformers.models.gemma2.modeling_gemma2",
+    "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.llama.modeling_llama",
-    "transformers.trainer",
+    "transformers.models.mistral.modeling_mistral",
+    "transformers.models.mixtral.modeling_mixtral",
+    "transformers.models.qwen2.modeling_qwen2",
+    "transformers.models.t5.modeling_t5",
     "transformers.quantizers.auto",
     "transformers.quantizers.quantizer_bnb_4bit",
     "transformers.quantizers.quantizer_bnb_8bit",
@@ -41,7 +48,10 @@ LAZY = (
     "transformers.trainer",
     "trl.trainer.sft_trainer",
 )
-
+# Functions that fill a cache of their module when they are first called, and what they are called with: transformers
+# >= 5 compiles a thousand patterns of weights' names, which took every rank about a tenth of a second.
+FILLS = (("transformers.conversion_mapping", "get_checkpoint_conversion_mapping", "llama"),)
+DONE: list[bool] = []  # so far in this process, or in the one that it was forked from
 
 CUDA_ERROR_NOT_INITIALIZED = 3  # cuda.h
 
@@ -52,14 +62,19 @@ def preload(*, to_fork: bool = False) -> None:
     Raises:
         Exception: whatever a required package raises, for that is the stack's own error.
     """
+    if DONE:
+        return
     with untouched() if to_fork else contextlib.nullcontext():
         for name in REQUIRED:
             importlib.import_module(name)
+        # Any error may be: a rank that needs the module meets it again and says so.
         for name in LAZY:
-            try:
+            with contextlib.suppress(Exception):
                 importlib.import_module(name)
-            except Exception:  # noqa: BLE001, S112 - any error: a rank that needs the module meets it again and says so
-                continue
+        for name, function, argument in FILLS:
+            with contextlib.suppress(Exception):
+                getattr(importlib.import_module(name), function)(argument)
+    DONE.append(True)
 
 
 def cuda_driver_initialised() -> bool:

@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -36,6 +37,7 @@ POLL_S = 0.02
 ENDING_POLL_S = 0.005
 GRACE_S = 3.0  # how long the others may go on when one rank has failed
 ENDS_S = 20.0  # how long the kernel may take to end a rank: one that waits in a driver may never end
+PROFILE = "FTMATRIX_LATE_MODULES"  # set: a rank says which modules were not there before it ran
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
@@ -119,7 +121,10 @@ class Supervisor:
         if self.job.device == "cuda" and self.job.kind != "facts":
             gpus.limit(self.job.ranks, os.environ)
         self.suite.preload()
+        known = set(sys.modules)
         self.suite.run(self.job, number, act, ranks_own.waiting, say)
+        if PROFILE in os.environ:
+            say.facts({PROFILE: sorted(sys.modules.keys() - known)})
 
     def start_companion(self, path: str, compute: Callable[[], None]) -> None:
         """Compute what several jobs share, unless another supervisor does or did; who makes the claim file computes."""

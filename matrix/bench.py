@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cases import flows
+from cases.supervise import PROFILE
 from cases.verdict import Verdict
 from matrix import disk, environments, locks, profile
 from matrix.errors import UserError
@@ -180,7 +181,7 @@ def harness_pass(ground: Ground, environment: Environment, scratch: Path) -> Pas
     """
     logs = scratch / "nccl"
     logs.mkdir(parents=True)
-    more = profile.nccl_variables(logs) if ground.device == "cuda" else {}
+    more = {PROFILE: "1", **(profile.nccl_variables(logs) if ground.device == "cuda" else {})}
     bench = Bench(scratch=scratch, device=ground.device, workers=ground.workers, more=more)
     order = sorted(ground.cases, key=lambda case: -case.ranks)  # those that need most GPUs first
     began = time.monotonic()
@@ -250,7 +251,7 @@ def summed(ground: Ground, passes: Sequence[Pass], launches: Sequence[Launch], i
         set=ground.version_set.key,
         hardware=ground.hardware,
         device=ground.device,
-        facts={**ground.facts, **middle.rows[0]["facts"]},
+        facts={**ground.facts, **known(middle.rows[0]["facts"])},
         workers=ground.workers,
         repeats=len(passes),
         cells=len(middle.cells),
@@ -276,6 +277,11 @@ def summed(ground: Ground, passes: Sequence[Pass], launches: Sequence[Launch], i
 def of_one_act(ground: Ground, row: Mapping[str, Any], compared: set[str]) -> bool:
     """A cell whose ranks are forked once, so that parts of their time add up."""
     return row["name"] in compared and len(flows.acts(ground.case(row["name"]))) == 1
+
+
+def known(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an environment: what a cell told of itself is left out."""
+    return {name: value for name, value in facts.items() if name != PROFILE}
 
 
 def per_minute(one: Pass) -> float:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import statistics
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from cases.supervise import PROFILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,13 +48,15 @@ class Profile:
     """Median seconds over the cells of each part; what is ``beside`` comes before and after a cell.
 
     ``nccl_s`` is the median over communicators of what NCCL says that making one took, which is in the part that has
-    the first collective. Empty where NCCL says nothing.
+    the first collective. Empty where NCCL says nothing. ``late`` are modules that ranks had to import after all, by
+    the number of cells.
     """
 
     cells: int
     parts: Mapping[str, float]
     beside: Mapping[str, float]
     nccl_s: Mapping[str, float]
+    late: Mapping[str, int] = field(default_factory=dict)
 
 
 def of(rows: Sequence[Mapping[str, Any]], nccl: Sequence[Mapping[str, float]]) -> Profile:
@@ -61,7 +66,19 @@ def of(rows: Sequence[Mapping[str, Any]], nccl: Sequence[Mapping[str, float]]) -
         parts["later steps"] -= parts["first step"]
         parts[REST] = float(row["seconds"]) - sum(parts.values())
     beside = [{part: sum_of(row, names) for part, names in BESIDE.items()} for row in rows]
-    return Profile(cells=len(rows), parts=medians(told), beside=medians(beside), nccl_s=medians(nccl))
+    late = Counter(module for row in rows for module in outermost(row["facts"].get(PROFILE, ())))
+    return Profile(
+        cells=len(rows),
+        parts=medians(told),
+        beside=medians(beside),
+        nccl_s=medians(nccl),
+        late=dict(late.most_common()),
+    )
+
+
+def outermost(modules: Sequence[str]) -> list[str]:
+    """Without those that are in a package that is itself among them."""
+    return [name for name in modules if not any(name.startswith(f"{other}.") for other in modules)]
 
 
 def sum_of(row: Mapping[str, Any], names: Sequence[str]) -> float:

@@ -65,6 +65,9 @@ def where_it_goes(profile: Profile) -> Iterator[str]:
     if profile.nccl_s:
         told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in profile.nccl_s.items())
         yield f"of which NCCL says that a communicator took, in seconds: {told}"
+    if profile.late:
+        names = ", ".join(f"{name} ({cells})" for name, cells in profile.late.items())
+        yield f"modules that ranks still imported, with the number of cells: {names}"
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cases.supervise import PROFILE
 from matrix import profile
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ host:100:200 [0] NCCL INFO Init timings - ncclCommSplit: rank 0 nranks 1 total 0
 """
 
 
-def a_row(seconds: float, **metrics: float) -> dict[str, Any]:
-    return {"seconds": seconds, "metrics": metrics}
+def a_row(seconds: float, *late: str, **metrics: float) -> dict[str, Any]:
+    return {"seconds": seconds, "metrics": metrics, "facts": {PROFILE: list(late)} if late else {}}
 
 
 def test_the_parts_and_what_is_not_told_are_the_whole() -> None:
@@ -40,6 +41,11 @@ def test_a_part_is_the_median_over_cells_and_nothing_where_it_is_not_told() -> N
 def test_no_metric_is_counted_twice() -> None:
     names = [name for part in (*profile.PARTS.values(), *profile.BESIDE.values()) for name in part]
     assert len(names) == len(set(names))
+
+
+def test_modules_that_came_late_are_counted_by_the_package_that_came() -> None:
+    rows = [a_row(1.0, "torch._inductor", "torch._inductor.ir", "torch.x.y"), a_row(1.0, "torch._inductor"), a_row(1.0)]
+    assert profile.of(rows, []).late == {"torch._inductor": 2, "torch.x.y": 1}
 
 
 def test_nccl_tells_how_long_a_communicator_of_all_ranks_took(tmp_path: Path) -> None:

@@ -53,6 +53,11 @@ def test_parts_of_a_cell_and_what_nccl_says_are_told() -> None:
     assert "total 0.72" in text()
 
 
+def test_modules_that_came_late_are_told() -> None:
+    late = Profile(cells=3, parts={}, beside={}, nccl_s={}, late={"torch._inductor": 2})
+    assert "torch._inductor (2)" in text(profile=late)
+
+
 def test_verdicts_that_differ_are_told() -> None:
     assert "the verdicts differ: a: a warm fork says pass" in text(disagreements=("a: a warm fork says pass",))
 
