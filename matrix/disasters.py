@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cases.disasters import DISASTERS
 from cases.doomed import CASES, Doomed, doomed
+from cases.patience import SILENCE_S
 from cases.verdict import Verdict
 from matrix import asked as asking
 from matrix import selfcheck, store
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from matrix.progress import Progress
 
 RANKS: Final = 2  # of every cell: so each is on the GPUs of the one before it
-FREE_S: Final = 60.0  # from a rank's last sign of life until its GPUs are free
+ENDS_S: Final = 45.0  # from when a rank was silent for too long until its GPUs are free
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,7 @@ class Met:
     ended_s: float  # until the ranks were ended
     settled_s: float | None  # from there until the GPUs were free; None without GPUs
     left: str  # what stayed on the GPUs
+    limit_s: float  # until then all has to be over
 
     @property
     def is_named(self) -> bool:
@@ -55,7 +57,7 @@ class Met:
 
     @property
     def is_over_soon(self) -> bool:
-        return not self.left and self.ended_s + (self.settled_s or 0.0) <= FREE_S
+        return not self.left and self.ended_s + (self.settled_s or 0.0) <= self.limit_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,4 +180,5 @@ def met(case: Doomed, outcome: Outcome, device: str) -> Met:
         ended_s=outcome.metrics.get("ending_s", float("inf")),
         settled_s=outcome.metrics.get("settled_s"),
         left=str(outcome.facts.get("left_on_gpus") or ""),
+        limit_s=SILENCE_S[device] + ENDS_S,
     )
