@@ -205,7 +205,7 @@ def selfcheck(
     disasters: Annotated[
         bool, typer.Option("--disasters", help="Ranks that hang, vanish or break their GPU, instead of faults.")
     ] = False,
-    after: Annotated[int, typer.Option(help="Healthy cells after each disaster.")] = 20,
+    after: Annotated[int, typer.Option(help="With --disasters: healthy cells after each.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Plant faults in a working stack: the share that the checks catch, and false alarms without them."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
-from itertools import pairwise
+from datetime import UTC, datetime, timedelta
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -24,9 +24,13 @@ EXITS = "train-lora-ddp-bf16-with-exits"
 REASON = "rank 1 ended without a report, exit code 3"
 
 
+MOMENTS = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=2 * number) for number in count())
+
+
 def an_outcome(case: str, verdict: str = "pass", **other: Any) -> Outcome:
-    started = {"started": datetime.now(UTC), "seconds": 1.0}
-    fields: dict[str, Any] = {"group": "", "why": "", "options": {}, "verdict": Verdict(verdict), **started, **other}
+    """Each begins when the one before it is over."""
+    when = {"started": next(MOMENTS), "seconds": 1.0}
+    fields: dict[str, Any] = {"group": "", "why": "", "options": {}, "verdict": Verdict(verdict), **when, **other}
     return Outcome(set="2026-11", case=case, **fields)
 
 
@@ -99,6 +103,12 @@ def test_another_verdict_or_another_rank_is_not(other: dict[str, Any]) -> None:
 def test_what_takes_longer_than_a_minute_or_stays_on_a_gpu_is_not_over(other: dict[str, Any]) -> None:
     (met,) = told(exits(**other)).met
     assert not met.is_over_soon
+
+
+def test_only_cells_that_began_later_came_after() -> None:
+    early, late = "train-full-ddp-fp32-after-exits", "train-lora-ddp-fp32-adamw-after-exits"
+    found = told(an_outcome(early), exits(), an_outcome(late))
+    assert (found.healthy, found.after) == (2, 1)
 
 
 def test_a_healthy_cell_that_is_red_was_harmed() -> None:
