@@ -59,7 +59,7 @@ def examine(
     """
     began = time.monotonic()
     notes, waiting_in, desync = Notes(), dict.fromkeys(ranks, ""), [""]
-    asked = flight.ask(folder, list(ranks)) if gpus else []  # first: torch takes a moment to look
+    asked = flight.ask(folder, list(ranks))
 
     def stacks() -> None:
         write_stacks(folder, ranks, cut_short)
@@ -69,19 +69,22 @@ def examine(
     def collectives() -> None:
         found = flight.answered(folder, asked)
         for number in ranks:
-            if number in found:
-                (folder / f"rank-{number}.collectives").write_text(flight.summary(found[number]))
+            if number in found.entries:
+                (folder / f"rank-{number}.collectives").write_text(flight.summary(found.entries[number]))
             else:
-                silent = "did not say which collectives it entered" if number in asked else "has no NCCL group"
-                notes.lines.append(f"rank {number} {silent}")
-        desync[0] = flight.disagreement(found)
-        notes.lines.append(f"collectives: {desync[0] or 'the ranks agree'}" if found else "collectives: unknown")
+                silent = "did not say which collectives it entered" if number in asked else "is in no process group"
+                notes.lines.append(f"rank {number} {found.errors.get(number, silent)}")
+        desync[0] = flight.disagreement(found.entries)
+        agreed = "the ranks agree" if len(found.entries) > 1 else "unknown"
+        notes.lines.append(f"collectives: {desync[0] or agreed}")
 
     notes.attempt("stacks", stacks)
-    if gpus:
-        states = in_time(lambda: device_states(gpus), DEVICES_S)  # while torch dumps
+    if len(ranks) > 1:
         notes.attempt("collectives", collectives)
-        notes.lines += states or [f"GPUs: the driver did not answer in {DEVICES_S:g} s"]
+    if gpus:
+        notes.lines += in_time(lambda: device_states(gpus), DEVICES_S) or [
+            f"GPUs: the driver did not answer in {DEVICES_S:g} s"
+        ]
     notes.attempt("processes", lambda: notes.lines.extend(process_state(*each) for each in ranks.items()))
     with contextlib.suppress(OSError):
         (folder / FILE).write_text("\n".join(notes.lines) + "\n")

@@ -1,73 +1,123 @@
-"""NCCL's flight recorder: which collective the ranks disagree on, when a cell on GPUs hangs.
+"""The flight recorder of torch: which collective the ranks disagree on, when a cell hangs.
 
-Torch keeps the last collectives of a rank and dumps them when a byte is written into a pipe that it made: a thread of
-its own does that, whatever the rank itself is waiting for. The file is a pickle of plain values.
+Torch keeps the last collectives of a rank. A thread of ours in each rank waits to be asked for them, whatever the rank
+itself is waiting for; torch's own (``TORCH_NCCL_DEBUG_INFO_PIPE_FILE``) listens in some versions only, and before 2.7
+only if it may also do other things. What is dumped is a pickle of plain values.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import io
 import os
 import pickle
+import threading
 import time
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     Entry = Mapping[str, Any]
 
 KEPT = "2000"  # collectives
 SHOWN = 20  # the last ones, in a rank's summary
-LOOKS_MS = 500  # how often torch looks into the pipe
 DUMP_S = 8.0
 POLL_S = 0.05
-LIBRARIES = ("/torch/", "<frozen")  # whose frames do not say where the program called
+# Newest first. Without stack traces: to put names to their frames, torch imports its compiler, which takes seconds.
+RECORDERS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("_dump_fr_trace", {"includeStackTraces": False, "backend": "nccl2"}),  # the default from 2.15
+    ("_dump_nccl_trace", {"includeStackTraces": False}),
+    ("_dump_nccl_trace", {}),  # 2.3
+    ("_dump_fr_trace", {"includeStackTraces": False}),  # of gloo
+)
 
 
 def variables(folder: Path) -> dict[str, str]:
     """For a rank's environment, before its process group; older and newer versions of torch name them differently.
 
-    Before 2.7 torch looks into the pipe every ten minutes, unless it is also to dump when a collective fails.
+    The dumps are those that torch makes unasked when a collective fails.
     """
-    dumps = str(folder / "flight-")
+    dumps = str(folder / "flight-of-torch-")
     return {
         "TORCH_NCCL_TRACE_BUFFER_SIZE": KEPT,
         "TORCH_FR_BUFFER_SIZE": KEPT,
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": dumps,
         "TORCH_FR_DUMP_TEMP_FILE": dumps,
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(folder / "flight-ask-"),
-        "TORCH_NCCL_ENABLE_MONITORING": "1",
-        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-        "TORCH_NCCL_COORD_CHECK_MILSEC": str(LOOKS_MS),
     }
+
+
+def listen(folder: Path, rank: int, dump: Callable[[], bytes] | None = None) -> None:
+    """In a rank: dump what was recorded whenever somebody asks, as long as the process lives."""
+    pipe = folder / f"flight-ask-{rank}.pipe"
+    pipe.unlink(missing_ok=True)  # an earlier act's
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDWR)  # with a writer of our own, no read meets an end
+    wanted = (reading, folder / f"flight-{rank}", dump or dumped)
+    threading.Thread(target=answer, args=wanted, daemon=True, name="flight recorder").start()
+
+
+def answer(reading: int, kept: Path, dump: Callable[[], bytes]) -> None:
+    while os.read(reading, 1):
+        unfinished = kept.with_suffix(".unfinished")
+        try:
+            unfinished.write_bytes(dump())
+        except Exception as error:  # noqa: BLE001 - who asked reads it
+            unfinished.write_bytes(pickle.dumps({"error": f"{type(error).__name__}: {error}"}))
+        unfinished.rename(kept)
+
+
+def dumped() -> bytes:
+    """What torch recorded of this process's groups: the first of its recorders that has anything.
+
+    Raises:
+        UnrecordedError: this version has no recorder.
+    """
+    c10d = importlib.import_module("torch._C._distributed_c10d")
+    found: list[bytes] = []
+    for recorder, arguments in RECORDERS:
+        with contextlib.suppress(AttributeError, TypeError, RuntimeError):  # a version that has another
+            found.append(getattr(c10d, recorder)(**arguments))
+    if not found:
+        raise UnrecordedError("this torch records no collectives")
+    return next((dump for dump in found if entries_of(dump)), found[0])
 
 
 def ask(folder: Path, ranks: Sequence[int]) -> list[int]:
     """Tell ranks to dump what they recorded; those that listen."""
     for rank in ranks:
-        (folder / f"flight-{rank}").unlink(missing_ok=True)  # of an error that it has survived, or of an earlier act
+        (folder / f"flight-{rank}").unlink(missing_ok=True)  # an earlier act's
     return [rank for rank in ranks if told_to_dump(folder / f"flight-ask-{rank}.pipe")]
 
 
-def answered(folder: Path, asked: Sequence[int], limit_s: float = DUMP_S) -> dict[int, list[Entry]]:
-    """The collectives of each rank that was asked; one that does not answer in time is left out."""
-    found: dict[int, list[Entry]] = {}
+@dataclass
+class Answers:
+    """What ranks recorded, and why some could not tell; who did not answer in time is in neither."""
+
+    entries: dict[int, list[Entry]] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+
+
+def answered(folder: Path, asked: Sequence[int], limit_s: float = DUMP_S) -> Answers:
+    """The collectives of each rank that was asked."""
+    found = Answers()
     end = time.monotonic() + limit_s
-    while len(found) < len(asked) and time.monotonic() < end:
+    while (waiting := [rank for rank in asked if rank not in {**found.entries, **found.errors}]) and (
+        time.monotonic() < end
+    ):
         time.sleep(POLL_S)
-        for rank in asked:
-            if rank not in found:
-                with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError, LookupError, TypeError, ValueError):
-                    found[rank] = read(folder / f"flight-{rank}")
+        for rank in waiting:
+            dump = folder / f"flight-{rank}"
+            try:
+                if dump.exists():
+                    found.entries[rank] = entries_of(dump.read_bytes())
+            except Exception as error:  # noqa: BLE001 - of whatever version it is, one that cannot be read is said
+                found.errors[rank] = f"{type(error).__name__}: {error}"
     return found
-
-
-def recorded(folder: Path, ranks: Sequence[int], limit_s: float = DUMP_S) -> dict[int, list[Entry]]:
-    """The collectives of each rank, asked for now."""
-    return answered(folder, ask(folder, ranks), limit_s)
 
 
 def told_to_dump(pipe: Path) -> bool:
@@ -77,8 +127,12 @@ def told_to_dump(pipe: Path) -> bool:
     except OSError:
         return False
     with os.fdopen(descriptor, "wb", buffering=0) as asked:
-        asked.write(b"1\n")
+        asked.write(b"1")
     return True
+
+
+class UnrecordedError(Exception):
+    """A rank could not dump what torch recorded; its error is the text."""
 
 
 class Plain(pickle.Unpickler):
@@ -88,10 +142,11 @@ class Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"no plain value: {module}.{name}")
 
 
-def read(path: Path) -> list[Entry]:
-    with path.open("rb") as file:
-        entries: list[Entry] = Plain(file).load()["entries"]
-    return entries
+def entries_of(dump: bytes) -> list[Entry]:
+    found: dict[str, Any] = Plain(io.BytesIO(dump)).load()
+    if "error" in found:
+        raise UnrecordedError(found["error"])
+    return list(found.get("entries", ()))
 
 
 def disagreement(recorded: Mapping[int, Sequence[Entry]]) -> str:
@@ -132,7 +187,7 @@ def is_p2p(entry: Entry) -> bool:
 
 def call(entry: Entry) -> str:
     """As ``all_reduce of [64, 32] Float``."""
-    name = str(entry.get("profiling_name", "a collective")).removeprefix("nccl:")
+    name = str(entry.get("profiling_name", "a collective")).rpartition(":")[2]  # without the library's
     sizes, kinds = entry.get("input_sizes", ()), entry.get("input_dtypes", ())
     shapes = ", ".join(f"{list(size)} {kind}".strip() for size, kind in zip_longest(sizes, kinds, fillvalue=""))
     return f"{name} of {shapes}" if shapes else name
@@ -143,9 +198,9 @@ def told(what: str | None, number: int) -> str:
 
 
 def summary(entries: Sequence[Entry]) -> str:
-    """The last collectives of a rank, a line each: number in its group, what, how far it came, and who called."""
+    """The last collectives of a rank, a line each: number in its group, how far it came, and what it is."""
     if not entries:
-        return "no collective was entered\n"
+        return "torch recorded no collective\n"
     left_out = len(entries) - SHOWN
     head = [f"({left_out} earlier ones)"] if left_out > 0 else []
     return "\n".join([*head, *map(line, entries[-SHOWN:])]) + "\n"
@@ -154,14 +209,4 @@ def summary(entries: Sequence[Entry]) -> str:
 def line(entry: Entry) -> str:
     group = entry.get("process_group", ())
     name = " ".join(map(str, group)) if isinstance(group, (tuple, list)) else str(group)
-    return f"{number(entry):5}  {entry.get('state', ''):9}  {call(entry)}  [group {name}]  {caller(entry)}".rstrip()
-
-
-def caller(entry: Entry) -> str:
-    """Whose line called, as ``training.py:128 in micro_step``."""
-    frames = [frame for frame in entry.get("frames") or () if isinstance(frame, dict)]
-    own = [frame for frame in frames if not any(word in str(frame.get("filename")) for word in LIBRARIES)]
-    if not own:
-        return ""
-    frame = own[0]
-    return f"{str(frame.get('filename')).rpartition('/')[2]}:{frame.get('line')} in {frame.get('name')}"
+    return f"{number(entry):5}  {entry.get('state', ''):9}  {call(entry)}  [group {name}]"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flows, grid, models, needs, patience, prequantised, profiles, scripts, stack, twin, untouched
+from cases import flight, flows, grid, models, needs, patience, prequantised, profiles, scripts, stack, twin, untouched
 from cases import preload as importing
 from cases.build import Place
 from cases.case import Case
@@ -113,6 +113,8 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
     if options.prequantised:
         prequantised.make(cache, options, place, say)
     with joined(place, Path(job.folder) / f"rendezvous-{act}", say):
+        if ranks > 1:
+            flight.listen(Path(job.folder), rank)
         if job.kind == "probe":
             needs.PROBES[job.name](place, cache)
             return

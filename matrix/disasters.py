@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.disasters import DISASTERS
 from cases.doomed import CASES, Doomed, doomed
+from cases.patience import SILENCE_S
 from cases.verdict import Verdict
 from matrix import asked as asking
 from matrix import selfcheck, store
@@ -28,8 +30,9 @@ if TYPE_CHECKING:
     from matrix.pipeline import Work
     from matrix.progress import Progress
 
-RANKS: Final = 2  # of every cell: so each is on the GPUs of the one before it
-FREE_S: Final = 60.0  # from a rank's last sign of life until its GPUs are free
+SPARE: Final = 1.5  # cases for so many times the healthy cells: some are red, or cannot be run
+RANKS: Final = 2  # of every cell: with one worker, each is on the GPUs of the one before it
+ENDS_S: Final = 45.0  # from when a rank was silent for too long until its GPUs are free
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +47,10 @@ class Met:
     failure: str
     expected: str
     shows: str
-    ended_s: float  # until the ranks were ended
+    ended_s: float | None  # until the ranks were ended; None if none had to be
     settled_s: float | None  # from there until the GPUs were free; None without GPUs
     left: str  # what stayed on the GPUs
+    limit_s: float  # until then all has to be over
 
     @property
     def is_named(self) -> bool:
@@ -55,7 +59,7 @@ class Met:
 
     @property
     def is_over_soon(self) -> bool:
-        return not self.left and self.ended_s + (self.settled_s or 0.0) <= FREE_S
+        return not self.left and self.ended_s is not None and self.ended_s + (self.settled_s or 0.0) <= self.limit_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +105,7 @@ def run(
     """
     if after < 1:
         raise UserError(f"--after {after}: expected a whole number above 0")
-    healthy = spread([case for case in asked.cases() if case.ranks == RANKS], after)
+    healthy = spread([case for case in asked.cases() if case.ranks == RANKS], int(after * SPARE))
     struck = {name: asked.suite.cases[name] for disaster in DISASTERS.values() for name in disaster.cases}
     cases = tuple({**{case.id: case for case in healthy}, **struck}.values())
     clean = replace(asked, out=directory / "clean", repeats=1, cold_sample=0)
@@ -113,7 +117,13 @@ def run(
         (each, sequence(asked.place, [case for case in cases if (each.key, case.id) in green], after))
         for each in asked.version_sets()
     ]
-    doomed_run = replace(clean, out=directory / "disasters", profile="", suite=Suite(module="cases.doomed"))
+    doomed_run = replace(
+        clean,
+        out=directory / "disasters",
+        profile="",
+        suite=Suite(module="cases.doomed"),
+        workers=asked.workers or 1,  # one after the other, so that it is known what comes after what
+    )
     asking.run(doomed_run, work=work, watcher=watcher(sum(len(cells) for _, cells in work)), say=say)
     _, _, met = store.read(directory / "disasters")
     return tuple(
@@ -149,12 +159,13 @@ def of_set(key: str, cells: Sequence[Doomed], outcomes: Iterable[Outcome], devic
     struck = [case for case in cells if case.struck]
     healthy = [case for case in cells if not case.struck]
     planted = {case.disaster for case in struck}
+    ran = [found[case.id] for case in healthy if case.id in found and found[case.id].verdict in selfcheck.RAN]
     return OfSet(
         set=key,
         met=tuple(met(case, found[case.id], device) for case in struck if case.id in found),
         not_planted=tuple(name for name, each in DISASTERS.items() if device in each.shows and name not in planted),
-        after=min((sum(not each.struck for each in cells[cells.index(case) :]) for case in struck), default=0),
-        healthy=len(healthy),
+        after=min((came_after(found[case.id], ran) for case in struck if case.id in found), default=0),
+        healthy=len(ran),
         harmed=tuple(
             Harmed(case=case.clean, after=case.disaster, verdict=outcome.verdict.value, reason=outcome.reason)
             for case in healthy
@@ -162,6 +173,12 @@ def of_set(key: str, cells: Sequence[Doomed], outcomes: Iterable[Outcome], devic
         ),
         lost=tuple(case.id for case in cells if case.id not in found or found[case.id].verdict is Verdict.LOST),
     )
+
+
+def came_after(disaster: Outcome, healthy: Sequence[Outcome]) -> int:
+    """How many of the healthy cells began when it was over."""
+    over = disaster.started + timedelta(seconds=disaster.seconds)
+    return sum(outcome.started >= over for outcome in healthy)
 
 
 def met(case: Doomed, outcome: Outcome, device: str) -> Met:
@@ -175,7 +192,8 @@ def met(case: Doomed, outcome: Outcome, device: str) -> Met:
         failure=str(outcome.facts.get("failure") or ""),
         expected=disaster.verdict.value,
         shows=disaster.shows[device],
-        ended_s=outcome.metrics.get("ended_s", float("inf")),
+        ended_s=outcome.metrics.get("ended_s"),
         settled_s=outcome.metrics.get("settled_s"),
         left=str(outcome.facts.get("left_on_gpus") or ""),
+        limit_s=SILENCE_S[device] + ENDS_S,
     )

@@ -228,7 +228,7 @@ def selfcheck(
     disasters: Annotated[
         bool, typer.Option("--disasters", help="Ranks that hang, vanish or break their GPU, instead of faults.")
     ] = False,
-    after: Annotated[int, typer.Option(help="Healthy cells after each disaster.")] = 20,
+    after: Annotated[int, typer.Option(help="With --disasters: healthy cells after each.")] = 20,
     offline: Offline = None,
     system_torch: SystemTorch = False,
     system_python: SystemPython = "python3",

@@ -51,7 +51,10 @@ def of_disaster(met: Met) -> Iterator[str]:
         yield f"         expected: {met.expected}, and a reason that matches {met.shows}"
     free = "" if met.settled_s is None else f", GPUs free {met.settled_s:.1f} s later"
     late = "" if met.is_over_soon else f"  TOO LATE{f': {met.left}' if met.left else ''}"
-    yield f"         ranks ended {met.ended_s:.1f} s after the last sign of life{free}{late}"
+    ended = f"ranks ended {met.ended_s or 0.0:.1f} s after the last sign of life"
+    if met.ended_s is None:
+        ended = "no rank had to be ended"
+    yield f"         {ended}{free}{late}"
 
 
 def is_sound(found: Sequence[OfSet]) -> bool:

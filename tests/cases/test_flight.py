@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
+import time
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from cases import flight
 
@@ -67,27 +65,54 @@ def test_groups_are_looked_at_one_by_one() -> None:
     assert flight.disagreement({0: both, 1: both}) == ""
 
 
-def test_a_rank_dumps_when_it_is_asked(tmp_path: Path) -> None:
-    """Torch's side is played by a thread: it reads the pipe and writes the file."""
-    os.mkfifo(tmp_path / "flight-ask-0.pipe")
-    reading = os.open(tmp_path / "flight-ask-0.pipe", os.O_RDWR)  # with a writer of our own, no read meets an end
-
-    def answer() -> None:
-        assert os.read(reading, 2) == b"1\n"
-        (tmp_path / "flight-0").write_bytes(pickle.dumps({"entries": [entry(1)]}))
-        os.close(reading)
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    assert flight.recorded(tmp_path, [0, 1], limit_s=5) == {0: [entry(1)]}
-    thread.join()
+def test_entries_of_torch_2_3_have_other_names() -> None:
+    old = [{"seq_id": n, "profiling_name": "nccl:all_reduce", "input_sizes": [[4]]} for n in (1, 2)]
+    found = flight.disagreement({0: old, 1: old[:1]})
+    assert found == "rank 0 is in collective 2, all_reduce of [4]; rank 1 never entered collective 2"
 
 
-def test_nobody_who_listens_is_not_waited_for(tmp_path: Path) -> None:
-    assert flight.recorded(tmp_path, [0, 1]) == {}
+def test_a_summary_shows_the_last_collectives() -> None:
+    shown = flight.summary([entry(n) for n in range(1, 31)]).splitlines()
+    assert shown[0] == "(10 earlier ones)"
+    assert shown[-1].startswith("   30  scheduled  all_reduce of [64, 32] Float")
+
+
+def asked(folder: Path, ranks: list[int], limit_s: float = 5.0) -> flight.Answers:
+    return flight.answered(folder, flight.ask(folder, ranks), limit_s)
+
+
+def test_a_rank_dumps_as_often_as_it_is_asked(tmp_path: Path) -> None:
+    told = iter(([entry(1)], [entry(1), entry(2)]))
+    flight.listen(tmp_path, 0, lambda: pickle.dumps({"entries": next(told)}))
+    assert asked(tmp_path, [0, 1]).entries == {0: [entry(1)]}
+    assert asked(tmp_path, [0, 1]).entries == {0: [entry(1), entry(2)]}
+
+
+def test_a_rank_that_cannot_dump_says_why(tmp_path: Path) -> None:
+    def refuse() -> bytes:
+        raise RuntimeError("no recorder")
+
+    flight.listen(tmp_path, 0, refuse)
+    found = asked(tmp_path, [0])
+    assert found.entries == {}
+    assert "RuntimeError: no recorder" in found.errors[0]
+
+
+def test_a_rank_that_does_not_answer_is_waited_for_no_longer_than_the_limit(tmp_path: Path) -> None:
+    flight.listen(tmp_path, 0, slow)
+    assert asked(tmp_path, [0], limit_s=0.1) == flight.Answers()
+
+
+def slow() -> bytes:
+    time.sleep(2)
+    return b""
+
+
+def test_a_dump_of_earlier_is_not_taken_for_an_answer(tmp_path: Path) -> None:
+    (tmp_path / "flight-0").write_bytes(pickle.dumps({"entries": []}))
+    assert asked(tmp_path, [0]) == flight.Answers()
 
 
 def test_a_dump_runs_nothing(tmp_path: Path) -> None:
-    (tmp_path / "flight-0").write_bytes(pickle.dumps({"entries": [os.system]}))
-    with pytest.raises(pickle.UnpicklingError, match="no plain value"):
-        flight.read(tmp_path / "flight-0")
+    flight.listen(tmp_path, 0, lambda: pickle.dumps({"entries": [os.system]}))
+    assert "no plain value" in asked(tmp_path, [0]).errors[0]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cases.judge import RankEnd, judge
+from cases.rank import ours
 from cases.verdict import Phase, Verdict, at_least, at_most
 
 GOOD = at_most("gradient", 0.01, 0.06)
@@ -85,6 +86,58 @@ def test_a_death_before_the_first_error_is_its_cause() -> None:
 
 def test_an_error_before_the_first_death_is_its_cause() -> None:
     assert judge([ended(exit_code=-6), raised(1, at=2.0)]).verdict is Verdict.FAIL
+
+
+GONE: dict[str, Any] = {"type": "RuntimeError", "message": "Connection closed by peer [127.0.0.1]:1234"}
+ILLEGAL: dict[str, Any] = {
+    "type": "AcceleratorError",
+    "message": "CUDA error: an illegal memory access was encountered\nmore",
+}
+
+
+def test_who_only_misses_another_rank_is_not_to_blame() -> None:
+    """Though its error was heard first, and the other's death seen later."""
+    found = judge([raised(at=1.0, **GONE), replace(ended(1, exit_code=3), exit_at=9.0)])
+    assert (found.verdict, found.reason) == (Verdict.CRASH, "rank 1 ended without a report, exit code 3")
+    assert judge([raised(at=1.0, **GONE), raised(1, at=9.0)]).reason == "ValueError: no"
+
+
+def test_who_misses_another_is_believed_where_nobody_is_to_blame() -> None:
+    assert "Connection closed" in judge([raised(at=1.0, **GONE), killed_by_us(1)]).reason
+
+
+def test_an_error_that_breaks_the_gpu_is_a_crash_with_a_name() -> None:
+    found = judge([killed_by_us(), raised(1, **ILLEGAL)])
+    assert (found.verdict, found.failure) == (Verdict.CRASH, "illegal memory access")
+    assert found.reason == (
+        "illegal memory access: AcceleratorError: CUDA error: an illegal memory access was encountered"
+    )
+
+
+def test_an_error_of_the_gpu_is_the_stacks_wherever_it_surfaces() -> None:
+    assert not ours(RuntimeError(ILLEGAL["message"]), observing=True)
+
+
+def test_a_rank_that_vanished_is_named_after_its_last_words() -> None:
+    words = "terminate called, what(): CUDA error: device-side assert triggered"
+    found = judge([ended(exit_code=-6, last_words=words)])
+    assert found.failure == "device-side assert"
+    assert found.reason == f"device-side assert: rank 0 was ended by SIGABRT, and last said: {words}"
+
+
+def test_who_the_kernel_killed_for_want_of_memory_ran_out_of_it() -> None:
+    found = judge([ended(exit_code=-9, starved=True)])
+    assert found.failure == "out of host memory"
+    assert found.reason.startswith("out of host memory: rank 0 was ended by SIGKILL")
+
+
+@pytest.mark.parametrize(("code", "name"), [(-11, "ended by a signal"), (0, "ended without a report")])
+def test_other_deaths_are_counted_by_how_they_came(code: int, name: str) -> None:
+    assert judge([ended(exit_code=code)]).failure == name
+
+
+def test_an_ordinary_exception_has_no_kind() -> None:
+    assert judge([raised()]).failure == ""
 
 
 def test_a_death_after_being_done_is_none() -> None:

@@ -161,6 +161,37 @@ def test_gpus_that_are_lent_are_not_occupied_by_others(pool_of: PoolOf) -> None:
         vars(pool.source)["used"].clear()
 
 
+def test_settling_takes_until_the_memory_is_back(pool_of: PoolOf) -> None:
+    pool = pool_of(2)
+    used: dict[str, Usage] = vars(pool.source)["used"]
+    with pool.lent(2) as lent:
+        used["GPU-1"] = FOREIGN
+        threading.Timer(0.2, used.clear).start()
+        seconds, left = pool.settled(lent)
+    assert (seconds > 0.1, left) == (True, "")
+
+
+def test_a_gpu_that_a_cell_does_not_give_back_is_named_and_not_lent(
+    pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cases.pool.SETTLES_S", 0.1)
+    pool = pool_of(2)
+    used: dict[str, Usage] = vars(pool.source)["used"]
+    with pool.lent(2) as lent:
+        used["GPU-0"] = Usage(600.0)
+        _, left = pool.settled(lent)
+    assert left == "GPU 0 (NVIDIA H200) has 600 MiB in use by hidden other processes"
+    with pool.lent(1) as again:
+        assert again == ("GPU-1",)
+    with pytest.raises(BusyError, match=r"GPU 0 .*, which a cell of ours left behind"):
+        pool.lent(2).__enter__()
+    used.clear()
+    with pool.lent(2) as again:
+        assert again == ("GPU-0", "GPU-1")
+    used["GPU-0"] = FOREIGN
+    assert "left behind" not in pool.busy(pool.gpus[0])
+
+
 def test_fewer_than_asked_are_said_at_once(pool_of: PoolOf) -> None:
     with pytest.raises(BusyError, match="needs 4 GPUs, 2 can be used here"):
         pool_of(2).lent(4).__enter__()

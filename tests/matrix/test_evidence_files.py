@@ -64,10 +64,12 @@ def test_of_a_long_log_the_end_is_kept(tmp_path: Path) -> None:
 
 
 def test_files_are_known_by_what_they_are(tmp_path: Path) -> None:
-    for name in ("rank-0.log", "rank-0.stack", "rank-1.log"):
+    for name in ("rank-0.log", "rank-0.stack", "rank-1.log", "rank-1.collectives", "autopsy.log", "rank-1.other"):
         (tmp_path / name).write_text("said")
     assert keep(tmp_path, tmp_path / "kept", {}) == {
         "rank 0 log": "rank-0.log",
         "rank 0 stacks": "rank-0.stack",
         "rank 1 log": "rank-1.log",
+        "rank 1 collectives": "rank-1.collectives",
+        "autopsy": "autopsy.log",
     }

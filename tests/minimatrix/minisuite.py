@@ -208,6 +208,23 @@ def kills_itself_on_rank_1(rank: Rank) -> None:
     time.sleep(600)
 
 
+def misses_rank_1(rank: Rank) -> None:
+    """As gloo does when another rank is gone; its error is heard before the supervisor sees the other one gone."""
+    if rank.number == 1:
+        os._exit(3)
+    raise RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:1234")
+
+
+def breaks_its_gpu(_: Rank) -> NoReturn:
+    raise RuntimeError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be")
+
+
+def is_ended_by_a_library(_: Rank) -> None:
+    """As bitsandbytes does when one of its kernels fails."""
+    os.write(2, b"Error an illegal memory access was encountered at line 90 in file /src/csrc/ops.cu\n")
+    os._exit(1)
+
+
 def vanishes(_: Rank) -> None:
     os._exit(0)
 
@@ -274,6 +291,9 @@ CASES = {
         MiniCase("hang-leaving-children", leaves_children_and_hangs),
         MiniCase("crash-segfault", reads_nowhere),
         MiniCase("crash-killed-on-rank-1", kills_itself_on_rank_1, ranks=2),
+        MiniCase("crash-missed-by-the-other", misses_rank_1, ranks=2),
+        MiniCase("crash-breaking-a-gpu", breaks_its_gpu),
+        MiniCase("crash-by-a-library", is_ended_by_a_library),
         MiniCase("crash-vanishing", vanishes),
         MiniCase("crash-vanishing-with-7", vanishes_with_7),
         MiniCase("crash-closing-every-file", closes_every_file),

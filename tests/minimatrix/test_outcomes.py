@@ -119,6 +119,8 @@ def test_the_facts_of_an_outcome_are_its_environments(whole: Any) -> None:
     ("case", "what", "text"),
     [
         ("hang-looping-on-rank-0", "rank 0 stacks", "loops_on_rank_0"),
+        ("hang-looping-on-rank-0", "autopsy", "rank 1: loops_on_rank_0"),
+        ("hang-stopped", "autopsy", "T (stopped)"),
         ("crash-segfault", "rank 0 stacks", "Segmentation fault"),
         ("fail-raising", "rank 0 log", "the stack says no"),
         ("fail-printing-garbage", "rank 0 log", "after a megabyte of garbage"),
@@ -127,6 +129,31 @@ def test_the_facts_of_an_outcome_are_its_environments(whole: Any) -> None:
 def test_a_red_cell_keeps_its_evidence(whole: Any, case: str, what: str, text: str) -> None:
     path = whole.of("good")[case]["evidence"][what]
     assert text in (whole.mini.out / path).read_text(encoding="utf-8")
+
+
+def test_a_hang_says_how_long_it_took_to_notice_to_look_and_to_end(whole: Any) -> None:
+    metrics = whole.of("good")["hang-looping-on-rank-0"]["metrics"]
+    assert 3.0 <= metrics["noticed_s"] < 6.0  # the limit of this run is 3 s
+    assert metrics["noticed_s"] + metrics["autopsy_s"] <= metrics["ending_s"] < 20.0
+
+
+def test_how_long_ranks_were_silent_is_measured(whole: Any) -> None:
+    assert 0.0 < whole.of("good")["pass-on-two-ranks"]["metrics"]["longest_silence_s"] < 3.0
+
+
+@pytest.mark.parametrize(
+    ("case", "failure"),
+    [
+        ("crash-segfault", "ended by a signal"),
+        ("crash-vanishing-with-7", "ended without a report"),
+        ("crash-out-of-memory", "out of host memory"),
+        ("crash-breaking-a-gpu", "illegal memory access"),
+        ("crash-by-a-library", "illegal memory access"),
+        ("fail-raising", None),
+    ],
+)
+def test_what_a_cell_died_of_can_be_counted(whole: Any, case: str, failure: str | None) -> None:
+    assert whole.of("good")[case]["facts"].get("failure") == failure
 
 
 def test_a_log_of_megabytes_is_cut(whole: Any) -> None:
