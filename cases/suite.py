@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flows, grid, models, needs, prequantised, profiles, scripts, stack, twin, untouched
+from cases import flows, grid, memory, models, needs, prequantised, profiles, scripts, stack, twin, untouched
 from cases import preload as importing
 from cases.build import Place
 from cases.case import Case
@@ -118,9 +118,12 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
 
         kept = Path(job.folder) / "kept"
         kept.mkdir(exist_ok=True)
-        flows.run(act, Setting(options, place, cache, kept, Path(job.given or kept), reference, say))
-        if place.kind == "cuda":
-            say.metric("peak_cuda_mib", torch.cuda.max_memory_allocated() / 2**20)
+        try:
+            flows.run(act, Setting(options, place, cache, kept, Path(job.given or kept), reference, say))
+        finally:  # what ran out of memory had a peak as well
+            if place.kind == "cuda":
+                for name, mib in memory.peaks(place.device).items():
+                    say.metric(name, mib)
 
 
 class joined:  # noqa: N801 - reads as a phrase after with

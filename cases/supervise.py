@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flight, gpus
+from cases import flight, gpus, memory
 from cases import rank as ranks_own
 from cases.judge import Judgement, RankEnd, judge
 from cases.verdict import Check, Phase
@@ -321,8 +321,9 @@ def failed(end: RankEnd) -> bool:
 
 
 def worst_metrics(ends: list[RankEnd]) -> dict[str, float]:
+    """Of each metric the worst of all ranks; of peak memory, each rank's as well."""
     names = {name for end in ends for name in end.metrics}
-    return {name: max(end.metrics.get(name, 0.0) for end in ends) for name in sorted(names)}
+    return {name: max(end.metrics.get(name, 0.0) for end in ends) for name in sorted(names)} | memory.by_rank(ends)
 
 
 def anonymous_mib(pid: int) -> float:
