@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flows, grid, memory, models, needs, prequantised, profiles, scripts, stack, twin, untouched
+from cases import flows, grid, models, needs, prequantised, profiles, scripts, stack, twin, untouched
 from cases import preload as importing
 from cases.build import Place
 from cases.case import Case
+from cases.memory import peaks
 from cases.options import Options
 from cases.setting import Setting
 from cases.verdict import Phase
@@ -122,7 +123,7 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
             flows.run(act, Setting(options, place, cache, kept, Path(job.given or kept), reference, say))
         finally:  # what ran out of memory had a peak as well
             if place.kind == "cuda":
-                for name, mib in memory.peaks(place.device).items():
+                for name, mib in peaks(place.device).items():
                     say.metric(name, mib)
 
 

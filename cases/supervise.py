@@ -21,9 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flight, gpus, memory
+from cases import flight, gpus
 from cases import rank as ranks_own
 from cases.judge import Judgement, RankEnd, judge
+from cases.memory import by_rank
 from cases.verdict import Check, Phase
 
 if TYPE_CHECKING:
@@ -323,7 +324,7 @@ def failed(end: RankEnd) -> bool:
 def worst_metrics(ends: list[RankEnd]) -> dict[str, float]:
     """Of each metric the worst of all ranks; of peak memory, each rank's as well."""
     names = {name for end in ends for name in end.metrics}
-    return {name: max(end.metrics.get(name, 0.0) for end in ends) for name in sorted(names)} | memory.by_rank(ends)
+    return {name: max(end.metrics.get(name, 0.0) for end in ends) for name in sorted(names)} | by_rank(ends)
 
 
 def anonymous_mib(pid: int) -> float:
