@@ -15,6 +15,7 @@ from cases import flight, flows, grid, models, needs, patience, prequantised, pr
 from cases import preload as importing
 from cases.build import Place
 from cases.case import Case
+from cases.memory import peaks
 from cases.options import Options
 from cases.setting import Setting
 from cases.verdict import Phase
@@ -128,9 +129,12 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
 
         kept = Path(job.folder) / "kept"
         kept.mkdir(exist_ok=True)
-        flows.run(act, Setting(options, place, cache, kept, Path(job.given or kept), reference, say))
-        if place.kind == "cuda":
-            say.metric("peak_cuda_mib", torch.cuda.max_memory_allocated() / 2**20)
+        try:
+            flows.run(act, Setting(options, place, cache, kept, Path(job.given or kept), reference, say))
+        finally:  # what ran out of memory had a peak as well
+            if place.kind == "cuda":
+                for name, mib in peaks(place.device).items():
+                    say.metric(name, mib)
 
 
 class joined:  # noqa: N801 - reads as a phrase after with

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from cases import autopsy, failures, flight, gpus
 from cases import rank as ranks_own
 from cases.judge import Judgement, RankEnd, judge, vanished
+from cases.memory import by_rank
 from cases.verdict import Check, Phase, Verdict
 
 if TYPE_CHECKING:
@@ -367,8 +368,9 @@ def starved_processes() -> int:
 
 
 def worst_metrics(ends: list[RankEnd]) -> dict[str, float]:
+    """Of each metric the worst of all ranks; of peak memory, each rank's as well."""
     names = {name for end in ends for name in end.metrics}
-    return {name: max(end.metrics.get(name, 0.0) for end in ends) for name in sorted(names)}
+    return {name: max(end.metrics.get(name, 0.0) for end in ends) for name in sorted(names)} | by_rank(ends)
 
 
 def anonymous_mib(pid: int) -> float:

@@ -15,6 +15,7 @@ from pydantic_core import to_json
 
 from matrix.outcome import cell_key
 from reports.answers import devices_words
+from reports.answers.devices import CPU
 from reports.answers.devices_words import shown
 from reports.answers.diagnose import UNEXPLAINED
 from reports.answers.problems import ran
@@ -60,7 +61,7 @@ def page(record: RunRecord, matrix: Grid, known: Overview, *, generated: datetim
             css=Markup(css),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
             policy=policy(css, script),
-            data=embedded(details(matrix, known, evidence)),
+            data=embedded(details(matrix, known, evidence, record.device)),
         )
     )
 
@@ -134,10 +135,10 @@ def told(matrix: Grid, case: str, column: SetRecord) -> str:
     return headline(outcome) if outcome else column.blocked or UNKNOWN.meaning
 
 
-def details(matrix: Grid, known: Overview, evidence: str) -> dict[str, Any]:
+def details(matrix: Grid, known: Overview, evidence: str, device: str) -> dict[str, Any]:
     """What the dialogs show. What belongs to a case, a set or a cause is told once."""
     looks = [*LOOKS.values(), UNKNOWN]
-    elsewhere = other_device(known.devices)
+    elsewhere = other_device(known.devices, device)
     signed = [cause.signature for cause in known.causes if cause.signature is not None]
     return {
         "looks": {one.css: {"sign": one.sign, "word": one.word, "meaning": one.meaning} for one in looks},
@@ -186,14 +187,16 @@ def answers(known: Overview, key: str) -> dict[str, Any]:
     return {"cause": cause.signature.id if cause.signature else UNEXPLAINED, **fix}
 
 
-def other_device(found: Comparison) -> Mapping[str, list[str]]:
-    """By cell, on either device, what the other one showed that differs."""
+def other_device(found: Comparison, device: str) -> Mapping[str, list[str]]:
+    """By cell of this device, what the other one showed that differs."""
     told: dict[str, list[str]] = {}
     for each in found.differences:
         for on in each.sets:
-            cpu, gpu = cell_key(on.cpu, each.case), cell_key(on.gpu, each.case)
-            told.setdefault(gpu, []).append(f"On the CPU, on {on.cpu} ({each.near}): {shown(each.cpu)}")
-            told.setdefault(cpu, []).append(f"On GPUs, on {on.gpu} ({each.near}): {shown(each.gpu)}")
+            if device == CPU:
+                words = f"On GPUs, on {on.gpu} ({each.near}): {shown(each.gpu)}"
+            else:
+                words = f"On the CPU, on {on.cpu} ({each.near}): {shown(each.cpu)}"
+            told.setdefault(cell_key(on.cpu if device == CPU else on.gpu, each.case), []).append(words)
     return told
 
 

@@ -223,14 +223,17 @@ def differs(cpu: SetRecord, gpu: SetRecord) -> Iterator[tuple[str, tuple[str, st
 
 
 def differences(met: Iterable[Met], cpu: Grid, gpu: Grid) -> Iterator[Difference]:
-    """Each way in which a case differs, once: by kind, the nearest sets first."""
+    """Each way in which a case differs, once: by kind, the nearest sets first, then what no other versions show."""
     alike: dict[tuple[object, ...], list[Met]] = {}
     for each in met:
         if each.kind is not None:
             sides = ((side.verdict, side.hardware) for side in (each.cpu, each.gpu))
             alike.setdefault((each.gpu.case, each.near, *sides, *each.causes, *each.gists), []).append(each)
-    made = (difference(each, cpu, gpu) for each in alike.values())
-    yield from sorted(made, key=lambda each: (list(Kind).index(each.kind), list(Near).index(each.near), each.case))
+    yield from sorted((difference(each, cpu, gpu) for each in alike.values()), key=order)
+
+
+def order(of: Difference) -> tuple[int, int, bool, str]:
+    return list(Kind).index(of.kind), list(Near).index(of.near), bool(of.cpu_too or of.gpu_too), of.case
 
 
 def difference(met: Sequence[Met], cpu: Grid, gpu: Grid) -> Difference:

@@ -48,7 +48,7 @@ def left_out(found: Comparison) -> str:
         f"{found.total('ran_on_neither')} on neither (skipped, blocked or lost)"
     )
     code = f"Of those compared, {found.total('same_code')} ran with the same case code on both"
-    return f"Not compared: {ran}; {found.alone} on GPUs have no counterpart on a near set of the CPU. {code}."
+    return f"Not compared: {ran}; {found.alone} on GPUs have no counterpart here on a near set of the CPU. {code}."
 
 
 def hardware(found: Comparison) -> str:

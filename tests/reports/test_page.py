@@ -143,11 +143,20 @@ def test_where_cpu_and_gpu_differ_is_a_section_and_said_in_the_cells(
     assert found.all("a", href="#2024-06__train-lora-ddp-fp32")
     cells = inlined(found)["cells"]
     assert cells["2024-06__train-lora-ddp-fp32"]["differs"] == [
-        "On the CPU, on 2024-06 (the same six versions): pass",
         "On GPUs, on 2024-06 (the same six versions): fail (unexplained)",
     ]
     assert "differs" not in cells["2024-06__train-nf4-ddp-bf16"]
     assert not seen(small).all("h2", id="devices")
+
+
+def test_on_a_page_of_gpus_the_other_device_is_the_cpu(small: Run, seen_beside_gpus: See) -> None:
+    record = small[0].model_copy(update={"device": "cuda"})
+    found = seen_beside_gpus((record, *small[1:]))
+    assert inlined(found)["cells"]["2024-06__train-lora-ddp-fp32"]["differs"] == [
+        "On the CPU, on 2024-06 (the same six versions): pass"
+    ]
+    links = '<a href="#2024-06__train-lora-ddp-fp32">2024-06</a> beside 2024-06'
+    assert (links in found.text, links in seen_beside_gpus(small).text) == (True, False)
 
 
 def test_links_of_compared_sets_lead_to_cells_of_the_page(small: Run, seen_beside_gpus: See) -> None:

@@ -218,6 +218,13 @@ def test_it_says_where_the_other_device_shows_the_same(build: Build, column: Cal
     assert beside(found) == "the CPU shows what GPUs do here on old"
 
 
+def test_what_other_versions_show_too_comes_last(build: Build, column: Callable[..., SetRecord]) -> None:
+    columns = column(CPU, lock="abc"), column("old", peft="0.9")
+    cpu = build({(CASE, CPU): "pass", (OTHER, CPU): "pass", (OTHER, "old"): f"fail {OFFLOADED}"}, *columns)
+    gpu = build({(case, CPU): f"fail {OFFLOADED}" for case in (OTHER, CASE)}, columns[0])
+    assert [each.case for each in compare(cpu, gpu).differences] == [CASE, OTHER]
+
+
 def test_repeats_that_disagree_are_said(
     build_run: Callable[..., RunRecord], build_outcome: Callable[..., Outcome], column: Callable[..., SetRecord]
 ) -> None:
