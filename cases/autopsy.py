@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 STACKS_S = 2.0  # how long a hung rank may take to write its stacks
-DEVICES_S = 5.0  # how long the driver may take to tell what the GPUs do
+DEVICES_S = 3.0  # how long the driver may take to tell what the GPUs do
 POLL_S = 0.02
 FILE = "autopsy.log"
 

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 KEPT = "2000"  # collectives
 SHOWN = 20  # the last ones, in a rank's summary
-DUMP_S = 8.0
+DUMP_S = 5.0
 POLL_S = 0.05
+UNEVEN = ("scatter", "all_to_all", "all_to_all_single", "alltoall", "alltoall_base")
 # Newest first. Without stack traces: to put names to their frames, torch imports its compiler, which takes seconds.
 RECORDERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("_dump_fr_trace", {"includeStackTraces": False, "backend": "nccl2"}),  # the default from 2.15
@@ -169,7 +170,12 @@ def disagreement(recorded: Mapping[int, Sequence[Entry]]) -> str:
 
 def in_group(entries: Sequence[Entry], group: str) -> dict[int, str]:
     """What was called, by its number in the group."""
-    return {number(entry): call(entry) for entry in entries if group_of(entry) == group and not is_p2p(entry)}
+    return {number(entry): same_for_all(entry) for entry in entries if group_of(entry) == group and not is_p2p(entry)}
+
+
+def same_for_all(entry: Entry) -> str:
+    """What every rank has to call alike: of some collectives, ranks bring what differs in size."""
+    return name_of(entry) if name_of(entry) in UNEVEN else call(entry)
 
 
 def group_of(entry: Entry) -> str:
@@ -185,9 +191,14 @@ def is_p2p(entry: Entry) -> bool:
     return bool(entry.get("is_p2p", False))
 
 
+def name_of(entry: Entry) -> str:
+    """Without the library's."""
+    return str(entry.get("profiling_name", "a collective")).rpartition(":")[2]
+
+
 def call(entry: Entry) -> str:
     """As ``all_reduce of [64, 32] Float``."""
-    name = str(entry.get("profiling_name", "a collective")).rpartition(":")[2]  # without the library's
+    name = name_of(entry)
     sizes, kinds = entry.get("input_sizes", ()), entry.get("input_dtypes", ())
     shapes = ", ".join(f"{list(size)} {kind}".strip() for size, kind in zip_longest(sizes, kinds, fillvalue=""))
     return f"{name} of {shapes}" if shapes else name

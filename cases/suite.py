@@ -93,6 +93,12 @@ def acts(job: Job) -> list[tuple[int, int]]:
     return flows.acts(CASES[job.name]) if job.kind == "cell" else [(0, job.ranks)]
 
 
+def tell_facts(device: str, say: Any) -> None:
+    say.facts(stack.facts(device))
+    if device == "cuda":
+        say.facts(stack.facts_of_gpus())
+
+
 def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
     """The life of one rank in one act, from joining the others to its checks."""
     import torch
@@ -100,9 +106,7 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
     if job.device == "cpu":
         torch.set_num_threads(1)
     if job.kind == "facts":
-        say.facts(stack.facts(job.device))
-        if job.device == "cuda":
-            say.facts(stack.facts_of_gpus())
+        tell_facts(job.device, say)
         return
     say.phase(Phase.LOAD)
     quiet()

@@ -60,6 +60,11 @@ def test_a_rank_without_any_collective_is_named() -> None:
     assert flight.disagreement({0: [entry(1)], 1: []}) == "rank 1 entered no collective"
 
 
+def test_what_only_the_root_brings_is_no_disagreement() -> None:
+    root, other = entry(1, "scatter"), {**entry(1, "scatter"), "input_sizes": [], "input_dtypes": []}
+    assert flight.disagreement({0: [root], 1: [other]}) == ""
+
+
 def test_groups_are_looked_at_one_by_one() -> None:
     both = [entry(1), entry(1, "barrier", process_group=("1", "dp"))]
     assert flight.disagreement({0: both, 1: both}) == ""
