@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 from typing import TYPE_CHECKING, Any
 
-from cases import tiny
+from cases import quiet, tiny
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,5 +179,6 @@ def facts(device: str) -> dict[str, Any]:
     if device == "cuda":
         found["gpus"] = torch.cuda.device_count()
         found["gpu"] = torch.cuda.get_device_name(0)
+        found["nccl_settings"] = quiet.nccl_settings(os.environ)
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     return found
