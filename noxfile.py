@@ -55,7 +55,7 @@ for each in SETS:
 command("report", "Render a run again: `nox -s report -- DIRECTORY`, or the newest.", "report")
 command("known_problems", "Run what upstream threads report: reproduced, or not, or needs other hardware.", "known")
 command("selfcheck", "Plant faults in a working stack: the share that is caught, and false alarms.", "selfcheck")
-command("bench", "Measure the harness: cells a minute against torchrun, wall time against the ideal.", "bench")
+command("bench", "Measure a warm cell beside torchrun and accelerate launch, and where its time goes.", "bench")
 
 
 @nox.session

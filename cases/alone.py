@@ -65,7 +65,7 @@ def main() -> int:
         print(f"there is no case {name!r}; the cases are:", *suite.CASES, sep="\n  ")
         return 2
     act = int(sys.argv[2]) if len(sys.argv) > 2 else 0  # noqa: PLR2004 - argv
-    os.environ.update(quiet.VARIABLES)
+    os.environ.update(quiet.variables(os.environ))
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = os.environ.get("FTMATRIX_DEVICE", "cpu")
     if device != "cpu":

@@ -23,7 +23,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))  # `cases` is importable wherever the folder was copied to
 
 from cases.job import Job
-from cases.quiet import VARIABLES
+from cases.quiet import variables
 from cases.rank import die_with_parent
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def started(config: pytest.Config, path: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "cases.forkserver", path, "--suite", config.getoption("--suite")]
     if config.getoption("--cold"):
         command.append("--cold")
-    server = subprocess.Popen(command, cwd=Path(__file__).parent.parent, env={**os.environ, **VARIABLES})
+    server = subprocess.Popen(command, cwd=Path(__file__).parent.parent, env=variables(os.environ))
     while not Path(path).exists() and server.poll() is None:
         time.sleep(0.005)  # until it listens: a few milliseconds, before anything is imported
     return server

@@ -40,6 +40,7 @@ LAZY = (
     "transformers.quantizers.quantizer_bnb_4bit",
     "transformers.quantizers.quantizer_bnb_8bit",
     "transformers.utils.quantization_config",
+    "numpy.ctypeslib",
     "peft.tuners.lora.bnb",
     "peft.utils.other",
     "peft.utils.transformers_weight_conversion",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 from typing import TYPE_CHECKING, Any
 
-from cases import tiny
+from cases import quiet, tiny
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,6 +178,7 @@ def facts(device: str) -> dict[str, Any]:
     found["glibc"] = platform.libc_ver()[1]
     if device == "cuda":
         found["torch_architectures"] = " ".join(torch.cuda.get_arch_list())
+        found["nccl_settings"] = quiet.nccl_settings(os.environ)
     return found
 
 

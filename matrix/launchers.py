@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from cases.case import Case
+    from cases.pool import Pool
     from matrix.environments import Environment
     from matrix.execute import Bench
     from matrix.processes import Call
@@ -83,6 +84,7 @@ class Ground:
     environment: Environment
     limit_s: float = LIMIT_S
     call: Call = processes.call
+    open_pool: Callable[[], Pool] = machine.gpus
 
     def launch(self, launcher: str, case: Case) -> Launch:
         """The cell, started by this launcher on GPUs of its own.
@@ -140,7 +142,7 @@ class Ground:
         return {**self.bench.variables(self.environment), **own, **lent}
 
     def lent(self, count: int) -> AbstractContextManager[tuple[str, ...]]:
-        return nullcontext(()) if self.bench.device == "cpu" else machine.gpus().lent(count)
+        return nullcontext(()) if self.bench.device == "cpu" else self.open_pool().lent(count)
 
 
 def told_by(path: Path, number: int) -> RankEnd | None:

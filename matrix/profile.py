@@ -92,7 +92,7 @@ def medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def nccl_variables(folder: Path) -> dict[str, str]:
     """NCCL writes what it does while it starts into a file for each process there, and goes on as it would."""
-    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT", "NCCL_DEBUG_FILE": str(folder / "%p.log")}
+    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV", "NCCL_DEBUG_FILE": str(folder / "%p.log")}
 
 
 def nccl_timings(folder: Path, ranks: int) -> list[dict[str, float]]:

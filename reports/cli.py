@@ -283,6 +283,8 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Measure the harness: a warm cell beside torchrun and accelerate launch, and where its time goes."""
+    if out is not None and not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}")
     asked = asking.Asked(
         sets=sets or ("" if offline else "newest"),
         profile="" if where else "default",

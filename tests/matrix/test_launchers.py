@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cases.pool import BusyError
 from cases.suite import CASES
 from cases.verdict import at_most
 from matrix import holds, launchers
@@ -18,7 +20,7 @@ from matrix.execute import Bench
 from matrix.processes import Finished
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cases.case import Case
 
@@ -51,12 +53,34 @@ def left(*checks: Any) -> dict[str, Any]:
 RAISED = {"checks": [], "error": {"type": "ValueError", "message": "no", "traceback": ""}}
 
 
-def launch(folder: Path, ranks: Ranks, case: Case = TRAINING, launcher: str = "torchrun") -> launchers.Launch:
+class Lender:
+    """Stands in for the pool: lends GPUs by these names, or says that others are at work on them."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    @contextlib.contextmanager
+    def lent(self, count: int) -> Iterator[tuple[str, ...]]:
+        if len(self.names) < count:
+            raise BusyError("needs 2 GPUs that are free: GPU 0 has 900 MiB in use")
+        yield self.names[:count]
+
+
+def launch(
+    folder: Path,
+    ranks: Ranks,
+    case: Case = TRAINING,
+    launcher: str = "torchrun",
+    *,
+    lender: Lender | None = None,
+) -> launchers.Launch:
     hold = holds.shared(folder / "hold")
     environment = Environment(key="s", lock="l", backend="b", root=Path("/env"), installed={}, hold=hold)
-    bench = Bench(scratch=folder, device="cpu", workers=1)
+    bench = Bench(scratch=folder, device="cuda" if lender else "cpu", workers=1)
+    pool: Any = lambda: lender  # noqa: E731 - a seam
     try:
-        return launchers.Ground(bench=bench, environment=environment, call=ranks).launch(launcher, case)
+        at = launchers.Ground(bench=bench, environment=environment, call=ranks, open_pool=pool)
+        return at.launch(launcher, case)
     finally:
         hold.release()
 
@@ -118,3 +142,14 @@ def test_ranks_find_what_the_harness_has_made_and_where_to_report(tmp_path: Path
     launch(tmp_path, ranks, launcher="accelerate launch")
     assert ranks.env["FTMATRIX_SHARED"] == str(tmp_path / "cache")
     assert (ranks.env["FTMATRIX_DEVICE"], ranks.env["CUDA_VISIBLE_DEVICES"]) == ("cpu", "")
+
+
+def test_launched_ranks_see_the_gpus_that_are_lent_to_them(tmp_path: Path) -> None:
+    ranks = Ranks(left(GREEN), left(GREEN))
+    launch(tmp_path, ranks, lender=Lender("GPU-a", "GPU-b", "GPU-c"))
+    assert (ranks.env["FTMATRIX_DEVICE"], ranks.env["CUDA_VISIBLE_DEVICES"]) == ("cuda", "GPU-a,GPU-b")
+
+
+def test_gpus_that_others_use_are_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="torchrun: needs 2 GPUs that are free: GPU 0 has 900 MiB in use"):
+        launch(tmp_path, Ranks(), lender=Lender())

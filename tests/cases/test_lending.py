@@ -1,0 +1,43 @@
+"""A cell on GPUs tells how long it waited for them, and how long they took to be free again."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from cases import test_cells as running
+from cases.job import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+ANSWER = {"name": "a", "verdict": "pass", "metrics": {"body_s": 1.0}}
+
+
+class Lender:
+    @contextlib.contextmanager
+    def lent(self, count: int) -> Iterator[tuple[str, ...]]:
+        yield ("GPU-a", "GPU-b")[:count]
+
+
+def test_a_job_on_gpus_has_its_own_and_tells_of_the_time_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Job] = []
+
+    def ask(_: str, job: Job) -> dict[str, Any]:
+        asked.append(job)
+        return ANSWER
+
+    monkeypatch.setattr(running, "lenders", Lender)
+    monkeypatch.setattr(running, "ask", ask)
+    job = Job(kind="cell", name="a", ranks=2, device="cuda", folder="f", cache="c")
+    outcome: dict[str, Any] = running.run("server", job)
+    assert asked[0].gpus == ("GPU-a", "GPU-b")
+    assert outcome["metrics"].keys() == {"body_s", "gpus_wait_s", "gpus_settle_s"}
+
+
+def test_a_job_on_the_cpu_waits_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "ask", lambda *_: ANSWER)
+    job = Job(kind="cell", name="a", ranks=2, device="cpu", folder="f", cache="c")
+    assert running.run("server", job) == ANSWER
