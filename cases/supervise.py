@@ -260,7 +260,7 @@ class Supervisor:
         metrics = worst_metrics(ends) | self.looked_at
         if judgement.verdict in {Verdict.HANG, Verdict.CRASH, Verdict.FAIL}:
             failed_at = [min(end.error_at, end.exit_at) for end in ends if failed(end) and not end.ended_by_us]
-            metrics["ending_s"] = round(time.monotonic() - self.started - min([*failed_at, self.stopped_at]), 3)
+            metrics["aftermath_s"] = round(time.monotonic() - self.started - min([*failed_at, self.stopped_at]), 3)
         if self.alive():
             metrics["ranks_that_cannot_be_ended"] = float(len(self.alive()))
         if left:

@@ -65,7 +65,7 @@ def run(server: str, job: Job) -> dict[str, Any]:
     with lender.lent(job.ranks) as lent:
         outcome = ask(server, replace(job, gpus=lent))
         seconds, left = lender.settled(lent)
-    outcome["metrics"]["settled_s"] = seconds
+    outcome["metrics"]["gpus_settle_s"] = seconds
     if left:
         outcome["facts"]["left_on_gpus"] = left
     return outcome
