@@ -35,7 +35,7 @@ PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.02
 ENDING_POLL_S = 0.005
 GRACE_S = 3.0  # how long the others may go on when one rank has failed
-ENDS_S = 15.0  # how long the kernel may take to end a rank: one that waits in a driver may never end
+ENDS_S = 14.0  # how long the kernel may take to end a rank: one that waits in a driver may never end
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
