@@ -9,7 +9,9 @@ import contextlib
 import os
 import re
 import signal
-import threading
+import subprocess
+import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 STACKS_S = 2.0  # how long a hung rank may take to write its stacks
 DEVICES_S = 3.0  # how long the driver may take to tell what the GPUs do
+DEVICES = (sys.executable, "-I", nvml.__file__)  # -I: its folder has modules with names of others
+KILLED_S = 0.5
 POLL_S = 0.02
 FILE = "autopsy.log"
 
@@ -82,9 +86,7 @@ def examine(
     if len(ranks) > 1:
         notes.attempt("collectives", collectives)
     if gpus:
-        notes.lines += in_time(lambda: device_states(gpus), DEVICES_S) or [
-            f"GPUs: the driver did not answer in {DEVICES_S:g} s"
-        ]
+        notes.attempt("GPUs", lambda: notes.lines.extend(device_states(gpus)))
     notes.attempt("processes", lambda: notes.lines.extend(process_state(*each) for each in ranks.items()))
     with contextlib.suppress(OSError):
         (folder / FILE).write_text("\n".join(notes.lines) + "\n")
@@ -131,24 +133,18 @@ def innermost(path: Path) -> str:
 
 
 def device_states(gpus: Sequence[str]) -> list[str]:
-    driver = nvml.Driver()
-    return [str(driver.state(uuid)) for uuid in gpus]
-
-
-def in_time(look: Callable[[], list[str]], limit_s: float) -> list[str]:
-    """What a call returns, or its error in words; nothing if it takes longer, for a broken GPU may answer never."""
-    found: list[str] = []
-
-    def run() -> None:
+    """A line for each, told by a process of its own: a broken driver may never answer, or end who asks."""
+    with tempfile.TemporaryFile("w+") as told:  # no pipe, whose end may never come
+        child = subprocess.Popen([*DEVICES, *gpus], stdin=subprocess.DEVNULL, stdout=told, stderr=subprocess.STDOUT)
         try:
-            found.extend(look())
-        except Exception as error:  # noqa: BLE001 - said in its place
-            found.append(f"GPUs: {type(error).__name__}: {error}")
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    return list(found)
+            code = child.wait(DEVICES_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # what waits in a driver may not end
+                child.wait(KILLED_S)
+            return [f"GPUs: the driver did not answer in {DEVICES_S:g} s"]
+        told.seek(0)
+        return told.read().splitlines() or [f"GPUs: who asked the driver ended with exit code {code}"]
 
 
 def process_state(number: int, pid: int) -> str:

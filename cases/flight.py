@@ -53,13 +53,17 @@ def variables(folder: Path) -> dict[str, str]:
 
 
 def listen(folder: Path, rank: int, dump: Callable[[], bytes] | None = None) -> None:
-    """In a rank: dump what was recorded whenever somebody asks, as long as the process lives."""
+    """In a rank: dump what was recorded whenever somebody asks, as long as the process lives.
+
+    Where the folder can hold no pipe, nobody is answered, and the cell runs all the same.
+    """
     pipe = folder / f"flight-ask-{rank}.pipe"
-    pipe.unlink(missing_ok=True)  # an earlier act's
-    os.mkfifo(pipe)
-    reading = os.open(pipe, os.O_RDWR)  # with a writer of our own, no read meets an end
-    wanted = (reading, folder / f"flight-{rank}", dump or dumped)
-    threading.Thread(target=answer, args=wanted, daemon=True, name="flight recorder").start()
+    with contextlib.suppress(OSError):
+        pipe.unlink(missing_ok=True)  # an earlier act's
+        os.mkfifo(pipe)
+        reading = os.open(pipe, os.O_RDWR)  # with a writer of our own, no read meets an end
+        wanted = (reading, folder / f"flight-{rank}", dump or dumped)
+        threading.Thread(target=answer, args=wanted, daemon=True, name="flight recorder").start()
 
 
 def answer(reading: int, kept: Path, dump: Callable[[], bytes]) -> None:

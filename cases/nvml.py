@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -263,3 +264,21 @@ class Driver:
         except UnavailableError:
             return None
         return kept
+
+
+def tell(uuids: list[str]) -> None:
+    """Print the state of each, a line a GPU."""
+    try:
+        driver = Driver()
+    except UnavailableError as error:
+        print(f"GPUs: {error}")
+        return
+    for uuid in uuids:
+        try:
+            print(driver.state(uuid))
+        except UnavailableError as error:
+            print(f"{uuid}: {error}")
+
+
+if __name__ == "__main__":
+    tell(sys.argv[1:])

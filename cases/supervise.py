@@ -37,7 +37,7 @@ PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.02
 ENDING_POLL_S = 0.005
 GRACE_S = 3.0  # how long the others may go on when one rank has failed
-ENDS_S = 15.0  # how long the kernel may take to end a rank: one that waits in a driver may never end
+ENDS_S = 14.0  # how long the kernel may take to end a rank: one that waits in a driver may never end
 PROFILE = "FTMATRIX_LATE_MODULES"  # set: a rank says which modules were not there before it ran
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -272,7 +272,7 @@ class Supervisor:
         metrics = worst_metrics(ends) | self.looked_at
         if judgement.verdict in {Verdict.HANG, Verdict.CRASH, Verdict.FAIL}:
             failed_at = [min(end.error_at, end.exit_at) for end in ends if failed(end) and not end.ended_by_us]
-            metrics["ended_s"] = round(self.now - min([*failed_at, self.stopped_at]), 3)
+            metrics["aftermath_s"] = round(self.now - min([*failed_at, self.stopped_at]), 3)
         if self.alive():
             metrics["ranks_that_cannot_be_ended"] = float(len(self.alive()))
         if left:

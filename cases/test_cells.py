@@ -75,7 +75,7 @@ def run(server: str, job: Job) -> dict[str, Any]:
         waited = time.monotonic() - began
         outcome = ask(server, replace(job, gpus=lent))
         seconds, left = lender.settled(lent)
-    outcome["metrics"] |= {"gpus_wait_s": round(waited, 4), "settled_s": seconds}
+    outcome["metrics"] |= {"gpus_wait_s": round(waited, 4), "gpus_settle_s": seconds}
     if left:
         outcome["facts"]["left_on_gpus"] = left
     return outcome

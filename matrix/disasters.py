@@ -192,8 +192,8 @@ def met(case: Doomed, outcome: Outcome, device: str) -> Met:
         failure=str(outcome.facts.get("failure") or ""),
         expected=disaster.verdict.value,
         shows=disaster.shows[device],
-        ended_s=outcome.metrics.get("ended_s"),
-        settled_s=outcome.metrics.get("settled_s"),
+        ended_s=outcome.metrics.get("aftermath_s"),
+        settled_s=outcome.metrics.get("gpus_settle_s"),
         left=str(outcome.facts.get("left_on_gpus") or ""),
         limit_s=SILENCE_S[device] + ENDS_S,
     )

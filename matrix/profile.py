@@ -35,7 +35,7 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 BESIDE: Final[Mapping[str, tuple[str, ...]]] = {  # a cell's time does not hold these
     "wait for free GPUs": ("gpus_wait_s",),
-    "GPUs settling after it": ("settled_s",),
+    "GPUs settling after it": ("gpus_settle_s",),
 }
 REST: Final = "not told, less what ranks spent at the same time"
 TIMINGS: Final = re.compile(

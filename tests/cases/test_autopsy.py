@@ -6,12 +6,11 @@ import pickle
 import re
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cases import autopsy, flight, nvml
+from cases import autopsy, flight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,15 +48,9 @@ def ranks() -> Iterator[Ranks]:
         child.communicate()
 
 
-class Driver:
-    def state(self, uuid: str) -> nvml.State:
-        return nvml.State(nvml.Gpu(uuid, "NVIDIA H200", 0), (("memory used", "900 MiB"), ("temperature", "40 C")))
-
-
-class Unanswering:
-    def state(self, _uuid: str) -> nvml.State:
-        time.sleep(5)
-        raise AssertionError
+def asking(code: str) -> tuple[str, ...]:
+    """Who asks the driver, played."""
+    return (sys.executable, "-c", code)
 
 
 def entry(number: int) -> dict[str, Any]:
@@ -80,13 +73,13 @@ def test_the_call_that_each_rank_waits_in_is_found(tmp_path: Path, ranks: Ranks)
 def test_on_gpus_the_collective_is_named_and_the_devices_are_told_of(
     tmp_path: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvml, "Driver", Driver)
+    monkeypatch.setattr(autopsy, "DEVICES", asking("import sys; print(*sys.argv[1:], sep='\\n')"))
     flight.listen(tmp_path, 0, lambda: pickle.dumps({"entries": [entry(1), entry(2)]}))
     flight.listen(tmp_path, 1, lambda: pickle.dumps({"entries": [entry(1)]}))
     found = autopsy.examine(tmp_path, ranks(tmp_path, 2), ("GPU-0", "GPU-1"))
     assert "rank 1 never entered collective 2" in found.desync
     told = (tmp_path / autopsy.FILE).read_text()
-    assert "GPU 0 (NVIDIA H200): memory used 900 MiB, temperature 40 C" in told
+    assert "GPU-0\nGPU-1\n" in told
     assert "rank 1 never entered collective 2" in told
     assert (tmp_path / "rank-0.collectives").read_text().splitlines()[-1] == (
         "    2  scheduled  all_reduce of [64, 32] Float  [group 0 default_pg]"
@@ -96,7 +89,7 @@ def test_on_gpus_the_collective_is_named_and_the_devices_are_told_of(
 def test_what_does_not_answer_costs_only_its_time(
     tmp_path: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nvml, "Driver", Unanswering)
+    monkeypatch.setattr(autopsy, "DEVICES", asking("import time; time.sleep(5)"))
     monkeypatch.setattr(autopsy, "DEVICES_S", 0.1)
     found = autopsy.examine(tmp_path, ranks(tmp_path, 1), ("GPU-0",))
     assert (found.desync, found.seconds < 4) == ("", True)
@@ -104,10 +97,18 @@ def test_what_does_not_answer_costs_only_its_time(
     assert "the driver did not answer in 0.1 s" in told
 
 
-def test_without_a_driver_that_is_said(tmp_path: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "LIBRARY", "libnothing.so.1")
+def test_a_driver_that_ends_who_asks_it_ends_nobody_else(
+    tmp_path: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autopsy, "DEVICES", asking("import ctypes; ctypes.string_at(0)"))
     autopsy.examine(tmp_path, ranks(tmp_path, 1), ("GPU-0",))
-    assert "UnavailableError: no NVIDIA driver" in (tmp_path / autopsy.FILE).read_text()
+    assert "GPUs: who asked the driver ended with exit code -11" in (tmp_path / autopsy.FILE).read_text()
+
+
+def test_who_asks_the_driver_says_when_there_is_none() -> None:
+    """The real one, which needs nothing of ours beside it; where there is a driver, it knows no such GPU."""
+    (said,) = autopsy.device_states(("GPU-0",))
+    assert said.startswith(("GPUs: no NVIDIA driver", "GPU-0: "))
 
 
 def test_a_rank_that_is_gone_meanwhile_breaks_nothing(tmp_path: Path) -> None:

@@ -108,6 +108,11 @@ def test_a_rank_that_does_not_answer_is_waited_for_no_longer_than_the_limit(tmp_
     assert asked(tmp_path, [0], limit_s=0.1) == flight.Answers()
 
 
+def test_a_folder_that_can_hold_no_pipe_costs_only_the_answer(tmp_path: Path) -> None:
+    flight.listen(tmp_path / "missing", 0)
+    assert asked(tmp_path, [0]) == flight.Answers()
+
+
 def slow() -> bytes:
     time.sleep(2)
     return b""

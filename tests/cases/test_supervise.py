@@ -30,7 +30,7 @@ def test_the_limit_is_said_and_why_it_is_longer_than_others(other: dict[str, Any
 
 def test_however_badly_a_hang_ends_its_gpus_are_free_or_given_up_within_a_minute() -> None:
     """From the last sign of life: each part takes its whole time."""
-    looking = autopsy.STACKS_S + flight.DUMP_S + autopsy.DEVICES_S
+    looking = autopsy.STACKS_S + flight.DUMP_S + autopsy.DEVICES_S + autopsy.KILLED_S
     assert patience.SILENCE_S["cuda"] + looking + supervise.ENDS_S + pool.SETTLES_S <= 60
 
 

@@ -39,7 +39,7 @@ def told(*outcomes: Outcome, device: str = "cuda") -> OfSet:
 
 
 def exits(**other: Any) -> Outcome:
-    metrics = {"ended_s": 3.5, "settled_s": 0.5}
+    metrics = {"aftermath_s": 3.5, "gpus_settle_s": 0.5}
     return an_outcome(EXITS, **{"verdict": "crash", "reason": REASON, "metrics": metrics, **other})
 
 
@@ -95,7 +95,7 @@ def test_another_verdict_or_another_rank_is_not(other: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"metrics": {"ended_s": 50.0, "settled_s": 11.0}},
+        {"metrics": {"aftermath_s": 50.0, "gpus_settle_s": 11.0}},
         {"metrics": {}},
         {"facts": {"left_on_gpus": "GPU 0 has 600 MiB in use"}},
     ],
@@ -130,7 +130,7 @@ def test_a_set_is_sound_when_nothing_is_amiss() -> None:
             case.id,
             DISASTERS[case.disaster].verdict.value if case.struck else "pass",
             reason=EXAMPLES[case.disaster] if case.struck else "",
-            metrics={"ended_s": 1.0},
+            metrics={"aftermath_s": 1.0},
         )
         for case in cells
     ]
