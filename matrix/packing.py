@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from matrix import locks, packed, sets, wheels
+from matrix import locks, packed, wheels
 from matrix.environments import RUNNER
 from matrix.errors import UserError
 from matrix.evidence import Evidence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 HARNESS: Final = "ftmatrix"
 SOURCE: Final = Path(__file__).parents[1]
+PYTHON: Final = re.compile(r"3\.\d+")
 VIA: Final = re.compile(r"^([A-Za-z0-9._-]+)==\S+\s+# via (.*)$", re.MULTILINE)
 BUILD_LIMIT_S: Final = 600.0
 
@@ -56,8 +57,8 @@ class Order:
         Raises:
             UserError: a Python that is none, or a folder that is taken.
         """
-        if self.python:
-            sets.python_version({"python": self.python}, at="--python")
+        if self.python and not PYTHON.fullmatch(self.python):
+            raise UserError(f"--python {self.python}: expected a version such as 3.12")
         if self.folder.exists() and not self.folder.is_dir():
             raise UserError(f"--out {self.folder}: a file is there; name a folder")
 
