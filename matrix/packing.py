@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from matrix import locks, packed, sets, wheels
+from matrix import locks, packed, wheels
 from matrix.environments import RUNNER
 from matrix.errors import UserError
 from matrix.evidence import Evidence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 HARNESS: Final = "ftmatrix"
 SOURCE: Final = Path(__file__).parents[1]
+PYTHON: Final = re.compile(r"3\.\d+")
 VIA: Final = re.compile(r"^([A-Za-z0-9._-]+)==\S+\s+# via (.*)$", re.MULTILINE)
 BUILD_LIMIT_S: Final = 600.0
 
@@ -48,6 +49,7 @@ class Order:
     exclude: Sequence[str] = ()
     with_harness: bool = False
     lock_folder: Path = locks.PACKAGED
+    runner: Path = RUNNER
 
     def check(self) -> None:
         """Raise for what nothing could be packed of.
@@ -55,8 +57,8 @@ class Order:
         Raises:
             UserError: a Python that is none, or a folder that is taken.
         """
-        if self.python:
-            sets.python_version({"python": self.python}, at="--python")
+        if self.python and not PYTHON.fullmatch(self.python):
+            raise UserError(f"--python {self.python}: expected a version such as 3.12")
         if self.folder.exists() and not self.folder.is_dir():
             raise UserError(f"--out {self.folder}: a file is there; name a folder")
 
@@ -108,13 +110,14 @@ def pack(order: Order, *, uv: Uv, say: Callable[[str], None] = print) -> Made:
     unused = [each for each in order.exclude if not any(each in one.used for one in chosen)]
     if unused:
         raise UserError(f"--exclude {unused[0]}: nothing that these sets need has such a name")
-    runners = {python: runner(python, uv=uv) for python in sorted({each.version_set.python for each in chosen})}
+    pythons = sorted({each.version_set.python for each in chosen})
+    wanted = order.runner.read_text(encoding="utf-8").splitlines()  # pytest and what it needs, as environments get it
+    runners = {python: wheels.chosen(wanted, python=python, uv=uv) for python in pythons}
     there = Pack(folder=order.folder)
     brought = 0
     for python, own in runners.items():
-        needed = {each.file: each for one in chosen if one.version_set.python == python for each in one.taken}
-        all_of_it = [*needed.values(), *own]
-        brought += wheels.fetched(all_of_it, there.wheels_folder, python=python, uv=uv, say=say)
+        of_sets = [each for one in chosen if one.version_set.python == python for each in one.taken]
+        brought += wheels.fetched([*of_sets, *own], there.wheels_folder, python=python, uv=uv, say=say)
     for each in chosen:
         locks.write(each.lock, folder=there.locks_folder)
     packed.write(
@@ -242,11 +245,6 @@ def hashes(text: str) -> Iterator[tuple[str, str]]:
     for line in locks.statements(text):
         name, _, rest = line.partition("==")
         yield canonicalize_name(name), rest
-
-
-def runner(python: str, *, uv: Uv) -> tuple[Wheel, ...]:
-    """Pytest and what it needs, as environments get it."""
-    return wheels.chosen(RUNNER.read_text(encoding="utf-8").splitlines(), python=python, uv=uv)
 
 
 def harness(

@@ -138,7 +138,8 @@ def fetched(wheels: Sequence[Wheel], folder: Path, *, python: str, uv: Uv, say: 
         UserError: the disk is too small, or a file cannot be brought.
     """
     make(folder)
-    lacking = sorted((each for each in wheels if not is_there(each, folder)), key=lambda each: -each.size)
+    distinct = {each.file: each for each in wheels}.values()
+    lacking = sorted((each for each in distinct if not is_there(each, folder)), key=lambda each: -each.size)
     room(sum(each.size for each in lacking), folder)
     if lacking:
         say(f"{len(lacking)} wheels to fetch, {sum(each.size for each in lacking) / 1e6:.0f} MB")

@@ -36,7 +36,7 @@ def lines(made: Made) -> Iterator[str]:
     for part in (*made.sets, *made.others):
         yield part_words(part)
     yield (
-        f"{made.folder}: {len(made.files)} wheels, {megabytes(made.size):.0f} MB, each counted once;"
+        f"{made.folder}: {len(made.files)} wheels, {megabytes(made.size):.1f} MB, each counted once;"
         f" {made.fetched} were fetched now"
     )
     yield from made.notes
@@ -44,7 +44,7 @@ def lines(made: Made) -> Iterator[str]:
 
 def part_words(part: Part) -> str:
     without = f", without {', '.join(part.left_out)}" if part.left_out else ""
-    return f"{part.name}: {len(part.files)} wheels, {megabytes(part.size):.0f} MB{without}"
+    return f"{part.name}: {len(part.files)} wheels, {megabytes(part.size):.1f} MB{without}"
 
 
 def document(made: Made) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Only the packages that a job uses count: a release of TRL changes nothing for a 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matrix.outcome import SetRecord
 
 LOW_BIT: Final = "8bit"  # in the names of bitsandbytes' optimisers
+HOSTED: Final = re.compile(r"\+(?:py3\.\d+|host)(?=\+|$)")  # says of a key where it was installed, not what
 NOT_FOR_CUDA: Final = ("cpu", "rocm", "xpu")  # how the local parts of torch's other builds begin
 # The plainest uses (``call=``), which every job is one of, with the packages that they import.
 PLAINEST: Final = {
@@ -65,7 +67,7 @@ def used(options: Options) -> tuple[str, ...]:
 
 def is_plain(column: SetRecord) -> bool:
     """Whether it was made of its pins: some sets were made for a seventh package, which no environment is asked for."""
-    changed = column.key.partition("+")[2]
+    changed = HOSTED.sub("", column.key).partition("+")[2]
     return not changed or changed.startswith(PACKAGES)
 
 

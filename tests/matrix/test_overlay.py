@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from matrix.asked import Asked
-from matrix.environments import PTH, Environment, site_packages
+from matrix.environments import PTH, Environment, runner_digest, site_packages
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.host import System, asked
-from matrix.overlay import Overlay, on_this_host
+from matrix.overlay import Overlay, build, link, on_this_host
 from matrix.packed import PACK
 from matrix.processes import Finished
 from matrix.uv import Uv
@@ -54,6 +56,8 @@ class FakeUv:
         for path in (Path(word) for word in argv if word.endswith(".whl")):
             with zipfile.ZipFile(path) as wheel:
                 wheel.extractall(site)
+        if "--target" in argv:
+            Path(argv[argv.index("--target") + 1]).mkdir(parents=True)
         return self.says.get(step, FINE)
 
 
@@ -216,6 +220,138 @@ def test_what_is_no_python_is_said() -> None:
         asked("/no/such/python")
     with pytest.raises(UserError, match="no Python that works"):
         asked("true")
+
+
+OWN = ("nvidia-cublas==13.1.0.3", "nvidia-nccl-cu13>=2.28,<3", "numpy")
+ITS_OWN = ("transformers", "accelerate", "trl", "bitsandbytes", "numpy")
+LIBRARIES = {"nvidia-cublas": "13.0.2.14", "nvidia-nccl-cu13": "2.28.9", "torchvision": "0.26.0"}
+
+
+def a_torch(folder: Path, requires: Sequence[str], *, build: str = "2.13.0+cu130") -> str:
+    file = a_wheel(folder, "torch", "2.13.0", requires)
+    with zipfile.ZipFile(folder / file, "a") as wheel:
+        wheel.writestr("torch/version.py", f"from typing import Optional\n__version__ = '{build}'\ncuda = '13.0'\n")
+    return file
+
+
+def with_own_torch(
+    tmp_path: Path, *, requires: Sequence[str] = OWN, says: str = "", host: Mapping[str, str] = LIBRARIES
+) -> Overlay:
+    """A pack with everything but CUDA's libraries, laid over a host that has those, in files as well."""
+    overlay = an_overlay(tmp_path)
+    folder = overlay.folder / "wheels"
+    files = ["peft-0.21.2-py3-none-any.whl", a_torch(folder, requires)]
+    files += [a_wheel(folder, name, HOST[name]) for name in ITS_OWN]
+    begin, _, _ = (overlay.folder / PACK).read_text(encoding="utf-8").partition("wheels =")
+    (overlay.folder / PACK).write_text(f"{begin}wheels = {json.dumps(files)}\n", encoding="utf-8")
+    a_host(tmp_path / "host", **host)
+    for name in ("cu13/lib/libcublas.so.13", "nccl/lib/libnccl.so.2"):
+        (tmp_path / "host" / "nvidia" / name).parent.mkdir(parents=True)
+        (tmp_path / "host" / "nvidia" / name).write_text("the host's")
+    (tmp_path / "cache" / "runner" / f"{runner_digest()}-python3.12").mkdir(parents=True)
+    loaded = Finished(exit_code=1 if says else 0, log=says)
+    return replace(overlay, call=lambda *_, **__: loaded)
+
+
+def refusal_of(overlay: Overlay) -> str:
+    (each,) = overlay.sets
+    why = overlay.install(overlay.lock(each))
+    assert isinstance(why, Evidence)
+    return why.reason
+
+
+def test_a_torch_that_the_pack_brings_is_said_with_its_build(tmp_path: Path) -> None:
+    (each,) = with_own_torch(tmp_path).sets
+    assert (each.key, each.pins["torch"]) == ("2026-11+host", "2.13.0+cu130")
+
+
+def test_beside_its_own_torch_nothing_of_the_host_is_seen_but_cuda(tmp_path: Path) -> None:
+    overlay = with_own_torch(tmp_path)
+    made = installed(overlay)
+    seen = (site_packages(made.root) / PTH).read_text(encoding="utf-8").splitlines()
+    assert seen == [str(tmp_path / "cache" / "runner" / f"{runner_digest()}-python3.12")]
+    assert (made.installed["torch"], made.installed["nvidia-nccl-cu13"]) == ("2.13.0+cu130", "2.28.9")
+    assert "torchvision" not in made.installed
+    assert "torchvision" not in overlay.lock(overlay.sets[0]).text
+
+
+def test_torch_finds_the_hosts_libraries_beside_itself(tmp_path: Path) -> None:
+    site = site_packages(installed(with_own_torch(tmp_path)).root)
+    assert (site / "nvidia" / "cu13" / "lib" / "libcublas.so.13").read_text() == "the host's"
+
+
+def test_a_library_that_the_pack_brings_hides_only_the_hosts_own(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder, names in ((here, ["cu13/lib/a.so"]), (there, ["cu13/lib/a.so", "cu13/lib/b.so", "nccl/lib/c.so"])):
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(folder.name)
+    link(there, here)
+    found = {name: (here / name).read_text() for name in ("cu13/lib/a.so", "cu13/lib/b.so", "nccl/lib/c.so")}
+    assert list(found.values()) == ["here", "there", "there"]
+    assert sorted(path.name for path in (there / "cu13" / "lib").iterdir()) == ["a.so", "b.so"]
+
+
+def test_a_host_without_such_libraries_is_no_error(tmp_path: Path) -> None:
+    link(tmp_path / "none", tmp_path / "here")
+    assert not (tmp_path / "here").is_symlink()
+
+
+def test_another_release_of_a_library_than_torch_names_is_noted(tmp_path: Path) -> None:
+    notes = installed(with_own_torch(tmp_path)).notes
+    assert notes[1:] == ("torch pins nvidia-cublas==13.1.0.3, the host has 13.0.2.14",)
+
+
+@pytest.mark.parametrize(
+    ("needs", "sentence"),
+    [
+        ("nvidia-cublas==12.4.5.8", r"torch needs nvidia-cublas==12\.4\.5\.8, there is 13\.0\.2\.14"),
+        ("nvidia-nvshmem-cu13==3.4.5", r"torch needs nvidia-nvshmem-cu13==3\.4\.5, there is none"),
+        ("numpy<2", "torch needs numpy<2, there is 2.5.2"),
+        ("triton==3.7.0", "torch needs triton==3.7.0, there is none"),
+    ],
+)
+def test_anything_else_that_its_torch_lacks_blocks_it(tmp_path: Path, needs: str, sentence: str) -> None:
+    assert re.search(sentence, refusal_of(with_own_torch(tmp_path, requires=[needs])))
+
+
+def test_a_host_package_is_none_of_its_own(tmp_path: Path) -> None:
+    overlay = with_own_torch(tmp_path, requires=["einops"], host={**LIBRARIES, "einops": "0.8.1"})
+    assert refusal_of(overlay).endswith("torch needs einops, there is none")
+
+
+def test_libraries_that_its_torch_cannot_be_loaded_with_block_it(tmp_path: Path) -> None:
+    said = "Traceback\nImportError: libtorch_cuda.so: undefined symbol: ncclCommSuspend\n"
+    overlay = with_own_torch(tmp_path, says=said)
+    assert refusal_of(overlay).endswith(
+        "torch 2.13.0+cu130 cannot be imported: ImportError: libtorch_cuda.so: undefined symbol: ncclCommSuspend"
+    )
+    assert not list((tmp_path / "cache" / "envs").glob("*-system"))
+
+
+def test_what_does_not_say_its_build_is_no_wheel_of_torch(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    with pytest.raises(UserError, match="it does not say which build of torch it is"):
+        build(tmp_path / "x" / a_wheel(tmp_path / "x", "torch", "2.13.0"))
+
+
+def test_a_host_without_pytest_gets_the_packs(tmp_path: Path) -> None:
+    told = Finished(exit_code=0, log=json.dumps({**TOLD, "paths": [str(tmp_path / "bare")]}))
+    (tmp_path / "bare" / "torch-2.11.0.dist-info").mkdir(parents=True)
+    (tmp_path / "bare" / "torch-2.11.0.dist-info" / "METADATA").write_text(info("torch", "2.11.0"))
+    assert asked("python3", runners=["3.12"], call=lambda *_, **__: told).torch == "2.11.0+cu130"
+    with pytest.raises(UserError, match="it has no pytest, pytest-xdist"):
+        asked("python3", runners=["3.11"], call=lambda *_, **__: told)
+
+
+def test_the_packs_pytest_is_seen_behind_the_host(tmp_path: Path) -> None:
+    overlay = an_overlay(tmp_path)
+    bare = a_host(tmp_path / "bare")
+    for path in (tmp_path / "bare").glob("pytest*"):
+        shutil.rmtree(path)
+    made = installed(replace(overlay, system=bare))
+    first, second = (site_packages(made.root) / PTH).read_text(encoding="utf-8").splitlines()
+    assert (first, Path(second).parent) == (str(tmp_path / "bare"), tmp_path / "cache" / "runner")
 
 
 def test_a_host_alone_is_no_wheels() -> None:

@@ -100,3 +100,10 @@ def test_a_cache_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
 )
 def test_a_folder_of_files_has_no_dates(tmp_path: Path, environ: dict[str, str], *, dated: bool) -> None:
     assert on_machine(tmp_path, **environ).dated is dated
+
+
+def test_from_a_folder_no_index_is_known(tmp_path: Path) -> None:
+    variables = {"UV_DEFAULT_INDEX": "a", "UV_INDEX": "b", "UV_INDEX_STRATEGY": "c", "UV_FIND_LINKS": "d", "HOME": "e"}
+    tool = uv.Uv(binary=tmp_path, workdir=tmp_path, variables=variables).from_folder(tmp_path)
+    assert tool.variables == {"HOME": "e", "UV_OFFLINE": "1"}
+    assert tool.index_arguments == ("--no-index", "--find-links", str(tmp_path))

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 def main() -> int:
     fields = json.loads(sys.argv[1])
-    for name in ("versions", "out"):
+    for name in fields.keys() & {"versions", "out", "offline"}:
         fields[name] = Path(fields[name])
     limits = Limits(**fields.pop("limits"))
     suite = Suite(module="minisuite", extra=(HERE / "minisuite.py",))

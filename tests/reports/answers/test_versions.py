@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cases.options import Options
+from matrix.outcome import SetRecord
 from reports.answers import versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from matrix.outcome import SetRecord
 
 PINS = {
     "torch": "2.8.0",
@@ -101,3 +100,18 @@ def test_nothing_lies_among_no_sets_nor_does_a_package_that_is_not_there(columns
 
 def test_a_version_that_is_none_is_as_old_as_can_be() -> None:
     assert versions.public("unknown") < versions.public("0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("key", "plain"),
+    [
+        ("2025-03", True),
+        ("2025-03+py3.12", True),
+        ("2025-03+py3.12+torch2.11.0+cu130", True),
+        ("2026-09+py3.12+host", True),
+        ("2025-12+autoawq0.2.7+py3.12", False),
+    ],
+)
+def test_where_a_set_was_installed_does_not_make_it_another(key: str, plain: bool) -> None:  # noqa: FBT001 - expected
+    column = SetRecord(key=key, python="3.12", pins={}, as_of="2025-03-15", why="a slice")
+    assert versions.is_plain(column) is plain

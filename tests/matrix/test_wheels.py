@@ -1,0 +1,152 @@
+"""Which wheel a target takes, and that what lies in a folder is what was asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix import wheels
+from matrix.errors import UserError
+from matrix.processes import Finished
+from matrix.uv import Uv
+from matrix.wheels import Wheel, accepted, chosen, fetched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+CONTENT = b"a wheel"
+SHA = hashlib.sha256(CONTENT).hexdigest()
+
+
+def a_row(file: str) -> str:
+    return f'{{ url = "https://files.example/a%2Bb/{file}", size = 7, hashes = {{ sha256 = "{SHA}" }} }}'
+
+
+def a_uv(tmp_path: Path, log: str, *, exit_code: int = 0) -> Uv:
+    done = Finished(exit_code=exit_code, log=log)
+    return Uv(binary=Path("uv"), workdir=tmp_path, variables={}, call=lambda *_, **__: done)
+
+
+def offering(tmp_path: Path, *files: str) -> Uv:
+    rows = ", ".join(a_row(file) for file in files)
+    text = f'warning: odd\nlock-version = "1.0"\n[[packages]]\nname = "Pyarrow"\nversion = "19"\nwheels = [{rows}]\n'
+    return a_uv(tmp_path, text)
+
+
+def picked(tmp_path: Path, *files: str, python: str = "3.12") -> str:
+    (one,) = chosen(["pyarrow===19"], python=python, uv=offering(tmp_path, *files))
+    return one.file
+
+
+def test_the_newest_platform_that_the_oldest_host_takes_comes_first(tmp_path: Path) -> None:
+    old, fits, new = (f"pyarrow-19-cp312-cp312-manylinux_2_{minor}_x86_64.whl" for minor in (17, 28, 34))
+    assert picked(tmp_path, old, fits, new) == fits
+
+
+def test_a_wheel_of_the_python_comes_before_one_of_any(tmp_path: Path) -> None:
+    files = [f"pyarrow-19-py{minor}-none-any.whl" for minor in ("3", "38", "311", "312", "313")]
+    assert picked(tmp_path, *files) == "pyarrow-19-py312-none-any.whl"
+
+
+def test_older_names_of_platforms_and_the_stable_interface_are_taken(tmp_path: Path) -> None:
+    assert picked(tmp_path, name := "pyarrow-19-cp38-abi3-manylinux2014_x86_64.whl") == name
+
+
+def test_the_name_and_the_address_are_read_as_they_are_meant(tmp_path: Path) -> None:
+    (one,) = chosen(["pyarrow"], python="3.12", uv=offering(tmp_path, "pyarrow-19-py3-none-any.whl"))
+    assert (one.name, one.version, one.size, one.here) == ("pyarrow", "19", 7, None)
+
+
+@pytest.mark.parametrize("file", ["pyarrow-19-cp311-cp311-manylinux_2_28_x86_64.whl", ""])
+def test_what_has_no_wheel_for_the_target_is_one_sentence(tmp_path: Path, file: str) -> None:
+    with pytest.raises(UserError, match=r"Pyarrow 19: there is no wheel for Python 3\.12 on Linux"):
+        picked(tmp_path, *[file] if file else [])
+
+
+def test_uv_says_why_something_cannot_be_had(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"wheels for Python 3\.12 cannot be had: .*no wheels"):
+        chosen(["x"], python="3.12", uv=a_uv(tmp_path, "error: x has no wheels\n", exit_code=1))
+
+
+def test_nothing_for_another_machine_is_accepted() -> None:
+    platforms = {tag.platform for tag in accepted("3.12")}
+    assert not [name for name in platforms if name != "any" and not name.endswith("x86_64")]
+    assert not [name for name in platforms if "musl" in name]
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Wheel:
+    """One that lies on this machine."""
+    path = tmp_path / "index" / "peft-1-py3-none-any.whl"
+    path.parent.mkdir()
+    path.write_bytes(CONTENT)
+    return Wheel(name="peft", version="1", url=path.as_uri(), sha256=SHA)
+
+
+def fetch(each: Wheel, folder: Path, *, uv: Uv | None = None) -> int:
+    return fetched([each], folder, python="3.12", uv=uv or a_uv(folder.parent, ""), say=lambda _: None)
+
+
+def test_what_is_there_is_not_fetched_again(local: Wheel, tmp_path: Path) -> None:
+    assert [fetch(local, tmp_path / "wheels") for _ in range(2)] == [1, 0]
+
+
+def test_what_is_there_in_part_is_fetched_again(local: Wheel, tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / local.file).write_bytes(CONTENT[:3])
+    assert fetch(local, tmp_path / "wheels") == 1
+    assert (tmp_path / "wheels" / local.file).read_bytes() == CONTENT
+
+
+def test_a_wheel_of_two_sets_is_fetched_once(local: Wheel, tmp_path: Path) -> None:
+    twice = [local, local]
+    assert fetched(twice, tmp_path / "wheels", python="3.12", uv=a_uv(tmp_path, ""), say=lambda _: None) == 1
+
+
+def test_what_has_another_hash_is_not_kept(local: Wheel, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="another hash than the lock says"):
+        fetch(replace(local, sha256="0" * 64), tmp_path / "wheels")
+    assert list((tmp_path / "wheels").iterdir()) == []
+
+
+def test_a_disk_that_is_too_small_is_said_before_anything_comes(tmp_path: Path) -> None:
+    huge = Wheel(name="x", version="1", url="https://e.example/x-1-py3-none-any.whl", sha256=SHA, stated_size=10**17)
+    with pytest.raises(UserError, match="GB are to come"):
+        fetch(huge, tmp_path / "wheels")
+
+
+def pip(write: Callable[[Path], object], *, exit_code: int = 0) -> Callable[..., Finished]:
+    """A download that writes what it is told to."""
+
+    def call(argv: Sequence[str], **_: Any) -> Finished:
+        assert {"--no-deps", "--no-index", "--only-binary=:all:", "--abi=none", "--platform=any"} <= set(argv)
+        write(Path(argv[argv.index("--dest") + 1]) / "x-1-py3-none-any.whl")
+        return Finished(exit_code=exit_code, log="" if exit_code == 0 else "ERROR: HTTP error 404")
+
+    return call
+
+
+REMOTE = Wheel(name="x", version="1", url="https://e.example/x-1-py3-none-any.whl", sha256=SHA)
+
+
+def test_a_wheel_of_an_index_comes_by_pip_and_under_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
+    tool = replace(a_uv(tmp_path, ""), call=pip(lambda path: path.write_bytes(CONTENT)))
+    assert fetch(REMOTE, tmp_path / "wheels", uv=tool) == 1
+    assert [path.name for path in (tmp_path / "wheels").iterdir()] == [REMOTE.file]
+
+
+def test_a_download_that_fails_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    tool = replace(a_uv(tmp_path, ""), call=pip(lambda path: path.write_bytes(b"half"), exit_code=1))
+    with pytest.raises(UserError, match=r"x-1-py3-none-any\.whl cannot be fetched: .*404"):
+        fetch(REMOTE, tmp_path / "wheels", uv=tool)
+    assert list((tmp_path / "wheels").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot be made"):
+        wheels.make(tmp_path / "file" / "wheels")

@@ -1,0 +1,73 @@
+"""The command hands on what was asked for, prints what it weighs, and refuses in one sentence."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix import packing
+from reports import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> list[packing.Order]:
+    """What was ordered, instead of gigabytes."""
+    seen: list[packing.Order] = []
+
+    def note(order: packing.Order, **_: Any) -> packing.Made:
+        seen.append(order)
+        return packing.Made(folder=order.folder, sets=[packing.Part(name="2025-03", files=[])], others=[], fetched=0)
+
+    monkeypatch.setattr(packing, "pack", note)
+    return seen
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Exit code, stdout and stderr of ``ftmatrix pack``."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ftmatrix", "pack", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return call
+
+
+def test_what_was_asked_for_is_ordered(run: Run, orders: list[packing.Order], tmp_path: Path) -> None:
+    code, out, _ = run("--sets", "2025-03,2024-09", "--out", str(tmp_path), "--python", "3.12", "--exclude", "a*, b")
+    (order,) = orders
+    assert code == 0
+    assert {each.key for each in order.sets} == {"2024-09", "2025-03"}
+    assert (order.python, list(order.exclude), order.system_torch) == ("3.12", ["a*", "b"], False)
+    assert "2025-03: 0 wheels" in out
+
+
+def test_machines_are_told_in_json(run: Run, orders: list[packing.Order], tmp_path: Path) -> None:
+    _, out, _ = run("--sets", "2025-03", "--out", str(tmp_path), "--system-torch", "--json")
+    assert orders[0].system_torch
+    assert json.loads(out)["sets"][0]["name"] == "2025-03"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--sets", "2025-04"), "there is no version set '2025-04'"),
+        (("--sets", "2025-03", "--python", "3"), "--python 3: expected a version such as 3.12"),
+    ],
+)
+def test_bad_input_is_one_sentence(run: Run, tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    code, out, err = run(*arguments, "--out", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
