@@ -46,7 +46,7 @@ class Library:
 
 def driver(*lacks: str) -> Driver:
     made = object.__new__(Driver)
-    made.library = Library(*lacks)  # type: ignore[assignment]
+    made.library = Library(*lacks)
     return made
 
 
