@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from typing import TYPE_CHECKING, Any
 
 from cases import test_cells as running
 from cases.job import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pytest
 
-ANSWER = {"name": "a", "verdict": "pass", "metrics": {"body_s": 1.0}}
+ANSWER = {"name": "a", "verdict": "pass", "metrics": {"body_s": 1.0}, "facts": {}}
 
 
 class Lender:
@@ -21,13 +22,16 @@ class Lender:
     def lent(self, count: int) -> Iterator[tuple[str, ...]]:
         yield ("GPU-a", "GPU-b")[:count]
 
+    def settled(self, lent: Sequence[str]) -> tuple[float, str]:
+        return 0.2, f"{lent[-1]} has 600 MiB in use"
+
 
 def test_a_job_on_gpus_has_its_own_and_tells_of_the_time_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Job] = []
 
     def ask(_: str, job: Job) -> dict[str, Any]:
         asked.append(job)
-        return ANSWER
+        return copy.deepcopy(ANSWER)
 
     monkeypatch.setattr(running, "lenders", Lender)
     monkeypatch.setattr(running, "ask", ask)
@@ -35,6 +39,8 @@ def test_a_job_on_gpus_has_its_own_and_tells_of_the_time_beside(monkeypatch: pyt
     outcome: dict[str, Any] = running.run("server", job)
     assert asked[0].gpus == ("GPU-a", "GPU-b")
     assert outcome["metrics"].keys() == {"body_s", "gpus_wait_s", "gpus_settle_s"}
+    assert outcome["metrics"]["gpus_settle_s"] == 0.2
+    assert outcome["facts"] == {"left_on_gpus": "GPU-b has 600 MiB in use"}
 
 
 def test_a_job_on_the_cpu_waits_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
