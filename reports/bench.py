@@ -48,10 +48,7 @@ def side_by_side(found: Measured) -> Iterator[str]:
         return
     yield f"Cells of {found.ranks} ranks, each way of starting them:"
     yield from table([header, *rows])
-    yield (
-        "a warm cell a minute: the whole run with its workers; a launcher's: one after the other;"
-        " times: of the same cells"
-    )
+    yield "cells a minute: by warm forks, of the whole run with its workers; by a launcher, one after the other"
 
 
 def where_it_goes(profile: Profile) -> Iterator[str]:
