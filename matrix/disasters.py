@@ -74,21 +74,24 @@ class Harmed:
 
 @dataclass(frozen=True, kw_only=True)
 class OfSet:
-    """One version set. ``after`` is the fewest healthy cells that came after any disaster, ``healthy`` their number."""
+    """One version set. ``after`` is the fewest healthy cells that came after any disaster, of the ``wanted`` ones."""
 
     set: str
     met: tuple[Met, ...]
     not_planted: tuple[str, ...]  # no case of theirs is green without them
+    wanted: int
     after: int
-    healthy: int
+    healthy: int  # all that ran
     harmed: tuple[Harmed, ...]
     lost: tuple[str, ...]
 
     @property
     def is_sound(self) -> bool:
-        """Every disaster named and over soon, no healthy cell harmed, nothing lost or left out."""
+        """Every disaster named and over soon, cells enough after it and none harmed, nothing lost or left out."""
         good = all(each.is_named and each.is_over_soon for each in self.met)
-        return bool(self.met) and good and not (self.harmed or self.lost or self.not_planted) and self.after > 0
+        return (
+            bool(self.met) and good and not (self.harmed or self.lost or self.not_planted) and self.after >= self.wanted
+        )
 
     def as_json(self) -> dict[str, Any]:
         rows = [{**asdict(each), "is_named": each.is_named, "is_over_soon": each.is_over_soon} for each in self.met]
@@ -127,7 +130,8 @@ def run(
     asking.run(doomed_run, work=work, watcher=watcher(sum(len(cells) for _, cells in work)), say=say)
     _, _, met = store.read(directory / "disasters")
     return tuple(
-        of_set(each.key, cells, selfcheck.of(each.key, met), asked.place) for each, cells in doomed_cells(work)
+        of_set(each.key, cells, selfcheck.of(each.key, met), device=asked.place, wanted=after)
+        for each, cells in doomed_cells(work)
     )
 
 
@@ -154,7 +158,7 @@ def sequence(device: str, green: Sequence[Case], after: int) -> list[Doomed]:
     return list({case.id: case for case in found}.values())
 
 
-def of_set(key: str, cells: Sequence[Doomed], outcomes: Iterable[Outcome], device: str) -> OfSet:
+def of_set(key: str, cells: Sequence[Doomed], outcomes: Iterable[Outcome], *, device: str, wanted: int) -> OfSet:
     found = {outcome.case: outcome for outcome in outcomes}
     struck = [case for case in cells if case.struck]
     healthy = [case for case in cells if not case.struck]
@@ -164,6 +168,7 @@ def of_set(key: str, cells: Sequence[Doomed], outcomes: Iterable[Outcome], devic
         set=key,
         met=tuple(met(case, found[case.id], device) for case in struck if case.id in found),
         not_planted=tuple(name for name, each in DISASTERS.items() if device in each.shows and name not in planted),
+        wanted=wanted,
         after=min((came_after(found[case.id], ran) for case in struck if case.id in found), default=0),
         healthy=len(ran),
         harmed=tuple(

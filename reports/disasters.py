@@ -36,7 +36,7 @@ def of_set(each: OfSet) -> Iterator[str]:
     yield (
         f"  {sum(met.is_named for met in each.met)} of {len(each.met)} disasters named rightly, "
         f"{sum(met.is_over_soon for met in each.met)} over soon; {each.healthy} healthy cells among them, at least "
-        f"{each.after} after each, {len(each.harmed)} harmed"
+        f"{each.after} after each (asked for: {each.wanted}), {len(each.harmed)} harmed"
     )
     for harmed in each.harmed:
         yield f"  harmed: {harmed.case}, after {harmed.after}: {harmed.verdict}, {harmed.reason}"

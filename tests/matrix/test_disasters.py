@@ -35,7 +35,7 @@ def an_outcome(case: str, verdict: str = "pass", **other: Any) -> Outcome:
 
 
 def told(*outcomes: Outcome, device: str = "cuda") -> OfSet:
-    return of_set("2026-11", [DOOMED[outcome.case] for outcome in outcomes], outcomes, device)
+    return of_set("2026-11", [DOOMED[outcome.case] for outcome in outcomes], outcomes, device=device, wanted=1)
 
 
 def exits(**other: Any) -> Outcome:
@@ -134,7 +134,8 @@ def test_a_set_is_sound_when_nothing_is_amiss() -> None:
         )
         for case in cells
     ]
-    assert of_set("2026-11", cells, outcomes, "cpu").is_sound
+    assert of_set("2026-11", cells, outcomes, device="cpu", wanted=2).is_sound
+    assert not of_set("2026-11", cells, outcomes, device="cpu", wanted=3).is_sound
 
 
 EXAMPLES = {

@@ -21,7 +21,7 @@ EXITS = Met(
     left="",
     limit_s=60.0,
 )
-GOOD = OfSet(set="2026-11", met=(EXITS,), not_planted=(), after=20, healthy=20, harmed=(), lost=())
+GOOD = OfSet(set="2026-11", met=(EXITS,), not_planted=(), wanted=20, after=20, healthy=20, harmed=(), lost=())
 HARMED = Harmed(case="train-full-ddp-fp32", after="exits", verdict="fail", reason="no")
 
 
