@@ -109,7 +109,13 @@ class Asked:
         return known_sets.load(self.versions) if self.packed is None else self.packed.sets
 
     def version_sets(self) -> tuple[VersionSet, ...]:
-        return known_sets.select(self.known, self.sets or (self.chosen.sets if self.packed is None else "all"))
+        if self.packed is None:
+            return known_sets.select(self.known, self.sets or self.chosen.sets)
+        found = known_sets.select(self.packed.sets, self.sets or "all")
+        if not found:  # the groups of the versions file are none of a pack's
+            there = ", ".join(each.key for each in self.packed.sets)
+            raise UserError(f"--sets {self.sets}: none of what is packed; there are {there}, or all")
+        return found
 
     def cases(self) -> tuple[Case, ...]:
         by_id = {case.id: case for case in self.chosen.cases}

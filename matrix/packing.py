@@ -7,6 +7,7 @@ is lost, and what is there already is not fetched again.
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib import metadata
@@ -251,8 +252,7 @@ def harness(
     folder: Path, *, python: str, uv: Uv, say: Callable[[str], None], source: Path = SOURCE
 ) -> tuple[int, tuple[str, ...]]:
     """This program and what it needs, uv among it: how many files were brought, and how they are installed."""
-    needed = [line for line in metadata.requires(HARNESS) or () if "extra ==" not in line]
-    own = wheels.chosen(needed, python=python, uv=uv, with_dependencies=True)
+    own = wheels.chosen(requirements(source), python=python, uv=uv, with_dependencies=True)
     brought = wheels.fetched(own, folder, python=python, uv=uv, say=say)
     if not (source / "pyproject.toml").is_file():
         return brought, (f"{HARNESS} itself is not in {folder}: it was not started from its source; add its wheel",)
@@ -261,3 +261,11 @@ def harness(
         blame_machine(done, doing=f"building the wheel of {HARNESS}")
         raise UserError(f"the wheel of {HARNESS} cannot be built: {reason(done.log)}")
     return brought, (f"there: python -m pip install --no-index --find-links {folder} {HARNESS}",)
+
+
+def requirements(source: Path) -> list[str]:
+    """What this program needs: as its source has it now, or as it was installed."""
+    project = source / "pyproject.toml"
+    if project.is_file():
+        return list(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"])
+    return [line for line in metadata.requires(HARNESS) or () if "extra ==" not in line]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matrix.uv import Uv
 
 AT_ONCE: Final = 4
+BATCH, BATCH_BYTES = 12, 100 * 10**6
 GLIBC: Final = int(PLATFORM.rpartition("_")[2])  # of the oldest host that takes these wheels: 2.28
 OLDER_NAMES: Final = {17: "manylinux2014_x86_64", 12: "manylinux2010_x86_64", 5: "manylinux1_x86_64"}
 
@@ -144,9 +145,26 @@ def fetched(wheels: Sequence[Wheel], folder: Path, *, python: str, uv: Uv, say: 
     if lacking:
         say(f"{len(lacking)} wheels to fetch, {sum(each.size for each in lacking) / 1e6:.0f} MB")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in pool.map(lambda each: bring(each, folder, python=python, uv=uv), lacking):
+        for _ in pool.map(lambda batch: bring(batch, folder, python=python, uv=uv), batches(lacking)):
             pass
     return len(lacking)
+
+
+def batches(wheels: Sequence[Wheel]) -> list[list[Wheel]]:
+    """Large ones alone, small ones together: starting pip takes as long as a small wheel."""
+    made: list[list[Wheel]] = []
+    for each in wheels:
+        if made and goes_with(each, made[-1]):
+            made[-1].append(each)
+        else:
+            made.append([each])
+    return made
+
+
+def goes_with(wheel: Wheel, batch: Sequence[Wheel]) -> bool:
+    """Whether one call of pip can bring it as well: no two releases of one package."""
+    small = sum(each.size for each in batch) + wheel.size < BATCH_BYTES
+    return small and len(batch) < BATCH and wheel.name not in {each.name for each in batch}
 
 
 def make(folder: Path) -> None:
@@ -169,36 +187,39 @@ def room(needed: int, folder: Path) -> None:
         )
 
 
-def bring(wheel: Wheel, folder: Path, *, python: str, uv: Uv) -> None:
+def bring(batch: Sequence[Wheel], folder: Path, *, python: str, uv: Uv) -> None:
     """Into a folder beside first: a file that has its name is whole."""
-    beside = folder / f".{wheel.file}.new"
+    beside = folder / f".{batch[0].file}.new"
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir()
     try:
-        if wheel.here is not None:
-            shutil.copyfile(wheel.here, beside / wheel.file)
-        else:
-            download(wheel, beside, python=python, uv=uv)
-        if not is_there(wheel, beside):
-            raise UserError(
-                f"{wheel.file}: what was fetched has another hash than the lock says; nothing was kept of it"
-            )
-        (beside / wheel.file).replace(folder / wheel.file)
+        remote = [each for each in batch if each.here is None]
+        if remote:
+            download(remote, beside, python=python, uv=uv)
+        for each in batch:
+            if each.here is not None:
+                shutil.copyfile(each.here, beside / each.file)
+            if not is_there(each, beside):
+                raise UserError(f"{each.file}: what was fetched has another hash than the lock says; it was not kept")
+            (beside / each.file).replace(folder / each.file)
     except OSError as error:
-        raise UserError(f"{folder / wheel.file} cannot be written ({error.strerror})") from error
+        raise UserError(f"{folder}: {batch[0].file} cannot be written ({error.strerror})") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def download(wheel: Wheel, into: Path, *, python: str, uv: Uv) -> None:
-    abis, platforms = ({getattr(tag, part) for tag in wheel.tags} for part in ("abi", "platform"))
-    target = [*(f"--abi={each}" for each in sorted(abis)), *(f"--platform={each}" for each in sorted(platforms))]
+def download(batch: Sequence[Wheel], into: Path, *, python: str, uv: Uv) -> None:
+    tags = [tag for each in batch for tag in each.tags]
+    target = [f"--abi={each}" for each in sorted({tag.abi for tag in tags})]
+    target += [f"--platform={each}" for each in sorted({tag.platform for tag in tags})]
     done = uv(
         *("tool", "run", "--python", sys.executable, "pip", "download", "--quiet", "--disable-pip-version-check"),
         *("--no-deps", "--no-index", "--no-cache-dir", "--only-binary=:all:", f"--python-version={python}", *target),
-        *("--dest", into, f"{wheel.url}#sha256={wheel.sha256}"),
+        *("--dest", into),
+        *(f"{each.url}#sha256={each.sha256}" for each in batch),
         timeout_s=INSTALL_LIMIT_S,
     )
     if done.exit_code != 0:
-        blame_machine(done, doing=f"fetching {wheel.file}")
-        raise UserError(f"{wheel.file} cannot be fetched: {reason(done.log)}")
+        names = batch[0].file if len(batch) == 1 else f"one of {', '.join(each.name for each in batch)}"
+        blame_machine(done, doing=f"fetching {names}")
+        raise UserError(f"{names} cannot be fetched: {reason(done.log)}")

@@ -200,6 +200,11 @@ def test_a_harness_that_was_not_started_from_its_source_is_packed_without_itself
     assert "add its wheel" in notes[0]
 
 
+def test_a_harness_needs_what_its_source_says() -> None:
+    assert any(line.startswith("uv>=") for line in packing.requirements(packing.SOURCE))
+    assert packing.requirements(Path("/no/such/source"))
+
+
 def test_what_is_chosen_says_its_lock_only_when_it_is_whole() -> None:
     whole = Chosen(version_set=a_set(), lock=a_lock(a_set()), taken=[], left_out=[], used=[])
     assert whole.row.lock == a_lock(a_set()).digest

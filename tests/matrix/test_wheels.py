@@ -146,6 +146,16 @@ def test_a_download_that_fails_is_said_and_leaves_nothing(tmp_path: Path) -> Non
     assert list((tmp_path / "wheels").iterdir()) == []
 
 
+def test_small_wheels_come_together_and_large_ones_alone() -> None:
+    sizes = [10**9, 9 * 10**7, 10**6, *[0] * 13]
+    made = wheels.batches([replace(REMOTE, name=f"x{n}", stated_size=size) for n, size in enumerate(sizes)])
+    assert [[each.size for each in batch] for batch in made] == [sizes[:1], sizes[1:13], sizes[13:]]
+
+
+def test_two_releases_of_a_package_do_not_come_together() -> None:
+    assert len(wheels.batches([REMOTE, replace(REMOTE, version="2")])) == 2
+
+
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be made"):

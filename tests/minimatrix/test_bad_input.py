@@ -86,8 +86,9 @@ def spoilt(mini: Any) -> Callable[..., Path]:
         (("--resume",), "holds no run: begin one with `ftmatrix run`"),
         (("--resume", "--out", "nowhere"), "nowhere holds no run to resume: leave --resume out"),
         (("--out", "/proc/nowhere"), "/proc/nowhere cannot be written"),
-        (("--offline", "."), "--offline and --system-torch go together"),
-        (("--system-torch",), "--offline and --system-torch go together"),
+        (("--offline", "."), "--offline .: there is no pack.toml in it"),
+        (("--system-torch",), "--system-torch needs --offline"),
+        (("--offline", ".", "--torch-backend", "cpu"), "--offline has the one build that was packed"),
         (("--offline", "/proc", "--system-torch"), "--offline /proc: there is no pack.toml in it"),
     ],
 )
