@@ -114,6 +114,7 @@ def size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+THREAD = re.compile(r"^(?:Current thread|Thread) ", re.MULTILINE)
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 WRAPPERS = ("c10d_logger.py", "_contextlib.py", "decorators.py")
 
@@ -124,7 +125,7 @@ def innermost(path: Path) -> str:
         text = path.read_text()
     except OSError:
         return ""
-    main = text.split("Current thread", 1)[-1]
+    main = THREAD.split(text)[-1]  # the newest thread comes first; the signal may have come to any of them
     for frame in FRAME.finditer(main):
         name = Path(frame["file"]).name
         if name not in WRAPPERS:

@@ -131,3 +131,24 @@ def test_who_never_joined_the_others_is_said(tmp_path: Path, ranks: Ranks) -> No
     told = (tmp_path / autopsy.FILE).read_text().splitlines()
     assert "rank 1 is in no process group" in told
     assert "collectives: unknown" in told
+
+
+TOLD_BY_ANOTHER_THREAD = """
+import faulthandler, signal, sys, threading, time
+stacks = open(sys.argv[1], "w")
+faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
+def takes_the_signal():
+    time.sleep(0.3)
+    signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+def waits_for_the_others():
+    time.sleep(0.6)
+threading.Thread(target=takes_the_signal).start()
+waits_for_the_others()
+"""
+
+
+def test_a_rank_waits_where_its_main_thread_does_whichever_thread_took_the_signal(tmp_path: Path) -> None:
+    stacks = tmp_path / "rank-0.stack"
+    subprocess.run([sys.executable, "-c", TOLD_BY_ANOTHER_THREAD, str(stacks)], check=True)
+    assert "takes_the_signal" in stacks.read_text().split("\n\n")[0]
+    assert autopsy.innermost(stacks).startswith("waits_for_the_others (")
