@@ -91,6 +91,8 @@ def run(
 ) -> tuple[OfSet, ...]:
     """Two clean passes and one with faults, on each set that was asked for; outcomes stay in ``directory``.
 
+    With ``asked.resume``, what an earlier one left there is gone on with.
+
     Raises:
         UserError: bad input.
     """
@@ -101,7 +103,9 @@ def run(
     asking.run(clean, work=whole, watcher=watcher(len(whole) * len(cases) * PASSES), say=say)
     _, _, outcomes = store.read(directory / "clean")
     work = planted_work(clean, green(outcomes))
+    begun = asked.resume and (directory / "planted" / store.RUN).exists()
     faulty = replace(clean, out=directory / "planted", profile="", repeats=1, suite=Suite(module="cases.faulty"))
+    faulty = replace(faulty, resume=begun)
     asking.run(faulty, work=work, watcher=watcher(sum(len(cases) for _, cases in work)), say=say)
     _, _, planted = store.read(directory / "planted")
     keys = [each.key for each in asked.version_sets()]

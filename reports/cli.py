@@ -224,6 +224,7 @@ def selfcheck(
     out: Annotated[
         Path | None, typer.Option(help="Directory of its runs.", show_default="runs/selfcheck-<time>")
     ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in --out.")] = False,
     workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
     disasters: Annotated[
         bool, typer.Option("--disasters", help="Ranks that hang, vanish or break their GPU, instead of faults.")
@@ -236,6 +237,8 @@ def selfcheck(
 ) -> None:
     """Plant faults in a working stack: the share that the checks catch, and false alarms without them."""
     console = Console(stderr=True)
+    if resume and (out is None or disasters):
+        raise UserError("--resume goes on with a selfcheck of faults: name its directory with --out")
     asked = asking.Asked(
         sets=sets or ("" if offline else ",".join(each.key for each in known_sets.two_years_apart(known_sets.load()))),
         where=where,
@@ -243,6 +246,7 @@ def selfcheck(
         device=device,
         torch_backend=torch_backend,
         workers=workers,
+        resume=resume,
         offline=offline,
         system_torch=system_torch,
         system_python=system_python,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,8 +11,14 @@ from cases.faults import FAULTS
 from cases.faulty import CASES as PLANTED
 from cases.suite import CASES
 from cases.verdict import Verdict
+from matrix import selfcheck
+from matrix.asked import Asked
 from matrix.outcome import CheckRecord, Outcome
+from matrix.progress import Silent
 from matrix.selfcheck import green, of_set
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FAULT = "sum_instead_of_mean"
 CELLS = [name for name, case in PLANTED.items() if case.fault == FAULT]
@@ -75,3 +81,22 @@ def test_green_once_and_wrong_again_is_a_false_alarm_and_wrong_twice_a_finding()
 def test_faults_are_planted_only_where_every_pass_was_green() -> None:
     clean = [an_outcome("a"), an_outcome("a", repeat=2), an_outcome("b"), an_outcome("b", "wrong", 2)]
     assert green(clean) == {("2026-11", "a")}
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_selfcheck_goes_on_where_it_was(begun: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both of its runs do, the second one if it had begun."""
+    asked = Asked(sets="2026-11", where="case=train-lora-ddp-bf16", device="cpu", resume=True)
+    if begun:
+        (tmp_path / "planted").mkdir()
+        (tmp_path / "planted" / "run.json").touch()
+    seen: dict[str, bool] = {}
+
+    def run(asked: Asked, **_: Any) -> None:
+        assert asked.out is not None
+        seen[asked.out.name] = asked.resume
+
+    monkeypatch.setattr("matrix.selfcheck.asking.run", run)
+    monkeypatch.setattr("matrix.selfcheck.store.read", lambda _: (None, (), ()))
+    selfcheck.run(asked, directory=tmp_path, watcher=lambda _: Silent(), say=print)
+    assert seen == {"clean": True, "planted": begun}
