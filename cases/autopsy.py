@@ -63,14 +63,14 @@ def examine(
     """
     began = time.monotonic()
     notes, waiting_in, desync = Notes(), dict.fromkeys(ranks, ""), [""]
-    asked = flight.ask(folder, list(ranks))
 
     def stacks() -> None:
         write_stacks(folder, ranks, cut_short)
         waiting_in.update({number: innermost(stack_file(folder, number)) for number in ranks})
         notes.lines += [f"rank {number}: {call or 'wrote no stack'}" for number, call in waiting_in.items()]
 
-    def collectives() -> None:
+    def collectives() -> None:  # after the stacks: Python may die of writing those of a thread that runs
+        asked = flight.ask(folder, list(ranks))
         found = flight.answered(folder, asked)
         for number in ranks:
             if number in found.entries:
@@ -114,16 +114,19 @@ def size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+DIED = "Fatal Python error"  # while it wrote them
 THREAD = re.compile(r"^(?:Current thread|Thread) ", re.MULTILINE)
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 WRAPPERS = ("c10d_logger.py", "_contextlib.py", "decorators.py")
 
 
 def innermost(path: Path) -> str:
-    """The call a hung rank is in, of its main thread, as ``all_reduce (distributed_c10d.py:2501)``."""
+    """The call that a hung rank's main thread is in, as ``all_reduce (distributed_c10d.py:2501)``; empty if unknown."""
     try:
         text = path.read_text()
     except OSError:
+        return ""
+    if DIED in text:
         return ""
     main = THREAD.split(text)[-1]  # the newest thread comes first; the signal may have come to any of them
     for frame in FRAME.finditer(main):

@@ -152,3 +152,26 @@ def test_a_rank_waits_where_its_main_thread_does_whichever_thread_took_the_signa
     subprocess.run([sys.executable, "-c", TOLD_BY_ANOTHER_THREAD, str(stacks)], check=True)
     assert "takes_the_signal" in stacks.read_text().split("\n\n")[0]
     assert autopsy.innermost(stacks).startswith("waits_for_the_others (")
+
+
+def test_no_thread_of_ours_is_woken_before_the_stacks_are_written(tmp_path: Path, ranks: Ranks) -> None:
+    """Seen with Python 3.12: it died of writing the stack of the thread that was dumping collectives meanwhile."""
+    written: list[int] = []
+
+    def dump() -> bytes:
+        written.append((tmp_path / "rank-0.stack").stat().st_size)
+        return pickle.dumps({"entries": [entry(1)]})
+
+    hung = ranks(tmp_path, 2)
+    flight.listen(tmp_path, 0, dump)
+    autopsy.examine(tmp_path, hung, ())
+    assert len(written) == 1
+    assert written[0] == (tmp_path / "rank-0.stack").stat().st_size > 0
+
+
+def test_a_rank_that_died_of_writing_its_stacks_is_said_to_wait_nowhere(tmp_path: Path) -> None:
+    stacks = tmp_path / "rank-0.stack"
+    stacks.write_text(
+        'Thread 0x1 (most recent call first):\n  File "a.py", line 5 in f\n  File Fatal Python error: S\n'
+    )
+    assert autopsy.innermost(stacks) == ""
