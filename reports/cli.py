@@ -47,7 +47,7 @@ RESUMED = "finished cells are kept; the same command with --resume runs the rest
 KEPT = {
     "run": RESUMED,
     "known": RESUMED,
-    "selfcheck": "finished cells are kept; the same command with --resume and its --out runs the rest, but not --disasters",
+    "selfcheck": "finished cells are kept; --resume with its --out runs the rest, but not of --disasters",
     "pack": "whole wheels are kept; the same command brings the rest",
 }  # of what an interrupted command did, by its name
 

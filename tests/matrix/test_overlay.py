@@ -215,6 +215,21 @@ def test_a_host_without_torch_or_pytest_is_said() -> None:
         asked("python3", call=lambda *_, **__: told)
 
 
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [("3.11", r"packed for Python 3\.11, this is 3\.12: .*--python 3\.12"), ("3.12", "python3: bad")],
+)
+def test_wheels_for_another_python_than_the_hosts_are_said_to_be_where_they_do_not_install(
+    tmp_path: Path, python: str, said: str
+) -> None:
+    bad = FakeUv(says={"pip": Finished(exit_code=2, log="error: bad")})
+    overlay = an_overlay(tmp_path, uv=bad)
+    listing = tmp_path / "pack" / PACK
+    listing.write_text(f'{listing.read_text(encoding="utf-8")}python = "{python}"\n', encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        installed(overlay)
+
+
 def test_what_is_no_python_is_said() -> None:
     with pytest.raises(UserError, match="it does not start"):
         asked("/no/such/python")
