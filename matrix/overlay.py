@@ -116,7 +116,11 @@ class Overlay:
             if marked(root) is None:
                 make_room()
                 shutil.rmtree(root, ignore_errors=True)
-                self.make(root, lock)
+                try:
+                    self.make(root, lock)
+                except BaseException:  # Ctrl-C as well
+                    shutil.rmtree(root, ignore_errors=True)
+                    raise
                 wrong = self.wrong(root, laid)
                 if wrong:
                     shutil.rmtree(root, ignore_errors=True)

@@ -228,6 +228,7 @@ def test_wheels_for_another_python_than_the_hosts_are_said_to_be_where_they_do_n
     listing.write_text(f'{listing.read_text(encoding="utf-8")}python = "{python}"\n', encoding="utf-8")
     with pytest.raises(UserError, match=said):
         installed(overlay)
+    assert not [each for each in (tmp_path / "cache" / "envs").iterdir() if each.is_dir()]  # nothing half-made
 
 
 def test_what_is_no_python_is_said() -> None:
