@@ -223,14 +223,13 @@ def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[st
     tool = uv.on_this_machine(cache)
     if asked.device == "auto" and asked.place == "cpu":
         say(f"--device auto: cells run on the CPU ({asked.why_cpu})")
-    backend = asked.backend(tool)  # a bad one is said before there is a directory
     return pipeline.Workshop(
         store=opened(asked, work),
         uv=tool,
         cache=cache,
         device=asked.place,
         pool=None if asked.place == "cpu" else machine.gpus(),
-        backend=backend,
+        backend=asked.backend(tool),
         packed=asked.packed,
         workers=asked.workers or default_workers(asked.place),
         keep_free_bytes=int(asked.keep_free_gb * disk.GIGABYTE),

@@ -106,10 +106,10 @@ def run(
     Raises:
         UserError: bad input.
     """
-    if after < 1:
-        raise UserError(f"--after {after}: expected a whole number above 0")
     if (directory / "clean").exists():
         raise UserError(f"--out {directory} holds an earlier selfcheck: choose another, disasters begin anew")
+    if after < 1:
+        raise UserError(f"--after {after}: expected a whole number above 0")
     healthy = spread([case for case in asked.cases() if case.ranks == RANKS], int(after * SPARE))
     struck = {name: asked.suite.cases[name] for disaster in DISASTERS.values() for name in disaster.cases}
     cases = tuple({**{case.id: case for case in healthy}, **struck}.values())
