@@ -111,10 +111,14 @@ class Asked:
     def version_sets(self) -> tuple[VersionSet, ...]:
         if self.packed is None:
             return known_sets.select(self.known, self.sets or self.chosen.sets)
-        found = known_sets.select(self.packed.sets, self.sets or "all")
+        there = self.packed.sets
+        try:
+            found = known_sets.select(there, self.sets or "all")
+        except UserError:  # it would point to sets that are not packed
+            found = ()
         if not found:  # the groups of the versions file are none of a pack's
-            there = ", ".join(each.key for each in self.packed.sets)
-            raise UserError(f"--sets {self.sets}: none of what is packed; there are {there}, or all")
+            packed = ", ".join(each.key for each in there)
+            raise UserError(f"--sets {self.sets}: not, or not all, in --offline; there are {packed}, or all")
         return found
 
     def cases(self) -> tuple[Case, ...]:

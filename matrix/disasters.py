@@ -106,6 +106,8 @@ def run(
     Raises:
         UserError: bad input.
     """
+    if (directory / "clean").exists():
+        raise UserError(f"--out {directory} holds an earlier selfcheck: choose another, disasters begin anew")
     if after < 1:
         raise UserError(f"--after {after}: expected a whole number above 0")
     healthy = plan.spread([case for case in asked.cases() if case.ranks == RANKS], int(after * SPARE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import Distribution, distributions
@@ -67,7 +68,10 @@ def asked(python: str, *, runners: Collection[str] = (), call: Call = processes.
     needed = NEEDED[:1] if found.minor in runners else NEEDED
     lacking = [name for name in needed if name not in found.installed]
     if lacking:
-        raise UserError(f"--system-python {python}: it has no {', '.join(lacking)}")
+        where = shutil.which(python) or python  # its name alone may be of another than one thinks
+        raise UserError(
+            f"--system-python {python}: {where} has no {', '.join(lacking)}; name the interpreter that has torch"
+        )
     return found
 
 

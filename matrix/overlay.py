@@ -167,7 +167,8 @@ class Overlay:
         laid = self.laid[lock.version_set.key]
         self.run("venv", "--python", self.system.python, root)
         files = [path for _, _, path in laid.wheels]
-        self.run("pip", "install", "--python", root, "--offline", "--no-index", "--no-deps", *files)
+        into = ("--python", root, "--offline", "--no-index", "--no-deps")
+        self.run("pip", "install", *into, *files, but=self.other_python(laid))
         site = site_packages(root)
         seen = (*laid.paths, *self.runner(lock, laid))
         (site / PTH).write_text("".join(f"{path}\n" for path in seen), encoding="utf-8")
@@ -195,10 +196,17 @@ class Overlay:
         }
         write_json(root / MARKER, marker)
 
-    def run(self, *arguments: str | Path) -> None:
+    def other_python(self, laid: Laid) -> str:
+        """What is likely amiss where the set was packed for another Python; wheels without binaries go with any."""
+        packed_for, minor = self.pack.row(laid.key).get("python", self.system.minor), self.system.minor
+        if packed_for == minor:
+            return ""
+        return f"{laid.key} was packed for Python {packed_for}, this is {minor}: `ftmatrix pack --python {minor}`; "
+
+    def run(self, *arguments: str | Path, but: str = "") -> None:
         done = self.uv(*arguments)
         if done.exit_code != 0:
-            raise UserError(f"the wheels cannot be laid over {self.system.python}: {reason(done.log)}")
+            raise UserError(f"the wheels cannot be laid over {self.system.python}: {but}{reason(done.log)}")
 
     def seen(self, root: Path, laid: Laid) -> dict[str, str]:
         there = versions((str(site_packages(root)), *laid.paths))

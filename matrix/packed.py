@@ -127,7 +127,7 @@ def opened(folder: Path) -> Pack:
         UserError: the folder is none.
     """
     if not (folder / PACK).is_file():
-        raise UserError(f"--offline {folder}: there is no {PACK} in it")
+        raise UserError(f"--offline {folder}: there is no {PACK} in it; `ftmatrix pack` writes it when all is there")
     return Pack(folder=folder.absolute())
 
 

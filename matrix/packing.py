@@ -106,11 +106,11 @@ def pack(order: Order, *, uv: Uv, say: Callable[[str], None] = print) -> Made:
         UserError: a set that does not resolve for the target, a wheel that is not to be had, or a full disk.
     """
     order.check()
-    wheels.make(order.folder)
     chosen = [Chosen.of(each, order, uv=uv) for each in order.sets]
     unused = [each for each in order.exclude if not any(each in one.used for one in chosen)]
     if unused:
         raise UserError(f"--exclude {unused[0]}: nothing that these sets need has such a name")
+    wheels.make(order.folder)
     pythons = sorted({each.version_set.python for each in chosen})
     wanted = order.runner.read_text(encoding="utf-8").splitlines()  # pytest and what it needs, as environments get it
     runners = {python: wheels.chosen(wanted, python=python, uv=uv) for python in pythons}

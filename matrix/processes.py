@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 GRACE_S: Final = 2.0  # between SIGTERM and SIGKILL
 POLL_S: Final = 0.01
 
+called: Final[set[subprocess.Popen[bytes]]] = set()  # what a call waits for now, on any thread
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
@@ -64,6 +66,7 @@ def call(
             pass_fds=pass_fds,
             start_new_session=True,
         )
+        called.add(child)
         exit_code = wait(child, timeout_s)
         sink.seek(0)
         return Finished(exit_code=exit_code, log=sink.read().decode(errors="replace"))
@@ -126,6 +129,14 @@ def wait(child: subprocess.Popen[bytes], timeout_s: float) -> int | None:
         return None
     finally:  # on KeyboardInterrupt as well
         end_group(child)
+        called.discard(child)
+
+
+def end_calls() -> None:
+    """End what the calls of other threads wait for: Ctrl-C reaches only the main one."""
+    for child in tuple(called):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
 
 
 def end_group(leader: subprocess.Popen[bytes]) -> None:

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from matrix import processes
 from matrix.errors import UserError
 from matrix.locks import PLATFORM, RESOLVE_LIMIT_S
 from matrix.packed import digest
@@ -145,8 +146,12 @@ def fetched(wheels: Sequence[Wheel], folder: Path, *, python: str, uv: Uv, say: 
     if lacking:
         say(f"{len(lacking)} wheels to fetch, {sum(each.size for each in lacking) / 1e6:.0f} MB")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in pool.map(lambda batch: bring(batch, folder, python=python, uv=uv), batches(lacking)):
-            pass
+        try:
+            for _ in pool.map(lambda batch: bring(batch, folder, python=python, uv=uv), batches(lacking)):
+                pass
+        except KeyboardInterrupt:
+            processes.end_calls()  # or the threads would wait for the last byte
+            raise
     return len(lacking)
 
 
@@ -215,7 +220,7 @@ def download(batch: Sequence[Wheel], into: Path, *, python: str, uv: Uv) -> None
     done = uv(
         *("tool", "run", "--python", sys.executable, "pip", "download", "--quiet", "--disable-pip-version-check"),
         *("--no-deps", "--no-index", "--no-cache-dir", "--only-binary=:all:", f"--python-version={python}", *target),
-        *("--dest", into),
+        *("--dest", into.absolute()),  # uv works in a folder of its own
         *(f"{each.url}#sha256={each.sha256}" for each in batch),
         timeout_s=INSTALL_LIMIT_S,
     )

@@ -11,7 +11,7 @@ import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LOST, BAD_INPUT, INTERRUPTED = 1, 2, 130
+RESUMED = "finished cells are kept; the same command with --resume runs the rest"
+KEPT = {
+    "run": RESUMED,
+    "known": RESUMED,
+    "selfcheck": "finished cells are kept; --resume with its --out runs the rest, but not of --disasters",
+    "pack": "whole wheels are kept; the same command brings the rest",
+}  # of what an interrupted command did, by its name
 
 app = typer.Typer(
     name="ftmatrix",
@@ -68,11 +75,11 @@ Where = Annotated[str, typer.Option("--where", help="Only these cases, e.g. 'qua
 Device = Annotated[str, typer.Option("--device", help="auto, cpu (gloo) or cuda (NCCL).")]
 TorchBackend = Annotated[str, typer.Option("--torch-backend", help="Build of torch: auto, cpu, pypi, or cu128 etc.")]
 Versions = Annotated[Path, typer.Option("--versions", help="File of version sets.", show_default="the packaged one")]
-Offline = Annotated[Path | None, typer.Option(help="Folder of packed wheels; no index is asked.")]
+Offline = Annotated[Path | None, typer.Option(help="Folder that `ftmatrix pack` made; no index is asked.")]
 SystemTorch = Annotated[
     bool, typer.Option("--system-torch", help="Lay the wheels of --offline over the torch that is there.")
 ]
-SystemPython = Annotated[str, typer.Option(help="The interpreter that has it.")]
+SystemPython = Annotated[str, typer.Option(help="With --system-torch: the interpreter that has torch.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
@@ -85,7 +92,7 @@ def run(
     torch_backend: TorchBackend = "auto",
     out: Annotated[Path | None, typer.Option(help="Directory of the run.", show_default="runs/<time>")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Run only what --out, or the newest run, lacks.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
+    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core, or per GPU")] = None,
     keep_free: Annotated[float, typer.Option(help="Gigabytes of disk to leave free.")] = disk.BUDGET / disk.GIGABYTE,
     scripts: Annotated[Path | None, typer.Option(help="TOML file of commands of yours, to run as cases.")] = None,
     cold: Annotated[bool, typer.Option("--cold", help="Every rank imports for itself.")] = False,
@@ -182,7 +189,7 @@ def known(
     torch_backend: TorchBackend = "auto",
     out: Annotated[Path | None, typer.Option(help="Directory of the run.", show_default="runs/<time>")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Run only what --out, or the newest run, lacks.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
+    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core, or per GPU")] = None,
     keep_free: Annotated[float, typer.Option(help="Gigabytes of disk to leave free.")] = disk.BUDGET / disk.GIGABYTE,
     versions: Versions = known_sets.PACKAGED,
     findings: Annotated[bool, typer.Option("--findings", help="What no thread reports, instead.")] = False,
@@ -218,14 +225,14 @@ def known(
 def selfcheck(
     sets: Annotated[str, typer.Option("--sets", help="Keys.", show_default="the newest, one two years older")] = "",
     where: Where = "",
-    profile: Profile = "full",
+    profile: Annotated[str, typer.Option("--profile", help="quick, default, full, nightly or gpu.")] = "full",
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Directory of its runs.", show_default="runs/selfcheck-<time>")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is in --out.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
+    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core, or per GPU")] = None,
     disasters: Annotated[
         bool, typer.Option("--disasters", help="Ranks that hang, vanish or break their GPU, instead of faults.")
     ] = False,
@@ -237,8 +244,10 @@ def selfcheck(
 ) -> None:
     """Plant faults in a working stack: the share that the checks catch, and false alarms without them."""
     console = Console(stderr=True)
-    if resume and (out is None or disasters):
-        raise UserError("--resume goes on with a selfcheck of faults: name its directory with --out")
+    if resume and disasters:
+        raise UserError("--resume goes on with a selfcheck of faults; --disasters begins anew: leave one of them out")
+    if resume and out is None:
+        raise UserError("--resume goes on with an earlier selfcheck: name its directory with --out")
     asked = asking.Asked(
         sets=sets or ("" if offline else ",".join(each.key for each in known_sets.two_years_apart(known_sets.load()))),
         where=where,
@@ -289,6 +298,8 @@ def bench(
     """Measure the harness: a warm cell beside torchrun and accelerate launch, and where its time goes."""
     if out is not None and not out.parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.parent}")
+    if out is not None and out.is_dir():
+        raise UserError(f"--out {out}: a folder is there; name a file")
     asked = asking.Asked(
         sets=sets or ("" if offline else "newest"),
         profile="" if where else "default",
@@ -421,8 +432,15 @@ def main() -> None:
         print(f"ftmatrix: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
-        print(
-            "ftmatrix: interrupted; finished cells are kept; the same command with --resume runs the rest",
-            file=sys.stderr,
-        )
-        sys.exit(INTERRUPTED)
+        interrupted()
+    except SystemExit as ended:  # typer's own answer to Ctrl-C, which says nothing
+        if ended.code == INTERRUPTED:
+            interrupted()
+        raise
+
+
+def interrupted() -> NoReturn:
+    """Say what is kept, and end."""
+    kept = KEPT.get(sys.argv[1] if len(sys.argv) > 1 else "", "")
+    print(f"ftmatrix: interrupted{kept and f'; {kept}'}", file=sys.stderr)
+    sys.exit(INTERRUPTED)

@@ -159,3 +159,9 @@ def test_on_gpus_a_hang_has_to_name_the_collective() -> None:
 def test_no_healthy_cells_are_asked_for_in_vain(tmp_path: Any) -> None:
     with pytest.raises(UserError, match="--after 0: expected a whole number above 0"):
         run(Asked(), after=0, directory=tmp_path, watcher=lambda _: pytest.fail("it ran"), say=print)
+
+
+def test_an_earlier_check_is_not_written_over(tmp_path: Any) -> None:
+    (tmp_path / "clean").mkdir()
+    with pytest.raises(UserError, match="holds an earlier selfcheck: choose another"):
+        run(Asked(), after=1, directory=tmp_path, watcher=lambda _: pytest.fail("it ran"), say=print)

@@ -257,8 +257,24 @@ def test_a_host_is_asked_without_the_callers_pythonpath(tmp_path: Path) -> None:
 
 def test_a_host_without_torch_or_pytest_is_said() -> None:
     told = Finished(exit_code=0, log=json.dumps({**TOLD, "paths": []}))
-    with pytest.raises(UserError, match=r"--system-python python3: it has no torch, pytest, pytest-xdist"):
+    with pytest.raises(UserError, match=r"--system-python python3: .*python3 has no torch, pytest, pytest-xdist; name"):
         asked("python3", call=lambda *_, **__: told)
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [("3.11", r"packed for Python 3\.11, this is 3\.12: .*--python 3\.12"), ("3.12", "python3: bad")],
+)
+def test_wheels_for_another_python_than_the_hosts_are_said_to_be_where_they_do_not_install(
+    tmp_path: Path, python: str, said: str
+) -> None:
+    bad = FakeUv(says={"pip": Finished(exit_code=2, log="error: bad")})
+    overlay = an_overlay(tmp_path, uv=bad)
+    listing = tmp_path / "pack" / PACK
+    listing.write_text(f'{listing.read_text(encoding="utf-8")}python = "{python}"\n', encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        installed(overlay)
+    assert not [each for each in (tmp_path / "cache" / "envs").iterdir() if each.is_dir()]  # nothing half-made
 
 
 def test_what_is_no_python_is_said() -> None:
@@ -386,7 +402,7 @@ def test_a_host_without_pytest_gets_the_packs(tmp_path: Path) -> None:
     (tmp_path / "bare" / "torch-2.11.0.dist-info").mkdir(parents=True)
     (tmp_path / "bare" / "torch-2.11.0.dist-info" / "METADATA").write_text(info("torch", "2.11.0"))
     assert asked("python3", runners=["3.12"], call=lambda *_, **__: told).torch == "2.11.0+cu130"
-    with pytest.raises(UserError, match="it has no pytest, pytest-xdist"):
+    with pytest.raises(UserError, match="has no pytest, pytest-xdist"):
         asked("python3", runners=["3.11"], call=lambda *_, **__: told)
 
 

@@ -112,7 +112,7 @@ def test_a_build_of_torch_cannot_be_chosen_offline(tmp_path: Path) -> None:
 def test_a_group_that_no_packed_set_is_of_is_said_with_what_there_is(tmp_path: Path) -> None:
     folder = a_wheelhouse(tmp_path, FakeUv()).pack.folder
     assert [each.key for each in Asked(offline=folder).version_sets()] == ["2025-03"]
-    with pytest.raises(UserError, match="--sets default: none of what is packed; there are 2025-03, or all"):
+    with pytest.raises(UserError, match="--sets default: not, or not all, in --offline; there are 2025-03, or all"):
         Asked(offline=folder, sets="default").version_sets()
 
 

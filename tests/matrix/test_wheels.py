@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix import wheels
+from matrix import processes, wheels
 from matrix.errors import UserError
 from matrix.processes import Finished
 from matrix.uv import Uv
@@ -137,6 +139,52 @@ def test_a_wheel_of_an_index_comes_by_pip_and_under_its_name_only_when_it_is_who
     tool = replace(a_uv(tmp_path, ""), call=pip(lambda path: path.write_bytes(CONTENT)))
     assert fetch(REMOTE, tmp_path / "wheels", uv=tool) == 1
     assert [path.name for path in (tmp_path / "wheels").iterdir()] == [REMOTE.file]
+
+
+def test_pip_brings_a_wheel_to_the_folder_that_was_named_wherever_uv_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[Path] = []
+
+    def write(path: Path) -> None:
+        asked.append(path.parent)
+        path.write_bytes(CONTENT)
+
+    assert fetch(REMOTE, Path("wheels"), uv=replace(a_uv(tmp_path, ""), call=pip(write))) == 1
+    assert [each.is_absolute() for each in asked] == [True]
+
+
+def test_ctrl_c_ends_what_the_threads_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = threading.Event()
+
+    def pressed(_pool: object, bring: Callable[..., None], batches: list[Any]) -> None:
+        thread = threading.Thread(target=lambda: ended.append(brought(bring, batches[0])))
+        threads.append(thread)
+        thread.start()
+        assert started.wait(20)
+        raise KeyboardInterrupt
+
+    def brought(bring: Callable[..., None], batch: list[Any]) -> str:
+        try:
+            bring(batch)
+        except UserError as error:
+            return str(error)
+        return ""
+
+    def slow(argv: Sequence[str], **_: Any) -> Finished:  # noqa: ARG001 - the seam's name
+        threading.Timer(0.5, started.set).start()
+        return processes.call([sys.executable, "-c", "import time; time.sleep(60)"], timeout_s=60)
+
+    ended: list[str] = []
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr("concurrent.futures.ThreadPoolExecutor.map", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(REMOTE, tmp_path / "wheels", uv=replace(a_uv(tmp_path, ""), call=slow))
+    threads[0].join(20)
+    assert len(ended) == 1
+    assert "cannot be fetched" in ended[0]
+    assert list((tmp_path / "wheels").iterdir()) == []
 
 
 def test_a_download_that_fails_is_said_and_leaves_nothing(tmp_path: Path) -> None:
