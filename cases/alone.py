@@ -132,7 +132,9 @@ def reporting(name: str, say: Printer) -> Iterator[None]:
     finally:
         if OUT in os.environ:
             path = Path(os.environ[OUT], name)
-            path.write_text(json.dumps({**told, "checks": [asdict(check) for check in say.all]}))
+            unfinished = path.with_suffix(".unfinished")  # a launcher may end us in the middle of writing
+            unfinished.write_text(json.dumps({**told, "checks": [asdict(check) for check in say.all]}))
+            unfinished.rename(path)
 
 
 if __name__ == "__main__":

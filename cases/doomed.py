@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cases.job import Job
-    from cases.needs import Need
-    from cases.patience import Patience
 
-preload, impure, PROFILES = suite.preload, suite.impure, suite.PROFILES
+preload, impure, needed, allowed = suite.preload, suite.impure, suite.needed, suite.allowed
+PROFILES = suite.PROFILES
 BETWEEN = {True: "-with-", False: "-after-"}
 
 
@@ -64,14 +63,6 @@ CASES = Cases(
 def clean(job: Job) -> Job:
     """The job as the suite knows it."""
     return replace(job, name=CASES[job.name].clean) if job.kind == "cell" else job
-
-
-def needed(case: Doomed, device: str) -> list[Need]:
-    return suite.needed(case, device)
-
-
-def allowed(case: Doomed, device: str) -> Patience:
-    return suite.allowed(case, device)
 
 
 def companions(job: Job) -> dict[str, Callable[[], None]]:

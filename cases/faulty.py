@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cases.job import Job
-    from cases.needs import Need
-    from cases.patience import Patience
 
-preload, impure = suite.preload, suite.impure
+preload, impure, needed, allowed = suite.preload, suite.impure, suite.needed, suite.allowed
 
 
 @dataclass(frozen=True)
@@ -48,14 +46,6 @@ CASES: dict[str, Planted] = {
 def clean(job: Job) -> Job:
     """The job without its fault."""
     return replace(job, name=CASES[job.name].clean) if job.kind == "cell" else job
-
-
-def needed(case: Planted, device: str) -> list[Need]:
-    return suite.needed(case, device)
-
-
-def allowed(case: Planted, device: str) -> Patience:
-    return suite.allowed(case, device)
 
 
 def companions(job: Job) -> dict[str, Callable[[], None]]:

@@ -3,6 +3,9 @@
 A GPU is lent by a lock on a file that is named for its UUID. The kernel gives the lock back when the process that has
 it ends, however it ends. Who waits for several takes them one by one while nobody else takes any, so that a large cell
 is not passed for ever by small ones.
+
+Runs that see different folders of locks (containers) know of each other only by what is on a GPU: one that has others'
+work on it is not lent, but two that begin in the same second may both take it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from cases import nvml
+from cases.nvml import UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +33,9 @@ SETTLES_S = 20.0  # how long memory of a process that was ended may take to come
 POLL_S = 0.02
 NOTED_S = 300.0  # how long it counts that somebody waited for others' work to end
 HIDDEN = "hidden other processes"
+LACKING = {"lacking": "GPUs"}  # a fact of what was skipped for want of them: at another time there may be some
+SHARED = (Path("/dev/shm"), Path("/tmp"))  # noqa: S108 - whoever runs on this machine has to find the same locks
+READABLE = 0o644  # whatever the umask is
 
 
 class BusyError(RuntimeError):
@@ -51,6 +58,12 @@ class Source(Protocol):
         """What is on one now."""
 
 
+def locks_folder(shared: Sequence[Path] = SHARED) -> Path:
+    """The same for every run on the machine, whatever ``TMPDIR`` says to each."""
+    usable = (folder for folder in shared if os.access(folder, os.R_OK | os.W_OK | os.X_OK))
+    return next(usable, Path(tempfile.gettempdir())) / "ftmatrix-gpus"
+
+
 @dataclass
 class Pool:
     """The GPUs that this process may use; ``folder`` holds their locks and is the same for all runs on the machine."""
@@ -58,7 +71,7 @@ class Pool:
     source: Source
     gpus: tuple[Gpu, ...]
     patience_s: float = SETTLES_S
-    folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()) / "ftmatrix-gpus")
+    folder: Path = field(default_factory=locks_folder)
 
     @contextlib.contextmanager
     def lent(self, count: int) -> Iterator[tuple[str, ...]]:
@@ -119,9 +132,9 @@ class Pool:
             others: dict[str, str] = {}
             for gpu in usable:
                 if len(found) < count and gpu not in found and (lock := self.tried(gpu.uuid)) is not None:
-                    busy = self.busy(gpu)
-                    if busy:
-                        others[gpu.uuid] = busy
+                    why = self.unusable(gpu)
+                    if why:
+                        others[gpu.uuid] = why
                         os.close(lock)
                     else:
                         held.callback(os.close, lock)
@@ -148,16 +161,26 @@ class Pool:
     def note(self, uuid: str) -> Path:
         return self.folder / f"{uuid}-others-{os.getuid()}"
 
+    def unusable(self, gpu: Gpu) -> str:
+        """Why a GPU that is lent to nobody cannot be; one that broke costs neither the others nor what ran on it."""
+        try:
+            return self.busy(gpu)
+        except UnavailableError as error:
+            return f"{gpu} cannot be asked: {error}"
+
     def busy(self, gpu: Gpu) -> str:
-        """Who else is on a GPU that is lent to nobody; empty if it is free."""
+        """Who else is on a GPU that is lent to nobody; empty if it is free.
+
+        Raises:
+            UnavailableError: it does not answer.
+        """
         usage = self.source.usage(gpu)
-        left = self.folder / f"{gpu.uuid}.left"
+        mark = self.mark(gpu)
         if usage.mib < IDLE_MIB and not usage.pids:
-            with contextlib.suppress(OSError):
-                left.unlink(missing_ok=True)
+            mark.unlink(missing_ok=True)
             return ""
         who = f"{len(usage.pids)} other processes ({', '.join(map(str, usage.pids))})" if usage.pids else HIDDEN
-        whose = ", which a cell of ours left behind" if left.exists() else ""
+        whose = ", which a cell of ours left behind" if mark.exists() else ""
         return f"{gpu} has {usage.mib:.0f} MiB in use by {who}{whose}"
 
     def settled(self, lent: Sequence[str]) -> tuple[float, str]:
@@ -166,17 +189,16 @@ class Pool:
         A GPU on which something stays is marked: it is lent to nobody while that is there, and who wants it is told.
         """
         began = time.monotonic()
-        waiting = {gpu: self.busy(gpu) for gpu in self.gpus if gpu.uuid in lent and not self.is_marked(gpu)}
+        waiting = {gpu: self.unusable(gpu) for gpu in self.gpus if gpu.uuid in lent and not self.mark(gpu).exists()}
         while any(waiting.values()) and time.monotonic() - began < SETTLES_S:
             time.sleep(POLL_S)
-            waiting = {gpu: self.busy(gpu) for gpu in waiting}
-        for gpu in (gpu for gpu, busy in waiting.items() if busy):
-            with contextlib.suppress(OSError):
-                (self.folder / f"{gpu.uuid}.left").touch()
+            waiting = {gpu: self.unusable(gpu) for gpu in waiting}
+        for gpu in (gpu for gpu, why in waiting.items() if why):
+            self.mark(gpu).touch()
         return round(time.monotonic() - began, 3), "; ".join(filter(None, waiting.values()))
 
-    def is_marked(self, gpu: Gpu) -> bool:
-        return (self.folder / f"{gpu.uuid}.left").exists()
+    def mark(self, gpu: Gpu) -> Path:
+        return self.folder / f"{gpu.uuid}-left-{os.getuid()}"
 
     def tried(self, name: str) -> int | None:
         """The descriptor of a lock, if it is free."""
@@ -206,7 +228,10 @@ class Pool:
         try:
             return os.open(path, os.O_RDONLY)
         except FileNotFoundError:
-            return os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, READABLE)
+            with contextlib.suppress(PermissionError):  # somebody else made it meanwhile
+                os.fchmod(descriptor, READABLE)
+            return descriptor
 
 
 def is_fresh(note: Path) -> bool:

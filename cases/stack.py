@@ -191,7 +191,6 @@ def facts_of_gpus() -> dict[str, Any]:
     import torch
 
     return {
-        "gpus": torch.cuda.device_count(),
         "gpu": torch.cuda.get_device_name(0),
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),
     }

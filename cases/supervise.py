@@ -38,6 +38,7 @@ POLL_S = 0.02
 ENDING_POLL_S = 0.005
 GRACE_S = 3.0  # how long the others may go on when one rank has failed
 ENDS_S = 14.0  # how long the kernel may take to end a rank: one that waits in a driver may never end
+SWEEP_S = 0.5  # for everything else, even when a rank has taken all of that
 PROFILE = "FTMATRIX_LATE_MODULES"  # set: a rank says which modules were not there before it ran
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -109,7 +110,7 @@ class Supervisor:
             os.close(reading)
             self.client.close()  # the client must see it when we end, whoever is left
             if self.job.gpus:
-                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.job.gpus)  # before anything looks
+                os.environ[gpus.VISIBLE] = ",".join(self.job.gpus)  # before anything looks
                 os.environ.update(flight.variables(Path(self.job.folder)))
             ranks_own.live(self.job, number, writing, partial(self.body, number, act))
         os.close(writing)
@@ -135,6 +136,8 @@ class Supervisor:
             if pid == 0:
                 self.client.close()
                 ranks_own.own_group()
+                if self.job.device == "cuda":
+                    os.environ[gpus.VISIBLE] = ""  # it computes on the CPU, and no GPU is lent to it
                 ranks_own.leave(computed(self.suite, path, compute))
             self.companion[pid] = path
 
@@ -262,10 +265,10 @@ class Supervisor:
                     self.drain(child)
                     child.end.exit_code = -signal.SIGKILL
             time.sleep(ENDING_POLL_S)
-        left = end_descendants(until) - len(self.companion)
+        ended = end_descendants(max(until, time.monotonic() + SWEEP_S))
         for path in self.companion.values():
             disown(path)
-        return left
+        return len(ended - self.companion.keys() - {child.pid for child in self.children})
 
     def report(self, judgement: Judgement, began: datetime, left: int) -> dict[str, Any]:
         ends = [child.end for child in self.children]
@@ -381,8 +384,8 @@ def anonymous_mib(pid: int) -> float:
     return 0.0
 
 
-def end_descendants(until: float) -> int:
-    """End every process that is still a child of ours, adopted orphans included, until there is none; how many.
+def end_descendants(until: float) -> set[int]:
+    """End every process that is still a child of ours, adopted orphans included, until there is none; their pids.
 
     What the kernel has not ended by ``until`` is left to it.
     """
@@ -399,7 +402,7 @@ def end_descendants(until: float) -> int:
             ended.add(pid)
         else:
             time.sleep(ENDING_POLL_S)
-    return len(ended)
+    return ended
 
 
 def own_children() -> list[int]:

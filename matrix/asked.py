@@ -223,15 +223,17 @@ def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[st
     tool = uv.on_this_machine(cache)
     if asked.device == "auto" and asked.place == "cpu":
         say(f"--device auto: cells run on the CPU ({asked.why_cpu})")
+    pool = None if asked.place == "cpu" else machine.gpus()
+    backend, packed, workers = asked.backend(tool), asked.packed, asked.workers or default_workers(asked.place)
     return pipeline.Workshop(
-        store=opened(asked, work),
+        store=opened(asked, work),  # the last that may refuse: bad input leaves no directory behind
         uv=tool,
         cache=cache,
         device=asked.place,
-        pool=None if asked.place == "cpu" else machine.gpus(),
-        backend=asked.backend(tool),
-        packed=asked.packed,
-        workers=asked.workers or default_workers(asked.place),
+        pool=pool,
+        backend=backend,
+        packed=packed,
+        workers=workers,
         keep_free_bytes=int(asked.keep_free_gb * disk.GIGABYTE),
         lock_folder=locks.folder_beside(asked.versions),
         suite=asked.suite,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cases import flows
 from cases.supervise import PROFILE
 from cases.verdict import Verdict
-from matrix import disk, environments, locks, profile
+from matrix import disk, environments, holds, locks, plan, profile
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.execute import Bench
@@ -209,19 +209,12 @@ def comparable(ground: Ground, rows: Sequence[Mapping[str, Any]]) -> tuple[str, 
     return tuple(name for name in able if ground.case(name).ranks == RANKS) or tuple(able)
 
 
-def spread(cells: Sequence[str], count: int) -> tuple[str, ...]:
-    """Evenly spaced over all of them, so that every kind is in the sample in its proportion."""
-    ordered = sorted(cells)
-    step = max(1, len(ordered) // max(1, count))
-    return tuple(ordered[::step][:count])
-
-
 def launched(ground: Ground, environment: Environment, scratch: Path, last: Pass, sample: int) -> list[Launch]:
     """The sample by every launcher, one cell after the other."""
     bench = Bench(scratch=scratch, device=ground.device, workers=1)
     at = LaunchGround(bench=bench, environment=environment)
     found: list[Launch] = []
-    for name in spread(comparable(ground, last.rows), sample):
+    for name in plan.spread(sorted(comparable(ground, last.rows)), sample):
         for launcher in LAUNCHERS:
             found.append(at.launch(launcher, ground.case(name)))
             ground.say(f"{launcher} {name}: {found[-1].seconds:.1f} s, {found[-1].verdict}")
@@ -229,14 +222,18 @@ def launched(ground: Ground, environment: Environment, scratch: Path, last: Pass
 
 
 def install(ground: Ground, lock: Lock) -> float:
-    """A new environment of the set from uv's cache, beside the one that is kept."""
+    """A new environment of the set from uv's cache, beside the one that is kept; one at a time on a machine."""
     elsewhere = ground.cache / "bench"
-    shutil.rmtree(elsewhere, ignore_errors=True)
-    began = time.monotonic()
-    made = usable(environments.install(lock, cache=elsewhere, uv=ground.uv, backend=ground.backend))
-    seconds = time.monotonic() - began
-    made.release()
-    shutil.rmtree(elsewhere, ignore_errors=True)
+    hold = holds.exclusive(environments.hold_path(elsewhere))
+    try:
+        shutil.rmtree(elsewhere, ignore_errors=True)  # what one that was killed left
+        began = time.monotonic()
+        made = usable(environments.install(lock, cache=elsewhere, uv=ground.uv, backend=ground.backend))
+        seconds = time.monotonic() - began
+        made.release()
+    finally:
+        shutil.rmtree(elsewhere, ignore_errors=True)
+        hold.release()
     ground.say(f"install: {seconds:.1f} s")
     return seconds
 
@@ -293,12 +290,12 @@ def ways(middle: Pass, passes: Sequence[Pass], compared: set[str], launches: Seq
     warm = {name: statistics.median(each.seconds[name] for each in passes if name in each.seconds) for name in compared}
     if not warm:
         return ()
-    sample = {launch.case for launch in launches}
-    same_s = statistics.median([warm[name] for name in sample if name in warm] or list(warm.values()))
+    same = [warm[name] for name in {launch.case for launch in launches} if name in warm]
+    same_s = statistics.median(same or warm.values())
     rate = per_minute(middle)
     found = [way(WARM, list(warm.values()), same_s, rate)]
-    if sample:
-        found.append(way(WARM_SAME, [warm[name] for name in sample], same_s, rate))
+    if same:
+        found.append(way(WARM_SAME, same, same_s, rate))
     for launcher in LAUNCHERS:
         seconds = [launch.seconds for launch in launches if launch.launcher == launcher]
         if seconds:

@@ -16,7 +16,7 @@ from cases.doomed import CASES, Doomed, doomed
 from cases.patience import SILENCE_S
 from cases.verdict import Verdict
 from matrix import asked as asking
-from matrix import selfcheck, store
+from matrix import plan, selfcheck, store
 from matrix.errors import UserError
 from matrix.execute import Suite
 
@@ -110,7 +110,7 @@ def run(
         raise UserError(f"--out {directory} holds an earlier selfcheck: choose another, disasters begin anew")
     if after < 1:
         raise UserError(f"--after {after}: expected a whole number above 0")
-    healthy = spread([case for case in asked.cases() if case.ranks == RANKS], int(after * SPARE))
+    healthy = plan.spread([case for case in asked.cases() if case.ranks == RANKS], int(after * SPARE))
     struck = {name: asked.suite.cases[name] for disaster in DISASTERS.values() for name in disaster.cases}
     cases = tuple({**{case.id: case for case in healthy}, **struck}.values())
     clean = replace(asked, out=directory / "clean", repeats=1, cold_sample=0)
@@ -139,11 +139,6 @@ def run(
 
 def doomed_cells(work: Work) -> list[tuple[Any, list[Doomed]]]:
     return [(each, [case for case in cells if isinstance(case, Doomed)]) for each, cells in work]
-
-
-def spread(cases: Sequence[Case], count: int) -> list[Case]:
-    """So many of them, from all over the grid."""
-    return [cases[number * len(cases) // count] for number in range(min(count, len(cases)))] if cases else []
 
 
 def sequence(device: str, green: Sequence[Case], after: int) -> list[Doomed]:

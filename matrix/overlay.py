@@ -111,24 +111,18 @@ class Overlay:
         """The set's environment, from the cache or newly made, held by the caller; or why it does not fit together."""
         root = self.cache / "envs" / f"{lock.digest}-{SYSTEM}"
         laid = self.laid[lock.version_set.key]
-        making = holds.exclusive(hold_path(root))
-        try:
-            if marked(root) is None:
-                make_room()
-                shutil.rmtree(root, ignore_errors=True)
-                try:
-                    self.make(root, lock)
-                except BaseException:  # Ctrl-C as well
-                    shutil.rmtree(root, ignore_errors=True)
-                    raise
-                wrong = self.wrong(root, laid)
-                if wrong:
-                    shutil.rmtree(root, ignore_errors=True)
-                    said = f"the wheels and the host do not fit together: {wrong}"
-                    return Evidence(phase=Phase.RESOLVE, reason=said)
-                self.mark(root, lock)
-        finally:
-            making.release()
+        while True:
+            hold = holds.shared(hold_path(root))
+            if self.is_whole(root, laid):
+                break
+            hold.release()
+            make_room()
+            wrong = self.made(root, lock)
+            if wrong:
+                said = f"the wheels and the host do not fit together: {wrong}"
+                return Evidence(phase=Phase.RESOLVE, reason=said)
+            # Made, and given up for a moment: another run may have evicted it before it is held again.
+        (root / MARKER).touch()  # the most recently used one
         return Environment(
             key=lock.version_set.key,
             lock=lock.digest,
@@ -136,8 +130,33 @@ class Overlay:
             root=root,
             installed=self.seen(root, laid),
             notes=self.notes(root, laid),
-            hold=holds.shared(hold_path(root)),
+            hold=hold,
         )
+
+    def is_whole(self, root: Path, laid: Laid) -> bool:
+        """Whether it was made to its end, starts, and is laid over this interpreter, not one that has the same."""
+        if marked(root) is None or not (root / "bin" / "python").exists():
+            return False
+        seen = (site_packages(root) / PTH).read_text(encoding="utf-8").splitlines()
+        return seen[: len(laid.paths)] == list(laid.paths)
+
+    def made(self, root: Path, lock: Lock) -> str:
+        """Make it, unless someone else just did; why it cannot be used, empty if it can. Nothing half-made stays."""
+        laid = self.laid[lock.version_set.key]
+        making = holds.exclusive(hold_path(root))
+        try:
+            if not self.is_whole(root, laid):
+                shutil.rmtree(root, ignore_errors=True)
+                self.make(root, lock)
+                wrong = self.wrong(root, laid)
+                if wrong:
+                    return wrong
+                self.mark(root, lock)
+            return ""
+        finally:
+            if marked(root) is None:
+                shutil.rmtree(root, ignore_errors=True)
+            making.release()
 
     def make(self, root: Path, lock: Lock) -> None:
         """Lay the wheels of the lock over the host's packages.

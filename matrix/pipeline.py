@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cases.pool import LACKING
 from cases.verdict import Phase, Verdict
 from matrix import disk, environments, evidence_files, fit, locks, machine, timings
 from matrix.backends import Backend
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS: Final = 2  # a lost cell is run once more
 LOG_TAIL: Final = 2000
-LACKING: Final = {"lacking": "GPUs"}  # as cases/test_cells.py has it: another driver, or another hour, may do
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,18 +6,19 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cases import options
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from cases.case import Case
 
 TERM = re.compile(r"(?P<name>[a-z_0-9]+)(?P<op>!?=)(?P<value>.+)")
 FREE = ("case", "group")  # matched as patterns, with * and ?
+Thing = TypeVar("Thing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,3 +83,9 @@ def select(cases: Mapping[str, Case], terms: Iterable[Term], *, asked: str) -> t
             f"--where {asked!r} leaves no case of {len(cases)}: `ftmatrix plan` lists them with their options"
         )
     return chosen
+
+
+def spread(things: Sequence[Thing], count: int) -> tuple[Thing, ...]:
+    """So many of them, evenly spaced, so that every kind is there in its proportion; all if there are fewer."""
+    few = min(count, len(things))
+    return tuple(things[number * len(things) // few] for number in range(few))

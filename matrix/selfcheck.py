@@ -156,7 +156,12 @@ def fault(name: str, met: dict[str, Outcome]) -> PlantedFault:
 
 def cell(case: str, outcome: Outcome) -> PlantedCell:
     missed = tuple(check.name for check in outcome.checks if not check.ok)
-    error = () if outcome.error is None else (f"{outcome.error.type}: {outcome.error.message.splitlines()[0][:120]}",)
+    error = () if outcome.error is None else (f"{outcome.error.type}: {first_line(outcome.error.message)}",)
     loud = FAULTS[PLANTED[outcome.case].fault].loud
     caught = outcome.verdict is Verdict.WRONG or (loud and outcome.verdict in RED)
     return PlantedCell(case=case, verdict=outcome.verdict.value, caught=caught, caught_by=missed or error)
+
+
+def first_line(message: str) -> str:
+    """An error need not have a message."""
+    return message.partition("\n")[0][:120]

@@ -273,7 +273,7 @@ def selfcheck(
         told, words = selfcheck_report.document(found), selfcheck_report.lines(found)
         sound = selfcheck_report.is_sound(found)
     if as_json:
-        print_json(told)
+        print_json(selfcheck_report.run_document(*store.read(place["directory"] / "clean")[:2]) | told)
     else:
         typer.echo("\n".join(words))
     raise typer.Exit(0 if sound else 1)

@@ -63,6 +63,7 @@ class Difference(Stored):
     sets: tuple[On, ...]
     cpu_too: tuple[str, ...] = Field(default=(), description="sets on which the CPU shows what GPUs show here")
     gpu_too: tuple[str, ...] = Field(default=(), description="sets on which GPUs show what the CPU shows here")
+    torch_too: bool = Field(default=False, description="other sets speak for torch as the reason, and not the device")
 
 
 class Pair(Stored):
@@ -105,6 +106,11 @@ class Comparison(Stored):
     def cells(self, kind: Kind) -> int:
         """How many pairs of cells differ so."""
         return sum(len(each.sets) for each in self.of(kind))
+
+    @property
+    def of_torch(self) -> int:
+        """How many pairs of cells differ as two releases of torch may."""
+        return sum(len(each.sets) for each in self.differences if each.torch_too)
 
     def of(self, kind: Kind) -> tuple[Difference, ...]:
         return tuple(each for each in self.differences if each.kind is kind)

@@ -5,7 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from reports.answers.devices_words import CAUTION, NOTHING, PAIR, beside, counts, hardware, left_out, said, shown
+from reports.answers.devices_words import (
+    CAUTION,
+    NOTHING,
+    PAIR,
+    beside,
+    causes,
+    counts,
+    distance,
+    hardware,
+    left_out,
+    said,
+    shown,
+)
 from reports.answers.devices_words import summary as summed
 from reports.answers.devices_words import versions as near
 from reports.answers.problems import ran
@@ -219,6 +231,9 @@ def differing(found: Comparison) -> Iterator[str]:
     for kind in (kind for kind in Kind if found.of(kind)):
         yield f"### {kind.heading} ({found.cells(kind)})"
         yield table(DIFFERENCE, map(difference, found.of(kind)))
+    if why := causes(found):
+        yield "### Causes"
+        yield "\n".join(f"- {code(name)}: {text(sentence)}" for name, sentence in why.items())
 
 
 def pair(of: Pair) -> tuple[str, ...]:
@@ -228,7 +243,7 @@ def pair(of: Pair) -> tuple[str, ...]:
 def difference(of: Difference) -> tuple[str, ...]:
     sides = zip((of.cpu, of.gpu), said(of), strict=True)
     pairs = ", ".join(f"{code(on.gpu)} beside {code(on.cpu)}" for on in of.sets)
-    return code(of.case), *(side(*each) for each in sides), pairs, text(of.near), text(beside(of))
+    return code(of.case), *(side(*each) for each in sides), pairs, text(distance(of)), text(beside(of))
 
 
 def side(of: Side, words: str) -> str:

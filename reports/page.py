@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from matrix.outcome import cell_key
 from reports.answers import devices_words
 from reports.answers.devices import CPU
-from reports.answers.devices_words import shown
+from reports.answers.devices_words import distance, shown
 from reports.answers.diagnose import UNEXPLAINED
 from reports.answers.problems import ran
 from reports.answers.recommend_words import how
@@ -193,9 +193,9 @@ def other_device(found: Comparison, device: str) -> Mapping[str, list[str]]:
     for each in found.differences:
         for on in each.sets:
             if device == CPU:
-                words = f"On GPUs, on {on.gpu} ({each.near}): {shown(each.gpu)}"
+                words = f"On GPUs, on {on.gpu} ({distance(each)}): {shown(each.gpu)}"
             else:
-                words = f"On the CPU, on {on.cpu} ({each.near}): {shown(each.cpu)}"
+                words = f"On the CPU, on {on.cpu} ({distance(each)}): {shown(each.cpu)}"
             told.setdefault(cell_key(on.cpu if device == CPU else on.gpu, each.case), []).append(words)
     return told
 

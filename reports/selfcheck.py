@@ -5,9 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from matrix.outcome import RunRecord, SetRecord
     from matrix.selfcheck import OfSet
+
+
+def run_document(record: RunRecord, sets: Iterable[SetRecord]) -> dict[str, Any]:
+    """Where and on what it was measured, in front of what was found."""
+    return {
+        "hardware": record.hardware,
+        "started": record.started.isoformat(),
+        "harness": record.harness,
+        "code": record.code,
+        "facts": record.facts,
+        "versions": {each.key: each.pins for each in sets},
+    }
 
 
 def document(found: Sequence[OfSet]) -> dict[str, Any]:

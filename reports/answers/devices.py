@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matrix.outcome import Outcome, SetRecord
     from reports.grid import Grid
 
+    Shown = tuple[Outcome, str]  # and its cause
+
 SCHEMA: Final = 1
 SCHEMA_FILE: Final = Path(__file__).parents[1] / "schema" / "devices.schema.json"
 PUBLISHED: Final = knowledge.PUBLISHED / "devices.json"
@@ -247,15 +249,51 @@ def difference(met: Sequence[Met], cpu: Grid, gpu: Grid) -> Difference:
         sets=tuple(map(on, met)),
         cpu_too=tuple(showing(first.gpu, first.causes[1], cpu)),
         gpu_too=tuple(showing(first.cpu, first.causes[0], gpu)),
+        torch_too=all(of_torch(each, cpu, gpu) for each in met),
     )
+
+
+def of_torch(met: Met, cpu: Grid, gpu: Grid) -> bool:
+    """Whether torch, and not the device, may be why two cells differ.
+
+    Then other sets of a device show what the other device does, as far as their torch lies towards its; and none whose
+    torch is as far, or farther, still shows what its own device did.
+    """
+    if met.near is not Near.TORCH:
+        return False
+    here, there = zip((met.cpu, met.gpu), met.causes, strict=True)
+    one, other = met.columns
+    told = [*towards(here, there, one, other, cpu), *towards(there, here, other, one, gpu)]
+    return bool(told) and all(told)
+
+
+def towards(own: Shown, other: Shown, start: SetRecord, end: SetRecord, matrix: Grid) -> Iterator[bool]:
+    """Of a device's sets, from the torch of one to that of the other and beyond: what speaks for torch, and against."""
+    first, last = (public(release(each, "torch")) for each in (start, end))
+    for column in matrix.sets:
+        found = matrix.lookup(own[0].case, column.key)
+        torch = public(release(column, "torch"))
+        left, reached = (first < torch, last <= torch) if first < last else (torch < first, torch <= last)
+        if found is None or not left:
+            continue
+        if is_same(found, column, other):
+            yield True
+        elif reached and is_same(found, column, own):
+            yield False
 
 
 def showing(shown: Outcome, why: str, other: Grid) -> Iterator[str]:
     """The sets on which another kind of device has the same verdict for the same cause."""
     for column in other.sets:
         found = other.lookup(shown.case, column.key)
-        if found is not None and found.verdict is shown.verdict and is_alike(cause(found, column), why, found, shown):
+        if found is not None and is_same(found, column, (shown, why)):
             yield column.key
+
+
+def is_same(found: Outcome, column: SetRecord, shown: Shown) -> bool:
+    """Whether a cell shows what another did, for the same cause."""
+    outcome, why = shown
+    return found.verdict is outcome.verdict and is_alike(cause(found, column), why, found, outcome)
 
 
 def is_alike(one: str, other: str, first: Outcome, second: Outcome) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from reports.answers import signatures
 from reports.compared import Kind, Near
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 NOTHING: Final = "Nothing ran on both a CPU and GPUs, on sets that are near."
 CAUTION: Final = (
-    "Where versions differ, a difference may be theirs and not the device's; what the other device shows too, with "
-    "other versions, is said beside it."
+    "Where torch is not the same, it may be why, and not the device: this is said where results of other sets speak "
+    "for it and none against it. What a device shows too, with other versions, stands beside a difference."
 )
 # the columns of a table of pairs: the sets, how near they are, and the counts
 PAIR: Final = (
@@ -28,7 +29,10 @@ def summary(found: Comparison) -> str:
     if not found.pairs:
         return NOTHING
     kinds = ", ".join(f"{found.cells(kind)} {kind}" for kind in Kind)
-    return f"{cells(found.total('compared'))} compared ({nearness(found)}): {found.total('alike')} alike, {kinds}."
+    told = f"{cells(found.total('compared'))} compared ({nearness(found)}): {found.total('alike')} alike, {kinds}."
+    return told + (
+        f" {found.of_torch} of those that differ may differ by torch and not by the device." if found.of_torch else ""
+    )
 
 
 def cells(count: int) -> str:
@@ -62,6 +66,11 @@ def versions(pair: Pair) -> str:
     return "; ".join([pair.near, *told])
 
 
+def distance(difference: Difference) -> str:
+    """How near the sets of a difference are, and whether what is not the same may be why."""
+    return f"{difference.near}, which may be why" if difference.torch_too else difference.near
+
+
 def counts(pair: Pair) -> tuple[int, ...]:
     return pair.compared, pair.alike, pair.red_on_gpu, pair.red_on_cpu, pair.red_on_both
 
@@ -87,6 +96,12 @@ def beside(difference: Difference) -> str:
     return "; ".join(parts)
 
 
+def causes(found: Comparison) -> dict[str, str]:
+    """Why, in a sentence, of each cause that is named."""
+    named = {side.cause for each in found.differences for side in (each.cpu, each.gpu)}
+    return {row.id: row.cause for row in signatures.load() if row.id in named}
+
+
 def listed(keys: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(keys))
 
@@ -102,7 +117,9 @@ def lines(found: Comparison) -> Iterator[str]:
         yield f"  {pair.compared} compared, {pair.alike} alike"
     for kind in Kind:
         for each in found.of(kind):
-            yield from ("", f"{each.case}: {kind} ({each.near})", *told(each))
+            yield from ("", f"{each.case}: {kind} ({distance(each)})", *told(each))
+    if why := causes(found):
+        yield from ("", "Causes:", *(f"  {name}: {sentence}" for name, sentence in why.items()))
 
 
 def told(each: Difference) -> Iterator[str]:

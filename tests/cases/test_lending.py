@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cases import test_cells as running
 from cases.job import Job
+from cases.pool import BusyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,3 +49,15 @@ def test_a_job_on_the_cpu_waits_for_none(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(running, "ask", lambda *_: ANSWER)
     job = Job(kind="cell", name="a", ranks=2, device="cpu", folder="f", cache="c")
     assert running.run("server", job) == ANSWER
+
+
+def test_a_cell_keeps_its_outcome_where_its_cold_start_finds_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(Lender):
+        def lent(self, count: int) -> NoReturn:
+            raise BusyError(f"needs {count} GPUs that are free")
+
+    monkeypatch.setattr(running, "lenders", Busy)
+    job = Job(kind="cell", name="a", ranks=2, device="cuda", folder="f", cache="c")
+    fixtures: Any = SimpleNamespace(getfixturevalue=str)
+    told = running.confirmed(ANSWER, job, fixtures)
+    assert told == {**ANSWER, "facts": {"no_cold_start": "needs 2 GPUs that are free"}}

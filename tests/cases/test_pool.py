@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cases.nvml import Gpu, Usage
-from cases.pool import BusyError, Pool, visible
+from cases.nvml import Gpu, UnavailableError, Usage
+from cases.pool import BusyError, Pool, locks_folder, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     PoolOf = Callable[..., Pool]
 
@@ -228,3 +229,53 @@ def test_locks_are_shared_by_all_users(pool_of: PoolOf) -> None:
     os.close(pool.opened("GPU-0"))
     assert pool.folder.stat().st_mode & 0o7777 == 0o1777
     assert (pool.folder / "GPU-0").stat().st_mode & 0o044 == 0o044
+
+
+def test_locks_can_be_read_by_others_whatever_the_umask(pool_of: PoolOf) -> None:
+    pool = pool_of(1)
+    before = os.umask(0o077)
+    try:
+        os.close(pool.opened("GPU-0"))
+    finally:
+        os.umask(before)
+    assert (pool.folder / "GPU-0").stat().st_mode & 0o777 == 0o644
+
+
+def test_every_run_of_the_machine_finds_the_same_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = set()
+    for number in range(2):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / str(number)))  # as TMPDIR of a job
+        found.add(locks_folder((tmp_path / "lacking", tmp_path)))
+    assert found == {tmp_path / "ftmatrix-gpus"}
+    assert locks_folder(()).parent == tmp_path / "1"
+
+
+def broken(pool: Pool, uuid: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, the driver does not answer for this one."""
+    answers = pool.source.usage
+
+    def usage(gpu: Gpu) -> Usage:
+        if gpu.uuid == uuid:
+            raise UnavailableError("a GPU is lost")
+        return answers(gpu)
+
+    monkeypatch.setattr(pool.source, "usage", usage)
+
+
+def test_a_gpu_that_broke_is_passed_over_and_its_lock_is_free(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = pool_of(2)
+    broken(pool, "GPU-0", monkeypatch)
+    with pool.lent(1) as lent:
+        assert lent == ("GPU-1",)
+    with pytest.raises(BusyError, match=r"GPU 0 \(NVIDIA H200\) cannot be asked: a GPU is lost"):
+        pool.lent(2).__enter__()
+    assert not is_locked(pool, "GPU-0")
+
+
+def test_what_breaks_its_gpu_is_told_of_it_and_no_more(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cases.pool.SETTLES_S", 0.05)
+    pool = pool_of(1)
+    with pool.lent(1) as lent:
+        broken(pool, "GPU-0", monkeypatch)
+        _, left = pool.settled(lent)
+    assert left == "GPU 0 (NVIDIA H200) cannot be asked: a GPU is lost"

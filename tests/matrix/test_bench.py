@@ -79,6 +79,13 @@ def test_a_launcher_is_so_many_times_the_warm_cells_of_its_sample() -> None:
     assert way(found, "torchrun").times == 10.0
 
 
+def test_a_cell_that_hung_in_the_pass_that_counts_is_compared_with_none() -> None:
+    """The sample is of the last pass, in which it ended."""
+    hung = bench.Pass(wall_s=20.0, rows=(a_row("cell-00", verdict="hang"), *(a_row(name) for name in NAMES[1:])))
+    found = summed([a_pass(wall_s=10.0), hung, a_pass(wall_s=30.0)], [a_launch(30.0)])
+    assert [each.name for each in found.ways] == [bench.WARM, "torchrun"]
+
+
 def test_the_ways_are_side_by_side() -> None:
     launches = [a_launch(9.0, launcher=launcher) for launcher in LAUNCHERS]
     names = [each.name for each in summed([a_pass(wall_s=24.0)], launches).ways]
@@ -97,20 +104,6 @@ def test_install_time_is_a_median() -> None:
 
 def test_install_time_that_was_not_measured_is_none() -> None:
     assert summed([a_pass(wall_s=24.0)], installs=()).install_warm_cache_s is None
-
-
-@pytest.mark.parametrize("count", [1, 3, 8, 100])
-def test_a_sample_is_never_larger_than_asked_nor_than_there_is(count: int) -> None:
-    cells = [f"cell-{number}" for number in range(10)]
-    assert len(bench.spread(cells, count)) == min(count, 10)
-
-
-def test_a_sample_reaches_over_all_cells() -> None:
-    assert bench.spread([str(number) for number in range(8)], 4) == ("0", "2", "4", "6")
-
-
-def test_no_sample_is_none() -> None:
-    assert bench.spread(["a", "b"], 0) == ()
 
 
 @pytest.mark.parametrize(("verdict", "counts"), [("pass", True), ("fail", True), ("skip", False), ("lost", False)])

@@ -14,7 +14,7 @@ from cases.doomed import CASES as DOOMED
 from cases.suite import CASES
 from cases.verdict import RED, Verdict
 from matrix.asked import Asked
-from matrix.disasters import OfSet, of_set, run, sequence, spread
+from matrix.disasters import OfSet, of_set, run, sequence
 from matrix.errors import UserError
 from matrix.outcome import Outcome
 
@@ -74,11 +74,6 @@ def test_every_disaster_of_a_device_is_followed_at_once_by_a_healthy_cell() -> N
 def test_no_cell_is_there_twice() -> None:
     cells = [case.id for case in sequence("cuda", GREEN, 60)]
     assert len(cells) == len(set(cells))
-
-
-def test_healthy_cells_come_from_all_over_the_grid() -> None:
-    assert [case.id for case in spread(GREEN[:9], 3)] == [GREEN[0].id, GREEN[3].id, GREEN[6].id]
-    assert spread([], 3) == []
 
 
 def test_a_disaster_that_is_named_and_over_soon_is_as_it_should_be() -> None:

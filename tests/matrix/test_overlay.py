@@ -25,6 +25,8 @@ from matrix.uv import Uv
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from matrix.locks import Lock
+
 FINE = Finished(exit_code=0, log="")
 HOST = {
     "torch": "2.11.0",
@@ -53,6 +55,9 @@ class FakeUv:
         root = Path(argv[argv.index("--python") + 1]) if step == "pip" else Path(argv[-1])
         site = root / "lib" / "python3.12" / "site-packages"
         site.mkdir(parents=True, exist_ok=True)
+        if step == "venv":
+            (root / "bin").mkdir()
+            (root / "bin" / "python").touch()
         for path in (Path(word) for word in argv if word.endswith(".whl")):
             with zipfile.ZipFile(path) as wheel:
                 wheel.extractall(site)
@@ -144,6 +149,47 @@ def test_a_complete_one_is_reused(tmp_path: Path) -> None:
     overlay = an_overlay(tmp_path, uv=uv)
     assert installed(overlay).root == installed(overlay).root
     assert uv.steps == ["venv", "pip"]
+
+
+def test_one_whose_interpreter_is_gone_is_made_anew(tmp_path: Path) -> None:
+    uv = FakeUv()
+    overlay = an_overlay(tmp_path, uv=uv)
+    (installed(overlay).root / "bin" / "python").unlink()
+    installed(overlay)
+    assert uv.steps == ["venv", "pip"] * 2
+
+
+def test_another_interpreter_that_has_the_same_gets_its_own(tmp_path: Path) -> None:
+    overlay = an_overlay(tmp_path)
+    made = installed(overlay)
+    shutil.copytree(tmp_path / "host", tmp_path / "twin")
+    twin = replace(overlay, system=replace(overlay.system, paths=(str(tmp_path / "twin"),)))
+    assert installed(twin).lock == made.lock
+    assert (site_packages(made.root) / PTH).read_text(encoding="utf-8") == f"{tmp_path / 'twin'}\n"
+
+
+def test_one_that_another_run_evicted_before_it_was_held_is_made_again(tmp_path: Path) -> None:
+    class Evicted(Overlay):
+        rounds = 0
+
+        def made(self, root: Path, lock: Lock) -> str:
+            wrong = super().made(root, lock)
+            Evicted.rounds += 1
+            if Evicted.rounds == 1:
+                shutil.rmtree(root)
+            return wrong
+
+    each = an_overlay(tmp_path)
+    overlay = Evicted(folder=each.folder, system=each.system, cache=each.cache, uv=each.uv)
+    assert installed(overlay).python.exists()
+    assert Evicted.rounds == 2
+
+
+def test_nothing_half_made_stays(tmp_path: Path) -> None:
+    overlay = an_overlay(tmp_path, uv=FakeUv(says={"pip": Finished(exit_code=1, log="no")}))
+    with pytest.raises(UserError):
+        installed(overlay)
+    assert not list((tmp_path / "cache" / "envs").glob("*/"))
 
 
 @pytest.mark.parametrize("wish", ["numpy<2", "hf-xet>=1", "torch>=2.12"])

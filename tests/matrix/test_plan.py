@@ -6,7 +6,7 @@ import pytest
 
 from cases.grid import DEFAULT
 from matrix.errors import UserError
-from matrix.plan import select, where
+from matrix.plan import select, spread, where
 
 CASES = {case.id: case for case in DEFAULT}
 
@@ -55,3 +55,26 @@ def test_a_wrong_term_is_said_in_a_sentence(text: str, sentence: str) -> None:
     with pytest.raises(UserError) as refused:
         chosen(text)
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 100])
+def test_a_sample_is_never_larger_than_asked_nor_than_there_is(count: int) -> None:
+    cells = [f"cell-{number}" for number in range(10)]
+    assert len(spread(cells, count)) == min(count, 10)
+
+
+def test_a_sample_reaches_over_all_cells() -> None:
+    assert spread([str(number) for number in range(8)], 4) == ("0", "2", "4", "6")
+    assert spread(range(9), 3) == (0, 3, 6)
+
+
+def test_no_sample_is_none() -> None:
+    assert spread(["a", "b"], 0) == ()
+    assert spread([], 3) == ()
+
+
+@pytest.mark.parametrize("count", [3, 8, 9, 15])
+def test_it_reaches_to_the_end_however_many_are_asked_for(count: int) -> None:
+    found = spread(range(10), count)
+    assert len(set(found)) == len(found)
+    assert found[-1] >= 6

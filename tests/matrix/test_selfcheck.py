@@ -13,7 +13,7 @@ from cases.suite import CASES
 from cases.verdict import Verdict
 from matrix import selfcheck
 from matrix.asked import Asked
-from matrix.outcome import CheckRecord, Outcome
+from matrix.outcome import CheckRecord, ErrorRecord, Outcome
 from matrix.progress import Silent
 from matrix.selfcheck import green, of_set
 
@@ -99,3 +99,9 @@ def test_a_selfcheck_goes_on_where_it_was(begun: str, tmp_path: Path, monkeypatc
     monkeypatch.setattr("matrix.selfcheck.store.read", lambda _: (None, (), ()))
     selfcheck.run(asked, directory=tmp_path, watcher=lambda _: Silent(), say=print)
     assert seen == {"clean": True, "planted": begun == "planted"}
+
+
+def test_an_error_without_a_message_catches_all_the_same() -> None:
+    error = ErrorRecord(type="AssertionError", message="", traceback="")
+    (fault,) = of_set("2026-11", [], [an_outcome(name, "wrong", error=error) for name in CELLS]).faults
+    assert {cell.caught_by for cell in fault.cells} == {("AssertionError: ",)}

@@ -13,7 +13,7 @@ from cases.verdict import RED, Verdict
 from matrix.outcome import ErrorRecord
 from reports.answers import devices, knowledge
 from reports.answers.devices import compare, everything, of_run
-from reports.answers.devices_words import NOTHING, beside, left_out, lines, summary
+from reports.answers.devices_words import NOTHING, beside, causes, left_out, lines, summary
 from reports.compared import Comparison, Kind, Near
 from reports.grid import Grid, grid
 from reports.markdown import differences
@@ -216,6 +216,56 @@ def test_it_says_where_the_other_device_shows_the_same(build: Build, column: Cal
     (found,) = compare(build(cells, *columns), gpu).differences
     assert (found.cpu_too, found.gpu_too) == (("old",), ())
     assert beside(found) == "the CPU shows what GPUs do here on old"
+
+
+# Between the two sets lies one of torch 2.11.5, and far behind that of GPUs one of torch 2.2.
+@pytest.mark.parametrize(
+    ("between", "behind", "may_be"),
+    [
+        ("pass", f"fail {OFFLOADED}", True),
+        (f"fail {OFFLOADED}", "fail ValueError: no", True),
+        (f"fail {OFFLOADED}", "pass", False),
+        ("pass", "fail ValueError: no", False),
+        ("skip", "pass", False),
+    ],
+)
+def test_other_sets_speak_for_torch_or_against_it(
+    between: str,
+    behind: str,
+    may_be: bool,  # noqa: FBT001
+    build: Build,
+    column: Callable[..., SetRecord],
+) -> None:
+    cells = {(CASE, CPU): "pass", (CASE, "between"): between, (CASE, "behind"): behind}
+    others = column("between", torch="2.11.5", peft="0.9"), column("behind", torch="2.2.0", peft="0.8")
+    cpu = build(cells, column(CPU, torch="2.12.0"), *others)
+    gpu = build({(CASE, GPU): f"fail {OFFLOADED}"}, column(GPU, torch="2.11.0"), hardware="cuda: test")
+    found = compare(cpu, gpu)
+    assert [each.torch_too for each in found.differences] == [may_be]
+    assert ("1 of those that differ may" in summary(found)) == may_be
+    assert ("which may be why" in "\n".join(lines(found))) == may_be
+
+
+def test_other_sets_of_gpus_speak_for_torch_too(build: Build, column: Callable[..., SetRecord]) -> None:
+    cells = {(CASE, GPU): f"fail {OFFLOADED}", (CASE, "newer"): "pass"}
+    columns = column(GPU, torch="2.11.0+cu130"), column("newer", torch="2.13.0", peft="0.9")
+    (found,) = compare(build({(CASE, CPU): "pass"}, column(CPU, torch="2.12.0")), build(cells, *columns)).differences
+    assert found.torch_too
+
+
+def test_torch_is_not_why_where_it_is_the_same(build: Build, column: Callable[..., SetRecord]) -> None:
+    cpu = build({(CASE, CPU): "pass", (CASE, "old"): f"fail {OFFLOADED}"}, column(CPU), column("old", torch="0.9"))
+    (found,) = compare(cpu, build({(CASE, CPU): f"fail {OFFLOADED}"}, column(CPU))).differences
+    assert (found.cpu_too, found.torch_too) == (("old",), False)
+
+
+def test_it_says_what_the_causes_are(both: Callable[..., Comparison]) -> None:
+    found = both("pass", f"fail {OFFLOADED}")
+    (sentence,) = causes(found).values()
+    assert sentence.startswith("Tensors on the CPU meet others on the GPU.")
+    assert f"weights-on-cpu-and-gpu: {sentence}" in "\n".join(lines(found))
+    assert f"- `weights-on-cpu-and-gpu`: {sentence}"[:60] in differences(found)
+    assert "Causes" not in differences(both("pass", "fail"))
 
 
 def test_what_other_versions_show_too_comes_last(build: Build, column: Callable[..., SetRecord]) -> None:
