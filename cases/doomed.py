@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cases import suite
 from cases.case import Case
 from cases.disasters import DISASTERS
-from cases.faults import Ground
+from cases.planting import Planting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from cases.job import Job
+    from cases.faults import Ground
 
 preload, impure, needed, allowed = suite.preload, suite.impure, suite.needed, suite.allowed
 PROFILES = suite.PROFILES
@@ -34,6 +32,10 @@ class Doomed(Case):
     @property
     def clean(self) -> str:
         return super().id
+
+    def plant(self, at: Ground) -> None:
+        if self.struck:
+            DISASTERS[self.disaster].plant(at)
 
 
 def doomed(clean: str, disaster: str, *, struck: bool) -> Doomed:
@@ -60,21 +62,5 @@ CASES = Cases(
 )
 
 
-def clean(job: Job) -> Job:
-    """The job as the suite knows it."""
-    return replace(job, name=CASES[job.name].clean) if job.kind == "cell" else job
-
-
-def companions(job: Job) -> dict[str, Callable[[], None]]:
-    return suite.companions(clean(job))
-
-
-def acts(job: Job) -> list[tuple[int, int]]:
-    return suite.acts(clean(job))
-
-
-def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
-    if job.kind == "cell" and CASES[job.name].struck:
-        case = CASES[job.name]
-        DISASTERS[case.disaster].plant(Ground(rank, act, case.options))
-    suite.run(clean(job), rank, act, companion, say)
+planting = Planting(CASES)
+companions, acts, run = planting.companions, planting.acts, planting.run

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cases import suite
 from cases.case import Case
-from cases.faults import FAULTS, Ground
+from cases.faults import FAULTS
+from cases.planting import Planting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from cases.job import Job
+    from cases.faults import Ground
 
 preload, impure, needed, allowed = suite.preload, suite.impure, suite.needed, suite.allowed
 
@@ -31,6 +30,9 @@ class Planted(Case):
     def clean(self) -> str:
         return super().id
 
+    def plant(self, at: Ground) -> None:
+        FAULTS[self.fault].plant(at)
+
 
 def planted(case: Case, fault: str) -> Planted:
     return Planted(case.group, FAULTS[fault].what, case.options, fault=fault)
@@ -43,21 +45,5 @@ CASES: dict[str, Planted] = {
 }
 
 
-def clean(job: Job) -> Job:
-    """The job without its fault."""
-    return replace(job, name=CASES[job.name].clean) if job.kind == "cell" else job
-
-
-def companions(job: Job) -> dict[str, Callable[[], None]]:
-    return suite.companions(clean(job))
-
-
-def acts(job: Job) -> list[tuple[int, int]]:
-    return suite.acts(clean(job))
-
-
-def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
-    if job.kind == "cell":
-        case = CASES[job.name]
-        FAULTS[case.fault].plant(Ground(rank, act, case.options))
-    suite.run(clean(job), rank, act, companion, say)
+planting = Planting(CASES)
+companions, acts, run = planting.companions, planting.acts, planting.run
