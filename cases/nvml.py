@@ -15,12 +15,13 @@ LONGEST = 96  # characters of a name or a UUID
 MANY = 1024  # processes on one GPU
 MIB = 2**20
 SM_CLOCK, UNCORRECTED, VOLATILE = 1, 1, 0  # of nvmlClockType_t, nvmlMemoryErrorType_t and nvmlEccCounterType_t
+LOST = 15  # fallen off the bus, or broken; the others work on
 FAILURES = {
     1: "not initialised",
     3: "not supported",
     4: "no permission",
     9: "the driver is not loaded",
-    15: "a GPU is lost",
+    LOST: "a GPU is lost",
     18: "the driver that is loaded and its library are of different versions",
 }
 NO_PERMISSION = 4  # for a GPU that a job's control group hides, which is counted all the same
@@ -137,13 +138,18 @@ class Driver:
         return tuple(found)
 
     def handles(self) -> Iterator[ctypes.c_void_p]:
-        """Of the GPUs that CUDA counts as well: not of those that a control group (Slurm's) keeps from this job."""
+        """Of the GPUs that CUDA counts as well: not of those that a control group (Slurm's) keeps from this job.
+
+        One that is lost is left out like these, unless all are.
+        """
         count = ctypes.c_uint()
         self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        lost = 0
         for index in range(count.value):
             handle = ctypes.c_void_p()
             code = self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
-            if code == NO_PERMISSION:
+            lost += code == LOST
+            if code == NO_PERMISSION or (code == LOST and lost < count.value):
                 continue
             if code:
                 raise UnavailableError(f"GPU {index}: {FAILURES.get(code, f'error {code}')}")

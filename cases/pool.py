@@ -106,7 +106,10 @@ class Pool:
         return f"needs {count} GPUs that are free: {'; '.join(others)}" if len(usable) - len(others) < count else ""
 
     def occupied(self) -> dict[str, str]:
-        """Who is on which GPU, by UUID, but for cells of this harness; waits for what others leave behind."""
+        """Who is on which GPU, by UUID, but for cells of this harness; waits for what others leave behind.
+
+        One that does not answer counts as one that others are on.
+        """
         end = time.monotonic() + self.patience_s
         while True:
             found = {gpu.uuid: who for gpu in self.gpus if (who := self.others_on(gpu))}
@@ -120,7 +123,7 @@ class Pool:
         if lock is None:
             return ""
         try:
-            return self.busy(gpu)
+            return self.unusable(gpu)
         finally:
             os.close(lock)
 

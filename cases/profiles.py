@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from cases import api, grid
 from cases.attention import BACK_ENDS
-from cases.options import MESH_RANKS, SHARDED
+from cases.options import FOUR_BIT, MESH_RANKS, SHARDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cases.case import Case
+    from cases.options import Options
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,15 @@ def on_gpus(case: Case) -> bool:
         or (options.front_end != "loop" and options.strategy in SHARDED)
         or (options.world_size > 1 and case in grid.DEFAULT)
         or options.world_size == MESH_RANKS
+        or one_dtype(options)
         or bool({"another_device", "paged_state"} & set(api.needs(options.call)))
     )
+
+
+def one_dtype(options: Options) -> bool:
+    """Whether FSDP2 gathers packed weights with what it takes for others like them, by kernels for numbers."""
+    is_packed = options.strategy == "fsdp2" and options.quant in FOUR_BIT
+    return is_packed and (not options.adapter_fp32 or options.mixed_precision == "bf16")
 
 
 def named(ids: Iterable[str]) -> tuple[Case, ...]:

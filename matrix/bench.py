@@ -20,7 +20,7 @@ from matrix import disk, environments, holds, locks, plan, profile
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.execute import Bench
-from matrix.launchers import LAUNCHERS, Launch, differs
+from matrix.launchers import LAUNCHERS, Launch, OccupiedError, differs
 from matrix.launchers import Ground as LaunchGround
 
 if TYPE_CHECKING:
@@ -210,13 +210,17 @@ def comparable(ground: Ground, rows: Sequence[Mapping[str, Any]]) -> tuple[str, 
 
 
 def launched(ground: Ground, environment: Environment, scratch: Path, last: Pass, sample: int) -> list[Launch]:
-    """The sample by every launcher, one cell after the other."""
+    """The sample by every launcher, one cell after the other; others' work on the GPUs costs that cell only."""
     bench = Bench(scratch=scratch, device=ground.device, workers=1)
     at = LaunchGround(bench=bench, environment=environment)
     found: list[Launch] = []
     for name in plan.spread(sorted(comparable(ground, last.rows)), sample):
         for launcher in LAUNCHERS:
-            found.append(at.launch(launcher, ground.case(name)))
+            try:
+                found.append(at.launch(launcher, ground.case(name)))
+            except OccupiedError as none:
+                ground.say(f"{launcher} {name}: not measured: {none}")
+                continue
             ground.say(f"{launcher} {name}: {found[-1].seconds:.1f} s, {found[-1].verdict}")
     return found
 

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 LIMIT_S: Final = 300.0  # of one act
 
 
+class OccupiedError(UserError):
+    """GPUs are not free for a launch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Launch:
     """One cell by one launcher: seconds from its start to its end, acts one after the other."""
@@ -90,13 +94,14 @@ class Ground:
         """The cell, started by this launcher on GPUs of its own.
 
         Raises:
-            UserError: GPUs are not free, or the launcher started no rank.
+            OccupiedError: GPUs are not free.
+            UserError: the launcher started no rank.
         """
         try:
             with self.lent(case.ranks) as gpus, tempfile.TemporaryDirectory(prefix="ftmatrix-launch-") as out:
                 return self.launched(launcher, case, Path(out), gpus)
         except BusyError as busy:
-            raise UserError(f"{launcher}: {busy}") from None
+            raise OccupiedError(str(busy)) from None
 
     def launched(self, launcher: str, case: Case, out: Path, gpus: Sequence[str]) -> Launch:
         ends: list[RankEnd] = []

@@ -13,6 +13,7 @@ COMPILING = "torch.compile"
 ACCELERATE = "accelerate"
 TRAINER = "transformers Trainer"
 SFT = "trl SFTTrainer"
+ONE_DTYPE = "Packed weights that FSDP2 gathers with others of their dtype"
 
 PAGED: dict[str, Any] = {"optimiser": "paged_adamw_8bit"}
 FSDP1_QLORA: dict[str, Any] = {**QLORA, **SHARDABLE, **FLAT}
@@ -55,4 +56,6 @@ GPUS: tuple[Case, ...] = (
     case(SFT, "FSDP1 as the launcher configures it", front_end="sft", **NAMED),
     case(SFT, "FSDP1 with QLoRA, as PEFT documents it", front_end="sft", adapter_fp32=False, **FSDP1_QLORA),
     case(SFT, "FSDP2 with QLoRA", front_end="sft", adapter_fp32=False, **FSDP2_QLORA),
+    case(ONE_DTYPE, "QLoRA, adapters in the dtype of the base", adapter_fp32=False, **FSDP2_QLORA),
+    case(ONE_DTYPE, "the same, not gathered again", adapter_fp32=False, reshard_after_forward=False, **FSDP2_QLORA),
 )

@@ -84,9 +84,14 @@ def test_gpus_that_a_job_may_not_open_are_neither_told_nor_counted() -> None:
     assert [(gpu.index, gpu.uuid) for gpu in driver(codes=hidden).gpus()] == [(0, "GPU-b"), (1, "GPU-c")]
 
 
-def test_a_lost_gpu_is_named() -> None:
+def test_a_lost_gpu_costs_the_others_nothing() -> None:
     lost = {"nvmlDeviceGetHandleByIndex_v2 of 1": LOST}
-    with pytest.raises(UnavailableError, match="GPU 1: a GPU is lost"):
+    assert [gpu.uuid for gpu in driver(codes=lost).gpus()] == ["GPU-a", "GPU-c"]
+
+
+def test_where_all_gpus_are_lost_one_is_named() -> None:
+    lost = {f"nvmlDeviceGetHandleByIndex_v2 of {index}": LOST for index in range(3)}
+    with pytest.raises(UnavailableError, match="GPU 2: a GPU is lost"):
         driver(codes=lost).gpus()
 
 

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from matrix import bench, profile
-from matrix.launchers import LAUNCHERS, Launch
+from matrix.launchers import LAUNCHERS, Launch, OccupiedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 NAMES = [f"cell-{number:02}" for number in range(40)]
 
@@ -37,6 +38,7 @@ class Case:
 class Ground:
     version_set = type("Set", (), {"key": "2025-09"})
     hardware, workers, device = "cpu: X x 2", 2, "cpu"
+    say: Callable[[str], None]
 
     def __init__(self, *cases: Case) -> None:
         self.cases = {case.id: case for case in cases or [Case(name) for name in NAMES]}
@@ -133,3 +135,21 @@ def test_the_profile_is_of_cells_whose_ranks_are_forked_once() -> None:
     ground = Ground(Case("trains"), Case("saves", flow="save_reload"))
     found = bench.summed(ground, [one], [], []).profile  # type: ignore[arg-type]
     assert (found.cells, found.parts[profile.REST]) == (1, 1.0)
+
+
+def test_gpus_that_others_use_cost_the_launches_of_that_cell_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def launch(_ground: object, launcher: str, case: Case) -> Launch:
+        if case.id == "cell-01":
+            raise OccupiedError("needs 2 GPUs that are free: GPU 0 has 900 MiB in use")
+        return a_launch(3.0, launcher=launcher, case=case.id)
+
+    monkeypatch.setattr("matrix.launchers.Ground.launch", launch)
+    said: list[str] = []
+    ground = Ground(Case("cell-00"), Case("cell-01"))
+    ground.say = said.append
+    last = a_pass(wall_s=1.0, names=["cell-00", "cell-01"])
+    found = bench.launched(ground, None, tmp_path, last, 2)  # type: ignore[arg-type]
+    assert {each.case for each in found} == {"cell-00"}
+    assert "torchrun cell-01: not measured: needs 2 GPUs that are free: GPU 0 has 900 MiB in use" in said

@@ -15,6 +15,7 @@ from matrix.locks import Lock, read
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cases.nvml import Gpu
     from cases.pool import Pool
 
     PoolOf = Callable[..., Pool]
@@ -74,13 +75,32 @@ def test_gpus_with_others_work_are_the_reason_of_cells_that_need_them(pool_of: P
     assert fit.lacks(2).startswith("needs 2 GPUs that are free: GPU 1 (NVIDIA H200) has 12000 MiB in use")
 
 
-def test_a_gpu_that_is_lost_during_a_run_is_said(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(_gpu: object) -> Usage:
-        raise UnavailableError("a GPU is lost")
+def test_a_gpu_that_is_lost_during_a_run_is_the_reason_of_cells_that_need_it(
+    pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_of(2)
+    answers = pool.source.usage
+
+    def lost(gpu: Gpu) -> Usage:
+        if gpu.uuid == "GPU-1":
+            raise UnavailableError("a GPU is lost")
+        return answers(gpu)
+
+    monkeypatch.setattr(pool.source, "usage", lost)
+    fit = look(CU13, "pypi", pool)
+    assert fit.lacks(1) == ""
+    assert fit.lacks(2) == "needs 2 GPUs that are free: GPU 1 (NVIDIA H200) cannot be asked: a GPU is lost"
+
+
+def test_a_driver_that_answers_no_more_during_a_run_is_said(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        @property
+        def cuda(self) -> str:
+            raise UnavailableError("the driver is not loaded")
 
     pool = pool_of(1)
-    monkeypatch.setattr(pool.source, "usage", lost)
-    with pytest.raises(UserError, match=r"cannot be asked \(a GPU is lost\); --resume goes on"):
+    monkeypatch.setattr(pool, "source", Gone())
+    with pytest.raises(UserError, match=r"cannot be asked \(the driver is not loaded\); --resume goes on"):
         look(CU13, "pypi", pool)
 
 

@@ -17,6 +17,7 @@ from matrix import holds, launchers
 from matrix.environments import Environment
 from matrix.errors import UserError
 from matrix.execute import Bench
+from matrix.launchers import OccupiedError
 from matrix.processes import Finished
 
 if TYPE_CHECKING:
@@ -151,5 +152,5 @@ def test_launched_ranks_see_the_gpus_that_are_lent_to_them(tmp_path: Path) -> No
 
 
 def test_gpus_that_others_use_are_said(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="torchrun: needs 2 GPUs that are free: GPU 0 has 900 MiB in use"):
+    with pytest.raises(OccupiedError, match="needs 2 GPUs that are free: GPU 0 has 900 MiB in use"):
         launch(tmp_path, Ranks(), lender=Lender())
