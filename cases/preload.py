@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import sys
 
 from cases.untouched import untouched
 
@@ -64,6 +65,7 @@ def preload(*, to_fork: bool = False) -> None:
         Exception: whatever a required package raises, for that is the stack's own error.
     """
     if DONE:
+        count_gpus_anew()
         return
     with untouched() if to_fork else contextlib.nullcontext():
         for name in REQUIRED:
@@ -76,6 +78,14 @@ def preload(*, to_fork: bool = False) -> None:
             with contextlib.suppress(Exception):
                 getattr(importlib.import_module(name), function)(argument)
     DONE.append(True)
+
+
+def count_gpus_anew() -> None:
+    """Forget how many there are, which torch before 2.4 remembers: the parent sees all, a rank those of its job."""
+    count = getattr(sys.modules.get("torch.cuda"), "device_count", None)
+    forget = getattr(count, "cache_clear", None)
+    if forget is not None:
+        forget()
 
 
 def cuda_driver_initialised() -> bool:

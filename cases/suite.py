@@ -6,8 +6,10 @@ can take its place (``--suite``); the harness's own tests do that.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +110,8 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
     if job.kind == "facts":
         tell_facts(job.device, say)
         return
-    say.phase(Phase.LOAD)
+    if job.kind == "cell":
+        say.phase(Phase.LOAD)
     quiet()
     cache = Path(job.cache)
     options = CASES[job.name].options if job.kind == "cell" else Options()
@@ -121,24 +124,34 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
         if ranks > 1:
             flight.listen(Path(job.folder), rank)
         if job.kind == "probe":
+            say.phase(Phase.LOAD)  # from here on, what is raised is the probe's own
             needs.PROBES[job.name](place, cache)
             return
 
-        def reference() -> twin.Trajectory:
-            path = str(cache / f"{twin.key(options)}.pt")
-            with say.spending("reference"):
-                for _ in companion(path):
-                    say.beat()
-                return twin.read(Path(path))
-
-        kept = Path(job.folder) / "kept"
-        kept.mkdir(exist_ok=True)
-        try:
+        with peaks_told(place, say):
+            kept = Path(job.folder) / "kept"
+            kept.mkdir(exist_ok=True)
+            reference = partial(computed, cache / f"{twin.key(options)}.pt", companion, say)
             flows.run(act, Setting(options, place, cache, kept, Path(job.given or kept), reference, say))
-        finally:  # what ran out of memory had a peak as well
-            if place.kind == "cuda":
-                for name, mib in peaks(place.device).items():
-                    say.metric(name, mib)
+
+
+def computed(path: Path, companion: Callable[[str], Iterator[None]], say: Any) -> twin.Trajectory:
+    """What the companion of several jobs makes, once it is there."""
+    with say.spending("reference"):
+        for _ in companion(str(path)):
+            say.beat()
+        return twin.read(path)
+
+
+@contextlib.contextmanager
+def peaks_told(place: Place, say: Any) -> Iterator[None]:
+    """Of a job that ends in an error as well: what ran out of memory had a peak."""
+    try:
+        yield
+    finally:
+        if place.kind == "cuda":
+            for name, mib in peaks(place.device).items():
+                say.metric(name, mib)
 
 
 class joined:  # noqa: N801 - reads as a phrase after with

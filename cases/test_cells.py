@@ -99,8 +99,8 @@ def why_skipped(case: Any, asked: Request, suite: Any, server: str) -> str:
 def probed(need: Any, asked: Request, server: str) -> str:
     """What the probe of a need complains of, empty if it is met.
 
-    Only what the probe itself raised is a complaint. A stack that cannot be imported, a hang, a crash: the case has to
-    show these.
+    Only what the probe itself raised is a complaint. A stack that cannot be imported, a GPU that cannot be used, a
+    hang, a crash: the case has to show these.
     """
     outcome = once(asked, server, "probe", need.name, need.ranks)
     lacking = outcome["verdict"] == Verdict.FAIL.value and outcome["phase"] != Phase.IMPORT.value

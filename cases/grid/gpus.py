@@ -47,6 +47,7 @@ GPUS: tuple[Case, ...] = (
     case(ACCELERATE, "an adapter gathered by FSDP1", front_end="accelerate", flow="save_reload", **NAMED),
     case(ACCELERATE, "an adapter gathered by FSDP2", front_end="accelerate", flow="save_reload", strategy="fsdp2"),
     case(TRAINER, "FSDP1 with QLoRA, as PEFT documents it", front_end="trainer", **FSDP1_QLORA),
+    case(TRAINER, "the same, with bf16=True", front_end="trainer", autocast="bf16", **FSDP1_QLORA),
     case(TRAINER, "FSDP2 with QLoRA", front_end="trainer", **FSDP2_QLORA),
     case(TRAINER, "FSDP1, full fine-tuning", front_end="trainer", method="full", optimiser="adamw", **NAMED),
     case(TRAINER, "FSDP2, full fine-tuning", front_end="trainer", method="full", strategy="fsdp2"),

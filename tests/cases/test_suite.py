@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cases import needs, suite
+from cases.job import Job
+from cases.verdict import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Says:
+    def __init__(self) -> None:
+        self.phases: list[Phase] = []
+
+    def phase(self, reached: Phase) -> None:
+        self.phases.append(reached)
+
+
+@pytest.fixture
+def says(monkeypatch: pytest.MonkeyPatch) -> Says:
+    ungrouped = SimpleNamespace(is_initialized=lambda: False)
+    torch = SimpleNamespace(set_num_threads=int, distributed=ungrouped)
+    for name, module in (("torch", torch), ("torch.distributed", ungrouped)):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(suite, "quiet", lambda: None)
+    monkeypatch.setattr("cases.models.checkpoint", lambda *_: None)
+    return Says()
+
+
+def waiting(_path: str) -> Iterator[None]:
+    yield
+
+
+def probe(folder: Path) -> Job:
+    return Job(kind="probe", name="four_bit", ranks=1, device="cpu", folder=str(folder), cache=str(folder))
+
+
+def test_what_fails_before_a_probe_is_no_complaint_of_it(
+    says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def joined(*_: Any) -> Any:
+        raise RuntimeError("this GPU cannot be used")
+
+    monkeypatch.setattr(suite, "joined", joined)
+    with pytest.raises(RuntimeError, match="cannot be used"):
+        suite.run(probe(tmp_path), 0, 0, waiting, says)
+    assert says.phases == []
+
+
+def test_what_a_probe_raises_is_its_complaint(says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*_: Any) -> None:
+        raise RuntimeError("no such option")
+
+    monkeypatch.setitem(needs.PROBES, "four_bit", lacking)
+    with pytest.raises(RuntimeError, match="no such option"):
+        suite.run(probe(tmp_path), 0, 0, waiting, says)
+    assert says.phases == [Phase.LOAD]
