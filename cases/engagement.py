@@ -41,7 +41,7 @@ EXACT = 1e-6  # norms of the same float32 numbers, summed once as they are and o
 CLIP_SLACK = 2e-6 / written_out.MAX_NORM  # torch adds 1e-6 to the norm before it divides by it
 
 
-WRAPPERS = {"ddp": "DistributedDataParallel", "fsdp1": "FullyShardedDataParallel", "fsdp2": "FSDPModule"}
+WRAPPERS = {"ddp": "DistributedDataParallel", "fsdp1": "FullyShardedDataParallel"}
 
 
 @dataclass
@@ -174,7 +174,7 @@ class Witness:
 
     def is_wrapped(self) -> bool:
         """Whether the model is wrapped as was asked."""
-        name = WRAPPERS.get(self.options.strategy)
+        name = wrapper(self.options)
         return name is None or name in ancestors(self.wrapped)
 
     def checks(self) -> list[Check]:
@@ -306,7 +306,7 @@ def adapter_fp32(seen: Witness) -> Iterator[Check]:
 
 
 def strategy(seen: Witness) -> Iterator[Check]:
-    name = WRAPPERS.get(seen.options.strategy)
+    name = wrapper(seen.options)
     if name is not None:
         yield equal("wrapped as", name if name in ancestors(seen.wrapped) else type(seen.wrapped).__name__, name)
     if seen.options.strategy == "ddp":
@@ -319,6 +319,11 @@ def strategy(seen: Witness) -> Iterator[Check]:
 def alone(options: Options) -> Options:
     """The same without ranks: what applies to it hangs on no wrapper, but for the wrapper's own row."""
     return replace(options, strategy="single")
+
+
+def wrapper(options: Options) -> str | None:
+    """The class that a model becomes an instance of."""
+    return stack.fsdp2_class().__name__ if options.strategy == "fsdp2" else WRAPPERS.get(options.strategy)
 
 
 def ancestors(model: Any) -> set[str]:
@@ -373,7 +378,7 @@ def wrap(seen: Witness) -> Iterator[Check]:
 def sharded_units(seen: Witness) -> Iterator[str]:
     """What each unit of FSDP shards: the class of its module, which FSDP2 writes its own name before."""
     for module in seen.wrapped.modules():
-        if seen.options.strategy == "fsdp2" and "FSDPModule" in ancestors(module):
+        if seen.options.strategy == "fsdp2" and wrapper(seen.options) in ancestors(module):
             yield type(module).__name__
         elif seen.options.strategy == "fsdp1" and type(module).__name__ == "FullyShardedDataParallel":
             yield type(module.module).__name__

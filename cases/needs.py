@@ -279,9 +279,10 @@ def fused_step(place: Place, _cache: Path, rule: str) -> None:
 
 
 def compiling(place: Place, _cache: Path) -> None:
+    """With an activation, for which Triton compiles a launcher in C; a linear layer alone is a call of a library."""
     import torch
 
-    layer = torch.nn.Linear(64, 64, device=place.device)
+    layer = torch.nn.Sequential(torch.nn.Linear(64, 64, device=place.device), torch.nn.GELU())
     layer.compile(backend="aot_eager" if place.kind == "cpu" else "inductor")
     differentiate(layer, torch.float32, place)
 
@@ -405,7 +406,7 @@ def broadcast_option(_place: Place, _cache: Path) -> None:
 
 
 def unsharding_method(_place: Place, _cache: Path) -> None:
-    if not hasattr(stack.fsdp2().FSDPModule, "unshard"):
+    if not hasattr(stack.fsdp2_class(), "unshard"):
         raise LackingError("FSDP2's modules have no unshard")
 
 
@@ -550,7 +551,12 @@ NEEDS = (
     Need("runtime_config", only_calls, runtime_option, "this peft has no runtime_config"),
     Need("cpu_scaler", only_calls, cpu_scaler, "this torch scales gradients on GPUs only", cpu_only=True),
     Need("lora_bias", only_calls, lora_bias_option, "this peft has no biases in adapters"),
-    Need("accelerate_has_fsdp2", only_calls, accelerate_fsdp2_option, "this accelerate has no FSDP2"),
+    Need(
+        "accelerate_has_fsdp2",
+        lambda o: o.front_end != "loop" and o.strategy == "fsdp2",
+        accelerate_fsdp2_option,
+        "this accelerate has no FSDP2",
+    ),
     Need("fsdp2_exists", lambda o: o.strategy == "fsdp2", fsdp2_exists, "this torch has no FSDP2"),
     Need(
         "4bit", lambda o: o.quant in FOUR_BIT, four_bit, "4-bit layers need a GPU in this bitsandbytes", cpu_only=True

@@ -160,6 +160,16 @@ def fsdp2() -> Any:
     raise ImportError(f"torch {torch.__version__} has no per-parameter fully_shard (FSDP2)")
 
 
+def fsdp2_class() -> Any:
+    """The class that ``fully_shard`` puts in front of a module's own, which torch 2.3 calls ``FSDP``.
+
+    Raises:
+        ImportError: this torch has no per-parameter ``fully_shard``.
+    """
+    module = fsdp2()
+    return module.FSDPModule if hasattr(module, "FSDPModule") else module.FSDP
+
+
 def facts(device: str) -> dict[str, Any]:
     """Versions and builds of this environment. Does not initialise CUDA."""
     import platform

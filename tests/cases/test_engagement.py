@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cases.engagement import EVIDENCE, wrap
+from cases import stack
+from cases.engagement import EVIDENCE, wrap, wrapper
 from cases.options import OPEN, Options, names
 
 
@@ -27,6 +28,11 @@ class LlamaDecoderLayer: ...
 
 
 class FullyShardedDataParallel(SimpleNamespace): ...
+
+
+@pytest.fixture(autouse=True)
+def fsdp2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack, "fsdp2", lambda: SimpleNamespace(FSDPModule=FSDPModule))
 
 
 def sharded(*units: Any, front_end: str, strategy: str = "fsdp2") -> set[str]:
@@ -65,3 +71,11 @@ def test_fsdp1_wraps_a_layer() -> None:
     root = FullyShardedDataParallel(module=object())
     assert sharded(root, *units, front_end="trainer", strategy="fsdp1") == set()
     assert sharded(root, units[0], front_end="trainer", strategy="fsdp1") != set()
+
+
+def test_the_class_of_fsdp2_has_the_name_that_this_torch_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options().but(strategy="fsdp2")
+    assert wrapper(options) == "FSDPModule"
+    of_2_3 = type("FSDP", (), {})
+    monkeypatch.setattr(stack, "fsdp2", lambda: SimpleNamespace(FSDP=of_2_3))
+    assert wrapper(options) == "FSDP"
