@@ -248,3 +248,54 @@ def saved_state(here: Setting, state_dict: str, folder: str = "state") -> Iterat
     jobs.step(sharded, here, optimiser, 1)
     found = observe.weights(sharded, Options().but(strategy="fsdp2"))
     yield equal("weights that differ after the step again", sum(not same(found[n], t) for n, t in expected.items()), 0)
+
+
+@call(SAVING, phase=Phase.RESUME)
+def dcp_numbers_beside_tensors(here: Setting) -> Iterator[Check]:
+    """torch.distributed.checkpoint.load gives a learning rate back as it gives back moments."""
+    import torch.distributed.checkpoint as dcp
+
+    saved_with_numbers(here)
+    found = a_state(tiny.values("fresh", (8,)), rate=1.0)
+    dcp.load(found, checkpoint_id=str(here.kept / "state"))
+    yield from given_back(found)
+
+
+@call(SAVING, phase=Phase.RESUME)
+def dcp_numbers_into_stateful(here: Setting) -> Iterator[Check]:
+    """The same into an object with state_dict and load_state_dict."""
+    import torch.distributed.checkpoint as dcp
+
+    class Optimiser:
+        held = a_state(tiny.values("fresh", (8,)), rate=1.0)["optimiser"]
+
+        def state_dict(self) -> dict[str, Any]:
+            return self.held
+
+        def load_state_dict(self, given: dict[str, Any]) -> None:
+            self.held = given
+
+    saved_with_numbers(here)
+    optimiser = Optimiser()
+    dcp.load({"optimiser": optimiser}, checkpoint_id=str(here.kept / "state"))
+    yield from given_back({"optimiser": optimiser.held})
+
+
+def a_state(moments: Any, *, rate: float) -> dict[str, Any]:
+    """As ``get_optimizer_state_dict`` makes one."""
+    groups = [{"params": ["weight"], "lr": rate, "weight_decay": rate}]
+    return {"optimiser": {"state": {"weight": {"exp_avg": moments}}, "param_groups": groups}}
+
+
+def saved_with_numbers(here: Setting) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    dcp.save(a_state(tiny.values("saved", (8,)), rate=0.5), checkpoint_id=str(here.kept / "state"))
+
+
+def given_back(found: dict[str, Any]) -> Iterator[Check]:
+    moments = found["optimiser"]["state"]["weight"]["exp_avg"]
+    yield equal("moments given back", same(moments, tiny.values("saved", (8,))), bound=True)
+    (group,) = found["optimiser"]["param_groups"]
+    yield equal("learning rate given back", group["lr"], 0.5)
+    yield equal("weight decay given back", group["weight_decay"], 0.5)
