@@ -269,7 +269,7 @@ def dcp_numbers_into_stateful(here: Setting) -> Iterator[Check]:
     class Optimiser:
         held = a_state(tiny.values("fresh", (8,)), rate=1.0)["optimiser"]
 
-        def state_dict(self) -> dict[str, Any]:
+        def state_dict(self) -> Any:
             return self.held
 
         def load_state_dict(self, given: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from cases import options as option_space
 from cases.verdict import RED
 from reports.answers import signatures
 from reports.answers.failures import Told
-from reports.answers.signatures import QUOTES
+from reports.answers.signatures import QUOTES, Kind
 from reports.words import gist
 
 if TYPE_CHECKING:
@@ -137,6 +137,15 @@ def symptom(outcome: Outcome, pins: Mapping[str, str]) -> Symptom:
         versions=pins,
         device=outcome.hardware.partition(":")[0],
     )
+
+
+def is_ours(outcome: Outcome, pins: Mapping[str, str]) -> bool:
+    """Whether a red outcome is known since as a mistake of the harness: it says nothing of the stack."""
+    if outcome.verdict not in RED:
+        return False
+    shown = symptom(outcome, pins)
+    ours = [row for row in signatures.load() if row.kind is Kind.OURS]
+    return bool(diagnose(shown, ours)) and diagnose(shown)[0].signature.kind is Kind.OURS
 
 
 def diagnose(of: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:

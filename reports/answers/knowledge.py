@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from matrix import store
 from matrix.errors import UserError
 from reports import data
+from reports.answers.diagnose import is_ours
 from reports.grid import grid
 
 if TYPE_CHECKING:
@@ -68,11 +69,13 @@ def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
 
 
 def of(found: Sequence[MatrixDocument]) -> Grid:
-    """The grid of documents of one device."""
+    """The grid of documents of one device, without what is known as a mistake of the harness since."""
     newest = max(found, key=lambda each: each.run.started)
     nothing_planned = newest.run.model_copy(update={"planned": ()})
     sets = columns(found)
-    return grid(nothing_planned, sets, latest(found, {column.key: column.lock for column in sets}))
+    pins = {column.key: column.pins for column in sets}
+    measured = latest(found, {column.key: column.lock for column in sets})
+    return grid(nothing_planned, sets, (each for each in measured if not is_ours(each, pins.get(each.set, {}))))
 
 
 def documents(folder: Path, *, only: Container[str] | None = None) -> Iterator[MatrixDocument]:

@@ -46,6 +46,7 @@ class Kind(StrEnum):
     MISMATCH = "mismatch"  # versions that do not fit each other
     SETTING = "setting"  # the user's configuration
     MACHINE = "machine"
+    OURS = "ours"  # of a check of this harness, repaired since the run
 
     @property
     def words(self) -> str:
@@ -58,6 +59,7 @@ KINDS: Final = {
     Kind.MISMATCH: "versions that do not fit each other",
     Kind.SETTING: "a setting of the user's",
     Kind.MACHINE: "the machine",
+    Kind.OURS: "a mistake of the harness, repaired since",
 }
 
 
