@@ -27,14 +27,14 @@ from reports.compared import Kind
 from reports.grid import NOT_RUN
 from reports.known import address
 from reports.looks import LOOKS, UNKNOWN, look
-from reports.words import again, device, plain, rates
+from reports.words import again, brought, device, machine, plain, rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from cases.verdict import Verdict
-    from matrix.outcome import RunRecord, SetRecord
+    from matrix.outcome import RunRecord
     from reports.answers.overview import Overview
     from reports.answers.problems import Met
     from reports.answers.recommend import Recommendation, Usual
@@ -56,7 +56,7 @@ def markdown(record: RunRecord, matrix: Grid, known: Overview, *, generated: dat
         summary(matrix),
         *recommended(known),
         "## Version sets",
-        versions(matrix.sets),
+        versions(matrix),
         *notes(matrix),
         "## Matrix",
         legend(),
@@ -83,7 +83,7 @@ def heading(record: RunRecord, generated: datetime) -> str:
         ("", ""),
         [
             ("device", text(device(record))),
-            ("hardware", text(record.hardware)),
+            ("hardware", text(machine(record))),
             ("run", f"{record.started:%Y-%m-%d %H:%M}"),
             ("harness", f"ftmatrix {text(record.harness)}"),
         ],
@@ -98,11 +98,16 @@ def summary(matrix: Grid) -> str:
     return f"{len(matrix.cases)} cases x {len(matrix.sets)} sets = {counts.total()} cells: {told}."
 
 
-def versions(sets: Sequence[SetRecord]) -> str:
-    packages = list(dict.fromkeys(name for column in sets for name in column.pins))
+def versions(matrix: Grid) -> str:
+    builds = brought(matrix.outcomes)
+    told = {column.key: {**column.pins, **builds.get(column.key, {})} for column in matrix.sets}
+    packages = list(dict.fromkeys(name for each in told.values() for name in each))
     return table(
         ("set", "python", *packages, "why"),
-        [(code(s.key), text(s.python), *(text(s.pins.get(name, "")) for name in packages), text(s.why)) for s in sets],
+        [
+            (code(s.key), text(s.python), *(text(told[s.key].get(name, "")) for name in packages), text(s.why))
+            for s in matrix.sets
+        ],
     )
 
 

@@ -24,7 +24,7 @@ from reports.answers.support_words import short
 from reports.compared import Kind
 from reports.known import address
 from reports.looks import LOOKS, UNKNOWN, look
-from reports.words import again, device, headline, rates
+from reports.words import again, brought, device, headline, machine, rates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +45,7 @@ FEW_CAUSES: Final = 6  # more are folded, so that the page can be looked over
 def page(record: RunRecord, matrix: Grid, known: Overview, *, generated: datetime, evidence: str = "") -> str:
     """The page; ``evidence`` leads from its folder to the run's, where the evidence files are."""
     css, script = source("page.css"), source("page.js")
+    builds = brought(matrix.outcomes)
     return (
         environment()
         .get_template("index.html.j2")
@@ -57,7 +58,10 @@ def page(record: RunRecord, matrix: Grid, known: Overview, *, generated: datetim
             verdicts=[(look(verdict), matrix.counts()[verdict]) for verdict in VERDICTS],
             few=len(matrix.sets) <= FEW_SETS,
             few_causes=FEW_CAUSES,
+            machine=machine(record),
+            builds=builds,
             packages=list(dict.fromkeys(name for column in matrix.sets for name in column.pins)),
+            brings=list(dict.fromkeys(name for each in builds.values() for name in each)),
             css=Markup(css),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
             policy=policy(css, script),

@@ -12,7 +12,7 @@ from rich.text import Text
 from cases.verdict import Verdict
 from reports.answers.devices_words import summary as differences
 from reports.looks import LOOKS, look
-from reports.words import device, plain, rates
+from reports.words import device, machine, plain, rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ class TerminalReport:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         shape = layout(self.grid.sets, self.grid.cases, options.max_width)
-        yield Text(f"{device(self.record)}, {plain(self.record.hardware)}", style="bold")
+        yield Text(f"{device(self.record)}, {plain(machine(self.record))}", style="bold")
         if shape.numbered:
             yield from numbers(self.grid.sets)
         for block in shape.blocks:

@@ -12,6 +12,7 @@ from reports.looks import LOOKS
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Iterable
 
     from cases.verdict import Verdict
     from matrix.fixes import Fixes
@@ -78,6 +79,22 @@ def rates(verdicts: Counter[Verdict]) -> str:
 def device(record: RunRecord | Fixes) -> str:
     """The kind of machine, so that a CPU result is never taken for a GPU result."""
     return "CPU (gloo)" if record.device == "cpu" else f"GPU ({record.device})"
+
+
+def machine(record: RunRecord) -> str:
+    """The hardware and, of GPUs, the driver with the newest CUDA that it runs."""
+    driver, runs = record.facts.get("driver"), record.facts.get("driver_cuda")
+    told = f", driver {driver}" if driver else ""
+    return f"{record.hardware}{told}{f' (CUDA {runs})' if runs else ''}"
+
+
+def brought(outcomes: Iterable[Outcome]) -> dict[str, dict[str, str]]:
+    """By set, what its torch was built for and talks through, as cells on GPUs told; nothing of a run on a CPU."""
+    found: dict[str, dict[str, str]] = {}
+    for outcome in outcomes:
+        if outcome.facts.get("nccl"):
+            found[outcome.set] = {"CUDA": str(outcome.facts.get("torch_cuda")), "NCCL": str(outcome.facts["nccl"])}
+    return found
 
 
 def value_words(value: Scalar | None) -> str:

@@ -176,6 +176,19 @@ def small() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
 
 
 @pytest.fixture
+def small_on_gpus() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
+    """The small matrix as it might come from GPUs."""
+    record, sets, outcomes = a_small_matrix()
+    told = {"driver": "580.159.04", "driver_cuda": "13.0"}
+    facts = {"torch_cuda": "12.1", "nccl": "2.20.5"}
+    return (
+        record.model_copy(update={"device": "cuda", "hardware": "cuda: H200 x 2", "facts": told}),
+        sets,
+        [each.model_copy(update={"facts": facts}) for each in outcomes],
+    )
+
+
+@pytest.fixture
 def hostile() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
     """One cell in which everything that can hold text holds the worst of it."""
     outcome = an_outcome(

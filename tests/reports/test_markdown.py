@@ -75,3 +75,16 @@ def test_a_table_row_has_as_many_cells_whatever_it_holds(hostile: Run, later: da
 
 def test_a_code_span_holds_backticks() -> None:
     assert code("a `b``c` d`") == "``` a `b``c` d` ```"
+
+
+def test_a_gpu_run_says_with_which_driver_and_libraries(
+    small_on_gpus: Run, later: datetime, build_overview: Known
+) -> None:
+    text = written(small_on_gpus, build_overview, later)
+    assert "| hardware | cuda: H200 x 2, driver 580.159.04 (CUDA 13.0) |" in text
+    assert "| CUDA | NCCL | why |" in text
+    assert "| 12.1 | 2.20.5 | a slice of its time |" in text
+
+
+def test_a_cpu_run_names_no_libraries_of_gpus(small: Run, later: datetime, build_overview: Known) -> None:
+    assert "NCCL |" not in written(small, build_overview, later)

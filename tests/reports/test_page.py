@@ -114,6 +114,13 @@ def test_every_cell_is_a_button_with_its_verdict_in_words(small: Run, seen: See)
     assert "fail, train-lora-fsdp1-bf16 on 2024-06" in {b["aria-label"] for b in buttons}
 
 
+def test_a_page_of_gpus_says_with_which_driver_and_libraries(small_on_gpus: Run, seen: See) -> None:
+    found = seen(small_on_gpus)
+    assert "cuda: H200 x 2, driver 580.159.04 (CUDA 13.0)" in found.text
+    assert '<th scope="col">NCCL</th>' in found.text
+    assert "<td>2.20.5</td>" in found.text
+
+
 def test_headers_have_a_scope(small: Run, seen: See) -> None:
     assert all(header.get("scope") for header in seen(small).all("th"))
 
