@@ -140,20 +140,24 @@ class Driver:
     def handles(self) -> Iterator[ctypes.c_void_p]:
         """Of the GPUs that CUDA counts as well: not of those that a control group (Slurm's) keeps from this job.
 
-        One that is lost is left out like these, unless all are.
+        One that is lost is left out like these, unless no other is left.
         """
         count = ctypes.c_uint()
         self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        lost = 0
+        lost, usable = "", False
         for index in range(count.value):
             handle = ctypes.c_void_p()
             code = self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
-            lost += code == LOST
-            if code == NO_PERMISSION or (code == LOST and lost < count.value):
-                continue
-            if code:
-                raise UnavailableError(f"GPU {index}: {FAILURES.get(code, f'error {code}')}")
-            yield handle
+            said = f"GPU {index}: {FAILURES.get(code, f'error {code}')}"
+            if code == LOST:
+                lost = said
+            elif code and code != NO_PERMISSION:
+                raise UnavailableError(said)
+            elif not code:
+                usable = True
+                yield handle
+        if lost and not usable:
+            raise UnavailableError(lost)
 
     def capability(self, handle: ctypes.c_void_p) -> str:
         numbers = ctypes.c_int(), ctypes.c_int()

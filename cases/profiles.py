@@ -96,8 +96,8 @@ def on_gpus(case: Case) -> bool:
 
 
 def one_dtype(options: Options) -> bool:
-    """Whether FSDP2 gathers packed weights with what it takes for others like them, by kernels for numbers."""
-    is_packed = options.strategy == "fsdp2" and options.quant in FOUR_BIT
+    """Whether units of FSDP2 are bfloat16 throughout, packed weights included: these are copied as numbers then."""
+    is_packed = options.strategy == "fsdp2" and options.quant in FOUR_BIT and options.quant_storage == "bf16"
     return is_packed and (not options.adapter_fp32 or options.mixed_precision == "bf16")
 
 

@@ -20,7 +20,7 @@ from cases.case import Case
 from cases.memory import peaks
 from cases.options import Options
 from cases.setting import Setting
-from cases.verdict import Phase
+from cases.verdict import PROBING, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,8 +110,7 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
     if job.kind == "facts":
         tell_facts(job.device, say)
         return
-    if job.kind == "cell":
-        say.phase(Phase.LOAD)
+    say.phase(Phase.LOAD)
     quiet()
     cache = Path(job.cache)
     options = CASES[job.name].options if job.kind == "cell" else Options()
@@ -124,7 +123,7 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
         if ranks > 1:
             flight.listen(Path(job.folder), rank)
         if job.kind == "probe":
-            say.phase(Phase.LOAD)  # from here on, what is raised is the probe's own
+            say.facts({PROBING: True})  # from here on, what is raised is the probe's own
             needs.PROBES[job.name](place, cache)
             return
 

@@ -15,7 +15,7 @@ from cases import builds, pool
 from cases.forkserver import ask
 from cases.nvml import UnavailableError
 from cases.patience import PROBE_S, Patience
-from cases.verdict import Phase, Verdict
+from cases.verdict import PROBING, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ def probed(need: Any, asked: Request, server: str) -> str:
     hang, a crash: the case has to show these.
     """
     outcome = once(asked, server, "probe", need.name, need.ranks)
-    lacking = outcome["verdict"] == Verdict.FAIL.value and outcome["phase"] != Phase.IMPORT.value
+    lacking = outcome["verdict"] == Verdict.FAIL.value and PROBING in outcome["facts"]
     return str(outcome["reason"]) if lacking else ""
 
 

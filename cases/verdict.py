@@ -31,6 +31,9 @@ class Verdict(str, Enum):
 RED = frozenset({Verdict.WRONG, Verdict.FAIL, Verdict.HANG, Verdict.CRASH})
 
 
+PROBING = "probing"  # a fact of a probe whose rank has come to what it tries
+
+
 class Phase(str, Enum):
     """Where in a cell's life something happened, in order."""
 

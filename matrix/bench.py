@@ -210,19 +210,21 @@ def comparable(ground: Ground, rows: Sequence[Mapping[str, Any]]) -> tuple[str, 
 
 
 def launched(ground: Ground, environment: Environment, scratch: Path, last: Pass, sample: int) -> list[Launch]:
-    """The sample by every launcher, one cell after the other; others' work on the GPUs costs that cell only."""
+    """The sample by every launcher, one cell after the other; a cell that lacks GPUs for one counts for none."""
     bench = Bench(scratch=scratch, device=ground.device, workers=1)
     at = LaunchGround(bench=bench, environment=environment)
     found: list[Launch] = []
     for name in plan.spread(sorted(comparable(ground, last.rows)), sample):
-        for launcher in LAUNCHERS:
-            try:
-                found.append(at.launch(launcher, ground.case(name)))
-            except OccupiedError as none:
-                ground.say(f"{launcher} {name}: not measured: {none}")
-                continue
-            ground.say(f"{launcher} {name}: {found[-1].seconds:.1f} s, {found[-1].verdict}")
+        try:
+            found += [told_of(ground, at.launch(launcher, ground.case(name))) for launcher in LAUNCHERS]
+        except OccupiedError as none:
+            ground.say(f"{name}: not measured: {none}")
     return found
+
+
+def told_of(ground: Ground, one: Launch) -> Launch:
+    ground.say(f"{one.launcher} {one.case}: {one.seconds:.1f} s, {one.verdict}")
+    return one
 
 
 def install(ground: Ground, lock: Lock) -> float:

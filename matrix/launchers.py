@@ -36,7 +36,7 @@ LIMIT_S: Final = 300.0  # of one act
 
 
 class OccupiedError(UserError):
-    """GPUs are not free for a launch."""
+    """So many GPUs cannot be had for a launch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class Ground:
         """The cell, started by this launcher on GPUs of its own.
 
         Raises:
-            OccupiedError: GPUs are not free.
+            OccupiedError: so many GPUs cannot be had.
             UserError: the launcher started no rank.
         """
         try:

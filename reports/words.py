@@ -93,7 +93,10 @@ def brought(outcomes: Iterable[Outcome]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for outcome in outcomes:
         if outcome.facts.get("nccl"):
-            found[outcome.set] = {"CUDA": str(outcome.facts.get("torch_cuda")), "NCCL": str(outcome.facts["nccl"])}
+            found[outcome.set] = {
+                "CUDA": str(outcome.facts.get("torch_cuda") or ""),
+                "NCCL": str(outcome.facts["nccl"]),
+            }
     return found
 
 

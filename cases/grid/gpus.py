@@ -13,7 +13,7 @@ COMPILING = "torch.compile"
 ACCELERATE = "accelerate"
 TRAINER = "transformers Trainer"
 SFT = "trl SFTTrainer"
-ONE_DTYPE = "Packed weights that FSDP2 gathers with others of their dtype"
+ONE_DTYPE = "QLoRA under FSDP2, bfloat16 throughout"
 
 PAGED: dict[str, Any] = {"optimiser": "paged_adamw_8bit"}
 FSDP1_QLORA: dict[str, Any] = {**QLORA, **SHARDABLE, **FLAT}

@@ -140,12 +140,12 @@ def symptom(outcome: Outcome, pins: Mapping[str, str]) -> Symptom:
 
 
 def is_ours(outcome: Outcome, pins: Mapping[str, str]) -> bool:
-    """Whether a red outcome is known since as a mistake of the harness: it says nothing of the stack."""
+    """Whether a red outcome is known since as a mistake of the harness, and nothing else is off: it says nothing."""
     if outcome.verdict not in RED:
         return False
     shown = symptom(outcome, pins)
-    ours = [row for row in signatures.load() if row.kind is Kind.OURS]
-    return bool(diagnose(shown, ours)) and diagnose(shown)[0].signature.kind is Kind.OURS
+    ours = (row for row in signatures.load() if row.kind is Kind.OURS)
+    return any(fitted(row, shown) and {*shown.missed} <= {*row.checks} for row in ours)
 
 
 def diagnose(of: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:

@@ -89,8 +89,10 @@ def test_a_lost_gpu_costs_the_others_nothing() -> None:
     assert [gpu.uuid for gpu in driver(codes=lost).gpus()] == ["GPU-a", "GPU-c"]
 
 
-def test_where_all_gpus_are_lost_one_is_named() -> None:
-    lost = {f"nvmlDeviceGetHandleByIndex_v2 of {index}": LOST for index in range(3)}
+@pytest.mark.parametrize("others", [LOST, NO_PERMISSION])
+def test_where_no_gpu_is_left_one_that_is_lost_is_named(others: int) -> None:
+    """Also where the only GPU of a job is, and the others are hidden from it."""
+    lost = {f"nvmlDeviceGetHandleByIndex_v2 of {index}": others if index < 2 else LOST for index in range(3)}
     with pytest.raises(UnavailableError, match="GPU 2: a GPU is lost"):
         driver(codes=lost).gpus()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cases.options import SHARDED, Options, Value, names, values
-from cases.profiles import EVERY, PROFILES
+from cases.profiles import EVERY, PROFILES, one_dtype
 
 FRONT_ENDS = ("accelerate", "trainer", "sft")
 FULL = PROFILES["full"].cases
@@ -55,6 +55,21 @@ def test_gpus_try_one_model_on_several_devices() -> None:
     calls = {case.options.call for case in PROFILES["gpu"].cases}
     assert {"device_map_auto", "device_map_per_rank", "device_map_over_two_gpus", "device_map_layer_on_cpu"} <= calls
     assert {"merge_adapter_on_cpu", "merge_base_on_cpu", "merge_layer_on_cpu", "paged_moments"} <= calls
+
+
+@pytest.mark.parametrize(
+    ("changed", "meant"),
+    [
+        ({"adapter_fp32": False}, True),
+        ({"mixed_precision": "bf16"}, True),
+        ({}, False),  # float32 adapters
+        ({"adapter_fp32": False, "strategy": "fsdp1"}, False),
+        ({"adapter_fp32": False, "quant_storage": "fp16"}, False),
+    ],
+)
+def test_what_fsdp2_copies_as_numbers_is_bfloat16_throughout(changed: dict[str, Value], *, meant: bool) -> None:
+    qlora: dict[str, Value] = {"quant": "nf4", "load_dtype": "bf16", "quant_storage": "bf16", "strategy": "fsdp2"}
+    assert one_dtype(Options().but(**{**qlora, **changed})) is meant
 
 
 def test_no_two_cases_mean_the_same() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cases import patience
-from cases.verdict import Phase, at_most, equal
+from cases.verdict import PROBING, Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -354,7 +354,7 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
 
         say.facts({"torch": torch.__version__, "python": sys.version.split()[0]})
     elif job.kind == "probe":
-        say.phase(Phase.LOAD)
+        say.facts({PROBING: True})
         PROBES[job.name]()
     else:
         if act == 0:

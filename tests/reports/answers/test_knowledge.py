@@ -9,7 +9,7 @@ import pytest
 
 from cases.verdict import Verdict
 from matrix.errors import UserError
-from reports import data
+from matrix.outcome import CheckRecord
 from reports.answers import knowledge
 from reports.data import document, dumped
 from reports.grid import grid
@@ -144,14 +144,18 @@ def test_only_the_cases_that_are_asked_for_are_read(
     assert [(device, matrix.cases) for device, matrix in found.items()] == [("cpu", ("b",))]
 
 
-def test_what_is_known_as_a_mistake_of_the_harness_says_nothing_of_the_stack() -> None:
-    """Torch 2.3 calls FSDP2's class by another name than the check knew; the report of the run shows it as it was."""
-    path = knowledge.PUBLISHED / "cuda-h200-torch2.3" / "matrix.json"
-    cells = {cell.case: cell.verdict for cell in data.read(path).cells}
-    known = knowledge.load(device="cuda")
-    assert (cells["train-lora-fsdp2-fp32"], known.verdict("train-lora-fsdp2-fp32", "2024-06")) == (
-        Verdict.WRONG,
-        None,
-    )
-    wrong_besides = "train-lora-nf4-bf16store-fsdp2-bf16"
-    assert (cells[wrong_besides], known.verdict(wrong_besides, "2024-06")) == (Verdict.WRONG, Verdict.WRONG)
+@pytest.mark.parametrize(("missed", "says"), [(("wrapped as",), None), (("wrapped as", "loss"), Verdict.WRONG)])
+def test_what_is_known_as_a_mistake_of_the_harness_says_nothing_of_the_stack(
+    publish: Callable[..., Path],
+    build_outcome: Callable[..., Outcome],
+    build_set: Callable[..., SetRecord],
+    missed: tuple[str, ...],
+    says: Verdict | None,
+) -> None:
+    """Torch 2.3 calls FSDP2's class by another name than the check knew; what else is off is not its mistake."""
+    checks = tuple(CheckRecord(name=name, value=1, op="==", bound=0, ok=False) for name in missed)
+    options = {"strategy": "fsdp2", "front_end": "loop"}
+    wrong = build_outcome("a", verdict="wrong", hardware="cuda: test", options=options, checks=checks)
+    of_2_3 = build_set(pins={"torch": "2.3.1"})
+    folder = publish("one", wrong, sets=(of_2_3,), device="cuda", hardware="cuda: test")
+    assert knowledge.load(folder, device="cuda").verdict("a", "2024-06") is says
