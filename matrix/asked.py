@@ -336,15 +336,22 @@ class Plan:
 def plan_of(asked: Asked) -> Plan:
     work = asked.work()
     planned = {case.id for _, cases in work for case in cases}
-    past = timings.read(environments.cache_folder(), asked.place)
-    workers = asked.workers or default_workers(asked.place)
     return Plan(
         profile=asked.chosen,
         work=work,
         times=asked.times,
-        seconds=past.estimate(work, workers=workers, repeats=asked.times),
+        seconds=estimated(asked, work),
         left_out=tuple(case for case in asked.suite.cases.values() if case.id not in planned),
     )
+
+
+def estimated(asked: Asked, work: Work) -> float | None:
+    """Seconds by past timings; None where there are none, as on a machine without the GPUs that are planned for."""
+    if asked.place == "cuda" and machine.why_no_gpu():
+        return None
+    workers = asked.workers or default_workers(asked.place)
+    past = timings.read(environments.cache_folder(), asked.place)
+    return past.estimate(work, workers=workers, repeats=asked.times)
 
 
 def bench(

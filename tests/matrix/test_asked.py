@@ -24,6 +24,13 @@ def test_the_default_profile_is_on_its_own_sets() -> None:
     assert (plan.profile.name, plan.sets) == ("default", ("2024-06", "2025-06", "2025-12", "2026-11"))
 
 
+def test_a_run_on_gpus_can_be_planned_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("matrix.machine.why_no_gpu", lambda: "no NVIDIA driver")
+    plan = plan_of(Asked(profile="gpu", device="cuda"))
+    assert plan.seconds is None
+    assert plan.cells > 100
+
+
 def test_where_chooses_among_all_cases_unless_a_profile_is_named() -> None:
     everything = {case.id for case in Asked(where="flow=api").cases()}
     assert everything
