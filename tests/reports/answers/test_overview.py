@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cases.verdict import RED
+from reports import data
 from reports.answers import knowledge
 from reports.answers.overview import overview
 from reports.answers.recommend import USUAL
@@ -70,12 +71,12 @@ def test_a_fix_is_told_as_what_a_user_edits() -> None:
 
 
 def test_a_fix_that_was_found_with_other_case_code_than_the_run_had_says_so() -> None:
-    matrix = knowledge.load()
-    record = next(each.run for each in knowledge.documents(knowledge.PUBLISHED) if each.device == "cpu")
+    """The fixes were searched for with the code of the run that is published beside them."""
+    run = data.read(knowledge.PUBLISHED / "matrix.json")
     cell = "2026-11__train-lora-fsdp1-flatparams-fp32"
-    (red,) = (each for each in matrix.outcomes if each.cell == cell)
+    (red,) = (each for each in run.cells if each.cell == cell)
     proofs = [
-        overview(record, grid(record, matrix.sets, [each])).fixes[cell].proof
+        overview(run.run, grid(run.run, run.sets, [each])).fixes[cell].proof
         for each in (red, red.model_copy(update={"code": "0ther"}))
     ]
     assert [proof.endswith("; found with another case code") for proof in proofs] == [False, True]
