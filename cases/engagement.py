@@ -377,8 +377,9 @@ def wrap(seen: Witness) -> Iterator[Check]:
 
 def sharded_units(seen: Witness) -> Iterator[str]:
     """What each unit of FSDP shards: the class of its module, which FSDP2 writes its own name before."""
+    name = wrapper(seen.options)
     for module in seen.wrapped.modules():
-        if seen.options.strategy == "fsdp2" and wrapper(seen.options) in ancestors(module):
+        if seen.options.strategy == "fsdp2" and name in ancestors(module):
             yield type(module).__name__
         elif seen.options.strategy == "fsdp1" and type(module).__name__ == "FullyShardedDataParallel":
             yield type(module.module).__name__
