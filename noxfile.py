@@ -18,7 +18,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 HERE = Path(__file__).parent
 PROJECT = nox.project.load_toml("pyproject.toml")
-SETS = tomllib.loads((HERE / "matrix" / "versions.toml").read_text(encoding="utf-8"))["sets"]
+SETS = tomllib.loads((HERE / "matrix" / "versions" / "versions.toml").read_text(encoding="utf-8"))["sets"]
 
 
 def install(session: nox.Session, *groups: str) -> None:

@@ -19,15 +19,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flows, gpus, models, prequantised, quiet, suite, twin
-from cases.build import Place
-from cases.setting import Setting
-from cases.verdict import missed
+from cases import suite
+from cases.apply.build import Place
+from cases.apply.context import Setting
+from cases.flows import stages
+from cases.model import architectures, prequantised
+from cases.reference import twin
+from cases.runtime import rank_env, visible_gpus
+from cases.space.verdict import missed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.verdict import Check, Phase
+    from cases.space.verdict import Check, Phase
 
 OUT, SHARED = "FTMATRIX_OUT", "FTMATRIX_SHARED"
 
@@ -65,11 +69,11 @@ def main() -> int:
         print(f"there is no case {name!r}; the cases are:", *suite.CASES, sep="\n  ")
         return 2
     act = int(sys.argv[2]) if len(sys.argv) > 2 else 0  # noqa: PLR2004 - argv
-    os.environ.update(quiet.variables(os.environ))
+    os.environ.update(rank_env.variables(os.environ))
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = os.environ.get("FTMATRIX_DEVICE", "cpu")
     if device != "cpu":
-        gpus.limit(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), os.environ)
+        visible_gpus.limit(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), os.environ)
     say = Printer()
     with reporting(f"act-{act}-rank-{rank}.json", say):
         play(name, act, Place(rank, ranks, "cpu" if device == "cpu" else int(os.environ.get("LOCAL_RANK", "0"))), say)
@@ -91,7 +95,7 @@ def play(name: str, act: int, place: Place, say: Printer) -> None:
         shutil.rmtree(kept, ignore_errors=True)  # what an earlier start left
     suite.quiet()
     with shared() as cache:
-        models.checkpoint(options, cache)
+        architectures.checkpoint(options, cache)
         if options.prequantised:
             prequantised.make(cache, options, place, say)  # by a fork, so before CUDA is initialised
         if place.kind == "cuda":
@@ -105,7 +109,7 @@ def play(name: str, act: int, place: Place, say: Printer) -> None:
             known = cache / f"{twin.key(options)}.pt"
             return twin.read(known) if known.exists() else twin.run(options)
 
-        flows.run(act, Setting(options, place, cache, kept, kept, reference, say))
+        stages.run(act, Setting(options, place, cache, kept, kept, reference, say))
     if dist.is_initialized():
         dist.destroy_process_group()
 

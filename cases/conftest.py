@@ -22,14 +22,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # `cases` is importable wherever the folder was copied to
 
-from cases.job import Job
-from cases.quiet import variables
-from cases.rank import die_with_parent
+from cases.runtime.rank import die_with_parent
+from cases.runtime.rank_env import variables
+from cases.runtime.wire import Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.patience import Patience
+    from cases.runtime.silence import Patience
 
 SOCKET = "FTMATRIX_SOCKET"
 OUTCOME = "outcome"
@@ -118,7 +118,7 @@ def requested(config: pytest.Config) -> Request:
 
 
 def started(config: pytest.Config, path: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "cases.forkserver", path, "--suite", config.getoption("--suite")]
+    command = [sys.executable, "-m", "cases.runtime.forkserver", path, "--suite", config.getoption("--suite")]
     if config.getoption("--cold"):
         command.append("--cold")
     server = subprocess.Popen(command, cwd=Path(__file__).parent.parent, env=variables(os.environ))

@@ -13,19 +13,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import flight, flows, grid, models, needs, patience, prequantised, profiles, scripts, stack, twin, untouched
-from cases import preload as importing
-from cases.build import Place
-from cases.case import Case
-from cases.memory import peaks
-from cases.options import Options
-from cases.setting import Setting
-from cases.verdict import PROBING, Phase
+from cases import grid
+from cases.apply import compat
+from cases.apply.build import Place
+from cases.apply.context import Setting
+from cases.flows import scripts, stages
+from cases.grid import profiles
+from cases.model import architectures, prequantised
+from cases.probes import requirements
+from cases.reference import twin
+from cases.runtime import cuda_guard, flight_recorder, silence
+from cases.runtime import preload as importing
+from cases.runtime.memory import peaks
+from cases.space.case import Case
+from cases.space.options import Options
+from cases.space.verdict import PROBING, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cases.job import Job
+    from cases.runtime.wire import Job
 
 
 class Cases(dict[str, Case]):
@@ -58,20 +65,20 @@ def impure() -> str:
     import torch
 
     if torch.cuda.is_initialized() or importing.cuda_driver_initialised():
-        by = untouched.INITIALISED[0] if untouched.INITIALISED else "something beside torch"
+        by = cuda_guard.INITIALISED[0] if cuda_guard.INITIALISED else "something beside torch"
         return f"importing the stack initialised CUDA: {by}"
     if threading.active_count() > 1:
         return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"
     return ""
 
 
-def needed(case: Case, device: str) -> list[needs.Need]:
-    return needs.applicable(case.options, device)
+def needed(case: Case, device: str) -> list[requirements.Need]:
+    return requirements.applicable(case.options, device)
 
 
-def allowed(case: Case, device: str) -> patience.Patience:
+def allowed(case: Case, device: str) -> silence.Patience:
     """How long a rank of the case may say nothing."""
-    return patience.of(case.options, device)
+    return silence.of(case.options, device)
 
 
 def companions(job: Job) -> dict[str, Callable[[], None]]:
@@ -92,13 +99,13 @@ def companions(job: Job) -> dict[str, Callable[[], None]]:
 
 def acts(job: Job) -> list[tuple[int, int]]:
     """The acts of a job, each played by fresh ranks: its number, and how many ranks."""
-    return flows.acts(CASES[job.name]) if job.kind == "cell" else [(0, job.ranks)]
+    return stages.acts(CASES[job.name]) if job.kind == "cell" else [(0, job.ranks)]
 
 
 def tell_facts(device: str, say: Any) -> None:
-    say.facts(stack.facts(device))
+    say.facts(compat.facts(device))
     if device == "cuda":
-        say.facts(stack.facts_of_gpus())
+        say.facts(compat.facts_of_gpus())
 
 
 def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
@@ -114,24 +121,24 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
     quiet()
     cache = Path(job.cache)
     options = CASES[job.name].options if job.kind == "cell" else Options()
-    models.checkpoint(options, cache)  # before the process group: later, only rank 0 would write it whole
+    architectures.checkpoint(options, cache)  # before the process group: later, only rank 0 would write it whole
     ranks = dict(acts(job))[act]
     place = Place(rank, ranks, "cpu" if job.device == "cpu" else rank)
     if options.prequantised:
         prequantised.make(cache, options, place, say)
     with joined(place, Path(job.folder) / f"rendezvous-{act}", say):
         if ranks > 1:
-            flight.listen(Path(job.folder), rank)
+            flight_recorder.listen(Path(job.folder), rank)
         if job.kind == "probe":
             say.facts({PROBING: True})  # from here on, what is raised is the probe's own
-            needs.PROBES[job.name](place, cache)
+            requirements.PROBES[job.name](place, cache)
             return
 
         with peaks_told(place, say):
             kept = Path(job.folder) / "kept"
             kept.mkdir(exist_ok=True)
             reference = partial(computed, cache / f"{twin.key(options)}.pt", companion, say)
-            flows.run(act, Setting(options, place, cache, kept, Path(job.given or kept), reference, say))
+            stages.run(act, Setting(options, place, cache, kept, Path(job.given or kept), reference, say))
 
 
 def computed(path: Path, companion: Callable[[str], Iterator[None]], say: Any) -> twin.Trajectory:

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cases import builds, pool
-from cases.forkserver import ask
-from cases.nvml import UnavailableError
-from cases.patience import PROBE_S, Patience
-from cases.verdict import PROBING, Verdict
+from cases.runtime import gpu_pool, torch_builds
+from cases.runtime.forkserver import ask
+from cases.runtime.nvml import UnavailableError
+from cases.runtime.silence import PROBE_S, Patience
+from cases.space.verdict import PROBING, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cases.conftest import Request
-    from cases.job import Job
+    from cases.runtime.wire import Job
 
 
 def test_cell(
@@ -36,16 +36,16 @@ def test_cell(
     facts: dict[str, Any] = {}
     try:
         facts = environment_facts(request_, server)
-        reason = builds.unusable(facts, lenders()) if facts.get("device") == "cuda" else ""
+        reason = torch_builds.unusable(facts, lenders()) if facts.get("device") == "cuda" else ""
         if reason:
-            facts = {**facts, **pool.LACKING}
+            facts = {**facts, **gpu_pool.LACKING}
         reason = reason or why_skipped(case, request_, suite, server)
         if not reason:
             allowed = suite.allowed(case, request_.device)
             outcome = run(server, request_.job("cell", cell, case.ranks, allowed))
-    except (pool.BusyError, UnavailableError) as none:
+    except (gpu_pool.BusyError, UnavailableError) as none:
         reason = str(none)
-        facts = {**facts, **pool.LACKING}
+        facts = {**facts, **gpu_pool.LACKING}
     if reason:
         record_property("outcome", json.dumps({"name": cell, "verdict": "skip", "reason": reason, "facts": facts}))
         pytest.skip(reason)
@@ -61,7 +61,7 @@ def confirmed(outcome: dict[str, Any], job: Job, request: pytest.FixtureRequest)
     """The outcome compared with a cold start; as it is where that finds no GPUs any more."""
     try:
         return compared(outcome, run(request.getfixturevalue("cold_server"), job))
-    except (pool.BusyError, UnavailableError) as none:
+    except (gpu_pool.BusyError, UnavailableError) as none:
         return {**outcome, "facts": {**outcome["facts"], "no_cold_start": str(none)}}
 
 
@@ -84,7 +84,7 @@ def run(server: str, job: Job) -> dict[str, Any]:
     return outcome
 
 
-lenders = functools.cache(pool.pool)  # one a worker, which asks the driver but once what there is
+lenders = functools.cache(gpu_pool.pool)  # one a worker, which asks the driver but once what there is
 
 
 def why_skipped(case: Any, asked: Request, suite: Any, server: str) -> str:

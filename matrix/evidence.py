@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cases.verdict import Phase
+    from cases.space.verdict import Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

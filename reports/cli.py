@@ -17,27 +17,30 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cases.verdict import Verdict
-from matrix import asked as asking
-from matrix import declared, disk, environments, locks, store, uv
-from matrix import disasters as disastrous
-from matrix import known as problems
-from matrix import selfcheck as selfchecking
-from matrix import sets as known_sets
+from cases.space.verdict import Verdict
+from matrix.environments import disk, provision
 from matrix.errors import UserError
 from matrix.evidence import Evidence
-from matrix.execute import Suite
-from reports import bench as bench_report
-from reports import disasters as disaster_report
-from reports import known as known_problems
-from reports import known_page, planned, progress
-from reports import selfcheck as selfcheck_report
+from matrix.experiments import crash_injection as disastrous
+from matrix.experiments import selfcheck as selfchecking
+from matrix.known import known_problems as problems
+from matrix.run import request as asking
+from matrix.run import store, user_scripts
+from matrix.run.execute import Suite
+from matrix.versions import locks, uv
+from matrix.versions import sets as known_sets
 from reports.answers.knowledge import other_devices
 from reports.answers.overview import overview
 from reports.commands import can_i_use, devices, doctor, explain, fix, pack, recommend, repro
-from reports.grid import grid
-from reports.render import render, write_whole
-from reports.terminal import TerminalReport
+from reports.render import bench_text as bench_report
+from reports.render import crash_text as disaster_report
+from reports.render import known_page, progress_bar
+from reports.render import plan_text as planned
+from reports.render import selfcheck_text as selfcheck_report
+from reports.render.terminal import TerminalReport
+from reports.render.write import render, write_whole
+from reports.results import known_results as known_problems
+from reports.results.grid import grid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,10 +127,10 @@ def run(
         offline=offline,
         system_torch=system_torch,
         system_python=system_python,
-        suite=Suite(scripts=declared.load(scripts)) if scripts else Suite(),
+        suite=Suite(scripts=user_scripts.load(scripts)) if scripts else Suite(),
     )
     asked, work = asking.taken_up(asked)
-    watcher = progress.choose(console, planned=asking.size(asked.work() if work is None else work, asked.times))
+    watcher = progress_bar.choose(console, planned=asking.size(asked.work() if work is None else work, asked.times))
     directory = asking.run(
         asked, work=work, watcher=watcher, say=console.print, when_cut=lambda cut: show(cut, console)
     )
@@ -215,7 +218,7 @@ def known(
         raise UserError("--findings is a table of its own: give either that or --table")
     chosen = problems.select(problems.load(problems.FINDINGS if findings else table), only)
     work = problems.work(chosen, asked.version_sets(), asked.suite.cases)
-    watcher = progress.choose(console, planned=sum(len(cases) for _, cases in work))
+    watcher = progress_bar.choose(console, planned=sum(len(cases) for _, cases in work))
     directory = asking.run(asked, work=work, watcher=watcher, say=console.print)
     show(directory, console)
     raise typer.Exit(show_known(directory, chosen, console, findings=findings))
@@ -262,7 +265,7 @@ def selfcheck(
     )
     place: dict[str, Any] = {
         "directory": out or asking.RUNS / f"selfcheck-{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}",
-        "watcher": lambda planned: progress.choose(console, planned=planned),
+        "watcher": lambda planned: progress_bar.choose(console, planned=planned),
         "say": console.print,
     }
     if disasters:
@@ -352,7 +355,7 @@ def add_set(
 ) -> None:
     """Add a set that differs from another in a few pins, and lock it."""
     (start,) = known_sets.select(known_sets.load(versions), base)
-    tool = uv.on_this_machine(environments.cache_folder())
+    tool = uv.on_this_machine(provision.cache_folder())
     added, lock = locks.add(key, known_sets.parsed_pins(pins), base=start, uv=tool, path=versions, why=why)
     print_lock(added.key, lock)
 
@@ -362,7 +365,7 @@ def lock_sets(
     keys: Annotated[str, typer.Argument(help="all, or keys.")], versions: Versions = known_sets.PACKAGED
 ) -> None:
     """Make locks again, as of each set's date."""
-    tool = uv.on_this_machine(environments.cache_folder())
+    tool = uv.on_this_machine(provision.cache_folder())
     for each in known_sets.select(known_sets.load(versions), keys):
         made = locks.lock(each, uv=tool)
         if isinstance(made, locks.Lock):

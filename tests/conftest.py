@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cases.nvml import Gpu, Usage
-from cases.pool import Pool
+from cases.runtime.gpu_pool import Pool
+from cases.runtime.nvml import Gpu, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer.main
 
-from matrix import sets
-from reports import cli, data
-from reports.grid import grid
-from reports.markdown import excerpt
+from matrix.versions import sets
+from reports import cli
+from reports.render.markdown import excerpt
+from reports.results import document as data
+from reports.results.grid import grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

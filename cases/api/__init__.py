@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cases.setting import Setting
-    from cases.verdict import Check, Phase
+    from cases.apply.context import Setting
+    from cases.space.verdict import Check, Phase
 
     Body = Callable[[Setting], Iterator[Check]]
 

@@ -7,17 +7,17 @@ import json
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
-from cases import tiny
 from cases.api import call
 from cases.api import ingredients as some
 from cases.api.loading import EXPERTS, SAME, mixtral
-from cases.verdict import Check, Phase, at_least, at_most, equal
+from cases.model import tiny
+from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cases.setting import Setting
+    from cases.apply.context import Setting
 
 GROUP = "Adapters in a user's script"
 # What adapter_config.json of peft 0.19 says beside what peft 0.8 knew, with values that change nothing.

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases import stack, tiny
 from cases.api import call, made
-from cases.bands import relative
-from cases.verdict import Phase, at_least, at_most, equal
+from cases.apply import compat
+from cases.model import tiny
+from cases.reference.tolerance import relative
+from cases.space.verdict import Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.setting import Setting
-    from cases.verdict import Check
+    from cases.apply.context import Setting
+    from cases.space.verdict import Check
 
 ADAPTING = "Adapting a model"
 PREPARING = "Preparing a quantised model"
@@ -22,8 +23,8 @@ MANY_WORDS = 4096
 
 
 def narrow(here: Setting, quant: str) -> Iterator[Check]:
-    model = stack.adapted(made.loaded(here, quant), made.config(), adapter_fp32=False)
-    found = {stack.dtype_name(p.dtype) for name, p in model.named_parameters() if tiny.is_adapter(name)}
+    model = compat.adapted(made.loaded(here, quant), made.config(), adapter_fp32=False)
+    found = {compat.dtype_name(p.dtype) for name, p in model.named_parameters() if tiny.is_adapter(name)}
     yield equal("dtype of the adapter", "+".join(sorted(found)), "bf16")
 
 
@@ -198,7 +199,7 @@ def without_dtype(here: Setting, **arguments: Any) -> Iterator[Check]:
     model = AutoModelForCausalLM.from_pretrained(
         folder, quantization_config=asked, device_map={"": here.place.device}, **arguments
     )
-    rest = {stack.dtype_name(p.dtype) for p in model.parameters() if p.is_floating_point()}
+    rest = {compat.dtype_name(p.dtype) for p in model.parameters() if p.is_floating_point()}
     yield equal("dtype of what is not quantised", "+".join(sorted(rest)), "bf16")
     yield at_most("loss", float(infer(made.adapted(model))), 100.0)
 
@@ -212,7 +213,7 @@ def compute_dtype_alone(here: Setting) -> Iterator[Check]:
 @call(PREPARING, phase=Phase.FORWARD, needs=FOUR)
 def compute_dtype_and_dtype(here: Setting) -> Iterator[Check]:
     """A model loaded in 4 bits is in the rest what it was told to be."""
-    yield from without_dtype(here, **stack.load_arguments(made.chosen(), here.place.device))
+    yield from without_dtype(here, **compat.load_arguments(made.chosen(), here.place.device))
 
 
 def initialised(here: Setting, how: str) -> Any:

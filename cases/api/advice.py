@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases import bands, observe, stack, tiny
 from cases.api import call, jobs
 from cases.api.jobs import FSDP1, FSDP2, PACKED
 from cases.api.sharding import lora_config
-from cases.options import Options
-from cases.verdict import Check, Phase, at_least, at_most, equal
+from cases.apply import compat
+from cases.checks import observers
+from cases.model import tiny
+from cases.reference import tolerance
+from cases.space.options import Options
+from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.options import DType, Storage
-    from cases.setting import Setting
+    from cases.apply.context import Setting
+    from cases.space.options import DType, Storage
 
 ADVICE = "Advice, judged"
 
@@ -48,7 +51,7 @@ def cast_to_bfloat16(here: Setting, storage: Storage) -> Iterator[Check]:
         if parameter.dtype != torch.bfloat16:
             parameter.data = parameter.data.to(torch.bfloat16)
     found = model(input_ids=ids).logits.float()
-    yield at_most("logits off", bands.relative(found.detach(), expected.detach()), jobs.HALF)
+    yield at_most("logits off", tolerance.relative(found.detach(), expected.detach()), jobs.HALF)
 
 
 @call(ADVICE, phase=Phase.FORWARD, needs=PACKED)
@@ -75,7 +78,7 @@ def packed(here: Setting, *, load: DType, storage: Storage) -> Any:
     from transformers import AutoModelForCausalLM
 
     asked = Options().but(quant="nf4", load_dtype=load, quant_storage=storage)
-    arguments = stack.load_arguments(asked, here.place.device)
+    arguments = compat.load_arguments(asked, here.place.device)
     arguments["quantization_config"].bnb_4bit_compute_dtype = torch.bfloat16
     return AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), **arguments)
 
@@ -86,7 +89,7 @@ def query_dtype(model: Any, here: Setting) -> Check:
 
     seen = []
     query = next(module for name, module in model.named_modules() if name.endswith("q_proj"))
-    query.register_forward_hook(lambda _module, _inputs, output: seen.append(stack.dtype_name(output.dtype)))
+    query.register_forward_hook(lambda _module, _inputs, output: seen.append(compat.dtype_name(output.dtype)))
     with torch.no_grad(), torch.autocast(here.place.kind, dtype=torch.bfloat16):
         jobs.loss(model, here)
     return equal("dtype of the queries", "+".join(seen), "bf16")
@@ -105,8 +108,8 @@ def float32_storage_as_load_dtype_bytes(here: Setting) -> Iterator[Check]:
 
 
 def bytes_beside_default(model: Any, here: Setting) -> Check:
-    usual = observe.local_bytes(packed(here, load="bf16", storage="uint8"))
-    return at_most("bytes / of the default storage", observe.local_bytes(model) / usual, 1.01)
+    usual = observers.local_bytes(packed(here, load="bf16", storage="uint8"))
+    return at_most("bytes / of the default storage", observers.local_bytes(model) / usual, 1.01)
 
 
 @call(ADVICE, phase=Phase.MERGE)
@@ -121,7 +124,7 @@ def merge_with_device_map_auto(here: Setting) -> Iterator[Check]:
         expected = jobs.adapted(here)(input_ids=ids).logits
         model = AutoPeftModelForCausalLM.from_pretrained(here.kept, device_map="auto")
         found = model.merge_and_unload()(input_ids=ids).logits
-    yield at_most("merged logits off", bands.relative(found.cpu(), expected.cpu()), jobs.SAME)
+    yield at_most("merged logits off", tolerance.relative(found.cpu(), expected.cpu()), jobs.SAME)
 
 
 @call(ADVICE, phase=Phase.ADAPT, ranks=2, needs=FSDP1)
@@ -145,7 +148,7 @@ def magnitudes_after_wrap(here: Setting, strategy: str) -> Iterator[Check]:
     name, found = next((n, p) for n, p in tiny.named(model) if "up_proj.lora_magnitude" in n)
     rows = tiny.values(name.rpartition(".lora_")[0] + ".weight", (2 * tiny.HIDDEN, tiny.HIDDEN))
     yield equal("magnitudes", found.numel(), len(rows))
-    yield at_most("magnitudes off", bands.relative(observe.whole(found).reshape(-1), rows.norm(dim=1)), jobs.SAME)
+    yield at_most("magnitudes off", tolerance.relative(observers.whole(found).reshape(-1), rows.norm(dim=1)), jobs.SAME)
     jobs.loss(model, here).backward()
 
 
@@ -155,14 +158,14 @@ def fsdp2_packed_bits(here: Setting) -> Iterator[Check]:
     from bitsandbytes.nn import Linear4bit
 
     layer = packed_layer(here)
-    fully_shard = stack.fully_shard()
-    before = observe.digest(observe.raw(layer[0].weight))
+    fully_shard = compat.fully_shard()
+    before = observers.digest(observers.raw(layer[0].weight))
     yield at_least("weights that are NaN if read as numbers", int(layer[0].weight.isnan().sum()), 1)
     fully_shard(layer)
-    yield equal("bits that FSDP2 holds", observe.digest(observe.raw(layer[0].weight)) == before, bound=True)
+    yield equal("bits that FSDP2 holds", observers.digest(observers.raw(layer[0].weight)) == before, bound=True)
     layer.unshard()
     yield equal("layer", isinstance(layer[0], Linear4bit), bound=True)
-    yield equal("bits as gathered", observe.digest(observe.raw(layer[0].weight)) == before, bound=True)
+    yield equal("bits as gathered", observers.digest(observers.raw(layer[0].weight)) == before, bound=True)
 
 
 def packed_layer(here: Setting) -> Any:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases import stack, tiny
 from cases.api import call, made
 from cases.api.merging import FP32, merged_and_saved, offloaded
-from cases.bands import relative
-from cases.verdict import Phase, at_least, at_most, equal
+from cases.apply import compat
+from cases.model import tiny
+from cases.reference.tolerance import relative
+from cases.space.verdict import Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cases.setting import Setting
-    from cases.verdict import Check
+    from cases.apply.context import Setting
+    from cases.space.verdict import Check
 
 DEVICES = "One model on several devices"
 PAGED = "Optimisers with 8-bit state"
@@ -69,7 +70,7 @@ def device_map_auto(here: Setting) -> Iterator[Check]:
 @call(DEVICES, phase=Phase.LOAD, needs=(*GPU, "4bit", "4bit_loading"))
 def device_map_auto_four_bit(here: Setting) -> Iterator[Check]:
     """device_map="auto" puts a 4-bit model on the GPU, and it infers the same."""
-    asked = stack.quantisation(made.chosen("nf4"))
+    asked = compat.quantisation(made.chosen("nf4"))
     model, named = (mapped(here, each, quantization_config=asked) for each in ("auto", {"": here.place.device}))
     yield equal("devices of the weights", devices(model), "cuda:0")
     yield at_most("logits off", relative(made.logits(model), made.logits(named)), FP32)

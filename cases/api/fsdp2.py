@@ -5,17 +5,18 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from cases import build, tiny
 from cases.api import call
 from cases.api import ingredients as some
 from cases.api.loading import SAME, launched
-from cases.options import Options
-from cases.verdict import Check, Phase, at_least, at_most, equal
+from cases.apply import build
+from cases.model import tiny
+from cases.space.options import Options
+from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.setting import Setting
+    from cases.apply.context import Setting
 
 GROUP = "FSDP2 in a user's script"
 

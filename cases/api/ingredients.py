@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from cases import tiny
+from cases.model import tiny
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cases.setting import Setting
+    from cases.apply.context import Setting
 
 IGNORED = -100  # the label of what is not in the loss
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # at the ids that the tiny model's config names

@@ -8,12 +8,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from cases import bands, build, observe, tiny
-from cases.options import Options
-from cases.verdict import Check, at_most
+from cases.apply import build
+from cases.checks import observers
+from cases.model import tiny
+from cases.reference import tolerance
+from cases.space.options import Options
+from cases.space.verdict import Check, at_most
 
 if TYPE_CHECKING:
-    from cases.setting import Setting
+    from cases.apply.context import Setting
 
 FSDP1, FSDP2 = ("fsdp1",), ("fsdp2_exists", "fsdp2")  # needs
 PACKED = ("4bit", "4bit_loading")
@@ -51,7 +54,7 @@ def whole_loss(model: Any, here: Setting, step: int = 0) -> Any:
 
 
 def gradients(model: Any, **chosen: Any) -> dict[str, Any]:
-    return observe.gradients(model, options(**chosen))
+    return observers.gradients(model, options(**chosen))
 
 
 def expected_gradients(here: Setting) -> dict[str, Any]:
@@ -63,7 +66,7 @@ def expected_gradients(here: Setting) -> dict[str, Any]:
 
 def as_in_one_process(found: dict[str, Any], here: Setting, within: float = SAME) -> Check:
     """Gradients that ranks found together."""
-    return at_most("gradient off", bands.worst_tensor(found, expected_gradients(here)), within)
+    return at_most("gradient off", tolerance.worst_tensor(found, expected_gradients(here)), within)
 
 
 def step(model: Any, here: Setting, optimiser: Any, number: int = 0) -> None:

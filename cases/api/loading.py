@@ -7,15 +7,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import tiny
 from cases.api import call
 from cases.api import ingredients as some
-from cases.verdict import Check, Phase, at_most, equal
+from cases.model import tiny
+from cases.space.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.setting import Setting
+    from cases.apply.context import Setting
 
 GROUP = "Loading and saving in a user's script"
 EXPERTS = 4

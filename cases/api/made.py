@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases import adapters, build, stack, tiny
-from cases.options import Options
+from cases.apply import build, compat
+from cases.model import adapters, tiny
+from cases.space.options import Options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cases.setting import Setting
+    from cases.apply.context import Setting
 
 
 def chosen(quant: str = "none", dtype: str = "bf16", storage: str = "uint8") -> Options:
@@ -72,7 +73,7 @@ def published(here: Setting, config: Any, dtype: str = "bf16") -> Path:
     model = AutoModelForCausalLM.from_config(config)
     tiny.fill(model)
     folder = here.kept / "published"
-    model.to(stack.dtype(dtype)).save_pretrained(folder)  # type: ignore[arg-type]
+    model.to(compat.dtype(dtype)).save_pretrained(folder)  # type: ignore[arg-type]
     return folder
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases import tiny
 from cases.api import call, made
-from cases.bands import UNIT_ROUNDOFF, relative
-from cases.verdict import Phase, at_most, equal
+from cases.model import tiny
+from cases.reference.tolerance import UNIT_ROUNDOFF, relative
+from cases.space.verdict import Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cases.setting import Setting
-    from cases.verdict import Check
+    from cases.apply.context import Setting
+    from cases.space.verdict import Check
 
 MERGING = "Merging"
 COMBINING = "Combining adapters"

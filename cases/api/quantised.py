@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases import stack, tiny
 from cases.api import call, made
-from cases.bands import UNIT_ROUNDOFF, relative
-from cases.verdict import Phase, at_least, at_most, equal
+from cases.apply import compat
+from cases.model import tiny
+from cases.reference.tolerance import UNIT_ROUNDOFF, relative
+from cases.space.verdict import Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.setting import Setting
-    from cases.verdict import Check
+    from cases.apply.context import Setting
+    from cases.space.verdict import Check
 
 LOADING = "Loading quantised models"
 SAVING = "Saving quantised models"
@@ -28,7 +29,7 @@ def linears(model: Any) -> list[Any]:
 
 def reloaded(here: Setting, quant: str, storage: str = "uint8", *, used: bool = False) -> Iterator[Check]:
     """Save a quantised model and load it again as it is."""
-    from cases.build import load
+    from cases.apply.build import load
 
     model = load(made.chosen(quant, storage=storage), here.place, here.cache)
     expected = made.logits(model, training=not used)
@@ -41,7 +42,7 @@ def reloaded(here: Setting, quant: str, storage: str = "uint8", *, used: bool = 
 def from_saved(here: Setting, **other: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
-    arguments = {**stack.load_arguments(made.chosen(), "cpu"), **other}
+    arguments = {**compat.load_arguments(made.chosen(), "cpu"), **other}
     return AutoModelForCausalLM.from_pretrained(here.kept / "saved", device_map={"": here.place.device}, **arguments)
 
 
@@ -78,7 +79,7 @@ def compute_dtype_of_prequantised(here: Setting) -> Iterator[Check]:
     made.loaded(here, "nf4").save_pretrained(here.kept / "saved")
     asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
     model = from_saved(here, quantization_config=asked)
-    found = {stack.dtype_name(layer.compute_dtype) for layer in linears(model)}
+    found = {compat.dtype_name(layer.compute_dtype) for layer in linears(model)}
     yield equal("compute dtype", "+".join(sorted(found)), "fp32")
 
 
@@ -89,9 +90,9 @@ def compute_dtype_when_quantised(here: Setting) -> Iterator[Check]:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
-    arguments = {**stack.load_arguments(made.chosen(), "cpu"), "quantization_config": asked}
+    arguments = {**compat.load_arguments(made.chosen(), "cpu"), "quantization_config": asked}
     model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), device_map={"": "cpu"}, **arguments)
-    found = {stack.dtype_name(layer.compute_dtype) for layer in linears(model)}
+    found = {compat.dtype_name(layer.compute_dtype) for layer in linears(model)}
     yield equal("compute dtype", "+".join(sorted(found)), "fp32")
 
 
@@ -101,10 +102,10 @@ def quant_state_dtype(here: Setting) -> Iterator[Check]:
     import torch
 
     made.loaded(here, "nf4").save_pretrained(here.kept / "saved")
-    name = next(iter(stack.load_arguments(made.chosen(), "cpu")))
+    name = next(iter(compat.load_arguments(made.chosen(), "cpu")))
     model = from_saved(here, **{name: torch.float16})
-    found = {stack.dtype_name(layer.weight.quant_state.dtype) for layer in linears(model)}
-    yield equal("dtype of the model", stack.dtype_name(model.model.norm.weight.dtype), "fp16")
+    found = {compat.dtype_name(layer.weight.quant_state.dtype) for layer in linears(model)}
+    yield equal("dtype of the model", compat.dtype_name(model.model.norm.weight.dtype), "fp16")
     yield equal("dtype that weights dequantise to", "+".join(sorted(found)), "fp16")
 
 
@@ -163,7 +164,7 @@ def dequantise_and_save(here: Setting) -> Iterator[Check]:
     model = made.loaded(here, "nf4").dequantize()
     expected = made.logits(model)
     model.save_pretrained(here.kept / "plain")
-    again = AutoModelForCausalLM.from_pretrained(here.kept / "plain", **stack.load_arguments(made.chosen(), "cpu"))
+    again = AutoModelForCausalLM.from_pretrained(here.kept / "plain", **compat.load_arguments(made.chosen(), "cpu"))
     yield equal("quantised layers", len(linears(again)), 0)
     yield at_most("reloaded logits", relative(made.logits(again.to(here.place.device)), expected), BF16)
 
@@ -178,7 +179,7 @@ def dequantise_and_forget(here: Setting) -> Iterator[Check]:
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.save_pretrained(here.kept / "plain")
-    again = AutoModelForCausalLM.from_pretrained(here.kept / "plain", **stack.load_arguments(made.chosen(), "cpu"))
+    again = AutoModelForCausalLM.from_pretrained(here.kept / "plain", **compat.load_arguments(made.chosen(), "cpu"))
     yield equal("quantised layers", len(linears(again)), 0)
     yield at_most("reloaded logits", relative(made.logits(again.to(here.place.device)), expected), BF16)
 
@@ -198,7 +199,7 @@ def dequantise_and_cast(here: Setting) -> Iterator[Check]:
     import torch
 
     model = made.loaded(here, "nf4").dequantize().to(torch.float32)
-    yield equal("dtype", stack.dtype_name(made.projection(model).weight.dtype), "fp32")
+    yield equal("dtype", compat.dtype_name(made.projection(model).weight.dtype), "fp32")
 
 
 @call(DEQUANTISING, phase=Phase.MERGE, needs=FOUR)
@@ -208,7 +209,7 @@ def dequantise_reset_and_cast(here: Setting) -> Iterator[Check]:
 
     model = made.loaded(here, "nf4").dequantize()
     model.quantization_method = None
-    yield equal("dtype", stack.dtype_name(made.projection(model.to(torch.float32)).weight.dtype), "fp32")
+    yield equal("dtype", compat.dtype_name(made.projection(model.to(torch.float32)).weight.dtype), "fp32")
 
 
 @call(LOADING, phase=Phase.LOAD, needs=FOUR)
@@ -222,7 +223,7 @@ def load_in_4bit_without_map(here: Setting) -> Iterator[Check]:
     """A model is quantised on loading when no device is named."""
     from transformers import AutoModelForCausalLM
 
-    asked = stack.load_arguments(made.chosen("nf4"), "cpu")
+    asked = compat.load_arguments(made.chosen("nf4"), "cpu")
     del asked["device_map"]
     model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), **asked)
     yield at_most("logits", relative(made.logits(model), made.logits(made.loaded(here, "nf4"))), BF16)

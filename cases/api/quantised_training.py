@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from cases import stack, tiny
 from cases.api import call, made
-from cases.verdict import Phase, at_most, equal
+from cases.apply import compat
+from cases.model import tiny
+from cases.space.verdict import Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.setting import Setting
-    from cases.verdict import Check
+    from cases.apply.context import Setting
+    from cases.space.verdict import Check
 
 TRAINERS = "Trainers and quantised models"
 FOUR, EIGHT = ("4bit", "4bit_loading"), ("8bit", "8bit_loading")
@@ -107,7 +108,7 @@ def fine_tuner(here: Setting, model: Any, *, adapter: bool, bf16: bool) -> Any:
 @call(TRAINERS, phase=Phase.INFER, needs=FOUR)
 def generate_after_sft(here: Setting) -> Iterator[Check]:
     """A QLoRA model generates within its trainer, without autocast."""
-    from cases.build import generate
+    from cases.apply.build import generate
 
     found = fine_tuner(here, made.loaded(here, "nf4"), adapter=True, bf16=True)
     found.train()
@@ -129,7 +130,7 @@ def adapters_after_sft(here: Setting) -> Iterator[Check]:
 
 def adapters_left(here: Setting, quant: str) -> Iterator[Check]:
     found = fine_tuner(here, made.loaded(here, quant), adapter=True, bf16=False)
-    dtypes = {stack.dtype_name(p.dtype) for name, p in found.model.named_parameters() if tiny.is_adapter(name)}
+    dtypes = {compat.dtype_name(p.dtype) for name, p in found.model.named_parameters() if tiny.is_adapter(name)}
     yield equal("dtype of the adapter", "+".join(sorted(dtypes)), "fp32")
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from cases import stack, tiny
 from cases.api import call, made
-from cases.bands import UNIT_ROUNDOFF, relative
-from cases.verdict import Phase, at_least, at_most, equal
+from cases.apply import compat
+from cases.model import tiny
+from cases.reference.tolerance import UNIT_ROUNDOFF, relative
+from cases.space.verdict import Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cases.setting import Setting
-    from cases.verdict import Check
+    from cases.apply.context import Setting
+    from cases.space.verdict import Check
 
 LOADING = "Loading adapters"
 SAVING = "Saving merged models"
@@ -151,7 +152,7 @@ def half_adapter(here: Setting) -> Path:
 
 def narrow(function: Any) -> dict[str, Any]:
     """What keeps adapters in the dtype of the base; before peft 0.12 nothing else was done."""
-    return {"autocast_adapter_dtype": False} if stack.has_adapter_autocast() or not function else {}
+    return {"autocast_adapter_dtype": False} if compat.has_adapter_autocast() or not function else {}
 
 
 def widened(model: Any) -> int:
@@ -183,7 +184,7 @@ def half_adapter_auto(here: Setting) -> Iterator[Check]:
     """AutoPeftModel does as it is told with autocast_adapter_dtype=False."""
     from peft import AutoPeftModelForCausalLM
 
-    arguments = stack.load_arguments(made.chosen(), here.place.device)
+    arguments = compat.load_arguments(made.chosen(), here.place.device)
     folder = half_adapter(here)
     model = AutoPeftModelForCausalLM.from_pretrained(folder, autocast_adapter_dtype=False, **arguments)
     yield equal("adapter weights in float32", widened(model), 0)
@@ -196,7 +197,7 @@ def dtypes(folder: Path) -> str:
     found = set()
     for file in folder.glob("model*.safetensors"):
         with safe_open(file, "pt") as weights:
-            found |= {stack.dtype_name(weights.get_tensor(name).dtype) for name in weights.keys()}  # noqa: SIM118
+            found |= {compat.dtype_name(weights.get_tensor(name).dtype) for name in weights.keys()}  # noqa: SIM118
     return "+".join(sorted(found))
 
 
@@ -338,5 +339,5 @@ def classifier(here: Setting, quant: str, dtype: str) -> Any:
     from transformers import AutoModelForSequenceClassification
 
     torch.manual_seed(0)  # the head is new, each time the same
-    arguments = stack.load_arguments(made.chosen(quant, dtype), here.place.device)
+    arguments = compat.load_arguments(made.chosen(quant, dtype), here.place.device)
     return AutoModelForSequenceClassification.from_pretrained(tiny.checkpoint(here.cache), **arguments)

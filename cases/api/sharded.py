@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from cases import build, stack, tiny
 from cases.api import call, made
-from cases.bands import UNIT_ROUNDOFF, relative
-from cases.verdict import Phase, at_least, at_most, equal
+from cases.apply import build, compat
+from cases.model import tiny
+from cases.reference.tolerance import UNIT_ROUNDOFF, relative
+from cases.space.verdict import Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.setting import Setting
-    from cases.verdict import Check
+    from cases.apply.context import Setting
+    from cases.space.verdict import Check
 
 SHARDING = "Sharding quantised models"
 FOUR, EIGHT = ("4bit", "4bit_loading"), ("8bit", "8bit_loading")
@@ -24,7 +25,7 @@ WIDE = 256  # of a layer, so that some pairs of bytes look like NaN in bfloat16
 def shard(here: Setting, model: Any, **arguments: Any) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
 
-    return stack.fully_shard()(model, mesh=init_device_mesh(here.place.kind, (here.place.world_size,)), **arguments)
+    return compat.fully_shard()(model, mesh=init_device_mesh(here.place.kind, (here.place.world_size,)), **arguments)
 
 
 def quantised(here: Setting, quant: str, storage: str = "uint8") -> Any:
@@ -51,7 +52,7 @@ def packed(here: Setting, storage: str, how: str) -> Iterator[Check]:
     import torch
     from bitsandbytes.nn import Linear4bit
 
-    dtype = stack.dtype(storage)  # type: ignore[arg-type]
+    dtype = compat.dtype(storage)  # type: ignore[arg-type]
     layer = Linear4bit(WIDE, WIDE, bias=False, compute_dtype=torch.bfloat16, quant_type="nf4", quant_storage=dtype)
     layer.load_state_dict({"weight": tiny.values("wide", (WIDE, WIDE))})
     layer = layer.to(here.place.device).train()
@@ -87,7 +88,7 @@ def mixed(here: Setting, *, norms: bool) -> Iterator[Check]:
     """FSDP2's mixed precision over a bfloat16 base with float32 adapters, and norms that train or do not."""
     import torch
 
-    policies = __import__(stack.fully_shard().__module__, fromlist=["MixedPrecisionPolicy"])
+    policies = __import__(compat.fully_shard().__module__, fromlist=["MixedPrecisionPolicy"])
     policy = policies.MixedPrecisionPolicy(param_dtype=torch.bfloat16)
     model = made.adapted(made.loaded(here))
     for name, parameter in model.named_parameters():
@@ -123,7 +124,7 @@ def efficient(here: Setting, quant: str, storage: str = "uint8", *, saved: bool 
     os.environ.update(
         ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true", LOCAL_RANK=str(here.place.rank)
     )
-    arguments = stack.load_arguments(made.chosen(quant, storage=storage), here.place.device)
+    arguments = compat.load_arguments(made.chosen(quant, storage=storage), here.place.device)
     del arguments["device_map"]
     from transformers import AutoModelForCausalLM
 

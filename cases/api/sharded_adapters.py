@@ -5,18 +5,21 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from cases import adapters, bands, build, observe, stack, tiny
 from cases.api import call, jobs
 from cases.api.jobs import FSDP1, FSDP2, PACKED
 from cases.api.sharded_saving import plugin
 from cases.api.sharding import decoder_policy, fsdp1, lora_config, wait
-from cases.options import Options
-from cases.verdict import Check, Phase, at_least, at_most, equal
+from cases.apply import build, compat
+from cases.checks import observers
+from cases.model import adapters, tiny
+from cases.reference import tolerance
+from cases.space.options import Options
+from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.setting import Setting
+    from cases.apply.context import Setting
 
 TOGETHER = "Adapters, checkpointing and optimisers together"
 
@@ -37,7 +40,7 @@ def activated(here: Setting, **kind: bool) -> Iterator[Check]:
     expected = activated_gradients(here)
     found = activated_gradients(here, gradient_checkpointing_kwargs=kind)
     yield at_least("largest gradient", max(float(each.abs().max()) for each in expected.values()), 1e-3)
-    yield at_most("gradient off", bands.worst_tensor(found, expected), jobs.SAME)
+    yield at_most("gradient off", tolerance.worst_tensor(found, expected), jobs.SAME)
 
 
 def activated_gradients(here: Setting, **checkpointing: Any) -> dict[str, Any]:
@@ -130,7 +133,7 @@ def experts_trained(here: Setting, sharded: Any, strategy: str) -> Iterator[Chec
     jobs.whole_loss(expected, here).backward()
     jobs.loss(sharded, here).backward()
     found = jobs.gradients(sharded, strategy=strategy)
-    yield at_most("gradient off", bands.worst_tensor(found, jobs.gradients(expected)), 1e-4)
+    yield at_most("gradient off", tolerance.worst_tensor(found, jobs.gradients(expected)), 1e-4)
 
 
 @call(TOGETHER, phase=Phase.SAVE, ranks=2, needs=("adamw_8bit_step", *FSDP1))
@@ -224,7 +227,7 @@ def prequantised_checkpoint(here: Setting) -> Iterator[Check]:
 def prequantised_checkpoint_with_dtype(here: Setting) -> Iterator[Check]:
     """A checkpoint saved in 4 bits with bfloat16 storage, loaded with that dtype, infers what the saved model did."""
     jobs.base(here, **STORED).save_pretrained(here.kept)
-    yield from as_saved(here, reloaded(here, **stack.load_arguments(jobs.options(load_dtype="bf16"), None)))
+    yield from as_saved(here, reloaded(here, **compat.load_arguments(jobs.options(load_dtype="bf16"), None)))
 
 
 @call(TOGETHER, phase=Phase.WRAP, ranks=2, needs=(*PACKED, *FSDP1))
@@ -250,5 +253,5 @@ def reloaded(here: Setting, **arguments: Any) -> Any:
 def as_saved(here: Setting, model: Any, *, adapted: bool = False) -> Iterator[Check]:
     ids = tiny.batch(0).to(here.place.device)
     original = jobs.adapted(here, **STORED) if adapted else jobs.base(here, **STORED)
-    expected, found = (observe.whole(each.train()(input_ids=ids).logits) for each in (original, model))
-    yield at_most("logits off", bands.relative(found, expected), jobs.HALF)
+    expected, found = (observers.whole(each.train()(input_ids=ids).logits) for each in (original, model))
+    yield at_most("logits off", tolerance.relative(found, expected), jobs.HALF)

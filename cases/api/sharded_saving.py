@@ -5,17 +5,20 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from cases import bands, observe, stack, tiny
 from cases.api import call, jobs
 from cases.api.jobs import FSDP1, FSDP2
 from cases.api.sharding import ADAPTER, decoder_policy, wait
-from cases.options import Options
-from cases.verdict import Check, Phase, at_most, equal
+from cases.apply import compat
+from cases.checks import observers
+from cases.model import tiny
+from cases.reference import tolerance
+from cases.space.options import Options
+from cases.space.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.setting import Setting
+    from cases.apply.context import Setting
 
 SAVING = "Saving sharded models in a user's script"
 
@@ -48,7 +51,7 @@ def saved_in_shards(here: Setting, *, on_all: bool = True, **chosen: Any) -> Ite
     from safetensors.torch import load_file
 
     model = jobs.adapted(here)
-    expected = {name: observe.raw(p) for name, p in tiny.named(model) if p.requires_grad}
+    expected = {name: observers.raw(p) for name, p in tiny.named(model) if p.requires_grad}
     jobs.wrapped(here, model, **chosen)
     if on_all or here.place.rank == 0:
         model.save_pretrained(here.kept, is_main_process=here.place.rank == 0)
@@ -75,7 +78,7 @@ def without_frozen(here: Setting, strategy: str) -> Iterator[Check]:
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
     model = jobs.adapted(here)
-    expected = {name: observe.raw(p) for name, p in tiny.named(model) if p.requires_grad}
+    expected = {name: observers.raw(p) for name, p in tiny.named(model) if p.requires_grad}
     sharded = jobs.wrapped(here, model, strategy=strategy)
     wanted = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
     held = get_model_state_dict(sharded, options=wanted)
@@ -88,7 +91,7 @@ def without_frozen(here: Setting, strategy: str) -> Iterator[Check]:
 
 
 def same(found: Any, expected: Any) -> bool:
-    return bool(found.shape == expected.shape and observe.digest(observe.raw(found)) == observe.digest(expected))
+    return bool(found.shape == expected.shape and observers.digest(observers.raw(found)) == observers.digest(expected))
 
 
 @call(SAVING, phase=Phase.SAVE, ranks=2, needs=FSDP2)
@@ -116,10 +119,10 @@ def fsdp2_adapter_loaded_into_shards(here: Setting) -> Iterator[Check]:
 
     model = jobs.adapted(here)
     held = {name: 2 * tensor.detach().clone() for name, tensor in get_peft_model_state_dict(model).items()}
-    expected = {name: 2 * observe.raw(p) for name, p in tiny.named(model) if p.requires_grad}
+    expected = {name: 2 * observers.raw(p) for name, p in tiny.named(model) if p.requires_grad}
     sharded = jobs.wrapped(here, model, strategy="fsdp2")
     set_peft_model_state_dict(sharded, held)
-    found = observe.weights(sharded, Options().but(strategy="fsdp2"))
+    found = observers.weights(sharded, Options().but(strategy="fsdp2"))
     yield equal("tensors that differ", sum(not same(found[name], each) for name, each in expected.items()), 0)
 
 
@@ -159,10 +162,10 @@ def merged_while_sharded(here: Setting, strategy: str) -> Iterator[Check]:
         sharded = jobs.wrapped(here, model, strategy=strategy)
         model.merge_adapter()
         found = sharded(input_ids=ids).logits
-    weight = observe.weights(sharded, Options().but(strategy=strategy))["model.layers.0.self_attn.q_proj.weight"]
+    weight = observers.weights(sharded, Options().but(strategy=strategy))["model.layers.0.self_attn.q_proj.weight"]
     start = tiny.values("model.layers.0.self_attn.q_proj.weight", tuple(weight.shape))
     yield equal("weights merged", bool((weight != start).any()), bound=True)
-    yield at_most("merged logits off", bands.relative(observe.whole(found), observe.whole(expected)), jobs.SAME)
+    yield at_most("merged logits off", tolerance.relative(observers.whole(found), observers.whole(expected)), jobs.SAME)
 
 
 @call(SAVING, phase=Phase.SAVE, ranks=2, needs=FSDP1)
@@ -236,17 +239,17 @@ def fsdp2_accelerate_folder_named_optimizer(here: Setting) -> Iterator[Check]:
 def saved_state(here: Setting, state_dict: str, folder: str = "state") -> Iterator[Check]:
     import torch
 
-    stack.fully_shard()
+    compat.fully_shard()
     model = jobs.adapted(here)
     given = jobs.accelerator(here, plugin(model, 2, state_dict))
     sharded, optimiser = given.prepare(model, torch.optim.AdamW(jobs.trained_parameters(model), lr=1e-2))
     jobs.step(sharded, here, optimiser)
     given.save_state(str(here.kept / folder))
     jobs.step(sharded, here, optimiser, 1)
-    expected = observe.weights(sharded, Options().but(strategy="fsdp2"))
+    expected = observers.weights(sharded, Options().but(strategy="fsdp2"))
     given.load_state(str(here.kept / folder))
     jobs.step(sharded, here, optimiser, 1)
-    found = observe.weights(sharded, Options().but(strategy="fsdp2"))
+    found = observers.weights(sharded, Options().but(strategy="fsdp2"))
     yield equal("weights that differ after the step again", sum(not same(found[n], t) for n, t in expected.items()), 0)
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from cases import adapters, bands, build, observe, stack, tiny
 from cases.api import call, jobs
 from cases.api.jobs import FSDP1, FSDP2
-from cases.options import Options
-from cases.verdict import Check, Phase, at_least, at_most, equal
+from cases.apply import build, compat
+from cases.checks import observers
+from cases.model import adapters, tiny
+from cases.reference import tolerance
+from cases.space.options import Options
+from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.setting import Setting
+    from cases.apply.context import Setting
 
 SHARDING = "FSDP in a user's script"
 ADAPTER = tiny.LAYERS * len(tiny.TARGETS) * 2  # tensors
@@ -159,7 +162,7 @@ def fsdp2_fused_loss(here: Setting) -> Iterator[Check]:
 def fsdp2_fused_loss_head_apart(here: Setting) -> Iterator[Check]:
     """A fused loss that reads lm_head.weight, under FSDP2 with the head in a unit of its own."""
     model = with_fused_loss(jobs.adapted(here))
-    stack.fully_shard()(model.base_model.model.lm_head)
+    compat.fully_shard()(model.base_model.model.lm_head)
     yield from fused_loss(here, jobs.wrapped(here, model, strategy="fsdp2"), "fsdp2")
 
 
@@ -209,7 +212,7 @@ def fsdp2_two_forwards_without_checkpointing(here: Setting) -> Iterator[Check]:
 
 
 def two_forwards(here: Setting, model: Any) -> Iterator[Check]:
-    fully_shard = stack.fully_shard()
+    fully_shard = compat.fully_shard()
     for layer in build.decoder_layers(model, Options()):
         fully_shard(layer.mlp)
     for name, module in list(model.named_modules()):
@@ -274,7 +277,7 @@ def fsdp2_clip_beside_ignored_parameters(here: Setting) -> Iterator[Check]:
     norm = float(sum(float(each.square().sum()) for each in expected.values()) ** 0.5)
     given.clip_grad_norm_(sharded.parameters(), norm / 2)
     found = {name: 2 * each for name, each in jobs.gradients(sharded, strategy="fsdp2").items()}
-    yield at_most("gradient off", bands.worst_tensor(found, expected), jobs.SAME)
+    yield at_most("gradient off", tolerance.worst_tensor(found, expected), jobs.SAME)
     optimiser.step()
 
 
@@ -297,7 +300,7 @@ def fsdp1_weight_replaced_between_steps(here: Setting) -> Iterator[Check]:
     layer.base_layer.weight.data = torch.zeros(tiny.HIDDEN, tiny.HIDDEN, device=here.place.device)
     jobs.step(model, here, optimiser)
     yield equal(
-        "largest weight", observe.weights(model, Options().but(strategy="fsdp1"))[FIRST].abs().max().item(), 0.0
+        "largest weight", observers.weights(model, Options().but(strategy="fsdp1"))[FIRST].abs().max().item(), 0.0
     )
 
 
@@ -415,7 +418,7 @@ def prefix(here: Setting, **chosen: Any) -> Iterator[Check]:
     jobs.loss(model, here).backward()
     reference = jobs.gradients(expected)
     yield equal("trained tensors", len(reference), 1)
-    yield at_most("gradient off", bands.worst_tensor(jobs.gradients(model, **chosen), reference), jobs.SAME)
+    yield at_most("gradient off", tolerance.worst_tensor(jobs.gradients(model, **chosen), reference), jobs.SAME)
 
 
 def prefixed(here: Setting) -> Any:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from cases import tiny
 from cases.api import call
 from cases.api import ingredients as some
-from cases.verdict import Check, Phase, at_least, at_most, equal
+from cases.model import tiny
+from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.setting import Setting
+    from cases.apply.context import Setting
 
 GROUP = "Trainer"
 SAME = 1e-5  # the same arithmetic in float32, on weights of about 1

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases import tiny
 from cases.api import call
 from cases.api import ingredients as some
-from cases.verdict import Check, Phase, at_least, equal
+from cases.model import tiny
+from cases.space.verdict import Check, Phase, at_least, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.setting import Setting
+    from cases.apply.context import Setting
 
 GROUP = "TRL"
 PROMPT = 10  # words

@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from cases import api, scripts
-from cases.case import Case
+from cases import api
+from cases.flows import scripts
 from cases.grid.adapters import ADAPTED
 from cases.grid.default import ADVISED, DEFAULT
 from cases.grid.front_ends import FRONT_ENDS
@@ -20,7 +20,8 @@ from cases.grid.quantisation import QUANTISATION
 from cases.grid.round_trips import ROUND_TRIPS
 from cases.grid.stepping import STEPS
 from cases.grid.strategies import STRATEGIES
-from cases.options import Options
+from cases.space.case import Case
+from cases.space.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

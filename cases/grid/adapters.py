@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cases.case import Case, case
 from cases.grid.shared import NAMED, PEFT_POLICY, QLORA
+from cases.space.case import Case, case
 
 ADAPTERS = "Other adapters in one process"
 ADAPTERS_DDP = "Other adapters under DDP"

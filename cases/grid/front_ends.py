@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cases.case import Case, case
 from cases.grid.shared import NAMED, QLORA
+from cases.space.case import Case, case
 
 DDP = "DDP"
 ACCELERATE = "accelerate"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases.case import Case, case
 from cases.grid.shared import AS_DOCUMENTED, FLAT, NAMED, QLORA, SHARDABLE
+from cases.space.case import Case, case
 
 ATTENTION = "Attention back ends by dtype"
 STATE_IN_8_BITS = "Optimisers with 8-bit state"

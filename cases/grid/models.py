@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases.case import Case, case
 from cases.grid.shared import FLAT, INT8, NAMED, PEFT_POLICY, QLORA
+from cases.space.case import Case, case
 
 QWEN = "Qwen 2"
 GEMMA = "Gemma 2"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cases.case import Case, case
 from cases.grid.shared import AS_DOCUMENTED, DOUBLE, FP4, INT8, QLORA, SHARDABLE
+from cases.space.case import Case, case
 
 QUANTISED_LOADING = "Loading quantised in other ways"
 QUANTISED_TRAINING = "Training on a base quantised in other ways"

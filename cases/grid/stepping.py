@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cases.case import Case, case
 from cases.grid.shared import AS_DOCUMENTED, DOUBLE, FLAT, NAMED, QLORA, SHARDABLE, TURING
+from cases.space.case import Case, case
 
 FSDP1 = "FSDP1"
 SCALING_LOSSES = "float16 with a gradient scaler"

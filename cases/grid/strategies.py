@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cases.case import Case, case
 from cases.grid.shared import FLAT, NAMED, PEFT_POLICY, QLORA, SHARDED_QLORA
+from cases.space.case import Case, case
 
 DDP = "DDP"
 FSDP1 = "FSDP1"

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Final
 from pydantic import Field
 from pydantic.json_schema import GenerateJsonSchema
 
-from cases.verdict import RED, Verdict
-from matrix.sets import PACKAGES
+from cases.space.verdict import RED, Verdict
+from matrix.versions.sets import PACKAGES
 from reports.answers import knowledge
-from reports.answers.diagnose import UNEXPLAINED, diagnose, symptom
-from reports.answers.versions import public, without_build
-from reports.compared import Comparison, Difference, Kind, Near, On, Pair, Side
-from reports.words import gist, headline
+from reports.answers.checkup.nearest_sets import public, without_build
+from reports.answers.diagnosis.diagnose import UNEXPLAINED, diagnose, symptom
+from reports.results.comparison import Comparison, Difference, Kind, Near, On, Pair, Side
+from reports.results.wording import gist, headline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from matrix.outcome import Outcome, SetRecord
-    from reports.grid import Grid
+    from matrix.run.outcome import Outcome, SetRecord
+    from reports.results.grid import Grid
 
     Shown = tuple[Outcome, str]  # and its cause
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from matrix import store
 from matrix.errors import UserError
-from reports import data
-from reports.answers.diagnose import is_ours
-from reports.grid import grid
+from matrix.run import store
+from reports.answers.diagnosis.diagnose import is_ours
+from reports.results import document as data
+from reports.results.grid import grid
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-    from matrix.outcome import Outcome, SetRecord
-    from reports.data import MatrixDocument
-    from reports.grid import Grid
+    from matrix.run.outcome import Outcome, SetRecord
+    from reports.results.document import MatrixDocument
+    from reports.results.grid import Grid
 
 PUBLISHED: Final = Path(__file__).parents[1] / "published"
 

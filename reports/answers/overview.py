@@ -6,27 +6,31 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from cases.space.verdict import RED
 from cases.suite import CASES
-from cases.verdict import RED
-from matrix import sets as known_sets
-from reports.answers import devices, diagnose, knowledge, problems, remedies, support
-from reports.answers.beside import green_beside
-from reports.answers.recommend import recommended
-from reports.answers.standing import Known
-from reports.compared import Comparison
-from reports.grid import findings
+from matrix.versions import sets as known_sets
+from reports.answers import devices, knowledge
+from reports.answers import known_problems as problems
+from reports.answers.diagnosis import diagnose
+from reports.answers.fixes import remedies
+from reports.answers.fixes.green_neighbours import green_beside
+from reports.answers.support import support
+from reports.answers.support.recommend import recommended
+from reports.answers.support.status import Known
+from reports.results.comparison import Comparison
+from reports.results.grid import findings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from matrix.outcome import RunRecord
-    from reports.answers.beside import Beside
-    from reports.answers.diagnose import Cause
-    from reports.answers.problems import Met
-    from reports.answers.recommend import Recommendation, Usual
-    from reports.answers.remedies import Remedy
-    from reports.answers.support import Support
-    from reports.grid import Finding, Grid
+    from matrix.run.outcome import RunRecord
+    from reports.answers.diagnosis.diagnose import Cause
+    from reports.answers.fixes.green_neighbours import Beside
+    from reports.answers.fixes.remedies import Remedy
+    from reports.answers.known_problems import Met
+    from reports.answers.support.recommend import Recommendation, Usual
+    from reports.answers.support.support import Support
+    from reports.results.grid import Finding, Grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

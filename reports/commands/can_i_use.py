@@ -14,15 +14,15 @@ import typer
 
 from matrix.errors import UserError
 from reports.answers import knowledge
-from reports.answers.needs import parse
-from reports.answers.standing import GOOD
-from reports.answers.support import dumped, support_document, support_of
-from reports.answers.support_words import lines
+from reports.answers.support.query import parse
+from reports.answers.support.status import GOOD
+from reports.answers.support.support import dumped, support_document, support_of
 from reports.commands.recommend import grids_of
-from reports.render import write_whole
+from reports.render.support_text import lines
+from reports.render.write import write_whole
 
 if TYPE_CHECKING:
-    from reports.answers.support import SupportDocument
+    from reports.answers.support.support import SupportDocument
 
 NOWHERE = 1
 

@@ -14,9 +14,9 @@ import typer
 from matrix.errors import UserError
 from reports.answers import knowledge
 from reports.answers.devices import dumped, everything
-from reports.answers.devices_words import lines
-from reports.markdown import differences
-from reports.render import write_whole
+from reports.render.devices_text import lines
+from reports.render.markdown import differences
+from reports.render.write import write_whole
 
 NOTHING = 1
 

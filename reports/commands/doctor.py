@@ -14,10 +14,10 @@ import typer
 
 from matrix.errors import UserError
 from reports.answers.knowledge import PUBLISHED
-from reports.words import plain
+from reports.results.wording import plain
 
 if TYPE_CHECKING:
-    from reports.answers.doctor import Checkup
+    from reports.answers.checkup.doctor import Checkup
 
 PROBLEMS, AUTO = 1, "auto"
 
@@ -46,8 +46,12 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Read an environment and configurations: what is known red, why, and the smallest verified change."""
-    from reports.answers import checkup_words, configs, installed, job, knowledge, remedies
-    from reports.answers.doctor import examine
+    from reports.answers import knowledge
+    from reports.answers.checkup import installed
+    from reports.answers.checkup.doctor import examine
+    from reports.answers.configuration import configs, job
+    from reports.answers.fixes import remedies
+    from reports.render import doctor_text
 
     if write and not config:
         raise UserError("--write changes configurations: give --config the files of the job")
@@ -60,9 +64,9 @@ def doctor(
     repair = found.chosen(give_up=give_up)
     written = configs.write(repair.texts) if write and repair else ()
     if as_json:
-        typer.echo(json.dumps(checkup_words.document(found, written), indent=1))
+        typer.echo(json.dumps(doctor_text.document(found, written), indent=1))
     else:
-        said = (*checkup_words.lines(found), *checkup_words.written_lines(found, written, asked=write))
+        said = (*doctor_text.lines(found), *doctor_text.written_lines(found, written, asked=write))
         typer.echo(plain("\n".join(said)))  # names and keys are a stranger's
     raise typer.Exit(0 if found.sound or solved(found, written) else PROBLEMS)
 

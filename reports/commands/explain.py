@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from matrix import sets
 from matrix.errors import UserError
-from reports.answers import pasted
-from reports.answers.diagnose import UNEXPLAINED, Symptom
-from reports.answers.explain import explain as explanations
-from reports.answers.explain_words import lines
+from matrix.versions import sets
+from reports.answers.diagnosis import logs
+from reports.answers.diagnosis.diagnose import UNEXPLAINED, Symptom
+from reports.answers.diagnosis.explain import explain as explanations
+from reports.render.explain_text import lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +35,8 @@ def explain(
 ) -> None:
     """Say why a log's run failed and what changes it: the cause, fixes with their proof, and the threads about it."""
     told = stated(versions)
-    text = pasted.read(None if file == STANDARD_INPUT else Path(file))
-    used = {**pasted.versions(Symptom(text=text).clean), **told}
+    text = logs.read(None if file == STANDARD_INPUT else Path(file))
+    used = {**logs.versions(Symptom(text=text).clean), **told}
     found = explanations(Symptom(text=text, versions=used))
     if as_json:
         document = {"versions": used, "diagnoses": [each.as_json() for each in found]}

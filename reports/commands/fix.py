@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from matrix import disk
-from matrix import sets as known_sets
-from matrix.asked import Asked
-from matrix.fixes import Kind
-from matrix.neighbours import FARTHEST
-from reports.answers import fixing, knowledge, remedies
+from matrix.environments import disk
+from matrix.run.request import Asked
+from matrix.search.fixes import Kind
+from matrix.search.neighbours import FARTHEST
+from matrix.versions import sets as known_sets
+from reports.answers import knowledge
+from reports.answers.fixes import remedies
+from reports.commands import fix_search
 
 if TYPE_CHECKING:
-    from reports.answers.remedies import Remedy
+    from reports.answers.fixes.remedies import Remedy
 
 NONE_FOUND = 1
 
@@ -64,7 +66,7 @@ def fix(
         cold_sample=0,
         repeats=1,
     )
-    wish = fixing.Wish(
+    wish = fix_search.Wish(
         cell=cell,
         every=every,
         known=known,
@@ -73,17 +75,17 @@ def fix(
         environments=environments,
         radius=radius,
     )
-    order = fixing.order(asked, wish)
+    order = fix_search.order(asked, wish)
     say = Console(stderr=True, highlight=False, soft_wrap=True).print
-    found = fixing.looked_up(order, say=say) if look_up else searched(order, publish)
-    typer.echo(fixing.listed(found) if as_json else "\n\n".join(fixing.told(found, order)))
+    found = fix_search.looked_up(order, say=say) if look_up else searched(order, publish)
+    typer.echo(fix_search.listed(found) if as_json else "\n\n".join(fix_search.told(found, order)))
     raise typer.Exit(NONE_FOUND if any(each.fix.kind is Kind.NONE for each in found) else 0)
 
 
-def searched(order: fixing.Order, publish: Path | None) -> tuple[Remedy, ...]:
+def searched(order: fix_search.Order, publish: Path | None) -> tuple[Remedy, ...]:
     console = Console(stderr=True, highlight=False)
-    directory, found = fixing.search(order, say=console.print)
+    directory, found = fix_search.search(order, say=console.print)
     if publish is not None:
-        fixing.publish(directory, publish)
+        fix_search.publish(directory, publish)
     console.print(f"In {directory / remedies.FIXES}", soft_wrap=True)
     return found

@@ -13,8 +13,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from matrix import environments, locks, packing, sets, uv
-from reports import packed
+from matrix.environments import provision
+from matrix.offline import packing
+from matrix.versions import locks, sets, uv
+from reports.render import pack_text
 
 
 def pack(
@@ -45,12 +47,12 @@ def pack(
         with_harness=with_harness,
         lock_folder=locks.folder_beside(versions),
     )
-    tool = uv.on_this_machine(environments.cache_folder())
+    tool = uv.on_this_machine(provision.cache_folder())
     made = packing.pack(order, uv=tool, say=lambda text: typer.echo(text, err=True))
     if as_json:
-        typer.echo(json.dumps(packed.document(made), indent=1))
+        typer.echo(json.dumps(pack_text.document(made), indent=1))
         return
     console = Console(highlight=False)
-    console.print(packed.table(made))
-    for line in packed.lines(made):
+    console.print(pack_text.table(made))
+    for line in pack_text.lines(made):
         console.print(line, soft_wrap=True, markup=False)

@@ -14,14 +14,14 @@ import typer
 
 from matrix.errors import UserError
 from reports.answers import knowledge
-from reports.answers.needs import parse
-from reports.answers.recommend import lock_text, recommend_on, requirement
-from reports.answers.recommend_words import lines
-from reports.render import write_whole
+from reports.answers.support.query import parse
+from reports.answers.support.recommend import lock_text, recommend_on, requirement
+from reports.render.recommend_text import lines
+from reports.render.write import write_whole
 
 if TYPE_CHECKING:
-    from matrix.outcome import SetRecord
-    from reports.grid import Grid
+    from matrix.run.outcome import SetRecord
+    from reports.results.grid import Grid
 
 NONE = 1
 DEVICES = ("cpu", "cuda")

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from reports.answers import knowledge
-from reports.answers.repro import report
+from reports.commands import repro_report
 
 NOT_THE_SAME = 1
 
@@ -34,10 +34,10 @@ def repro(
     device: Annotated[str, typer.Option("--device", help="Whose results count: cpu (gloo) or cuda.")] = "cpu",
 ) -> None:
     """Write a red cell as one short script with exact pins, that `uv run` needs nothing else for."""
-    asked = report.Asked(cell=cell, issue=issue, check=check, record=record, results=results, device=device)
-    made = report.make(asked, say=lambda text: typer.echo(text, err=True))
+    asked = repro_report.Asked(cell=cell, issue=issue, check=check, record=record, results=results, device=device)
+    made = repro_report.make(asked, say=lambda text: typer.echo(text, err=True))
     if out is not None:
-        typer.echo(report.write(made, out), err=True)
+        typer.echo(repro_report.write(made, out), err=True)
     else:
         typer.echo(made.text, nl=False)
     raise typer.Exit(NOT_THE_SAME if made.same is False else 0)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cases import needs, suite
-from cases.job import Job
-from cases.verdict import PROBING, Phase
+from cases import suite
+from cases.probes import requirements
+from cases.runtime.wire import Job
+from cases.space.verdict import PROBING, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Says:
     for name, module in (("torch", torch), ("torch.distributed", ungrouped)):
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(suite, "quiet", lambda: None)
-    monkeypatch.setattr("cases.models.checkpoint", lambda *_: None)
+    monkeypatch.setattr("cases.model.architectures.checkpoint", lambda *_: None)
     return Says()
 
 
@@ -60,7 +61,7 @@ def test_what_a_probe_raises_is_its_complaint(says: Says, tmp_path: Path, monkey
     def lacking(*_: Any) -> None:
         raise RuntimeError("no such option")
 
-    monkeypatch.setitem(needs.PROBES, "four_bit", lacking)
+    monkeypatch.setitem(requirements.PROBES, "four_bit", lacking)
     with pytest.raises(RuntimeError, match="no such option"):
         suite.run(probe(tmp_path), 0, 0, waiting, says)
     assert PROBING in says.told

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix import environments, holds, locks, sets, uv
+from matrix.environments import leases, provision
+from matrix.versions import locks, sets, uv
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -138,7 +139,7 @@ class Mini:
         self.notes.mkdir(parents=True)
         self.temporary.mkdir()
         versions_file(self.versions)
-        place = self.folder / "cache" / "runner" / f"{environments.runner_digest()}-python{PYTHON}"
+        place = self.folder / "cache" / "runner" / f"{provision.runner_digest()}-python{PYTHON}"
         place.parent.mkdir(parents=True)
         place.symlink_to(self.runner)
         return self
@@ -231,8 +232,8 @@ def ecosystem(shared_folder: Path) -> tuple[str, Path]:
     runner, place = shared_folder / "runner", shared_folder / "index"
     with once_for_all_workers(shared_folder, "ecosystem") as kept:
         if not kept.exists():
-            tool = uv.on_this_machine(environments.cache_folder())
-            wanted = ("--require-hashes", "-r", environments.RUNNER)
+            tool = uv.on_this_machine(provision.cache_folder())
+            wanted = ("--require-hashes", "-r", provision.RUNNER)
             done = tool.pip("install", "--python", sys.executable, "--target", runner, *wanted)
             assert done.exit_code == 0, done.log
             kept.write_text(index(place), encoding="utf-8")
@@ -303,7 +304,7 @@ def finished(whole: Whole, tmp_path: Path) -> Path:
 @contextmanager
 def once_for_all_workers(folder: Path, name: str) -> Iterator[Path]:
     """A file that the first of the xdist workers makes, while the others wait."""
-    hold = holds.exclusive(folder / f"{name}.lock")
+    hold = leases.exclusive(folder / f"{name}.lock")
     try:
         yield folder / f"{name}.json"
     finally:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from matrix import asked
 from matrix.errors import UserError
-from matrix.execute import Limits, Suite
+from matrix.run import request
+from matrix.run.execute import Limits, Suite
 from reports import cli
 
 HERE = Path(__file__).parent
@@ -27,7 +27,9 @@ def main() -> int:
     limits = Limits(**fields.pop("limits"))
     suite = Suite(module="minisuite", extra=(HERE / "minisuite.py",))
     try:
-        directory = asked.run(asked.Asked(torch_backend="pypi", keep_free_gb=0, suite=suite, limits=limits, **fields))
+        directory = request.run(
+            request.Asked(torch_backend="pypi", keep_free_gb=0, suite=suite, limits=limits, **fields)
+        )
         return cli.show(directory, Console())
     except UserError as error:
         print(f"ftmatrix: {error}", file=sys.stderr)

@@ -9,16 +9,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from matrix import asked
-from matrix.execute import Suite
-from reports.answers import fixing
+from matrix.run import request
+from matrix.run.execute import Suite
+from reports.commands import fix_search
 
 HERE = Path(__file__).parent
 
 
 def main(versions: Path, out: Path, found: Path, published: Path) -> None:
     suite = Suite(module="fixsuite", extra=(HERE / "fixsuite.py",))
-    wanted = asked.Asked(
+    wanted = request.Asked(
         sets="good,next",
         where="group=fixable",
         torch_backend="pypi",
@@ -29,12 +29,12 @@ def main(versions: Path, out: Path, found: Path, published: Path) -> None:
         suite=suite,
         out=out,
     )
-    asked.run(wanted)
+    request.run(wanted)
     looked = replace(wanted, sets="good", out=found)
-    order = fixing.order(looked, fixing.Wish(every=True, results=out))
-    directory, fixes = fixing.search(order, say=lambda _: None)
-    fixing.publish(directory, published)
-    sys.stdout.write("\n\n".join(fixing.told(fixes, order)))
+    order = fix_search.order(looked, fix_search.Wish(every=True, results=out))
+    directory, fixes = fix_search.search(order, say=lambda _: None)
+    fix_search.publish(directory, published)
+    sys.stdout.write("\n\n".join(fix_search.told(fixes, order)))
 
 
 if __name__ == "__main__":

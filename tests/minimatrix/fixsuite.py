@@ -5,16 +5,16 @@ from __future__ import annotations
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from cases import patience
-from cases.case import case
-from cases.verdict import Phase, equal
+from cases.runtime import silence
+from cases.space.case import case
+from cases.space.verdict import Phase, equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cases.case import Case
-    from cases.job import Job
-    from cases.patience import Patience
+    from cases.runtime.silence import Patience
+    from cases.runtime.wire import Job
+    from cases.space.case import Case
 
 CASES = {
     each.id: each
@@ -48,7 +48,7 @@ def needed(_case: Case, _device: str) -> list[Any]:
 
 
 def allowed(_case: Case, device: str) -> Patience:
-    return patience.usual(device)
+    return silence.usual(device)
 
 
 def companions(_job: Job) -> dict[str, Callable[[], None]]:

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cases import patience
-from cases.verdict import PROBING, Phase, at_most, equal
+from cases.runtime import silence
+from cases.space.verdict import PROBING, Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cases.job import Job
-    from cases.patience import Patience
+    from cases.runtime.silence import Patience
+    from cases.runtime.wire import Job
 
 QUICK = 24  # cases that only pass, to have something to interrupt
 ODD = "\x00\x1b[31m</script> \u202e \ud800 \U0001f600 {{ 7 * 7 }} &amp; |"
@@ -328,7 +328,7 @@ def needed(case: MiniCase, _device: str) -> list[Need]:
 
 
 def allowed(_case: MiniCase, device: str) -> Patience:
-    return patience.usual(device)
+    return silence.usual(device)
 
 
 def companions(job: Job) -> dict[str, Callable[[], None]]:

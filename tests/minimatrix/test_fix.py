@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix import fixes, store
-from matrix.fixes import Fix, Kind
+from matrix.run import store
+from matrix.search import fixes
+from matrix.search.fixes import Fix, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

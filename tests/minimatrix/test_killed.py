@@ -109,7 +109,7 @@ def test_a_line_torn_within_a_character_is_dropped(mini: Any) -> None:
     assert [line["case"] for line in mini.lines()] == ["fail-raising-odd-text"]
 
 
-@pytest.mark.parametrize("process", ["cases.forkserver", "exec(eval(", "-m pytest"])
+@pytest.mark.parametrize("process", ["cases.runtime.forkserver", "exec(eval(", "-m pytest"])
 def test_a_process_of_the_harness_that_is_killed_costs_no_cell(
     mini: Any, until: Callable[..., None], process: str
 ) -> None:

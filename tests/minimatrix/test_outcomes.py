@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tomlkit
 
-from matrix import store
-from matrix.execute import Suite
+from matrix.run import store
+from matrix.run.execute import Suite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

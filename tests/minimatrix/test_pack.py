@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix import locks, packing, sets, uv
+from matrix.offline import packing
+from matrix.versions import locks, sets, uv
 
 if TYPE_CHECKING:
     from collections.abc import Callable

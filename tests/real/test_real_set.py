@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cases.profiles import carried
-from cases.verdict import Phase, Verdict
-from matrix import asked, holds, sets, store
-from matrix.execute import Suite
+from cases.grid.profiles import carried
+from cases.space.verdict import Phase, Verdict
+from matrix.environments import leases
+from matrix.run import request, store
+from matrix.run.execute import Suite
+from matrix.versions import sets
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from matrix.outcome import Outcome
+    from matrix.run.outcome import Outcome
 
 NEWEST = sets.select(sets.load(), "default")[-1].key
 UNIFORM = "Must flatten tensors with uniform `requires_grad` when `use_orig_params=False`"
@@ -36,8 +38,8 @@ RED = "train-lora-fsdp1-flatparams-fp32"
 
 def measured(out: Path, where: tuple[str, ...], suite: Suite) -> dict[str, Outcome]:
     """The outcomes by case, run with the user's own cache: installing takes minutes once, and seconds after that."""
-    directory = asked.run(
-        asked.Asked(sets=NEWEST, where=f"case={','.join(where)}", device="cpu", out=out, cold_sample=0, suite=suite)
+    directory = request.run(
+        request.Asked(sets=NEWEST, where=f"case={','.join(where)}", device="cpu", out=out, cold_sample=0, suite=suite)
     )
     return {outcome.case: outcome for outcome in store.read(directory)[2]}
 
@@ -47,7 +49,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """Run once for all xdist workers; who comes later reads."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if base.name.startswith("popen-") else base
-    hold = holds.exclusive(shared / "real.lock")
+    hold = leases.exclusive(shared / "real.lock")
     try:
         if not (shared / "real").exists():
             return measured(shared / "real", (*GREEN, RED), Suite())
@@ -85,7 +87,7 @@ def test_ranks_are_forked_from_a_parent_that_imported_the_stack(outcomes: dict[s
 
 
 def test_a_planted_fault_is_wrong_though_nothing_is_raised(tmp_path: Path, outcomes: dict[str, Outcome]) -> None:
-    found = measured(tmp_path / "run", PLANTED, Suite(module="cases.faulty"))
+    found = measured(tmp_path / "run", PLANTED, Suite(module="cases.injection.fault_suite"))
     missed = {case: {check.name for check in outcome.checks if not check.ok} for case, outcome in found.items()}
     assert {outcome.verdict for outcome in found.values()} == {Verdict.WRONG}
     assert "gradient" in missed[PLANTED[0]]
@@ -98,8 +100,8 @@ def test_an_adapter_travels_from_one_version_set_to_another(tmp_path: Path) -> N
     (each,) = sets.select(sets.load(), NEWEST)
     begun = Suite().cases["portability-lora-single-fp32"]
     travelled = carried(begun, NEWEST)
-    asked_for = asked.Asked(sets=NEWEST, device="cpu", out=tmp_path / "run", cold_sample=0)
-    directory = asked.run(asked_for, work=[(each, (begun,)), (each, (travelled,))])
+    asked_for = request.Asked(sets=NEWEST, device="cpu", out=tmp_path / "run", cold_sample=0)
+    directory = request.run(asked_for, work=[(each, (begun,)), (each, (travelled,))])
     found = {outcome.case: outcome for outcome in store.read(directory)[2]}
     assert {case: outcome.verdict for case, outcome in found.items()} == dict.fromkeys(
         (begun.id, travelled.id), Verdict.PASS

@@ -8,22 +8,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from cases.verdict import Verdict
-from matrix import sets
-from matrix.fixes import Change, Fix, Fixes
-from matrix.fixes import Kind as Ways
-from matrix.outcome import CheckRecord, ErrorRecord, Outcome, RunRecord, SetRecord, cell_key
+from cases.space.verdict import Verdict
+from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, RunRecord, SetRecord, cell_key
+from matrix.search.fixes import Change, Fix, Fixes
+from matrix.search.fixes import Kind as Ways
+from matrix.versions import sets
+from reports.answers import knowledge
 from reports.answers.devices import compare
-from reports.answers.diagnose import causes
+from reports.answers.diagnosis.diagnose import causes
+from reports.answers.diagnosis.signatures import Kind, Signature
+from reports.answers.fixes.remedies import Remedy
 from reports.answers.overview import Overview
-from reports.answers.remedies import Remedy
-from reports.answers.signatures import Kind, Signature
+from reports.answers.scripts.repro_cells import outcome_of, pins_of
+from reports.answers.scripts.repro_script import Reproducer, reproducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from reports.grid import Grid
+    from reports.results.grid import Grid
+
+    Make = Callable[[str], Reproducer]
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 OLD = {
@@ -250,5 +255,19 @@ def environment(tmp_path: Path) -> Environ:
             needs = f"Requires-Dist: {requires[name]}\n" if name in requires else ""
             metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
         return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def published() -> Grid:
+    return knowledge.load()
+
+
+@pytest.fixture
+def make(published: Grid) -> Make:
+    def made(cell: str) -> Reproducer:
+        outcome = outcome_of(cell, published)
+        return reproducer(outcome, pins_of(outcome, published))
 
     return made

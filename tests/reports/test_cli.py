@@ -33,9 +33,17 @@ def stop(*_: Any, **__: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "where", "said"),
     [
-        (("run",), "matrix.asked.taken_up", "interrupted; finished cells are kept; the same command with --resume"),
-        (("pack", "--sets", "newest", "--out", "x"), "matrix.packing.pack", "interrupted; whole wheels are kept"),
-        (("bench",), "matrix.asked.bench", "ftmatrix: interrupted\n"),
+        (
+            ("run",),
+            "matrix.run.request.taken_up",
+            "interrupted; finished cells are kept; the same command with --resume",
+        ),
+        (
+            ("pack", "--sets", "newest", "--out", "x"),
+            "matrix.offline.packing.pack",
+            "interrupted; whole wheels are kept",
+        ),
+        (("bench",), "matrix.run.request.bench", "ftmatrix: interrupted\n"),
     ],
 )
 def test_ctrl_c_says_what_is_kept(

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from cases import options
-from cases.case import case
-from matrix.sets import PACKAGES
-from reports.grid import Grid, grid
+from cases.space import options
+from cases.space.case import case
+from matrix.versions.sets import PACKAGES
+from reports.results.grid import Grid, grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from matrix.outcome import Outcome, RunRecord, SetRecord
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
 
 MOVED = re.compile(r"\+([a-z]+)([\d.]+)")
 

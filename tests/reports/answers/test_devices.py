@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jsonschema
 import pytest
 
-from cases.verdict import RED, Verdict
-from matrix.outcome import ErrorRecord
+from cases.space.verdict import RED, Verdict
+from matrix.run.outcome import ErrorRecord
 from reports.answers import devices, knowledge
 from reports.answers.devices import compare, everything, of_run
-from reports.answers.devices_words import NOTHING, beside, causes, left_out, lines, summary
-from reports.compared import Comparison, Kind, Near
-from reports.grid import Grid, grid
-from reports.markdown import differences
+from reports.render.devices_text import NOTHING, beside, causes, left_out, lines, summary
+from reports.render.markdown import differences
+from reports.results.comparison import Comparison, Kind, Near
+from reports.results.grid import Grid, grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from matrix.outcome import Outcome, RunRecord, SetRecord
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
 
     Cells = Mapping[tuple[str, str], str]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cases.verdict import Verdict
+from cases.space.verdict import Verdict
 from matrix.errors import UserError
-from matrix.outcome import CheckRecord
+from matrix.run.outcome import CheckRecord
 from reports.answers import knowledge
-from reports.data import document, dumped
-from reports.grid import grid
+from reports.results.document import document, dumped
+from reports.results.grid import grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from matrix.outcome import Outcome, RunRecord, SetRecord
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
 
 
 @pytest.fixture

@@ -2,19 +2,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cases.verdict import RED
-from reports import data
+from cases.space.verdict import RED
 from reports.answers import knowledge
 from reports.answers.overview import overview
-from reports.answers.recommend import USUAL
-from reports.grid import grid
+from reports.answers.support.recommend import USUAL
+from reports.results import document
+from reports.results.grid import grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from matrix.outcome import Outcome, RunRecord, SetRecord
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
     from reports.answers.overview import Overview
-    from reports.grid import Grid
+    from reports.results.grid import Grid
 
     Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
 
@@ -72,7 +72,7 @@ def test_a_fix_is_told_as_what_a_user_edits() -> None:
 
 def test_a_fix_that_was_found_with_other_case_code_than_the_run_had_says_so() -> None:
     """The fixes were searched for with the code of the run that is published beside them."""
-    run = data.read(knowledge.PUBLISHED / "matrix.json")
+    run = document.read(knowledge.PUBLISHED / "matrix.json")
     cell = "2026-11__train-lora-fsdp1-flatparams-fp32"
     (red,) = (each for each in run.cells if each.cell == cell)
     proofs = [

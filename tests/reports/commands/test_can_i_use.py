@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import jsonschema
 import pytest
 
-from matrix.sets import PACKAGES
-from reports.answers import support
+from matrix.versions.sets import PACKAGES
+from reports.answers.support import support
 
 if TYPE_CHECKING:
     from collections.abc import Callable

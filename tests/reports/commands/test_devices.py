@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import jsonschema
 import pytest
 
-from matrix.sets import PACKAGES
-from matrix.store import Store
+from matrix.run.store import Store
+from matrix.versions.sets import PACKAGES
 from reports.answers import devices
-from reports.compared import Kind
+from reports.results.comparison import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from matrix.outcome import Outcome, RunRecord, SetRecord
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
 
     Command = Callable[..., tuple[int, str, str]]
     WriteRun = Callable[[str, str], Path]

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix import sets
-from matrix.sets import PACKAGES
-from reports import data
-from reports.grid import grid
+from matrix.versions import sets
+from matrix.versions.sets import PACKAGES
+from reports.results import document as data
+from reports.results.grid import grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Command = "Callable[..., tuple[int, str, str]]"
-EXAMPLES = Path(__file__).parents[1] / "answers" / "configs"
+EXAMPLES = Path(__file__).parents[1] / "answers" / "configuration" / "configs"
 FSDP1 = "accelerate_fsdp1.yaml"
 # Of no set; but between 2025-03 and 2026-09 in every package.
 BETWEEN = {"torch": "2.6.0", "transformers": "5.2.0", "peft": "0.15.0", "accelerate": "1.15.0"}

@@ -16,7 +16,7 @@ from reports import cli
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOGS = Path(__file__).parents[1] / "answers" / "logs"
+LOGS = Path(__file__).parents[1] / "answers" / "diagnosis" / "logs"
 ERROR = LOGS / "fsdp1-uniform-dtype.txt"
 KEYS = {"id", "cause", "phase", "fixes", "links", "line", "kind"}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.fixes import Change, Fix, Fixes, Kind
+from matrix.search.fixes import Change, Fix, Fixes, Kind
 from reports.answers import knowledge
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix import packing
+from matrix.offline import packing
 from reports import cli
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.sets import PACKAGES
+from matrix.versions.sets import PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reports import cli
-from reports.answers.repro import report
-from reports.answers.repro.confirm import Confirmation
+from reports.commands import repro_report
+from reports.commands.repro_confirm import Confirmation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         found = Confirmation(
             same=same, said="ValueError: it", wanted="ValueError: it", log="Traceback\nit", seconds=9.0
         )
-        monkeypatch.setattr(report, "confirmed", lambda *_, **__: found)
+        monkeypatch.setattr(repro_report, "confirmed", lambda *_, **__: found)
 
     return shows
 

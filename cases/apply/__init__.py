@@ -1,0 +1,1 @@
+"""The stack as a user calls it: load, adapt, wrap, step, save."""

@@ -1,0 +1,143 @@
+"""A training by accelerate: its own wrapping, data loader, precision, accumulation and checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cases.apply import build, training
+from cases.apply.optimiser_step import FIRST_SCALE
+from cases.apply.step_hook import Watch
+from cases.checks import observers
+from cases.model import tiny
+from cases.probes.requirements import LackingError
+from cases.reference.quantisation import MAX_NORM
+from cases.space.verdict import Phase
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cases.apply.context import Setting
+    from cases.apply.training import Trainee
+
+STATE = "state"  # folder of a checkpoint
+
+
+@dataclass(frozen=True)
+class Driver:
+    accelerator: Any
+    loader: Any
+    watch: Watch
+
+
+def prepare(here: Setting) -> Trainee:
+    options, place, say = here.options, here.place, here.say
+    say.phase(Phase.LOAD)
+    accelerator = configured(here)
+    base = build.load(options, place, here.cache)
+    loading = training.quantisation_checks(base, options)
+    say.phase(Phase.ADAPT)
+    job = training.noted(here, build.adapt(base, options), loading)
+    watch = Watch(job)
+    optimiser = build.optimiser(job.model, options)
+    watch.optimiser(optimiser)
+    say.phase(Phase.WRAP)
+    if options.strategy == "ddp" and place.rank > 0:
+        training.spoil(job.model)
+    job.wrapped, job.optimiser, batches, job.scheduler = accelerator.prepare(
+        job.model, optimiser, loader(here), build.scheduler(optimiser)
+    )
+    job.front = Driver(accelerator, batches, watch)
+    job.seen.wrapped, job.seen.front = job.wrapped, accelerator
+    if options.strategy == "ddp":
+        with say.observing():
+            job.seen.synced = training.same(observers.weights(job.wrapped, options), job.before)
+    return job
+
+
+def configured(here: Setting) -> Any:
+    """Accelerate with the schedule in our hands: it would step it once per process at every optimiser's step."""
+    from accelerate import Accelerator
+    from accelerate.utils import DistributedDataParallelKwargs, GradScalerKwargs
+
+    options = here.options
+    here.say.facts({"schedule": "step_scheduler_with_optimizer=False, stepped once when gradients are synchronised"})
+    return Accelerator(
+        cpu=here.place.kind == "cpu",
+        mixed_precision="no" if options.autocast == "off" else options.autocast,
+        gradient_accumulation_steps=options.accumulation,
+        step_scheduler_with_optimizer=False,
+        kwargs_handlers=[
+            GradScalerKwargs(init_scale=FIRST_SCALE),
+            DistributedDataParallelKwargs(
+                find_unused_parameters=options.find_unused_parameters,
+                static_graph=options.static_graph,
+                gradient_as_bucket_view=options.gradient_as_bucket_view,
+            ),
+        ],
+    )
+
+
+def loader(here: Setting) -> Any:
+    """All rows in order; accelerate gives each process every so-many-th batch, so that a step sees a global batch."""
+    from torch.utils.data import DataLoader
+
+    rows = [{"input_ids": ids, "labels": ids} for ids in tiny.rows()]
+    return DataLoader(rows, batch_size=tiny.rows_at_once(here.place.world_size, here.options.accumulation))
+
+
+def steps(job: Trainee, numbers: range) -> None:
+    driver: Driver = job.front
+    accumulation = job.options.accumulation
+    batches = driver.loader
+    if numbers.start:
+        batches = driver.accelerator.skip_first_batches(batches, numbers.start * accumulation)
+    for batch in itertools.islice(batches, len(numbers) * accumulation):
+        with driver.accelerator.accumulate(job.wrapped):
+            step(job, driver, batch)
+    driver.watch.complete(numbers.stop)
+
+
+def step(job: Trainee, driver: Driver, batch: dict[str, Any]) -> None:
+    """One batch, and the optimiser's step if it is the last of its global step.
+
+    Raises:
+        LackingError: the model returned no loss.
+    """
+    accelerator, say = driver.accelerator, job.here.say
+    say.phase(Phase.FORWARD)
+    job.wrapped.train()
+    loss = job.wrapped(**batch).loss
+    if loss is None:
+        raise LackingError("the model was given labels and returned no loss")
+    say.phase(Phase.BACKWARD)
+    accelerator.backward(loss)
+    driver.watch.loss(loss, 1 / job.options.accumulation)
+    if accelerator.sync_gradients and job.options.clip:
+        norm = accelerator.clip_grad_norm_(job.wrapped.parameters(), MAX_NORM)
+        job.seen.trace.norms.append(float(observers.whole(norm)))
+    job.optimiser.step()
+    if accelerator.sync_gradients and not accelerator.optimizer_step_was_skipped:
+        job.scheduler.step()
+    job.optimiser.zero_grad()
+
+
+def save_model(job: Trainee, folder: Path) -> None:
+    """As accelerate's documentation does it."""
+    accelerator = job.front.accelerator
+    accelerator.wait_for_everyone()
+    accelerator.unwrap_model(job.wrapped).save_pretrained(
+        folder,
+        is_main_process=accelerator.is_main_process,
+        save_function=accelerator.save,
+        state_dict=accelerator.get_state_dict(job.wrapped),
+    )
+
+
+def save_training(job: Trainee, folder: Path) -> None:
+    job.front.accelerator.save_state(str(folder / STATE))
+
+
+def load_training(job: Trainee, folder: Path) -> None:
+    job.front.accelerator.load_state(str(folder / STATE))

@@ -1,0 +1,162 @@
+"""Applies options as a user would: load the checkpoint, adapt the model, wrap it, make the optimiser."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cases.apply import attention, compat, compiling
+from cases.model import adapters, architectures, prequantised, tiny
+from cases.reference.twin import ADAM_EPS, LEARNING_RATE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cases.apply.context import Setting
+    from cases.space.options import Options
+ALL = 1  # min_8bit_size: by default, tensors of fewer than 4096 numbers keep their state in float32
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank is: its number of how many, and its device ('cpu' or a CUDA index)."""
+
+    rank: int
+    world_size: int
+    device: Any
+
+    @property
+    def kind(self) -> str:
+        return "cpu" if self.device == "cpu" else "cuda"
+
+
+def load(options: Options, place: Place, cache: Path, *, filled: bool = True) -> Any:
+    """The base model, with rows for the user's new tokens; ``filled`` with our values, or as they come.
+
+    With ``ram_efficient`` only rank 0's has weights.
+    """
+    folder = prequantised.folder(cache, options) if options.prequantised else architectures.checkpoint(options, cache)
+    empty = options.ram_efficient and place.rank > 0
+    model = load_empty(folder, options, place) if empty else load_from(folder, options, place)
+    return architectures.resized(model, options, filled=filled)
+
+
+def load_empty(folder: Path, options: Options, place: Place) -> Any:
+    """A model without memory for its parameters; its buffers, which no checkpoint holds, are real."""
+    from accelerate import init_empty_weights
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with init_empty_weights(include_buffers=False):
+        return AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(folder), **compat.load_arguments(options, place.device)
+        )
+
+
+def load_from(folder: Path, options: Options, place: Place) -> Any:
+    """A model through ``from_pretrained``."""
+    asked = attention.implementation(options)
+    arguments = {"attn_implementation": asked} if asked else {}
+    arguments.update(compat.load_arguments(options, place.device))
+    model = architectures.auto_class(options).from_pretrained(folder, **arguments)
+    return model if options.quant != "none" else model.to(place.device)
+
+
+def adapt(model: Any, options: Options) -> Any:
+    """The trainable model: gradient checkpointing switched on, the adapter put on and given its start values."""
+    if options.checkpointing != "off":
+        reentrant = options.checkpointing == "reentrant"
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    if options.method == "full":
+        return model
+    if options.checkpointing != "off":
+        model.enable_input_require_grads()  # else nothing before the first adapter asks for a gradient
+    model = compat.adapted(model, adapters.config(options), adapter_fp32=options.adapter_fp32)
+    adapters.start(model, options)
+    return model
+
+
+def wrap(model: Any, options: Options, place: Place) -> Any:
+    from cases.apply import wrapping  # which builds on this module
+
+    wrapped = wrapping.wrap(model, options, place)
+    if options.compile:
+        compile_in_place(wrapped, place)
+    return wrapped
+
+
+def compile_in_place(wrapped: Any, place: Place) -> None:
+    """As ``torch.compile``, but names and class stay.
+
+    On the CPU, graphs are captured and differentiated, then run as they are: to generate C++ for this small model took
+    ten times as long.
+    """
+    wrapped.compile(backend=compiling.counted("aot_eager" if place.kind == "cpu" else "inductor"))
+
+
+def decoder_layers(model: Any, options: Options) -> list[Any]:
+    return [module for module in model.modules() if type(module).__name__ in architectures.spec(options).block]
+
+
+def optimiser(model: Any, options: Options) -> Any:
+    import torch
+
+    trained = [p for p in model.parameters() if p.requires_grad]
+    rate = LEARNING_RATE[options.optimiser]
+    stepping = {} if options.stepping == "default" else {options.stepping: True}
+    if options.optimiser == "sgd":
+        return torch.optim.SGD(trained, lr=rate, **stepping)
+    if options.optimiser == "adamw":
+        return torch.optim.AdamW(trained, lr=rate, eps=ADAM_EPS, **stepping)
+    import bitsandbytes
+
+    kind = {"adamw_8bit": "AdamW8bit", "paged_adamw_8bit": "PagedAdamW8bit"}[options.optimiser]
+    return getattr(bitsandbytes.optim, kind)(trained, lr=rate, eps=ADAM_EPS, min_8bit_size=ALL)
+
+
+def scheduler(optimiser: Any) -> Any:
+    import torch
+
+    return torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: tiny.SCHEDULE[min(step, tiny.STEPS - 1)])
+
+
+def generate(model: Any, here: Setting) -> Any:
+    """New tokens of a greedy generation, int64, shape (batch, new tokens); the end token is never chosen."""
+    import torch
+
+    ids = tiny.prompt(architectures.vocabulary(here.options)).to(here.place.device)
+    with torch.no_grad():
+        # DDP and FSDP1 have no generate: users call it on the model inside.
+        found = (
+            getattr(model, "module", model)
+            .eval()
+            .generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=tiny.NEW_TOKENS,
+                min_new_tokens=tiny.NEW_TOKENS,
+                do_sample=False,
+                use_cache=True,  # as by default; the tiny model's configuration has it off, for training
+            )
+        )
+    return found[:, -tiny.NEW_TOKENS :].cpu()
+
+
+@contextlib.contextmanager
+def gathered(model: Any, options: Options) -> Iterator[None]:
+    """Inside, the root unit's weights are whole, for ``generate`` does not pass through the root's forward.
+
+    Units inside gather their own, as always. https://github.com/pytorch/pytorch/issues/100069 for FSDP1.
+    """
+    if not options.gathered:
+        yield
+    elif options.strategy == "fsdp1":
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        with FullyShardedDataParallel.summon_full_params(model, writeback=False, recurse=False):
+            yield
+    else:
+        model.unshard()
+        yield
+        model.reshard()

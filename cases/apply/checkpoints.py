@@ -1,0 +1,228 @@
+"""Checkpoints as users write and read them, per strategy: the model to use, and the whole state of a training."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING, Any
+
+from cases.apply import build, compat, training
+from cases.checks import shards
+from cases.model import adapters, architectures, tiny
+from cases.space.options import SHARDED
+from cases.space.verdict import Check, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cases.apply.context import Setting
+    from cases.apply.training import Trainee
+    from cases.reference.twin import Trajectory
+    from cases.space.options import Options
+
+HEADER_BYTES = 16_384  # of a safetensors file, generously
+
+
+def save_model(job: Trainee, folder: Path) -> None:
+    """The adapter, or the whole model of full fine-tuning, as ``save_pretrained`` writes it; sharded, by DCP."""
+    options = job.options
+    if options.strategy in SHARDED and options.state_dict == "sharded":
+        import torch.distributed.checkpoint as dcp
+
+        dcp.save({"model": model_state(job, full=False)}, checkpoint_id=str(folder / "model"))
+        return
+    state = model_state(job, full=True) if options.strategy in SHARDED else None
+    if job.here.place.rank == 0:
+        job.model.save_pretrained(folder, **({} if state is None else {"state_dict": state}))
+
+
+def load_model(here: Setting, *, to_train: bool = False) -> Trainee:
+    """What ``save_model`` wrote, loaded the way a user of the checkpoint would."""
+    options = here.options
+    if options.strategy in SHARDED and options.state_dict == "sharded":
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.state_dict import set_model_state_dict
+
+        job = training.prepare(here)
+        held = {"model": model_state(job, full=False)}
+        dcp.load(held, checkpoint_id=str(here.given / "model"))
+        set_model_state_dict(job.wrapped, held["model"])
+        return job
+    if options.method == "full":
+        model = build.load_from(here.given, options, here.place)
+    else:
+        base = build.load(options, here.place, here.cache, filled=False)
+        model = compat.adapter_from(here.given, base, options, to_train=to_train)
+    return training.watched(here, model)
+
+
+def model_state(job: Trainee, *, full: bool) -> dict[str, Any]:
+    """Of a sharded model: whole tensors in rank 0's memory, or this rank's shards. Collective."""
+    found: dict[str, Any]
+    if full and in_fsdp1_way(job.options):
+        with whole_state(job):
+            found = job.wrapped.state_dict()
+    else:
+        from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+        found = get_model_state_dict(job.wrapped, options=state_options(job.options, full=full))
+    job.seen.saved_entries = shards.entries(found, job.seen.dtypes)
+    return found
+
+
+def state_options(options: Options, *, full: bool) -> Any:
+    from torch.distributed.checkpoint.state_dict import StateDictOptions
+
+    return StateDictOptions(full_state_dict=full, cpu_offload=full and options.state_dict != "full_on_device")
+
+
+def in_fsdp1_way(options: Options) -> bool:
+    """Whether a whole state is gathered by FSDP1's own methods, as accelerate and most scripts do."""
+    return options.strategy == "fsdp1" and options.state_dict != "full_dcp"
+
+
+@contextlib.contextmanager
+def whole_state(job: Trainee, *, everywhere: bool = False, offload: bool = True) -> Iterator[None]:
+    """Inside, FSDP1 gathers whole states: into rank 0's memory, every rank's, or every rank's device."""
+    from torch.distributed.fsdp import (
+        FullOptimStateDictConfig,
+        FullStateDictConfig,
+        FullyShardedDataParallel,
+        StateDictType,
+    )
+
+    offload = offload and job.options.state_dict != "full_on_device"
+    where = {"offload_to_cpu": offload, "rank0_only": offload and not everywhere}
+    with FullyShardedDataParallel.state_dict_type(
+        job.wrapped, StateDictType.FULL_STATE_DICT, FullStateDictConfig(**where), FullOptimStateDictConfig(**where)
+    ):
+        yield
+
+
+def gathered(job: Trainee) -> Any:
+    """The adapted model, whole and plain, on rank 0; nothing on the other ranks. Collective."""
+    here = job.here
+    if here.options.strategy == "fsdp1":
+        with whole_state(job, offload=False):  # left on the device, where it is merged
+            state = job.wrapped.state_dict()
+    else:
+        state = model_state(job, full=True)
+    if here.place.rank > 0:
+        return None
+    model = build.adapt(build.load(here.options, here.place, here.cache), here.options)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    model.load_state_dict({name: state[name] for name in trained & state.keys()}, strict=False)
+    here.say.checks([equal("trained parameters missing in the gathered state", len(trained - state.keys()), 0)])
+    return model
+
+
+def save_training(job: Trainee, folder: Path) -> None:
+    """Trained weights, optimiser and schedule."""
+    import torch
+
+    sharded = job.options.strategy in SHARDED
+    if sharded and job.options.state_dict == "sharded":
+        import torch.distributed.checkpoint as dcp
+
+        dcp.save(training_state(job, full=False), checkpoint_id=str(folder / "training"))
+        torch.save(job.scheduler.state_dict(), folder / f"scheduler-{job.here.place.rank}.pt")
+        return
+    state = training_state(job, full=True) if sharded else plain_state(job)
+    if job.here.place.rank == 0:
+        torch.save({**state, "scheduler": job.scheduler.state_dict()}, folder / "training.pt")
+
+
+def load_training(job: Trainee, folder: Path) -> None:
+    import torch
+
+    sharded = job.options.strategy in SHARDED
+    if sharded and job.options.state_dict == "sharded":
+        import torch.distributed.checkpoint as dcp
+
+        state = training_state(job, full=False)
+        dcp.load(state, checkpoint_id=str(folder / "training"))
+        set_training_state(job, state, full=False)
+        job.scheduler.load_state_dict(torch.load(folder / f"scheduler-{job.here.place.rank}.pt", weights_only=True))
+        return
+    state = torch.load(folder / "training.pt", weights_only=True)
+    job.scheduler.load_state_dict(state.pop("scheduler"))
+    if sharded:
+        set_training_state(job, state, full=True)
+    else:
+        job.model.load_state_dict(state["model"], strict=False)
+        job.optimiser.load_state_dict(state["optimiser"])
+
+
+def plain_state(job: Trainee) -> dict[str, Any]:
+    trained = {name for name, p in job.model.named_parameters() if p.requires_grad}
+    model = {name: tensor for name, tensor in job.model.state_dict().items() if name in trained}
+    return {"model": model, "optimiser": job.optimiser.state_dict()}
+
+
+def training_state(job: Trainee, *, full: bool) -> dict[str, Any]:
+    if full and in_fsdp1_way(job.options):
+        with whole_state(job):
+            optimiser = type(job.wrapped).optim_state_dict(job.wrapped, job.optimiser)
+        return {"model": model_state(job, full=True), "optimiser": optimiser}
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    optimiser = get_optimizer_state_dict(job.wrapped, job.optimiser, options=state_options(job.options, full=full))
+    return {"model": model_state(job, full=full), "optimiser": optimiser}
+
+
+def set_training_state(job: Trainee, state: dict[str, Any], *, full: bool) -> None:
+    if full and in_fsdp1_way(job.options):
+        with whole_state(job, everywhere=True):  # every rank has read the file
+            job.wrapped.load_state_dict(state["model"])
+            own = type(job.wrapped).optim_state_dict_to_load(
+                model=job.wrapped, optim=job.optimiser, optim_state_dict=state["optimiser"]
+            )
+        job.optimiser.load_state_dict(own)
+        return
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict, set_optimizer_state_dict
+
+    wanted = StateDictOptions(full_state_dict=full)
+    set_model_state_dict(job.wrapped, state["model"], options=wanted)
+    set_optimizer_state_dict(job.wrapped, job.optimiser, optim_state_dict=state["optimiser"], options=wanted)
+
+
+def files(own: Trajectory, here: Setting) -> list[Check]:
+    """What ``save_pretrained`` left on disk is complete, not empty, and there once."""
+    if here.options.strategy in SHARDED and here.options.state_dict == "sharded":
+        return []  # DCP's files are read back shard by shard: what is missing raises
+    written = dict(saved_tensors(here.given))
+    promised = adapters.promised_on_disk(here.options) | architectures.saved_beside(here.options)
+    expected = adapters.expected_on_disk(own.after, here.options)
+    head = architectures.tied_head(here.options)
+    missing = sum(name not in written for name in {*expected, *promised})
+    foreign = sum(name not in expected and name not in promised and name != head for name in written)
+    misshapen = sum(tuple(written[name]) != tuple(expected[name].shape) for name in expected if name in written)
+    promised_bytes = 4 * sum(math.prod(shape) for name, shape in written.items() if name in {*expected, *promised})
+    weights = [
+        path
+        for path in here.given.iterdir()
+        if path.suffix in (".safetensors", ".bin") and path.name != "training_args.bin"  # the Trainer's settings
+    ]
+    return [
+        equal("trained parameters missing on disk", missing, 0),
+        equal("parameters on disk that were not trained", foreign, 0),
+        equal("parameters on disk in another shape", misshapen, 0),
+        equal("tied matrix on disk a second time", head in {*written} - promised, bound=False),
+        equal("weight files", len(weights), 1),
+        at_most(
+            "bytes on disk / bytes of the trained parameters",
+            sum(path.stat().st_size for path in weights) / max(promised_bytes, 1),
+            1 + HEADER_BYTES / max(promised_bytes, 1),
+        ),
+    ]
+
+
+def saved_tensors(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Canonical names and shapes of what is in the weight files."""
+    from safetensors import safe_open
+
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(str(path), framework="pt") as held:
+            for name in held.keys():  # noqa: SIM118 - no mapping
+                yield tiny.canonical(name), tuple(held.get_slice(name).get_shape())

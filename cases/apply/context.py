@@ -1,0 +1,44 @@
+"""What a rank of a case works with, handed down from the suite to every step of its flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from typing import Protocol
+
+    from cases.apply.build import Place
+    from cases.reference.twin import Trajectory
+    from cases.space.options import Options
+    from cases.space.verdict import Check, Phase
+
+    class Reporter(Protocol):
+        """How a rank tells its supervisor what happens."""
+
+        def phase(self, phase: Phase) -> None: ...
+        def checks(self, checks: list[Check]) -> None: ...
+        def metric(self, name: str, value: float) -> None: ...
+        def facts(self, facts: dict[str, Any]) -> None: ...
+        def beat(self) -> None: ...
+        def observing(self) -> AbstractContextManager[None]: ...
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One rank of one act of a case.
+
+    ``cache`` is shared by all cases of a version set; ``kept`` is the cell's own folder, which outlives an act;
+    ``given`` is where a later act finds what an earlier one kept, which may have been another version set's.
+    """
+
+    options: Options
+    place: Place
+    cache: Path
+    kept: Path
+    given: Path
+    twin: Callable[[], Trajectory]
+    say: Reporter

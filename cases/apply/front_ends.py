@@ -1,0 +1,116 @@
+"""Who drives a training: the plain loop, accelerate, or a trainer; each prepares, steps, saves and resumes its own way.
+
+Ranks have their process group before a front end begins; accelerate finds it by the variables that a launcher sets.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cases.apply import accelerate_loop, checkpoints, trainers, training
+from cases.model import architectures
+from cases.space.options import SHARDED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cases.apply.build import Place
+    from cases.apply.context import Setting
+    from cases.apply.training import Trainee
+    from cases.space.options import Options
+
+
+@dataclass(frozen=True)
+class FrontEnd:
+    """The acts of a training. ``steps`` takes the numbers of the global steps that are to be done."""
+
+    prepare: Callable[[Setting], Trainee]
+    steps: Callable[[Trainee, range], None]
+    save_model: Callable[[Trainee, Path], None]
+    save_training: Callable[[Trainee, Path], None]
+    load_training: Callable[[Trainee, Path], None]
+
+
+TRAINER = FrontEnd(
+    trainers.prepare, trainers.steps, trainers.save_model, trainers.save_training, trainers.load_training
+)
+FRONT_ENDS = {
+    "loop": FrontEnd(
+        training.prepare,
+        training.steps,
+        checkpoints.save_model,
+        checkpoints.save_training,
+        checkpoints.load_training,
+    ),
+    "accelerate": FrontEnd(
+        accelerate_loop.prepare,
+        accelerate_loop.steps,
+        accelerate_loop.save_model,
+        accelerate_loop.save_training,
+        accelerate_loop.load_training,
+    ),
+    "trainer": TRAINER,
+    "sft": TRAINER,
+}
+
+
+def prepare(here: Setting) -> Trainee:
+    if here.options.front_end != "loop":
+        os.environ.update({**launched(here.place), **sharding(here.options)})
+    return FRONT_ENDS[here.options.front_end].prepare(here)
+
+
+def launched(place: Place) -> dict[str, str]:
+    """What a launcher would have set. One process is started without a launcher, as ``python train.py`` is."""
+    found = {"ACCELERATE_USE_CPU": "true"} if place.kind == "cpu" else {}
+    if place.world_size == 1:
+        return found
+    return {
+        **found,
+        "RANK": str(place.rank),
+        "LOCAL_RANK": str(place.rank),
+        "WORLD_SIZE": str(place.world_size),
+        "LOCAL_WORLD_SIZE": str(place.world_size),
+        "MASTER_ADDR": "127.0.0.1",  # asked for; the group that exists is used
+        "MASTER_PORT": "29500",
+        "OMP_NUM_THREADS": "1",  # else accelerate sets torch's threads anew
+    }
+
+
+def sharding(options: Options) -> dict[str, str]:
+    """What ``accelerate launch`` makes of a configuration with FSDP; the trainers' accelerate reads it too."""
+    if options.strategy not in SHARDED:
+        return {}
+    version = {"fsdp1": "1", "fsdp2": "2"}[options.strategy]
+    whole = {"FSDP_SHARDING_STRATEGY": "FULL_SHARD", "FSDP_RESHARD_AFTER_FORWARD": "true"}
+    return {
+        "ACCELERATE_USE_FSDP": "true",
+        "FSDP_VERSION": version,
+        **whole,
+        "FSDP_AUTO_WRAP_POLICY": "NO_WRAP" if options.wrap == "none" else "TRANSFORMER_BASED_WRAP",
+        "FSDP_TRANSFORMER_CLS_TO_WRAP": ",".join(architectures.spec(options).block),
+        "FSDP_USE_ORIG_PARAMS": str(options.use_orig_params).lower(),
+        "FSDP_SYNC_MODULE_STATES": str(options.sync_module_states).lower(),
+        "FSDP_CPU_RAM_EFFICIENT_LOADING": str(options.ram_efficient).lower(),
+        "FSDP_OFFLOAD_PARAMS": str(options.cpu_offload).lower(),
+        "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+    }
+
+
+def steps(job: Trainee, numbers: range) -> None:
+    FRONT_ENDS[job.options.front_end].steps(job, numbers)
+
+
+def save_model(job: Trainee, folder: Path) -> None:
+    FRONT_ENDS[job.options.front_end].save_model(job, folder)
+
+
+def save_training(job: Trainee, folder: Path) -> None:
+    FRONT_ENDS[job.options.front_end].save_training(job, folder)
+
+
+def load_training(job: Trainee, folder: Path) -> None:
+    FRONT_ENDS[job.options.front_end].load_training(job, folder)

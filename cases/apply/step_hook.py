@@ -1,0 +1,62 @@
+"""Sees each step of a front end that has a loop of its own, at the moment when its optimiser is about to step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cases.apply import training
+from cases.checks import observers
+from cases.space.verdict import Phase
+
+if TYPE_CHECKING:
+    from cases.apply.training import Trainee
+
+
+@dataclass
+class Watch:
+    """``shares`` are the losses of the batches that the step under way has seen so far; they add up to the step's."""
+
+    job: Trainee
+    shares: list[Any] = field(default_factory=list)
+
+    def model(self, model: Any) -> None:
+        """Tell the phases by what the model does: the loop is not ours."""
+        say = self.job.here.say
+        model.register_forward_pre_hook(lambda *_: say.phase(Phase.FORWARD))
+        model.register_forward_hook(lambda *_: say.phase(Phase.BACKWARD) if model.training else None)
+
+    def optimiser(self, optimiser: Any) -> None:
+        """Watch the steps of torch's own optimiser, whatever it will be wrapped in."""
+        self.job.seen.watch(optimiser)
+        optimiser.register_step_pre_hook(self.before_step)
+
+    def loss(self, loss: Any, share: float = 1.0) -> None:
+        """A batch was trained on, backward pass and all; ``share`` is how much its loss counts in the step's."""
+        with self.job.here.say.observing():
+            self.job.seen.after_forward(loss)
+            self.shares.append(loss.detach().float() * share)
+            self.job.seen.after_micro_batch(last=len(self.shares) == self.job.options.accumulation)
+
+    def before_step(self, *_: Any) -> None:
+        job = self.job
+        job.here.say.phase(Phase.OPTIMIZER)
+        with job.here.say.observing():
+            job.found.losses.append(training.mean_over_ranks(sum(self.shares), job.here.place))
+            job.found.gradients.append(observers.gradients(job.wrapped, job.options))
+            job.seen.after_backward(job.found.gradients[-1])
+            scaler = self.accelerator().scaler
+            if scaler is not None:
+                job.seen.trace.scales.append(scaler.get_scale())
+        self.shares.clear()
+
+    def accelerator(self) -> Any:
+        """The trainers have one too."""
+        front = self.job.seen.front
+        return getattr(front, "accelerator", front)
+
+    def complete(self, steps: int) -> None:
+        """A step that never came has no loss and no gradients: it is as far from the twin's as can be."""
+        found = self.job.found
+        found.losses += [float("nan")] * (steps - len(found.losses))
+        found.gradients += [{}] * (steps - len(found.gradients))

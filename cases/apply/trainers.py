@@ -1,0 +1,257 @@
+"""A training by transformers' Trainer or TRL's SFTTrainer: the loop, the precision and the checkpoints are theirs.
+
+The optimiser, its learning rates and the order of the rows are given to them, as a user would who knows what they want:
+a subclass that says where these come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cases.apply import build, compat, training
+from cases.apply.step_hook import Watch
+from cases.checks import observers
+from cases.model import adapters, tiny
+from cases.reference.quantisation import MAX_NORM
+from cases.reference.twin import LEARNING_RATE
+from cases.space.verdict import Phase
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cases.apply.context import Setting
+    from cases.apply.training import Trainee
+    from cases.space.options import Options
+
+CHECKPOINTS = "checkpoints"  # folder that the trainer writes into
+IGNORED = -100  # the label of a token that nobody has to predict
+
+
+@dataclass
+class Driver:
+    """``stop`` is the global step after which training ends; ``checkpoint`` is what it goes on from."""
+
+    trainer: Any
+    watch: Watch
+    stop: int = tiny.STEPS
+    checkpoint: str | None = None
+
+
+def prepare(here: Setting) -> Trainee:
+    options, say = here.options, here.say
+    say.phase(Phase.LOAD)
+    base = build.load(options, here.place, here.cache)
+    loading = training.quantisation_checks(base, options)
+    say.phase(Phase.ADAPT)
+    if trainer_adapts(options):
+        trainer = made(here, base, peft_config=adapters.config(options))
+        adapters.start(trainer.model, options)
+    else:
+        trainer = made(here, adapted(base, options))
+    job = training.noted(here, trainer.model, loading)
+    trainer.watch = Watch(job)
+    trainer.watch.model(job.model)
+    trainer.add_callback(callback(job))
+    job.front, job.seen.front = Driver(trainer, trainer.watch), trainer
+    say.phase(Phase.WRAP)  # which the trainer does when training begins
+    return job
+
+
+def trainer_adapts(options: Options) -> bool:
+    """SFTTrainer puts the adapter on from its configuration, but for what only ``get_peft_model`` can be told."""
+    asks = options.load_dtype != "fp32" and not options.adapter_fp32
+    return options.front_end == "sft" and options.method != "full" and not asks
+
+
+def adapted(base: Any, options: Options) -> Any:
+    """The adapted model; the trainer itself switches checkpointing on, by its arguments."""
+    model = build.adapt(base, replace(options, checkpointing="off"))
+    if options.checkpointing != "off" and options.method != "full":
+        model.enable_input_require_grads()  # else nothing before the first adapter asks for a gradient
+    return model
+
+
+def made(here: Setting, model: Any, **more: Any) -> Any:
+    """The trainer."""
+    import transformers
+    from transformers import Trainer
+
+    options = here.options
+    if options.front_end == "sft":
+        from trl import SFTTrainer
+
+        masked = compat.has_completion_mask()
+        here.say.facts({"first token of a row": "masked" if masked else "left to TRL's collator"})
+        base, rows = SFTTrainer, token_dataset(masked=masked)
+        more.update(compat.text_arguments())
+    else:
+        base, rows = Trainer, [{"input_ids": ids, "labels": labels(ids)} for ids in tiny.rows()]
+        more["data_collator"] = transformers.default_data_collator
+    how = compat.tokenizer_argument(base)
+    here.say.facts({"tokenizer passed as": how})
+    return driven(base, options)(
+        model=model,
+        args=compat.training_arguments(arguments(here), sft=options.front_end == "sft"),
+        train_dataset=rows,
+        **{how: tokenizer()},
+        **more,
+    )
+
+
+def arguments(here: Setting) -> dict[str, Any]:
+    """Everything that the trainers would otherwise decide, said."""
+    options = here.options
+    found: dict[str, Any] = {
+        "output_dir": str(here.kept / CHECKPOINTS),
+        "max_steps": tiny.STEPS,
+        "per_device_train_batch_size": tiny.rows_at_once(here.place.world_size, options.accumulation),
+        "gradient_accumulation_steps": options.accumulation,
+        "max_grad_norm": MAX_NORM if options.clip else 0.0,
+        "learning_rate": LEARNING_RATE[options.optimiser],
+        "bf16": options.autocast == "bf16",
+        "fp16": options.autocast == "fp16",
+        "gradient_checkpointing": options.checkpointing != "off",
+        "ddp_find_unused_parameters": options.find_unused_parameters,
+        "dataloader_pin_memory": False,
+        "use_cpu": here.place.kind == "cpu",
+        "save_strategy": "steps" if options.flow == "resume" else "no",
+        "save_steps": 1,
+        "logging_steps": 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+    if options.checkpointing != "off":
+        found["gradient_checkpointing_kwargs"] = {"use_reentrant": options.checkpointing == "reentrant"}
+    return found
+
+
+def labels(ids: Any) -> Any:
+    """The ids themselves, but for the first token's, which nothing predicts.
+
+    Transformers 4.46 to 5 may divide a loss by the labels that it counts, and counts first tokens' too.
+    """
+    found = ids.clone()
+    found[0] = IGNORED
+    return found
+
+
+def token_dataset(*, masked: bool) -> Any:
+    """The rows as SFTTrainer takes them when they are tokenised already; masked, for the reason that labels are."""
+    from datasets import Dataset
+
+    ids = [row.tolist() for row in tiny.rows()]
+    if compat.text_arguments():
+        return Dataset.from_dict({"text": [" ".join(map(word, row)) for row in ids]})
+    mask = {"completion_mask": [[0] + [1] * (tiny.LENGTH - 1) for _ in ids]} if masked else {}
+    return Dataset.from_dict({"input_ids": ids, **mask})
+
+
+def tokenizer() -> Any:
+    """A word for each of the model's tokens."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    start, end, padding = word(tiny.START), word(tiny.END), word(tiny.PADDING)
+    words = Tokenizer(models.WordLevel({word(id_): id_ for id_ in range(tiny.VOCABULARY)}, unk_token=start))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words,
+        pad_token=padding,
+        unk_token=start,
+        bos_token=start,
+        eos_token=end,
+        model_max_length=2 * tiny.LENGTH,
+    )
+
+
+def word(token: int) -> str:
+    """No special word is the beginning of another: tokenizers would find it there."""
+    return {tiny.PADDING: "<pad>", tiny.START: "<s>", tiny.END: "</s>"}.get(token, f"t{token}")
+
+
+def driven(base: Any, options: Options) -> Any:
+    """A trainer that takes the rows in order and our optimiser and schedule, and shows what each batch's loss was."""
+    from torch.utils.data import SequentialSampler
+
+    class Driven(base):  # type: ignore[misc]  # as the stack, typed as Any
+        watch: Watch
+        optimizer: Any
+        lr_scheduler: Any
+
+        def _get_train_sampler(self, *_: Any) -> Any:
+            return SequentialSampler(self.train_dataset)
+
+        def create_optimizer(self, model: Any = None) -> Any:
+            if self.optimizer is None:
+                self.optimizer = build.optimiser(self.model if model is None else model, options)
+                self.watch.optimiser(self.optimizer)
+            return self.optimizer
+
+        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+            del num_training_steps
+            if self.lr_scheduler is None:
+                self.lr_scheduler = build.scheduler(self.optimizer if optimizer is None else optimizer)
+            return self.lr_scheduler
+
+        def training_step(self, *arguments: Any, **named: Any) -> Any:
+            loss = super().training_step(*arguments, **named)
+            self.watch.loss(loss)
+            return loss
+
+    Driven.__name__ = base.__name__  # the trainers write their name into what they save
+    return Driven
+
+
+def callback(job: Trainee) -> Any:
+    """Notes the model as it is when training begins, and ends it where the case says."""
+    from transformers import TrainerCallback
+
+    say = job.here.say
+
+    class Callback(TrainerCallback):  # type: ignore[misc]  # as above
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            with say.observing():
+                job.wrapped = job.seen.wrapped = job.front.trainer.model_wrapped
+                if spoils(job):
+                    job.seen.synced = training.same(observers.weights(job.wrapped, job.options), job.before)
+
+        def on_step_end(self, _arguments: Any, state: Any, control: Any, **_: Any) -> None:
+            if control.should_save:
+                say.phase(Phase.SAVE)
+            if state.global_step >= job.front.stop:
+                control.should_training_stop = True
+
+    return Callback()
+
+
+def spoils(job: Trainee) -> bool:
+    """Whether other ranks' weights are made wrong: not if each reads a checkpoint."""
+    return job.options.strategy == "ddp" and job.front.checkpoint is None
+
+
+def steps(job: Trainee, numbers: range) -> None:
+    driver: Driver = job.front
+    driver.stop = numbers.stop
+    if spoils(job) and job.here.place.rank > 0:
+        training.spoil(job.model)
+    driver.trainer.train(resume_from_checkpoint=driver.checkpoint)
+    driver.watch.complete(numbers.stop)
+    if job.options.clip:
+        logged = [entry["grad_norm"] for entry in driver.trainer.state.log_history if "grad_norm" in entry]
+        job.seen.trace.norms += logged[numbers.start :]
+
+
+def save_model(job: Trainee, folder: Path) -> None:
+    job.front.trainer.save_model(str(folder))
+
+
+def save_training(job: Trainee, folder: Path) -> None:
+    """Nothing is left to do: the trainer wrote its checkpoint after the step."""
+
+
+def load_training(job: Trainee, folder: Path) -> None:
+    """The trainer reads it when training begins."""
+    from transformers.trainer_utils import get_last_checkpoint
+
+    job.front.checkpoint = get_last_checkpoint(str(folder / CHECKPOINTS))

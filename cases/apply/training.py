@@ -1,0 +1,293 @@
+"""Training a case: load, adapt, wrap and step as a user would, watched, and the checks of what came out."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cases.apply import build, compat, compiling, optimiser_step, wrapping
+from cases.checks import observers
+from cases.checks.engagement import Witness
+from cases.model import adapters, architectures, tiny
+from cases.probes.requirements import LackingError
+from cases.reference import tolerance
+from cases.reference.twin import Trajectory, dequantised
+from cases.space.verdict import Check, Phase, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import AbstractContextManager
+
+    from cases.apply.build import Place
+    from cases.apply.context import Setting
+    from cases.space.options import Options
+
+
+@dataclass
+class Trainee:
+    """A model ready to be trained, what was noted of it before it was wrapped, and what training did."""
+
+    here: Setting
+    model: Any  # adapted, not wrapped
+    wrapped: Any
+    optimiser: Any
+    scheduler: Any
+    seen: Witness
+    before: dict[str, Any]  # every parameter, by canonical name
+    states: dict[str, str]  # digests of quantisation states
+    loading: list[Check]
+    found: Trajectory = field(default_factory=Trajectory)
+    front: Any = None  # what drives the training, if it is not our loop: the Accelerator or the Trainer
+    scaler: Any = None
+
+    @property
+    def options(self) -> Options:
+        return self.here.options
+
+
+def prepare(here: Setting) -> Trainee:
+    """Load, adapt and wrap the model, make its optimiser and its schedule."""
+    options, place, say = here.options, here.place, here.say
+    say.phase(Phase.LOAD)
+    base = build.load(options, place, here.cache)
+    loading, states = quantisation_checks(base, options), observers.state_digests(base)
+    say.phase(Phase.ADAPT)
+    model = build.adapt(base, options)
+    with say.observing():
+        loading += unchanged(states, model, "when adapted")
+        loading += adapters.start_checks(model, options, tolerance.UNIT_ROUNDOFF[options.load_dtype])
+    return wrap(here, model, loading)
+
+
+def watched(here: Setting, model: Any) -> Trainee:
+    """A model that was loaded as it is to be used: one process, no wrapper."""
+    alone = wrapping.alone(model, here.options, here.place)
+    seen = Witness(here.options, here.place)
+    seen.before_wrap(alone)
+    seen.wrapped = alone
+    before = {name: observers.raw(p) for name, p in tiny.named(alone)}
+    job = Trainee(here, alone, alone, None, None, seen, before, observers.state_digests(alone), [])
+    if seen.trainable:
+        job.optimiser = build.optimiser(alone, here.options)
+        job.scheduler = build.scheduler(job.optimiser)
+        seen.watch(job.optimiser)
+    return job
+
+
+def wrap(here: Setting, model: Any, loading: list[Check]) -> Trainee:
+    """From the adapted model to one that can be trained."""
+    options, place, say = here.options, here.place, here.say
+    job = noted(here, model, loading)
+    seen, before = job.seen, job.before
+    say.phase(Phase.WRAP)
+    promised = options.strategy == "ddp" or options.ram_efficient
+    promised = promised or (options.strategy == "fsdp1" and options.sync_module_states)
+    if promised and place.rank > 0:
+        spoil(model)
+    seen.wrapped = wrapped = build.wrap(model, options, place)
+    if promised:
+        with say.observing():
+            seen.synced = same(observers.weights(wrapped, options), before)
+    job.wrapped, job.optimiser = wrapped, build.optimiser(wrapped, options)
+    seen.watch(job.optimiser)
+    job.scheduler, job.scaler = build.scheduler(job.optimiser), optimiser_step.scaler(options, place)
+    return job
+
+
+def noted(here: Setting, model: Any, loading: list[Check]) -> Trainee:
+    """An adapted model, and what wrapping it would hide."""
+    with here.say.observing():
+        seen = Witness(here.options, here.place)
+        seen.before_wrap(model)
+        states = observers.state_digests(model)
+        before = start_values(model, here.options, here.place)
+    return Trainee(here, model, model, None, None, seen, before, states, loading)
+
+
+def start_values(model: Any, options: Options, place: Place) -> dict[str, Any]:
+    """Every parameter before it is wrapped; rank 0's, where only rank 0 has any. Collective then."""
+    if not options.ram_efficient:
+        return {name: observers.raw(p) for name, p in tiny.named(model)}
+    import torch.distributed as dist
+
+    known = [{name: observers.raw(p) for name, p in tiny.named(model)} if place.rank == 0 else {}]
+    dist.broadcast_object_list(known, src=0)
+    return known[0]
+
+
+def steps(job: Trainee, numbers: Iterable[int] = range(tiny.STEPS)) -> None:
+    """The training loop; the loss that is kept is the mean over ranks, which is the global batch's."""
+    options, place, say = job.options, job.here.place, job.here.say
+    for step in numbers:
+        ids = tiny.shard(step, place.rank, place.world_size, architectures.vocabulary(options)).to(place.device)
+        job.wrapped.train()
+        losses = [micro_step(job, part, last=last) for part, last in optimiser_step.micro_batches(ids, options)]
+        optimiser_step.unscale(job.scaler, job.optimiser, job.wrapped, job.seen.trace)
+        optimiser_step.clip(job.wrapped, options, job.seen.trace)
+        with say.observing():
+            job.found.losses.append(mean_over_ranks(sum(losses) / len(losses), place))
+            job.found.gradients.append(observers.gradients(job.wrapped, options))
+            job.seen.after_backward(job.found.gradients[-1])
+        say.phase(Phase.OPTIMIZER)
+        optimiser_step.step(job.scaler, job.optimiser, options, job.seen.trace)
+        job.scheduler.step()
+        adapters.after_step(job.model, options, step)
+        job.optimiser.zero_grad()
+        if options.loop == "eval" and step < tiny.STEPS - 1:
+            evaluate(job)
+        if options.loop == "generate" and step < tiny.STEPS - 1:
+            say.phase(Phase.INFER)
+            with build.gathered(job.wrapped, options):
+                job.found.between.append((build.generate(job.wrapped, job.here), None))
+
+
+def micro_step(job: Trainee, ids: Any, *, last: bool) -> Any:
+    """Forward and backward; the loss, detached.
+
+    Raises:
+        LackingError: the model returned no loss.
+    """
+    options, place, say = job.options, job.here.place, job.here.say
+    with optimiser_step.synchronised(job.wrapped, options, last=last):
+        say.phase(Phase.FORWARD)
+        with autocast(options, place):
+            loss = job.wrapped(input_ids=ids, labels=ids).loss
+        if loss is None:
+            raise LackingError("the model was given labels and returned no loss")
+        with say.observing():
+            job.seen.after_forward(loss)
+            job.found.loss_in = compat.dtype_name(loss.dtype)
+        say.phase(Phase.BACKWARD)
+        mean = loss / options.accumulation
+        (mean if job.scaler is None else job.scaler.scale(mean)).backward()
+    with say.observing():
+        job.seen.after_micro_batch(last=last)
+    return loss.detach()
+
+
+def evaluate(job: Trainee) -> None:
+    """What a trainer does between steps: eval mode, no gradients, one batch, back to training."""
+    import torch
+
+    place = job.here.place
+    job.here.say.phase(Phase.INFER)
+    job.wrapped.eval()
+    with torch.no_grad(), autocast(job.options, place):
+        job.wrapped(**architectures.inputs(tiny.batch(99).to(place.device), job.options))
+
+
+def logits(job: Trainee) -> Any:
+    """Of batch 0, by the model as it is wrapped: float32, shape (batch, length, vocabulary). Collective."""
+    import torch
+
+    place = job.here.place
+    job.here.say.phase(Phase.INFER)
+    job.wrapped.eval()
+    with torch.no_grad(), autocast(job.options, place):
+        ids = tiny.batch(0, architectures.vocabulary(job.options)).to(place.device)
+        return job.wrapped(**architectures.inputs(ids, job.options)).logits.float().cpu()
+
+
+def checks(job: Trainee) -> list[Check]:
+    """What a trained model must show: engagement, what moved, what did not, and the twin's trajectory. Collective."""
+    options, place = job.options, job.here.place
+    after = observers.weights(job.wrapped, options)
+    job.seen.after_training(after)
+    if options.compile:
+        job.here.say.metric("graph_breaks", compiling.breaks())
+    job.found.after = {name: after[name].float() for name in sorted(job.seen.trainable) if name in after}
+    return [
+        *job.seen.checks(),
+        *job.loading,
+        *moved(job.before, after, job.seen.trainable),
+        *unchanged(job.states, job.wrapped),
+        *replicas(after, place, options),
+        *tolerance.differential(job.found, job.here.twin(), options),
+        *tolerance.between(job.found, job.here.twin(), options),
+    ]
+
+
+def autocast(options: Options, place: Place) -> AbstractContextManager[Any]:
+    import torch
+
+    if options.autocast == "off":
+        return contextlib.nullcontext()
+    found: AbstractContextManager[Any] = torch.autocast(place.kind, dtype=compat.dtype(options.autocast))
+    return found
+
+
+def mean_over_ranks(loss: Any, place: Place) -> float:
+    if place.world_size == 1:
+        return float(loss.item())
+    import torch.distributed as dist
+
+    total = loss.detach().float().clone()
+    dist.all_reduce(total)
+    return float(total.item()) / place.world_size
+
+
+def spoil(model: Any) -> None:
+    """Make this rank's weights wrong, so that weights taken from rank 0 can be told from its own."""
+    import torch
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                parameter.zero_()
+
+
+def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
+    return {n: observers.digest(t) for n, t in found.items()} == {n: observers.digest(t) for n, t in expected.items()}
+
+
+def moved(before: dict[str, Any], after: dict[str, Any], trainable: set[str]) -> list[Check]:
+    """Exactly the trainable parameters changed, the frozen ones are bit-identical, packed ones too.
+
+    Bits are compared with the start values, which are the same on every rank: equal to them is equal across ranks.
+    """
+    changed = {
+        name for name in before if name in after and observers.digest(before[name]) != observers.digest(after[name])
+    }
+    return [
+        equal("parameters that vanished", len(before.keys() - after.keys()), 0),
+        equal("frozen parameters that changed", len(changed - trainable), 0),
+        equal("trainable parameters that did not change", len(trainable - changed), 0),
+    ]
+
+
+def unchanged(states: dict[str, str], model: Any, when: str = "") -> list[Check]:
+    """With packed weights and these, dequantised weights are bit-identical to what they were before."""
+    if not states:
+        return []
+    now = observers.state_digests(model)
+    name = f"quantisation states that changed {when}".rstrip()
+    return [equal(name, sum(now.get(name) != state for name, state in states.items()), 0)]
+
+
+def replicas(after: dict[str, Any], place: Place, options: Options) -> list[Check]:
+    """Under DDP every rank holds all weights, and they must be the same to the bit."""
+    if options.strategy != "ddp":
+        return []
+    import torch.distributed as dist
+
+    mine = [observers.digest(after[name]) for name in sorted(after)]
+    everyone: list[Any] = [None] * place.world_size
+    dist.all_gather_object(everyone, mine)
+    return [equal("ranks with rank 0's weights", sum(each == everyone[0] for each in everyone), place.world_size)]
+
+
+def quantisation_checks(model: Any, options: Options) -> list[Check]:
+    """The dequantised weights against the same quantisation written out, relative to the largest weight."""
+    if options.quant == "none":
+        return []
+    found = observers.dequantised_layers(model)
+    off = max(
+        largest_error(w, dequantised(n, architectures.linear_values(n, tuple(w.shape), options), options))
+        for n, w in found.items()
+    )
+    return [at_most("dequantised weights", off, 2 * tolerance.UNIT_ROUNDOFF[options.load_dtype])]
+
+
+def largest_error(found: Any, expected: Any) -> float:
+    return float((found - expected).abs().max() / expected.abs().max())

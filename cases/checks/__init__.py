@@ -1,0 +1,1 @@
+"""Evidence that each option took effect, and what each rank holds."""

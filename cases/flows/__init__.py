@@ -1,0 +1,1 @@
+"""The flows of a case: train, save and reload, resume, merge, generate, run a command."""

@@ -1,0 +1,248 @@
+"""What must survive: saving and loading, stopping and resuming, merging and unmerging, and use for generation.
+
+What a first act saved is opened by a second one in fresh processes, which know nothing but the files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cases.apply import build, checkpoints, front_ends, training
+from cases.apply.training import Trainee
+from cases.checks import engagement, observers, shards
+from cases.model import adapters, architectures, tiny
+from cases.reference import tolerance
+from cases.reference.twin import Trajectory
+from cases.space.options import SHARDED
+from cases.space.verdict import Check, Phase, at_least, at_most, equal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cases.apply.context import Setting
+
+STOP = 1  # steps before the interruption: the schedule and Adam's moments have to be found again for the others
+
+
+def trained(here: Setting) -> Trainee:
+    """A model that was trained and passed under its checks, and its logits, by which what follows is judged."""
+    job = front_ends.prepare(here)
+    front_ends.steps(job, range(tiny.STEPS))
+    with here.say.observing():
+        here.say.checks(training.checks(job))
+    job.found.logits = training.logits(job)
+    with here.say.observing():
+        here.say.checks(tolerance.inference(job.found.logits, here.twin().logits, here.options))
+    return job
+
+
+def save(here: Setting) -> None:
+    job = trained(here)
+    here.say.phase(Phase.SAVE)
+    front_ends.save_model(job, here.kept)
+    with here.say.observing():
+        here.say.checks(list(engagement.state_dict(job.seen)))
+        remember(job, here.kept)
+
+
+def reload(here: Setting) -> None:
+    """What is on disk, the weights that come back, and what they infer, against what the training process had."""
+    own = recalled(here.given)
+    here.say.phase(Phase.RELOAD)
+    job = checkpoints.load_model(here)
+    with here.say.observing():
+        found = {name: tensor.float() for name, tensor in observers.weights(job.wrapped, here.options).items()}
+        kept = adapters.expected_on_disk(own.after, here.options)
+        here.say.checks([*checkpoints.files(own, here), *restored(found, kept)])
+    again = training.logits(job)
+    with here.say.observing():
+        # What FSDP computed in half precision is computed in the precision of the weights when they are loaded alone.
+        kind = "logits" if here.options.mixed_precision != "off" and here.place.world_size == 1 else "reload"
+        here.say.checks(
+            [at_most("reloaded logits", tolerance.relative(again, own.logits), tolerance.bound(kind, here.options))]
+        )
+
+
+def restored(found: dict[str, Any], kept: dict[str, Any]) -> list[Check]:
+    """Every trained weight is back, to the bit."""
+    lost = sum(name not in found for name in kept)
+    differ = sum(not equal_bits(found[name], kept[name]) for name in kept if name in found)
+    return [
+        equal("trained parameters that did not come back", lost, 0),
+        equal("reloaded parameters that differ", differ, 0),
+    ]
+
+
+def equal_bits(found: Any, expected: Any) -> bool:
+    return found.shape == expected.shape and observers.digest(found) == observers.digest(expected)
+
+
+def interrupt(here: Setting) -> None:
+    """The first step, and a checkpoint of everything that the others depend on."""
+    job = front_ends.prepare(here)
+    front_ends.steps(job, range(STOP))
+    here.say.phase(Phase.SAVE)
+    front_ends.save_training(job, here.kept)
+    with here.say.observing():
+        here.say.checks(list(engagement.state_dict(job.seen)))
+        remember(job, here.kept)
+
+
+def resume(here: Setting) -> None:
+    """The other steps in fresh processes; the trajectory must be the one without a stop."""
+    own = recalled(here.given)
+    job = front_ends.prepare(here)
+    here.say.phase(Phase.RESUME)
+    front_ends.load_training(job, here.given)
+    go_on(job, own)
+
+
+def go_on(job: Trainee, own: Trajectory) -> None:
+    job.seen.forget(tiny.STEPS - STOP)
+    job.found.losses, job.found.gradients, job.found.between = own.losses, own.gradients, own.between
+    front_ends.steps(job, range(STOP, tiny.STEPS))
+    with job.here.say.observing():
+        job.here.say.checks(training.checks(job))
+
+
+def merge(here: Setting) -> None:
+    """Merge, unmerge, merge for good: what is inferred stays within the rounding of a weight, weights come back."""
+    job = trained(here)
+    here.say.phase(Phase.MERGE)
+    with observers.writable(job):
+        before = observers.base_weights(job)
+        job.model.merge_adapter()
+        merged = observers.base_weights(job)
+    once = training.logits(job)
+    here.say.phase(Phase.MERGE)
+    with observers.writable(job):
+        job.model.unmerge_adapter()
+        after = observers.base_weights(job)
+    apart = training.logits(job)
+    with here.say.observing():
+        here.say.checks(
+            [
+                at_least(
+                    "weights that merging changed", changed(before, merged), architectures.spec(here.options).adapted
+                ),
+                *tolerance.merged("merged logits", once, job.found.logits, here.options),
+                *tolerance.merged("unmerged logits", apart, job.found.logits, here.options),
+                tolerance.unmerged(after, before, here.options),
+            ]
+        )
+    merge_for_good(job)
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> int:
+    return sum(not equal_bits(after[name], before[name]) for name in before)
+
+
+def merge_for_good(job: Trainee) -> Any:
+    """``merge_and_unload``: the plain model that is left, with nothing of the adapter in it.
+
+    What is sharded is gathered first, into a whole model in rank 0's memory, which the other ranks lack. Collective.
+    """
+    say = job.here.say
+    say.phase(Phase.MERGE)
+    whole = checkpoints.gathered(job) if job.options.strategy in SHARDED else job.model
+    if whole is None:
+        return None
+    merged = whole.merge_and_unload()
+    logits = training.logits(job_with(job, merged))
+    with say.observing():
+        left = sum(tiny.is_adapter(name) for name, _ in merged.named_parameters())
+        say.checks(
+            [
+                equal("adapter parameters left in the merged model", left, 0),
+                *architectures.tie_checks(merged, job.options, "in the merged model"),
+                *tolerance.merged("logits of the merged model", logits, job.found.logits, job.options),
+            ]
+        )
+    return merged
+
+
+def job_with(job: Trainee, model: Any) -> Trainee:
+    return Trainee(job.here, model, model, None, None, job.seen, {}, {}, [])
+
+
+def merge_and_save(here: Setting) -> None:
+    job = trained(here)
+    merged = merge_for_good(job)
+    here.say.phase(Phase.SAVE)
+    if merged is not None and here.place.rank == 0:
+        merged.save_pretrained(here.kept)
+    with here.say.observing():
+        remember(job, here.kept)
+
+
+def reload_merged(here: Setting) -> None:
+    """The merged checkpoint is an ordinary one: it loads without PEFT and infers what the adapter did."""
+    own = recalled(here.given)
+    here.say.phase(Phase.RELOAD)
+    model = build.load_from(here.given, here.options, here.place)
+    logits = training.logits(Trainee(here, model, model, None, None, None, {}, {}, []))  # type: ignore[arg-type]
+    with here.say.observing():
+        here.say.checks(
+            [
+                equal("adapter files beside the merged model", len(list(here.given.glob("adapter_*"))), 0),
+                *architectures.tie_checks(model, here.options, "in the reloaded merged model"),
+                *tolerance.merged("logits of the reloaded merged model", logits, own.logits, here.options),
+            ]
+        )
+
+
+def generate(here: Setting) -> None:
+    """Greedy generation, against the twin's token by token."""
+    job = trained(here)
+    here.say.phase(Phase.INFER)
+    with build.gathered(job.wrapped, here.options):
+        job.seen.root_whole = shards.root_is_whole(job.wrapped) if here.options.strategy in SHARDED else None
+        tokens = build.generate(job.wrapped, here)
+    with here.say.observing():
+        here.say.checks(list(engagement.gathered(job.seen)))
+        here.say.checks(tolerance.generation(tokens, here.twin(), here.options))
+
+
+def carry(here: Setting) -> None:
+    """The first step, and the adapter as a file."""
+    job = training.prepare(here)
+    training.steps(job, range(STOP))
+    job.found.logits = training.logits(job)
+    here.say.phase(Phase.SAVE)
+    checkpoints.save_model(job, here.kept)
+    with here.say.observing():
+        remember(job, here.kept)
+
+
+def use(here: Setting) -> None:
+    """Load an adapter that may be from another version set: infer, go on training, merge."""
+    own = recalled(here.given)
+    here.say.phase(Phase.RELOAD)
+    job = checkpoints.load_model(here, to_train=True)
+    again = training.logits(job)
+    with here.say.observing():
+        here.say.checks(
+            [at_most("reloaded logits", tolerance.relative(again, own.logits), tolerance.bound("reload", here.options))]
+        )
+    for _ in range(STOP):
+        job.scheduler.step()  # an adapter brings no schedule with it
+    go_on(job, own)
+    if here.options.method not in ("prompt", "prefix"):
+        job.found.logits = training.logits(job)
+        merge_for_good(job)
+
+
+def remember(job: Trainee, folder: Path) -> None:
+    """Leave what this process had to the next act; rank 0 writes, whole tensors are gathered by all."""
+    import torch
+
+    weights = observers.weights(job.wrapped, job.options)
+    job.found.after = {name: weights[name].float() for name in sorted(job.seen.trainable) if name in weights}
+    if job.here.place.rank == 0:
+        torch.save(vars(job.found), folder / "own.pt")
+
+
+def recalled(folder: Path) -> Trajectory:
+    import torch
+
+    return Trajectory(**torch.load(folder / "own.pt", weights_only=True))

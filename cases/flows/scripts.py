@@ -1,0 +1,134 @@
+"""``flow=script``: a command of the user's, which starts as many ranks as it likes; judged by what it leaves behind.
+
+The harness writes what the user declared into ``scripts.json`` beside this package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cases.space.verdict import Check, Phase, at_least, equal
+
+if TYPE_CHECKING:
+    from cases.apply.context import Setting
+
+DECLARED = Path(__file__).parents[2] / "scripts.json"
+HEADING = "Scripts"
+ERROR = re.compile(r"[\w.]*(?<!ChildFailed)Error\b")  # ChildFailedError: a launcher's, of whose ranks we want to hear
+LOG_TAIL = 20_000
+POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Script:
+    """``command`` may contain ``{python}``, the environment's interpreter, and ``{out}``, a new folder to write into.
+
+    ``writes`` are files below ``{out}`` that have to be there afterwards, and not empty; ``folder`` is where the
+    command starts, the cell's own folder if it is empty.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    ranks: int = 1
+    writes: tuple[str, ...] = ()
+    folder: str = ""
+    why: str = "a command of the user's"
+
+
+class ScriptError(RuntimeError):
+    """The command failed; ``log`` is the end of what it printed."""
+
+    def __init__(self, sentence: str, log: str) -> None:
+        super().__init__(sentence)
+        self.log = log
+
+
+PACKAGED = (
+    Script(
+        name="torchrun_lora_ddp",
+        command=(
+            *("{python}", "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+            *("-m", "cases.alone", "train-lora-ddp-bf16"),
+        ),
+        ranks=2,
+        writes=("checks.json",),
+        why="the launcher that users start their ranks with, each importing for itself",
+    ),
+)
+
+
+def known() -> dict[str, Script]:
+    """The packaged scripts, and those that the user declared."""
+    declared = json.loads(DECLARED.read_text()) if DECLARED.exists() else []
+    rows = [
+        Script(**{**row, "command": tuple(row["command"]), "writes": tuple(row.get("writes", ()))}) for row in declared
+    ]
+    return {script.name: script for script in (*PACKAGED, *rows)}
+
+
+def run(here: Setting) -> None:
+    """Run the command to its end and look at what it wrote."""
+    script = known()[here.options.call]
+    here.say.phase(Phase.FORWARD)
+    log = here.kept.parent / "script.log"
+    output = carried_out(script, here, log)
+    with here.say.observing():
+        here.say.checks(left_behind(script, here.kept))
+    here.say.metric("output_bytes", float(len(output)))
+
+
+def carried_out(script: Script, here: Setting, log: Path) -> str:
+    """What the command printed.
+
+    Raises:
+        ScriptError: there is no such command, or it ended with another exit code than 0.
+    """
+    words = [word.replace("{python}", sys.executable).replace("{out}", str(here.kept)) for word in script.command]
+    own = {"FTMATRIX_OUT": str(here.kept), "FTMATRIX_DEVICE": here.place.kind}
+    with log.open("wb") as sink:
+        try:
+            child = subprocess.Popen(
+                words,
+                cwd=script.folder or here.kept,
+                env={**os.environ, **own, "PYTHONPATH": path_with(Path(__file__).parents[2])},
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError as error:
+            raise ScriptError(f"{words[0]!r} cannot be started: {error.strerror}", "") from None
+        while child.poll() is None:
+            here.say.beat()
+            time.sleep(POLL_S)
+    output = log.read_text(errors="replace")
+    if child.returncode != 0:
+        raise ScriptError(f"exit code {child.returncode}: {last_words(output)}", output[-LOG_TAIL:])
+    return output
+
+
+def path_with(folder: Path) -> str:
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH", ""))))
+
+
+def last_words(output: str) -> str:
+    """The last line that says something: of a Python program that failed, its error, or that of its ranks."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if ERROR.match(line)]
+    return (errors or lines or ["it printed nothing"])[-1]
+
+
+def left_behind(script: Script, out: Path) -> list[Check]:
+    files = [path for path in out.rglob("*") if path.is_file() and path.stat().st_size]
+    lacking = [name for name in script.writes if out / name not in files]
+    return [
+        at_least("files written that are not empty", len(files), 1),
+        equal("promised files that are missing or empty", "+".join(lacking) or "none", "none"),
+    ]

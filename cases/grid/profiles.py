@@ -1,0 +1,139 @@
+"""Profiles: which cases a run has, on which version sets, and how often each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cases import api, grid
+from cases.apply.attention import BACK_ENDS
+from cases.space.options import FOUR_BIT, MESH_RANKS, SHARDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cases.space.case import Case
+    from cases.space.options import Options
+
+
+@dataclass(frozen=True)
+class Profile:
+    """``sets`` is what ``--sets`` would be; ``across`` whether adapters travel from every set to every other one."""
+
+    name: str
+    why: str
+    cases: tuple[Case, ...]
+    sets: str = "default"
+    repeats: int = 1
+    across: bool = False
+
+
+EVERY: tuple[Case, ...] = (*grid.DEFAULT, *grid.FULL, *grid.MORE, *grid.commands(), *grid.calls())
+# What most people run, one case for each way in which it is run.
+QUICK = (
+    "load-single-bf16",
+    "load-nf4-single-bf16",
+    "train-full-single-fp32",
+    "train-lora-single-bf16",
+    "train-lora-nf4-single-bf16",
+    "train-lora-int8-single-bf16",
+    "train-lora-ddp-bf16",
+    "train-lora-nf4-ddp-bf16",
+    "train-lora-fsdp1-peftwrap-flatparams-bf16",
+    "train-lora-nf4-bf16store-fsdp1-peftwrap-flatparams-bf16",
+    "train-lora-fsdp2-bf16",
+    "train-lora-nf4-bf16store-fsdp2-bf16",
+    "train-dora-fsdp2-bf16",
+    "save_reload-lora-single-fp32",
+    "merge_reload-lora-single-fp32",
+)
+
+
+# What follows on training, and the front ends: beside the rows of ``grid.DEFAULT``.
+ROUND_TRIPS = (
+    "save_reload-full-single-fp32",
+    "save_reload-lora-single-bf16",
+    "save_reload-lora-nf4-single-bf16",
+    "save_reload-lora-fsdp1-fp32",
+    "save_reload-lora-fsdp2-fp32",
+    "save_reload-full-fsdp2-fp32",
+    "resume-lora-single-fp32-adamw",
+    "resume-lora-ddp-fp32-adamw",
+    "resume-lora-fsdp1-fp32-sharded_state-adamw",
+    "resume-lora-fsdp2-fp32-adamw",
+    "merge-lora-single-bf16",
+    "merge-dora-single-fp32",
+    "merge-lora-nf4-single-bf16",
+    "merge-lora-int8-single-bf16",
+    "merge_reload-lora-single-fp32",
+    "merge_reload-lora-nf4-single-bf16",
+    "generate-lora-single-fp32",
+    "generate-lora-fsdp2-fp32",
+    "portability-lora-single-fp32",
+    "train-lora-ddp-fp32-adamw-trainer",
+    "train-lora-nf4-single-bf16-sft",
+    "train-lora-qwen-single-bf16",
+    "train-lora-gpt2-single-fp32",
+    "train-lora-mixtral-single-fp32",
+)
+
+
+def on_gpus(case: Case) -> bool:
+    """Whether a CPU cannot show it, or shows another thing: other kernels run there, or none, and Gloo for NCCL."""
+    options = case.options
+    return (
+        options.attention in (*BACK_ENDS, "flash_attention_2")
+        or options.optimiser.endswith("8bit")
+        or options.stepping == "fused"
+        or options.compile
+        or options.cpu_offload
+        or (options.front_end != "loop" and options.strategy in SHARDED)
+        or (options.world_size > 1 and case in grid.DEFAULT)
+        or options.world_size == MESH_RANKS
+        or one_dtype(options)
+        or bool({"another_device", "paged_state"} & set(api.needs(options.call)))
+    )
+
+
+def one_dtype(options: Options) -> bool:
+    """Whether units of FSDP2 are bfloat16 throughout, packed weights included: these are copied as numbers then."""
+    is_packed = options.strategy == "fsdp2" and options.quant in FOUR_BIT and options.quant_storage == "bf16"
+    return is_packed and (not options.adapter_fp32 or options.mixed_precision == "bf16")
+
+
+def named(ids: Iterable[str]) -> tuple[Case, ...]:
+    known = {case.id: case for case in EVERY}
+    return tuple(known[name] for name in ids)
+
+
+def carried(case: Case, source: str) -> Case:
+    """The case that goes on with what another version set's saved."""
+    return replace(case, source=source)
+
+
+FULL = tuple(dict.fromkeys((*grid.DEFAULT, *named(ROUND_TRIPS), *grid.FULL, *grid.commands())))
+PROFILES: dict[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile("quick", "a minute: what most people run, on the newest set", named(QUICK), sets="newest"),
+        Profile(
+            "default",
+            "what a user would look up first, on four sets of two and a half years",
+            (*grid.DEFAULT, *named(ROUND_TRIPS)),
+        ),
+        Profile("full", "every value of every option, and every telling pair of them", FULL, sets="newest"),
+        Profile(
+            "nightly",
+            "everything, uses of the interface and adapters between sets included, twice, to tell flaky from red",
+            EVERY,
+            repeats=2,
+            across=True,
+        ),
+        Profile(
+            "gpu",
+            "what shows on GPUs only: NCCL, kernels of attention, pages, offloading, compilation, several devices",
+            tuple(case for case in EVERY if on_gpus(case)),
+            sets="newest",
+        ),
+    )
+}

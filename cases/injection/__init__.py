@@ -1,0 +1,1 @@
+"""Faults, crashes and hangs to inject into a working stack."""

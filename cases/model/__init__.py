@@ -1,0 +1,1 @@
+"""Tiny random models, their adapters and their checkpoints."""

@@ -1,0 +1,386 @@
+"""The tiny random models, one small spec per architecture: how it is made, and what its parts are called.
+
+Dropout is off everywhere, and what sets an architecture apart is set to values that act on sequences as short as ours:
+a sliding window of half a sequence, soft caps that bend scores of ordinary size.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cases.model import tiny
+from cases.space.verdict import equal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from cases.space.options import Options
+    from cases.space.verdict import Check
+
+EXPERTS = 4
+NEW_ROWS = 8  # tokens that the user adds (embeddings=resized)
+
+TOKENS = {"vocab_size": tiny.VOCABULARY, "bos_token_id": 1, "eos_token_id": tiny.END, "pad_token_id": 0}
+LLAMA = {
+    "hidden_size": tiny.HIDDEN,
+    "intermediate_size": 2 * tiny.HIDDEN,
+    "num_hidden_layers": tiny.LAYERS,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2 * tiny.LENGTH,
+}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One architecture.
+
+    ``settings`` are the fields of its config beside the tokens, and ``named`` its classes of transformers, the config's
+    and the model's. ``targets`` are the ends of the names of linear layers that get an adapter, ``adapted`` says how
+    many layers these are. Quantisation reaches ``quantised`` layers; it leaves those whose names end in ``kept``, and
+    a count passes over ``uncounted`` ones. ``blocks`` layers of the classes ``block`` are what FSDP wraps. ``plain``
+    is a linear layer of the first block that gets no adapter; modules that end in ``feed_forward`` and ``attention``
+    are what each block has once (of a block with two attentions, the first).
+
+    Weights whose names end in ``small`` start with a quarter of the usual size. ``norms_add_one``: a norm multiplies by
+    1 + w.
+
+    ``transposed``: weights are stored as (in, out). ``tied``: as this architecture is published, the head shares the
+    embeddings' matrix.
+    """
+
+    named: tuple[str, str]
+    settings: Mapping[str, Any]
+    block: tuple[str, ...]
+    targets: tuple[str, ...] = tiny.TARGETS
+    adapted: int = tiny.LAYERS * len(tiny.TARGETS)
+    quantised: int = tiny.LAYERS * len(tiny.LINEARS)
+    kept: tuple[str, ...] = ("lm_head",)
+    uncounted: tuple[str, ...] = ()
+    blocks: int = tiny.LAYERS
+    plain: str = "model.layers.0.self_attn.k_proj"
+    feed_forward: tuple[str, ...] = (".mlp",)
+    attention: str = ".self_attn"
+    embedding: str = "model.embed_tokens.weight"
+    head: str = "lm_head.weight"
+    small: tuple[str, ...] = ()
+    norms_add_one: bool = False
+    transposed: bool = False
+    tied: bool = False
+    encoder_decoder: bool = False
+
+
+SPECS: Mapping[str, Spec] = {
+    "llama": Spec(("LlamaConfig", "LlamaForCausalLM"), LLAMA, ("LlamaDecoderLayer",)),
+    # Biases on q, k and v.
+    "qwen": Spec(("Qwen2Config", "Qwen2ForCausalLM"), LLAMA, ("Qwen2DecoderLayer",)),
+    # Soft caps on attention scores and logits, scaled embeddings, norms by 1 + w before and after each part, and a
+    # sliding window in every other layer.
+    "gemma": Spec(
+        ("Gemma2Config", "Gemma2ForCausalLM"),
+        {
+            **LLAMA,
+            "head_dim": 16,
+            "query_pre_attn_scalar": 16,
+            "sliding_window": tiny.LENGTH // 2,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 4.0,
+            "use_cache": True,  # it names a kind of cache, and some versions refuse to save that beside use_cache=False
+        },
+        ("Gemma2DecoderLayer",),
+        norms_add_one=True,
+        tied=True,
+    ),
+    # A sliding window in every layer.
+    "mistral": Spec(
+        ("MistralConfig", "MistralForCausalLM"),
+        {**LLAMA, "sliding_window": tiny.LENGTH // 2},
+        ("MistralDecoderLayer",),
+    ),
+    # Two of four experts per token. Their weights are linear layers in some versions and stacked in one parameter in
+    # others; adapters are put on the attention, as is usual. The router is too small for its quantisation to matter.
+    "mixtral": Spec(
+        ("MixtralConfig", "MixtralForCausalLM"),
+        {
+            **LLAMA,
+            "num_local_experts": EXPERTS,
+            "num_experts_per_tok": 2,
+            "output_router_logits": False,
+            "sliding_window": None,
+        },
+        ("MixtralDecoderLayer",),
+        targets=("q_proj", "v_proj"),
+        adapted=tiny.LAYERS * 2,
+        quantised=tiny.LAYERS * (4 + 3 * EXPERTS),
+        uncounted=("gate",),
+        feed_forward=(".mlp", ".block_sparse_moe"),
+    ),
+    # Conv1D layers, which store weights as (in, out); biases everywhere; learned positions.
+    "gpt2": Spec(
+        ("GPT2Config", "GPT2LMHeadModel"),
+        {
+            "n_embd": tiny.HIDDEN,
+            "n_inner": 2 * tiny.HIDDEN,
+            "n_layer": tiny.LAYERS,
+            "n_head": 4,
+            "n_positions": 2 * tiny.LENGTH,
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+            "attn_pdrop": 0.0,
+        },
+        ("GPT2Block",),
+        targets=("c_attn", "mlp.c_proj"),
+        adapted=tiny.LAYERS * 2,
+        quantised=tiny.LAYERS * 4,
+        plain="transformer.h.0.mlp.c_fc",
+        attention=".attn",
+        embedding="transformer.wte.weight",
+        transposed=True,
+        tied=True,
+    ),
+    # T5 1.1: encoder and decoder, gated feed-forward layers whose last matrix transformers keeps in float32.
+    "t5": Spec(
+        ("T5Config", "T5ForConditionalGeneration"),
+        {
+            "d_model": tiny.HIDDEN,
+            "d_kv": 16,
+            "d_ff": 2 * tiny.HIDDEN,
+            "num_layers": tiny.LAYERS,
+            "num_decoder_layers": tiny.LAYERS,
+            "num_heads": 4,
+            "relative_attention_num_buckets": 8,
+            "relative_attention_max_distance": tiny.LENGTH,
+            "dropout_rate": 0.0,
+            "feed_forward_proj": "gated-gelu",
+            "decoder_start_token_id": 0,
+        },
+        ("T5Block",),
+        targets=("q", "v", "wi_0"),
+        adapted=tiny.LAYERS * (3 + 5),
+        quantised=tiny.LAYERS * (6 + 10),
+        kept=("lm_head", "wo"),
+        blocks=2 * tiny.LAYERS,
+        plain="encoder.block.0.layer.0.SelfAttention.k",
+        feed_forward=(".DenseReluDense",),
+        attention=".SelfAttention",
+        embedding="shared.weight",
+        # T5 does not divide its scores by sqrt(d_kv), so they would saturate; and ten parts in a row, each as large as
+        # what it is added to, would multiply rounding.
+        small=("Attention.k.weight", "Attention.o.weight", "wo.weight"),
+        encoder_decoder=True,
+    ),
+}
+
+
+def spec(options: Options) -> Spec:
+    return SPECS[options.model]
+
+
+def is_tied(options: Options) -> bool:
+    """Whether the head is to share the embeddings' matrix; what is resized is as it was published."""
+    return options.embeddings == "tied" or (options.embeddings == "resized" and spec(options).tied)
+
+
+def vocabulary(options: Options) -> int:
+    return tiny.VOCABULARY + (NEW_ROWS if options.embeddings == "resized" else 0)
+
+
+def config(options: Options, rows: int) -> Any:
+    import transformers
+
+    settings = {**TOKENS, "use_cache": False, **spec(options).settings, "vocab_size": rows}
+    return getattr(transformers, spec(options).named[0])(**settings, tie_word_embeddings=is_tied(options))
+
+
+def made(options: Options, rows: int, **implementations: str) -> Any:
+    """The model by its own class, float32, with the values that belong to its names."""
+    import transformers
+
+    of_model = getattr(transformers, spec(options).named[1])
+    model = of_model._from_config(config(options, rows), **implementations)  # noqa: SLF001 - the public way to choose them without a checkpoint
+    if not is_tied(options):
+        untie(model)
+    fill(model, options)
+    return model
+
+
+def plain(options: Options) -> Any:
+    """What the twin is made from: attention, and experts where they can be chosen, written out in torch."""
+    from transformers import PreTrainedModel
+
+    experts = {"experts_implementation": "eager"} if hasattr(PreTrainedModel, "set_experts_implementation") else {}
+    model = made(options, vocabulary(options), attn_implementation="eager", **experts)
+    model.config.use_cache = False
+    return model
+
+
+def untie(model: Any) -> None:
+    """Some versions of some architectures tie whatever the config says; a checkpoint with a head of its own exists."""
+    import torch
+
+    head = model.get_output_embeddings()
+    if head.weight is model.get_input_embeddings().weight:
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+
+
+def fill(model: Any, options: Options) -> None:
+    """Give every parameter the values that belong to its name."""
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in tiny.named(model):
+            parameter.copy_(values(name, tuple(parameter.shape), options))
+
+
+def values(name: str, shape: tuple[int, ...], options: Options) -> Any:
+    """The start values of a parameter, of which rows beyond the first vocabulary are the user's new tokens."""
+    import torch
+
+    if spec(options).norms_add_one and "norm" in name:
+        return tiny.values(name, shape) - 1
+    if name.endswith(spec(options).small):
+        return tiny.values(name, shape) / 4
+    if name not in (spec(options).embedding, spec(options).head):
+        return tiny.values(name, shape)
+    if is_tied(options) and not spec(options).encoder_decoder:  # T5 divides what its tied head gets
+        name = spec(options).head  # of its size: larger logits than a head's would saturate the loss
+    elif name == spec(options).embedding and "embed" not in name:
+        name = f"{name} of embeddings"  # whose size tiny.values tells by this word
+    known = tiny.values(name, (tiny.VOCABULARY, *shape[1:]))
+    added = tiny.values(f"{name} of new tokens", (NEW_ROWS, *shape[1:]))
+    return torch.cat([known, added])[: shape[0]]
+
+
+def linear_values(name: str, shape: tuple[int, ...], options: Options) -> Any:
+    """The start values of a linear layer's matrix, shape (out, in), however the architecture stores it."""
+    if spec(options).transposed:
+        return values(name, shape[::-1], options).T
+    return values(name, shape, options)
+
+
+def checkpoint(options: Options, cache: Path) -> Path:
+    """A directory that ``from_pretrained`` loads; made by whoever comes first."""
+    name = options.model + ("-tied" if is_tied(options) else "")
+    folder = cache / name
+    with (cache / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            unfinished = cache / f"{name}.unfinished"
+            made(options, tiny.VOCABULARY).save_pretrained(unfinished)
+            say_tied(unfinished / "config.json", tied=is_tied(options))
+            unfinished.rename(folder)
+    return folder
+
+
+def say_tied(path: Path, *, tied: bool) -> None:
+    """As published configs do; versions that tie anyway would not write it."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tie_word_embeddings": tied}))
+
+
+def auto_class(options: Options) -> Any:
+    import transformers
+
+    return transformers.AutoModelForSeq2SeqLM if spec(options).encoder_decoder else transformers.AutoModelForCausalLM
+
+
+def resized(model: Any, options: Options, *, filled: bool) -> Any:
+    """With rows for the user's new tokens; the library's own start values, unless they are to be ``filled``."""
+    import torch
+
+    if options.embeddings != "resized":
+        return model
+    model.resize_token_embeddings(vocabulary(options))
+    if filled:
+        parts = {
+            spec(options).embedding: model.get_input_embeddings(),
+            spec(options).head: model.get_output_embeddings(),
+        }
+        with torch.no_grad():
+            for name, part in parts.items():
+                part.weight[tiny.VOCABULARY :] = values(name, tuple(part.weight.shape), options)[tiny.VOCABULARY :]
+    return model
+
+
+def adapter_arguments(options: Options) -> dict[str, Any]:
+    """What a PEFT config has to know of the architecture."""
+    return {
+        "task_type": "SEQ_2_SEQ_LM" if spec(options).encoder_decoder else "CAUSAL_LM",
+        "target_modules": list(spec(options).targets),
+        **({"fan_in_fan_out": True} if spec(options).transposed else {}),
+    }
+
+
+def is_target(name: str, options: Options) -> bool:
+    return ends(name, spec(options).targets)
+
+
+def ends(name: str, parts: tuple[str, ...]) -> bool:
+    """Whether a dotted name is one of these, or ends in a dot and one of these."""
+    return any(f".{name}".endswith(f".{part}") for part in parts)
+
+
+def inputs(ids: Any, options: Options) -> dict[str, Any]:
+    """What the model is called with to get logits: a decoder predicts the ids, from all that come before each."""
+    if not spec(options).encoder_decoder:
+        return {"input_ids": ids}
+    return {"input_ids": ids, "decoder_input_ids": shifted(ids)}
+
+
+def shifted(ids: Any) -> Any:
+    """Each row behind the start token (0), without its last."""
+    import torch
+
+    return torch.cat([torch.zeros_like(ids[:, :1]), ids[:, :-1]], dim=1)
+
+
+def shares_head(model: Any, options: Options) -> bool:
+    """Whether head and embeddings are one parameter, in whatever the model is wrapped."""
+    found = {tiny.canonical(n): p for n, p in model.named_parameters(remove_duplicate=False)}
+    one, other = found.get(spec(options).embedding), found.get(spec(options).head)
+    if one is None or other is None:
+        return False  # that a parameter is missing is told where the weights are compared
+    return one is other or bool(one.data_ptr() == other.data_ptr() != 0)
+
+
+def tied_head(options: Options) -> str:
+    """The second name of a tied matrix; empty if there is none."""
+    return spec(options).head if is_tied(options) else ""
+
+
+def tie_checks(model: Any, options: Options, where: str) -> list[Check]:
+    """The head is what it was: the embeddings' own matrix, or one of its own."""
+    return [equal(f"head shares the embeddings {where}", shares_head(model, options), is_tied(options))]
+
+
+def saved_beside(options: Options) -> set[str]:
+    """Names of matrices that PEFT saves with an adapter, since they were resized."""
+    if options.embeddings != "resized" or options.method == "full":
+        return set()
+    return {spec(options).embedding, spec(options).head}
+
+
+def matrix(layer: Any) -> Any:
+    """A linear layer's weight as (out, in); Conv1D stores (in, out)."""
+    return layer.weight.data.T if type(layer).__name__ == "Conv1D" else layer.weight.data
+
+
+def as_linear(layer: Any) -> Any:
+    """A frozen linear layer that does what this one does."""
+    import torch
+
+    if type(layer).__name__ == "Linear":
+        return layer
+    plain = torch.nn.Linear(*layer.weight.shape)
+    plain.weight.data, plain.bias.data = matrix(layer).contiguous(), layer.bias.data
+    return plain.requires_grad_(requires_grad=False)
+
+
+def rows(model: Any, options: Options) -> str:
+    """Rows of the embeddings and of the head, and the vocabulary that the config says."""
+    found = {tiny.canonical(n): p for n, p in model.named_parameters(remove_duplicate=False)}
+    sizes = [found[name].shape[0] for name in (spec(options).embedding, spec(options).head)]
+    return "+".join(map(str, [*sizes, model.config.vocab_size]))

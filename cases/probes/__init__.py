@@ -1,0 +1,1 @@
+"""Probes: what a version or a machine lacks, found by trying."""

@@ -1,0 +1,217 @@
+"""How far a case may be from its twin: one rule for every cell, from the arithmetic of its coarsest dtype.
+
+An error is measured relative to the reference, in units of the unit roundoff ``u`` of the coarsest format that a
+number passes through (Higham, Accuracy and Stability of Numerical Algorithms, section 2.1), plus what the twin itself
+rounds in float32. Rounding scatters: it is nearly orthogonal to a gradient, so that the distance to the twin has to be
+allowed some tens of u, while the share of the twin that is found in the result (its scale) is off by less than one.
+A wrong scale, such as a sum for a mean or a loss that is one per cent off, is seen there. The factors are two to three
+times the largest error of clean runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cases.reference import quantisation
+from cases.reference.twin import LEARNING_RATE
+from cases.space.verdict import Check, at_most, equal
+
+if TYPE_CHECKING:
+    from cases.reference.twin import Trajectory
+    from cases.space.options import Options
+
+UNIT_ROUNDOFF = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 1 / 254}
+
+# What may be off: (in units of u, in units of float32's u).
+FACTORS = {
+    "loss": (1.0, 8.0),
+    "loss summed": (6.0, 0.0),  # more, for a loss in half precision: a sum of 64 terms by halves rounds 6 times
+    "gradient": (24.0, 64.0),  # per tensor, distance
+    "gradient scale": (2.0, 32.0),  # of all tensors of a step together
+    "tensor scale": (5.0, 64.0),  # per gradient tensor
+    "weights": (8.0, 32.0),  # per tensor, distance
+    "update scale": (2.0, 32.0),  # of all that moved, together
+    "logits": (16.0, 16.0),
+    "logit scale": (2.0, 16.0),
+    "reload": (1.0, 8.0),  # the same weights through the same kernels
+    "merge": (6.0, 16.0),  # logits, in units of what rounds a weight, beyond what the activations' rounding allows
+    "unmerge": (3.0, 4.0),  # weights, as above: rounded twice, once as the larger sum
+}
+
+# A singular vector that is computed is off by u times the largest singular value over the gap to the next one: of the
+# tiny model's weights at most 549, of what their quantisation loses 474. It is felt per tensor, in this many of these.
+CONDITION = {"pissa": 549.0, "loftq": 474.0}
+CONDITIONED = {"gradient": 3.0, "weights": 3.0}
+# Rounding scatters over the entries of a tensor. In one with fewer than these, each a sum of thousands of terms that
+# may cancel, it does not average out, and counts by the root of their number.
+FEW = 256
+# What moments kept in 8 bits add, in units of what their rounding does to a weight: the distance a step moves it (the
+# learning rate, times the moments' relative error), over the weight. The first step knows no rounded moments.
+EIGHT_BIT_STATE = {
+    "loss": 0.2,
+    "gradient": 5.0,
+    "gradient scale": 0.4,
+    "tensor scale": 2.0,
+    "weights": 2.0,
+    "update scale": 0.4,
+    "logits": 2.0,
+    "logit scale": 0.4,
+}
+TYPICAL_WEIGHT = 0.125  # the root mean square of the tiny model's
+
+
+def roundoff(options: Options) -> float:
+    """The coarsest rounding in a case: of its load dtype, its arithmetic, or LLM.int8's 8-bit activations."""
+    arithmetic = {options.autocast, options.compute_dtype} - {"off", "load"}
+    formats = {options.load_dtype, *arithmetic, *({options.quant} & {"int8"})}
+    if options.mixed_precision != "off":
+        formats.add("bf16")
+    return max(UNIT_ROUNDOFF[name] for name in formats)
+
+
+def bound(kind: str, options: Options) -> float:
+    coarse, fine = FACTORS[kind]
+    fine += CONDITIONED.get(kind, 0.0) * CONDITION.get(options.method, 0.0)
+    state = EIGHT_BIT_STATE.get(kind, 0.0) * state_roundoff(options)
+    return coarse * roundoff(options) + fine * UNIT_ROUNDOFF["fp32"] + state
+
+
+def state_roundoff(options: Options) -> float:
+    if not options.optimiser.endswith("8bit"):
+        return 0.0
+    return LEARNING_RATE[options.optimiser] * quantisation.moment_roundoff() / TYPICAL_WEIGHT
+
+
+def differential(found: Trajectory, twin: Trajectory, options: Options) -> list[Check]:
+    """Loss of every step, gradient of every trainable parameter at every step, and every trained weight at the end."""
+    same = set(found.after) == set(twin.after)
+    missing = "" if same else "+".join(sorted(set(found.after) ^ set(twin.after)))[:200]
+    bounds = {kind: bound(kind, options) for kind in FACTORS}
+    if found.loss_in != "fp32":
+        bounds["loss"] += FACTORS["loss summed"][0] * UNIT_ROUNDOFF[found.loss_in]
+    errors = {
+        "loss": worst_loss(found, twin),
+        "gradient": worst_gradient(found, twin),
+        "gradient scale": worst(scale(a, b) for a, b in zip(found.gradients, twin.gradients, strict=True)),
+        "tensor scale": worst_tensor_scale(found, twin),
+        "weights": worst_tensor(found.after, twin.after),
+        "update scale": scale(update(found, twin), update(twin, twin)),
+    }
+    return [
+        Check("trained parameters as in the twin", missing or "all", "==", "all", ok=same),
+        *(at_most(kind, error, bounds[kind]) for kind, error in errors.items()),
+    ]
+
+
+def inference(found: Any, twin: Any, options: Options) -> list[Check]:
+    """Logits of one batch, float32, shape (batch, length, vocabulary)."""
+    return [
+        at_most("logits", relative(found, twin), bound("logits", options)),
+        at_most("logit scale", scale({"": found}, {"": twin}), bound("logit scale", options)),
+    ]
+
+
+def weight_roundoff(options: Options) -> float:
+    """The error of rounding merged weights to what holds them, relative to them (both as root mean square).
+
+    Within half a gap every error is as likely: a float is off by its largest error / sqrt(3). Of a quantised format it
+    is what the written-out one does to normal weights.
+    """
+    largest = UNIT_ROUNDOFF[options.load_dtype] / 3**0.5
+    return largest if options.quant == "none" else max(largest, quantisation.roundoff(options.quant))
+
+
+def merged(name: str, found: Any, before: Any, options: Options) -> list[Check]:
+    """Logits after the update went into the weights, which rounds each of them once, against those before."""
+    coarse, fine = FACTORS["merge"]
+    allowed = coarse * weight_roundoff(options) + fine * UNIT_ROUNDOFF["fp32"] + bound("logits", options)
+    return [at_most(name, relative(found, before), allowed)]
+
+
+def unmerged(after: dict[str, Any], before: dict[str, Any], options: Options) -> Check:
+    coarse, fine = FACTORS["unmerge"]
+    allowed = coarse * weight_roundoff(options) + fine * UNIT_ROUNDOFF["fp32"]
+    return at_most("unmerged weights", worst_tensor(after, before), allowed)
+
+
+def generation(tokens: Any, twin: Trajectory, options: Options) -> list[Check]:
+    """Greedy tokens, int64 (batch, new tokens): where they first leave the twin's, the two must be a near tie."""
+    return greedy("generated tokens", tokens, (twin.tokens, twin.token_logits), options)
+
+
+def between(found: Trajectory, twin: Trajectory, options: Options) -> list[Check]:
+    """What was generated between the steps, which tells whether it was done with the weights of that step."""
+    return [
+        check
+        for step, ((tokens, _), reference) in enumerate(zip(found.between, twin.between, strict=True))
+        for check in greedy(f"tokens generated after step {step}", tokens, reference, options)
+    ]
+
+
+def greedy(name: str, tokens: Any, reference: tuple[Any, Any], options: Options) -> list[Check]:
+    """Tokens against the reference's, with the logits that those were chosen by."""
+    wanted, chosen_by = reference
+    if tuple(tokens.shape) != tuple(wanted.shape):
+        return [equal(f"shape of the {name}", str(tuple(tokens.shape)), str(tuple(wanted.shape)))]
+    regret = 0.0
+    for row, (mine, theirs) in enumerate(zip(tokens, wanted, strict=True)):
+        apart = (mine != theirs).nonzero()
+        if len(apart):
+            at = int(apart[0])
+            logits = chosen_by[row, at]
+            spread = logits[logits.isfinite()].std()
+            regret = max(regret, float((logits[theirs[at]] - logits[mine[at]]) / spread))
+    # A difference of two logits, each of which may be off by its bound.
+    return [at_most(f"regret of the {name}", regret, 2 * bound("logits", options))]
+
+
+def update(run: Trajectory, start: Trajectory) -> dict[str, Any]:
+    """What training added to each weight; both runs started from the twin's numbers."""
+    return {name: weight - start.before[name] for name, weight in run.after.items() if name in start.before}
+
+
+def scale(found: dict[str, Any], twin: dict[str, Any]) -> float:
+    """``|<found, twin> / <twin, twin> - 1|`` over all tensors as one vector: 0 for the right size, 1 for twice it."""
+    if set(found) != set(twin) or any(found[name].shape != twin[name].shape for name in twin):
+        return float("inf")
+    inner = sum(float((found[name].double() * twin[name].double()).sum()) for name in twin)
+    return abs(inner / max(sum(float(each.double().square().sum()) for each in twin.values()), 1e-30) - 1)
+
+
+def worst_tensor_scale(found: Trajectory, twin: Trajectory) -> float:
+    pairs = zip(found.gradients, twin.gradients, strict=True)
+    return worst(scattered(b[n]) * scale({n: a[n]} if n in a else {}, {n: b[n]}) for a, b in pairs for n in b)
+
+
+def scattered(tensor: Any) -> float:
+    """What part of a tensor's error counts: all of it, but for a short one."""
+    return float(min(1.0, (tensor.numel() / FEW) ** 0.5))
+
+
+def worst_loss(found: Trajectory, twin: Trajectory) -> float:
+    """Largest relative error of a step's loss."""
+    return worst(abs(a - b) / abs(b) for a, b in zip(found.losses, twin.losses, strict=True))
+
+
+def worst_gradient(found: Trajectory, twin: Trajectory) -> float:
+    pairs = zip(found.gradients, twin.gradients, strict=True)
+    return worst(scattered(b[n]) * worst_tensor(a, {n: b[n]}) for a, b in pairs for n in b)
+
+
+def worst_tensor(found: dict[str, Any], twin: dict[str, Any]) -> float:
+    """Largest ||found - reference|| / ||reference|| over the tensors; a missing tensor is infinitely far."""
+    return worst(
+        relative(found[name], reference) if name in found else float("inf") for name, reference in twin.items()
+    )
+
+
+def relative(found: Any, reference: Any) -> float:
+    if found.shape != reference.shape:
+        return float("inf")
+    return float((found.double() - reference.double()).norm() / reference.double().norm().clamp_min(1e-30))
+
+
+def worst(errors: Any) -> float:
+    """The largest, where NaN counts as larger than anything."""
+    numbers = list(errors)
+    return next((n for n in numbers if n != n), max(numbers, default=float("inf")))  # noqa: PLR0124 - NaN is not itself

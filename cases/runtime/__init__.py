@@ -1,0 +1,1 @@
+"""Processes, GPUs and supervision of the ranks. Standard library only."""

@@ -1,0 +1,1 @@
+"""The option space: options, cases and verdicts. Declarations only, no torch."""

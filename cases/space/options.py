@@ -1,0 +1,360 @@
+"""The option space: every setting a case can have, its values, and which combinations are legal.
+
+A case states only the options that matter to it: ``Options.stated`` leaves out what the chosen strategy, method or
+quantisation does not have, so two equal cases have equal options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
+
+from cases.model.tiny import GLOBAL_BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Value = bool | int | str
+
+Flow = Literal[
+    "load", "train", "save_reload", "resume", "merge", "merge_reload", "generate", "portability", "script", "api"
+]
+Method = Literal[
+    "full",
+    "lora",
+    "rslora",
+    "dora",
+    "pissa",
+    "olora",
+    "loftq",
+    "loha",
+    "lokr",
+    "ia3",
+    "adalora",
+    "vera",
+    "prompt",
+    "prefix",
+]
+AlsoTrained = Literal["nothing", "head", "embeddings"]
+Quant = Literal["none", "nf4", "fp4", "int8"]
+Storage = Literal["uint8", "bf16", "fp16", "fp32"]
+DType = Literal["fp32", "bf16", "fp16"]
+Compute = Literal["load", "fp32", "bf16", "fp16"]
+Autocast = Literal["off", "bf16", "fp16"]
+MixedPrecision = Literal["off", "bf16", "bf16_reduce_fp32"]
+Strategy = Literal["single", "ddp", "fsdp1", "fsdp2"]
+WorldSize = Literal[1, 2, 4]
+Wrap = Literal["none", "transformer", "peft", "size"]
+Sharding = Literal["full", "grad_op", "none"]
+Mesh = Literal["1d", "hsdp"]
+StateDict = Literal["full", "full_on_device", "full_dcp", "sharded"]
+Checkpointing = Literal["off", "reentrant", "non_reentrant"]
+Accumulation = Literal[1, 2]
+Attention = Literal["default", "eager", "sdpa", "math", "flash", "efficient", "cudnn", "flash_attention_2"]
+Optimiser = Literal["sgd", "adamw", "adamw_8bit", "paged_adamw_8bit"]
+Stepping = Literal["default", "foreach", "fused"]
+FrontEnd = Literal["loop", "accelerate", "trainer", "sft"]
+Model = Literal["llama", "qwen", "gemma", "mistral", "mixtral", "gpt2", "t5"]
+Embeddings = Literal["untied", "tied", "resized"]
+Loop = Literal["plain", "eval", "generate"]
+
+FOUR_BIT = ("nf4", "fp4")
+SHARDED = ("fsdp1", "fsdp2")
+TRAINING = ("train", "save_reload", "resume", "merge", "merge_reload", "generate", "portability")  # flows that train
+SAVING = ("save_reload", "resume", "merge_reload", "portability")  # flows that go on in a second process
+OWN_CODE = ("api", "script")  # flows that run code of their own
+MESH_RANKS = 4  # of a mesh of 2 x 2
+PROMPTS = ("prompt", "prefix")  # adapters that add tokens, and leave every layer as it is
+DECOMPOSED = ("pissa", "olora", "loftq")  # LoRA whose start is computed from the base weights, which it changes
+
+OPEN = ("call",)  # options whose values are names that others give
+ALIASES = {
+    "False": False,
+    "false": False,
+    "off": False,
+    "no": False,
+    "True": True,
+    "true": True,
+    "on": True,
+    "yes": True,
+}
+
+
+class IllegalError(ValueError):
+    """An option, value or combination outside the space; its text is a sentence for the user."""
+
+
+@dataclass(frozen=True, eq=True)
+class Options:
+    """One point of the option space.
+
+    Of the base: ``quant_storage`` is the dtype that packed 4-bit weights are stored in (``bnb_4bit_quant_storage``);
+    ``load_dtype`` is the dtype of everything that is not quantised; ``compute_dtype`` that of the quantised layers'
+    arithmetic, ``load`` for the same; ``skip_modules`` leaves one kind of layer out of quantisation
+    (``llm_int8_skip_modules``); ``prequantised`` loads a checkpoint that was saved quantised.
+
+    Of the adapter: ``adapter_fp32`` is ``get_peft_model(..., autocast_adapter_dtype=)``: adapters of a half-precision
+    base kept in float32; ``also_trained`` is the output head as one of ``modules_to_save``, or the input embeddings as
+    a target.
+
+    Of the strategy: ``mixed_precision`` is FSDP's own (parameters and reduction in bfloat16, or the reduction in
+    float32); ``use_orig_params``, ``wrap``, ``sharding`` and ``sync_module_states`` are FSDP1's,
+    ``reshard_after_forward`` FSDP2's; ``mesh=hsdp`` shards within pairs of ranks and replicates across them;
+    ``ram_efficient`` loads the weights on rank 0 only and sends them to the others; ``state_dict`` is how a sharded
+    model is saved: ``full`` is gathered into rank 0's memory, ``full_on_device`` on every rank's device, ``full_dcp``
+    as ``full`` but through ``torch.distributed.checkpoint.state_dict`` where FSDP1 has a way of its own; ``gathered``
+    makes the root unit's weights whole for a generation, which does not pass through the root's forward.
+
+    Of the loop: ``autocast=fp16`` trains with a gradient scaler; ``clip`` clips the gradients' norm;
+    ``attention`` is an implementation (``default``: what transformers chooses) or a forced back end of
+    scaled-dot-product attention; ``stepping`` is how torch's optimiser goes over its parameters; ``call`` is the
+    name of a use of the libraries' interface (``flow=api``) or of a command (``flow=script``).
+    """
+
+    flow: Flow = "train"
+    call: str = ""
+    method: Method = "lora"
+    also_trained: AlsoTrained = "nothing"
+    model: Model = "llama"
+    embeddings: Embeddings = "untied"
+    quant: Quant = "none"
+    quant_storage: Storage = "uint8"
+    double_quant: bool = False
+    skip_modules: bool = False
+    prequantised: bool = False
+    load_dtype: DType = "fp32"
+    compute_dtype: Compute = "load"
+    autocast: Autocast = "off"
+    adapter_fp32: bool = True
+    strategy: Strategy = "single"
+    world_size: WorldSize = 1
+    use_orig_params: bool = True
+    wrap: Wrap = "transformer"
+    sharding: Sharding = "full"
+    sync_module_states: bool = False
+    reshard_after_forward: bool = True
+    mesh: Mesh = "1d"
+    mixed_precision: MixedPrecision = "off"
+    cpu_offload: bool = False
+    ram_efficient: bool = False
+    state_dict: StateDict = "full"
+    gathered: bool = False
+    find_unused_parameters: bool = False
+    static_graph: bool = False
+    gradient_as_bucket_view: bool = False
+    checkpointing: Checkpointing = "off"
+    accumulation: Accumulation = 1
+    clip: bool = False
+    attention: Attention = "default"
+    optimiser: Optimiser = "sgd"
+    stepping: Stepping = "default"
+    front_end: FrontEnd = "loop"
+    loop: Loop = "plain"
+    compile: bool = False
+
+    @property
+    def stated(self) -> dict[str, Value]:
+        """The options that apply to this point, by name, in order of declaration."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if applies(f.name, self)}
+
+    @property
+    def why_illegal(self) -> str:
+        """Why no such case can exist; empty for a legal one."""
+        return next((rule.because for rule in EXCLUSIONS if rule.when(self)), "")
+
+    def but(self, **changes: Any) -> Options:
+        """This point with some options changed; world size follows the strategy unless it is given.
+
+        Raises:
+            IllegalError: an unknown option or value, or an illegal combination.
+        """
+        for name, value in changes.items():
+            if value not in values(name) and not (name in OPEN and isinstance(value, str)):
+                raise IllegalError(f"option {name!r} has no value {value!r}; it has {listed(values(name))}")
+        strategy = changes.get("strategy", self.strategy)
+        changes.setdefault("world_size", 1 if strategy == "single" else 2)
+        point = replace(self, **changes)
+        if point.why_illegal:
+            raise IllegalError(point.why_illegal)
+        return point
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """A combination that no user can mean, and the reason as data, so that it can be printed."""
+
+    when: Callable[[Options], bool]
+    because: str
+
+
+EXCLUSIONS = (
+    Exclusion(
+        lambda o: o.flow not in OWN_CODE and (o.strategy == "single") != (o.world_size == 1),
+        "one rank is strategy=single, and only that",
+    ),
+    Exclusion(
+        lambda o: o.method == "full" and o.quant != "none" and o.flow in TRAINING,
+        "quantised weights are not trainable: a quantised base needs an adapter (method=lora or dora)",
+    ),
+    Exclusion(
+        lambda o: o.strategy == "fsdp2" and o.wrap in ("peft", "size"),
+        "wrap policies (peft, size) are FSDP1's; fully_shard is applied per module: wrap=transformer",
+    ),
+    Exclusion(lambda o: o.flow == "load" and o.method != "full", "flow=load loads the base model: method=full"),
+    Exclusion(lambda o: o.flow == "load" and o.strategy != "single", "flow=load is about one process: strategy=single"),
+    Exclusion(
+        lambda o: o.flow == "load" and bool(changed(o) & TRAINED),
+        "flow=load does not train: what belongs to the adapter, the optimiser or the loop does not apply",
+    ),
+    Exclusion(
+        lambda o: (o.flow in OWN_CODE) != bool(o.call),
+        "flow=api and flow=script name what they run (call=), and only they do",
+    ),
+    Exclusion(
+        lambda o: o.flow in OWN_CODE and bool(changed(o) - {"flow", "call", "world_size"}),
+        "flow=api and flow=script run code of their own: no other option applies",
+    ),
+    Exclusion(
+        lambda o: o.flow in ("merge", "merge_reload") and o.method in ("full", *PROMPTS),
+        "only adapters of layers can be merged into them: not method=full, prompt or prefix",
+    ),
+    Exclusion(
+        lambda o: o.flow == "portability" and (o.method in ("full", *DECOMPOSED) or o.strategy != "single"),
+        "flow=portability carries an adapter that leaves the base as it is, in one process",
+    ),
+    Exclusion(
+        lambda o: o.also_trained != "nothing" and o.method not in ("lora", "rslora", "dora"),
+        "the head or the embeddings are trained beside an adapter of layers (method=lora, rslora or dora)",
+    ),
+    Exclusion(
+        lambda o: o.method in DECOMPOSED and o.quant != "none",
+        "pissa, olora and loftq compute their start from weights that are not quantised: quant=none",
+    ),
+    Exclusion(lambda o: o.mesh == "hsdp" and o.world_size != MESH_RANKS, "a mesh of 2 x 2 needs world_size=4"),
+    Exclusion(
+        lambda o: o.mesh == "hsdp" and (o.strategy not in SHARDED or o.sharding != "full"),
+        "mesh=hsdp shards fully within pairs of ranks: strategy=fsdp1 or fsdp2, sharding=full",
+    ),
+    Exclusion(
+        lambda o: o.world_size * o.accumulation > GLOBAL_BATCH,
+        "the global batch has 4 rows: at world_size=4 a rank has one, and nothing to accumulate",
+    ),
+    Exclusion(
+        lambda o: o.mixed_precision != "off" and o.autocast != "off",
+        "FSDP's mixed precision and autocast are two ways to the same end: use one",
+    ),
+    Exclusion(
+        lambda o: (
+            o.ram_efficient and (o.strategy not in SHARDED or (o.strategy == "fsdp1" and not o.sync_module_states))
+        ),
+        "weights that only rank 0 loads have to be sent: FSDP2, or FSDP1 with sync_module_states",
+    ),
+    Exclusion(
+        lambda o: o.ram_efficient and o.quant != "none",
+        "weights that are quantised while they are loaded have to be loaded by every rank: quant=none",
+    ),
+    Exclusion(
+        lambda o: o.state_dict == "full_dcp" and o.strategy == "fsdp2",
+        "torch.distributed.checkpoint.state_dict is FSDP2's only way to a whole state: state_dict=full",
+    ),
+    Exclusion(
+        lambda o: o.front_end != "loop" and o.flow not in ("train", "save_reload", "resume"),
+        "accelerate and the trainers train, save and resume; what follows is the model's: front_end=loop",
+    ),
+    Exclusion(
+        lambda o: o.front_end != "loop" and o.loop != "plain",
+        "accelerate and the trainers have a loop of their own: loop=plain",
+    ),
+    Exclusion(lambda o: o.front_end == "sft" and o.model == "t5", "SFTTrainer trains decoders: not model=t5"),
+    Exclusion(
+        lambda o: o.model == "t5" and o.flow == "generate" and o.method in PROMPTS,
+        "generation with a prompt adapter is tried on decoders",
+    ),
+    Exclusion(
+        lambda o: o.stepping != "default" and o.optimiser not in ("sgd", "adamw"),
+        "bitsandbytes' optimisers have one way to step: stepping=default",
+    ),
+)
+
+# Options that mean nothing without training.
+TRAINED: set[str] = {
+    *("adapter_fp32", "also_trained", "autocast", "mixed_precision", "checkpointing", "accumulation", "clip"),
+    *("optimiser", "stepping", "front_end", "loop", "compile"),
+}
+
+# When an option means anything. An option that is not here always applies.
+APPLIES: Mapping[str, Callable[[Options], bool]] = {
+    **dict.fromkeys(TRAINED, lambda o: o.flow in TRAINING),
+    "call": lambda o: o.flow in OWN_CODE,
+    **dict.fromkeys(
+        ("method", "model", "embeddings", "quant", "load_dtype", "strategy", "attention"),
+        lambda o: o.flow not in OWN_CODE,
+    ),
+    "quant_storage": lambda o: o.quant in FOUR_BIT,
+    "double_quant": lambda o: o.quant in FOUR_BIT,
+    "compute_dtype": lambda o: o.quant in FOUR_BIT,
+    "skip_modules": lambda o: o.quant != "none",
+    "prequantised": lambda o: o.quant != "none",
+    "also_trained": lambda o: o.flow in TRAINING and o.method not in ("full", *PROMPTS),
+    "adapter_fp32": lambda o: o.flow in TRAINING and o.method != "full" and o.load_dtype != "fp32",
+    "use_orig_params": lambda o: o.strategy == "fsdp1",
+    "wrap": lambda o: o.strategy in SHARDED,
+    "sharding": lambda o: o.strategy == "fsdp1",
+    "sync_module_states": lambda o: o.strategy == "fsdp1",
+    "reshard_after_forward": lambda o: o.strategy == "fsdp2" and o.wrap == "transformer",  # the root is not asked
+    "mesh": lambda o: o.strategy in SHARDED,
+    "mixed_precision": lambda o: o.strategy in SHARDED,
+    "cpu_offload": lambda o: o.strategy in SHARDED,
+    "ram_efficient": lambda o: o.strategy in SHARDED,
+    "state_dict": lambda o: o.strategy in SHARDED and o.flow in ("save_reload", "resume"),
+    "gathered": lambda o: o.strategy in SHARDED and (o.flow == "generate" or o.loop == "generate"),
+    "find_unused_parameters": lambda o: o.strategy == "ddp",
+    "static_graph": lambda o: o.strategy == "ddp",
+    "gradient_as_bucket_view": lambda o: o.strategy == "ddp",
+}
+
+
+def changed(options: Options) -> set[str]:
+    """The options that have another value than their default."""
+    return {f.name for f in fields(Options) if getattr(options, f.name) != f.default}
+
+
+def applies(name: str, options: Options) -> bool:
+    return name not in APPLIES or APPLIES[name](options)
+
+
+def names() -> tuple[str, ...]:
+    return tuple(f.name for f in fields(Options))
+
+
+@cache  # asked for every option of every row
+def values(name: str) -> tuple[Value, ...]:
+    """Every value of an option; none of an open one, which takes any text.
+
+    Raises:
+        IllegalError: there is no such option.
+    """
+    hints = get_type_hints(Options)
+    if name not in hints:
+        raise IllegalError(f"there is no option {name!r}; the options are {listed(names())}")
+    return (True, False) if hints[name] is bool else get_args(hints[name])  # get_args of str: none
+
+
+def parsed(name: str, text: str) -> Value:
+    """The value that a user wrote as text, e.g. ``parsed("world_size", "2") == 2``.
+
+    Raises:
+        IllegalError: the option has no such value.
+    """
+    known = values(name)
+    if name in OPEN:
+        return text
+    for value in known:
+        if str(value) == text or (isinstance(value, bool) and ALIASES.get(text) is value):
+            return value
+    raise IllegalError(f"option {name!r} has no value {text!r}; it has {listed(known)}")
+
+
+def listed(things: tuple[Value, ...]) -> str:
+    return ", ".join(str(thing) for thing in things)

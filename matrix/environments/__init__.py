@@ -1,0 +1,1 @@
+"""Environments: made, reused, shared between runs, and evicted."""

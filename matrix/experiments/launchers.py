@@ -1,0 +1,175 @@
+"""Starts a cell as people start their own training, by torchrun or ``accelerate launch``: what a warm fork saves.
+
+Each rank is a Python of its own that imports what the case uses. What is computed and how it is judged is the same:
+the ranks run ``cases.alone``, with the checkpoints and references that the harness has made already.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cases.flows import stages
+from cases.runtime.gpu_pool import BusyError
+from cases.runtime.judge import RankEnd, judge
+from cases.space.verdict import Check, Verdict
+from matrix import processes
+from matrix.errors import UserError
+from matrix.run import machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from cases.runtime.gpu_pool import Pool
+    from cases.space.case import Case
+    from matrix.environments.provision import Environment
+    from matrix.processes import Call
+    from matrix.run.execute import Bench
+
+LIMIT_S: Final = 300.0  # of one act
+
+
+class OccupiedError(UserError):
+    """So many GPUs cannot be had for a launch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One cell by one launcher: seconds from its start to its end, acts one after the other."""
+
+    launcher: str
+    case: str
+    seconds: float
+    verdict: str
+    reason: str
+
+
+def torchrun(ranks: int, device: str) -> tuple[str, ...]:  # noqa: ARG001 - it needs not know the device
+    return ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m")
+
+
+def accelerate(ranks: int, device: str) -> tuple[str, ...]:
+    """As ``accelerate launch``, with every value given that it would ask a configuration for.
+
+    ``--multi_gpu`` is what makes it start several ranks on one host, on the CPU too, where it would need MPI otherwise.
+    """
+    kind = ("--multi_gpu",) if ranks > 1 else ("--cpu",) if device == "cpu" else ()
+    return (
+        *("-m", "accelerate.commands.accelerate_cli", "launch", *kind),
+        *("--num_processes", str(ranks), "--num_machines", "1", "--mixed_precision", "no"),
+        *("--dynamo_backend", "no", "--main_process_port", str(free_port()), "--module"),
+    )
+
+
+LAUNCHERS: Final[Mapping[str, Callable[[int, str], tuple[str, ...]]]] = {
+    "torchrun": torchrun,
+    "accelerate launch": accelerate,
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """Where cells are launched: beside a pass of the harness, with its copy of the suite and what it has made."""
+
+    bench: Bench
+    environment: Environment
+    limit_s: float = LIMIT_S
+    call: Call = processes.call
+    open_pool: Callable[[], Pool] = machine.gpus
+
+    def launch(self, launcher: str, case: Case) -> Launch:
+        """The cell, started by this launcher on GPUs of its own.
+
+        Raises:
+            OccupiedError: so many GPUs cannot be had.
+            UserError: the launcher started no rank.
+        """
+        try:
+            with self.lent(case.ranks) as gpus, tempfile.TemporaryDirectory(prefix="ftmatrix-launch-") as out:
+                return self.launched(launcher, case, Path(out), gpus)
+        except BusyError as busy:
+            raise OccupiedError(str(busy)) from None
+
+    def launched(self, launcher: str, case: Case, out: Path, gpus: Sequence[str]) -> Launch:
+        ends: list[RankEnd] = []
+        stopped = ""
+        began = time.monotonic()
+        for act, ranks in stages.acts(case):
+            done = self.call(
+                [
+                    *(str(self.environment.python), *LAUNCHERS[launcher](ranks, self.bench.device)),
+                    *("cases.alone", case.id, str(act)),
+                ],
+                timeout_s=self.limit_s,
+                env=self.variables(out, gpus),
+                cwd=self.bench.scratch / "suite",
+            )
+            told = [told_by(out / f"act-{act}-rank-{number}.json", number) for number in range(ranks)]
+            stopped = "hang" if done.exit_code is None else ""
+            if not stopped and all(each is None for each in told):
+                last = done.log.strip().splitlines()[-1:] or ["it printed nothing"]
+                raise UserError(f"{launcher} did not run {case.id}: {last[0]}")
+            ends += ended(told, stopped=bool(stopped))
+            if done.exit_code != 0:
+                break
+        seconds = time.monotonic() - began
+        found = judge(ends, stopped=stopped, why=f"not done in {self.limit_s:g} s")
+        return Launch(
+            launcher=launcher,
+            case=case.id,
+            seconds=round(seconds, 3),
+            verdict=found.verdict.value,
+            reason=found.reason,
+        )
+
+    def variables(self, out: Path, gpus: Sequence[str]) -> dict[str, str]:
+        """Those of a warm rank, as far as ``cases.alone`` does not set them for itself."""
+        own = {
+            "FTMATRIX_DEVICE": self.bench.device,
+            "FTMATRIX_OUT": str(out),
+            "FTMATRIX_SHARED": str(self.bench.scratch / "cache"),
+            "OMP_NUM_THREADS": "1",  # torchrun has a long warning otherwise
+        }
+        lent = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+        return {**self.bench.variables(self.environment), **own, **lent}
+
+    def lent(self, count: int) -> AbstractContextManager[tuple[str, ...]]:
+        return nullcontext(()) if self.bench.device == "cpu" else self.open_pool().lent(count)
+
+
+def told_by(path: Path, number: int) -> RankEnd | None:
+    """What a rank left behind; None if it left nothing."""
+    if not path.exists():
+        return None
+    told = json.loads(path.read_text(encoding="utf-8"))
+    checks = [Check(**check) for check in told["checks"]]
+    return RankEnd(number, checks=checks, error=told["error"], done=told["error"] is None, exit_code=0)
+
+
+def ended(told: Sequence[RankEnd | None], *, stopped: bool) -> list[RankEnd]:
+    """Every rank. One that left nothing was ended with the others if one of them raised; else it vanished."""
+    ended_by_us = stopped or any(each is not None and each.error is not None for each in told)
+    return [
+        each or RankEnd(number, exit_code=1, exit_at=0.0, ended_by_us=ended_by_us) for number, each in enumerate(told)
+    ]
+
+
+def differs(launch: Launch, warm: str) -> str:
+    """A sentence if the two ways of starting disagree; empty if they agree."""
+    if Verdict(launch.verdict) is Verdict(warm):
+        return ""
+    return f"{launch.case}: a warm fork says {warm}, {launch.launcher} {launch.verdict} ({launch.reason})"

@@ -1,0 +1,108 @@
+"""Where the time of a warm cell goes: what its ranks and its supervisor told, part by part, and NCCL's own account."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from cases.runtime.supervisor import PROFILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+# Each part and the metrics that it is the sum of, in the order of a cell's life. A metric is of the slowest rank.
+PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "fork": ("start_s",),
+    "imports left": ("import_s",),
+    "CUDA context": ("context_s",),
+    "process group": ("group_s",),
+    "checkpoint and model": ("load_s",),
+    "adapter": ("adapt_s",),
+    "wrap": ("wrap_s",),
+    "first step": ("first_forward_s", "first_backward_s", "first_optimizer_s"),
+    "later steps": ("forward_s", "backward_s", "optimizer_s"),
+    "inference": ("infer_s",),
+    "save, reload, merge": ("save_s", "reload_s", "resume_s", "merge_s"),
+    "wait for the reference": ("reference_s",),
+    "judging": ("judging_s",),
+    "leaving the group": ("leaving_s",),
+    "ranks ending": ("ending_s",),
+    "supervisor ending": ("closing_s",),
+}
+BESIDE: Final[Mapping[str, tuple[str, ...]]] = {  # a cell's time does not hold these
+    "wait for free GPUs": ("gpus_wait_s",),
+    "GPUs settling after it": ("gpus_settle_s",),
+}
+REST: Final = "not told, less what ranks spent at the same time"
+TIMINGS: Final = re.compile(
+    r"Init timings - \w+: rank \d+ nranks (?P<ranks>\d+) total (?P<total>[\d.]+) \((?P<of>[^)]*)\)"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Median seconds over the cells of each part; what is ``beside`` comes before and after a cell.
+
+    ``nccl_s`` is the median over communicators of what NCCL says that making one took, which is in the part that has
+    the first collective. Empty where NCCL says nothing. ``late`` are modules that ranks had to import after all, by
+    the number of cells.
+    """
+
+    cells: int
+    parts: Mapping[str, float]
+    beside: Mapping[str, float]
+    nccl_s: Mapping[str, float]
+    late: Mapping[str, int] = field(default_factory=dict)
+
+
+def of(rows: Sequence[Mapping[str, Any]], nccl: Sequence[Mapping[str, float]]) -> Profile:
+    """Of raw outcomes of cells, each of whose ranks was forked once."""
+    told = [{part: sum_of(row, names) for part, names in PARTS.items()} for row in rows]
+    for row, parts in zip(rows, told, strict=True):
+        parts["later steps"] -= parts["first step"]
+        parts[REST] = float(row["seconds"]) - sum(parts.values())
+    beside = [{part: sum_of(row, names) for part, names in BESIDE.items()} for row in rows]
+    late = Counter(module for row in rows for module in outermost(row["facts"].get(PROFILE, ())))
+    return Profile(
+        cells=len(rows),
+        parts=medians(told),
+        beside=medians(beside),
+        nccl_s=medians(nccl),
+        late=dict(late.most_common()),
+    )
+
+
+def outermost(modules: Sequence[str]) -> list[str]:
+    """Without those that are in a package that is itself among them."""
+    return [name for name in modules if not any(name.startswith(f"{other}.") for other in modules)]
+
+
+def sum_of(row: Mapping[str, Any], names: Sequence[str]) -> float:
+    return float(sum(row["metrics"].get(name, 0.0) for name in names))
+
+
+def medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: round(statistics.median(row.get(name, 0.0) for row in rows), 4) for name in names}
+
+
+def nccl_variables(folder: Path) -> dict[str, str]:
+    """NCCL writes what it does while it starts into a file for each process there, and goes on as it would."""
+    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV", "NCCL_DEBUG_FILE": str(folder / "%p.log")}
+
+
+def nccl_timings(folder: Path, ranks: int) -> list[dict[str, float]]:
+    """Of every communicator of so many ranks, the seconds that making it took, as NCCL tells them (since 2.19)."""
+    texts = (path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.log")))
+    return [timing for text in texts for timing in timings(text, ranks)]
+
+
+def timings(text: str, ranks: int) -> Iterator[dict[str, float]]:
+    for found in TIMINGS.finditer(text):
+        if int(found["ranks"]) == ranks:
+            words = (part.split() for part in found["of"].split(","))
+            yield {"total": float(found["total"]), **{name: float(seconds) for name, seconds in words}}

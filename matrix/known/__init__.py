@@ -1,0 +1,1 @@
+"""Known problems and our own findings, as rows that name cells."""

@@ -1,0 +1,1 @@
+"""A run: request, plan, pipeline, outcomes."""

@@ -1,0 +1,56 @@
+"""Logs of cells that are not green: kept beside the outcomes, scrubbed of what belongs to this machine."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cases.runtime.hang_analysis import FILE as AUTOPSY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KINDS: Final = {".log": "log", ".stack": "stacks", ".collectives": "collectives"}  # of what a rank leaves behind
+LONGEST: Final = 200_000  # characters of a log; of a longer one the end is kept
+SECRETS: Final = re.compile(
+    r"\b(hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16})\b"
+)
+CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s@]+@")
+
+
+def scrubbed(text: str, places: Mapping[str, str]) -> str:
+    """Text without tokens, user names and paths of this machine; ``places`` says what stands for a path."""
+    for path in sorted(places, key=len, reverse=True):
+        text = text.replace(path, places[path])
+    text = text.replace(str(Path.home()), "~")
+    text = CREDENTIALS.sub("***@", SECRETS.sub("***", text))
+    user = getpass.getuser()
+    return text if user == "root" else re.sub(rf"\b{re.escape(user)}\b", "user", text)
+
+
+def scrubbed_values(value: Any, places: Mapping[str, str]) -> Any:
+    """The same of every text in plain data, at whatever depth."""
+    if isinstance(value, str):
+        return scrubbed(value, places)
+    if isinstance(value, dict):
+        return {name: scrubbed_values(each, places) for name, each in value.items()}
+    if isinstance(value, list):
+        return [scrubbed_values(each, places) for each in value]
+    return value
+
+
+def keep(folder: Path, target: Path, places: Mapping[str, str]) -> dict[str, str]:
+    """Copy a cell's logs and stacks to ``target``; file names by what they are, those that say something."""
+    kept: dict[str, str] = {}
+    of_ranks = (path for path in folder.glob("rank-*.*") if path.suffix in KINDS)
+    for path in sorted([*of_ranks, *folder.glob(AUTOPSY)]):
+        text = path.read_text(encoding="utf-8", errors="replace").strip()
+        if text:
+            target.mkdir(parents=True, exist_ok=True)
+            (target / path.name).write_text(scrubbed(text[-LONGEST:], places) + "\n", encoding="utf-8")
+            kept["autopsy" if path.name == AUTOPSY else f"{path.stem.replace('-', ' ')} {KINDS[path.suffix]}"] = (
+                path.name
+            )
+    return kept

@@ -1,0 +1,185 @@
+"""Runs the cells of one set: pytest with xdist inside the set's environment, on a copy of ``cases/`` alone."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cases import grid
+from cases.flows.scripts import DECLARED
+from matrix import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from cases.flows.scripts import Script
+    from cases.grid.profiles import Profile
+    from cases.space.case import Case
+    from matrix.environments.provision import Environment
+
+CASES: Final = Path(__file__).parents[2] / "cases"
+EXTRA_CASES: Final = Path(__file__).parents[1] / "known" / "extra_cases.py"
+SLACK_S: Final = 120.0  # import of the stack, and the harness's own work, beside a cell's deadline
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The code that runs inside environments. ``extra`` are files beside ``cases/``; ``module`` names the cases.
+
+    ``added`` are cases that the grid does not have. They are declared like those of a user's scripts; the code that
+    is measured with is the same, and so is its digest.
+    """
+
+    module: str = "cases.suite"
+    extra: tuple[Path, ...] = ()
+    scripts: tuple[Script, ...] = ()  # the user's
+    added: tuple[Case, ...] = ()
+
+    @cached_property
+    def cases(self) -> Mapping[str, Case]:
+        """Every case by id; declarations only, nothing of the stack is imported."""
+        found: dict[str, Case] = importlib.import_module(self.module).CASES
+        every = copy(found)
+        every.update({case.id: case for case in (*grid.commands(self.scripts), *self.added)})
+        return every
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """Every profile by name; a suite need not have any."""
+        found: Mapping[str, Profile] = getattr(importlib.import_module(self.module), "PROFILES", {})
+        return found
+
+    @cached_property
+    def files(self) -> Mapping[str, bytes]:
+        """By path inside an environment, as they were when the run began: an edit must not reach half of its sets."""
+        ours = {f"cases/{path.relative_to(CASES)}": path.read_bytes() for path in sorted(CASES.rglob("*.py"))}
+        declared = {DECLARED.name: json.dumps([vars(each) for each in self.scripts]).encode()} if self.scripts else {}
+        return ours | {path.name: path.read_bytes() for path in self.extra} | declared
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes whenever the code that is measured with changes."""
+        whole = sha256()
+        for name, content in self.files.items():
+            whole.update(name.encode() + b"\0" + content)
+        return whole.hexdigest()[:12]
+
+    def copy(self, folder: Path) -> None:
+        (folder / "cases").mkdir(parents=True, exist_ok=True)
+        for name, content in {**self.files, **self.declared}.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+
+    @property
+    def declared(self) -> Mapping[str, bytes]:
+        """The cases that were added, and the module that knows them."""
+        if not self.added:
+            return {}
+        rows = [{"group": case.group, "why": case.why, "options": vars(case.options)} for case in self.added]
+        asked = json.dumps({"suite": self.module, "cases": rows}).encode()
+        return {EXTRA_CASES.name: EXTRA_CASES.read_bytes(), "extra_cases.json": asked}
+
+    @property
+    def entrance(self) -> str:
+        """The module that an environment is told to run."""
+        return EXTRA_CASES.stem if self.added else self.module
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Of one cell: how long a rank may be silent, how long the cell may take, what its ranks may hold together.
+
+    Without ``silence_s`` it is what the case is allowed (``cases.patience``).
+    """
+
+    silence_s: float | None = None
+    deadline_s: float = 300.0
+    memory_mib: int = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """How cells are run: where scratch files go, on what device, by how many workers."""
+
+    scratch: Path
+    device: str
+    workers: int
+    suite: Suite = field(default_factory=Suite)
+    limits: Limits = field(default_factory=Limits)
+    cold: bool = False
+    more: Mapping[str, str] = field(default_factory=dict)  # variables beside the usual ones
+
+    def run(
+        self,
+        cells: Sequence[str],
+        environment: Environment,
+        *,
+        cold_sample: Sequence[str] = (),
+        given: Mapping[str, str] | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Each cell's raw outcome as it ends. A cell that the tests never reported is missing here.
+
+        ``given`` says, by cell, where lies what another version set's cell kept for it.
+        """
+        folder = self.scratch / "suite"
+        self.suite.copy(folder)
+        request = self.scratch / "request.json"
+        request.write_text(
+            json.dumps(
+                {
+                    "cells": list(cells),
+                    "device": self.device,
+                    "folder": str(self.scratch / "jobs"),
+                    "cache": str(self.scratch / "cache"),
+                    "limits": {name: limit for name, limit in vars(self.limits).items() if limit is not None},
+                    "cold_sample": list(cold_sample),
+                    "given": given or {},
+                }
+            ),
+            encoding="utf-8",
+        )
+        lines = processes.reports(
+            self.command(environment, folder, request, count=len(cells)),
+            silence_s=2 * self.limits.deadline_s + SLACK_S,  # a cell of the cold sample runs twice
+            log=self.log,
+            env=self.variables(environment),
+            cwd=folder,
+        )
+        yield from map(json.loads, lines)
+
+    def command(self, environment: Environment, folder: Path, request: Path, *, count: int) -> list[str]:
+        workers = min(self.workers, count)
+        return [
+            *(str(environment.python), "-m", "pytest", str(folder / "cases" / "test_cells.py")),
+            *("-p", "xdist", "-n", str(workers), *self.scheduling),
+            *("-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-q", "--tb=short", "-rN"),
+            *("--basetemp", str(self.scratch / "tmp")),  # not the user's, where pytest keeps only the newest few
+            *("--suite", self.suite.entrance, "--request", str(request)),
+            *(["--cold"] if self.cold else []),
+        ]
+
+    @property
+    def scheduling(self) -> tuple[str, ...]:
+        """On GPUs in the order given, so that no small cells take what a large one waits for."""
+        return ("--dist", "worksteal") if self.device == "cpu" else ("--dist", "load", "--maxschedchunk", "1")
+
+    def variables(self, environment: Environment) -> dict[str, str]:
+        """Nothing of the caller's environment may change what is measured: no plugins, no GPUs on a CPU run."""
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
+        own = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "HF_HOME": str(self.scratch / "hf"), "PYTHONUNBUFFERED": "1"}
+        kept = {name: value for name, value in environment.variables().items() if not name.startswith("PYTEST_")}
+        return {**kept, **own, **hidden, **self.more}
+
+    @property
+    def log(self) -> Path:
+        return self.scratch / "pytest.log"
+
+    def job_folder(self, cell: str) -> Path:
+        return self.scratch / "jobs" / "cell" / cell

@@ -1,0 +1,84 @@
+"""The machine a run happens on, as far as results depend on it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cases.runtime import gpu_pool as pools
+from cases.runtime.nvml import UnavailableError
+from matrix.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cases.runtime.gpu_pool import Pool
+
+
+def cores() -> int:
+    """CPUs this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def hardware(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> str:
+    """What results may be compared across, e.g. ``cpu: AMD EPYC 9R14 x 2`` or ``cuda: NVIDIA H200 x 2``.
+
+    Raises:
+        UserError: GPUs are asked for, and there are none that may be used.
+    """
+    if device == "cpu":
+        return f"cpu: {cpu_name()} x {cores()}"
+    found = gpus(open_pool).gpus
+    kind = "MIG slice of " if found[0].is_slice else ""
+    return f"cuda: {kind}{found[0].name} x {len(found)}"
+
+
+def gpus(open_pool: Callable[[], Pool] = pools.pool) -> Pool:
+    """The GPUs that this process may use, at least one.
+
+    Raises:
+        UserError: there is none, or the driver does not answer.
+    """
+    why = why_no_gpu(open_pool)
+    if why:
+        raise UserError(f"--device cuda: {why}: use --device cpu")
+    return open_pool()
+
+
+def why_no_gpu(open_pool: Callable[[], Pool] = pools.pool) -> str:
+    """Why this process may use none; empty if there is one."""
+    try:
+        found = open_pool()
+    except UnavailableError as error:
+        return str(error)
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if found.gpus:
+        return ""
+    return "this machine has no NVIDIA GPU" if hidden is None else f"CUDA_VISIBLE_DEVICES={hidden} leaves no GPU"
+
+
+def facts(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> dict[str, str | int]:
+    """What is told of the machine beside its results.
+
+    Raises:
+        UserError: GPUs are asked for, and there are none, or the driver does not tell of itself.
+    """
+    found: dict[str, str | int] = {"os": platform.platform(), "cpu": cpu_name(), "cores": cores()}
+    return found if device == "cpu" else found | facts_of_gpus(gpus(open_pool))
+
+
+def facts_of_gpus(pool: Pool) -> dict[str, str | int]:
+    try:
+        driver = {"driver": pool.source.version, "driver_cuda": pool.source.cuda}
+    except UnavailableError as error:
+        raise UserError(f"--device cuda: {error}: use --device cpu") from None
+    return {"gpu": pool.gpus[0].name, "gpus": len(pool.gpus), **driver}
+
+
+def cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())

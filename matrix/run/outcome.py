@@ -1,0 +1,115 @@
+"""Outcomes as they are stored: one JSON object a line, each with its schema version."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from cases.space.verdict import Phase, Verdict
+
+SCHEMA: Final = 2
+NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+def finite_or_named(value: Any) -> Any:
+    """JSON has no NaN, and a measured one must not be lost: it is stored by its name and read back as the number."""
+    return NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+Scalar = Annotated[bool | int | float | str, BeforeValidator(finite_or_named)]
+
+
+class Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, ser_json_inf_nan="strings")
+
+
+class CheckRecord(Stored):
+    """One measurement: ``value op bound``, e.g. ``0.003 <= 0.06``."""
+
+    name: str
+    value: Scalar
+    op: str
+    bound: Scalar
+    ok: bool
+
+
+class ErrorRecord(Stored):
+    """The first error of a cell, from the rank that raised it first."""
+
+    type: str
+    message: str
+    rank: int | None = None
+    traceback: str = ""
+
+
+class Outcome(Stored):
+    """What one run of one cell showed. Times in seconds, memory in MiB."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    set: str
+    case: str
+    group: str
+    why: str
+    options: dict[str, Scalar]
+    verdict: Verdict
+    reason: str = ""
+    phase: Phase | None = None
+    checks: tuple[CheckRecord, ...] = ()
+    error: ErrorRecord | None = None
+    evidence: dict[str, str] = Field(default_factory=dict, description="file in the run directory, by what it is")
+    metrics: dict[str, float] = Field(default_factory=dict)
+    facts: dict[str, Scalar | None] = Field(default_factory=dict)
+    attempt: int = 1
+    repeat: int = Field(default=1, description="which of the repeats that were asked for; attempts follow on a loss")
+    lock: str = Field(default="", description="digest of the lock, and the build of torch")
+    code: str = Field(default="", description="digest of the case code")
+    hardware: str = Field(default="", description="what results may be compared across, e.g. 'cpu: AMD EPYC x2'")
+    started: datetime
+    seconds: float
+
+    @property
+    def cell(self) -> str:
+        return cell_key(self.set, self.case)
+
+    @property
+    def identity(self) -> tuple[str, str, str, str, str, int]:
+        """Two outcomes with the same identity measured the same thing."""
+        return self.set, self.case, self.lock, self.code, self.hardware, self.repeat
+
+
+def cell_key(version_set: str, case: str) -> str:
+    """The name of a cell: file name, report anchor, argument of commands."""
+    return f"{version_set}__{case}"
+
+
+class SetRecord(Stored):
+    """A version set as a run met it."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    key: str
+    python: str
+    pins: dict[str, str]
+    as_of: str
+    why: str
+    default: bool = False
+    lock: str = ""
+    torch_backend: str = ""
+    blocked: str = Field(default="", description="why the set could not be resolved or installed; empty if it was")
+    notes: tuple[str, ...] = ()
+    facts: dict[str, Scalar | None] = Field(default_factory=dict)
+
+
+class RunRecord(Stored):
+    """What was asked of a run, and of which machine."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    harness: str
+    code: str
+    started: datetime
+    device: str
+    asked: dict[str, str]
+    planned: tuple[str, ...]
+    hardware: str
+    facts: dict[str, Scalar | None] = Field(default_factory=dict)

@@ -1,0 +1,91 @@
+"""Decides which cells to run: sets x cases, narrowed by ``--where``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, TypeVar
+
+from cases.space import options
+from matrix.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cases.space.case import Case
+
+TERM = re.compile(r"(?P<name>[a-z_0-9]+)(?P<op>!?=)(?P<value>.+)")
+FREE = ("case", "group")  # matched as patterns, with * and ?
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """``name=value`` or ``name!=value``; several values are separated by commas, one of them has to match."""
+
+    name: str
+    wanted: tuple[str, ...]
+    negated: bool
+
+    def admits(self, case: Case) -> bool:
+        return self.negated != any(self.matches(case, value) for value in self.wanted)
+
+    def matches(self, case: Case, value: str) -> bool:
+        if self.name == "case":
+            return fnmatchcase(case.id, value)
+        if self.name == "group":
+            return fnmatchcase(case.group.lower(), value.lower())
+        stated = case.options.stated
+        return self.name in stated and stated[self.name] == options.parsed(self.name, value)
+
+
+def where(text: str) -> tuple[Term, ...]:
+    """Read ``--where``, e.g. ``quant=nf4 strategy=fsdp1,fsdp2 loop!=eval case=*-dora-*``.
+
+    Raises:
+        UserError: a term is malformed, or names an option or a value that does not exist.
+    """
+    return tuple(term(word) for word in text.split())
+
+
+def term(word: str) -> Term:
+    found = TERM.fullmatch(word)
+    if found is None:
+        raise UserError(f"--where: {word!r} is not of the form option=value, such as quant=nf4")
+    name, wanted = found["name"], tuple(found["value"].split(","))
+    if name not in FREE:
+        try:
+            for value in wanted:
+                options.parsed(name, value)
+        except options.IllegalError as error:
+            raise UserError(f"--where: {error}{near(name)}") from None
+    return Term(name=name, wanted=wanted, negated=found["op"] == "!=")
+
+
+def near(name: str) -> str:
+    known = (*options.names(), *FREE)
+    close = () if name in known else get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def select(cases: Mapping[str, Case], terms: Iterable[Term], *, asked: str) -> tuple[Case, ...]:
+    """The cases that every term admits.
+
+    Raises:
+        UserError: none is left.
+    """
+    wanted = tuple(terms)
+    chosen = tuple(case for case in cases.values() if all(term.admits(case) for term in wanted))
+    if not chosen:
+        raise UserError(
+            f"--where {asked!r} leaves no case of {len(cases)}: `ftmatrix plan` lists them with their options"
+        )
+    return chosen
+
+
+def spread(things: Sequence[Thing], count: int) -> tuple[Thing, ...]:
+    """So many of them, evenly spaced, so that every kind is there in its proportion; all if there are fewer."""
+    few = min(count, len(things))
+    return tuple(things[number * len(things) // few] for number in range(few))

@@ -1,0 +1,211 @@
+"""A run on disk: what was asked, the sets as they were met, and one line per finished cell, appended and flushed.
+
+Killing the harness at any moment loses at most the cells in flight: a line is on disk before the next cell is reported,
+and a line that was cut off in the middle of writing is not taken for one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO, TypeVar
+
+from pydantic import ValidationError
+
+from matrix.errors import UserError
+from matrix.run.outcome import SCHEMA, Outcome, RunRecord, SetRecord, Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+RUN: Final = "run.json"
+SETS: Final = "sets.json"
+OUTCOMES: Final = "outcomes.jsonl"
+LOCK: Final = ".lock"
+WORK: Final = "work"  # scratch files of the set that is being measured
+Kind = TypeVar("Kind", bound=Stored)
+
+
+@dataclass(kw_only=True)
+class Store:
+    """One run directory, held by this process alone until ``close``."""
+
+    directory: Path
+    record: RunRecord
+    sets: dict[str, SetRecord] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+    new: bool = False
+    made: tuple[Path, ...] = ()  # folders that were made for a new run, innermost first
+    lock: TextIO = field(repr=False)
+    sink: TextIO = field(repr=False)
+
+    @classmethod
+    def create(cls, directory: Path, record: RunRecord) -> Self:
+        """Begin a run in a new or empty directory.
+
+        Raises:
+            UserError: the directory holds a run already, is in use, or cannot be written.
+        """
+        made = tuple(each for each in (directory, *directory.parents) if not each.exists())
+        lock = held(directory)
+        if (directory / RUN).exists():
+            lock.close()
+            raise UserError(f"{directory} holds a run already: continue it with --resume, or choose another --out")
+        write_json(directory / RUN, record.model_dump(mode="json", by_alias=True))
+        sink = (directory / OUTCOMES).open("a", encoding="utf-8")
+        return cls(directory=directory, record=record, new=True, made=made, lock=lock, sink=sink)
+
+    @classmethod
+    def resume(cls, directory: Path) -> Self:
+        """Continue a run.
+
+        Raises:
+            UserError: there is no run, it is in use, or it was written by a newer harness.
+        """
+        if not (directory / RUN).exists():
+            raise UserError(f"{directory} holds no run to resume: leave --resume out to begin one there")
+        lock = held(directory)
+        try:
+            record, sets, outcomes = read(directory)
+        except UserError:
+            lock.close()
+            raise
+        drop_torn_line(directory / OUTCOMES)
+        sink = (directory / OUTCOMES).open("a", encoding="utf-8")
+        by_key = {each.key: each for each in sets}
+        return cls(directory=directory, record=record, sets=by_key, outcomes=list(outcomes), lock=lock, sink=sink)
+
+    def append(self, outcome: Outcome) -> None:
+        """On disk when this returns."""
+        try:
+            self.sink.write(outcome.model_dump_json(by_alias=True) + "\n")
+            self.sink.flush()
+            os.fsync(self.sink.fileno())
+        except OSError as error:
+            raise UserError(
+                f"{self.directory} cannot be written ({error.strerror}): make room; --resume goes on from there"
+            ) from error
+        self.outcomes.append(outcome)
+
+    def note(self, met: SetRecord) -> None:
+        self.sets[met.key] = met
+        write_json(self.directory / SETS, [each.model_dump(mode="json", by_alias=True) for each in self.sets.values()])
+
+    def replan(self, record: RunRecord) -> None:
+        """A resumed run may be asked for more than it was before."""
+        self.record = record
+        write_json(self.directory / RUN, record.model_dump(mode="json", by_alias=True))
+
+    def abandon(self) -> None:
+        """Take a new run back that came to nothing: bad input leaves nothing behind."""
+        if self.outcomes or not self.new:
+            return
+        shutil.rmtree(self.directory / WORK, ignore_errors=True)
+        for name in (SETS, OUTCOMES, LOCK, RUN):
+            (self.directory / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else put something there
+            for folder in self.made:
+                folder.rmdir()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # what a full disk did not take has been said
+            self.sink.close()
+        self.lock.close()
+
+
+def read(directory: Path) -> tuple[RunRecord, tuple[SetRecord, ...], tuple[Outcome, ...]]:
+    """A run, finished or not, for whoever only looks.
+
+    Raises:
+        UserError: there is no run, a file is damaged, or it was written by a newer harness.
+    """
+    if not (directory / RUN).exists():
+        raise UserError(f"{directory} holds no run: it should have a {RUN}; `ftmatrix run` makes one")
+    record = checked(RunRecord, loaded((directory / RUN).read_text(encoding="utf-8"), RUN), RUN)
+    listed = loaded((directory / SETS).read_text(encoding="utf-8"), SETS) if (directory / SETS).exists() else []
+    sets = tuple(checked(SetRecord, each, SETS) for each in listed)
+    return record, sets, tuple(stored_outcomes(directory / OUTCOMES))
+
+
+def stored_outcomes(path: Path) -> Iterator[Outcome]:
+    if not path.exists():
+        return
+    *whole, _torn = path.read_bytes().split(b"\n")  # bytes: a line may be torn in the middle of a character
+    for number, line in enumerate(whole, start=1):
+        at = f"{path.name} line {number}"
+        yield checked(Outcome, loaded(line, at), at)
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut off what a killed writer left after the last whole line, so that the next line begins a line."""
+    if path.exists():
+        data = path.read_bytes()
+        os.truncate(path, data.rfind(b"\n") + 1)
+
+
+def loaded(text: str | bytes, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{name} is damaged ({error}): remove it, or begin a new run with another --out") from error
+
+
+def checked(kind: type[Kind], data: Any, name: str) -> Kind:
+    """Stored data as a value of ours; a newer schema is refused with a sentence that says what to do."""
+    if isinstance(data, dict) and isinstance(data.get("schema"), int) and data["schema"] > SCHEMA:
+        raise UserError(
+            f"{name}: schema {data['schema']} is newer than {SCHEMA}, the newest known here; update ftmatrix"
+        )
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "top"
+        raise UserError(f"{name}: {place}: {first['msg']}; it was not written by ftmatrix, or was edited") from None
+
+
+def held(directory: Path) -> TextIO:
+    """The directory, for this process alone."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / LOCK).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{directory} cannot be written ({error.strerror}): choose another --out") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.seek(0)
+        holder = lock.read().strip() or "another process"
+        lock.close()
+        raise UserError(f"{directory} is in use by a run ({holder}): wait for it, or choose another --out") from None
+    lock.truncate(0)
+    lock.write(f"pid {os.getpid()}")
+    lock.flush()
+    return lock
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    with unfinished.open("w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def newest_run(runs: Path) -> Path:
+    """The run that was begun last.
+
+    Raises:
+        UserError: there is none.
+    """
+    found: Sequence[Path] = sorted(path.parent for path in runs.glob(f"*/{RUN}"))
+    with contextlib.suppress(IndexError):
+        return found[-1]
+    raise UserError(f"{runs} holds no run: begin one with `ftmatrix run`")

@@ -1,0 +1,68 @@
+"""How long cells took on this machine, so that a plan can say how long a run will take."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from matrix.run.store import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from matrix.run.outcome import Outcome
+    from matrix.run.pipeline import Work
+
+FILE: Final = "timings.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timings:
+    """Seconds, on one kind of device: of a cell by case, and of a set beside its cells (install, import, tests)."""
+
+    cells: Mapping[str, float]
+    beside_s: float
+
+    def estimate(self, work: Work, *, workers: int, repeats: int) -> float | None:
+        """Seconds that work would take; None without any past timing. A case never run takes what the median takes."""
+        if not self.cells:
+            return None
+        usual = statistics.median(self.cells.values())
+        bodies = sum(self.cells.get(case.id, usual) for _, cases in work for case in cases)
+        return repeats * (self.beside_s * len(work) + bodies / workers)
+
+
+def read(cache: Path, device: str) -> Timings:
+    """What is known; nothing, if the file is missing or of no use."""
+    try:
+        known = json.loads((cache / FILE).read_text(encoding="utf-8"))[device]
+        return Timings(cells=dict(known["cells"]), beside_s=float(known["beside_s"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return Timings(cells={}, beside_s=0.0)
+
+
+def note(cache: Path, device: str, outcomes: Sequence[Outcome], *, wall_s: float, workers: int) -> None:
+    """Remember a set that was just measured, beside the other devices' timings."""
+    bodies = sum(outcome.seconds for outcome in outcomes)
+    before = read(cache, device)
+    cells = {**before.cells, **{outcome.case: outcome.seconds for outcome in outcomes if outcome.seconds}}
+    times = max((outcome.repeat for outcome in outcomes), default=1)
+    if not bodies:
+        return  # nothing ran
+    now = {"cells": cells, "beside_s": max(0.0, wall_s - bodies / workers) / times}
+    with contextlib.suppress(OSError):  # two runs may write at once: a plan is worth no run's end
+        others = stored(cache)
+        cache.mkdir(parents=True, exist_ok=True)
+        write_json(cache / FILE, {**others, device: now})
+
+
+def stored(cache: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((cache / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

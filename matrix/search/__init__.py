@@ -1,0 +1,1 @@
+"""The search for the nearest green cell of a red one."""

@@ -1,0 +1,85 @@
+"""Fixes as they are stored: for a red cell the nearest green one, and what shows that it is one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from pydantic import Field, ValidationError
+
+from matrix.errors import UserError
+from matrix.run.outcome import Scalar, Stored
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA: Final = 1
+
+
+class Kind(StrEnum):
+    """In the order in which one would rather change things; what is not found at one is looked for at the next."""
+
+    SETTINGS = "settings"  # the same set, method, quantisation, strategy, and precision of base and computation
+    VERSIONS = "versions"  # the same case on another set
+    ALTERNATIVE = "alternative"  # the same set; part of the wish is given up
+    NONE = "none"  # nothing green within what was tried
+
+
+class Change(Stored):
+    """Of an option, or of a package's version."""
+
+    name: str
+    old: Scalar
+    new: Scalar
+
+
+class Fix(Stored):
+    """``set`` and ``case`` are red; ``to_set`` and ``to_case`` are green, as often as ``runs`` says.
+
+    ``witnesses`` are cells (``set__case``), one for each change: the fix without that change. They are red, but for
+    those in ``blocked``: of these the set cannot be resolved or installed. Of a single change the red cell itself is
+    the witness. ``minimal`` says whether every change has its witness: it is False where the search ran out of
+    environments before. A move of versions brings along what was resolved for ``to_set``; ``changes`` name only what
+    the sets pin. ``tried`` counts the cells that were looked at, ``within`` says which they were, or why there was
+    nothing to look for.
+    """
+
+    set: str
+    case: str
+    kind: Kind
+    to_set: str = ""
+    to_case: str = ""
+    changes: tuple[Change, ...] = ()
+    runs: int = 0
+    witnesses: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
+    minimal: bool = True
+    tried: int
+    within: str
+
+
+class Fixes(Stored):
+    """What a search found, on which machine."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    generated: datetime
+    device: str
+    hardware: str
+    code: str
+    fixes: tuple[Fix, ...]
+
+
+def read(path: Path) -> Fixes:
+    """The fixes in a file.
+
+    Raises:
+        UserError: it is missing, or no such document.
+    """
+    try:
+        return Fixes.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); `ftmatrix fix` writes one") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(f"{path}: no document of fixes: {first['msg']}; `ftmatrix fix` writes one") from None

@@ -1,0 +1,124 @@
+"""The ground of a search on this machine: cells are run by the pipeline, and what is known already is not run again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from cases.space.verdict import Verdict
+from matrix.run import pipeline
+from matrix.run.outcome import cell_key
+from matrix.versions import locks
+from matrix.versions.locks import Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from cases.space.case import Case
+    from matrix.run.outcome import Outcome
+    from matrix.run.pipeline import Workshop
+    from matrix.search.finder import Verdicts
+    from matrix.versions.sets import VersionSet
+
+CANNOT = frozenset({Verdict.SKIP, Verdict.BLOCKED})
+
+
+@dataclass(kw_only=True)
+class Measured:
+    """``before`` are outcomes of other runs; those of this lock, case code and hardware count as if run here."""
+
+    workshop: Workshop
+    table: Sequence[VersionSet]
+    before: Iterable[Outcome] = ()
+    elsewhere: dict[str, list[Outcome]] = field(init=False)
+    here: dict[str, dict[int, Outcome]] = field(default_factory=lambda: defaultdict(dict))
+    read: int = 0  # outcomes of this run that ``here`` holds
+    digests: dict[str, str] = field(default_factory=dict)
+    made: dict[str, VersionSet] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.elsewhere = by_cell(self.before)
+
+    def seen(self, version_set: VersionSet, case: Case) -> Verdicts:
+        """As ``Ground`` says."""
+        cell = cell_key(version_set.key, case.id)
+        runs = (*self.elsewhere.get(cell, ()), *self.repeats(cell).values())
+        same = {
+            each.started: each.verdict for each in runs if self.is_same(version_set, each)
+        }  # published: known twice
+        return tuple(verdict for verdict in same.values() if verdict is not Verdict.LOST)
+
+    def hint(self, version_set: VersionSet, case: Case) -> bool:
+        """As ``Ground`` says."""
+        known = self.elsewhere.get(cell_key(version_set.key, case.id), ())
+        return Verdict.PASS in {each.verdict for each in known} or Verdict.PASS in self.seen(version_set, case)
+
+    def measure(self, version_set: VersionSet, times: Mapping[Case, int]) -> None:
+        """As ``Ground`` says."""
+        by_repeats: dict[int, list[Case]] = defaultdict(list)
+        for case, often in times.items():
+            known = self.seen(version_set, case)
+            if len(known) < often and not set(known) & CANNOT:
+                here = self.repeats(cell_key(version_set.key, case.id))
+                by_repeats[len(here) + often - len(known)].append(case)
+        for repeats, cases in by_repeats.items():
+            self.run(version_set, cases, repeats)
+
+    def run(self, version_set: VersionSet, cases: Sequence[Case], repeats: int) -> None:
+        at = self.workshop
+        planned = (cell_key(version_set.key, case.id) for case in cases)
+        record = at.store.record
+        at.store.replan(record.model_copy(update={"planned": tuple(dict.fromkeys((*record.planned, *planned)))}))
+        free = tuple(case for case in cases if case.id not in at.suite.cases)
+        at.say(f"{version_set.key}: {len(cases)} cells")
+        pipeline.run(
+            [(version_set, cases)],
+            replace(at, suite=replace(at.suite, added=free), repeats=repeats, lock_folder=self.folder(version_set)),
+        )
+
+    def moved(self, base: VersionSet, pins: Mapping[str, str]) -> VersionSet:
+        """As ``Ground`` says."""
+        wanted = {**base.pins, **pins}
+        there = (each for each in self.table if dict(each.pins) == wanted and each.extras == base.extras)
+        known = next((each for each in there if each.python == base.python), None)
+        if known is not None:
+            return known
+        key = base.key + "".join(f"+{name}{version}" for name, version in sorted(pins.items()))
+        if key not in self.made:
+            self.made[key] = locks.moved(key, pins, base=base, uv=self.workshop.uv)
+        return self.made[key]
+
+    def repeats(self, cell: str) -> dict[int, Outcome]:
+        """What this run has of a cell: of each repeat the last attempt."""
+        outcomes = self.workshop.store.outcomes
+        for each in outcomes[self.read :]:
+            self.here[each.cell][each.repeat] = each
+        self.read = len(outcomes)
+        return self.here.get(cell, {})
+
+    def is_same(self, version_set: VersionSet, outcome: Outcome) -> bool:
+        at = self.workshop
+        here = (self.environment(version_set), at.suite.digest, at.hardware)
+        return (outcome.lock, outcome.code, outcome.hardware) == here
+
+    def environment(self, version_set: VersionSet) -> str:
+        """The lock and the build of torch; empty for a set that cannot be resolved."""
+        if version_set.key not in self.digests:
+            lock = locks.read_or_make(version_set, uv=self.workshop.uv, folder=self.folder(version_set))
+            name = self.workshop.backend.name
+            self.digests[version_set.key] = pipeline.environment_key(lock, name) if isinstance(lock, Lock) else ""
+        return self.digests[version_set.key]
+
+    def folder(self, version_set: VersionSet) -> Path:
+        """A set of the table has its lock beside the table, one that was made here beside the run."""
+        derived = version_set.key not in {each.key for each in self.table}
+        return self.workshop.store.directory / "locks" if derived else self.workshop.lock_folder
+
+
+def by_cell(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
+    found: dict[str, list[Outcome]] = defaultdict(list)
+    for each in outcomes:
+        found[each.cell].append(each)
+    return found

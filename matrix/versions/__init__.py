@@ -1,0 +1,1 @@
+"""Version sets, their locks, and uv."""

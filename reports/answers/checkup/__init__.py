@@ -1,0 +1,1 @@
+"""Whether an environment and a job are sound, as far as was measured."""

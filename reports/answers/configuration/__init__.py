@@ -1,0 +1,1 @@
+"""Configuration files of a training job, read and edited."""

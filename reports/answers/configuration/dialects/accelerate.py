@@ -1,0 +1,96 @@
+"""``default_config.yaml`` of ``accelerate config``: how processes are launched, and how their weights are sharded."""
+
+# ruff: noqa: FBT003 - values of flags, in rows of a table
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from reports.answers.configuration.dialects import LAUNCHER, NEWEST, Dialect, Rule, Something
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cases.space.options import Value
+
+FSDP = "fsdp_config."
+# What `accelerate launch` takes for what a file leaves out, each read in the release in which it came.
+ORIGINAL_BY_ITSELF = Version("0.25")
+ONE_RANK_LOADS = Version("0.24")
+
+
+def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+    accelerate = versions.get("accelerate", NEWEST["accelerate"])
+    usual: dict[str, Value] = {"front_end": "accelerate", "optimiser": "adamw"}
+    if said.get("strategy") in ("fsdp1", "fsdp2"):
+        usual |= {"wrap": "none", "state_dict": "full", "reshard_after_forward": True}
+        usual |= {"use_orig_params": accelerate >= ORIGINAL_BY_ITSELF, "sync_module_states": True}
+        usual |= {"ram_efficient": accelerate >= ONE_RANK_LOADS}
+    return usual
+
+
+def sharded(prefix: str, *, short: bool = False) -> tuple[Rule, ...]:
+    """The rows of FSDP's own settings, which other dialects nest and name alike; some leave out ``fsdp_``."""
+
+    def key(name: str) -> str:
+        return f"{prefix}fsdp_{name}|{prefix}{name}" if short else f"{prefix}fsdp_{name}"
+
+    return (
+        Rule("use_orig_params", True, {key("use_orig_params"): True}),
+        Rule("use_orig_params", False, {key("use_orig_params"): False}),
+        Rule("wrap", "transformer", {key("auto_wrap_policy"): "TRANSFORMER_BASED_WRAP"}),
+        Rule("wrap", "size", {key("auto_wrap_policy"): "SIZE_BASED_WRAP"}),
+        Rule("wrap", "none", {key("auto_wrap_policy"): "NO_WRAP"}),
+        Rule("sharding", "full", {key("sharding_strategy"): ("FULL_SHARD", 1)}),
+        Rule("sharding", "grad_op", {key("sharding_strategy"): ("SHARD_GRAD_OP", 2)}),
+        Rule("sharding", "none", {key("sharding_strategy"): ("NO_SHARD", 3)}),
+        Rule("mesh", "hsdp", {key("sharding_strategy"): ("HYBRID_SHARD", 4)}),
+        # One key with two meanings: of FSDP2 whether, of FSDP1 (accelerate 1.6 and newer) how weights are sharded.
+        Rule("reshard_after_forward", True, {key("reshard_after_forward"): True}),
+        Rule("reshard_after_forward", False, {key("reshard_after_forward"): False}),
+        Rule("sharding", "full", {key("reshard_after_forward"): "FULL_SHARD"}),
+        Rule("sharding", "grad_op", {key("reshard_after_forward"): "SHARD_GRAD_OP"}),
+        Rule("sharding", "none", {key("reshard_after_forward"): "NO_SHARD"}),
+        Rule("state_dict", "full", {key("state_dict_type"): "FULL_STATE_DICT"}),
+        Rule("state_dict", "sharded", {key("state_dict_type"): "SHARDED_STATE_DICT"}),
+        Rule("cpu_offload", True, {key("offload_params"): True}),
+        Rule("cpu_offload", False, {key("offload_params"): False}),
+        Rule("ram_efficient", True, {key("cpu_ram_efficient_loading"): True}),
+        Rule("ram_efficient", False, {key("cpu_ram_efficient_loading"): False}),
+        Rule("sync_module_states", True, {key("sync_module_states"): True}),
+        Rule("sync_module_states", False, {key("sync_module_states"): False}),
+        # torch's checkpoint wrapper, which accelerate applies without re-entering
+        Rule("checkpointing", "non_reentrant", {key("activation_checkpointing"): True}),
+    )
+
+
+ACCELERATE = Dialect(
+    name="accelerate",
+    role=LAUNCHER,
+    marks=frozenset(
+        {"distributed_type", "compute_environment", "machine_rank", "main_training_function", "num_machines"}
+    ),
+    rules=(
+        Rule("strategy", "fsdp2", {"distributed_type": "FSDP", f"{FSDP}fsdp_version": 2}),
+        Rule("strategy", "fsdp1", {"distributed_type": "FSDP", f"{FSDP}fsdp_version": (1, None)}),
+        Rule("strategy", "single", {"distributed_type": ("NO", None), "num_processes": (1, None)}),
+        Rule("strategy", "single", {"distributed_type": "MULTI_GPU", "num_processes": 1}),
+        Rule("strategy", "ddp", {"distributed_type": ("MULTI_GPU", "MULTI_CPU")}),
+        *sharded(FSDP),
+        Rule("amp", "bf16", {"mixed_precision": "bf16"}),
+        Rule("amp", "fp16", {"mixed_precision": "fp16"}),
+        Rule("amp", "off", {"mixed_precision": "no"}),
+        Rule("world_size", 4, {"num_processes": 4}),
+        Rule("accumulation", 1, {"gradient_accumulation_steps": 1}),
+        Rule("compile", True, {"dynamo_config.dynamo_backend": Something()}),
+    ),
+    implied=implied,
+    not_judged=(
+        ("deepspeed_config", "DeepSpeed"),
+        ("megatron_lm_config", "Megatron-LM"),
+        ("parallelism_config", "tensor, context or sequence parallelism"),
+        ("fp8_config", "FP8"),
+        (f"{FSDP}fsdp_forward_prefetch", "prefetching of the next unit"),
+    ),
+)

@@ -1,0 +1,140 @@
+"""Axolotl's one file: model, adapter, quantisation, launcher's and trainer's settings."""
+
+# ruff: noqa: FBT003 - values of flags, in rows of a table
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reports.answers.configuration.dialects import TRAINER, AtLeast, Dialect, Having, Rule, Something
+from reports.answers.configuration.dialects.accelerate import sharded
+from reports.answers.configuration.dialects.trl import (
+    MODELS,
+    WORDS_OF_FSDP,
+    kept,
+    optimisers,
+    own_fsdp,
+    versions_of_fsdp,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from packaging.version import Version
+
+    from cases.space.options import Value
+
+BNB = "bnb_config_kwargs.bnb_4bit_"
+VERSION = "fsdp_version|fsdp_config.fsdp_version|fsdp_config.version"
+AGAIN = "gradient_checkpointing_kwargs.use_reentrant"
+OFF = (False, None)
+FOUR_BIT = {"adapter": "qlora", "load_in_4bit": True, "load_in_8bit": OFF}
+
+
+def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+    """What Axolotl does unasked; the storage of 4-bit weights is bfloat16, whatever else is said."""
+    return {
+        "front_end": "trainer",
+        "quant_storage": "bf16",
+        "double_quant": True,
+        "load_dtype": "fp16" if said.get("quant") == "int8" else "fp32",
+        "amp": "off",
+        "checkpointing": "off",
+        "optimiser": "adamw",
+        "clip": True,
+        **own_fsdp(versions),
+    }
+
+
+def lora(**more: object) -> dict[str, object]:
+    """The keys of a variant of LoRA, quantised or not."""
+    usual: dict[str, object] = {
+        "adapter": ("lora", "qlora"),
+        "peft_use_dora": OFF,
+        "peft_use_rslora": OFF,
+        "peft_init_lora_weights": (None, True, "gaussian"),
+    }
+    return usual | more
+
+
+STRATEGIES = (
+    *versions_of_fsdp("fsdp_config", Something(), VERSION),
+    *versions_of_fsdp("fsdp", Having("shard"), VERSION),
+)
+
+AXOLOTL = Dialect(
+    name="Axolotl",
+    role=TRAINER,
+    marks=frozenset(
+        {
+            *("base_model", "adapter", "micro_batch_size", "sequence_len", "val_set_size", "num_epochs", "datasets"),
+            *("lora_target_linear", "sample_packing", "peft_use_dora", "dataset_prepared_path", "bnb_config_kwargs"),
+            *("evals_per_epoch", "saves_per_epoch", "train_on_inputs", "flash_attention"),
+        }
+    ),
+    rules=(
+        Rule("method", "dora", lora(peft_use_dora=True)),
+        Rule("method", "rslora", lora(peft_use_rslora=True)),
+        Rule("method", "pissa", lora(peft_init_lora_weights="pissa")),
+        Rule("method", "olora", lora(peft_init_lora_weights="olora")),
+        Rule("method", "loftq", lora(peft_init_lora_weights="loftq")),
+        Rule("method", "lora", lora()),
+        Rule("method", "full", {"adapter": None}),
+        Rule("quant", "fp4", {**FOUR_BIT, f"{BNB}quant_type": "fp4"}),
+        Rule("quant", "nf4", {**FOUR_BIT, f"{BNB}quant_type": ("nf4", None)}),
+        Rule("quant", "int8", {"adapter": "lora", "load_in_8bit": True, "load_in_4bit": OFF}),
+        Rule("quant", "none", {"load_in_4bit": OFF, "load_in_8bit": OFF, "adapter": ("lora", None)}),
+        *kept("double_quant", f"{BNB}use_double_quant"),
+        Rule("quant_storage", "bf16", {f"{BNB}quant_storage": ("bfloat16", "bf16")}),
+        Rule("quant_storage", "fp16", {f"{BNB}quant_storage": ("float16", "fp16")}),
+        Rule("quant_storage", "fp32", {f"{BNB}quant_storage": ("float32", "fp32")}),
+        Rule("quant_storage", "uint8", {f"{BNB}quant_storage": "uint8"}),
+        Rule("load_dtype", "bf16", {"bf16": (True, "auto", "full")}),
+        Rule("load_dtype", "bf16", {"bfloat16": True}),
+        Rule("load_dtype", "fp16", {"fp16": True, "bf16": OFF}),
+        Rule("load_dtype", "fp16", {"float16": True, "bf16": OFF}),
+        Rule("load_dtype", "fp32", {"bf16": False, "fp16": OFF, "bfloat16": OFF, "float16": OFF}),
+        Rule("amp", "off", {"bf16": "full"}),
+        Rule("amp", "bf16", {"bf16": (True, "auto")}),
+        Rule("amp", "fp16", {"fp16": True, "bf16": OFF}),
+        Rule("amp", "off", {"bf16": False, "fp16": OFF}),
+        *kept("adapter_fp32", "peft_autocast_adapter_dtype"),
+        *STRATEGIES,
+        *sharded("fsdp_config.", short=True),
+        *WORDS_OF_FSDP,
+        Rule("attention", "flash_attention_2", {"flash_attention": True}),
+        Rule("attention", "sdpa", {"sdp_attention": True}),
+        Rule("attention", "eager", {"eager_attention": True}),
+        Rule("attention", "flash_attention_2", {"attn_implementation": "flash_attention_2"}),
+        Rule("attention", "sdpa", {"attn_implementation": "sdpa"}),
+        Rule("attention", "eager", {"attn_implementation": "eager"}),
+        *optimisers("optimizer"),
+        Rule("also_trained", "head", {"lora_modules_to_save": Having("lm_head")}),
+        Rule("accumulation", 1, {"gradient_accumulation_steps": 1}),
+        Rule("accumulation", 2, {"gradient_accumulation_steps": AtLeast(2)}),
+        Rule("clip", False, {"max_grad_norm": 0}),
+        Rule("find_unused_parameters", True, {"ddp_find_unused_parameters": True}),
+        *kept("compile", "torch_compile"),
+        Rule("checkpointing", "off", {"gradient_checkpointing": False}),
+        Rule("checkpointing", "non_reentrant", {"gradient_checkpointing": True, AGAIN: False}),
+        Rule("checkpointing", "reentrant", {"gradient_checkpointing": True, AGAIN: (True, None)}),
+        *MODELS,
+    ),
+    implied=implied,
+    not_judged=(
+        ("deepspeed", "DeepSpeed"),
+        ("tensor_parallel_size", "tensor parallelism"),
+        ("context_parallel_size", "context parallelism"),
+        ("sequence_parallel_degree", "sequence parallelism"),
+        ("sample_packing", "packed sequences (multipack)"),
+        ("plugins", "plugins"),
+        ("lora_mlp_kernel", "Axolotl's LoRA kernels"),
+        ("lora_qkv_kernel", "Axolotl's LoRA kernels"),
+        ("lora_o_kernel", "Axolotl's LoRA kernels"),
+        ("relora", "ReLoRA"),
+        ("gptq", "a GPTQ checkpoint"),
+        ("peft.backend", "quantisation by another backend"),
+        ("qat", "quantisation-aware training"),
+        ("unfrozen_parameters", "parameters unfrozen by name"),
+        ("rl", "preference training"),
+    ),
+)

@@ -1,0 +1,104 @@
+"""The file of ``llamafactory-cli train``: its own arguments, and the Trainer's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reports.answers.configuration.dialects import TRAINER, Dialect, Having, Rule
+from reports.answers.configuration.dialects.trl import MODELS, OTHERS, kept, of_the_trainer, optimisers, own_fsdp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from packaging.version import Version
+
+    from cases.space.options import Value
+
+OFF = (False, None)
+BNB = ("bnb", "bitsandbytes", None)
+
+
+def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+    """What LLaMA-Factory does unasked: it loads, computes and stores in the precision that it trains in.
+
+    Weights that are trained in full are made float32 for mixed precision, except where they are sharded.
+    """
+    amp = said.get("amp", "off")
+    half = "fp32" if amp == "off" else amp
+    in_full = said.get("method") == "full" and said.get("strategy") not in ("fsdp1", "fsdp2")
+    return {
+        "front_end": "trainer",
+        "load_dtype": "fp32" if in_full else half,
+        "quant_storage": said.get("load_dtype", half),
+        "double_quant": True,
+        "amp": "off",
+        "checkpointing": "non_reentrant" if said.get("strategy") == "fsdp2" else "reentrant",
+        "optimiser": "adamw",
+        "clip": True,
+        **own_fsdp(versions),
+    }
+
+
+def lora(**more: object) -> dict[str, object]:
+    usual: dict[str, object] = {
+        "finetuning_type": ("lora", None),
+        "use_dora": OFF,
+        "use_rslora": OFF,
+        "pissa_init": OFF,
+    }
+    return usual | more
+
+
+LLAMAFACTORY = Dialect(
+    name="LLaMA-Factory",
+    role=TRAINER,
+    marks=frozenset(
+        {
+            *("finetuning_type", "stage", "cutoff_len", "template", "quantization_bit", "lora_target", "lora_rank"),
+            *("double_quantization", "pure_bf16", "flash_attn", "dataset_dir", "plot_loss", "overwrite_cache"),
+        }
+    ),
+    rules=(
+        Rule("method", "full", {"finetuning_type": "full"}),
+        Rule("method", "dora", lora(use_dora=True)),
+        Rule("method", "rslora", lora(use_rslora=True)),
+        Rule("method", "pissa", lora(pissa_init=True)),
+        Rule("method", "lora", lora()),
+        Rule("quant", "fp4", {"quantization_bit": 4, "quantization_type": "fp4", "quantization_method": BNB}),
+        Rule("quant", "nf4", {"quantization_bit": 4, "quantization_type": ("nf4", None), "quantization_method": BNB}),
+        Rule("quant", "int8", {"quantization_bit": 8, "quantization_method": BNB}),
+        Rule("quant", "none", {"quantization_bit": None}),
+        *kept("double_quant", "double_quantization"),
+        Rule("load_dtype", "bf16", {"pure_bf16": True}),
+        Rule("amp", "off", {"pure_bf16": True}),
+        Rule("amp", "bf16", {"bf16": True, "pure_bf16": OFF}),
+        Rule("amp", "fp16", {"fp16": True, "bf16": OFF, "pure_bf16": OFF}),
+        Rule("amp", "off", {"bf16": False, "fp16": OFF, "pure_bf16": OFF}),
+        Rule("attention", "flash_attention_2", {"flash_attn": "fa2"}),
+        Rule("attention", "sdpa", {"flash_attn": "sdpa"}),
+        Rule("attention", "eager", {"flash_attn": "disabled"}),
+        *optimisers("optim"),
+        Rule("also_trained", "head", {"additional_target": Having("lm_head")}),
+        Rule("checkpointing", "off", {"disable_gradient_checkpointing": True}),
+        Rule("checkpointing", "non_reentrant", {"use_reentrant_gc": False, "disable_gradient_checkpointing": OFF}),
+        Rule("checkpointing", "reentrant", {"use_reentrant_gc": True, "disable_gradient_checkpointing": OFF}),
+        *(rule for rule in of_the_trainer() if rule.option != "checkpointing"),
+        *MODELS,
+    ),
+    implied=implied,
+    not_judged=(
+        *OTHERS,
+        ("quantization_method", "quantisation by another method"),
+        ("enable_liger_kernel", "Liger kernels"),
+        ("use_unsloth", "Unsloth"),
+        ("use_galore", "GaLore"),
+        ("use_apollo", "APOLLO"),
+        ("use_badam", "BAdam"),
+        ("use_muon", "Muon"),
+        ("loraplus_lr_ratio", "LoRA+"),
+        ("mixture_of_depths", "mixture of depths"),
+        ("neat_packing", "packed sequences"),
+        ("packing", "packed sequences"),
+        ("fp8", "FP8"),
+    ),
+)

@@ -1,0 +1,188 @@
+"""The file of ``trl sft --config``: TRL's ``ModelConfig``, ``SFTConfig``, and what they inherit of the Trainer's."""
+
+# ruff: noqa: FBT003 - values of flags, in rows of a table
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from reports.answers.configuration.dialects import NEWEST, TRAINER, AtLeast, Dialect, Having, Rule
+from reports.answers.configuration.dialects.accelerate import sharded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cases.space.options import Value
+
+# Each read in the release in which it came.
+CHECKPOINTS_BY_ITSELF = Version("0.22")
+HALF_BY_ITSELF = Version("0.19")
+SINGLE_BY_ITSELF = Version("0.27")
+STORAGE_FOLLOWS_LOAD = Version("0.10")
+STORAGE_OF_ITS_OWN = Version("0.26")
+SECOND_BY_ITSELF = "5.10"  # of transformers: FSDP is FSDP2 unless the first is asked for
+FSDP_VERSION = "fsdp_config.fsdp_version|fsdp_config.version"
+
+
+def own_fsdp(versions: Mapping[str, Version]) -> dict[str, Value]:
+    """What the Trainer tells accelerate where its own arguments ask for FSDP, and leave something out."""
+    transformers = versions.get("transformers", NEWEST["transformers"])
+    wrap = "transformer" if transformers >= Version(SECOND_BY_ITSELF) else "none"
+    return {"use_orig_params": True, "sync_module_states": True, "wrap": wrap}
+
+
+def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+    """What ``trl sft`` does unasked; releases differ."""
+    trl = versions.get("trl", NEWEST["trl"])
+    transformers = versions.get("transformers", NEWEST["transformers"])
+    single = trl >= SINGLE_BY_ITSELF or transformers < Version("5")
+    load = said.get("load_dtype", "fp32" if single else "bf16")
+    usual: dict[str, Value] = {
+        "front_end": "sft",
+        "load_dtype": load,
+        "amp": "bf16" if trl >= HALF_BY_ITSELF else "off",
+        "checkpointing": "on" if trl >= CHECKPOINTS_BY_ITSELF else "off",
+        "optimiser": "adamw",
+        "clip": True,
+    }
+    if said.get("strategy") in ("fsdp1", "fsdp2"):
+        usual |= own_fsdp(versions)
+    if STORAGE_FOLLOWS_LOAD <= trl < STORAGE_OF_ITS_OWN and "load_dtype" in said:
+        usual["quant_storage"] = load
+    return usual
+
+
+MODELS = tuple(
+    Rule("model", model, {key: Having(word)})
+    for key in ("model_name_or_path", "base_model")
+    for word, model in (
+        ("mixtral", "mixtral"),
+        ("mistral", "mistral"),
+        ("gemma", "gemma"),
+        ("qwen", "qwen"),
+        ("gpt2", "gpt2"),
+        ("t5", "t5"),
+    )
+)
+
+
+def kept(option: str, key: str) -> tuple[Rule, ...]:
+    """The rows of a flag."""
+    return Rule(option, True, {key: True}), Rule(option, False, {key: False})
+
+
+def optimisers(key: str) -> tuple[Rule, ...]:
+    """The Trainer's names of what the option space has."""
+    return (
+        Rule("optimiser", "adamw", {key: ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw")}),
+        Rule("stepping", "fused", {key: "adamw_torch_fused"}),
+        Rule("optimiser", "sgd", {key: "sgd"}),
+        Rule("optimiser", "adamw_8bit", {key: ("adamw_bnb_8bit", "adamw_8bit")}),
+        Rule("optimiser", "paged_adamw_8bit", {key: "paged_adamw_8bit"}),
+    )
+
+
+def versions_of_fsdp(key: str, asked: object, version: str, *, heard_since: str = "0") -> tuple[Rule, ...]:
+    """The rows of a key that asks for FSDP: the version that is said, and the one that is meant where none is."""
+    heard, second = {"transformers": heard_since}, {"transformers": SECOND_BY_ITSELF}
+    return (
+        Rule("strategy", "fsdp2", {key: asked, version: 2}, since=heard),
+        Rule("strategy", "fsdp1", {key: asked, version: 1}, since=heard),
+        Rule("strategy", "fsdp1", {key: asked, version: None}, until=second),
+        Rule("strategy", "fsdp2", {key: asked, version: None}, since=second),
+        Rule("strategy", "fsdp1", {key: asked}, until=heard),
+    )
+
+
+WORDS_OF_FSDP = (
+    Rule("wrap", "transformer", {"fsdp": Having("auto_wrap")}),
+    Rule("sharding", "grad_op", {"fsdp": Having("shard_grad_op")}),
+    Rule("sharding", "none", {"fsdp": Having("no_shard")}),
+    Rule("mesh", "hsdp", {"fsdp": Having("hybrid_shard")}),
+    Rule("cpu_offload", True, {"fsdp": Having("offload")}),
+)
+
+
+def of_the_trainer() -> tuple[Rule, ...]:
+    """The rows of ``TrainingArguments``."""
+    again = "gradient_checkpointing_kwargs.use_reentrant"
+    return (
+        *versions_of_fsdp("fsdp", (True, Having("shard"), Having("offload")), FSDP_VERSION, heard_since="5.0"),
+        *sharded("fsdp_config.", short=True),
+        *WORDS_OF_FSDP,
+        Rule("accumulation", 1, {"gradient_accumulation_steps": 1}),
+        Rule("accumulation", 2, {"gradient_accumulation_steps": AtLeast(2)}),
+        Rule("clip", False, {"max_grad_norm": 0}),
+        Rule("find_unused_parameters", True, {"ddp_find_unused_parameters": True}),
+        Rule("find_unused_parameters", False, {"ddp_find_unused_parameters": False}),
+        *kept("compile", "torch_compile"),
+        Rule("checkpointing", "off", {"gradient_checkpointing": False}),
+        Rule("checkpointing", "non_reentrant", {"gradient_checkpointing": True, again: False}),
+        Rule("checkpointing", "reentrant", {"gradient_checkpointing": True, again: True}),
+        Rule("checkpointing", "non_reentrant", {again: False, "gradient_checkpointing": True}),
+        Rule("checkpointing", "on", {"gradient_checkpointing": True, again: None}),
+    )
+
+
+OTHERS = (
+    ("deepspeed", "DeepSpeed"),
+    ("use_liger_kernel", "Liger kernels"),
+    ("neftune_noise_alpha", "noise on the embeddings"),
+    ("torchao", "quantisation by torchao"),
+)
+
+TRL = Dialect(
+    name="TRL",
+    role=TRAINER,
+    marks=frozenset(
+        {
+            *("use_peft", "dataset_name", "torch_dtype", "bnb_4bit_quant_type", "bnb_4bit_quant_storage", "dtype"),
+            *("use_bnb_nested_quant", "dataset_text_field", "max_seq_length", "dataset_config", "lora_target_modules"),
+            *("assistant_only_loss", "completion_only_loss", "dataset_train_split", "lora_task_type"),
+        }
+    ),
+    generic=frozenset(
+        {
+            *("model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate"),
+            *("output_dir", "bf16", "fp16", "optim", "fsdp", "gradient_checkpointing", "num_train_epochs", "max_steps"),
+        }
+    ),
+    rules=(
+        Rule("method", "full", {"use_peft": (False, None)}),
+        Rule("method", "dora", {"use_peft": True, "use_dora": True}),
+        Rule("method", "rslora", {"use_peft": True, "use_rslora": True, "use_dora": (False, None)}),
+        Rule("method", "lora", {"use_peft": True, "use_dora": (False, None), "use_rslora": (False, None)}),
+        Rule("quant", "fp4", {"load_in_4bit": True, "load_in_8bit": (False, None), "bnb_4bit_quant_type": "fp4"}),
+        Rule(
+            "quant", "nf4", {"load_in_4bit": True, "load_in_8bit": (False, None), "bnb_4bit_quant_type": ("nf4", None)}
+        ),
+        Rule("quant", "int8", {"load_in_8bit": True, "load_in_4bit": (False, None)}),
+        Rule("quant", "none", {"load_in_4bit": (False, None), "load_in_8bit": (False, None)}),
+        *kept("double_quant", "use_bnb_nested_quant"),
+        *(
+            Rule("quant_storage", value, {"bnb_4bit_quant_storage": words}, since={"trl": "0.26"})
+            for value, words in {
+                "bf16": ("bfloat16", "bf16"),
+                "fp16": ("float16", "fp16"),
+                "fp32": ("float32", "fp32"),
+                "uint8": "uint8",
+            }.items()
+        ),
+        Rule("load_dtype", "bf16", {"dtype|torch_dtype": ("bfloat16", "bf16")}),
+        Rule("load_dtype", "fp16", {"dtype|torch_dtype": ("float16", "fp16")}),
+        Rule("load_dtype", "fp32", {"dtype|torch_dtype": ("float32", "fp32")}),
+        Rule("amp", "bf16", {"bf16": True}),
+        Rule("amp", "fp16", {"fp16": True, "bf16": (False, None)}),
+        Rule("amp", "off", {"bf16": False, "fp16": (False, None)}),
+        Rule("attention", "eager", {"attn_implementation": "eager"}),
+        Rule("attention", "sdpa", {"attn_implementation": "sdpa"}),
+        Rule("attention", "flash_attention_2", {"attn_implementation": "flash_attention_2"}),
+        *optimisers("optim"),
+        Rule("also_trained", "head", {"lora_modules_to_save": Having("lm_head")}),
+        *of_the_trainer(),
+        *MODELS,
+    ),
+    implied=implied,
+    not_judged=(*OTHERS, ("packing", "packed sequences"), ("padding_free", "batches without padding")),
+)

@@ -1,0 +1,1 @@
+"""Why a cell or a pasted log failed."""

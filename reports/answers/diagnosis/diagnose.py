@@ -1,0 +1,272 @@
+"""Why something failed, in words: what is known of it, matched with the signatures. It reads, and runs nothing.
+
+A cell that went wrong is known with its options, versions, phase and checks; a pasted log often only by its text. What
+contradicts a row excludes it; of those that are left, the one of which most is confirmed comes first.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from packaging.version import InvalidVersion, Version
+
+from cases.space import options as option_space
+from cases.space.verdict import RED
+from reports.answers.diagnosis import signatures
+from reports.answers.diagnosis.signatures import QUOTES, Kind
+from reports.answers.diagnosis.tracebacks import Told
+from reports.results.wording import gist
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from cases.space.verdict import Phase
+    from matrix.run.outcome import Outcome, Scalar
+    from matrix.run.plan import Term
+    from reports.answers.diagnosis.signatures import Signature
+    from reports.results.grid import Grid
+
+UNEXPLAINED: Final = "unexplained"
+MATCHES: Final = 50  # of one row in one text; more would say nothing new
+COLOURS: Final = re.compile(r"(?:\x1b|\N{REPLACEMENT CHARACTER})\[[0-9;?]*[ -/]*[@-~]")
+# What launchers, loggers and terminals put before a line: the rank, the time, the process, a frame.
+PREFIXES: Final = re.compile(
+    r"^(?:[ \t]*(?:\[?\brank ?\d+\]?:|\[\d+,\d+\]<std(?:err|out)>:|\([^()\n]*\bpid=\d+[^()\n]*\)"
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*Z?\]?|[│┃|>]))+[ \t]?",
+    re.MULTILINE,
+)
+WITHOUT_QUOTES: Final = dict.fromkeys(
+    map(ord, QUOTES + "\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}")
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Symptom:
+    """What is known of a failure. None is unknown: a pasted log does not say its options."""
+
+    text: str = ""
+    missed: tuple[str, ...] = ()
+    case: str = ""
+    options: Mapping[str, Scalar] | None = None
+    phase: Phase | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    device: str = ""
+
+    @cached_property
+    def clean(self) -> str:
+        """The text without colours, and without what stands before its lines."""
+        return PREFIXES.sub("", COLOURS.sub("", self.text.replace("\r\n", "\n").replace("\r", "\n")))
+
+    @cached_property
+    def bare(self) -> str:
+        """The clean text without quotes, which are told apart from nothing."""
+        return self.clean.translate(WITHOUT_QUOTES)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.clean.split("\n")
+
+    @cached_property
+    def bare_lines(self) -> list[str]:
+        return self.bare.split("\n")
+
+    @cached_property
+    def told(self) -> Told:
+        """What of it tells of a failure."""
+        return Told(self.bare_lines)
+
+    def near(self, number: int) -> str:
+        """What belongs to a line: its failure, or the few lines around it."""
+        return "\n".join(self.bare_lines[each] for each in self.told.around(number))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """A row that fits, the line that shows it, and which of its conditions are known to hold, or not known."""
+
+    signature: Signature
+    line: str
+    confirmed: tuple[str, ...]
+    open: tuple[str, ...]
+    matched: int
+    lines: frozenset[str]
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Options that it takes, and of which nothing is known."""
+        return tuple(word for word in self.signature.when.split() if word in self.open)
+
+    @property
+    def rank(self) -> tuple[int, int, int, int]:
+        """Fewer options that are only assumed, more that is confirmed, more text that matches, less that is open.
+
+        Options come first: a log does not say them, and the rarer cause must not win because its versions fit too.
+        """
+        return -len(self.assumed), len(self.confirmed), self.matched, -len(self.open)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Red cells that have one cause; without a signature, those that are unexplained and alike."""
+
+    signature: Signature | None
+    gist: str
+    cells: tuple[Outcome, ...]
+
+    @property
+    def title(self) -> str:
+        """Names the cause; of what is unexplained, what it says."""
+        return self.signature.id if self.signature else f"{UNEXPLAINED}: {self.gist}"
+
+
+def symptom(outcome: Outcome, pins: Mapping[str, str]) -> Symptom:
+    """What a measured cell shows. Checks tell of a cell that ran to its end; of another, its error does."""
+    error = outcome.error
+    said = (f"{error.type}: {error.message}", outcome.reason, error.traceback) if error else (outcome.reason,)
+    return Symptom(
+        text="\n".join(part for part in said if part),
+        missed=() if error else tuple(check.name for check in outcome.checks if not check.ok),
+        case=outcome.case,
+        options=outcome.options,
+        phase=outcome.phase,
+        versions=pins,
+        device=outcome.hardware.partition(":")[0],
+    )
+
+
+def is_ours(outcome: Outcome, pins: Mapping[str, str]) -> bool:
+    """Whether a red outcome is known since as a mistake of the harness, and nothing else is off: it says nothing."""
+    if outcome.verdict not in RED:
+        return False
+    shown = symptom(outcome, pins)
+    ours = (row for row in signatures.load() if row.kind is Kind.OURS)
+    return any(fitted(row, shown) and {*shown.missed} <= {*row.checks} for row in ours)
+
+
+def diagnose(of: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:
+    """The rows that fit, best first; none is a visible answer: it is unexplained.
+
+    One line has one explanation, unless two rows fit it equally well.
+    """
+    found = (fitted(row, of) for row in (signatures.load() if rows is None else rows))
+    ordered = sorted((each for each in found if each is not None), key=lambda each: each.rank, reverse=True)
+    return tuple(telling(ordered))
+
+
+def narrower(than: Diagnosis, of: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:
+    """What it is more exactly with some options, of which nothing is known: the rows that say so of the same line."""
+    found = (fitted(row, of) for row in (signatures.load() if rows is None else rows) if row != than.signature)
+    alike = [each for each in found if each is not None and each.assumed and than.line in each.lines]
+    return tuple(sorted(alike, key=lambda each: each.rank, reverse=True))
+
+
+def telling(ordered: Iterable[Diagnosis]) -> Iterator[Diagnosis]:
+    """Those that explain a line that no better one explains."""
+    explained: dict[str, tuple[int, int, int, int]] = {}
+    for each in ordered:
+        if any(explained.get(line, each.rank) == each.rank for line in each.lines):
+            yield each
+        for line in each.lines:
+            explained.setdefault(line, each.rank)
+
+
+def fitted(row: Signature, of: Symptom) -> Diagnosis | None:
+    """The diagnosis by one row, if it fits."""
+    shown = seen(row, of)
+    if shown is None:
+        return None
+    held = dict(conditions(row, of))
+    if False in held.values():
+        return None
+    line, matched, lines = shown
+    return Diagnosis(
+        signature=row,
+        line=line,
+        confirmed=tuple(words for words, holds in held.items() if holds),
+        open=tuple(words for words, holds in held.items() if holds is None),
+        matched=matched,
+        lines=lines,
+    )
+
+
+def seen(row: Signature, of: Symptom) -> tuple[str, int, frozenset[str]] | None:
+    """Where it shows: the line, how much of it matches, and every line that does."""
+    if row.pattern and row.anchor in of.bare:
+        found = dict(islice(matches(row, of), MATCHES))
+        if found:
+            lines = [of.lines[number].strip() for number in found]
+            said = next((line for line in lines if not line.startswith("raise ")), lines[0])
+            return said, max(map(len, found.values())), frozenset(lines)
+    missed = [name for name in row.checks if name in of.missed]
+    if missed:
+        return ", ".join(missed), len("".join(missed)), frozenset({"missed checks"})
+    return None
+
+
+def matches(row: Signature, of: Symptom) -> Iterator[tuple[int, str]]:
+    """The lines that may be the cause, and what of each matches; with what must be near it."""
+    for match in row.regex.finditer(of.bare):
+        number = of.bare.count("\n", 0, match.start())
+        if of.told.counts(number) and belongs(row, of, number):
+            yield number, match[0]
+
+
+def belongs(row: Signature, of: Symptom, number: int) -> bool:
+    """Whether what must be near a line is, and its traceback, if it has one, goes where it must."""
+    if row.near and not row.nearby.search(of.near(number)):
+        return False
+    return not row.through or not of.told.traced(number) or row.passed.search(of.near(number)) is not None
+
+
+def conditions(row: Signature, of: Symptom) -> Iterator[tuple[str, bool | None]]:
+    """Each in words, and whether it holds; None is unknown."""
+    if row.near:
+        yield f"{row.near} is near it", True  # or it had not been seen
+    if row.phases:
+        yield f"in {' or '.join(row.phases)}", None if of.phase is None else of.phase in row.phases
+    for word, term in zip(row.when.split(), row.terms, strict=True):
+        yield word, None if of.options is None else admits(term, of.options, of.case)
+    if row.device:
+        yield f"on {row.device}", of.device == row.device if of.device else None
+    for name, specifier in row.specifiers.items():
+        version = parsed(of.versions.get(name, ""))
+        yield f"{name}{specifier}", None if version is None else specifier.contains(version, prereleases=True)
+
+
+def admits(term: Term, options: Mapping[str, Scalar], case: str) -> bool:
+    """As ``Term.admits``, of the options that a cell has stored."""
+    if term.name == "case":
+        return term.negated != any(fnmatchcase(case, value) for value in term.wanted)
+    wanted = [option_space.parsed(term.name, value) for value in term.wanted]
+    return term.negated != (term.name in options and options[term.name] in wanted)
+
+
+def parsed(version: str) -> Version | None:
+    try:
+        return Version(version)
+    except InvalidVersion:
+        return None
+
+
+def causes(matrix: Grid, rows: Sequence[Signature] | None = None) -> tuple[Cause, ...]:
+    """Every red cell by its cause, the commonest first; the unexplained ones by what they say, last."""
+    pins = {column.key: column.pins for column in matrix.sets}
+    alike: dict[tuple[str, str], list[Outcome]] = {}
+    known: dict[str, Signature] = {}
+    for outcome in matrix.outcomes:
+        if outcome.verdict in RED:
+            best = next(iter(diagnose(symptom(outcome, pins[outcome.set]), rows)), None)
+            name = best.signature.id if best else ""
+            if best:
+                known[name] = best.signature
+            alike.setdefault((name, "" if best else gist(outcome)), []).append(outcome)
+    found = (
+        Cause(signature=known.get(name), gist=text or gist(cells[0]), cells=tuple(cells))
+        for (name, text), cells in alike.items()
+    )
+    return tuple(sorted(found, key=lambda each: (each.signature is None, -len(each.cells))))

@@ -1,0 +1,1 @@
+"""Fixes that runs proved."""

@@ -1,0 +1,69 @@
+"""What the same results show green beside a red cell for which no fix was searched: a few settings away, in passing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cases.space.case import Case
+from cases.space.options import OWN_CODE, Options
+from cases.space.verdict import Verdict
+from matrix.search import neighbours
+from matrix.search.fixes import Change
+from reports.answers.scripts.edits import Stack, diff, said
+
+if TYPE_CHECKING:
+    from matrix.run.outcome import Outcome, SetRecord
+    from reports.results.grid import Grid
+
+SAVED_UNDER = "saved_under"  # whose adapter it is, beside the options of a case that goes on from another set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """A green cell of the same set that differs in settings only; without one, that there is none.
+
+    It is no fix yet: nobody ran it again, or left out one change after the other.
+    """
+
+    changes: tuple[Change, ...] = ()
+    shown: Outcome | None = None
+
+    @property
+    def green(self) -> str:
+        return self.shown.cell if self.shown else ""
+
+    @property
+    def words(self) -> str:
+        if not self.changes:
+            return "not searched for; nothing that differs in settings only was run green here"
+        return f"not searched for; green beside it: {', '.join(map(said, self.changes))}"
+
+    @property
+    def proof(self) -> str:
+        if self.shown is None:
+            return ""
+        return f"{self.green}, green in these results on {self.shown.hardware}, {self.shown.started:%Y-%m-%d}"
+
+    def edit(self, red: Outcome, column: SetRecord) -> str:
+        """The change as a diff of what a user has; empty if there is none."""
+        if self.shown is None:
+            return ""
+        pins = {"python": column.python, **column.pins}
+        before, after = (Options().but(**each.options) for each in (red, self.shown))
+        return diff(*(Stack(pins=pins, options=options, set=column.key) for options in (before, after)))
+
+
+def green_beside(red: Outcome, matrix: Grid) -> Beside | None:
+    """The nearest, if the results have one; None where a case is its own code, which has no settings."""
+    start = Options().but(**{name: value for name, value in red.options.items() if name != SAVED_UNDER})
+    if start.flow in OWN_CODE:
+        return None
+    for radius in range(1, neighbours.FARTHEST + 1):
+        for changes in neighbours.settings(start, radius):
+            there = neighbours.moved(start, changes)
+            found = None if there is None else matrix.lookup(Case("", "", there).id, red.set)
+            if found is not None and found.verdict is Verdict.PASS and (found.case, found.set) not in matrix.flaky:
+                told = tuple(Change(name=name, old=getattr(start, name), new=new) for name, new in changes.items())
+                return Beside(changes=told, shown=found)
+    return Beside()

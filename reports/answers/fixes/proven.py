@@ -1,0 +1,182 @@
+"""Fixes that runs proved: a cell that is green beside one that is red for the same cause."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from packaging.version import Version
+
+from cases.space.options import Options, names
+from cases.space.verdict import Verdict
+from matrix.search.fixes import Change, Kind
+from matrix.search.neighbours import steps
+from reports.answers.scripts.edits import said
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from matrix.known.known_problems import Cells, Problem
+    from matrix.run.outcome import Outcome
+    from reports.answers.fixes.remedies import Remedy
+    from reports.results.grid import Grid
+
+PREFERRED: Final = tuple(Kind)
+FEW: Final = 2  # packages that are named; of more, the set is
+
+Pins = dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """``green`` are cells with the change and ``red`` is one without it; ``device`` is where they ran."""
+
+    change: str
+    because: str
+    kind: Kind
+    red: str
+    green: tuple[str, ...]
+    device: str
+    hardware: str
+    measured: str
+
+    @property
+    def says(self) -> str:
+        return ": ".join(part for part in (self.change, self.because) if part)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"says": self.says, "proven": True, **asdict(self), "kind": self.kind.value}
+
+
+def beside(problem: Problem, red: Sequence[Outcome], matrix: Grid, device: str) -> Iterator[Fix]:
+    """What is green beside the red cells of a known problem.
+
+    Where the two differ in settings, they are looked for on every set, and not only on those that the problem names.
+    """
+    pins = {column.key: column.pins for column in matrix.sets}
+    shown = [each for each in red if each.case in {cells.case for cells in problem.red}]
+    for cells in problem.green if shown else ():
+        for key in pins if is_a_setting(cells, problem) else cells.sets:
+            green = matrix.lookup(cells.case, key)
+            if green is not None and green.verdict is Verdict.PASS:
+                before = nearest(shown, green, pins)
+                fix = by_pair(before, green, cells.because, device, pins)
+                if fix.says and (before.set == green.set or before.case == green.case):
+                    yield fix
+
+
+def is_a_setting(green: Cells, problem: Problem) -> bool:
+    """Whether the case is green where another one is red: what makes it so are not the versions."""
+    return any(green.case != red.case and set(green.sets) & set(red.sets) for red in problem.red)
+
+
+def nearest(red: Sequence[Outcome], green: Outcome, pins: Pins) -> Outcome:
+    """Of code of its own, rather the same call on another set: no option says what lies between two calls."""
+    same = [each for each in red if "call" in green.options and each.case == green.case]
+    return min(same or red, key=lambda each: distance(each, green, pins))
+
+
+def distance(red: Outcome, green: Outcome, pins: Pins) -> tuple[bool, bool, int, int]:
+    """A pair shows most where it differs least, in settings rather than in versions."""
+    return red.set != green.set, is_other_code(red, green), len(settings(red, green)), len(moves(red, green, pins))
+
+
+def is_other_code(red: Outcome, green: Outcome) -> bool:
+    """Whether something else was run than the same flow with other options."""
+    return any(red.options.get(name) != green.options.get(name) for name in ("flow", "call"))
+
+
+def settings(red: Outcome, green: Outcome) -> tuple[Change, ...]:
+    """Options that differ; those that mean nothing to the green one are not named. None, if other code was run."""
+    if is_other_code(red, green):
+        return ()
+    plain = Options()
+    return tuple(
+        Change(name=name, old=old, new=green.options[name])
+        for name in names()
+        if name in green.options and (old := red.options.get(name, getattr(plain, name))) != green.options[name]
+    )
+
+
+def kind_of(different: Sequence[Change], red: Outcome) -> Kind:
+    """Settings are what a search for one would change; anything else gives up part of the wish."""
+    kept = steps(Options().but(**red.options), paired=False) if different else []
+    return Kind.SETTINGS if different and all((each.name, each.new) in kept for each in different) else Kind.ALTERNATIVE
+
+
+def moves(red: Outcome, green: Outcome, pins: Pins) -> tuple[Change, ...]:
+    old, new = pins[red.set], pins[green.set]
+    return tuple(
+        Change(name=name, old=old[name], new=new[name]) for name in old if name in new and old[name] != new[name]
+    )
+
+
+def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins) -> Fix:
+    different = settings(red, green)
+    if red.set != green.set:
+        moved = moves(red, green, pins)
+        kind = Kind.VERSIONS
+        change = ", ".join(map(said, moved)) if len(moved) <= FEW else f"versions as in {green.set}"
+    else:
+        kind = kind_of(different, red)
+        change = ", ".join(map(said, different))
+    return Fix(
+        change=change,
+        because=because,
+        kind=kind,
+        red=red.cell,
+        green=(green.cell,),
+        device=device,
+        hardware=green.hardware,
+        measured=f"{green.started:%Y-%m-%d}",
+    )
+
+
+def searched(remedy: Remedy, device: str) -> Fix:
+    """What a search found for a red cell."""
+    return Fix(
+        change=", ".join(map(said, remedy.fix.changes)),
+        because="",
+        kind=remedy.fix.kind,
+        red=f"{remedy.fix.set}__{remedy.fix.case}",
+        green=(remedy.green,),
+        device=device,
+        hardware=remedy.found.hardware,
+        measured=f"{remedy.found.generated:%Y-%m-%d}",
+    )
+
+
+def ordered(
+    fixes: Iterable[Fix], versions: Mapping[str, str], pins: Mapping[str, Mapping[str, str]]
+) -> tuple[Fix, ...]:
+    """Each once, with all its green cells: settings before versions, and measured on versions like the user's first."""
+    age = {key: number for number, key in enumerate(pins)}  # oldest first
+
+    def like(fix: Fix) -> tuple[int, int]:
+        key = fix.green[0].partition("__")[0]
+        return -closeness(pins.get(key, {}), versions), -age.get(key, 0)
+
+    def rank(fix: Fix) -> tuple[bool, int, int, int, int]:
+        close, young = like(fix)
+        return fix.device == "cpu", PREFERRED.index(fix.kind), close, fix.change.count(","), young
+
+    alike: dict[tuple[Kind, str, str], list[Fix]] = {}
+    for fix in fixes:
+        what = fix.because or fix.change if fix.kind is Kind.VERSIONS else fix.change or fix.because
+        alike.setdefault((fix.kind, what, fix.device), []).append(fix)
+    found = []
+    for each in alike.values():
+        best = sorted(each, key=like)
+        because = next((fix.because for fix in best if fix.because), "")
+        green = dict.fromkeys(cell for fix in best for cell in fix.green)
+        found.append(replace(best[0], because=because, green=tuple(green)))
+    return tuple(sorted(found, key=rank))
+
+
+def closeness(pins: Mapping[str, str], versions: Mapping[str, str]) -> int:
+    """How many packages are of the same minor release."""
+    return sum(1 for name, version in versions.items() if name in pins and minor(pins[name]) == minor(version))
+
+
+def minor(version: str) -> tuple[int, ...]:
+    return Version(version).release[:2]

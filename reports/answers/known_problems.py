@@ -1,0 +1,108 @@
+"""Known problems, upstream's and our own findings, as published runs showed them on some version sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from cases.space.verdict import RED, Verdict
+from matrix.known import known_problems as tables
+from reports.answers import knowledge
+from reports.answers.diagnosis import diagnose
+from reports.answers.knowledge import PUBLISHED
+from reports.results import known_results
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from matrix.known.known_problems import Cells, Problem
+    from matrix.run.outcome import Outcome, SetRecord
+    from reports.results.grid import Grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Met:
+    """A problem that was reproduced on some of the sets, and what was green there beside it."""
+
+    problem: Problem
+    shown: tuple[Outcome, ...]
+    beside: tuple[Outcome, ...]
+
+    @property
+    def red(self) -> Mapping[str, tuple[str, ...]]:
+        return by_case(self.shown)
+
+    @property
+    def green(self) -> Mapping[str, tuple[str, ...]]:
+        return by_case(self.beside)
+
+
+def met(sets: Mapping[str, Mapping[str, str]], *, device: str, folder: Path = PUBLISHED) -> tuple[Met, ...]:
+    """What was reproduced on these sets, those that raise nothing first.
+
+    ``sets`` are pins, by key: nothing is told of one that was published with others.
+
+    Raises:
+        UserError: a published document or a table cannot be read.
+    """
+    rows = (*tables.load(tables.PACKAGED), *tables.load(tables.FINDINGS))
+    cases = {cells.case for row in rows for cells in (*row.red, *row.green)}
+    matrix = knowledge.by_device(folder, only=cases).get(device)
+    if matrix is None:
+        return ()
+    same = [column for column in matrix.sets if column.pins == sets.get(column.key)]
+    every = (on(row, matrix, same) for row in rows)
+    return tuple(sorted((each for each in every if each.shown), key=lambda each: not each.problem.silent))
+
+
+def on(problem: Problem, matrix: Grid, sets: Sequence[SetRecord]) -> Met:
+    """What ran on these sets and is as the table says."""
+    red = (each for cells in problem.red for each in reproduced(problem, cells, matrix, sets))
+    shown = {each.cell: each for each in red}
+    there = {each.set for each in shown.values()}
+    green = (each for cells in problem.green for each in green_beside(cells, matrix, sets, there))
+    return Met(problem=problem, shown=tuple(shown.values()), beside=tuple({each.cell: each for each in green}.values()))
+
+
+def reproduced(problem: Problem, cells: Cells, matrix: Grid, sets: Iterable[SetRecord]) -> Iterator[Outcome]:
+    """On sets that the row names by its text alone; on others it may have another cause."""
+    for column in sets:
+        found = matrix.lookup(cells.case, column.key)
+        if found is None or not known_results.is_shown(found, cells.shows):
+            continue
+        if column.key in cells.sets or is_of(problem, cells, found, column):
+            yield found
+
+
+def is_of(problem: Problem, cells: Cells, found: Outcome, column: SetRecord) -> bool:
+    """Whether it is red in a way of which nothing else is known. A row that names no set was never met."""
+    if found.verdict not in RED or not cells.sets:
+        return False
+    causes = diagnose.diagnose(diagnose.symptom(found, column.pins))
+    return not causes or problem.id in causes[0].signature.problems
+
+
+def green_beside(cells: Cells, matrix: Grid, sets: Iterable[SetRecord], there: set[str]) -> Iterator[Outcome]:
+    """On sets that the row names, and wherever the problem was met."""
+    for column in sets:
+        found = matrix.lookup(cells.case, column.key)
+        if found is not None and found.verdict is Verdict.PASS and column.key in {*cells.sets, *there}:
+            yield found
+
+
+def by_case(cells: Iterable[Outcome]) -> Mapping[str, tuple[str, ...]]:
+    """The sets of each case."""
+    found: dict[str, list[str]] = {}
+    for each in cells:
+        found.setdefault(each.case, []).append(each.set)
+    return {case: tuple(sorted(sets)) for case, sets in found.items()}
+
+
+def ran(found: Iterable[Met]) -> str:
+    """On what their cells ran, and on which day; the first and the last, if there are several."""
+    outcomes = list(chain.from_iterable((*each.shown, *each.beside) for each in found))
+    days = sorted(f"{each.started:%Y-%m-%d}" for each in outcomes)
+    hardware = "; ".join(sorted({each.hardware for each in outcomes}))
+    return f"{hardware}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"

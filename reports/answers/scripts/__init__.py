@@ -1,0 +1,1 @@
+"""A case as the code that a user writes."""

@@ -1,0 +1,112 @@
+"""What the generator does not cover, as data, so that it can be said in a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cases import api
+from cases.space.verdict import RED
+from matrix.errors import UserError
+from reports.answers.scripts.symptom import Kind, Symptom
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cases.space.options import Options
+    from matrix.run.outcome import Outcome
+
+# Flows whose cells no single script of calls can show.
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "api": "its few lines are code already, not options",
+    "script": "it runs a command of yours: that is the reproducer",
+    "portability": "it takes two version sets, one that saves and one that loads, and a script has one",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncovered:
+    """An option that the generator does not know how to write where some symptom has to be shown."""
+
+    option: str
+    when: Callable[[Options, Symptom], bool]
+
+
+def saves(options: Options, shown: Symptom) -> bool:
+    return shown.phase == "save" and options.flow == "resume" and options.state_dict == "sharded"
+
+
+TRAINS: Final = frozenset({Kind.GRADIENT, Kind.RESUMED})
+FRONT_ENDS: Final = {Kind.DTYPE: "sft", Kind.TRAINER: "trainer"}  # a plain loop shows the others
+UNCOVERED: Final = (
+    Uncovered(option="prequantised", when=lambda o, _: o.prequantised),
+    Uncovered(option="autocast", when=lambda o, _: o.autocast == "fp16"),
+    Uncovered(option="ram_efficient", when=lambda o, _: o.ram_efficient),
+    Uncovered(option="accumulation", when=lambda o, s: o.accumulation > 1 and s.kind is not Kind.TRAINER),
+    Uncovered(option="clip", when=lambda o, s: o.clip and s.reaches("optimizer")),
+    Uncovered(option="attention", when=lambda o, _: o.attention in ("math", "flash", "efficient", "cudnn")),
+    Uncovered(option="gathered", when=lambda o, _: o.gathered),
+    Uncovered(option="compile", when=lambda o, s: o.compile and s.reaches("forward")),
+    Uncovered(option="front_end", when=lambda o, s: o.front_end != FRONT_ENDS.get(s.kind, "loop")),
+    Uncovered(option="flow", when=lambda o, _: o.front_end != "loop" and o.flow != "train"),
+    Uncovered(option="autocast", when=lambda o, s: s.kind is Kind.TRAINER and o.autocast != "off"),
+    Uncovered(option="strategy", when=lambda o, s: s.kind is Kind.TRAINER and o.strategy != "single"),
+    Uncovered(option="loop", when=lambda o, s: o.loop == "generate" and s.kind is Kind.ERROR and s.again),
+    Uncovered(option="strategy", when=lambda o, s: o.strategy == "single" and s.kind in TRAINS),
+    Uncovered(
+        option="strategy",
+        when=lambda o, s: o.strategy != "single" and s.kind in (Kind.MERGED, Kind.RELOADED, Kind.FROZEN),
+    ),
+    Uncovered(
+        option="use_orig_params",
+        when=lambda o, s: o.strategy == "fsdp1" and not o.use_orig_params and s.kind in TRAINS,
+    ),
+    Uncovered(option="strategy", when=lambda o, s: o.strategy == "ddp" and s.kind in (Kind.RESUMED, Kind.DISK)),
+    Uncovered(
+        option="flow",
+        when=lambda o, s: s.kind is Kind.ERROR and s.phase in ("save", "reload", "resume") and not saves(o, s),
+    ),
+    Uncovered(option="flow", when=lambda _, s: s.resumed),
+    Uncovered(option="flow", when=lambda o, s: s.phase == "infer" and o.flow != "generate"),
+    Uncovered(option="state_dict", when=lambda o, s: o.state_dict == "sharded" and s.kind is Kind.DISK),
+    Uncovered(
+        option="embeddings", when=lambda o, s: o.embeddings == "resized" and s.kind in (Kind.RELOADED, Kind.DISK)
+    ),
+)
+
+
+def check_flow(outcome: Outcome) -> None:
+    """Whether the cell is made of options at all.
+
+    Raises:
+        UserError: it is red, and runs code of its own or takes two version sets.
+    """
+    flow = str(outcome.options.get("flow"))
+    if outcome.verdict in RED and flow in ELSEWHERE:
+        raise UserError(f"{outcome.cell}: no script for flow={flow}: {ELSEWHERE[flow]}{own_code(outcome)}")
+
+
+def own_code(outcome: Outcome) -> str:
+    """Where the function of an ``api`` cell stands."""
+    found = api.load().get(str(outcome.options.get("call")))
+    return f": {found.name} in {found.body.__module__.replace('.', '/')}.py" if found is not None else ""
+
+
+def check_options(cell: str, options: Options, found: Symptom) -> None:
+    """Whether every option of a cell can be written.
+
+    Raises:
+        UserError: one cannot, which is named.
+    """
+    for each in UNCOVERED:
+        if each.when(options, found):
+            raise UserError(
+                f"{cell}: {each.option}={getattr(options, each.option)} is not covered by the generator where it has"
+                f" to show {shown_words(found)}; the cell's own code is cases/"
+            )
+
+
+def shown_words(found: Symptom) -> str:
+    if found.check is not None:
+        return f"the check {found.check.name!r}"
+    return f"an error in the phase {found.phase.value if found.phase else '?'}"

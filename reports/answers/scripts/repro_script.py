@@ -1,0 +1,161 @@
+"""A red cell as one file that shows it: ``uv run FILE``, and nothing else.
+
+Every file is made for its cell: it holds the calls that the cell's options ask for, up to where the cell went wrong,
+and the versions of its lock. It runs on the kind of device that the cell was measured on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from cases.model import architectures
+from cases.space.options import IllegalError, Options
+from matrix.errors import UserError
+from reports.answers.scripts import python_text
+from reports.answers.scripts.recipe import NOTHING, TORCH, Recipe
+from reports.answers.scripts.repro_coverage import check_flow, check_options
+from reports.answers.scripts.symptom import DTYPES, Kind, Symptom, symptom
+from reports.results.wording import headline
+
+if TYPE_CHECKING:
+    from matrix.run.outcome import Outcome
+    from reports.answers.scripts.repro_cells import Pins
+
+TEMPLATES: Final = Path(__file__).parents[2] / "render" / "templates"
+LONGEST: Final = 119  # lines: what a maintainer reads
+# Beside the six packages: what they leave open and would break them, or change what is shown. Torch pins its own.
+COMPANIONS: Final = ("fsspec", "huggingface-hub", "numpy", "safetensors", "setuptools", "sympy", "tokenizers")
+COMPARED: Final = (
+    Kind.GRADIENT,
+    Kind.TRAINER,
+    Kind.RESUMED,
+    Kind.MERGED,
+    Kind.RELOADED,
+)  # numbers, that an adapter must change
+OF_DATASETS: Final = ("datasets", "dill", "multiprocess", "pandas", "pyarrow")
+OF_TRL: Final = (*OF_DATASETS, "rich", "tyro")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproducer:
+    """``name`` is a good one for the file."""
+
+    cell: str
+    text: str
+    symptom: Symptom
+    pins: Pins
+
+    @property
+    def name(self) -> str:
+        return f"{re.sub(r'[^A-Za-z0-9]+', '_', self.cell)}.py"
+
+
+def reproducer(outcome: Outcome, pins: Pins) -> Reproducer:
+    """The file for a red cell.
+
+    Raises:
+        UserError: the cell is not red, or it has an option that the generator does not cover, which is named.
+    """
+    check_flow(outcome)
+    found = symptom(outcome)
+    options = options_of(outcome)
+    check_options(outcome.cell, options, found)
+    recipe = Recipe(options=options, versions=pins.versions)
+    body = rendered(recipe, found, str(outcome.facts.get("device") or "cpu"))
+    parts = {
+        "python": pins.python,
+        "pins": requirements(recipe),
+        "headline": found.meaning or headline(outcome, 110),
+        "cell": outcome.cell,
+        "imports": python_text.imports(body, recipe.places),
+        "body": body,
+    }
+    text = environment().get_template("repro/file.py.j2").render(parts)
+    if len(text.splitlines()) > LONGEST:
+        raise UserError(f"{outcome.cell}: the file would be longer than {LONGEST} lines, which nobody reads")
+    return Reproducer(cell=outcome.cell, text=text, symptom=found, pins=pins)
+
+
+def options_of(outcome: Outcome) -> Options:
+    try:
+        return Options().but(**outcome.options)
+    except IllegalError as error:
+        raise UserError(f"{outcome.cell}: {error}; it was measured by another version of ftmatrix") from None
+
+
+def requirements(recipe: Recipe) -> list[str]:
+    """The packages that the file imports, or needs at their versions, each at the lock's."""
+    o = recipe.options
+    wanted = ["torch", "transformers"]
+    wanted += ["peft"] if o.method != "full" else []
+    wanted += ["bitsandbytes"] if o.quant != "none" or o.optimiser.endswith("8bit") else []
+    wanted += ["accelerate"]  # PEFT needs it, and transformers to place a model
+    wanted += ["trl"] if o.front_end == "sft" else []
+    wanted += [*COMPANIONS, *(OF_TRL if o.front_end == "sft" else ())]
+    held = (f'"{name}=={recipe.versions[name]}"' for name in wanted if name in recipe.versions)
+    return list(python_text.rows(held))
+
+
+def rendered(recipe: Recipe, found: Symptom, device: str) -> str:
+    """The file's body."""
+    o = recipe.options
+    wraps = o.strategy != "single" and found.reaches("wrap")
+    text = (
+        environment()
+        .get_template("repro/script.py.j2")
+        .render(
+            recipe=recipe,
+            symptom=found,
+            o=o,
+            torch=TORCH,
+            device=device,
+            other="cuda" if device == "cpu" else "cpu",
+            otherwise=otherwise(device, o.world_size),
+            ranks=o.world_size,
+            vocabulary=architectures.vocabulary(o),
+            adapts=o.method != "full" and found.reaches("adapt"),
+            wraps=wraps,
+            starts=found.kind in COMPARED and o.method in NOTHING,
+            moves=found.kind in (Kind.MERGED, Kind.RELOADED) and o.method == "dora",
+            bound=f"{found.check.bound:.3g}" if found.check and isinstance(found.check.bound, float) else "",
+            wanted_dtype=DTYPES.get(str(found.check.bound), "") if found.check else "",
+        )
+    )
+    return tidy(text)
+
+
+def otherwise(device: str, ranks: int) -> str:
+    if device == "cuda":
+        return "gloo" if ranks > 1 else "the CPU"
+    return f"NCCL and {ranks} GPUs" if ranks > 1 else "a GPU"
+
+
+def tidy(text: str) -> str:
+    """Two blank lines between functions, none elsewhere."""
+    lines = [line.rstrip() for line in text.splitlines()]
+    kept = [line for line in lines if line]
+    spaced: list[str] = []
+    for number, line in enumerate(kept):
+        top = not line.startswith((" ", ")", "}"))
+        if number and top and (line.startswith(("class ", "def ", "if ")) or kept[number - 1].startswith(" ")):
+            spaced += ["", ""]
+        spaced.append(line)
+    return "\n".join(spaced) + "\n"
+
+
+@cache
+def environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701 - Python, no HTML
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )

@@ -1,0 +1,1 @@
+"""Which versions support what a user needs."""

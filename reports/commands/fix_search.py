@@ -1,0 +1,342 @@
+"""Which red cells a search is for, what is known before it, and how what it found is written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from cases.space.case import Case
+from cases.space.options import Options
+from cases.space.verdict import RED, Verdict
+from matrix.errors import UserError
+from matrix.known import known_problems
+from matrix.run import request as asking
+from matrix.run import store
+from matrix.run.outcome import cell_key
+from matrix.run.progress import Silent
+from matrix.search import fixes as known_fixes
+from matrix.search.finder import BESIDE, Search
+from matrix.search.fixes import Fixes, Kind
+from matrix.search.moves import pinned
+from matrix.search.neighbours import FARTHEST
+from matrix.search.runner import Measured
+from matrix.search.target import Quest
+from matrix.versions import sets as known_sets
+from reports.answers import knowledge
+from reports.answers.fixes import remedies
+from reports.answers.fixes.remedies import FIXES, Remedy
+from reports.answers.scripts import edits
+from reports.render.write import write_whole
+from reports.results import document as data
+from reports.results.grid import grid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from matrix.known.known_problems import Problem
+    from matrix.run.outcome import Outcome
+    from matrix.run.request import Asked
+    from matrix.search.fixes import Fix
+    from matrix.versions.sets import VersionSet
+
+CELLS: Final = "fixes"  # the folder of what a search ran, among what is published
+
+TAIL: Final = 500
+SILENT: Final = (Verdict.LOST, Verdict.SKIP)
+
+Cell = tuple["VersionSet", "Case"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What a user asked for, as they typed it."""
+
+    cell: str = ""
+    every: bool = False
+    known: str = ""
+    results: Path = knowledge.PUBLISHED
+    only: str = ""
+    environments: int = 6
+    radius: int = FARTHEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to look for: red cells, what is known of them, and how far to go."""
+
+    asked: Asked
+    cells: Sequence[Cell]
+    before: Sequence[Outcome]
+    advised: Mapping[str, Sequence[Case]]
+    kinds: frozenset[Kind]
+    environments: int
+    radius: int
+    results: Path
+
+
+def order(asked: Asked, wish: Wish) -> Order:
+    """A wish, checked.
+
+    Raises:
+        UserError: bad input, or no red cell that it would be about.
+    """
+    asked.check()
+    before = tuple(each for each in outcomes(wish.results) if of_device(each, asked.place))
+    cases = {**beside_grid(before), **asked.suite.cases}
+    problems = known_problems.load()
+    return Order(
+        asked=asked,
+        cells=tuple(cells(asked, wish, cases, verdicts(before))),
+        before=before,
+        advised=advised(problems, cases),
+        kinds=kinds(wish.only),
+        environments=wish.environments,
+        radius=wish.radius,
+        results=wish.results,
+    )
+
+
+def cells(asked: Asked, wish: Wish, cases: Mapping[str, Case], known: Mapping[str, Verdict]) -> tuple[Cell, ...]:
+    """The red cells that are meant, each once."""
+    if bool(wish.cell) == bool(wish.every or wish.known):
+        raise UserError("name one cell (SET__CASE), or ask for --all or --known")
+    table = known_sets.load(asked.versions)
+    if wish.cell:
+        return (not_green(named(wish.cell, table, cases), known),)
+    found: list[Cell] = []
+    if wish.every:
+        found += red(known, asked.version_sets(), asked.cases())
+    if wish.known:
+        found += of_problems(chosen(wish.known), table, cases)
+    if not found:
+        raise UserError(f"{wish.results}: none of these cells is red there; `ftmatrix run` measures them")
+    return tuple({cell_key(version_set.key, case.id): (version_set, case) for version_set, case in found}.values())
+
+
+def chosen(known: str) -> tuple[Problem, ...]:
+    problems = known_problems.load()
+    if known == "families":
+        return tuple(each for each in problems if each.family)
+    return known_problems.select(problems, "" if known == "all" else known)
+
+
+def kinds(only: str) -> frozenset[Kind]:
+    """The ways to look for, all if none is named.
+
+    Raises:
+        UserError: there is no such way.
+    """
+    ways = {each.value: each for each in (Kind.SETTINGS, Kind.VERSIONS, Kind.ALTERNATIVE)}
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    for name in names:
+        if name not in ways:
+            raise UserError(f"--only {name}: there are {', '.join(ways)}")
+    return frozenset(ways[name] for name in names) or frozenset(ways.values())
+
+
+def of_device(outcome: Outcome, device: str) -> bool:
+    return outcome.hardware.partition(":")[0] == device
+
+
+def verdicts(before: Iterable[Outcome]) -> dict[str, Verdict]:
+    """By cell, what its newest case code said: red if any run was. A loss or a skip says nothing of a cell."""
+    newest: dict[str, Outcome] = {}
+    told = (each for each in before if each.verdict not in SILENT)
+    for each in sorted(told, key=lambda each: each.started):
+        last = newest.get(each.cell)
+        if last is None or last.code != each.code or last.verdict not in RED:
+            newest[each.cell] = each
+    return {cell: each.verdict for cell, each in newest.items()}
+
+
+def beside_grid(before: Iterable[Outcome]) -> dict[str, Case]:
+    """Cases that were measured and that no grid has, by what was written of them."""
+    found: dict[str, Case] = {}
+    for each in before:
+        if each.group == BESIDE and each.case not in found:
+            found[each.case] = Case(each.group, each.why, Options().but(**each.options))
+    return found
+
+
+def looked_up(order: Order, *, say: Callable[[str], None]) -> tuple[Remedy, ...]:
+    """What earlier searches on such a device found; nothing is run. Cells that none was about are said.
+
+    Raises:
+        UserError: there was none about any of these cells.
+    """
+    known = remedies.load(order.results, device=order.asked.place)
+    wanted = [cell_key(version_set.key, case.id) for version_set, case in order.cells]
+    unknown = [cell for cell in wanted if cell not in known]
+    missing = [f"{cell}: no published search looked for its fix on {order.asked.place}" for cell in unknown]
+    if len(missing) == len(wanted):
+        raise UserError(f"{missing[0]}; leave --look-up out to search now")
+    for line in missing:
+        say(line)
+    return tuple(known[cell] for cell in wanted if cell in known)
+
+
+def search(order: Order, *, say: Callable[[str], None]) -> tuple[Path, tuple[Remedy, ...]]:
+    """Look for the fixes; the run's directory and what was found. ``fixes.json`` in it grows as the search goes on.
+
+    Raises:
+        UserError: a machine that cannot do it, or a directory that cannot be used.
+    """
+    asked = order.asked
+    table = known_sets.load(asked.versions)
+    workshop = asking.made_ready(asked, [], watcher=Silent(), say=say)
+    directory = workshop.store.directory
+    try:
+        found = Search(
+            ground=Measured(workshop=workshop, table=table, before=order.before),
+            quests=[Quest(version_set=version_set, case=case) for version_set, case in order.cells],
+            table=table,
+            cases=asked.suite.cases,
+            advised=order.advised,
+            environments=order.environments,
+            radius=order.radius,
+            kinds=order.kinds,
+            note=lambda so_far: write(so_far, directory),
+        ).run()
+    except UserError:
+        workshop.store.abandon()
+        raise
+    finally:
+        workshop.store.close()
+    whole = write(found, directory)
+    return directory, tuple(Remedy(fix=each, found=whole) for each in whole.fixes)
+
+
+def write(so_far: Iterable[Fix], directory: Path) -> Fixes:
+    """``fixes.json`` of a run."""
+    record, _, _ = store.read(directory)
+    found = Fixes(
+        generated=datetime.now(UTC),
+        device=record.device,
+        hardware=record.hardware,
+        code=record.code,
+        fixes=tuple(so_far),
+    )
+    write_whole(directory / FIXES, found.model_dump_json(by_alias=True, indent=1) + "\n")
+    return found
+
+
+def told(found: Iterable[Remedy], order: Order) -> Iterator[str]:
+    """Each fix with its edit."""
+    by_key = {cell_key(version_set.key, case.id): (version_set, case) for version_set, case in order.cells}
+    for each in found:
+        version_set, case = by_key[cell_key(each.fix.set, each.fix.case)]
+        before = edits.Stack(pins=pinned(version_set), options=case.options, set=version_set.key)
+        yield edits.told(each, before, edits.reached(each.fix, case.options, order.asked.suite.cases))
+
+
+def listed(found: Iterable[Remedy]) -> str:
+    """For machines: the fixes, as ``fixes.json`` has them, each with where and when it was looked for."""
+    rows = [
+        {**each.found.model_dump(mode="json", exclude={"fixes", "schema_"}), **each.fix.model_dump(mode="json")}
+        for each in found
+    ]
+    return json.dumps({"schema": known_fixes.SCHEMA, "fixes": rows}, indent=1)
+
+
+def publish(directory: Path, folder: Path) -> None:
+    """The fixes, and every cell that was run for them, by what a reader asks of it.
+
+    Raises:
+        UserError: there is no run, or the folder cannot be written.
+    """
+    record, met, outcomes = store.read(directory)
+    matrix = data.document(record, grid(record, met, map(bare, outcomes)), generated=datetime.now(UTC))
+    try:
+        (folder / CELLS).mkdir(parents=True, exist_ok=True)
+        write_whole(folder / CELLS / "matrix.json", data.dumped(matrix))
+        write_whole(folder / FIXES, (directory / FIXES).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
+
+
+def bare(outcome: Outcome) -> Outcome:
+    """Without what is as it should be. Of a cell beside the grid, whose cause nobody asks for, only the error's end."""
+    error = outcome.error
+    if error is not None and outcome.group == BESIDE:
+        error = error.model_copy(update={"traceback": error.traceback[-TAIL:]})
+    missed = tuple(check for check in outcome.checks if not check.ok)
+    left_out: dict[str, object] = {"evidence": {}, "metrics": {}, "facts": {}}
+    return outcome.model_copy(update={**left_out, "checks": missed, "error": error})
+
+
+def outcomes(folder: Path) -> Iterator[Outcome]:
+    """Of a run, or of everything that was published below a folder.
+
+    Raises:
+        UserError: it holds neither, or is damaged.
+    """
+    if (folder / store.RUN).exists():
+        yield from store.read(folder)[2]
+        return
+    documents = list(knowledge.documents(folder))
+    if not documents:
+        raise UserError(f"{folder}: holds no run and no matrix.json; give a run's folder or a folder of results")
+    yield from (outcome for document in documents for outcome in document.cells)
+
+
+def named(cell: str, sets: Iterable[VersionSet], cases: Mapping[str, Case]) -> Cell:
+    """The cell that a user wrote as ``SET__CASE``.
+
+    Raises:
+        UserError: there is no such set, or no such case.
+    """
+    key, separator, name = cell.partition("__")
+    if not separator:
+        raise UserError(f"{cell!r} is no cell: a set and a case, e.g. 2026-11__train-lora-fsdp1-bf16")
+    version_set = known_sets.known(key, {each.key: each for each in sets})
+    try:
+        return version_set, cases[name]
+    except KeyError:
+        near = get_close_matches(name, cases, n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; `ftmatrix plan` lists them"
+        raise UserError(f"there is no case {name!r}{hint}") from None
+
+
+def red(known: Mapping[str, Verdict], sets: Sequence[VersionSet], cases: Sequence[Case]) -> Iterator[Cell]:
+    """Set by set."""
+    for version_set in sets:
+        for case in cases:
+            if known.get(cell_key(version_set.key, case.id)) in RED:
+                yield version_set, case
+
+
+def of_problems(problems: Iterable[Problem], sets: Sequence[VersionSet], cases: Mapping[str, Case]) -> Iterator[Cell]:
+    """The cells that known problems say are red."""
+    by_key = {each.key: each for each in sets}
+    for problem in problems:
+        for cells in problem.red:
+            known = cells.case in cases
+            yield from ((by_key[key], cases[cells.case]) for key in cells.sets if known and key in by_key)
+
+
+def advised(problems: Iterable[Problem], cases: Mapping[str, Case]) -> dict[str, tuple[Case, ...]]:
+    """By red cell of a known problem, what the problem says is green on the same set."""
+    found: dict[str, tuple[Case, ...]] = {}
+    for problem in problems:
+        for cells in problem.red:
+            for key in cells.sets:
+                beside = tuple(cases[each.case] for each in problem.green if key in each.sets and each.case in cases)
+                found[cell_key(key, cells.case)] = (*found.get(cell_key(key, cells.case), ()), *beside)
+    return found
+
+
+def not_green(cell: Cell, known: Mapping[str, Verdict]) -> Cell:
+    """The cell, if there may be something to fix.
+
+    Raises:
+        UserError: it is green.
+    """
+    version_set, case = cell
+    key = cell_key(version_set.key, case.id)
+    if known.get(key) is Verdict.PASS:
+        raise UserError(f"{key} is green: there is nothing to fix")
+    return cell

@@ -1,0 +1,115 @@
+"""Whether a reproducer shows what its cell measured: run in a fresh environment, and compared by machine."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from matrix.errors import UserError
+from matrix.run.evidence_files import scrubbed
+from matrix.versions.uv import blame_machine, reason
+
+if TYPE_CHECKING:
+    from matrix.run.outcome import Outcome
+    from matrix.versions.uv import Uv
+    from reports.answers.scripts.repro_script import Reproducer
+    from reports.answers.scripts.symptom import Symptom
+
+LIMIT_S: Final = 3600.0  # it may have to download a torch
+# What differs from run to run: addresses, where an environment lies, ranks, process ids.
+VARYING: Final = (
+    (re.compile(r"0x[0-9a-f]{6,}"), "0x…"),
+    (re.compile(r"(?:<environment>|/[^\s'\"()]*?)(?=/lib(?:64)?/python3\.\d+/site-packages)"), "<environment>"),
+    (re.compile(r"/[^\s'\"()]*?(?=/lib(?:64)?/python3\.\d+/)"), "<python>"),
+    (re.compile(r"\brank:? ?\d+"), "rank N"),
+    (re.compile(r"\x1b\[\d+m"), ""),
+)
+SET: Final = re.compile(r"\{([^{}:\n]+)\}")  # as Python prints one: in any order
+RAISED: Final = re.compile(r"^(?:[\w.]+\.)?(?P<type>[A-Z]\w*)(?:: (?P<message>.*))?$")
+ERROR: Final = re.compile(r"(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b")
+NO_ERROR: Final = "no error"
+MEASURED: Final = re.compile(r"(?P<name>.+?) \S+, bound (?P<bound>(?:<=|>=|==) [^\s,;]+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmation:
+    """``said`` is the error that the run ended with, ``wanted`` what the cell says."""
+
+    same: bool
+    said: str
+    wanted: str
+    log: str
+    seconds: float = 0.0
+
+
+def confirmed(made: Reproducer, outcome: Outcome, *, uv: Uv) -> Confirmation:
+    """Run the file by ``uv run FILE`` in an environment of its own, which goes afterwards.
+
+    Raises:
+        UserError: the machine could not run it: no network, no disk, no such Python.
+    """
+    own = uuid4().hex[:12]  # uv names an environment by its script: this one has none yet
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"repro-{own}.py"
+        path.write_text(made.text, encoding="utf-8")
+        began = time.monotonic()
+        try:
+            done = uv("run", *uv.index_arguments, path, timeout_s=LIMIT_S, extra={"PYTHONPATH": ""})
+        finally:
+            for environment in uv.cache.glob(f"environments-*/*{own}*"):
+                shutil.rmtree(environment, ignore_errors=True)
+    log = normal(scrubbed(done.log, {str(path): made.name}))
+    found = replace(compared(log, outcome, made.symptom), seconds=time.monotonic() - began)
+    if not found.same and done.exit_code != 0 and "Traceback" not in done.log:
+        blame_machine(done, doing=f"running the reproducer of {outcome.cell}")
+        raise UserError(f"the reproducer of {outcome.cell} could not be run: {reason(done.log)}")
+    return found
+
+
+def compared(log: str, outcome: Outcome, shown: Symptom) -> Confirmation:
+    """An error must be raised with the type and the whole message of the cell's; a check must miss the cell's bound."""
+    if outcome.error is not None:
+        wanted = f"{outcome.error.type}: {outcome.error.message}".rstrip(": \n")
+        same = raised(log, outcome.error.type, outcome.error.message)
+    else:
+        wanted = shown.words
+        same = measured(log, wanted)
+    said = normal(wanted) if same and outcome.error is not None else last_error(log)
+    return Confirmation(same=same, said=said, wanted=normal(wanted), log=log)
+
+
+def raised(log: str, kind: str, message: str) -> bool:
+    lines = normal(log).splitlines()
+    wanted = normal(message).rstrip().splitlines() or [""]
+    for number, line in enumerate(lines):
+        match = RAISED.match(line)
+        if match and match["type"] == kind and (match["message"] or "").rstrip() == wanted[0].rstrip():
+            rest = [each.rstrip() for each in lines[number + 1 : number + len(wanted)]]
+            if rest == [each.rstrip() for each in wanted[1:]]:
+                return True
+    return False
+
+
+def measured(log: str, wanted: str) -> bool:
+    """Whether a check of that name missed that bound; how far it is off may differ."""
+    expected = MEASURED.match(wanted)
+    found = (MEASURED.match(line.removeprefix("AssertionError: ")) for line in log.splitlines())
+    return any(each and expected and each.group("name", "bound") == expected.group("name", "bound") for each in found)
+
+
+def last_error(log: str) -> str:
+    """The last line that names an error; the launcher's only says that there was one."""
+    named = [line for line in normal(log).splitlines() if ERROR.match(line) and "ProcessRaisedException" not in line]
+    return named[-1] if named else NO_ERROR
+
+
+def normal(text: str) -> str:
+    for pattern, instead in VARYING:
+        text = pattern.sub(instead, text)
+    return SET.sub(lambda found: f"{{{', '.join(sorted(found[1].split(', ')))}}}", text)

@@ -1,0 +1,1 @@
+"""Everything that draws: pages, Markdown, text for a terminal."""

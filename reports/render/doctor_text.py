@@ -1,0 +1,270 @@
+"""A checkup in words, and as a document for machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from matrix.versions.sets import PACKAGES
+from reports.answers.checkup import coverage, nearest_sets
+from reports.answers.checkup.doctor import Standing
+from reports.answers.checkup.installed import short
+from reports.answers.configuration import configs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from reports.answers.checkup.doctor import Checkup, Problem
+    from reports.answers.checkup.repairs import Pins, Repair
+
+SCHEMA: Final = 1
+SHOWN: Final = 8  # causes of an environment's red cells, of which there may be a hundred
+
+
+def cells_words(count: int) -> str:
+    return f"{count} cell{'s' if count > 1 else ''}"
+
+
+def causes_words(count: int) -> str:
+    return f"{count} cause{'s' if count > 1 else ''}"
+
+
+def lines(found: Checkup) -> Iterator[str]:
+    """The answer in words."""
+    yield from environment_lines(found)
+    yield from job_lines(found)
+    for each in found.problems:
+        yield from problem_lines(each)
+    if found.job is None:
+        yield from red_lines(found)
+    yield from change_lines(found)
+    yield from (f"Unknown: {each}" for each in found.unknown)
+    if found.job is not None:
+        yield from (f"Not measured: {each}" for each in found.job.not_judged)
+        for name, keys in found.job.unread.items():
+            if keys:
+                yield f"Not looked at in {name}: {', '.join(keys)}"
+    yield summary(found)
+
+
+def environment_lines(found: Checkup) -> Iterator[str]:
+    there = found.installed
+    has = ", ".join(f"{name} {version}" for name, version in there.versions.items())
+    python = f"Python {there.python}: " if there.python else ""
+    yield f"Environment {there.where}: {python}{has}"
+    if there.missing:
+        yield f"  not installed: {', '.join(there.missing)}"
+    if found.same:
+        which = (
+            "measured as" if set(PACKAGES) <= found.installed.versions.keys() else "what is there has the versions of"
+        )
+        yield f"  {which} {', '.join(found.same)}, on {device_words(found.device)}"
+    elif found.nearest is not None:
+        off = nearest_sets.differing(there.versions, found.nearest, tuple(there.versions))
+        differing = [f"{name} {found.nearest.pins[name]}" for name in off]
+        if there.python and short(there.python) != short(found.nearest.python):
+            differing.append(f"Python {found.nearest.python}")
+        differs = ", ".join(differing)
+        yield f"  these versions were not measured; the nearest set is {found.nearest.key}, with {differs}"
+    yield from (f"  measured with {each}" for each in found.otherwise)
+
+
+def device_words(device: str) -> str:
+    return "CPU (gloo)" if device == "cpu" else f"GPU ({device})"
+
+
+def job_lines(found: Checkup) -> Iterator[str]:
+    job = found.job
+    if job is None:
+        return
+    files = " + ".join(f"{each.path.name} ({each.dialect.name})" for each in job.configs)
+    said = job.options.stated if job.options else job.said
+    plain = {name for name, value in said.items() if value == coverage.DEFAULTS.get(name)}
+    shown = [f"{name}={value}" for name, value in said.items() if name in coverage.WISH or name not in plain]
+    yield f"Job {files}: {' '.join(shown)}"
+    yield from (f"  {note}" for note in job.notes)
+
+
+def problem_lines(each: Problem) -> Iterator[str]:
+    yield f"Problem: {each.what}"
+    if each.why:
+        yield f"  why: {each.why}"
+    if each.inferred:
+        yield f"  inferred from {each.inferred}; not measured with these versions"
+    if each.shown_by:
+        yield f"  shown by {each.shown_by}"
+    yield from (f"  see {link}" for link in each.links)
+
+
+def red_lines(found: Checkup) -> Iterator[str]:
+    """Of an environment without a job: what to keep away from."""
+    where = ", ".join(found.same) or (found.nearest.key if found.nearest else "")
+    yield f"Known red on {where}: {causes_words(len(found.known_red))}; --config says which of them a job meets"
+    for cause in found.known_red[:SHOWN]:
+        yield f"  {cells_words(len(cause.cells))}: {cause.title}, e.g. {cause.cells[0].case}"
+    if len(found.known_red) > SHOWN:
+        yield f"  and {causes_words(len(found.known_red) - SHOWN)} more"
+
+
+def change_lines(found: Checkup) -> Iterator[str]:
+    if found.repair is not None:
+        yield from repair_lines(found.repair, "Change")
+    if found.alternative is not None:
+        yield from repair_lines(found.alternative, f"Or give up {found.alternative.given_up}")
+    if found.pins is not None:
+        pins = " ".join(f'"{name}=={version}"' for name, version in found.pins.moves.items())
+        yield f"Nearest set on which {green_words(found.pins)}, {found.pins.column.key}: pip install {pins}"
+        yield f"  shown by {found.pins.proof} (pass), with Python {found.pins.column.python}{without(found.pins.rest)}"
+        if found.pins.settings is not None:
+            yield from repair_lines(found.pins.settings, "  and change")
+    if found.problems and found.job and found.job.options and not (found.repair or found.alternative or found.pins):
+        yield "No change of settings or versions within what was measured makes it green."
+
+
+def green_words(pins: Pins) -> str:
+    """What is green there: no more than the cell that shows it."""
+    if pins.plainest:
+        return f"the plainest use ({pins.plainest}) is green"
+    what = "a simpler form of it" if pins.rest else "it"
+    return f"{what} is green with a change of settings" if pins.settings else f"{what} is green"
+
+
+def without(rest: Iterable[str]) -> str:
+    """Settings of a job that the case which shows something has not."""
+    several = ", ".join(rest)
+    return f", a simpler form without {several}" if several else ""
+
+
+def repair_lines(repair: Repair, verb: str) -> Iterator[str]:
+    for config, text in repair.texts.items():
+        for key, old, new in changed(config.said, configs.parsed(text, config.path).said):
+            yield f"{verb}: {config.path.name}: {key}: {shown(old)} -> {shown(new)}"
+    if not repair.texts:
+        yield f"{verb}, in code: {', '.join(in_code(name, value) for name, value in repair.changes.items())}"
+        yield "  none of these files can say that, so nothing can be written"
+    if not verb.startswith(" "):
+        yield f"  shown by {repair.proof.outcome.cell} (pass){without(repair.rest)}"
+
+
+def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for key in dict.fromkeys((*old, *new)):
+        if old.get(key) != new.get(key) and not isinstance(old.get(key, new.get(key)), dict):
+            yield key, old.get(key), new.get(key)
+
+
+def shown(value: Any) -> str:
+    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+IN_CODE: Final = {
+    ("adapter_fp32", False): "get_peft_model(..., autocast_adapter_dtype=False)",
+    ("adapter_fp32", True): "get_peft_model(..., autocast_adapter_dtype=True)",
+    ("wrap", "peft"): "fsdp_plugin.auto_wrap_policy = peft.utils.other.fsdp_auto_wrap_policy(model)",
+}
+
+
+def in_code(name: str, value: Any) -> str:
+    return IN_CODE.get((name, value), f"{name}={value}")
+
+
+def summary(found: Checkup) -> str:
+    if found.problems:
+        several = "s" if len(found.problems) > 1 else ""
+        return f"{len(found.problems)} problem{several} found, by what was measured on {device_words(found.device)}."
+    if found.standing is Standing.GREEN and found.greens:
+        return f"Nothing known red: shown by {found.greens[0].outcome.cell} (pass), on {device_words(found.device)}."
+    if found.standing is Standing.GREEN:
+        return "Nothing known that is red for every job."
+    return "Nothing known red, and not known to be green: it was not measured."
+
+
+def written_lines(found: Checkup, written: Iterable[Path], *, asked: bool) -> Iterator[str]:
+    """What ``--write`` did; of a file that was changed, the change is said above."""
+    if not asked:
+        if found.chosen() is not None:
+            yield "--write writes the change."
+        elif found.chosen(give_up=True) is not None:
+            yield "--write --give-up writes the change that gives something up."
+        return
+    several = tuple(written)
+    yield from (f"Written: {path}" for path in several)
+    if not several and found.problems:
+        yield "Nothing was written: there is no change of these files that was verified with these versions."
+
+
+def document(found: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
+    """For machines. ``standing`` is of the job; without one, of the environment."""
+    job = found.job
+    return {
+        "schema": SCHEMA,
+        "standing": found.standing.value,
+        "device": found.device,
+        "environment": {
+            "where": str(found.installed.where),
+            "python": found.installed.python,
+            "versions": dict(found.installed.versions),
+            "sets": list(found.same),
+            "measured_with": list(found.otherwise),
+            "nearest": found.nearest.key if found.nearest else None,
+        },
+        "job": {
+            "files": {str(each.path): each.dialect.name for each in job.configs},
+            "options": job.options.stated if job.options else None,
+            "notes": list(job.notes),
+            "not_measured": list(job.not_judged),
+            "not_looked_at": {name: list(keys) for name, keys in job.unread.items()},
+        }
+        if job
+        else None,
+        "problems": [
+            {
+                "what": each.what,
+                "why": each.why,
+                "links": list(each.links),
+                "shown_by": each.shown_by,
+                "inferred_from": each.inferred,
+            }
+            for each in found.problems
+        ],
+        "green": [each.outcome.cell for each in found.greens],
+        "unknown": list(found.unknown),
+        "change": repair_document(found.repair),
+        "alternative": repair_document(found.alternative),
+        "versions": pins_document(found.pins),
+        "known_red": [
+            {"cause": each.title, "cells": len(each.cells), "example": each.cells[0].cell} for each in found.known_red
+        ],
+        "written": [str(path) for path in written],
+    }
+
+
+def repair_document(repair: Repair | None) -> dict[str, Any] | None:
+    if repair is None:
+        return None
+    return {
+        "options": dict(repair.changes),
+        "gives_up": repair.given_up,
+        "shown_by": repair.proof.outcome.cell,
+        "not_shown": list(repair.rest),
+        "files": {
+            str(config.path): [
+                {"key": key, "old": old, "new": new}
+                for key, old, new in changed(config.said, configs.parsed(text, config.path).said)
+            ]
+            for config, text in repair.texts.items()
+        },
+    }
+
+
+def pins_document(pins: Pins | None) -> dict[str, Any] | None:
+    if pins is None:
+        return None
+    return {
+        "set": pins.column.key,
+        "python": pins.column.python,
+        "pins": dict(pins.moves),
+        "shown_by": pins.proof,
+        "not_shown": list(pins.rest),
+        "plainest_use": pins.plainest,
+        "change": repair_document(pins.settings),
+    }

@@ -1,0 +1,90 @@
+"""An explanation as text for a terminal: the cause, what was proven to fix it and where, what is only said to."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from reports.answers.diagnosis.diagnose import UNEXPLAINED
+from reports.results.known_results import Holding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from reports.answers.diagnosis.explain import Explanation
+    from reports.answers.fixes.proven import Fix
+
+WIDTH: Final = 110
+FIXES: Final = 4  # of a cause; --json has all
+CELLS: Final = 2
+LINKS: Final = 5
+NARROWER: Final = 3  # what it may be more exactly
+OTHERS: Final = 3  # further causes
+HARDWARE: Final = {"cpu": "on CPU (gloo), not on GPUs", "cuda": "on GPUs (NCCL)"}
+
+
+def lines(found: Sequence[Explanation], versions: Mapping[str, str]) -> Iterator[str]:
+    if not found:
+        yield f"{UNEXPLAINED}: nothing in it is known. That is no verdict on your setup: only known failures are told."
+        return
+    known = ", ".join(f"{name} {version}" for name, version in versions.items())
+    yield f"Versions: {known}" if known else "Versions: the log names none; --versions narrows what may be the cause."
+    for each in found[: OTHERS + 1]:
+        yield ""
+        yield from of(each)
+    if len(found) > OTHERS + 1:
+        yield from ("", f"{len(found) - OTHERS - 1} more in --json.")
+
+
+def of(each: Explanation) -> Iterator[str]:
+    row = each.signature
+    yield f"{row.id} ({row.kind.words}{f', in {each.phase}' if each.phase else ''})"
+    yield from indented(each.line, "  line:   ")
+    yield from indented(row.cause, "  cause:  ")
+    assumed = [condition for condition in each.diagnosis.open if not condition.startswith("in ")]  # phases go above
+    if assumed:
+        yield from indented(f"It is so with {', '.join(assumed)}; the log does not say whether that holds.", " " * 10)
+    yield from cures(each)
+    for other in each.narrower[:NARROWER]:
+        told = f"{', '.join(other.assumed)}: {other.signature.cause} {other.signature.fix}"
+        yield from indented(f"{told} [advice, not proven by a run]", "  with:   ")
+    yield from (f"  see:    {link}" for link in each.links[:LINKS])
+    if len(each.links) > LINKS:
+        yield f"          {len(each.links) - LINKS} more threads in --json"
+
+
+def cures(each: Explanation) -> Iterator[str]:
+    """What changes it: proven first, then what is only said, and what was said and does not hold."""
+    alike: dict[str, list[Fix]] = {}  # on several devices
+    for fix in each.fixes:
+        alike.setdefault(fix.says, []).append(fix)
+    for says, fixes in islice(alike.items(), FIXES):
+        yield from indented(" ".join([says, *(f"[{proof(fix)}]" for fix in fixes)]), "  proven: ")
+    if len(alike) > FIXES:
+        yield f"          {len(alike) - FIXES} more fixes in --json"
+    if each.signature.fix:
+        yield from indented(f"{each.signature.fix} [advice, not proven by a run]", "  advice: ")
+    for claim in each.claims:
+        if claim.holding is not Holding.HOLDS:
+            yield from indented(f"{claim.says}: {claim.holding.value}", "  judged: ")
+    for needs in each.needs:
+        yield from indented(f"not measured yet; it takes {needs}", "  proof:  ")
+
+
+def proof(fix: Fix) -> str:
+    """Where it was green, so that a CPU result is never taken for a GPU result."""
+    more = f" and {len(fix.green) - CELLS} more" if len(fix.green) > CELLS else ""
+    device = HARDWARE.get(fix.device, f"on {fix.device}")
+    return f"green {device}, {fix.measured}: {', '.join(fix.green[:CELLS])}{more}; red without it: {fix.red}"
+
+
+def indented(text: str, start: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

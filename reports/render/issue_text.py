@@ -1,0 +1,169 @@
+"""The text of a bug report: what happens, with which versions, what other versions do, and the script that shows it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from cases.space.verdict import RED, Phase, Verdict, shown
+from matrix.versions.sets import PACKAGES
+from reports.answers.diagnosis import diagnose
+from reports.render.markdown import code, one_line, table, text
+from reports.results.known_results import address
+from reports.results.verdict_style import look
+from reports.results.wording import gist, headline, missed, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from matrix.run.outcome import Outcome
+    from reports.answers.scripts.repro_script import Reproducer
+    from reports.results.grid import Grid
+
+# The names that people search for; a word that is not here is called by itself.
+NAMES: Final[Mapping[str, str]] = {
+    "full": "full fine-tuning",
+    "lora": "LoRA",
+    "rslora": "rsLoRA",
+    "dora": "DoRA",
+    "pissa": "PiSSA",
+    "olora": "OLoRA",
+    "loftq": "LoftQ",
+    "loha": "LoHa",
+    "lokr": "LoKr",
+    "ia3": "IA3",
+    "adalora": "AdaLoRA",
+    "vera": "VeRA",
+    "prompt": "prompt tuning",
+    "prefix": "prefix tuning",
+    "nf4": "NF4",
+    "fp4": "FP4",
+    "ddp": "DDP",
+    "fsdp1": "FSDP",
+    "fsdp2": "FSDP2",
+}
+DOING: Final[Mapping[Phase, str]] = {
+    Phase.IMPORT: "when the packages are imported",
+    Phase.LOAD: "when the base model is loaded",
+    Phase.ADAPT: "when the adapter is added",
+    Phase.WRAP: "when the model is wrapped",
+    Phase.FORWARD: "in the forward pass",
+    Phase.BACKWARD: "in the backward pass",
+    Phase.OPTIMIZER: "in the optimiser's step",
+    Phase.SAVE: "when it is saved",
+    Phase.RELOAD: "when it is loaded again",
+    Phase.RESUME: "when training is resumed",
+    Phase.MERGE: "when the adapter is merged",
+    Phase.INFER: "when the model generates",
+}
+OF_RANK: Final = re.compile(r"-- Process \d+ terminated with the following error:\n")
+OURS: Final = re.compile(r'  File "<suite>/.*\n(?:    .*\n)*')  # frames of the harness, which lead to the call
+LONGEST_TITLE: Final = 120
+
+
+def issue(made: Reproducer, outcome: Outcome, matrix: Grid, *, log: str = "") -> str:
+    """``log`` is what the script said where it was run; without it, the cell's own traceback stands there."""
+    parts = [
+        f"# {title(made, outcome)}",
+        "## What happens",
+        *happens(made, outcome),
+        "## What is expected",
+        expected(outcome, matrix),
+        "## To reproduce",
+        f"`uv run {made.name}` installs these versions in an environment of its own, and needs nothing else.",
+        fenced(made.text.rstrip(), "python"),
+        *traceback(outcome, log),
+        "## Versions",
+        versions(made, outcome),
+        *others(made, outcome, matrix),
+        *threads(made, outcome),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def title(made: Reproducer, outcome: Outcome) -> str:
+    o = outcome.options
+    said = [str(o.get(name, "")) for name in ("method", "quant", "strategy")]
+    setup = " + ".join(NAMES.get(word, word) for word in said if word not in {"", "none", "single"})
+    what = made.symptom.meaning.removeprefix("Nothing is raised, but ").rstrip(".")
+    return one_line(f"{setup or 'one process'}: {what or headline(outcome, LONGEST_TITLE)}")
+
+
+def happens(made: Reproducer, outcome: Outcome) -> Iterator[str]:
+    error = outcome.error
+    if error is None:
+        yield f"{made.symptom.meaning} Measured, and the bound within which rounding would keep it:"
+        yield table(
+            ("", "measured", "bound"),
+            [(text(c.name), code(shown(c.value)), code(f"{c.op} {shown(c.bound)}")) for c in missed(outcome)],
+        )
+        return
+    yield f"An error {DOING.get(outcome.phase, '') if outcome.phase else ''}".rstrip() + ":"
+    yield fenced(f"{error.type}: {plain(error.message)}".rstrip(": \n"), "")
+
+
+def expected(outcome: Outcome, matrix: Grid) -> str:
+    """As it is somewhere else, if that was measured."""
+    green = any(matrix.verdict(outcome.case, each.key) is Verdict.PASS for each in matrix.sets)
+    wish = "No error" if outcome.error else "Every value within its bound"
+    return f"{wish}, as with the other versions that are marked *pass* below." if green else f"{wish}."
+
+
+def traceback(outcome: Outcome, log: str) -> Iterator[str]:
+    """Of the script itself, if it was run."""
+    if log:
+        yield "## Traceback"
+        yield fenced(of_script(plain(log)).strip(), "")
+    elif outcome.error is not None and outcome.error.traceback:
+        yield "## Traceback"
+        yield "From the same calls in a test harness, whose own frames are left out."
+        yield fenced(OURS.sub("", plain(outcome.error.traceback)).strip(), "")
+
+
+def of_script(log: str) -> str:
+    """From its traceback on: that of the rank, where ranks were spawned."""
+    found = OF_RANK.search(log)
+    return log[found.end() if found else max(log.find("Traceback (most recent call last)"), 0) :]
+
+
+def versions(made: Reproducer, outcome: Outcome) -> str:
+    facts = outcome.facts
+    rows = [("Python", str(facts.get("python") or made.pins.python))]
+    rows += [(name, made.pins.versions[name]) for name in packages(made)]
+    rows += [("torch's build", str(facts["torch_build"]))] if facts.get("torch_build") else []
+    rows += [("device", "CPU, gloo; not tried on GPUs here" if facts.get("device") == "cpu" else outcome.hardware)]
+    return table(("", ""), [(text(name), text(value)) for name, value in rows])
+
+
+def packages(made: Reproducer) -> list[str]:
+    """Those of the six that the script has."""
+    return [name for name in PACKAGES if f'"{name}==' in made.text]
+
+
+def others(made: Reproducer, outcome: Outcome, matrix: Grid) -> Iterator[str]:
+    """The same calls with the versions of other days."""
+    alike = gist(outcome)
+    rows = []
+    for each in matrix.sets:
+        found = matrix.lookup(outcome.case, each.key)
+        if found is None or found.verdict not in RED | {Verdict.PASS}:
+            continue
+        word = look(found.verdict).word
+        same = word if found.verdict is Verdict.PASS else "the same" if gist(found) == alike else headline(found, 100)
+        rows.append((*(text(each.pins.get(name, "")) for name in packages(made)), text(same)))
+    if len(rows) > 1:
+        yield "## Other versions"
+        yield table((*packages(made), "result"), dict.fromkeys(rows))
+
+
+def threads(made: Reproducer, outcome: Outcome) -> Iterator[str]:
+    """What is known of such a failure: a report should not be the second of its kind unknowingly."""
+    known = diagnose.diagnose(diagnose.symptom(outcome, made.pins.six))
+    links = known[0].signature.links if known else ()
+    if links:
+        yield "## Threads that may be about the same"
+        yield "\n".join(f"- {address(link)}" for link in links)
+
+
+def fenced(inside: str, language: str) -> str:
+    return f"````{language}\n{inside}\n````" if "```" in inside else f"```{language}\n{inside}\n```"

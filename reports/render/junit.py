@@ -1,0 +1,102 @@
+"""``junit.xml``: the matrix for continuous integration, one suite per set, one test case per cell."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Final
+
+from cases.space.verdict import RED, Verdict
+from reports.results.verdict_style import look
+from reports.results.wording import check_words, headline, missed, value_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.run.outcome import Outcome, SetRecord
+    from reports.results.grid import Grid
+
+# https://www.w3.org/TR/xml/#charsets; an error message may hold any of the others
+FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+ERRORS: Final = frozenset({Verdict.LOST, Verdict.BLOCKED})
+
+
+def junit(matrix: Grid) -> str:
+    root = ET.Element("testsuites", name="ftmatrix")
+    root.extend(suite(matrix, column) for column in matrix.sets)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
+
+
+def suite(matrix: Grid, column: SetRecord) -> ET.Element:
+    counts = matrix.counts(column.key)
+    outcomes = [o for o in matrix.outcomes if o.set == column.key]
+    element = node(
+        "testsuite",
+        name=column.key,
+        tests=counts.total(),
+        failures=sum(counts[verdict] for verdict in RED),
+        errors=sum(counts[verdict] for verdict in ERRORS),
+        skipped=counts[Verdict.SKIP] + counts[None],
+        time=f"{sum(o.seconds for o in outcomes):.3f}",
+    )
+    element.append(properties(column))
+    element.extend(test_cases(matrix, column))
+    return element
+
+
+def properties(column: SetRecord) -> ET.Element:
+    element = node("properties")
+    pins = {"python": column.python, **column.pins}
+    element.extend(node("property", name=name, value=version) for name, version in pins.items())
+    return element
+
+
+def test_cases(matrix: Grid, column: SetRecord) -> Iterator[ET.Element]:
+    for group in matrix.groups:
+        for case in group.cases:
+            outcome = matrix.lookup(case, column.key)
+            element = node(
+                "testcase",
+                name=case,
+                classname=f"{column.key}.{group.name}",
+                time=f"{outcome.seconds if outcome else 0:.3f}",
+            )
+            element.extend(result(matrix.verdict(case, column.key), outcome, column))
+            yield element
+
+
+def result(verdict: Verdict | None, outcome: Outcome | None, column: SetRecord) -> Iterator[ET.Element]:
+    """What stands inside a test case: nothing for a pass."""
+    message = headline(outcome) if outcome else column.blocked or "not run"
+    kind = look(verdict).word
+    if verdict in RED:
+        yield node("failure", details(outcome), type=kind, message=message)
+    elif verdict in ERRORS:
+        yield node("error", details(outcome), type=kind, message=message)
+    elif verdict in {Verdict.SKIP, None}:
+        yield node("skipped", type=kind, message=message)
+
+
+def details(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return ""
+    error = outcome.error
+    parts = [
+        f"phase: {outcome.phase.value}" if outcome.phase else "",
+        f"{error.type}: {error.message}" if error else "",
+        *(f"check: {check_words(check)}" for check in missed(outcome)),
+        *(f"{name}: {value_words(path)}" for name, path in outcome.evidence.items()),
+        error.traceback if error else "",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def node(tag: str, text: str = "", **attributes: object) -> ET.Element:
+    element = ET.Element(tag, {name: legal(str(value)) for name, value in attributes.items()})
+    element.text = legal(text) or None
+    return element
+
+
+def legal(text: str) -> str:
+    return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)

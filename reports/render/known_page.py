@@ -1,0 +1,117 @@
+"""``known_problems.md``: every report with what the runs showed of it, and the advice of the threads, judged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cases.space.verdict import Verdict
+from reports.render.markdown import CPU_WARNING, code, table, text
+from reports.results.known_results import Holding, Standing, address, counts, entries
+from reports.results.verdict_style import LOOKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matrix.run.outcome import RunRecord
+    from reports.results.known_results import Advice, Judged, Shown
+
+
+def markdown(record: RunRecord, found: Sequence[Judged]) -> str:
+    families = [each for each in found if each.problem.family]
+    sections = [
+        "# Known problems",
+        *([CPU_WARNING] if record.device == "cpu" else []),
+        summary(record, found),
+        *(["## Families of failures", *(family(each) for each in families)] if families else []),
+        *(part(standing, [each for each in found if each.standing is standing]) for standing in Standing),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def findings(record: RunRecord, found: Sequence[Judged]) -> str:
+    """``findings.md``: what no thread reports, the silent errors first."""
+    shown = [each for each in found if each.standing is Standing.REPRODUCED]
+    silent = [row(each) for each in shown if each.problem.silent]
+    loud = [row(each) for each in shown if not each.problem.silent]
+    others = [row(each) for each in found if each.standing is not Standing.REPRODUCED]
+    sections = [
+        "# Findings",
+        *([CPU_WARNING] if record.device == "cpu" else []),
+        (
+            f"{len(shown)} errors of released versions that no report known to us mentions, each with the smallest "
+            "case that shows it, what was measured against which bound, and where there is one a green case beside it. "
+            f"{text(record.hardware)}, run {record.started:%Y-%m-%d %H:%M}, ftmatrix {record.harness}."
+        ),
+        *(["## Silent: nothing is raised", "\n".join(silent)] if silent else []),
+        *(["## Raised", "\n".join(loud)] if loud else []),
+        *(["## Not shown by this run", "\n".join(others)] if others else []),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def summary(record: RunRecord, found: Sequence[Judged]) -> str:
+    rows, reports = counts(found), entries(found)
+    told = ", ".join(f"{reports[each]} {each.value}" for each in Standing)
+    beside = sum(each.green_beside for each in found if each.standing is Standing.REPRODUCED)
+    asked = sum(bool(each.problem.green) for each in found if each.standing is Standing.REPRODUCED)
+    return (
+        f"{rows.total()} rows that stand for {reports.total()} upstream reports: {told}. Of {asked} reproduced rows "
+        f"with a known remedy, {beside} were green beside it. {text(record.hardware)}, "
+        f"run {record.started:%Y-%m-%d %H:%M}, ftmatrix {record.harness}."
+    )
+
+
+def family(each: Judged) -> str:
+    claims = table(
+        ("advice", "judged", "where it holds", "where it does not", ""),
+        [claim(advice) for advice in each.advice],
+    )
+    return f"### {text(each.problem.title)}\n\n{row(each)}" + (f"\n\n{claims}" if each.advice else "")
+
+
+def claim(advice: Advice) -> tuple[str, ...]:
+    held = f"**{advice.holding.value}**" if advice.holding is not Holding.UNKNOWN else advice.holding.value
+    return text(advice.says), held, sets(advice.holds_on), sets(advice.fails_on), text(advice.note)
+
+
+def sets(keys: Sequence[str]) -> str:
+    return ", ".join(code(key) for key in keys)
+
+
+def part(standing: Standing, found: Sequence[Judged]) -> str:
+    if not found:
+        return ""
+    return f"## {standing.value.capitalize()}\n\n" + "\n".join(row(each) for each in found)
+
+
+def row(each: Judged) -> str:
+    links = ", ".join(f"[{text(link)}]({address(link)})" for link in each.problem.links)
+    threads = f" ({links})" if links else ""
+    lines = [f"- **{text(each.problem.title)}**{threads}", *(f"  - {line}" for line in details(each))]
+    return "\n".join(lines)
+
+
+def details(each: Judged) -> Iterator[str]:
+    yield from (cell(shown) for shown in each.red)
+    for shown, why in zip(each.green, reasons(each), strict=True):
+        yield cell(shown) + (f" ({text(why)})" if why else "")
+    if each.problem.needs:
+        yield f"needs {text(each.problem.needs)}"
+    if each.problem.note:
+        yield text(each.problem.note)
+
+
+def reasons(each: Judged) -> Iterator[str]:
+    for cells in each.problem.green:
+        yield from (cells.because for _ in cells.sets)
+
+
+def cell(shown: Shown) -> str:
+    signs = {verdict.value: look.sign for verdict, look in LOOKS.items()}
+    told = f": {code(shown.headline)}" if shown.headline else ""
+    doubt = (
+        "" if shown.as_said or shown.verdict in (Verdict.SKIP.value, Standing.NOT_RUN.value) else " (not as expected)"
+    )
+    return (
+        f"{signs.get(shown.verdict, '')} {code(shown.case)} on {code(shown.set)}: {shown.verdict}{doubt}{told}".strip()
+    )

@@ -1,0 +1,324 @@
+"""``matrix.md``: the matrix as a page of Markdown, and an excerpt of it for a README."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from reports.answers.known_problems import ran
+from reports.render.devices_text import (
+    CAUTION,
+    NOTHING,
+    PAIR,
+    beside,
+    causes,
+    counts,
+    distance,
+    hardware,
+    left_out,
+    said,
+    shown,
+)
+from reports.render.devices_text import summary as summed
+from reports.render.devices_text import versions as near
+from reports.render.recommend_text import how
+from reports.render.support_text import short
+from reports.results.comparison import Kind
+from reports.results.grid import NOT_RUN
+from reports.results.known_results import address
+from reports.results.verdict_style import LOOKS, UNKNOWN, look
+from reports.results.wording import again, brought, device, machine, plain, rates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from cases.space.verdict import Verdict
+    from matrix.run.outcome import RunRecord
+    from reports.answers.diagnosis.signatures import Signature
+    from reports.answers.known_problems import Met
+    from reports.answers.overview import Overview
+    from reports.answers.support.recommend import Recommendation, Usual
+    from reports.results.comparison import Comparison, Difference, Pair, Side
+    from reports.results.grid import Finding, Grid
+
+SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
+VERDICTS: Final = (*LOOKS, None)
+DIFFERENCE: Final = ("case", "on the CPU", "on GPUs", "sets", "how near", "beside it")
+CPU_WARNING: Final = (
+    "> **These are CPU results** (gloo instead of NCCL, no CUDA kernels). They say nothing about GPU-only behaviour."
+)
+
+
+def markdown(record: RunRecord, matrix: Grid, known: Overview, *, generated: datetime) -> str:
+    sections = [
+        heading(record, generated),
+        summary(matrix),
+        *recommended(known),
+        "## Version sets",
+        versions(matrix),
+        *notes(matrix),
+        "## Matrix",
+        legend(),
+        *(f"### {text(group.name)}\n\n{signs(matrix, group.cases, keys(matrix))}" for group in matrix.groups),
+        *red(known),
+        *flaky(matrix),
+        *differing(known.devices),
+        *supported(known),
+        *problems(known.problems),
+        *skipped(matrix),
+        rerun(matrix),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def excerpt(matrix: Grid, *, cases: Sequence[str], sets: Sequence[str]) -> str:
+    """A compact table of chosen cases and sets, with a legend of the verdicts in it."""
+    seen = [verdict for verdict in VERDICTS if any(matrix.verdict(c, s) is verdict for c in cases for s in sets)]
+    return f"{signs(matrix, cases, sets)}\n\n{legend(seen)}\n"
+
+
+def heading(record: RunRecord, generated: datetime) -> str:
+    facts = table(
+        ("", ""),
+        [
+            ("device", text(device(record))),
+            ("hardware", text(machine(record))),
+            ("run", f"{record.started:%Y-%m-%d %H:%M}"),
+            ("harness", f"ftmatrix {text(record.harness)}"),
+        ],
+    )
+    title = f"# Compatibility matrix, {generated:%Y-%m-%d}, {text(device(record))}"
+    return "\n\n".join([title, *([CPU_WARNING] if record.device == "cpu" else []), facts])
+
+
+def summary(matrix: Grid) -> str:
+    counts = matrix.counts()
+    told = ", ".join(f"{counts[verdict]} {look(verdict).word}" for verdict in VERDICTS)
+    return f"{len(matrix.cases)} cases x {len(matrix.sets)} sets = {counts.total()} cells: {told}."
+
+
+def versions(matrix: Grid) -> str:
+    builds = brought(matrix.outcomes)
+    told = {column.key: {**column.pins, **builds.get(column.key, {})} for column in matrix.sets}
+    packages = list(dict.fromkeys(name for each in told.values() for name in each))
+    return table(
+        ("set", "python", *packages, "why"),
+        [
+            (code(s.key), text(s.python), *(text(told[s.key].get(name, "")) for name in packages), text(s.why))
+            for s in matrix.sets
+        ],
+    )
+
+
+def recommended(known: Overview) -> Iterator[str]:
+    """What to pin for usual jobs, by the cells of this run."""
+    if known.recommended:
+        yield "## Recommended sets"
+        yield table(("job", "set", "how", "shown by", "next best"), [pin(*each) for each in known.recommended])
+
+
+def pin(usual: Usual, found: Recommendation) -> tuple[str, ...]:
+    if found.best is None:
+        return text(usual.job), "none of these", "", "", ""
+    others = ", ".join(f"{code(each.key)} {text(how(each))}" for each in found.others)
+    shown = ", ".join(code(outcome.case) for outcome in found.best.outcomes)
+    return text(usual.job), code(found.best.key), text(how(found.best)), shown, others
+
+
+def supported(known: Overview) -> Iterator[str]:
+    """In which versions usual jobs work, in short."""
+    if known.support:
+        yield "## Support"
+        packages = list(known.support[0].packages)
+        rows = [(text(each.job), *(text(short(each.packages[name])) for name in packages)) for each in known.support]
+        yield table(("job", *packages), rows)
+        yield (
+            "By all published results of this kind of device; `ftmatrix can-i-use` tells it in full. Between two "
+            "versions that were measured alike, the ones that were not are taken to be like them."
+        )
+
+
+def notes(matrix: Grid) -> Iterator[str]:
+    """What must be known of a set: why it is blocked, and what was done differently for it."""
+    lines = [
+        *(f"- {code(key)} is blocked: {code(why)}" for key, why in matrix.blocked.items()),
+        *(f"- {code(column.key)}: {text(note)}" for column in matrix.sets for note in column.notes),
+    ]
+    if lines:
+        yield "\n".join(lines)
+
+
+def legend(verdicts: Iterable[Verdict | None] = VERDICTS) -> str:
+    looks = [look(verdict) for verdict in verdicts]
+    return " · ".join(f"{code(one.sign)} {one.word}" for one in looks if one is not UNKNOWN) + (
+        f" · {code(UNKNOWN.sign)} {NOT_RUN}" if UNKNOWN in looks else ""
+    )
+
+
+def signs(matrix: Grid, cases: Sequence[str], sets: Sequence[str]) -> str:
+    return table(
+        ("case", *(code(key) for key in sets)),
+        [(code(case), *(sign(matrix, case, key) for key in sets)) for case in cases],
+        centred=len(sets),
+    )
+
+
+def sign(matrix: Grid, case: str, version_set: str) -> str:
+    return look(matrix.verdict(case, version_set)).sign if matrix.belongs(case, version_set) else ""
+
+
+def red(known: Overview) -> Iterator[str]:
+    """The red cells by cause, each with what makes it green."""
+    if known.causes:
+        yield "## Red cells: why, and what to do"
+        yield f"{known.red} red cells of {len(known.causes)} kinds; unexplained: {known.unexplained}."
+    for cause in known.causes:
+        yield f"### {text(cause.title)} ({len(cause.cells)})"
+        if cause.signature is not None:
+            yield why(cause.signature)
+        shown: set[str] = set()
+        yield "\n".join(line for finding in known.findings(cause) for line in told(finding, known, shown))
+
+
+def why(signature: Signature) -> str:
+    """What is known of a cause, its advice marked as what it is."""
+    threads = ", ".join(f"[{text(link)}]({address(link)})" for link in signature.links)
+    parts = [
+        text(signature.cause),
+        f"({signature.kind.words})",
+        *([f"Threads: {threads}."] if threads else []),
+        *([f"Advice, not measured: {text(signature.fix)}"] if signature.fix else []),
+    ]
+    return " ".join(parts)
+
+
+def told(finding: Finding, known: Overview, shown: set[str]) -> Iterator[str]:
+    """A finding and its fixes; ``shown`` are edits that stand above already."""
+    phase = f" in {finding.phase.value}" if finding.phase else ""
+    shape = look(finding.verdict)
+    where = codes(finding.sets)
+    yield f"- {shape.sign} {code(finding.case)} on {where}: **{shape.word}**{phase}, {code(finding.headline)}"
+    for way in known.ways(finding):
+        on = f" on {codes(way.sets)}" if way.sets != finding.sets else ""
+        proof = f" ({text(way.remedy.proof)})" if way.remedy.proof else ""
+        yield f"  - fix{on}: {text(way.remedy.words)}{proof}"
+        edit = known.edits.get(f"{way.sets[0]}__{finding.case}", "")
+        if edit and edit not in shown:
+            shown.add(edit)
+            yield from ("", *(f"    {line}".rstrip() for line in ("```diff", *plain(edit).splitlines(), "```")), "")
+
+
+def codes(keys: Iterable[str]) -> str:
+    return ", ".join(code(key) for key in keys)
+
+
+def flaky(matrix: Grid) -> Iterator[str]:
+    """Cells whose repeats disagree, with their rates: above, each is shown at its worst."""
+    if matrix.flaky:
+        yield "## Flaky cells"
+        yield "\n".join(f"- {code(case)} on {code(key)}: {rates(each)}" for (case, key), each in matrix.flaky.items())
+
+
+def differences(found: Comparison) -> str:
+    """``devices.md``: everything that is known, on a page of its own."""
+    return "\n\n".join(["# Where CPU and GPU differ", *(list(differing(found))[1:] or [NOTHING])]) + "\n"
+
+
+def differing(found: Comparison) -> Iterator[str]:
+    """Where a CPU and GPUs differ, by kind."""
+    if not found.pairs:
+        return
+    yield "## CPU and GPU"
+    yield f"{text(summed(found))} {text(left_out(found))}"
+    yield f"{text(CAUTION)} Measured: {text(hardware(found))}."
+    yield table(PAIR, map(pair, found.pairs))
+    for kind in (kind for kind in Kind if found.of(kind)):
+        yield f"### {kind.heading} ({found.cells(kind)})"
+        yield table(DIFFERENCE, map(difference, found.of(kind)))
+    if why := causes(found):
+        yield "### Causes"
+        yield "\n".join(f"- {code(name)}: {text(sentence)}" for name, sentence in why.items())
+
+
+def pair(of: Pair) -> tuple[str, ...]:
+    return code(of.gpu), code(of.cpu), text(near(of)), *map(str, counts(of))
+
+
+def difference(of: Difference) -> tuple[str, ...]:
+    sides = zip((of.cpu, of.gpu), said(of), strict=True)
+    pairs = ", ".join(f"{code(on.gpu)} beside {code(on.cpu)}" for on in of.sets)
+    return code(of.case), *(side(*each) for each in sides), pairs, text(distance(of)), text(beside(of))
+
+
+def side(of: Side, words: str) -> str:
+    told = f": {code(words)}" if words else ""
+    return f"{text(f'{look(of.verdict).sign} {shown(of)}')}{told}"
+
+
+def problems(found: Sequence[Met]) -> Iterator[str]:
+    """What is known of the same sets from published runs, beside what this run has."""
+    if found:
+        silent = sum(each.problem.silent for each in found)
+        yield "## Known problems of these sets"
+        yield (
+            f"{len(found)} known problems were reproduced on these sets by published runs "
+            f"({text(ran(found))}); {silent} raise nothing."
+        )
+        yield table(("problem", "red", "green beside it"), [problem(each) for each in found])
+
+
+def problem(met: Met) -> tuple[str, ...]:
+    threads = "".join(f" [{text(link)}]({address(link)})" for link in met.problem.links)
+    silent = " **(silent)**" if met.problem.silent else ""
+    return f"{text(met.problem.title)}{silent}{threads}", where(met.red), where(met.green)
+
+
+def where(cells: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{code(case)} on {codes(sets)}" for case, sets in cells.items())
+
+
+def skipped(matrix: Grid) -> Iterator[str]:
+    if matrix.skips:
+        yield "## Skipped"
+        yield table(("cells", "reason"), [(str(count), text(reason)) for reason, count in matrix.skips.items()])
+
+
+def rerun(matrix: Grid) -> str:
+    """How, shown on the first red cell, else on any."""
+    pairs = [(finding.sets[0], finding.case) for finding in matrix.findings] or [
+        (o.set, o.case) for o in matrix.outcomes
+    ]
+    version_set, case = pairs[0] if pairs else ("SET", "CASE")
+    backend = next((column.torch_backend for column in matrix.sets if column.key == version_set), "")
+    return (
+        f"## Run a cell again\n\n```console\n{again(version_set, case, backend=backend)}\n```\n\n"
+        "`--sets` takes a key, or several with commas; `--where` takes options (`quant=nf4`) or `case=`."
+    )
+
+
+def keys(matrix: Grid) -> tuple[str, ...]:
+    return tuple(column.key for column in matrix.sets)
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]], *, centred: int = 0) -> str:
+    """A Markdown table whose last ``centred`` columns are centred."""
+    rule = ["---"] * (len(head) - centred) + [":-:"] * centred
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *body))
+
+
+def one_line(words: str) -> str:
+    return " ".join(plain(words).split())
+
+
+def text(words: str) -> str:
+    """Words that mean themselves, also in a table."""
+    return SPECIAL.sub(r"\\\1", one_line(words))
+
+
+def code(words: str) -> str:
+    """A code span around anything: its fence is longer than any run of backticks inside. Safe in a table."""
+    inside = one_line(words).replace("|", "\\|")
+    fence = "`" * (max((len(run) for run in re.findall("`+", inside)), default=0) + 1)
+    pad = " " if inside.startswith("`") or inside.endswith("`") else ""
+    return f"{fence}{pad}{inside}{pad}{fence}"

@@ -1,0 +1,221 @@
+"""``index.html``: the matrix as one self-contained page that works from a file, without a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from pydantic_core import to_json
+
+from matrix.run.outcome import cell_key
+from reports.answers.devices import CPU
+from reports.answers.diagnosis.diagnose import UNEXPLAINED
+from reports.answers.known_problems import ran
+from reports.render import devices_text
+from reports.render.devices_text import distance, shown
+from reports.render.recommend_text import how
+from reports.render.support_text import short
+from reports.results.comparison import Kind
+from reports.results.known_results import address
+from reports.results.verdict_style import LOOKS, UNKNOWN, look
+from reports.results.wording import again, brought, device, headline, machine, rates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+    from reports.answers.diagnosis.signatures import Signature
+    from reports.answers.overview import Overview
+    from reports.results.comparison import Comparison
+    from reports.results.grid import Grid
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+VERDICTS: Final = (*LOOKS, None)
+FEW_SETS: Final = 6
+FEW_CAUSES: Final = 6  # more are folded, so that the page can be looked over
+
+
+def page(record: RunRecord, matrix: Grid, known: Overview, *, generated: datetime, evidence: str = "") -> str:
+    """The page; ``evidence`` leads from its folder to the run's, where the evidence files are."""
+    css, script = source("page.css"), source("page.js")
+    builds = brought(matrix.outcomes)
+    return (
+        environment()
+        .get_template("index.html.j2")
+        .render(
+            record=record,
+            grid=matrix,
+            known=known,
+            generated=generated,
+            device=device(record),
+            verdicts=[(look(verdict), matrix.counts()[verdict]) for verdict in VERDICTS],
+            few=len(matrix.sets) <= FEW_SETS,
+            few_causes=FEW_CAUSES,
+            machine=machine(record),
+            builds=builds,
+            packages=list(dict.fromkeys(name for column in matrix.sets for name in column.pins)),
+            brings=list(dict.fromkeys(name for each in builds.values() for name in each)),
+            css=Markup(css),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704 - our own file
+            policy=policy(css, script),
+            data=embedded(details(matrix, known, evidence, record.device)),
+        )
+    )
+
+
+def source(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.globals.update(
+        look=look, versions=versions, told=told, rates=rates, address=address, how=how, short=short, ran=ran
+    )
+    made.globals.update(kinds=tuple(Kind), differing=devices_text, linked=linked)
+    made.filters.update(breakable=breakable, heading=heading)
+    return made
+
+
+def policy(css: str, script: str) -> str:
+    """A content security policy: what is in the page may run, nothing may be fetched or smuggled in."""
+    return (
+        f"default-src 'none'; img-src data:; style-src '{digest(css)}'; script-src '{digest(script)}'; base-uri 'none'"
+    )
+
+
+def digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def embedded(data: Any) -> Markup:
+    """Strict JSON for a script element: no ``<`` can end it, no number is outside JSON."""
+    text = to_json(data, inf_nan_mode="strings").decode()
+    # U+2028 and U+2029 end a line in older scripts
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return Markup(text)  # noqa: S704 - escaped above
+
+
+def breakable(text: str) -> Markup:
+    """A name that may wrap after its separators, so that narrow columns stay narrow."""
+    return Markup("<wbr>").join(re.split(r"(?<=[-_+.=])", text))
+
+
+def heading(key: str) -> Markup:
+    """A set's key that may wrap around the name of a changed package, never inside a date or a version."""
+    return Markup("<wbr>").join(re.split(r"(?<=\+)|(?<=[a-z])(?=\d)", key))
+
+
+def linked(matrix: Grid, case: str, version_set: str) -> Markup:
+    """A set, as a link to its cell if the page has it."""
+    if matrix.belongs(case, version_set):
+        return Markup('<a href="#{}">{}</a>').format(quote(f"{version_set}__{case}"), version_set)
+    return Markup("{}").format(version_set)
+
+
+def versions(column: SetRecord) -> str:
+    """The versions of a set in one line."""
+    return ", ".join([f"Python {column.python}", *(f"{name} {version}" for name, version in column.pins.items())])
+
+
+def told(matrix: Grid, case: str, column: SetRecord) -> str:
+    """Why a cell is as it is, in one line, for tooltips and for the text filter."""
+    outcome = matrix.lookup(case, column.key)
+    return headline(outcome) if outcome else column.blocked or UNKNOWN.meaning
+
+
+def details(matrix: Grid, known: Overview, evidence: str, device: str) -> dict[str, Any]:
+    """What the dialogs show. What belongs to a case, a set or a cause is told once."""
+    looks = [*LOOKS.values(), UNKNOWN]
+    elsewhere = other_device(known.devices, device)
+    signed = [cause.signature for cause in known.causes if cause.signature is not None]
+    return {
+        "looks": {one.css: {"sign": one.sign, "word": one.word, "meaning": one.meaning} for one in looks},
+        "sets": {column.key: column.model_dump(mode="json", exclude={"key"}) for column in matrix.sets},
+        "cases": {o.case: {"group": o.group, "why": o.why, "options": o.options} for o in matrix.outcomes},
+        "causes": {one.id: because(one) for one in signed},
+        "cells": {
+            f"{column.key}__{case}": cell(matrix, case, column, evidence)
+            | answers(known, f"{column.key}__{case}")
+            | differs(elsewhere.get(f"{column.key}__{case}", []))
+            for case in matrix.cases
+            for column in matrix.sets
+            if matrix.belongs(case, column.key)
+        },
+    }
+
+
+def cell(matrix: Grid, case: str, column: SetRecord, evidence: str) -> dict[str, Any]:
+    outcome = matrix.lookup(case, column.key)
+    known = {} if outcome is None else measured(outcome, evidence)
+    return {
+        "set": column.key,
+        "case": case,
+        "verdict": look(matrix.verdict(case, column.key)).css,
+        "again": again(column.key, case, backend=column.torch_backend),
+        **known,
+    }
+
+
+def because(signature: Signature) -> dict[str, Any]:
+    return {
+        "cause": signature.cause,
+        "kind": signature.kind.words,
+        "advice": signature.fix,
+        "links": [{"name": link, "href": address(link)} for link in signature.links],
+    }
+
+
+def answers(known: Overview, key: str) -> dict[str, Any]:
+    """Why a red cell is red, and what makes it green; of other cells nothing."""
+    cause, remedy = known.by_cell.get(key), known.fixes.get(key)
+    if cause is None:
+        return {}
+    told = {"words": remedy.words, "proof": remedy.proof, "edit": known.edits.get(key, "")} if remedy else {}
+    fix = {"fix": told} if told else {}
+    return {"cause": cause.signature.id if cause.signature else UNEXPLAINED, **fix}
+
+
+def other_device(found: Comparison, device: str) -> Mapping[str, list[str]]:
+    """By cell of this device, what the other one showed that differs."""
+    told: dict[str, list[str]] = {}
+    for each in found.differences:
+        for on in each.sets:
+            if device == CPU:
+                words = f"On GPUs, on {on.gpu} ({distance(each)}): {shown(each.gpu)}"
+            else:
+                words = f"On the CPU, on {on.cpu} ({distance(each)}): {shown(each.cpu)}"
+            told.setdefault(cell_key(on.cpu if device == CPU else on.gpu, each.case), []).append(words)
+    return told
+
+
+def differs(told: list[str]) -> dict[str, list[str]]:
+    return {"differs": told} if told else {}
+
+
+def measured(outcome: Outcome, evidence: str) -> dict[str, Any]:
+    """What an outcome adds to its cell; what is empty is left out."""
+    kept = {"reason", "phase", "error", "checks", "metrics", "facts", "attempt", "started", "seconds", "hardware"}
+    stored = outcome.model_dump(mode="json", include=kept)
+    links = [{"name": name, "href": href(evidence, path)} for name, path in outcome.evidence.items()]
+    return {name: value for name, value in {**stored, "evidence": links}.items() if value not in (None, "", [], {})}
+
+
+def href(evidence: str, path: str) -> str:
+    """A relative link: quoted, so that a file's name cannot become a scheme or another host."""
+    return quote(f"{evidence}/{path}".lstrip("/") if evidence else f"./{path}")

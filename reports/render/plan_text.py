@@ -1,0 +1,40 @@
+"""A plan in words: its cells under their headings, how long they take, and what they leave out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from reports.results.wording import seconds_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.run.request import Plan
+
+
+def lines(plan: Plan) -> Iterator[str]:
+    for group in dict.fromkeys(case.group for case in plan.cases):
+        yield group
+        for case in (case for case in plan.cases if case.group == group):
+            yield f"  {case.id}: {case.why}"
+    yield ""
+    yield (
+        f"{plan.profile.name or 'chosen'}: {plan.profile.why}\n"
+        f"{len(plan.sets)} sets, {len(plan.cases)} cases, {plan.times} times each: {plan.cells} cells"
+    )
+    yield time_words(plan.seconds)
+    yield left_out_words(plan)
+
+
+def time_words(seconds: float | None) -> str:
+    if seconds is None:
+        return "no cell was ever run on this machine, so there is no telling how long it takes"
+    return f"about {seconds_words(seconds)} by past timings; what has to be downloaded comes on top"
+
+
+def left_out_words(plan: Plan) -> str:
+    if not plan.left_out:
+        return "leaves out no case"
+    groups = Counter(case.group for case in plan.left_out)
+    return f"leaves out {len(plan.left_out)} cases: " + ", ".join(f"{n} of {group}" for group, n in groups.items())

@@ -1,0 +1,1 @@
+"""Measured results as values: the grid, documents, comparisons."""

@@ -1,0 +1,126 @@
+"""``matrix.json``: a run as one document that machines read. Its JSON Schema is ``schema/matrix.schema.json``."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import from_json
+
+from cases.space.verdict import Verdict
+from matrix.errors import UserError
+from matrix.run.outcome import NOT_FINITE, Outcome, RunRecord, SetRecord, Stored
+from reports.results.comparison import Comparison
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import core_schema
+
+    from reports.results.grid import Grid
+
+SCHEMA: Final = 3
+SCHEMA_FILE: Final = Path(__file__).parents[1] / "schema" / "matrix.schema.json"
+
+
+class FlakyCell(Stored):
+    """How often each verdict came out of the repeats of one cell."""
+
+    set: str
+    case: str
+    verdicts: dict[Verdict, int]
+
+
+class MatrixDocument(Stored):
+    """The last attempt of every cell of a run, with the sets and the machine they ran on."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    generated: datetime
+    harness: str
+    device: str
+    hardware: str
+    run: RunRecord
+    sets: tuple[SetRecord, ...]
+    cells: tuple[Outcome, ...]
+    flaky: tuple[FlakyCell, ...] = Field(default=(), description="cells whose repeats disagree")
+    devices: Comparison | None = Field(default=None, description="where a CPU and GPUs differ, if both are known")
+
+
+class Schema(GenerateJsonSchema):
+    """A number that is not finite is written as its name."""
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        return {"anyOf": [super().float_schema(schema), {"enum": list(NOT_FINITE)}]}
+
+
+def json_schema() -> str:
+    schema = MatrixDocument.model_json_schema(by_alias=True, mode="serialization", schema_generator=Schema)
+    return json.dumps({"$schema": Schema.schema_dialect, **schema}, indent=2) + "\n"
+
+
+def document(
+    record: RunRecord, matrix: Grid, *, generated: datetime, devices: Comparison | None = None
+) -> MatrixDocument:
+    return MatrixDocument(
+        generated=generated,
+        harness=record.harness,
+        device=record.device,
+        hardware=record.hardware,
+        run=record,
+        sets=matrix.sets,
+        cells=matrix.outcomes,
+        flaky=tuple(FlakyCell(set=key, case=case, verdicts=dict(each)) for (case, key), each in matrix.flaky.items()),
+        devices=devices,
+    )
+
+
+def dumped(matrix: MatrixDocument) -> str:
+    return matrix.model_dump_json(by_alias=True) + "\n"
+
+
+def read(path: Path) -> MatrixDocument:
+    """The document in a file.
+
+    Raises:
+        UserError: it is missing, no such document, or from a newer harness.
+    """
+    return validated(loaded(path), path)
+
+
+def validated(data: dict[str, Any], path: Path) -> MatrixDocument:
+    """The document that was read from a file.
+
+    Raises:
+        UserError: it is no such document, or from a newer harness.
+    """
+    schema = data.get("schema")
+    if not isinstance(schema, int):
+        raise UserError(f"{path}: no whole number under 'schema'; give a matrix.json written by ftmatrix")
+    if schema > SCHEMA:
+        raise UserError(f"{path}: schema {schema} is newer than {SCHEMA}, which this ftmatrix reads; update ftmatrix")
+    try:
+        return MatrixDocument.model_validate(data)
+    except ValidationError as error:
+        raise UserError(f"{path}: {first_problem(error)}") from None
+
+
+def loaded(path: Path) -> dict[str, Any]:
+    try:
+        data = from_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a matrix.json written by ftmatrix") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); render the run again") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: expected an object at the top; give a matrix.json written by ftmatrix")
+    return data
+
+
+def first_problem(error: ValidationError) -> str:
+    """Where and what, for the first of the problems: ``cells[3].verdict: Input should be ...``."""
+    first = error.errors(include_url=False)[0]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    return f"{place or 'document'}: {first['msg']}; render the run again"

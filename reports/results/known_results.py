@@ -1,0 +1,192 @@
+"""What runs showed of the known problems: reproduced or not, green beside it or not, which advice holds."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from cases.space.verdict import RED, Verdict
+from reports.results.wording import headline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from matrix.known.known_problems import Claim, Problem
+    from matrix.run.outcome import Outcome
+    from reports.results.grid import Grid
+
+SCHEMA = 1
+LINK = "https://github.com/{}/issues/{}"
+
+
+class Standing(StrEnum):
+    """Of a report, after the runs."""
+
+    REPRODUCED = "reproduced"  # red, with the text that was reported
+    NOT_REPRODUCED = "not reproduced"  # its cells ran, and none showed it
+    NEEDS_HARDWARE = "needs other hardware"  # they were skipped here
+    NOT_RUN = "not run"
+
+
+class Holding(StrEnum):
+    """Of a piece of advice, after the runs."""
+
+    HOLDS = "holds"
+    DOES_NOT = "does not hold"
+    ONLY = "holds only on some sets"
+    UNKNOWN = "not judged here"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """One cell that bears on a problem, and whether it is as the table says."""
+
+    set: str
+    case: str
+    verdict: str
+    headline: str
+    as_said: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    says: str
+    holding: Holding
+    holds_on: tuple[str, ...]
+    fails_on: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    problem: Problem
+    standing: Standing
+    red: tuple[Shown, ...]
+    green: tuple[Shown, ...]
+    advice: tuple[Advice, ...]
+
+    @property
+    def green_beside(self) -> bool:
+        return any(each.as_said for each in self.green)
+
+    def as_json(self) -> dict[str, Any]:
+        row = self.problem
+        return {
+            "id": row.id,
+            "title": row.title,
+            "family": row.family,
+            "entries": list(row.entries),
+            "links": [address(link) for link in row.links],
+            "standing": self.standing.value,
+            "needs": row.needs,
+            "note": row.note,
+            "red": [asdict(each) for each in self.red],
+            "green": [asdict(each) for each in self.green],
+            "claims": [{**asdict(each), "holding": each.holding.value} for each in self.advice],
+        }
+
+
+def judged(problems: Iterable[Problem], matrix: Grid) -> tuple[Judged, ...]:
+    return tuple(judge(problem, matrix) for problem in problems)
+
+
+def judge(problem: Problem, matrix: Grid) -> Judged:
+    red = tuple(
+        shown(matrix, key, cells.case, lambda found, wanted=cells.shows: is_shown(found, wanted))
+        for cells in problem.red
+        for key in cells.sets
+    )
+    green = tuple(
+        shown(matrix, key, cells.case, lambda found: found.verdict is Verdict.PASS)
+        for cells in problem.green
+        for key in cells.sets
+    )
+    advice = tuple(judge_claim(claim, matrix) for claim in problem.claims)
+    return Judged(problem=problem, standing=standing(problem, red, green), red=red, green=green, advice=advice)
+
+
+def is_shown(found: Outcome, wanted: str) -> bool:
+    """Red, and with what was reported in its reason, its message or its missed checks."""
+    text = f"{found.reason}\n{headline(found, 10_000)}\n{found.error.message if found.error else ''}"
+    return found.verdict in RED | {Verdict.BLOCKED} and re.search(wanted, text) is not None
+
+
+def shown(matrix: Grid, key: str, case: str, is_as_said: Any) -> Shown:
+    found = matrix.lookup(case, key)
+    verdict = matrix.verdict(case, key)
+    return Shown(
+        set=key,
+        case=case,
+        verdict=verdict.value if verdict is not None else Standing.NOT_RUN.value,
+        headline=headline(found) if found and found.verdict is not Verdict.PASS else "",
+        as_said=found is not None and bool(is_as_said(found)),
+    )
+
+
+def standing(problem: Problem, red: Sequence[Shown], green: Sequence[Shown]) -> Standing:
+    """A row without a red cell is of something that did not show: it was tried where its green cells ran."""
+    if any(each.as_said for each in red):
+        return Standing.REPRODUCED
+    if problem.needs or any(each.verdict == Verdict.SKIP.value and "GPU" in each.headline for each in red):
+        return Standing.NEEDS_HARDWARE
+    ran = {verdict.value for verdict in RED | {Verdict.PASS}}
+    tried = red or [each for each in green if each.as_said]
+    return Standing.NOT_REPRODUCED if any(each.verdict in ran for each in tried) else Standing.NOT_RUN
+
+
+def judge_claim(claim: Claim, matrix: Grid) -> Advice:
+    """A claim holds on a set where all its cells are as it says; sets on which a cell could not run say nothing."""
+    holds: list[str] = []
+    fails: list[str] = []
+    for key in claim.sets:
+        greens = [matrix.verdict(case, key) for case in claim.green]
+        reds = [matrix.verdict(case, key) for case in claim.red]
+        if any(verdict not in RED | {Verdict.PASS} for verdict in (*greens, *reds)):
+            continue
+        right = all(verdict is Verdict.PASS for verdict in greens) and all(verdict in RED for verdict in reds)
+        (holds if right else fails).append(key)
+    return Advice(
+        says=claim.says,
+        holding=holding(holds, fails),
+        holds_on=tuple(holds),
+        fails_on=tuple(fails),
+        note=" ".join(part for part in (f"needs {claim.needs}" if claim.needs else "", claim.note) if part),
+    )
+
+
+def holding(holds: Sequence[str], fails: Sequence[str]) -> Holding:
+    if not holds and not fails:
+        return Holding.UNKNOWN
+    if not fails:
+        return Holding.HOLDS
+    return Holding.ONLY if holds else Holding.DOES_NOT
+
+
+def counts(found: Iterable[Judged]) -> Counter[Standing]:
+    return Counter(each.standing for each in found)
+
+
+def entries(found: Iterable[Judged]) -> Counter[Standing]:
+    """Counted by upstream report: a row may stand for several."""
+    return Counter(each.standing for each in found for _ in each.problem.entries)
+
+
+def address(link: str) -> str:
+    """Of a thread, which is written as ``owner/repository#number``."""
+    if link.startswith("https://"):
+        return link
+    repository, _, number = link.partition("#")
+    return LINK.format(repository, number)
+
+
+def document(found: Sequence[Judged]) -> dict[str, Any]:
+    """``known_problems.json``."""
+    return {
+        "schema": SCHEMA,
+        "counts": {each.value: number for each, number in counts(found).items()},
+        "entries": {each.value: number for each, number in entries(found).items()},
+        "problems": [each.as_json() for each in found],
+    }

@@ -1,0 +1,81 @@
+"""Every option leaves evidence that it ran."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cases.apply import compat
+from cases.checks.engagement import EVIDENCE, wrap, wrapper
+from cases.space.options import OPEN, Options, names
+
+
+class FSDPModule: ...
+
+
+class FSDPLlamaDecoderLayer(FSDPModule): ...
+
+
+class FSDPEmbedding(FSDPModule): ...
+
+
+class FSDPPeftModel(FSDPModule): ...
+
+
+class LlamaDecoderLayer: ...
+
+
+class FullyShardedDataParallel(SimpleNamespace): ...
+
+
+@pytest.fixture(autouse=True)
+def fsdp2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "fsdp2", lambda: SimpleNamespace(FSDPModule=FSDPModule))
+
+
+def sharded(*units: Any, front_end: str, strategy: str = "fsdp2") -> set[str]:
+    """The checks of units that are not held, by name."""
+    model = SimpleNamespace(modules=lambda: [*units, object()])
+    options = Options().but(front_end=front_end, strategy=strategy)
+    seen: Any = SimpleNamespace(options=options, wrapped=model)
+    return {check.name for check in wrap(seen) if not check.ok}
+
+
+LAYERS = (FSDPLlamaDecoderLayer(), FSDPLlamaDecoderLayer())
+
+
+def test_every_option_has_a_row_of_evidence_and_only_those() -> None:
+    assert tuple(EVIDENCE) == tuple(name for name in names() if name not in OPEN)
+
+
+@pytest.mark.parametrize("front_end", ["loop", "accelerate"])
+def test_the_layers_and_the_root_are_units(front_end: str) -> None:
+    assert sharded(FSDPPeftModel(), *LAYERS, front_end=front_end) == set()
+
+
+def test_only_a_front_end_may_make_units_of_more() -> None:
+    more = (FSDPPeftModel(), FSDPEmbedding(), *LAYERS)
+    assert sharded(*more, front_end="accelerate") == set()
+    assert sharded(*more, front_end="loop") == {"sharded units"}
+
+
+def test_units_of_something_else_are_no_layers() -> None:
+    others = (FSDPPeftModel(), FSDPEmbedding(), FSDPEmbedding())
+    assert sharded(*others, front_end="accelerate") == {"units that are a decoder layer"}
+
+
+def test_fsdp1_wraps_a_layer() -> None:
+    units = [FullyShardedDataParallel(module=LlamaDecoderLayer()) for _ in LAYERS]
+    root = FullyShardedDataParallel(module=object())
+    assert sharded(root, *units, front_end="trainer", strategy="fsdp1") == set()
+    assert sharded(root, units[0], front_end="trainer", strategy="fsdp1") != set()
+
+
+def test_the_class_of_fsdp2_has_the_name_that_this_torch_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options().but(strategy="fsdp2")
+    assert wrapper(options) == "FSDPModule"
+    of_2_3 = type("FSDP", (), {})
+    monkeypatch.setattr(compat, "fsdp2", lambda: SimpleNamespace(FSDP=of_2_3))
+    assert wrapper(options) == "FSDP"

@@ -1,0 +1,91 @@
+"""Profiles are nested, and the large one leaves nothing out."""
+
+from __future__ import annotations
+
+import pytest
+
+from cases.grid.profiles import EVERY, PROFILES, one_dtype
+from cases.space.options import SHARDED, Options, Value, names, values
+
+FRONT_ENDS = ("accelerate", "trainer", "sft")
+FULL = PROFILES["full"].cases
+
+
+def ids(profile: str) -> set[str]:
+    return {case.id for case in PROFILES[profile].cases}
+
+
+def test_each_profile_holds_the_smaller_one() -> None:
+    assert ids("quick") < ids("full") < ids("nightly")
+    assert ids("default") < ids("full")
+
+
+def test_full_has_two_hundred_and_fifty_cases_of_options_alone() -> None:
+    assert len({case.id for case in FULL if not case.options.call}) >= 250
+
+
+@pytest.mark.parametrize("attention", ["flash", "efficient", "cudnn"])
+def test_gpus_try_each_kernel_of_attention_in_each_dtype(attention: str) -> None:
+    """In training; headline errors of float32 in flash attention included."""
+    tried = [case.options for case in PROFILES["gpu"].cases if case.options.flow == "train"]
+    found = {options.load_dtype for options in tried if options.attention == attention and options.model == "llama"}
+    assert found == set(values("load_dtype"))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        *({"strategy": strategy, "world_size": ranks} for strategy in ("ddp", "fsdp1", "fsdp2") for ranks in (2, 4)),
+        *({"strategy": strategy, "mesh": "hsdp"} for strategy in SHARDED),
+        *({"strategy": strategy, "front_end": each} for strategy in SHARDED for each in FRONT_ENDS),
+        *({"strategy": strategy, "compile": True} for strategy in values("strategy")),
+        {"attention": "flash_attention_2"},
+        {"optimiser": "adamw_8bit"},
+        {"optimiser": "paged_adamw_8bit"},
+        {"optimiser": "adamw", "stepping": "fused"},
+        *({"strategy": strategy, "cpu_offload": True} for strategy in SHARDED),
+    ],
+    ids=str,
+)
+def test_gpus_try_what_only_they_show(wanted: dict[str, Value]) -> None:
+    assert [case.id for case in PROFILES["gpu"].cases if wanted.items() <= case.options.stated.items()]
+
+
+def test_gpus_try_one_model_on_several_devices() -> None:
+    calls = {case.options.call for case in PROFILES["gpu"].cases}
+    assert {"device_map_auto", "device_map_per_rank", "device_map_over_two_gpus", "device_map_layer_on_cpu"} <= calls
+    assert {"merge_adapter_on_cpu", "merge_base_on_cpu", "merge_layer_on_cpu", "paged_moments"} <= calls
+
+
+@pytest.mark.parametrize(
+    ("changed", "meant"),
+    [
+        ({"adapter_fp32": False}, True),
+        ({"mixed_precision": "bf16"}, True),
+        ({}, False),  # float32 adapters
+        ({"adapter_fp32": False, "strategy": "fsdp1"}, False),
+        ({"adapter_fp32": False, "quant_storage": "fp16"}, False),
+    ],
+)
+def test_what_fsdp2_copies_as_numbers_is_bfloat16_throughout(changed: dict[str, Value], *, meant: bool) -> None:
+    qlora: dict[str, Value] = {"quant": "nf4", "load_dtype": "bf16", "quant_storage": "bf16", "strategy": "fsdp2"}
+    assert one_dtype(Options().but(**{**qlora, **changed})) is meant
+
+
+def test_no_two_cases_mean_the_same() -> None:
+    stated = [(tuple(case.options.stated.items()), case.source) for case in EVERY]
+    assert len(stated) == len(set(stated))
+
+
+def test_every_value_of_every_option_is_in_full() -> None:
+    met = {item for case in FULL for item in case.options.stated.items()}
+    met |= {("flow", "api")}  # uses of the interface are of the nightly profile
+    assert [(name, value) for name in names() for value in values(name) if (name, value) not in met] == []
+
+
+def test_every_case_is_legal() -> None:
+    assert [case.id for case in EVERY if case.options.why_illegal] == []
+
+
+def test_a_case_is_one_of_its_own_after_a_travel() -> None:
+    assert Options().but(flow="portability").why_illegal == ""

@@ -1,0 +1,40 @@
+"""One rule for every cell: the band follows from the coarsest format in a case."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from cases.reference.tolerance import FACTORS, UNIT_ROUNDOFF, bound, roundoff, worst
+from cases.space.options import Options
+
+PLAIN = Options()
+
+
+@pytest.mark.parametrize(
+    ("options", "coarsest"),
+    [
+        (PLAIN, "fp32"),
+        (PLAIN.but(load_dtype="bf16"), "bf16"),
+        (PLAIN.but(autocast="fp16"), "fp16"),
+        (PLAIN.but(load_dtype="bf16", autocast="fp16"), "bf16"),
+        (PLAIN.but(quant="int8", load_dtype="fp16"), "int8"),
+        (PLAIN.but(quant="nf4"), "fp32"),  # the twin holds the dequantised weights
+    ],
+)
+def test_the_coarsest_format_counts(options: Options, coarsest: str) -> None:
+    assert roundoff(options) == UNIT_ROUNDOFF[coarsest]
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_no_band_is_as_wide_as_a_missing_all_reduce(kind: str) -> None:
+    assert all(bound(kind, PLAIN.but(load_dtype=dtype)) < 0.5 for dtype in ("fp32", "bf16", "fp16"))
+
+
+def test_a_number_that_is_none_is_the_worst() -> None:
+    assert math.isnan(worst([1.0, math.nan, 2.0]))
+
+
+def test_nothing_measured_is_infinitely_far() -> None:
+    assert worst([]) == math.inf

@@ -1,0 +1,120 @@
+"""Importing asks about the GPUs, and CUDA stays uninitialised; who initialises it all the same is named."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from cases.runtime import cuda_guard as module
+from cases.runtime.cuda_guard import INITIALISED, told_by_a_fork, untouched
+
+# As torch.cuda does it: what answers is looked up in the module, and a question about a device initialises.
+CUDA = """
+class Properties:
+    def __init__(self, index):
+        self.name, self.major, self.minor, self.uuid, self.asked_by = f"GPU {index}", 9, index, object(), os.getpid()
+
+initialised = False
+
+def is_available(): return True
+def device_count(): return 2
+def is_initialized(): return initialised
+
+def _lazy_init():
+    global initialised
+    initialised = True
+
+def current_device():
+    _lazy_init()
+    return 1
+
+def get_device_properties(device=None):
+    _lazy_init()
+    return Properties(1 if device is None else _utils._get_device_index(device))
+
+def get_device_capability(device=None):
+    found = get_device_properties(device)
+    return found.major, found.minor
+"""
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A torch of two GPUs of compute capability 9.0 and 9.1, the second of which is the current one."""
+    torch, found, utils, version = (ModuleType(name) for name in ("torch", "torch.cuda", "_utils", "torch.version"))
+    vars(found)["os"] = os
+    exec(CUDA, vars(found))  # noqa: S102 - our own text, a few lines above
+    vars(utils)["_get_device_index"] = lambda device: int(str(device).removeprefix("cuda:"))
+    vars(found)["_utils"], vars(version)["cuda"] = utils, "13.0"
+    vars(torch).update(cuda=found, version=version)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(module, "INITIALISED", [])
+    return found
+
+
+def test_a_question_about_a_gpu_is_answered_and_initialises_nothing(cuda: Any) -> None:
+    with untouched():
+        assert cuda.get_device_capability("cuda:1") == (9, 1)
+    assert not cuda.is_initialized()
+
+
+def test_the_answer_is_the_gpus_own_and_another_process_asked(cuda: Any) -> None:
+    with untouched():
+        assert cuda.get_device_properties(1).name == "GPU 1"
+        assert cuda.get_device_properties(1).asked_by != os.getpid()
+
+
+def test_the_first_gpu_is_the_current_one_until_somebody_chooses(cuda: Any) -> None:
+    with untouched():
+        assert cuda.current_device() == 0
+        assert cuda.get_device_capability() == (9, 0)
+
+
+def test_afterwards_everything_is_the_real_one(cuda: Any) -> None:
+    with untouched():
+        kept = cuda.get_device_properties  # as `from torch.cuda import get_device_properties` does
+    assert kept(0).asked_by == os.getpid()
+    assert cuda.current_device() == 1
+
+
+def test_who_initialises_all_the_same_is_named(cuda: Any) -> None:
+    with untouched():
+        cuda._lazy_init()
+    assert cuda.is_initialized()
+    (line,) = module.INITIALISED
+    assert line.startswith("runtime/test_cuda_guard.py:")
+
+
+def test_without_a_gpu_nothing_is_replaced(cuda: Any) -> None:
+    vars(cuda)["is_available"] = lambda: False
+    real = cuda.current_device
+    with untouched():
+        assert cuda.current_device is real
+
+
+def test_an_error_of_the_import_is_let_through_and_everything_put_back(cuda: Any) -> None:
+    real = cuda.current_device
+    with pytest.raises(ImportError, match="no such library"), untouched():
+        raise ImportError("no such library")
+    assert cuda.current_device is real
+
+
+def test_what_torchs_compiler_was_told_is_forgotten(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    interface = ModuleType("torch._dynamo.device_interface")
+    vars(interface)["caching_worker_device_properties"] = {"cuda": ["told"]}
+    monkeypatch.setitem(sys.modules, interface.__name__, interface)
+    with untouched():
+        cuda.get_device_properties(0)
+    assert not vars(interface)["caching_worker_device_properties"]
+
+
+def test_a_fork_that_fails_tells_nothing() -> None:
+    def fails() -> list[dict[str, Any]]:
+        raise RuntimeError("no driver")
+
+    assert told_by_a_fork(fails) == []
+    assert INITIALISED == []

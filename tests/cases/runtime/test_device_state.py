@@ -1,0 +1,80 @@
+"""What the driver tells of a GPU on which a job stands still, and what one does not tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cases.runtime.nvml import MIB, Driver, UnavailableError, tell
+
+NOT_SUPPORTED = 3
+NUMBERS = {"nvmlDeviceGetTemperature": 41, "nvmlDeviceGetClockInfo": 1980, "nvmlDeviceGetTotalEccErrors": 2}
+
+
+class Library:
+    """The driver's, played: one GPU, on which pid 77 computes."""
+
+    def __init__(self, *lacks: str) -> None:
+        self.lacks = lacks
+
+    def __getattr__(self, name: str) -> Any:
+        def function(*arguments: Any) -> int:
+            if name in self.lacks:
+                return NOT_SUPPORTED
+            self.write(name, *arguments)
+            return 0
+
+        return function
+
+    def write(self, name: str, *arguments: Any) -> None:
+        if name in NUMBERS:
+            arguments[-1]._obj.value = NUMBERS[name]
+        elif name == "nvmlDeviceGetCount_v2":
+            arguments[0]._obj.value = 1
+        elif name == "nvmlDeviceGetUUID":
+            arguments[1].value = b"GPU-a"
+        elif name == "nvmlDeviceGetName":
+            arguments[1].value = b"NVIDIA H200"
+        elif name == "nvmlDeviceGetMemoryInfo_v2":
+            arguments[1]._obj.used = 900 * MIB
+        elif name == "nvmlDeviceGetUtilizationRates":
+            arguments[1]._obj.gpu = 100
+        elif name == "nvmlDeviceGetComputeRunningProcesses_v3":
+            arguments[1]._obj.value, arguments[2][0].pid = 1, 77
+
+
+def driver(*lacks: str) -> Driver:
+    made = object.__new__(Driver)
+    made.library = Library(*lacks)
+    return made
+
+
+def test_a_gpu_tells_who_is_on_it_and_whether_kernels_run() -> None:
+    told = str(driver().state("GPU-a"))
+    assert told.startswith("GPU 0 (NVIDIA H200): memory used 900 MiB, kernels running 100 % of the time")
+    assert "temperature 41 C" in told
+    assert "clock of its processors 1980 MHz" in told
+    assert "uncorrected memory errors 2" in told
+    assert told.endswith("processes pid 77")
+
+
+def test_what_a_gpu_does_not_tell_is_left_out() -> None:
+    told = str(driver("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetComputeRunningProcesses_v3").state("GPU-a"))
+    assert "memory errors" not in told
+    assert told.endswith("processes none that can be seen")
+
+
+def test_a_gpu_that_is_not_there_is_said() -> None:
+    with pytest.raises(UnavailableError, match="no GPU is called GPU-b"):
+        driver().state("GPU-b")
+
+
+def test_each_gpu_gets_a_line_whatever_becomes_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cases.runtime.nvml.Driver", driver)
+    tell(["GPU-b", "GPU-a"])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "GPU-b: no GPU is called GPU-b"
+    assert second.startswith("GPU 0 (NVIDIA H200)")

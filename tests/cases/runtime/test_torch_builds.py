@@ -1,0 +1,91 @@
+"""A build that cannot run here is told by versions alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cases.runtime.nvml import Gpu
+from cases.runtime.torch_builds import no_kernels, older_driver, runs_on, unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cases.runtime.gpu_pool import Pool
+
+WHEEL = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]  # torch 2.2 to 2.6
+
+
+@pytest.mark.parametrize(
+    ("build", "runs"),
+    [("12.8", "13.0"), ("12.8", "12.2"), ("13.2", "13.0"), ("11.8", "12.0"), ("13.0", "13.0"), ("", "12.2")],
+)
+def test_a_driver_runs_its_major_version_and_all_before(build: str, runs: str) -> None:
+    assert older_driver(build, runs=runs, driver="580.95") == ""
+
+
+def test_a_newer_major_version_names_the_driver_that_it_needs() -> None:
+    said = older_driver("13.0", runs="12.2", driver="535.104.05")
+    assert said == (
+        "this build of torch is for CUDA 13.0 and needs driver 580.65 or newer:"
+        " driver 535.104.05 runs CUDA 12.2 and older"
+    )
+
+
+def test_a_major_version_that_is_not_known_yet_needs_a_newer_driver() -> None:
+    assert "needs a newer driver: driver 580.95 runs CUDA 13.0" in older_driver("14.1", runs="13.0", driver="580.95")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "capability", "runs"),
+    [
+        ("sm_90", "9.0", True),
+        ("sm_80", "8.9", True),
+        ("sm_89", "8.0", False),
+        ("sm_80", "9.0", False),
+        ("sm_90a", "9.0", True),
+        ("sm_100a", "10.3", False),
+        ("sm_100f", "10.3", True),
+        ("sm_100", "12.0", False),
+        ("sm_120", "12.0", True),
+        ("compute_90", "10.0", True),
+        ("compute_90a", "10.0", False),
+        ("compute_120", "9.0", False),
+        ("lto_90", "9.0", True),
+    ],
+)
+def test_machine_code_is_for_its_major_version(architecture: str, capability: str, *, runs: bool) -> None:
+    assert runs_on(architecture, capability) == runs
+
+
+def test_a_gpu_that_is_newer_than_the_build_has_no_kernels() -> None:
+    assert no_kernels(WHEEL, "9.0") == ""
+    said = no_kernels(WHEEL, "10.0")
+    assert said.startswith("this build of torch has no kernels for sm_100, only for sm_50, sm_60")
+
+
+def test_what_can_be_compiled_on_the_machine_will_do() -> None:
+    assert no_kernels([*WHEEL, "compute_90"], "10.0") == ""
+
+
+def test_what_is_not_known_is_held_against_nothing() -> None:
+    assert no_kernels([], "9.0") == no_kernels(WHEEL, "") == ""
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"torch_cuda": "12.1", "torch_architectures": "sm_80 sm_90"}, ""),
+        ({"torch_cuda": "12.1"}, ""),
+        ({"torch_cuda": None, "torch_build": "2.4.1+cpu"}, "torch 2.4.1+cpu is a build without CUDA"),
+        ({"torch_cuda": "14.0", "torch_architectures": "sm_90"}, "runs CUDA 13.0 and older"),
+        ({"torch_cuda": "11.7", "torch_architectures": "sm_80 sm_86"}, "no kernels for sm_90, only for sm_80, sm_86"),
+    ],
+)
+def test_what_an_environment_tells_of_its_torch_is_held_against_the_gpus(
+    pool_of: Callable[..., Pool], facts: dict[str, str], said: str
+) -> None:
+    reason = unusable(facts, pool_of((Gpu("GPU-0", "NVIDIA H200", 0, capability="9.0"),)))
+    assert said in reason
+    assert bool(said) == bool(reason)

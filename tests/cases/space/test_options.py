@@ -1,0 +1,100 @@
+"""The option space is closed, and what it refuses it refuses in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cases.grid.profiles import EVERY
+from cases.space.options import EXCLUSIONS, OPEN, IllegalError, Options, names, parsed, values
+
+PLAIN = Options()
+ILLEGAL: dict[str, dict[str, Any]] = {  # a combination that each exclusion is there for, by the start of its reason
+    "one rank is strategy=single": {"strategy": "ddp", "world_size": 1},
+    "quantised weights are not trainable": {"method": "full", "quant": "nf4"},
+    "wrap policies": {"strategy": "fsdp2", "wrap": "peft"},
+    "flow=load loads the base model": {"flow": "load", "method": "lora"},
+    "flow=load is about one process": {"flow": "load", "method": "full", "strategy": "ddp"},
+    "flow=load does not train": {"flow": "load", "method": "full", "loop": "eval"},
+    "flow=api and flow=script name what they run": {"flow": "api"},
+    "flow=api and flow=script run code of their own": {"flow": "api", "call": "anything", "quant": "nf4"},
+    "only adapters of layers can be merged": {"flow": "merge", "method": "prompt"},
+    "flow=portability carries an adapter": {"flow": "portability", "strategy": "ddp"},
+    "the head or the embeddings are trained beside": {"method": "full", "also_trained": "head"},
+    "pissa, olora and loftq": {"method": "pissa", "quant": "nf4"},
+    "a mesh of 2 x 2": {"strategy": "fsdp2", "mesh": "hsdp"},
+    "mesh=hsdp shards fully": {"strategy": "ddp", "mesh": "hsdp", "world_size": 4},
+    "the global batch has 4 rows": {"strategy": "ddp", "world_size": 4, "accumulation": 2},
+    "FSDP's mixed precision and autocast": {"strategy": "fsdp2", "mixed_precision": "bf16", "autocast": "bf16"},
+    "weights that only rank 0 loads": {"strategy": "fsdp1", "ram_efficient": True},
+    "weights that are quantised while": {"strategy": "fsdp2", "ram_efficient": True, "quant": "nf4"},
+    "torch.distributed.checkpoint.state_dict is FSDP2's": {"strategy": "fsdp2", "state_dict": "full_dcp"},
+    "accelerate and the trainers train, save and resume": {"front_end": "trainer", "flow": "merge"},
+    "accelerate and the trainers have a loop": {"front_end": "trainer", "loop": "eval"},
+    "SFTTrainer trains decoders": {"front_end": "sft", "model": "t5"},
+    "generation with a prompt adapter": {"model": "t5", "flow": "generate", "method": "prompt"},
+    "bitsandbytes' optimisers": {"optimiser": "adamw_8bit", "stepping": "fused"},
+}
+
+
+@pytest.mark.parametrize(("reason", "changes"), ILLEGAL.items())
+def test_an_illegal_combination_is_refused_with_its_reason(reason: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(IllegalError, match=reason):
+        PLAIN.but(**changes)
+
+
+def test_every_exclusion_has_a_combination_that_it_is_there_for() -> None:
+    assert [rule.because for rule in EXCLUSIONS if not rule.because.startswith(tuple(ILLEGAL))] == []
+
+
+def test_every_option_applies_somewhere() -> None:
+    assert {name for case in EVERY for name in case.options.stated} == set(names())
+
+
+def test_the_default_of_every_option_is_one_of_its_values() -> None:
+    assert all(getattr(PLAIN, name) in values(name) for name in names() if name not in OPEN)
+
+
+def test_an_open_option_takes_any_name() -> None:
+    assert (parsed("call", "anything"), values("call")) == ("anything", ())
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_value_is_read_back_from_its_text(name: str) -> None:
+    assert [parsed(name, str(value)) for value in values(name)] == list(values(name))
+
+
+@pytest.mark.parametrize(("text", "value"), [("on", True), ("true", True), ("no", False), ("False", False)])
+def test_a_switch_can_be_written_in_the_usual_ways(text: str, *, value: bool) -> None:
+    assert parsed("use_orig_params", text) is value
+
+
+def test_a_number_is_read_as_a_number() -> None:
+    assert parsed("world_size", "2") == 2
+
+
+def test_a_value_that_does_not_exist_is_named_with_those_that_do() -> None:
+    with pytest.raises(IllegalError, match="option 'quant' has no value 'nf5'; it has none, nf4, fp4, int8"):
+        parsed("quant", "nf5")
+
+
+def test_an_option_that_does_not_exist_is_named_with_those_that_do() -> None:
+    with pytest.raises(IllegalError, match="there is no option 'qant'; the options are flow, call, method"):
+        PLAIN.but(qant="nf4")
+
+
+def test_off_is_a_value_where_it_is_one_and_no_switch() -> None:
+    assert parsed("autocast", "off") == "off"
+
+
+def test_the_world_follows_the_strategy() -> None:
+    assert (PLAIN.but(strategy="ddp").world_size, PLAIN.but(strategy="single").world_size) == (2, 1)
+
+
+def test_what_does_not_apply_is_not_stated() -> None:
+    assert not {"use_orig_params", "wrap", "quant_storage", "reshard_after_forward"} & PLAIN.stated.keys()
+
+
+def test_points_that_differ_only_in_what_does_not_apply_state_the_same() -> None:
+    assert PLAIN.but(use_orig_params=False).stated == PLAIN.stated

@@ -1,0 +1,167 @@
+"""Disasters are judged strictly, and as many healthy cells come after each as was asked for."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+
+from cases.injection.crash_suite import CASES as DOOMED
+from cases.injection.crashes import DISASTERS
+from cases.space.verdict import RED, Verdict
+from cases.suite import CASES
+from matrix.errors import UserError
+from matrix.experiments.crash_injection import OfSet, of_set, run, sequence
+from matrix.run.outcome import Outcome
+from matrix.run.request import Asked
+
+STRUCK = ("train-lora-ddp-bf16", "train-lora-fsdp2-bf16")
+GREEN = [*[case for case in CASES.values() if case.ranks == 2][:25], *(CASES[name] for name in STRUCK)]
+EXITS = "train-lora-ddp-bf16-with-exits"
+REASON = "rank 1 ended without a report, exit code 3"
+
+
+MOMENTS = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=2 * number) for number in count())
+
+
+def an_outcome(case: str, verdict: str = "pass", **other: Any) -> Outcome:
+    """Each begins when the one before it is over."""
+    when = {"started": next(MOMENTS), "seconds": 1.0}
+    fields: dict[str, Any] = {"group": "", "why": "", "options": {}, "verdict": Verdict(verdict), **when, **other}
+    return Outcome(set="2026-11", case=case, **fields)
+
+
+def told(*outcomes: Outcome, device: str = "cuda") -> OfSet:
+    return of_set("2026-11", [DOOMED[outcome.case] for outcome in outcomes], outcomes, device=device, wanted=1)
+
+
+def exits(**other: Any) -> Outcome:
+    metrics = {"aftermath_s": 3.5, "gpus_settle_s": 0.5}
+    return an_outcome(EXITS, **{"verdict": "crash", "reason": REASON, "metrics": metrics, **other})
+
+
+@pytest.mark.parametrize("disaster", DISASTERS.values(), ids=lambda disaster: disaster.name)
+def test_a_disaster_says_what_it_is_and_what_must_be_made_of_it(disaster: Any) -> None:
+    assert disaster.what
+    assert disaster.verdict in RED
+    assert set(disaster.cases) <= set(CASES)
+    assert all(re.compile(pattern) for pattern in disaster.shows.values())
+
+
+def test_every_kind_of_crash_that_can_be_planted_is() -> None:
+    shown = " ".join(pattern for disaster in DISASTERS.values() for pattern in disaster.shows.values())
+    wanted = ("illegal memory access", "device-side assert", "out of device memory", "out of host memory", "NCCL error")
+    assert [name for name in wanted if name not in shown] == []
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_so_many_healthy_cells_come_after_every_disaster(device: str) -> None:
+    cells = sequence(device, GREEN, 20)
+    behind = [sum(not each.struck for each in cells[number:]) for number, case in enumerate(cells) if case.struck]
+    assert min(behind) >= 20
+
+
+def test_every_disaster_of_a_device_is_followed_at_once_by_a_healthy_cell() -> None:
+    cells = sequence("cpu", GREEN, 5)
+    assert {case.disaster for case in cells if case.struck} == {d.name for d in DISASTERS.values() if "cpu" in d.shows}
+    assert all(not after.struck for before, after in pairwise(cells) if before.struck)
+    assert all(after.disaster == before.disaster for before, after in pairwise(cells) if before.struck)
+
+
+def test_no_cell_is_there_twice() -> None:
+    cells = [case.id for case in sequence("cuda", GREEN, 60)]
+    assert len(cells) == len(set(cells))
+
+
+def test_a_disaster_that_is_named_and_over_soon_is_as_it_should_be() -> None:
+    (met,) = told(exits()).met
+    assert (met.is_named, met.is_over_soon) == (True, True)
+
+
+@pytest.mark.parametrize("other", [{"verdict": "fail"}, {"reason": "rank 0 ended without a report, exit code 3"}])
+def test_another_verdict_or_another_rank_is_not(other: dict[str, Any]) -> None:
+    (met,) = told(exits(**other)).met
+    assert not met.is_named
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"metrics": {"aftermath_s": 50.0, "gpus_settle_s": 11.0}},
+        {"metrics": {}},
+        {"facts": {"left_on_gpus": "GPU 0 has 600 MiB in use"}},
+    ],
+)
+def test_what_takes_longer_than_a_minute_or_stays_on_a_gpu_is_not_over(other: dict[str, Any]) -> None:
+    (met,) = told(exits(**other)).met
+    assert not met.is_over_soon
+
+
+def test_only_cells_that_began_later_came_after() -> None:
+    early, late = "train-full-ddp-fp32-after-exits", "train-lora-ddp-fp32-adamw-after-exits"
+    found = told(an_outcome(early), exits(), an_outcome(late))
+    assert (found.healthy, found.after) == (2, 1)
+
+
+def test_a_healthy_cell_that_is_red_was_harmed() -> None:
+    found = told(exits(), an_outcome("train-full-ddp-fp32-after-exits", "fail", reason="no"))
+    assert [(each.case, each.after) for each in found.harmed] == [("train-full-ddp-fp32", "exits")]
+    assert not found.is_sound
+
+
+def test_what_could_not_be_planted_or_was_lost_is_not_passed_over() -> None:
+    found = told(exits(), an_outcome("train-full-ddp-fp32-after-exits", "lost"))
+    assert "killed" in found.not_planted
+    assert found.lost == ("train-full-ddp-fp32-after-exits",)
+
+
+def test_a_set_is_sound_when_nothing_is_amiss() -> None:
+    cells = sequence("cpu", GREEN, 2)
+    outcomes = [
+        an_outcome(
+            case.id,
+            DISASTERS[case.disaster].verdict.value if case.struck else "pass",
+            reason=EXAMPLES[case.disaster] if case.struck else "",
+            metrics={"aftermath_s": 1.0},
+        )
+        for case in cells
+    ]
+    assert of_set("2026-11", cells, outcomes, device="cpu", wanted=2).is_sound
+    assert not of_set("2026-11", cells, outcomes, device="cpu", wanted=3).is_sound
+
+
+EXAMPLES = {
+    "never_enters_a_collective": (
+        "no sign of life for 60 s: rank 0 in all_reduce (distributed_c10d.py:2501); "
+        "rank 1 in never_enters_a_collective (disasters.py:103)"
+    ),
+    "exits": REASON,
+    "leaves_silently": "rank 1 ended without a report, exit code 0",
+    "segmentation_fault": "rank 1 was ended by SIGSEGV",
+    "aborts": "rank 1 was ended by SIGABRT",
+    "killed": "rank 1 was ended by SIGKILL",
+    "raises": "RuntimeError: planted",
+    "host_out_of_memory": "out of host memory: the ranks held 8202 MiB of 8192 MiB",
+}
+
+
+def test_on_gpus_a_hang_has_to_name_the_collective() -> None:
+    shows = DISASTERS["never_enters_a_collective"].shows["cuda"]
+    waits = "rank 0 in _pre_forward (distributed.py:1797); rank 1 in never_enters_a_collective (disasters.py:103)"
+    desync = "rank 0 is in collective 7, broadcast of [64] Float; rank 1 never entered collective 7"
+    assert re.search(shows, f"no sign of life for 15 s: {desync}: {waits}")
+    assert not re.search(shows, f"no sign of life for 15 s: {waits}")
+
+
+def test_no_healthy_cells_are_asked_for_in_vain(tmp_path: Any) -> None:
+    with pytest.raises(UserError, match="--after 0: expected a whole number above 0"):
+        run(Asked(), after=0, directory=tmp_path, watcher=lambda _: pytest.fail("it ran"), say=print)
+
+
+def test_an_earlier_check_is_not_written_over(tmp_path: Any) -> None:
+    (tmp_path / "clean").mkdir()
+    with pytest.raises(UserError, match="holds an earlier selfcheck: choose another"):
+        run(Asked(), after=1, directory=tmp_path, watcher=lambda _: pytest.fail("it ran"), say=print)

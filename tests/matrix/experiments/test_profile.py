@@ -1,0 +1,60 @@
+"""The parts of a cell's time add up to it, and NCCL's own account is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cases.runtime.supervisor import PROFILE
+from matrix.experiments import profile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# As NCCL writes it, in src/init.cc.
+NCCL = """\
+host:100:200 [0] NCCL INFO ncclCommInitRankConfig comm 0x55 rank 0 nranks 2 cudaDev 0 busId 1000 - Init COMPLETE
+host:100:200 [0] NCCL INFO Init timings - ncclCommInitRankConfig: rank 0 nranks 2 total 0.72 (kernels 0.15, \
+alloc 0.05, bootstrap 0.02, allgathers 0.00, topo 0.30, graphs 0.00, connections 0.18, rest 0.02)
+host:100:200 [0] NCCL INFO Init timings - ncclCommSplit: rank 0 nranks 1 total 0.10 (kernels 0.00, alloc 0.05)
+"""
+
+
+def a_row(seconds: float, *late: str, **metrics: float) -> dict[str, Any]:
+    return {"seconds": seconds, "metrics": metrics, "facts": {PROFILE: list(late)} if late else {}}
+
+
+def test_the_parts_and_what_is_not_told_are_the_whole() -> None:
+    row = a_row(3.0, start_s=0.1, load_s=1.0, forward_s=0.5, first_forward_s=0.4, gpus_wait_s=7.0)
+    found = profile.of([row], [])
+    assert sum(found.parts.values()) == pytest.approx(3.0)
+    assert (found.parts["first step"], found.parts["later steps"]) == (0.4, 0.1)
+    assert found.beside["wait for free GPUs"] == 7.0
+
+
+def test_a_part_is_the_median_over_cells_and_nothing_where_it_is_not_told() -> None:
+    found = profile.of([a_row(1.0, wrap_s=0.3), a_row(1.0, wrap_s=0.5), a_row(1.0)], [])
+    assert (found.cells, found.parts["wrap"]) == (3, 0.3)
+
+
+def test_no_metric_is_counted_twice() -> None:
+    names = [name for part in (*profile.PARTS.values(), *profile.BESIDE.values()) for name in part]
+    assert len(names) == len(set(names))
+
+
+def test_modules_that_came_late_are_counted_by_the_package_that_came() -> None:
+    rows = [a_row(1.0, "torch._inductor", "torch._inductor.ir", "torch.x.y"), a_row(1.0, "torch._inductor"), a_row(1.0)]
+    assert profile.of(rows, []).late == {"torch._inductor": 2, "torch.x.y": 1}
+
+
+def test_nccl_tells_how_long_a_communicator_of_all_ranks_took(tmp_path: Path) -> None:
+    (tmp_path / "100.log").write_text(NCCL, encoding="utf-8")
+    (found,) = profile.nccl_timings(tmp_path, 2)
+    assert (found["total"], found["topo"], found["bootstrap"]) == (0.72, 0.3, 0.02)
+
+
+def test_nccl_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "100.log").write_text("host:100:200 [0] NCCL INFO Bootstrap: using lo", encoding="utf-8")
+    assert profile.nccl_timings(tmp_path, 2) == []
+    assert profile.of([], []).nccl_s == {}

@@ -1,0 +1,212 @@
+"""What is packed, what is left out, and how a set is named that is packed for another Python."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix.errors import UserError
+from matrix.offline import packing
+from matrix.offline.manifest import Pack
+from matrix.offline.packing import Chosen, Order, for_python, only_for_torch
+from matrix.offline.wheels import Wheel
+from matrix.processes import Finished
+from matrix.versions import locks, sets
+from matrix.versions.locks import Lock
+from matrix.versions.sets import VersionSet
+from matrix.versions.uv import Uv
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+PINS = dict(zip(sets.PACKAGES, ("2.6.0", "4.49.0", "0.14.0", "0.45.3", "1.5.2", "0.15.2"), strict=True))
+REST = {"numpy": "2.2", "jinja2": "3.1", "sympy": "1.13", "mpmath": "1.3", "nvidia-cublas": "12.4", "setuptools": "76"}
+VIA = """\
+Resolved 12 packages in 3ms
+accelerate==1.5.2         # via peft, -r wanted.txt
+bitsandbytes==0.45.3      # via -r wanted.txt
+jinja2==3.1               # via torch, -r wanted.txt
+mpmath==1.3               # via sympy, -r wanted.txt
+numpy==2.2                # via accelerate, torch, -r wanted.txt
+nvidia-cublas==12.4       # via torch, -r wanted.txt
+peft==0.14.0              # via -r wanted.txt
+setuptools==76            # via torch, -r wanted.txt
+sympy==1.13               # via torch, -r wanted.txt
+torch==2.6.0              # via accelerate, bitsandbytes, peft, -r wanted.txt
+transformers==4.49.0      # via peft, trl, -r wanted.txt
+trl==0.15.2               # via -r wanted.txt
+"""
+
+
+def a_set(**other: Any) -> VersionSet:
+    known = {"key": "2025-03", "python": "3.11", "as_of": date(2025, 3, 15), "pins": PINS, "why": "a slice"}
+    return VersionSet(**{**known, "extras": {"setuptools": "undeclared"}, **other})
+
+
+def a_lock(version_set: VersionSet) -> Lock:
+    lines = (f"{name}=={version} --hash=sha256:{name}" for name, version in {**PINS, **REST}.items())
+    return Lock(version_set=version_set, text="\n".join([locks.header(version_set), *lines]) + "\n")
+
+
+def wheel_url(folder: Path, name: str, version: str) -> str:
+    return (folder / "index" / f"{name.replace('-', '_')}-{version}-py3-none-any.whl").as_uri()
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Uv:
+    """A uv whose index has one wheel of everything, with the hash of its content."""
+    (tmp_path / "index").mkdir()
+
+    def call(argv: Sequence[str], **_: Any) -> Finished:
+        if "--annotation-style" in argv:
+            return Finished(exit_code=0, log=VIA)
+        wanted = next(Path(word) for word in argv if word.endswith(".txt")).read_text().splitlines()
+        return Finished(exit_code=0, log='lock-version = "1.0"\n' + "".join(package(tmp_path, line) for line in wanted))
+
+    return Uv(binary=Path("uv"), workdir=tmp_path / "work", variables={}, call=call)
+
+
+def package(folder: Path, line: str) -> str:
+    name, _, version = line.partition("===")
+    url = wheel_url(folder, name, version)
+    Path(url.removeprefix("file://")).write_bytes(name.encode())
+    sha = hash_of(name)
+    row = f'{{ url = "{url}", hashes = {{ sha256 = "{sha}" }} }}'
+    return f'[[packages]]\nname = "{name}"\nversion = "{version}"\nwheels = [{row}]\n'
+
+
+def hash_of(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Order:
+    """One set with a lock that fits it, to be packed as a whole, without pytest."""
+    lines = (f"{name}=={version} --hash=sha256:{hash_of(name)}" for name, version in {**PINS, **REST}.items())
+    made = Lock(version_set=a_set(), text="\n".join([locks.header(a_set()), *lines]) + "\n")
+    locks.write(made, folder=tmp_path / "locks")
+    (tmp_path / "runner.txt").write_text("")
+    return Order(
+        sets=[a_set()], folder=tmp_path / "pack", lock_folder=tmp_path / "locks", runner=tmp_path / "runner.txt"
+    )
+
+
+def pack(order: Order, tool: Uv) -> packing.Made:
+    return packing.pack(order, uv=tool, say=lambda _: None)
+
+
+def names(folder: Path, key: str = "2025-03") -> set[str]:
+    return {name for name, _, _ in Pack(folder=folder).wheels(key)}
+
+
+def test_a_set_on_another_python_is_another_set() -> None:
+    moved = for_python(a_set(default=True), "3.12")
+    assert (moved.key, moved.python, moved.default, moved.as_of) == ("2025-03+py3.12", "3.12", False, date(2025, 3, 15))
+    assert for_python(a_set(), "3.11") == for_python(a_set(), "") == a_set()
+
+
+def test_only_for_torch_is_what_nothing_else_needs_in_turn(tool: Uv) -> None:
+    found = only_for_torch(a_set(), a_lock(a_set()), uv=tool)
+    assert found == {"torch", "nvidia-cublas", "jinja2", "sympy", "mpmath"}
+
+
+def test_a_whole_set_travels_with_its_lock(order: Order, tool: Uv) -> None:
+    made = pack(order, tool)
+    there = Pack(folder=order.folder)
+    (each,) = there.whole_sets
+    assert names(order.folder) == {*PINS, *REST}
+    assert there.lock(each).digest == locks.read(a_set(), folder=order.lock_folder).digest  # type: ignore[union-attr]
+    assert (made.fetched, len(made.files)) == (12, 12)
+    assert made.size == sum(len(name) for name in {**PINS, **REST})
+
+
+def test_without_torch_it_is_no_whole_set(order: Order, tool: Uv) -> None:
+    made = pack(replace(order, system_torch=True), tool)
+    assert Pack(folder=order.folder).whole_sets == ()
+    assert names(order.folder) == {"numpy", "setuptools", *PINS} - {"torch"}
+    assert made.sets[0].left_out == ["jinja2", "mpmath", "nvidia-cublas", "sympy", "torch"]
+
+
+def test_patterns_leave_out_what_the_target_has(order: Order, tool: Uv) -> None:
+    pack(replace(order, exclude=["nvidia-*", "Sympy"]), tool)
+    assert {*PINS, *REST} - names(order.folder) == {"nvidia-cublas", "sympy"}
+
+
+def test_a_pattern_that_nothing_has_is_a_mistake(order: Order, tool: Uv) -> None:
+    with pytest.raises(UserError, match=r"--exclude nvida-\*: nothing that these sets need"):
+        pack(replace(order, exclude=["nvida-*"]), tool)
+
+
+def test_packing_into_the_same_folder_adds_sets_and_shares_wheels(order: Order, tool: Uv) -> None:
+    pack(order, tool)
+    other = a_set(key="2025-03+other")
+    text = (order.lock_folder / "2025-03.txt").read_text().replace("lock of 2025-03:", "lock of 2025-03+other:")
+    (order.lock_folder / "2025-03+other.txt").write_text(text)
+    made = pack(replace(order, sets=[other]), tool)
+    assert [each.key for each in Pack(folder=order.folder).whole_sets] == ["2025-03", "2025-03+other"]
+    assert (made.fetched, len(made.files)) == (0, 12)
+
+
+def test_a_lock_for_another_python_is_kept_in_the_pack(order: Order, tool: Uv) -> None:
+    moved = for_python(a_set(), "3.12")
+    folder = order.folder / "locks"
+    text = (order.lock_folder / "2025-03.txt").read_text().replace(locks.header(a_set()), locks.header(moved))
+    locks.write(Lock(version_set=moved, text=text), folder=folder)
+    pack(replace(order, python="3.12"), tool)
+    assert [each.key for each in Pack(folder=order.folder).whole_sets] == ["2025-03+py3.12"]
+    assert not (order.lock_folder / "2025-03+py3.12.txt").exists()
+
+
+def test_a_set_that_does_not_resolve_for_the_target_is_said(order: Order, tool: Uv) -> None:
+    def refuse(argv: Sequence[str], **rest: Any) -> Finished:
+        if "--generate-hashes" in argv:
+            return Finished(exit_code=1, log="error: numpy==1.24 has no wheels with a matching Python version tag")
+        return tool.call(argv, **rest)
+
+    with pytest.raises(UserError, match=r"2025-03\+py3\.13 cannot be packed, it does not resolve: numpy==1\.24 has no"):
+        pack(replace(order, python="3.13"), replace(tool, call=refuse))
+
+
+def test_an_index_with_another_file_than_was_locked_is_said() -> None:
+    other = Wheel(name="peft", version="0.14.0", url="file:///peft-0.14.0-py3-none-any.whl", sha256="f00")
+    with pytest.raises(UserError, match=r"2025-03: peft-0\.14\.0-py3-none-any\.whl of the index has another hash"):
+        packing.check_hashes([other], a_lock(a_set()))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"python": "three"}, "--python three: expected"),
+        ({"folder": Path(__file__)}, "a file is there"),
+    ],
+)
+def test_bad_input_is_one_sentence(order: Order, tool: Uv, wrong: Mapping[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        pack(replace(order, **wrong), tool)
+
+
+def test_a_harness_that_was_not_started_from_its_source_is_packed_without_itself(tmp_path: Path, tool: Uv) -> None:
+    def nothing(*_: Any, **__: Any) -> Finished:
+        return Finished(exit_code=0, log='lock-version = "1.0"\n')
+
+    empty = replace(tool, call=nothing)
+    _, notes = packing.harness(
+        tmp_path / "harness", python="3.12", uv=empty, say=lambda _: None, source=tmp_path / "none"
+    )
+    assert "add its wheel" in notes[0]
+
+
+def test_a_harness_needs_what_its_source_says() -> None:
+    assert any(line.startswith("uv>=") for line in packing.requirements(packing.SOURCE))
+    assert packing.requirements(Path("/no/such/source"))
+
+
+def test_what_is_chosen_says_its_lock_only_when_it_is_whole() -> None:
+    whole = Chosen(version_set=a_set(), lock=a_lock(a_set()), taken=[], left_out=[], used=[])
+    assert whole.row.lock == a_lock(a_set()).digest
+    assert replace(whole, left_out=["torch"]).row.lock == ""

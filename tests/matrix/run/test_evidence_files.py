@@ -1,0 +1,75 @@
+"""What is kept of a cell says nothing about who ran it, or where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matrix.run.evidence_files import LONGEST, keep, scrubbed, scrubbed_values
+
+PLACES = {"/data/cache": "<cache>", "/data/cache/envs/abc": "<environment>"}
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["hf_" + "a" * 30, "ghp_" + "A" * 36, "sk-" + "c" * 40, "AKIA" + "B" * 16],
+    ids=lambda token: token[:4],
+)
+def test_tokens_do_not_survive(token: str) -> None:
+    assert scrubbed(f"token {token} end", {}) == "token *** end"
+
+
+def test_credentials_in_an_address_do_not_survive() -> None:
+    assert scrubbed("https://me:secret@example.org/simple", {}) == "https://***@example.org/simple"
+
+
+def test_the_longest_path_is_replaced_first() -> None:
+    assert scrubbed("/data/cache/envs/abc/lib/x.py /data/cache/uv", PLACES) == "<environment>/lib/x.py <cache>/uv"
+
+
+def test_no_text_of_plain_data_is_left_out() -> None:
+    told = {
+        "facts": {"why_cold": "no x in /data/cache/envs/abc/x.py"},
+        "checks": [{"value": "/data/cache", "ok": True}],
+    }
+    assert scrubbed_values(told, PLACES) == {
+        "facts": {"why_cold": "no x in <environment>/x.py"},
+        "checks": [{"value": "<cache>", "ok": True}],
+    }
+
+
+def test_the_home_folder_is_not_told() -> None:
+    assert scrubbed(f"{Path.home()}/thing", {}) == "~/thing"
+
+
+def test_a_log_without_words_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.log").write_text("\n \n")
+    assert keep(tmp_path, tmp_path / "kept", {}) == {}
+    assert not (tmp_path / "kept").exists()
+
+
+def test_bytes_that_are_no_text_do_not_stop_it(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.log").write_bytes(b"\xff\x00 said")
+    keep(tmp_path, tmp_path / "kept", {})
+    assert (tmp_path / "kept" / "rank-0.log").read_text(encoding="utf-8").endswith("said\n")
+
+
+def test_of_a_long_log_the_end_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.log").write_text("x" * 2 * LONGEST + "the end")
+    keep(tmp_path, tmp_path / "kept", {})
+    kept = (tmp_path / "kept" / "rank-0.log").read_text()
+    assert kept.endswith("the end\n")
+    assert len(kept) == LONGEST + 1
+
+
+def test_files_are_known_by_what_they_are(tmp_path: Path) -> None:
+    for name in ("rank-0.log", "rank-0.stack", "rank-1.log", "rank-1.collectives", "autopsy.log", "rank-1.other"):
+        (tmp_path / name).write_text("said")
+    assert keep(tmp_path, tmp_path / "kept", {}) == {
+        "rank 0 log": "rank-0.log",
+        "rank 0 stacks": "rank-0.stack",
+        "rank 1 log": "rank-1.log",
+        "rank 1 collectives": "rank-1.collectives",
+        "autopsy": "autopsy.log",
+    }

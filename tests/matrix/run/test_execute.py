@@ -1,0 +1,79 @@
+"""The tests in an environment get what they need, and nothing of whoever started them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from cases.space.case import Case
+from cases.space.options import Options
+from matrix.environments.leases import shared
+from matrix.environments.provision import Environment
+from matrix.run.execute import Bench, Suite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[Environment]:
+    hold = shared(tmp_path / "env.lock")
+    yield Environment(key="s", lock="l", backend="pypi", root=tmp_path / "env", installed={}, hold=hold)
+    hold.release()
+
+
+def test_the_callers_pytest_options_do_not_get_in(
+    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--maxfail=1")
+    found = Bench(scratch=tmp_path, device="cpu", workers=1).variables(environment)
+    assert [name for name in found if name.startswith("PYTEST_")] == ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"]
+
+
+def test_a_run_on_the_cpu_sees_no_gpu(environment: Environment, tmp_path: Path) -> None:
+    assert Bench(scratch=tmp_path, device="cpu", workers=1).variables(environment)["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_there_are_no_more_workers_than_cells(environment: Environment, tmp_path: Path) -> None:
+    command = Bench(scratch=tmp_path, device="cpu", workers=8).command(environment, tmp_path, tmp_path, count=2)
+    assert command[command.index("-n") + 1] == "2"
+
+
+def test_the_suite_is_copied_without_the_harness(tmp_path: Path) -> None:
+    Suite().copy(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"cases"}
+
+
+def test_other_case_code_has_another_digest(tmp_path: Path) -> None:
+    (tmp_path / "more.py").write_text("x = 1\n")
+    assert Suite(extra=(tmp_path / "more.py",)).digest != Suite().digest
+
+
+BESIDE = Case(
+    "beside", "not in the grid", Options().but(strategy="fsdp1", wrap="size", use_orig_params=False, clip=True)
+)
+
+
+def test_cases_beside_the_grid_are_measured_with_the_same_code() -> None:
+    assert Suite(added=(BESIDE,)).digest == Suite().digest
+
+
+def test_cases_beside_the_grid_are_cases_like_any_others(tmp_path: Path) -> None:
+    """In a process of its own, as in an environment: the module takes in what was declared."""
+    suite = Suite(added=(BESIDE,))
+    suite.copy(tmp_path)
+    told = f"{BESIDE.id!r} in suite.CASES, len(suite.CASES), suite.PROFILES['quick'].name"
+    asks = f"import {suite.entrance} as suite; print({told})"
+    done = subprocess.run([sys.executable, "-c", asks], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert BESIDE.id not in Suite().cases
+    assert done.stdout.split() == ["True", str(len(Suite().cases) + 1), "quick"]
+
+
+def test_without_such_cases_the_suite_itself_is_run(tmp_path: Path) -> None:
+    Suite().copy(tmp_path)
+    assert Suite().entrance == "cases.suite"
+    assert not list(tmp_path.glob("extra_cases*"))

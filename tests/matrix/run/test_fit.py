@@ -1,0 +1,109 @@
+"""What a machine lacks is known from the lock, the driver and the GPUs, before anything is installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cases.runtime.nvml import UnavailableError, Usage
+from matrix.errors import UserError
+from matrix.run.fit import Fit, cuda_of, look
+from matrix.versions import sets
+from matrix.versions.locks import Lock, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cases.runtime.gpu_pool import Pool
+    from cases.runtime.nvml import Gpu
+
+    PoolOf = Callable[..., Pool]
+
+SET = sets.load()[0]
+CU13 = Lock(version_set=SET, text="torch==2.11.0\nnvidia-cuda-runtime==13.0.96\nnvidia-cudnn-cu13==9.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("backend", "text", "cuda"),
+    [
+        ("pypi", "torch==2.11.0\nnvidia-cuda-runtime==13.0.96", "13.0"),
+        ("pypi", "torch==2.4.1\nnvidia-cuda-runtime-cu12==12.1.105", "12.1"),
+        ("pypi", "torch==2.4.1+cpu", "cpu"),
+        ("system", "torch==2.11.0+cu130", "13.0"),
+        ("system", "torch==2.3.1+cu118", "11.8"),
+        ("system", "torch==2.9.0a0+50eac811a6.nv25.9", ""),
+        ("cu128", "torch==2.11.0\nnvidia-cuda-runtime==13.0.96", "12.8"),
+        ("cpu", "torch==2.11.0\nnvidia-cuda-runtime==13.0.96", "cpu"),
+    ],
+)
+def test_a_lock_and_a_backend_tell_the_cuda_of_a_build(backend: str, text: str, cuda: str) -> None:
+    assert cuda_of(Lock(version_set=SET, text=text), backend) == cuda
+
+
+@pytest.mark.parametrize("version_set", sets.load(), ids=lambda each: each.key)
+def test_every_packaged_lock_tells_it(version_set: sets.VersionSet) -> None:
+    lock = read(version_set)
+    if lock is not None:  # some sets cannot be resolved
+        assert cuda_of(lock, "pypi").count(".") == 1
+
+
+def test_a_driver_that_is_too_old_is_the_reason_of_every_cell(pool_of: PoolOf) -> None:
+    pool = pool_of(2)
+    vars(pool.source).update(cuda="12.4", version="550.54")
+    fit = look(CU13, "pypi", pool)
+    assert "needs driver 580.65 or newer: driver 550.54 runs CUDA 12.4" in fit.lacks(1)
+    assert fit.lacks(1) == fit.lacks(2)
+
+
+def test_a_driver_of_the_same_major_version_will_do(pool_of: PoolOf) -> None:
+    assert look(CU13, "pypi", pool_of(2)).lacks(2) == ""
+
+
+def test_a_build_without_cuda_runs_nothing_on_gpus(pool_of: PoolOf) -> None:
+    assert "has no CUDA" in look(CU13, "cpu", pool_of(1)).lacks(1)
+
+
+def test_fewer_gpus_than_ranks_are_the_reason_of_cells_with_more(pool_of: PoolOf) -> None:
+    fit = look(CU13, "pypi", pool_of(2))
+    assert (fit.lacks(2), fit.lacks(4)) == ("", "needs 4 GPUs, 2 can be used here")
+
+
+def test_gpus_with_others_work_are_the_reason_of_cells_that_need_them(pool_of: PoolOf) -> None:
+    fit = look(CU13, "pypi", pool_of(2, GPU_1=Usage(12_000.0, (4242,))))
+    assert fit.lacks(1) == ""
+    assert fit.lacks(2).startswith("needs 2 GPUs that are free: GPU 1 (NVIDIA H200) has 12000 MiB in use")
+
+
+def test_a_gpu_that_is_lost_during_a_run_is_the_reason_of_cells_that_need_it(
+    pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_of(2)
+    answers = pool.source.usage
+
+    def lost(gpu: Gpu) -> Usage:
+        if gpu.uuid == "GPU-1":
+            raise UnavailableError("a GPU is lost")
+        return answers(gpu)
+
+    monkeypatch.setattr(pool.source, "usage", lost)
+    fit = look(CU13, "pypi", pool)
+    assert fit.lacks(1) == ""
+    assert fit.lacks(2) == "needs 2 GPUs that are free: GPU 1 (NVIDIA H200) cannot be asked: a GPU is lost"
+
+
+def test_a_driver_that_answers_no_more_during_a_run_is_said(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        @property
+        def cuda(self) -> str:
+            raise UnavailableError("the driver is not loaded")
+
+    pool = pool_of(1)
+    monkeypatch.setattr(pool, "source", Gone())
+    with pytest.raises(UserError, match=r"cannot be asked \(the driver is not loaded\); --resume goes on"):
+        look(CU13, "pypi", pool)
+
+
+def test_on_a_cpu_nothing_is_asked_of_gpus() -> None:
+    assert look(CU13, "pypi", None) == Fit()
+    assert Fit().lacks(8) == ""

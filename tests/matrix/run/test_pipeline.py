@@ -1,0 +1,114 @@
+"""What a machine cannot run is said before anything is installed or started, and looked at again later."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cases.runtime.nvml import Usage
+from cases.space.verdict import Verdict
+from cases.suite import CASES
+from matrix.run import pipeline
+from matrix.run.outcome import RunRecord
+from matrix.run.store import Store
+from matrix.versions import sets
+from matrix.versions.uv import Uv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from cases.runtime.gpu_pool import Pool
+    from matrix.run.outcome import Outcome
+
+    PoolOf = Callable[..., Pool]
+    Measured = Callable[[Pool], dict[str, Outcome]]
+
+NEWEST = max((each for each in sets.load() if each.default), key=lambda each: each.as_of)
+ONE, TWO, FOUR = "train-lora-single-bf16", "train-lora-ddp-bf16", "train-lora-ddp-4ranks-fp32"
+RECORD = RunRecord(
+    harness="0", code="c", started=datetime(2026, 1, 1, tzinfo=UTC), device="cuda", asked={}, planned=(), hardware="x"
+)
+
+
+class InstalledError(Exception):
+    """What nothing must be."""
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise InstalledError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    kept = Store.create(tmp_path / "run", RECORD)
+    yield kept
+    kept.close()
+
+
+@pytest.fixture
+def workshop(store: Store, tmp_path: Path) -> Callable[[Pool], pipeline.Workshop]:
+    """A place where whatever would be installed raises."""
+    uv = Uv(binary=tmp_path, workdir=tmp_path / "work", variables={"UV_CACHE_DIR": str(tmp_path)}, call=refuse)
+    return lambda pool: pipeline.Workshop(store=store, uv=uv, cache=tmp_path, device="cuda", pool=pool, workers=1)
+
+
+@pytest.fixture
+def measured(store: Store, workshop: Callable[[Pool], pipeline.Workshop]) -> Measured:
+    """The outcomes of three cases on one, two and four GPUs, by case."""
+
+    def run(pool: Pool, cases: tuple[str, ...] = (ONE, TWO, FOUR)) -> dict[str, Outcome]:
+        pipeline.run([(NEWEST, [CASES[name] for name in cases])], workshop(pool))
+        return {outcome.case: outcome for outcome in store.outcomes}
+
+    return run
+
+
+def test_under_a_driver_that_is_too_old_every_cell_is_skipped_with_the_same_reason(
+    pool_of: PoolOf, measured: Measured
+) -> None:
+    pool = pool_of(4)
+    vars(pool.source).update(cuda="12.4", version="550.54")
+    found = measured(pool)
+    assert {outcome.verdict for outcome in found.values()} == {Verdict.SKIP}
+    (reason,) = {outcome.reason for outcome in found.values()}
+    assert "needs driver 580.65 or newer: driver 550.54 runs CUDA 12.4 and older" in reason
+
+
+def test_on_gpus_that_others_use_every_cell_is_skipped_and_they_are_named(pool_of: PoolOf, measured: Measured) -> None:
+    foreign = Usage(12_000.0, (4242,))
+    found = measured(pool_of(2, GPU_0=foreign, GPU_1=foreign))
+    assert [outcome.reason.partition(":")[0] for outcome in found.values()] == [
+        "needs 1 GPUs that are free",
+        "needs 2 GPUs that are free",
+        "needs 4 GPUs, 2 can be used here",
+    ]
+    assert "12000 MiB in use by 1 other processes (4242)" in found[ONE].reason
+
+
+def test_a_cell_with_gpus_enough_is_begun(pool_of: PoolOf, measured: Measured) -> None:
+    with pytest.raises(InstalledError):
+        measured(pool_of(1))
+
+
+def test_cells_with_too_few_are_told_before_the_others_begin(pool_of: PoolOf, measured: Measured, store: Store) -> None:
+    with pytest.raises(InstalledError):
+        measured(pool_of(1))
+    assert {outcome.case: outcome.reason for outcome in store.outcomes} == {
+        TWO: "needs 2 GPUs, 1 can be used here",
+        FOUR: "needs 4 GPUs, 1 can be used here",
+    }
+
+
+def test_what_lacked_gpus_is_tried_again_when_there_are_some(
+    pool_of: PoolOf, measured: Measured, store: Store, workshop: Callable[[Pool], pipeline.Workshop]
+) -> None:
+    pool = pool_of(4, GPU_0=Usage(9_000.0, (1,)))
+    vars(pool.source).update(cuda="12.4")
+    measured(pool)
+    assert len(store.outcomes) == 3
+    (lock,) = {outcome.lock for outcome in store.outcomes}
+    again = pipeline.unfinished(NEWEST, [CASES[name] for name in (ONE, TWO, FOUR)], lock, 1, workshop(pool))
+    assert [case.id for case in again] == [ONE, TWO, FOUR]

@@ -1,0 +1,100 @@
+"""A run on disk survives whatever ends its writer, and refuses what it cannot read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cases.space.verdict import Verdict
+from matrix.errors import UserError
+from matrix.run.outcome import Outcome, RunRecord
+from matrix.run.store import Store, newest_run, read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+RECORD = RunRecord(harness="0", code="c", started=NOON, device="cpu", asked={}, planned=("s__a",), hardware="cpu: x")
+
+
+def outcome(case: str = "a", **other: Any) -> Outcome:
+    fields: dict[str, Any] = {"group": "g", "why": "w", "options": {}, "verdict": Verdict.PASS, "started": NOON}
+    return Outcome(set="s", case=case, seconds=1.0, **{**fields, **other})
+
+
+def test_an_outcome_is_read_back_as_it_was(tmp_path: Path) -> None:
+    kept = Store.create(tmp_path / "run", RECORD)
+    kept.append(outcome(metrics={"loss": float("nan")}, reason="\x00\u2028 \U0001f600"))
+    kept.close()
+    (found,) = read(tmp_path / "run")[2]
+    assert found.model_dump_json() == kept.outcomes[0].model_dump_json()
+
+
+def test_an_outcome_is_on_disk_before_the_next_one(tmp_path: Path) -> None:
+    kept = Store.create(tmp_path / "run", RECORD)
+    kept.append(outcome())
+    assert len(read(tmp_path / "run")[2]) == 1
+    kept.close()
+
+
+def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path) -> None:
+    kept = Store.create(tmp_path / "run", RECORD)
+    kept.sink.close()
+    kept.sink = open("/dev/full", "a", encoding="utf-8")  # noqa: PTH123, SIM115 - closed by the store
+    with pytest.raises(UserError, match=r"No space left on device.*--resume"):
+        kept.append(outcome())
+    kept.close()
+
+
+def test_a_directory_is_for_one_run_at_a_time(tmp_path: Path) -> None:
+    kept = Store.create(tmp_path / "run", RECORD)
+    with pytest.raises(UserError, match=r"is in use by a run \(pid \d+\)"):
+        Store.resume(tmp_path / "run")
+    kept.close()
+
+
+def test_a_directory_is_free_again_after_a_refusal(tmp_path: Path) -> None:
+    Store.create(tmp_path / "run", RECORD).close()
+    (tmp_path / "run" / "outcomes.jsonl").write_text("{}\n")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"outcomes\.jsonl line 1"):
+            Store.resume(tmp_path / "run")
+
+
+def test_a_new_run_that_came_to_nothing_is_taken_back_with_the_folders_made_for_it(tmp_path: Path) -> None:
+    kept = Store.create(tmp_path / "runs" / "one", RECORD)
+    kept.abandon()
+    kept.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_has_an_outcome_is_not_taken_back(tmp_path: Path) -> None:
+    kept = Store.create(tmp_path / "run", RECORD)
+    kept.append(outcome())
+    kept.abandon()
+    kept.close()
+    assert len(read(tmp_path / "run")[2]) == 1
+
+
+def test_what_somebody_else_put_there_is_left_alone(tmp_path: Path) -> None:
+    kept = Store.create(tmp_path / "run", RECORD)
+    (tmp_path / "run" / "notes.txt").touch()
+    kept.abandon()
+    kept.close()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
+
+
+def test_the_newest_run_is_the_one_begun_last(tmp_path: Path) -> None:
+    for name in ("2026-01-02T00-00-00Z", "2026-01-01T00-00-00Z"):
+        Store.create(tmp_path / name, RECORD).close()
+    assert newest_run(tmp_path).name == "2026-01-02T00-00-00Z"
+
+
+def test_a_field_of_a_later_time_is_refused_with_its_name(tmp_path: Path) -> None:
+    Store.create(tmp_path / "run", RECORD).close()
+    path = tmp_path / "run" / "run.json"
+    path.write_text(path.read_text().replace('"device"', '"divice"'))
+    with pytest.raises(UserError, match=r"run\.json: device"):
+        read(tmp_path / "run")

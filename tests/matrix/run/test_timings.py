@@ -1,0 +1,52 @@
+"""What cells took before says what they will take, and nothing is claimed without it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from cases.space.case import case
+from cases.space.verdict import Verdict
+from matrix.run import timings
+from matrix.run.outcome import Outcome
+from matrix.versions.sets import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SET = load()[0]
+ONE, OTHER = case("a heading", "a reason"), case("a heading", "a reason", method="dora")
+
+
+def took(seconds: float, name: str = ONE.id) -> Outcome:
+    return Outcome(
+        set=SET.key,
+        case=name,
+        group="",
+        why="",
+        options={},
+        verdict=Verdict.PASS,
+        started=datetime.now(UTC),
+        seconds=seconds,
+    )
+
+
+def test_without_a_past_there_is_no_estimate(tmp_path: Path) -> None:
+    assert timings.read(tmp_path, "cpu").estimate([(SET, [ONE])], workers=2, repeats=1) is None
+
+
+def test_bodies_are_spread_over_workers_and_the_rest_counts_once_for_a_set(tmp_path: Path) -> None:
+    timings.note(tmp_path, "cpu", [took(4.0)], wall_s=12.0, workers=2)
+    assert timings.read(tmp_path, "cpu").estimate([(SET, [ONE, ONE])], workers=2, repeats=3) == 3 * (10.0 + 4.0)
+
+
+def test_a_case_that_never_ran_takes_what_the_median_takes(tmp_path: Path) -> None:
+    timings.note(tmp_path, "cpu", [took(4.0)], wall_s=2.0, workers=2)
+    assert timings.read(tmp_path, "cpu").estimate([(SET, [OTHER])], workers=1, repeats=1) == 4.0
+
+
+def test_a_damaged_file_is_no_past(tmp_path: Path) -> None:
+    (tmp_path / timings.FILE).write_text("{")
+    timings.note(tmp_path, "cuda", [took(1.0)], wall_s=1.0, workers=1)
+    assert timings.read(tmp_path, "cpu").cells == {}
+    assert timings.read(tmp_path, "cuda").cells == {ONE.id: 1.0}

@@ -1,0 +1,283 @@
+"""The search for fixes, on a ground that only remembers: nearest first, minimal, proven twice, nothing run again."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from cases.space.case import Case
+from cases.space.options import Options
+from cases.space.verdict import Verdict
+from matrix.errors import UserError
+from matrix.run.outcome import cell_key
+from matrix.search.finder import Search
+from matrix.search.fixes import Fix, Kind
+from matrix.search.target import Quest
+from matrix.versions.sets import PACKAGES, VersionSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+RED, GREEN = Verdict.FAIL, Verdict.PASS
+
+
+def a_set(key: str = "2025-09", **pins: str) -> VersionSet:
+    every = {**dict.fromkeys(PACKAGES, "1.0"), **pins}
+    return VersionSet(key=key, python="3.11", as_of=date(2025, 9, 15), pins=every, why="a test")
+
+
+def a_case(**changes: Any) -> Case:
+    return Case("tests", "a test", Options().but(strategy="fsdp1", **changes))
+
+
+@dataclass
+class Ground:
+    """``says`` is the truth; ``flaky`` cells are red at every second run; ``runs`` counts what was run."""
+
+    says: Callable[[VersionSet, Options], Verdict]
+    known: dict[str, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
+    flaky: frozenset[str] = frozenset()
+    greens: frozenset[str] = frozenset()  # cells of which a result of another machine says that they are green
+    runs: Counter[str] = field(default_factory=Counter)
+    order: list[str] = field(default_factory=list)
+    unknown_pins: frozenset[str] = frozenset()
+
+    def seen(self, version_set: VersionSet, case: Case) -> tuple[Verdict, ...]:
+        return tuple(self.known[cell_key(version_set.key, case.id)])
+
+    def measure(self, version_set: VersionSet, times: Mapping[Case, int]) -> None:
+        for case, often in times.items():
+            cell = cell_key(version_set.key, case.id)
+            while len(self.known[cell]) < often:
+                odd = cell in self.flaky and self.runs[cell] % 2
+                self.known[cell].append(RED if odd else self.says(version_set, case.options))
+                self.runs[cell] += 1
+                self.order.append(cell)
+
+    def hint(self, version_set: VersionSet, case: Case) -> bool:
+        return cell_key(version_set.key, case.id) in self.greens
+
+    def moved(self, base: VersionSet, pins: Mapping[str, str]) -> VersionSet:
+        if set(pins.values()) & self.unknown_pins:
+            raise UserError("no such version")
+        key = base.key + "".join(f"+{name}{version}" for name, version in sorted(pins.items()))
+        return replace(base, key=key, pins={**base.pins, **pins})
+
+
+def searched(ground: Ground, case: Case, table: Sequence[VersionSet] = (), **more: Any) -> Fix:
+    quest = Quest(version_set=a_set(), case=case)
+    (found,) = Search(ground=ground, quests=[quest], table=[a_set(), *table], cases={}, **more).run()
+    return found
+
+
+def green_if(condition: Callable[[Options], bool]) -> Callable[[VersionSet, Options], Verdict]:
+    return lambda _set, options: GREEN if condition(options) else RED
+
+
+def green_on(condition: Callable[[Mapping[str, str]], bool]) -> Callable[[VersionSet, Options], Verdict]:
+    return lambda version_set, _options: GREEN if condition(version_set.pins) else RED
+
+
+def changed(fix: Fix) -> dict[str, object]:
+    return {each.name: each.new for each in fix.changes}
+
+
+# Nearest first.
+
+
+def test_a_setting_is_found_before_anything_else() -> None:
+    fix = searched(Ground(green_if(lambda o: o.wrap == "peft" or o.strategy == "ddp")), a_case())
+    assert (fix.kind, changed(fix)) == (Kind.SETTINGS, {"wrap": "peft"})
+
+
+def test_of_several_settings_the_cheapest_is_taken() -> None:
+    fix = searched(Ground(green_if(lambda o: o.wrap == "peft" or not o.use_orig_params)), a_case())
+    assert changed(fix) == {"use_orig_params": False}
+
+
+def test_versions_come_before_alternatives() -> None:
+    newer = a_set("2025-12", peft="2.0")
+    ground = Ground(
+        lambda v, o: GREEN if v.pins["peft"] == "2.0" or o.strategy == "ddp" else RED,
+        greens=frozenset({cell_key("2025-12", a_case().id)}),
+    )
+    fix = searched(ground, a_case(), [newer])
+    assert (fix.kind, fix.to_set, changed(fix)) == (Kind.VERSIONS, "2025-12", {"peft": "2.0"})
+
+
+def test_an_alternative_is_said_to_be_one() -> None:
+    fix = searched(Ground(green_if(lambda o: o.strategy == "ddp")), a_case())
+    assert (fix.kind, changed(fix)) == (Kind.ALTERNATIVE, {"strategy": "ddp"})
+
+
+def test_where_nothing_is_green_what_was_tried_is_said() -> None:
+    ground = Ground(green_if(lambda _: False))
+    fix = searched(ground, a_case())
+    assert fix.kind is Kind.NONE
+    assert fix.tried == len(ground.runs) - 1  # all but the red cell itself
+    assert "single settings" in fix.within
+    assert "no set is known" in fix.within
+
+
+# Minimal.
+
+
+def test_a_pair_has_a_red_witness_for_each_change() -> None:
+    ground = Ground(green_if(lambda o: o.wrap == "peft" and not o.use_orig_params))
+    fix = searched(ground, a_case())
+    assert changed(fix) == {"wrap": "peft", "use_orig_params": False}
+    assert fix.minimal
+    assert len(fix.witnesses) == 2
+    assert all(set(ground.known[witness]) == {RED} for witness in fix.witnesses)
+
+
+def test_of_a_jump_only_the_package_that_matters_moves() -> None:
+    far = a_set("2026-11", torch="2.0", peft="2.0", trl="2.0")
+    ground = Ground(green_on(lambda pins: pins["peft"] == "2.0"), greens=frozenset({cell_key("2026-11", a_case().id)}))
+    fix = searched(ground, a_case(), [far])
+    assert (fix.to_set, changed(fix)) == ("2025-09+peft2.0", {"peft": "2.0"})
+
+
+def test_two_packages_that_have_to_move_together_are_found_in_a_jump() -> None:
+    far = a_set("2026-11", torch="2.0", peft="2.0", trl="2.0")
+    both = green_on(lambda pins: pins["peft"] == pins["trl"] == "2.0")
+    ground = Ground(both, greens=frozenset({cell_key("2026-11", a_case().id)}))
+    fix = searched(ground, a_case(), [far], environments=20)
+    assert (changed(fix), fix.minimal) == ({"peft": "2.0", "trl": "2.0"}, True)
+
+
+def test_a_jump_whose_parts_were_not_afforded_is_not_called_minimal() -> None:
+    far = a_set("2026-11", torch="2.0", peft="2.0", trl="2.0")
+    ground = Ground(green_on(lambda pins: pins["peft"] == pins["trl"] == "2.0"))
+    ground.known[cell_key("2026-11", a_case().id)] = [GREEN, GREEN]
+    ground.greens = frozenset(ground.known)
+    fix = searched(ground, a_case(), [far], environments=0)
+    assert (fix.kind, fix.minimal, len(fix.changes)) == (Kind.VERSIONS, False, 3)
+
+
+# Proven.
+
+
+def test_a_fix_is_green_twice_beside_a_cell_that_is_red_twice() -> None:
+    ground = Ground(green_if(lambda o: o.wrap == "peft"))
+    fix = searched(ground, a_case())
+    assert fix.runs == 2
+    assert ground.known[cell_key(fix.set, fix.case)] == [RED, RED]
+    assert ground.known[cell_key(fix.to_set, fix.to_case)] == [GREEN, GREEN]
+
+
+def test_a_cell_that_is_green_only_once_is_no_fix() -> None:
+    flaky = cell_key("2025-09", a_case(wrap="peft").id)
+    ground = Ground(green_if(lambda o: o.wrap in {"peft", "size"}), flaky=frozenset({flaky}))
+    assert changed(searched(ground, a_case())) == {"wrap": "size"}
+
+
+def test_of_a_cell_that_is_not_red_every_time_no_fix_is_looked_for() -> None:
+    ground = Ground(green_if(lambda _: True), flaky=frozenset({cell_key("2025-09", a_case().id)}))
+    fix = searched(ground, a_case())
+    assert (fix.kind, fix.within) == (Kind.NONE, "it is not red every time: pass, fail")
+
+
+def test_of_a_cell_that_cannot_be_run_it_is_not_said_that_it_is_not_red_every_time() -> None:
+    skipped = searched(Ground(lambda *_: Verdict.SKIP), a_case())
+    lost = Ground(lambda *_: RED)
+    lost.measure = lambda *_: None  # type: ignore[method-assign]  # every run is lost
+    assert skipped.within == "it cannot be run on this machine: skip, skip"
+    assert searched(lost, a_case()).within == "it could not be run"
+    assert searched(lost, a_case(), kinds=frozenset({Kind.VERSIONS})).within == "it could not be run"
+
+
+def test_what_cannot_be_run_is_neither_tried_nor_a_fix() -> None:
+    fix = searched(Ground(lambda _, o: RED if o == a_case().options else Verdict.SKIP), a_case())
+    assert (fix.kind, fix.tried) == (Kind.NONE, 0)
+
+
+# Nothing for nothing.
+
+
+def test_what_is_known_is_not_run_again() -> None:
+    ground = Ground(green_if(lambda o: o.wrap == "peft"))
+    searched(ground, a_case())
+    again = Ground(green_if(lambda _: False), known=ground.known)
+    fix = searched(again, a_case())
+    assert (again.runs, changed(fix)) == (Counter(), {"wrap": "peft"})
+
+
+def test_a_cell_that_two_quests_reach_is_run_once() -> None:
+    ground = Ground(green_if(lambda _: False))
+    quests = [Quest(version_set=a_set(), case=each) for each in (a_case(), a_case(use_orig_params=False))]
+    Search(ground=ground, quests=quests, table=[a_set()], cases={}, radius=1).run()
+    assert {each for each, count in ground.runs.items() if count > 1} == {
+        cell_key("2025-09", each.case.id) for each in quests
+    }
+
+
+def test_no_more_environments_are_made_than_allowed() -> None:
+    far = a_set("2026-11", **dict.fromkeys(PACKAGES, "2.0"))
+    ground = Ground(green_if(lambda _: False), greens=frozenset({cell_key("2026-11", a_case().id)}))
+    searched(ground, a_case(), [far], environments=2)
+    assert len({cell.partition("__")[0] for cell in ground.runs} - {"2025-09"}) == 2
+
+
+def test_green_sets_that_were_not_looked_at_are_named_with_the_reason() -> None:
+    sets = [a_set("2025-12", peft="9.9", trl="2.0"), a_set("2026-11", peft="2.0", trl="3.0", torch="2.0")]
+    ground = Ground(green_if(lambda _: False), unknown_pins=frozenset({"9.9"}))
+    ground.greens = frozenset(cell_key(each.key, a_case().id) for each in sets)
+    assert searched(ground, a_case(), sets, environments=0, kinds=frozenset({Kind.VERSIONS})).within == (
+        "sets not looked at: 2025-09+peft9.9 (cannot be made), 2025-09+trl2.0 (no environment left),"
+        " 2025-12 (no environment left), 2026-11 (no environment left)"
+    )
+
+
+def test_a_green_set_that_is_blocked_here_is_named_as_blocked() -> None:
+    other = a_set("2025-12", peft="2.0")
+    blocked = Ground(lambda v, _: Verdict.BLOCKED if v.pins["peft"] == "2.0" else RED)
+    blocked.greens = frozenset({cell_key("2025-12", a_case().id)})
+    found = searched(blocked, a_case(), [other], kinds=frozenset({Kind.VERSIONS}))
+    assert "sets not looked at: 2025-09+peft2.0 (blocked), 2025-12 (blocked)" in found.within
+
+
+def test_a_set_that_cannot_be_resolved_without_a_move_is_no_red_witness() -> None:
+    far = a_set("2026-11", peft="2.0", trl="2.0")
+
+    def says(version_set: VersionSet, _: Options) -> Verdict:
+        moved = [version_set.pins[name] == "2.0" for name in ("peft", "trl")]
+        return GREEN if all(moved) else Verdict.BLOCKED if moved[0] else RED
+
+    fix = searched(Ground(says, greens=frozenset({cell_key("2026-11", a_case().id)})), a_case(), [far])
+    assert fix.blocked == (cell_key("2025-09+peft2.0", a_case().id),)
+    assert set(fix.blocked) < set(fix.witnesses)
+
+
+def test_a_radius_of_one_tries_no_pairs() -> None:
+    ground = Ground(green_if(lambda o: o.wrap == "peft" and not o.use_orig_params))
+    assert searched(ground, a_case(), radius=1).kind is Kind.NONE
+
+
+def test_only_the_ways_that_were_asked_for_are_tried() -> None:
+    ground = Ground(green_if(lambda o: o.wrap == "peft" or o.strategy == "ddp"))
+    assert searched(ground, a_case(), kinds=frozenset({Kind.ALTERNATIVE})).kind is Kind.ALTERNATIVE
+
+
+def test_a_version_that_no_index_has_is_passed_over() -> None:
+    far = a_set("2026-11", peft="9.9", trl="2.0")
+    ground = Ground(green_on(lambda pins: pins["trl"] == "2.0"), unknown_pins=frozenset({"9.9"}))
+    ground.greens = frozenset({cell_key("2026-11", a_case().id)})
+    assert changed(searched(ground, a_case(), [far])) == {"trl": "2.0"}
+
+
+def test_what_is_known_is_noted_after_every_step() -> None:
+    noted: list[tuple[Fix, ...]] = []
+    searched(Ground(green_if(lambda _: False)), a_case(), note=noted.append)
+    assert [each[0].tried for each in noted] == sorted(each[0].tried for each in noted)
+    assert len(noted) == 5
+
+
+def test_another_use_that_a_known_problem_names_is_tried() -> None:
+    use = Case("api", "a test", Options().but(flow="api", call="fails"))
+    other = Case("api", "a test", Options().but(flow="api", call="works"))
+    ground = Ground(green_if(lambda o: o.call == "works"))
+    fix = searched(ground, use, advised={cell_key("2025-09", use.id): (other,)})
+    assert (fix.kind, changed(fix)) == (Kind.ALTERNATIVE, {"call": "works"})

@@ -1,0 +1,152 @@
+"""The versions file: what it holds, and what is said when it is wrong."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.version import Version
+
+from matrix.errors import UserError
+from matrix.versions import sets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = """# the first comment
+[sets.2025-09]
+python = "3.11"
+as-of = 2025-09-15
+why = "a slice"  # the second comment
+default = true
+
+[sets.2025-09.pins]
+torch = "2.8.0"
+transformers = "4.56.1"
+peft = "0.17.1"
+bitsandbytes = "0.47.0"
+accelerate = "1.10.1"
+trl = "0.23.0"
+"""
+
+
+def versions(tmp_path: Path, text: str = GOOD) -> Path:
+    path = tmp_path / "versions.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def added(base: sets.VersionSet, **pins: str) -> sets.VersionSet:
+    return sets.moved(base, pins, key="2025-09+moved", as_of=date(2025, 10, 1), why="a move")
+
+
+def test_the_packaged_sets_are_one_a_quarter_with_those_of_reports_and_four_are_default() -> None:
+    packaged = sets.load()
+    assert len([each for each in packaged if "+" not in each.key]) == 13
+    assert [each.key for each in packaged if each.default] == ["2024-06", "2025-06", "2025-12", "2026-11"]
+
+
+def test_the_packaged_sets_stand_in_the_order_of_their_dates() -> None:
+    dates = [each.as_of for each in sets.load()]
+    assert dates == sorted(dates)
+
+
+def test_the_set_of_the_int8_report_has_its_versions() -> None:
+    (reported,) = sets.select(sets.load(), "2024-05")
+    wanted = {"torch": "2.3.0", "transformers": "4.41.1", "accelerate": "0.30.1"}
+    assert {name: reported.pins[name] for name in wanted} == wanted
+
+
+def test_torch_before_2_7_gets_the_setuptools_that_it_or_triton_does_not_declare() -> None:
+    old = [each for each in sets.load() if Version(each.pins["torch"]) < Version("2.7")]
+    assert [each.key for each in old if "setuptools" not in each.extras] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place"),
+    [
+        ('torch = "2.8.0"', 'torch = ">=2.8"', "versions.toml: sets.2025-09.pins.torch: expected an exact version"),
+        ('torch = "2.8.0"', "", "versions.toml: sets.2025-09.pins.torch: expected an exact version"),
+        ('trl = "0.23.0"', 'trl = "0.23.0"\nnumpy = "2"', "sets.2025-09.pins.numpy: not one of the pinned packages"),
+        ('python = "3.11"', "python = 3.11", 'sets.2025-09.python: expected a version such as "3.11", got 3.11'),
+        ("as-of = 2025-09-15", 'as-of = "now"', "sets.2025-09.as-of: expected a date"),
+        ("default = true", 'default = "yes"', "sets.2025-09.default: expected true or false"),
+        ("default = true", "defualt = true", "sets.2025-09.defualt: unknown; expected one of"),
+        ('why = "a slice"', 'why = ""', "sets.2025-09.why: expected a sentence"),
+        ("[sets.2025-09.pins]", "[sets.2025-09.pin]", "sets.2025-09.pin: unknown"),
+        ("default = true", 'extras = {"a b" = "c"}', "sets.2025-09.extras.a b: not a requirement"),
+        ("default = true", "default = ", "not valid TOML"),
+    ],
+)
+def test_an_error_names_its_place(tmp_path: Path, before: str, after: str, place: str) -> None:
+    with pytest.raises(UserError) as error:
+        sets.load(versions(tmp_path, GOOD.replace(before, after)))
+    assert place in str(error.value)
+
+
+def test_a_missing_file_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        sets.load(tmp_path / "none.toml")
+
+
+def test_default_all_and_names_select() -> None:
+    packaged = sets.load()
+    assert len(sets.select(packaged, "default")) == 4
+    assert sets.select(packaged, "all") == packaged
+    assert [each.key for each in sets.select(packaged, "2025-09, 2024-05")] == ["2024-05", "2025-09"]
+
+
+def test_an_unknown_set_lists_near_ones() -> None:
+    with pytest.raises(UserError, match=r"no version set '2025-9'; did you mean .*2025-09"):
+        sets.select(sets.load(), "2025-9")
+
+
+def test_naming_no_set_is_bad_input() -> None:
+    with pytest.raises(UserError, match="no version set was named"):
+        sets.select(sets.load(), " , ")
+
+
+def test_adding_keeps_the_comments(tmp_path: Path) -> None:
+    path = versions(tmp_path)
+    sets.write(added(sets.load(path)[0], peft="0.17.0"), path=path)
+    assert path.read_text(encoding="utf-8").startswith(GOOD)
+
+
+def test_what_was_added_is_read_back_the_same(tmp_path: Path) -> None:
+    path = versions(tmp_path)
+    new = added(sets.load(path)[0], peft="0.17.0")
+    sets.write(new, path=path)
+    assert sets.load(path)[1] == new
+
+
+def test_adding_and_removing_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = versions(tmp_path)
+    sets.write(added(sets.load(path)[0], peft="0.17.0"), path=path)
+    sets.remove("2025-09+moved", path=path)
+    assert path.read_text(encoding="utf-8") == GOOD
+
+
+def test_a_name_is_given_once(tmp_path: Path) -> None:
+    path = versions(tmp_path)
+    new = added(sets.load(path)[0])
+    sets.write(new, path=path)
+    with pytest.raises(UserError, match="exists; choose another name"):
+        sets.write(new, path=path)
+
+
+@pytest.mark.parametrize("key", ["../up", "", "a b", "all", "-x"])
+def test_a_name_that_could_not_be_a_file_or_an_argument_is_refused(key: str) -> None:
+    with pytest.raises(UserError, match="a set's name is"):
+        sets.moved(sets.load()[0], {}, key=key, as_of=date(2025, 1, 1), why="no")
+
+
+def test_only_exact_pins_are_moved() -> None:
+    assert sets.parsed_pins(["peft==0.13.0"]) == {"peft": "0.13.0"}
+    with pytest.raises(UserError, match="expected an exact pin"):
+        sets.parsed_pins(["peft>=0.13"])
+
+
+def test_only_the_six_are_moved() -> None:
+    with pytest.raises(UserError, match="a set pins torch, "):
+        added(sets.load()[0], numpy="2.0")

@@ -1,0 +1,85 @@
+"""What is inferred of versions that were not measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cases.space.options import Options
+from matrix.versions.sets import PACKAGES
+from reports.answers.checkup import coverage, doctor
+from reports.answers.checkup.coverage import Evidence
+from reports.answers.diagnosis.diagnose import diagnose
+from reports.answers.diagnosis.signatures import Kind, Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reports.results.grid import Grid
+
+JOB = Options().but(strategy="ddp", clip=True)
+CLIPPED = "strategy=ddp clip=on"
+
+
+@pytest.fixture
+def inferred(measure: Callable[..., Grid]) -> Callable[..., list[tuple[str, str]]]:
+    """The cause and the origin of what is inferred of an environment with one version of everything, or moved."""
+
+    def of(table: Mapping[str, Mapping[str, str]], version: str, **moved: str) -> list[tuple[str, str]]:
+        at = {**dict.fromkeys(PACKAGES, version), **moved}
+        return [(each.why, each.inferred) for each in doctor.inferred(JOB, at, Evidence(measure(table)))]
+
+    return of
+
+
+def explain(monkeypatch: pytest.MonkeyPatch, *rows: Signature) -> None:
+    monkeypatch.setattr(coverage, "diagnose", lambda of: diagnose(of, rows))
+
+
+def row(name: str, when: str, kind: Kind = Kind.BUG, **versions: str) -> Signature:
+    return Signature(id=name, pattern="no", cause=name, kind=kind, when=when, versions=versions)
+
+
+def test_of_two_reds_that_are_shared_one_that_is_denied_leaves_the_other(
+    inferred: Callable[..., list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explain(monkeypatch, row("of-ddp", "clip=off", torch="!=1.5"), row("of-clipping", "clip=on"))
+    both = {"strategy=ddp": "fail", CLIPPED: "fail"}
+    table = {"2025-03": both, "2025-06": both}
+    where = "2025-03 and 2025-06, between which these versions lie"
+    assert inferred(table, "1.5") == [("of-clipping", where)]
+    assert inferred(table, "1.6") == [("of-ddp", where), ("of-clipping", where)]
+
+
+def by_number(*verdicts: str) -> dict[str, dict[str, str]]:
+    """Sets that were made by moving a package, so that none is the dated one beside an environment."""
+    return {f"2025-01+torch{number}.0": {CLIPPED: verdict} for number, verdict in enumerate(verdicts, start=1)}
+
+
+def test_what_is_red_everywhere_is_inferred_between_the_versions_only(
+    inferred: Callable[..., list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explain(monkeypatch, row("any", ""))
+    table = by_number("fail", "fail", "fail")
+    assert inferred(table, "1.0", torch="2.5") == [("any", "all 3 sets of versions on which such a case ran")]
+    assert inferred(table, "1.0", torch="3.5") == []
+    assert inferred(table, "1.0", torch="2.5", peft="1.1") == []
+    assert inferred(by_number("fail", "pass", "fail"), "1.0", torch="2.5") == []
+
+
+def test_sets_that_differ_in_nothing_that_the_job_uses_are_one(
+    inferred: Callable[..., list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explain(monkeypatch, row("any", ""))
+    table = {**by_number("fail", "fail"), "2025-01+trl3.0": {CLIPPED: "fail"}}
+    assert inferred(table, "1.0", torch="1.5") == []
+
+
+def test_sets_on_which_it_is_red_for_a_reason_of_the_machine_are_counted(
+    inferred: Callable[..., list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explain(monkeypatch, row("any", "", torch="<4"), row("machine", "", Kind.MACHINE, torch=">=4"))
+    ((_, where),) = inferred(by_number("fail", "fail", "fail", "fail"), "1.0", torch="2.5")
+    assert where.startswith("3 of 4 sets of versions on which such a case ran; on the rest it is red for a reason")
+    assert inferred(by_number("fail", "fail", "fail", "fail"), "1.0", torch="3.5") == []

@@ -1,0 +1,117 @@
+"""Which measured set an environment is, and which is the nearest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cases.space.options import Options
+from matrix.run.outcome import SetRecord
+from reports.answers.checkup import nearest_sets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PINS = {
+    "torch": "2.8.0",
+    "transformers": "4.56.1",
+    "peft": "0.17.1",
+    "bitsandbytes": "0.47.0",
+    "accelerate": "1.10.1",
+    "trl": "0.23.0",
+}
+
+
+@pytest.fixture
+def columns(build_set: Callable[..., SetRecord]) -> list[SetRecord]:
+    older = {**PINS, "torch": "2.6.0", "trl": "0.15.2"}
+    newer = {**PINS, "torch": "2.10.0", "trl": "0.29.0"}
+    return [
+        build_set("2025-03", pins=older),
+        build_set("2025-09", pins=PINS),
+        build_set("2025-09+hub1.0", pins=PINS),
+        build_set("2025-09+peft0.16.0", pins={**PINS, "peft": "0.16.0"}),
+        build_set("2026-03", pins=newer),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "unused"),
+    [
+        ({}, {"bitsandbytes", "accelerate", "trl"}),
+        ({"method": "full"}, {"peft", "bitsandbytes", "accelerate", "trl"}),
+        ({"quant": "nf4"}, {"trl"}),
+        ({"optimiser": "adamw_8bit"}, {"accelerate", "trl"}),
+        ({"front_end": "trainer"}, {"bitsandbytes", "trl"}),
+        ({"front_end": "sft"}, {"bitsandbytes"}),
+    ],
+)
+def test_only_packages_that_a_job_uses_count(changes: dict[str, str], unused: set[str]) -> None:
+    assert set(PINS) - set(nearest_sets.used(Options().but(**changes))) == unused
+
+
+def test_a_local_version_is_that_which_was_measured(columns: list[SetRecord]) -> None:
+    assert nearest_sets.differing({**PINS, "torch": "2.8.0+cu128"}, columns[1]) == ()
+
+
+def test_a_package_that_is_not_there_differs(columns: list[SetRecord]) -> None:
+    there = {name: version for name, version in PINS.items() if name != "trl"}
+    assert nearest_sets.differing(there, columns[1]) == ("trl",)
+
+
+def test_the_nearest_set_has_the_fewest_packages_that_differ(columns: list[SetRecord]) -> None:
+    found = nearest_sets.nearest({**PINS, "torch": "2.9.1"}, columns, tuple(PINS))
+    assert [column.key for column in found] == ["2025-09", "2026-03", "2025-09+peft0.16.0", "2025-03"]
+
+
+def test_a_set_of_a_seventh_package_is_no_environments(columns: list[SetRecord]) -> None:
+    assert "2025-09+hub1.0" not in {column.key for column in nearest_sets.nearest(PINS, columns, tuple(PINS))}
+
+
+def test_versions_between_two_sets_lie_there_in_every_package(columns: list[SetRecord]) -> None:
+    found = nearest_sets.around({**PINS, "torch": "2.9.1"}, columns, tuple(PINS))
+    assert found is not None
+    assert [column.key for column in found] == ["2025-09", "2026-03"]
+    assert nearest_sets.around({**PINS, "torch": "2.5.0"}, columns, tuple(PINS)) is None
+    assert nearest_sets.around({**PINS, "torch": "2.11.0"}, columns, tuple(PINS)) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"torch": "2.9.1", "peft": "0.16.5"}, True),
+        ({"torch": "2.5.1"}, False),
+        ({"torch": "2.11.0"}, False),
+        ({"bitsandbytes": "0.47.1"}, False),
+    ],
+)
+def test_versions_lie_among_those_of_some_sets_in_every_package(
+    changes: dict[str, str], columns: list[SetRecord], *, expected: bool
+) -> None:
+    assert nearest_sets.spanned({**PINS, **changes}, columns, tuple(PINS)) is expected
+
+
+def test_nothing_lies_among_no_sets_nor_does_a_package_that_is_not_there(columns: list[SetRecord]) -> None:
+    assert not nearest_sets.spanned(PINS, [], tuple(PINS))
+    assert not nearest_sets.spanned({"torch": "2.8.0"}, columns, ("torch", "peft"))
+
+
+def test_a_version_that_is_none_is_as_old_as_can_be() -> None:
+    assert nearest_sets.public("unknown") < nearest_sets.public("0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("key", "plain"),
+    [
+        ("2025-03", True),
+        ("2025-03+py3.12", True),
+        ("2025-03+py3.12+torch2.11.0+cu130", True),
+        ("2026-09+py3.12+host", True),
+        ("2025-12+autoawq0.2.7+py3.12", False),
+    ],
+)
+def test_where_a_set_was_installed_does_not_make_it_another(key: str, plain: bool) -> None:  # noqa: FBT001 - expected
+    column = SetRecord(key=key, python="3.12", pins={}, as_of="2025-03-15", why="a slice")
+    assert nearest_sets.is_plain(column) is plain

@@ -1,0 +1,211 @@
+"""What to change: settings that a search proved or that the grid shows, then versions, then the wish."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cases.space.case import Case
+from cases.space.options import Options
+from matrix.run.outcome import ErrorRecord
+from matrix.search.fixes import Change, Fix, Fixes, Kind
+from reports.answers.checkup import repairs
+from reports.answers.checkup.coverage import Evidence
+from reports.answers.configuration import configs, job
+from reports.answers.fixes.remedies import Remedy
+from reports.results.grid import grid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+    from reports.answers.checkup.repairs import Repair
+    from reports.answers.configuration.job import Job
+
+FLAT = {"strategy": "fsdp1", "use_orig_params": False}
+RED = ("fail", FLAT)
+TEXT = """\
+distributed_type: FSDP
+fsdp_config:
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_sharding_strategy: FULL_SHARD
+  fsdp_use_orig_params: false
+"""
+
+
+@pytest.fixture
+def evidence(
+    build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
+) -> Callable[..., Evidence]:
+    """Of some cases on one set, and the same again on a newer one."""
+
+    def made(*cells: tuple[str, dict[str, Any]], newer: tuple[tuple[str, dict[str, Any]], ...] = ()) -> Evidence:
+        older = build_set("2024-06")
+        columns = [older, build_set("2024-09", pins={**older.pins, "peft": "0.12.0"})]
+        outcomes = []
+        for column, several in zip(columns, (cells, newer), strict=True):
+            for verdict, changes in several:
+                options = Options().but(**changes)
+                name = Case(group="", why="", options=options).id
+                error = ErrorRecord(type="ValueError", message="no") if verdict == "fail" else None
+                stated = options.stated
+                outcomes.append(build_outcome(name, column.key, verdict=verdict, options=stated, error=error))
+        return Evidence(grid(build_run(), columns, outcomes))
+
+    return made
+
+
+def sharded(pins: dict[str, str], text: str = TEXT) -> Job:
+    return job.of([configs.parsed(text, Path("job.yaml"))], pins)
+
+
+def by_settings(found: Evidence, fixes: dict[str, Remedy] | None = None) -> Repair | None:
+    pins = found.columns[0].pins
+    asked = sharded(pins)
+    assert asked.options is not None
+    return repairs.by_settings(asked, found.judged(asked.options, pins), pins, found, fixes or {})
+
+
+def proven(**changes: Any) -> dict[str, Remedy]:
+    case = "train-lora-fsdp1-flatparams-fp32"
+    fix = Fix(
+        set="2024-06",
+        case=case,
+        kind=Kind.SETTINGS,
+        changes=tuple(Change(name=name, old=False, new=new) for name, new in changes.items()),
+        tried=1,
+        within="one setting",
+    )
+    document = Fixes(
+        generated=datetime(2026, 11, 20, tzinfo=UTC), device="cpu", hardware="cpu", code="c0de", fixes=(fix,)
+    )
+    return {f"2024-06__{case}": Remedy(fix=fix, found=document)}
+
+
+def changes_of(repair: Repair | None) -> dict[str, Any]:
+    assert repair is not None
+    return dict(repair.changes)
+
+
+def test_a_green_case_beside_the_red_one_shows_what_to_change(evidence: Callable[..., Evidence]) -> None:
+    found = by_settings(evidence(RED, ("pass", {"strategy": "fsdp1"})))
+    assert changes_of(found) == {"use_orig_params": True}
+    assert found is not None
+    assert list(found.texts.values()) == [TEXT.replace("false", "true")]
+
+
+def test_what_a_search_proved_goes_before_it(evidence: Callable[..., Evidence]) -> None:
+    cells = evidence(RED, ("pass", {"strategy": "fsdp1"}), ("pass", {**FLAT, "sharding": "grad_op"}))
+    assert changes_of(by_settings(cells)) == {"use_orig_params": True}
+    assert changes_of(by_settings(cells, proven(sharding="grad_op"))) == {"sharding": "grad_op"}
+
+
+def test_a_proven_fix_that_this_job_does_not_heal_by_is_passed_over(evidence: Callable[..., Evidence]) -> None:
+    cells = evidence(RED, ("pass", {"strategy": "fsdp1"}))
+    assert changes_of(by_settings(cells, proven(sharding="none"))) == {"use_orig_params": True}
+
+
+def test_the_fewest_changes_win(evidence: Callable[..., Evidence]) -> None:
+    both = {"strategy": "fsdp1", "sharding": "grad_op"}
+    assert changes_of(by_settings(evidence(RED, ("pass", both), ("pass", {"strategy": "fsdp1"})))) == {
+        "use_orig_params": True
+    }
+    assert changes_of(by_settings(evidence(RED, ("pass", both)))) == {"use_orig_params": True, "sharding": "grad_op"}
+
+
+ADDITIONS = {
+    "compile": ({"compile": True}, {}, "torch_compile: true", "torch_compile: false"),
+    "accumulation": ({"accumulation": 2}, {}, "gradient_accumulation_steps: 8", "gradient_accumulation_steps: 1"),
+    "clip": ({"clip": True}, {}, "max_grad_norm: 1.0", "max_grad_norm: 0"),
+    "optimiser": ({"optimiser": "adamw_8bit"}, {"optimiser": "adamw"}, "optim: adamw_bnb_8bit", "optim: adamw_torch"),
+    "checkpointing": (
+        {"checkpointing": "reentrant"},
+        {},
+        "gradient_checkpointing_kwargs: {use_reentrant: true}\ngradient_checkpointing: true",
+        "gradient_checkpointing: false",
+    ),
+}
+
+
+@pytest.mark.parametrize(("red", "green", "asked_for", "instead"), ADDITIONS.values(), ids=ADDITIONS)
+def test_an_addition_that_went_wrong_is_no_setting_but_given_up(
+    red: dict[str, Any], green: dict[str, Any], asked_for: str, instead: str, evidence: Callable[..., Evidence]
+) -> None:
+    cells = evidence(("wrong", {"method": "full", **red}), ("pass", {"method": "full", **green}))
+    pins = cells.columns[0].pins
+    asked = sharded(pins, f"model_name_or_path: x\nuse_peft: false\ndtype: float32\nbf16: false\n{asked_for}\n")
+    assert asked.options is not None
+    ((name, value),) = red.items()
+    assert getattr(asked.options, name) == value
+    assert repairs.by_settings(asked, cells.judged(asked.options, pins), pins, cells, proven(**{name: False})) is None
+    found = repairs.by_giving_up(asked, pins, cells)
+    assert found is not None
+    assert found.given_up == f"{name}={value}"
+    assert [text.splitlines()[-1] for text in found.texts.values()] == [instead]
+
+
+def test_a_search_that_gave_something_up_proved_no_setting(evidence: Callable[..., Evidence]) -> None:
+    cells = evidence(RED, ("pass", {**FLAT, "sharding": "none"}))
+    assert by_settings(cells, proven(sharding="none")) is None
+
+
+def test_what_lacks_the_addition_that_went_wrong_shows_no_repair(evidence: Callable[..., Evidence]) -> None:
+    """The newer set, and DDP, are green without it only."""
+    red = ("fail", {"strategy": "fsdp1", "optimiser": "adamw_8bit"})
+    cells = evidence(red, ("pass", {"strategy": "ddp"}), newer=(("pass", {"strategy": "fsdp1"}),))
+    pins = cells.columns[0].pins
+    text = "model_name_or_path: x\nuse_peft: true\ndtype: float32\nbf16: false\noptim: adamw_bnb_8bit\n"
+    accelerate = configs.parsed(TEXT.replace("false", "true"), Path("job.yaml"))
+    asked = job.of([accelerate, configs.parsed(text, Path("trl.yaml"))], pins)
+    assert asked.options is not None
+    assert cells.judged(asked.options, pins).reds
+    assert repairs.by_giving_up(asked, pins, cells) is None
+    assert repairs.by_versions(asked, pins, cells, {}) is None
+
+
+def test_a_change_of_precision_or_of_the_wish_is_no_setting(evidence: Callable[..., Evidence]) -> None:
+    others = ({**FLAT, "load_dtype": "bf16"}, {**FLAT, "method": "dora"}, {"strategy": "ddp"})
+    assert by_settings(evidence(RED, *(("pass", other) for other in others))) is None
+
+
+def test_what_only_code_can_say_has_no_text(evidence: Callable[..., Evidence]) -> None:
+    found = by_settings(evidence(RED, ("pass", {**FLAT, "wrap": "peft"})))
+    assert changes_of(found) == {"wrap": "peft"}
+    assert found is not None
+    assert found.texts == {}
+
+
+def test_nothing_is_offered_that_was_not_green(evidence: Callable[..., Evidence]) -> None:
+    assert by_settings(evidence(RED)) is None
+    assert by_settings(evidence(RED, ("wrong", {"strategy": "fsdp1"}))) is None
+
+
+def test_the_nearest_set_on_which_it_is_green_says_which_packages_move(evidence: Callable[..., Evidence]) -> None:
+    cells = evidence(RED, newer=(("pass", FLAT),))
+    pins = cells.columns[0].pins
+    found = repairs.by_versions(sharded(pins), pins, cells, {})
+    assert found is not None
+    assert (dict(found.moves), found.settings) == ({"peft": "0.12.0"}, None)
+    assert found.rest == ("sync_module_states=True", "ram_efficient=True", "optimiser=adamw", "front_end=accelerate")
+
+
+def test_a_set_may_need_a_setting_as_well(evidence: Callable[..., Evidence]) -> None:
+    cells = evidence(RED, newer=(RED, ("pass", {"strategy": "fsdp1"})))
+    pins = cells.columns[0].pins
+    found = repairs.by_versions(sharded(pins), pins, cells, {})
+    assert found is not None
+    assert changes_of(found.settings) == {"use_orig_params": True}
+
+
+def test_a_part_of_the_wish_is_given_up_last(evidence: Callable[..., Evidence]) -> None:
+    cells = evidence(RED, ("pass", {"strategy": "ddp"}))
+    pins = cells.columns[0].pins
+    found = repairs.by_giving_up(sharded(pins), pins, cells)
+    assert found is not None
+    assert (found.given_up, list(found.texts.values())) == (
+        "strategy=fsdp1",
+        [TEXT.replace("distributed_type: FSDP", "distributed_type: MULTI_GPU")],
+    )

@@ -1,0 +1,97 @@
+"""An explanation says what published runs prove of it, and where they ran."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cases.space.verdict import RED, Verdict
+from matrix.search.fixes import Kind
+from reports.answers import knowledge
+from reports.answers.diagnosis.diagnose import Symptom
+from reports.answers.diagnosis.explain import Explanation, explain
+from reports.answers.fixes import proven
+from reports.render import explain_text
+
+if TYPE_CHECKING:
+    from reports.answers.fixes.proven import Fix
+
+LOGS = Path(__file__).with_name("logs")
+FAMILIES = {  # the failures that are told first -> in which phase they were measured
+    "fsdp1-uniform-dtype": "wrap",
+    "fsdp1-requires-grad": "wrap",
+    "fsdp-integers-require-grad": "wrap",
+    "fsdp1-dora-flat-shards": "forward",
+}
+
+
+def of(name: str, **versions: str) -> Explanation:
+    (found,) = explain(Symptom(text=(LOGS / f"{name}.txt").read_text(), versions=versions))
+    return found
+
+
+def on_cpu(found: Explanation) -> list[Fix]:
+    return [fix for fix in found.fixes if fix.device == "cpu"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_headline_family_has_a_proven_fix(name: str) -> None:
+    found = of(name)
+    assert (found.signature.id, found.phase) == (name, FAMILIES[name])
+    assert found.fixes
+    assert found.links
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_proof_is_a_green_cell_and_a_red_one(name: str) -> None:
+    published = knowledge.by_device()
+    for fix in of(name).fixes:
+        matrix = published[fix.device]
+        sets = [cell.partition("__") for cell in fix.green]
+        assert {matrix.verdict(case, key) for key, _, case in sets} == {Verdict.PASS}
+        key, _, case = fix.red.partition("__")
+        assert matrix.verdict(case, key) in RED
+
+
+def test_what_is_only_said_is_advice() -> None:
+    found = of("fsdp2-8bit-optimiser-memory")  # takes two GPUs
+    assert [fix["proven"] for fix in found.as_json()["fixes"]] == [False]
+    text = "\n".join(explain_text.lines([found], {}))
+    assert "advice, not proven by a run" in text
+    assert "not measured yet; it takes" in text
+
+
+def test_a_cpu_result_is_never_a_gpu_result() -> None:
+    called = {fix.device: explain_text.proof(fix) for fix in of("fsdp1-uniform-dtype").fixes}
+    assert called["cpu"].startswith("green on CPU (gloo), not on GPUs")
+    assert called["cuda"].startswith("green on GPUs (NCCL), ")
+
+
+def test_gpu_results_come_first_and_are_called_so() -> None:
+    fix = on_cpu(of("fsdp1-uniform-dtype"))[0]
+    on_gpu = replace(fix, device="cuda", kind=Kind.ALTERNATIVE)
+    assert [each.device for each in proven.ordered([fix, on_gpu], {}, {})] == ["cuda", "cpu"]
+    assert explain_text.proof(on_gpu).startswith("green on GPUs (NCCL), ")
+
+
+def test_sets_like_the_users_come_first() -> None:
+    def first(**versions: str) -> str:
+        return on_cpu(of("fsdp1-requires-grad", **versions))[0].green[0].partition("__")[0]
+
+    assert first(torch="2.2.2", transformers="4.39.3", peft="0.10.0") == "2024-04"
+    assert first() == "2026-11"
+
+
+def test_versions_that_contradict_a_row_exclude_it() -> None:
+    text = (LOGS / "qdora-integer-weights.json").read_text()
+    assert "qdora-integer-weights" not in {
+        each.signature.id for each in explain(Symptom(text=text, versions={"peft": "0.18.0"}))
+    }
+
+
+def test_what_is_not_known_is_unexplained() -> None:
+    assert explain(Symptom(text="SyntaxError: invalid syntax")) == ()
+    assert next(explain_text.lines((), {})).startswith("unexplained")

@@ -1,0 +1,53 @@
+"""How much of what was published is explained. What is not stays visible as unexplained, and is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from cases.space.verdict import RED
+from reports.answers import knowledge
+from reports.answers.diagnosis.diagnose import diagnose, symptom
+from reports.results import document as data
+
+if TYPE_CHECKING:
+    from reports.results.document import MatrixDocument
+
+UNEXPLAINED: Final = 0.1  # of the red cells of a version set, at most
+
+
+def counted(document: MatrixDocument) -> tuple[Counter[str], Counter[str]]:
+    """The red cells of each set, and those of them that no row explains."""
+    pins = {column.key: column.pins for column in document.sets}
+    red = [outcome for outcome in document.cells if outcome.verdict in RED]
+    bare = [outcome.set for outcome in red if not diagnose(symptom(outcome, pins[outcome.set]))]
+    return Counter(outcome.set for outcome in red), Counter(bare)
+
+
+def test_the_default_profile_is_explained_on_every_set() -> None:
+    path = knowledge.PUBLISHED / "matrix.json"
+    red, bare = counted(data.validated(data.loaded(path), path))
+    assert red
+    assert {name: bare[name] / total for name, total in red.items() if bare[name] / total >= UNEXPLAINED} == {}
+
+
+def test_all_that_was_published_is_explained() -> None:
+    totals = [counted(document) for document in knowledge.documents(knowledge.PUBLISHED)]
+    assert sum(bare.total() for _, bare in totals) < UNEXPLAINED * sum(red.total() for red, _ in totals)
+
+
+def test_no_red_cell_has_two_causes_that_fit_equally() -> None:
+    found = [
+        diagnose(symptom(outcome, column.pins))
+        for document in knowledge.documents(knowledge.PUBLISHED)
+        for column in document.sets
+        for outcome in document.cells
+        if outcome.set == column.key and outcome.verdict in RED
+    ]
+    twice = [
+        (first.signature.id, other.signature.id)
+        for first, *others in filter(None, found)
+        for other in others
+        if other.rank == first.rank and other.lines == first.lines
+    ]
+    assert twice == []

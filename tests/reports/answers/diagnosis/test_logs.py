@@ -1,0 +1,163 @@
+"""What is pasted: any text of any length is read in bounded memory, anything else is refused in a sentence."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from matrix.errors import UserError
+from reports.answers.diagnosis import logs
+
+ERROR = "ValueError: Cannot flatten integer dtype tensors"
+NOBODY = 65534
+LETTERS = str.maketrans("0123456789abcdef", "ghijklmopqstuvwx")
+NOISE = 10 * logs.MEGABYTE
+PEAK = 48 * logs.MEGABYTE
+
+
+def read(text: str | bytes, folder: Path) -> str:
+    log = folder / "log"
+    log.write_bytes(text.encode() if isinstance(text, str) else text)
+    return logs.read(log)
+
+
+def test_a_line_is_kept_once_whatever_its_numbers(tmp_path: Path) -> None:
+    steps = "".join(f"[rank{step % 8}]: step {step}: loss {step / 7}\n" for step in range(100))
+    assert read(f"begin\n{steps}{ERROR}\n", tmp_path).split() == f"begin [rank0]: step 0: loss 0.0 {ERROR}".split()
+
+
+def test_progress_bars_are_lines(tmp_path: Path) -> None:
+    assert read(f"1%|#\r2%|##\r{ERROR}\r\n", tmp_path).splitlines()[:3] == ["1%|#", "2%|##", ERROR]
+
+
+def test_what_powershell_writes_is_text(tmp_path: Path) -> None:
+    assert ERROR in read(f"a\n{ERROR}\n".encode("utf-16"), tmp_path)
+
+
+def test_strange_bytes_in_a_text_are_borne(tmp_path: Path) -> None:
+    assert ERROR in read(b"caf\xe9 \x00 \x1b[31m" + ERROR.encode() + b"\x1b[0m and more of the same line", tmp_path)
+
+
+def test_another_encoding_is_text(tmp_path: Path) -> None:
+    assert ERROR in read("\u8bad\u7ec3\u65f6\u62a5\u9519".encode("gbk") * 40 + b"\n" + ERROR.encode(), tmp_path)
+
+
+def test_of_a_line_without_an_end_both_ends_are_read(tmp_path: Path) -> None:
+    found = read(f"begin{'x' * logs.MEGABYTE}{ERROR}", tmp_path)
+    assert found.startswith("begin")
+    assert found.rstrip().endswith(ERROR)
+    assert len(found) < logs.MEGABYTE
+
+
+@pytest.mark.parametrize("where", [0.6, 1.0])
+def test_an_error_is_found_wherever_it_stands_in_noise(where: float) -> None:
+    """No line is like another, so that nothing can be left out as known; the memory it takes is bounded."""
+    chance = random.Random(1)  # noqa: S311 - the same noise every time
+    noise = [f"{chance.getrandbits(256):x}".translate(LETTERS) for _ in range(NOISE // 65)]
+    noise.insert(int(where * len(noise)), ERROR)
+    stream = io.BytesIO("\n".join(noise).encode())
+    tracemalloc.start()
+    try:
+        assert ERROR in logs.distinct(stream, "log")
+        assert tracemalloc.get_traced_memory()[1] < PEAK
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty"),
+        (b"  \n\t\r\n", "is empty"),
+        (bytes(range(256)) * 64, "is binary"),
+        (gzip.compress(Path(__file__).read_bytes()), "is binary"),
+        (b"\0" * 4096, "is binary"),
+    ],
+    ids=["nothing", "blanks", "every byte", "compressed", "zeros"],
+)
+def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+    with pytest.raises(UserError, match=f"log: {problem}"):
+        read(content, tmp_path)
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Is a directory"):
+        logs.read(tmp_path)
+    with pytest.raises(UserError, match="No such file"):
+        logs.read(tmp_path / "none")
+
+
+def test_a_file_that_may_not_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "log").touch(mode=0o000)
+    user = os.geteuid()
+    if user == 0:  # who may read everything
+        os.seteuid(NOBODY)
+    try:
+        with pytest.raises(UserError, match=r"log: cannot be read \(Permission denied\)"):
+            logs.read(tmp_path / "log")
+    finally:
+        os.seteuid(user)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("there", [Terminal(), None], ids=["terminal", "closed"])
+def test_a_terminal_is_no_log(monkeypatch: pytest.MonkeyPatch, there: Terminal | None) -> None:
+    monkeypatch.setattr("sys.stdin", there)
+    with pytest.raises(UserError, match="is a terminal"):
+        logs.read(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("torch==2.4.0+cu121\npeft==0.12.0", {"torch": "2.4.0+cu121", "peft": "0.12.0"}),
+        ("- `transformers` version: 4.43.3", {"transformers": "4.43.3"}),
+        ("transformers version: 4.43.3", {"transformers": "4.43.3"}),
+        ("- `Accelerate` version: 0.33.0", {"accelerate": "0.33.0"}),
+        ("- PyTorch version (GPU?): 2.4.0 (True)", {"torch": "2.4.0"}),
+        ("- PyTorch version (accelerator?): 2.8.0+cu128 (CUDA)", {"torch": "2.8.0+cu128"}),
+        ("PyTorch version: 2.8.0.dev20250506+cu128", {"torch": "2.8.0.dev20250506+cu128"}),
+        ("PEFT 0.12", {"peft": "0.12"}),
+        ("- peft 0.12.0\n- trl 0.9.6", {"peft": "0.12.0", "trl": "0.9.6"}),
+        ("/site-packages/torch-2.4.0.dist-info/METADATA", {"torch": "2.4.0"}),
+        ("Successfully installed accelerate-0.27.2 peft-0.8.2", {"accelerate": "0.27.2", "peft": "0.8.2"}),
+        ("peft                      0.10.0\ntorch        2.1.2    /src", {"peft": "0.10.0", "torch": "2.1.2"}),
+        ("Unsloth 2024.10.7: Transformers = 4.44.2.", {"transformers": "4.44.2"}),
+        ("bitsandbytes: 0.40.2", {"bitsandbytes": "0.40.2"}),
+        ("This goes away in transformers 5.0 at last; it needs torch>=2.3 and peft<0.18", {}),
+        ("sentence-transformers==3.0.1 torchvision==0.19.0 pytorch-lightning==2.4.0", {}),
+        ("torch==nightly trl==x.y", {}),
+        ("peft==0.12.0\nwith an adapter of PEFT 0.15", {"peft": "0.12.0"}),
+        ("Uninstalling peft-0.11.1:\nSuccessfully installed peft-0.12.0", {"peft": "0.12.0"}),
+        ("Successfully installed peft-0.12.0\n  Successfully uninstalled peft-0.15.0", {"peft": "0.12.0"}),
+        ("peft==0.12.0\n  Found existing installation: peft 0.15.0", {"peft": "0.12.0"}),
+        ("Attempting uninstall: peft\nUninstalling peft-0.15.0:", {}),
+        (
+            "trl 0.9.6 requires transformers==4.40.0, but you have transformers 4.52.4 which is incompatible.",
+            {"transformers": "4.52.4"},
+        ),
+        ("but you'll have torch 2.0.1 which is incompatible.\nsome 1.0 requires torch==1.9.0", {"torch": "2.0.1"}),
+        ("transformers 4.30.0 (trl 0.9.6 requires transformers==4.40.0)", {}),
+        ("The user requested trl==0.9.6\n    trl 0.9.6 depends on transformers==4.40.0", {}),
+        ("ERROR: No matching distribution found for torch==1.9.0", {}),
+        ("Could not find a version that satisfies the requirement torch==1.9.0 (from versions: 2.0.0)", {}),
+        ("Requirement already satisfied: torch==2.4.0 in ./lib", {}),
+        ("!pip install peft==0.10.0 trl==0.9.6\npeft                 0.12.0", {"peft": "0.12.0"}),
+        ("uv pip install peft==0.10.0\nuv add trl==0.9.6\nconda install torch==2.1.0", {}),
+        ("Collecting peft==0.10.0", {}),
+        ("requires_grad is off with torch==2.4.0", {"torch": "2.4.0"}),
+        ("accelerate>=0.20.3 is required, but found accelerate==0.19.0", {"accelerate": "0.19.0"}),
+    ],
+)
+def test_versions_are_read_where_they_are_stated(text: str, found: dict[str, str]) -> None:
+    assert logs.versions(text) == found

@@ -1,0 +1,213 @@
+"""Every known failure is a row with a real log, and exactly that row explains it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cases.space.verdict import Phase
+from matrix.errors import UserError
+from matrix.known import known_problems as known
+from reports.answers.diagnosis import signatures
+from reports.answers.diagnosis.diagnose import Symptom, diagnose, narrower
+
+LOGS = Path(__file__).with_name("logs")
+EXAMPLES = sorted(path for path in LOGS.iterdir() if path.suffix in {".txt", ".json"})
+SHORTEST_CAUSE = 40
+PACKAGE = r"(torch|transformers|peft|bitsandbytes|accelerate|trl)"
+VERSION = r"\d+(?:\.\d+)*"
+BOUNDS = [  # a version up to which, or from which, the cause holds
+    rf"\b{PACKAGE} (?:before|since|until|from|up to|after) {VERSION}",
+    rf"\b(?:before|since|until|from|up to|after) {PACKAGE} {VERSION}",
+    rf"\b{PACKAGE} {VERSION} (?:and|or) (?:older|newer|earlier|later)",
+]
+
+
+def signature_of(example: Path) -> str:
+    """The name before ``.txt``, ``.2.txt`` or ``.json``."""
+    stem = example.stem
+    return stem.rpartition(".")[0] if stem.rpartition(".")[2].isdigit() and "." in stem else stem
+
+
+def shown(example: Path) -> Symptom:
+    text = example.read_text(encoding="utf-8")
+    if example.suffix == ".txt":
+        return Symptom(text="\n".join(line for line in text.splitlines() if not line.startswith("# ")))
+    told = json.loads(text)
+    return Symptom(
+        missed=tuple(told["missed"]),
+        options=told["options"],
+        versions=told["versions"],
+        case=told.get("case", ""),
+        text=told.get("text", ""),
+        phase=Phase(told["phase"]) if told.get("phase") else None,
+        device=told.get("device", ""),
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_exactly_one_row_explains_a_log(example: Path) -> None:
+    assert [each.signature.id for each in diagnose(shown(example))] == [signature_of(example)]
+
+
+def test_every_row_has_a_log() -> None:
+    ids = {row.id for row in signatures.load()}
+    assert ids ^ {signature_of(example) for example in EXAMPLES} == set()
+
+
+def test_a_log_says_where_it_is_from() -> None:
+    texts = [path for path in EXAMPLES if path.suffix == ".txt"]
+    assert [path.name for path in texts if not path.read_text().startswith("# from: ")] == []
+
+
+def test_every_row_says_why_in_a_sentence() -> None:
+    short = [row.id for row in signatures.load() if len(row.cause) < SHORTEST_CAUSE or not row.cause.endswith(".")]
+    assert short == []
+
+
+def test_a_cause_that_bounds_versions_is_held_to_them() -> None:
+    """A log that states another version is of something else."""
+    bare = {
+        (row.id, package)
+        for row in signatures.load()
+        for bound in BOUNDS
+        for package in re.findall(bound, row.cause)
+        if package not in row.versions
+    }
+    assert bare == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "versions"),
+    [
+        ("A module that was compiled using NumPy 1.x cannot be run in NumPy 2.0.1", {"torch": "2.6.0"}),
+        (
+            "ImportError: cannot import name 'clear_device_cache' from 'accelerate.utils.memory'",
+            {"accelerate": "1.11.0"},
+        ),
+        ("ImportError: cannot import name 'EncoderDecoderCache' from 'transformers'", {"transformers": "5.2.0"}),
+        ("ImportError: cannot import name 'HybridCache' from 'transformers'", {"peft": "0.18.0"}),
+        ("TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'tokenizer'", {"trl": "0.15.2"}),
+    ],
+)
+def test_a_version_contradicts_a_cause(line: str, versions: dict[str, str]) -> None:
+    assert diagnose(Symptom(text=line, versions=versions)) == ()
+    assert len(diagnose(Symptom(text=line))) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "keyword", "known"),
+    [
+        ("LoraConfig", "exclude_modules", True),
+        ("PromptTuningConfig", "modules_to_save", True),
+        ("LoraConfig", "modules_to_save", False),
+        ("LoraConfig", "use_original_init", False),
+        ("LoraConfig", "lora_biases", False),
+    ],
+)
+def test_only_what_a_newer_peft_has_is_one_of_its_fields(config: str, keyword: str, known: bool) -> None:  # noqa: FBT001
+    line = f"TypeError: {config}.__init__() got an unexpected keyword argument '{keyword}'"
+    assert bool(diagnose(Symptom(text=line))) == known
+
+
+def test_an_old_trl_is_not_blamed_of_a_new_one() -> None:
+    line = "TypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'"
+    (found,) = diagnose(Symptom(text=line, versions={"trl": "1.16.0", "transformers": "5.2.0"}))
+    assert "trl before" not in found.signature.cause
+
+
+def test_the_problems_that_rows_name_are_there() -> None:
+    there = {row.id for table in (known.PACKAGED, known.FINDINGS) for row in known.load(table)}
+    assert {name for row in signatures.load() for name in row.problems} - there == set()
+
+
+def test_every_anchor_is_in_a_log() -> None:
+    """What is looked for before a pattern must not hide a match."""
+    logs = {signature_of(path): shown(path).bare for path in EXAMPLES if path.suffix == ".txt"}
+    assert [row.id for row in signatures.load() if row.id in logs and row.anchor not in logs[row.id]] == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "anchor"),
+    [
+        (r"Must flatten tensors with uniform `requires_grad`", "Must flatten tensors with uniform requires_grad"),
+        (r"\[rank\d+\]: no such key", "]: no such key"),
+        (r"optional words? only", "optional word"),
+        (r"this|that", ""),
+        (r"(?i)no matter how it is written", ""),
+        (r"either (one|the other) of them", " of them"),
+    ],
+)
+def test_an_anchor_is_text_that_every_match_has(pattern: str, anchor: str) -> None:
+    row = signatures.Signature(id="a", pattern=pattern, cause="because", kind=signatures.Kind.BUG)
+    assert row.anchor == anchor
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ('pattern = "("', "no regular expression"),
+        ('pattern = "a*"', "any text would do"),
+        ('when = "quant=nf5"\npattern = "a"', "has no value 'nf5'"),
+        ('versions = { peft = "new" }\npattern = "a"', "Invalid specifier"),
+        ('links = ["see the forum"]\npattern = "a"', "is no thread"),
+        ("", "nothing to know it by"),
+    ],
+)
+def test_a_malformed_row_is_refused(tmp_path: Path, row: str, problem: str) -> None:
+    text = f'[[signature]]\nid = "a"\ncause = "because"\nkind = "bug"\n{row}\n'
+    (tmp_path / "rows.toml").write_text(text)
+    with pytest.raises(UserError, match=problem):
+        signatures.load(tmp_path)
+
+
+def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
+    row = '[[signature]]\nid = "a"\npattern = "a"\ncause = "because"\nkind = "bug"\n'
+    (tmp_path / "rows.toml").write_text(row + row)
+    with pytest.raises(UserError, match="two signatures are called 'a'"):
+        signatures.load(tmp_path)
+
+
+def test_what_is_so_on_a_cpu_is_not_said_of_a_gpu() -> None:
+    row = signatures.Signature(id="a", pattern="no", cause="because", kind=signatures.Kind.BUG, device="cpu")
+    told = {device: diagnose(Symptom(text="no", device=device), [row]) for device in ("", "cpu", "cuda")}
+    assert [device for device, found in told.items() if found] == ["", "cpu"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Segmentation fault (core dumped)",
+        "AttributeError: 'list' object has no attribute 'keys'",
+        "TypeError: 'NoneType' object is not iterable",
+        "ValueError: too many values to unpack (expected 2)",
+        "KeyError: None",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 16x4)",
+        "RuntimeError: The size of tensor a (3) must match the size of tensor b (5) at non-singleton dimension 1",
+        "RuntimeError: Boolean value of Tensor with more than one value is ambiguous",
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, mps:0 and cpu!",
+        "RuntimeError: shape '[3, 4]' is invalid for input of size 10",
+        "_pickle.UnpicklingError: Weights only load failed. Unsupported global: GLOBAL mine.Thing",
+        (
+            "ImportError: huggingface-hub>=0.19.3,<1.0 is required for a normal functioning of this module, "
+            "but found huggingface-hub==0.17.1"
+        ),
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443)",
+        "{'loss': 1.2, 'grad_norm': 0.4, 'epoch': 0.1}",
+    ],
+)
+def test_what_says_nothing_known_is_unexplained(line: str) -> None:
+    assert diagnose(Symptom(text=line)) == ()
+
+
+def test_a_cause_that_assumes_options_comes_after_one_that_does_not() -> None:
+    """Although its versions are confirmed: they are of every log of that time."""
+    text = "ValueError: Must flatten tensors with uniform requires_grad when use_orig_params=False"
+    shown = Symptom(text=text, versions={"peft": "0.10.0"})
+    (found,) = diagnose(shown)
+    assert found.signature.id == "fsdp1-requires-grad"
+    assert "fsdp1-dora-magnitude" in [each.signature.id for each in narrower(found, shown)]

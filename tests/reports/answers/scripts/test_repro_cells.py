@@ -1,0 +1,69 @@
+"""A name becomes a measured cell and the lock it was measured with, or a sentence that helps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cases.space.verdict import RED
+from matrix.errors import UserError
+from matrix.versions import locks, sets
+from reports.answers.scripts.repro_cells import Pins, outcome_of, pins_of
+from reports.results.grid import grid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+    from reports.results.grid import Grid
+
+CELL = "2026-11__train-lora-fsdp1-bf16"
+
+
+def test_a_cell_is_found_by_its_name(published: Grid) -> None:
+    assert outcome_of(CELL, published).cell == CELL
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("2026-11__train-lora-fsdp1-bf61", f"did you mean {CELL}"),
+        ("2026-12__train-lora-fsdp1-bf16", f"did you mean .*{CELL}"),
+        ("train-lora-fsdp1-bf16", "is no cell: give SET__CASE, e.g. .*__train-lora-fsdp1-bf16"),
+        ("", "is no cell: give SET__CASE, e.g. "),
+        ("__", "is no cell"),
+        ("2024-04+peft0.5.0__train-lora-fsdp1-bf16", "was not run"),
+        ("\x00\x1b[31m", "is no cell"),
+    ],
+)
+def test_another_name_gets_like_ones(name: str, sentence: str, published: Grid) -> None:
+    with pytest.raises(UserError, match=sentence):
+        outcome_of(name, published)
+
+
+def test_a_script_asks_for_the_versions_of_the_packaged_lock(published: Grid) -> None:
+    packaged = {each.key: each for each in sets.load()}
+    for outcome in published.outcomes:
+        if outcome.verdict in RED and outcome.set in packaged:
+            version_set = packaged[outcome.set]
+            lock = locks.read(version_set)
+            assert lock is not None
+            assert outcome.lock.startswith(lock.digest)
+            assert pins_of(outcome, published) == Pins(python=version_set.python, versions=lock.versions)
+
+
+def test_a_cell_of_another_lock_has_no_versions(build_outcome: Callable[..., Outcome], published: Grid) -> None:
+    with pytest.raises(UserError, match="measured with another lock of 2026-11"):
+        pins_of(build_outcome(on="2026-11", lock="abc-pypi"), published)
+
+
+def test_a_set_over_a_hosts_torch_has_the_six_packages(
+    build_outcome: Callable[..., Outcome], build_set: Callable[..., SetRecord], build_run: Callable[..., RunRecord]
+) -> None:
+    """The host's build is on no index: the public version is what comes nearest."""
+    pins = {"torch": "2.11.0+cu130", "peft": "0.18.0"}
+    outcome = build_outcome(on="2026-09+host")
+    matrix = grid(build_run(), [build_set("2026-09+host", pins=pins, python="3.12")], [outcome])
+    found = pins_of(outcome, matrix)
+    assert (found.python, found.six) == ("3.12", {"torch": "2.11.0", "peft": "0.18.0"})

@@ -1,0 +1,102 @@
+"""Needs are read from words and terms, and what cannot be is refused in a sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cases.space import options
+from matrix.errors import UserError
+from reports.answers.support.query import FILLING, WORDS, check, parse, points, ways
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reports.results.grid import Grid
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("qlora fsdp2", "flow=train method=lora quant=nf4 strategy=fsdp2"),
+        ("method=lora quant=nf4 strategy=fsdp2", "flow=train method=lora quant=nf4 strategy=fsdp2"),
+        ("QLoRA + FSDP2, DoRA", "flow=train method=dora quant=nf4 strategy=fsdp2"),
+        ("full fine-tuning and ddp", "flow=train method=full quant=none strategy=ddp"),
+        ("8-bit with DDP", "flow=train method=lora quant=int8 strategy=ddp"),
+        ("lora merge_reload", "flow=merge_reload method=lora quant=none strategy=single"),
+        ("dora fsdp", "flow=train method=dora quant=none strategy=fsdp2,fsdp1"),
+        ("qlora bf16 eval", "flow=train method=lora quant=nf4 strategy=single load_dtype=bf16 loop=eval"),
+        ("quant!=none,fp4", "flow=train method=lora quant=nf4,int8 strategy=single"),
+        ("load nf4", "flow=load method=full quant=nf4 strategy=single"),
+    ],
+)
+def test_words_and_terms_say_the_same(text: str, terms: str) -> None:
+    assert parse(text).terms == terms
+
+
+@pytest.mark.parametrize("word", sorted(WORDS))
+def test_every_word_means_something_that_a_case_can_be(word: str) -> None:
+    assert all(set(wanted) <= set(options.values(name)) for name, wanted in parse(word).named.items())
+
+
+@pytest.mark.parametrize("word", sorted(WORDS))
+def test_no_word_is_passed_over(word: str) -> None:
+    assert word not in FILLING
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "no need was named"),
+        ("with and +", "no need was named"),
+        ("qlorra", "'qlorra' is neither a known word nor a term such as quant=nf4; did you mean qlora"),
+        ("\x00\x01", "is neither a known word"),
+        ("quantt=nf4", "there is no option 'quantt'"),
+        ("quant=nf5", "option 'quant' has no value 'nf5'; it has none, nf4"),
+        ("quant=", "'quant=' is neither a known word"),
+        ("full lora", "'full' and 'lora' contradict each other: both are about method"),
+        ("qlora 8-bit", "'qlora' and '8-bit' contradict each other: both are about quant"),
+        ("fsdp2 strategy!=fsdp2", "contradict each other"),
+        ("double_quant!=true,false", "leaves no value of double_quant"),
+    ],
+)
+def test_what_is_no_need_is_refused_in_a_sentence(text: str, told: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse(text)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("full nf4", "quantised weights are not trainable"),
+        ("load fsdp2", "flow=load is about one process"),
+        ("ddp wrap=peft", "wrap means nothing with the rest of it"),
+        ("lora double_quant", "double_quant means nothing with the rest of it"),
+    ],
+)
+def test_what_can_never_be_is_told_with_its_reason(text: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        check(parse(text))
+
+
+def test_what_may_be_is_not_refused_however_much_is_named() -> None:
+    check(parse("flow!=load method!=lora quant!=none strategy!=single attention!=default accumulation=1,2"))
+
+
+def test_a_way_without_settings_is_the_need_as_it_is(measure: Callable[..., Grid]) -> None:
+    cells = {"quant=nf4 load_dtype=bf16": "pass", "quant=nf4 load_dtype=bf16 quant_storage=bf16": "pass"}
+    measured = points(measure({"2025-06": cells}))
+    assert [dict(way.settings) for way in ways(parse("qlora"), measured)] == [{}, {"quant_storage": "bf16"}]
+
+
+def test_what_is_wished_is_never_a_setting(measure: Callable[..., Grid]) -> None:
+    cells = dict.fromkeys(("method=dora", "strategy=ddp", "loop=eval", "quant=nf4", "model=gpt2", "flow=merge"), "pass")
+    assert ways(parse("lora"), points(measure({"2025-06": cells}))) == ()
+
+
+def test_a_pattern_of_cases_is_a_need(measure: Callable[..., Grid]) -> None:
+    measured = points(measure({"2025-06": {"quant=nf4": "pass", "method=dora": "pass"}}))
+    assert [way.case for way in ways(parse("case=*-dora-*"), measured)] == ["train-dora-single-fp32"]

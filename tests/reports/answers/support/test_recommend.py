@@ -1,0 +1,217 @@
+"""The newest set on which everything needed is green, what shows it, and what is in the way where there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.errors import UserError
+from matrix.versions import locks
+from matrix.versions import sets as known_sets
+from reports.answers import knowledge
+from reports.answers.support.query import parse
+from reports.answers.support.recommend import Recommendation, lock_text, recommend_on, recommended, requirement
+from reports.answers.support.status import Known
+from reports.render.recommend_text import CAUTION, lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.run.outcome import SetRecord
+    from reports.results.grid import Grid
+
+QLORA = "quant=nf4 load_dtype=bf16"
+STORED = f"{QLORA} quant_storage=bf16"
+CELL = "train-lora-nf4-single-bf16"
+
+
+@pytest.fixture
+def asked(measure: Callable[..., Grid]) -> Callable[..., Recommendation]:
+    def ask(table: dict[str, dict[str, str]], *needs: str, have: tuple[str, ...] = ()) -> Recommendation:
+        return recommend_on("cpu", {"cpu": measure(table)}, [*map(parse, needs)], [*map(requirement, have)])
+
+    return ask
+
+
+def best(found: Recommendation) -> str:
+    return found.best.key if found.best else ""
+
+
+def test_the_newest_green_set_is_recommended_and_the_next_ones_told(asked: Callable[..., Recommendation]) -> None:
+    found = asked({"2025-03": {QLORA: "pass"}, "2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "fail"}}, "qlora")
+    assert (best(found), [each.key for each in found.others]) == ("2025-06", ["2025-03"])
+
+
+def test_a_set_where_it_was_skipped_is_not_recommended(asked: Callable[..., Recommendation]) -> None:
+    assert best(asked({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "skip"}}, "qlora")) == "2025-06"
+
+
+def test_all_needs_have_to_be_green_on_the_very_set(asked: Callable[..., Recommendation]) -> None:
+    merge = "flow=merge"
+    table = {"2025-06": {QLORA: "pass", merge: "pass"}, "2025-09": {QLORA: "pass", merge: "fail"}}
+    assert best(asked(table, "qlora", "lora merge")) == "2025-06"
+
+
+def test_a_newer_set_with_a_setting_comes_first_and_the_plain_one_is_told(
+    asked: Callable[..., Recommendation],
+) -> None:
+    found = asked({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "fail", STORED: "pass"}}, "qlora")
+    assert found.best is not None
+    assert found.as_it_is is not None
+    assert (found.best.key, found.best.settings, found.as_it_is.key) == ("2025-09", "quant_storage=bf16", "2025-06")
+    assert f"    avoid, it is red: 2025-09__{CELL}" in lines(found)
+
+
+def test_the_proof_names_cells_hardware_and_day(asked: Callable[..., Recommendation]) -> None:
+    said = lines(asked({"2025-06": {QLORA: "pass"}}, "qlora"))
+    assert f"    cell 2025-06__{CELL}" in said
+    assert "Measured: 2026-11-20, cpu: test" in said
+    assert f"Run it again: ftmatrix run --sets 2025-06 --where case={CELL}" in said
+
+
+def test_cpu_results_are_told_as_such(asked: Callable[..., Recommendation]) -> None:
+    assert lines(asked({"2025-06": {QLORA: "pass"}}, "qlora"))[-1] == CAUTION
+
+
+@pytest.mark.parametrize(
+    ("have", "key"),
+    [
+        ("torch==1.0", "2025-06"),
+        ("torch==1.0+cu128", "2025-06"),
+        ("Torch >= 1, < 2", "2025-06"),
+        ("peft>=2", "2025-09"),
+        ("torch==7.0", ""),
+    ],
+)
+def test_what_is_given_narrows_the_sets(have: str, key: str, asked: Callable[..., Recommendation]) -> None:
+    assert best(asked({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "pass"}}, "qlora", have=(have,))) == key
+
+
+def test_of_versions_that_no_set_has_nothing_is_known(asked: Callable[..., Recommendation]) -> None:
+    said = lines(asked({"2025-06": {QLORA: "pass"}}, "qlora", have=("torch==7.0",)))
+    assert "No published set has it: nothing is known of these versions together." in said
+    assert "Without --have torch==7.0: 2025-06" in said
+
+
+def test_where_none_will_do_each_set_says_what_is_in_the_way(asked: Callable[..., Recommendation]) -> None:
+    table = {"2025-03": {}, "2025-06": {QLORA: "skip"}, "2025-09": {QLORA: "fail"}}
+    said = lines(asked(table, "qlora"))
+    start = said.index("In the way:")
+    assert said[start : start + 7] == [
+        "In the way:",
+        "  2025-09",
+        "    qlora: red",
+        f"      {CELL}: fail, RuntimeError: no",
+        "  2025-06",
+        "    qlora: unknown, skip: needs a GPU",
+        "  1 set: not run",
+    ]
+
+
+def test_what_is_in_the_way_is_data_too(asked: Callable[..., Recommendation]) -> None:
+    found = asked({"2025-09": {QLORA: "fail", "flow=merge": "pass"}}, "qlora", "lora merge").as_json()
+    assert found["in_the_way"] == [
+        {
+            "set": "2025-09",
+            "need": "qlora",
+            "standing": "red",
+            "reason": "",
+            "cells": [{"cell": f"2025-09__{CELL}", "verdict": "fail", "why": "RuntimeError: no"}],
+        }
+    ]
+    assert found["nearest"]["set"] == "2025-09"
+
+
+def test_where_none_will_do_it_says_what_to_give_up(asked: Callable[..., Recommendation]) -> None:
+    table = {"2025-09": {f"{QLORA} strategy=fsdp2": "fail", QLORA: "pass"}}
+    said = lines(asked(table, "qlora fsdp2"))
+    assert "Without strategy=fsdp2, with strategy=single: 2025-09" in said
+    assert "It does not help to give up one of these: quant=nf4" in said
+
+
+def test_what_was_never_measured_is_said(asked: Callable[..., Recommendation]) -> None:
+    found = asked({"2025-09": {QLORA: "pass"}}, "lokr fsdp1")
+    assert best(found) == ""
+    assert "No published run has a case of this: flow=train method=lokr quant=none strategy=fsdp1" in lines(found)
+    assert "In the way:" not in lines(found)
+
+
+def test_what_can_never_be_is_refused(asked: Callable[..., Recommendation]) -> None:
+    with pytest.raises(UserError, match="quantised weights are not trainable"):
+        asked({"2025-09": {QLORA: "pass"}}, "full nf4")
+
+
+def test_of_a_gpu_nothing_is_known_from_a_cpu(measure: Callable[..., Grid]) -> None:
+    found = recommend_on("cuda", {"cpu": measure({"2025-06": {QLORA: "pass"}})}, [parse("qlora")])
+    assert (found.measured, found.best, found.considered) == (False, None, 0)
+    assert found.on_cpu is not None
+    assert best(found.on_cpu) == "2025-06"
+    said = lines(found)
+    assert said[2] == "Unknown on cuda: no results measured on cuda are published. To measure:"
+    apart = said.index("On the CPU only, which is no answer for a GPU:")
+    assert [line for line in said[:apart] if "2025-06" in line] == []
+    assert said[-1].strip() == CAUTION
+
+
+def test_a_gpu_result_answers_for_a_gpu(measure: Callable[..., Grid]) -> None:
+    grids = {"cpu": measure({"2025-09": {QLORA: "pass"}}), "cuda": measure({"2025-06": {QLORA: "pass"}})}
+    found = recommend_on("cuda", grids, [parse("qlora")])
+    assert (best(found), found.on_cpu, CAUTION in lines(found)) == ("2025-06", None, False)
+
+
+def test_of_a_gpu_alone_what_can_never_be_is_refused_all_the_same() -> None:
+    with pytest.raises(UserError, match="quantised weights are not trainable"):
+        recommend_on("cuda", {}, [parse("full nf4")])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("torch=2.8", "is no requirement such as torch=="),
+        ("", "is no requirement"),
+        ("numpy==2", "the sets pin torch"),
+        ("tourch==2", "did you mean torch"),
+        ("torch[cuda]==2", "a name and versions would do"),
+        ("torch @ https://example.org/x.whl", "a name and versions would do"),
+    ],
+)
+def test_what_is_no_version_is_refused(text: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        requirement(text)
+
+
+def test_a_lock_is_the_one_that_was_measured(build_set: Callable[..., SetRecord]) -> None:
+    (newest,) = known_sets.select(known_sets.load(), "newest")
+    stored = locks.read(newest)
+    assert stored is not None
+    text = lock_text(build_set(newest.key, lock=stored.digest))
+    assert text == stored.text
+    assert f"torch=={newest.pins['torch']} " in text
+    assert "--hash=sha256:" in text
+    assert "://" not in text
+
+
+def test_another_lock_than_the_measured_one_is_refused(build_set: Callable[..., SetRecord]) -> None:
+    (newest,) = known_sets.select(known_sets.load(), "newest")
+    with pytest.raises(UserError, match="but 0123456789ab was measured"):
+        lock_text(build_set(newest.key, lock="0123456789ab"))
+
+
+def test_a_set_without_a_lock_is_refused(build_set: Callable[..., SetRecord]) -> None:
+    with pytest.raises(UserError, match="there is no lock of 1999-01 here"):
+        lock_text(build_set("1999-01"))
+
+
+def test_every_recommended_set_that_was_published_can_be_locked() -> None:
+    for usual, found in recommended(Known(knowledge.load()), device="cpu"):
+        assert found.best is not None, usual.job
+        assert "--hash=sha256:" in lock_text(found.best.column), usual.job
+
+
+def test_what_is_recommended_of_the_published_results_is_green_there() -> None:
+    known = knowledge.load()
+    for usual, found in recommended(Known(known), device="cpu"):
+        assert found.best is not None, usual.job
+        shown = [known.cells[outcome.case, found.best.key].verdict.value for outcome in found.best.outcomes]
+        assert set(shown) == {"pass"}, usual.job

@@ -1,0 +1,229 @@
+"""The stretches of versions in which something works: what is measured, what is inferred, and what is neither."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from matrix.errors import UserError
+from matrix.versions.sets import PACKAGES
+from reports.answers import knowledge
+from reports.answers.support import support
+from reports.answers.support.query import parse
+from reports.answers.support.status import Known, Standing
+from reports.answers.support.support import Support, support_document, support_of
+from reports.render.support_text import ASIDE, BLAME, lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from reports.answers.support.version_ranges import Stretch
+    from reports.results.grid import Grid
+
+QLORA = "quant=nf4 load_dtype=bf16"
+STORED = f"{QLORA} quant_storage=bf16"
+SETS = ("2025-03", "2025-06", "2025-09", "2025-12")  # at 1.0, 2.0, 3.0 and 4.0 of everything
+
+
+@pytest.fixture
+def found(measure: Callable[..., Grid]) -> Callable[..., Support]:
+    def of(table: dict[str, dict[str, str]], *needs: str) -> Support:
+        return support.support(Known(measure(table)), [parse(need) for need in needs or ("qlora",)])
+
+    return of
+
+
+def table(*verdicts: str) -> dict[str, dict[str, str]]:
+    return {key: {QLORA: verdict} for key, verdict in zip(SETS, verdicts, strict=False)}
+
+
+def told(stretches: Sequence[Stretch]) -> list[tuple[str, str]]:
+    return [(each.versions, each.standing.value) for each in stretches]
+
+
+def test_stretches_cover_all_versions(found: Callable[..., Support]) -> None:
+    assert told(found(table("fail", "pass", "pass")).packages["peft"]) == [
+        ("<1.0", "unknown"),
+        ("==1.0", "red"),
+        (">1.0,<2.0", "unknown"),
+        (">=2.0,<=3.0", "green"),
+        (">3.0", "unknown"),
+    ]
+
+
+def test_between_two_that_stand_alike_it_is_inferred(found: Callable[..., Support]) -> None:
+    red, green = found(table("fail", "pass", "pass")).packages["peft"][1:4:2]
+    assert (red.inferred, red.measured, red.sets) == (False, ("1.0",), ("2025-03",))
+    assert (green.inferred, green.measured, green.sets) == (True, ("2.0", "3.0"), ("2025-06", "2025-09"))
+
+
+def test_nothing_is_inferred_across_a_red_version(found: Callable[..., Support]) -> None:
+    assert ("==2.0", "red") in told(found(table("pass", "fail", "pass")).packages["trl"])
+
+
+def test_nothing_is_inferred_across_one_that_was_tried_in_vain(found: Callable[..., Support]) -> None:
+    stretches = found(table("pass", "skip", "pass")).packages["torch"]
+    assert told(stretches)[1:4] == [("==1.0", "green"), (">1.0,<3.0", "unknown"), ("==3.0", "green")]
+    assert stretches[2].reason == "needs a GPU"
+
+
+def test_a_version_that_nobody_ran_is_inferred_from_its_neighbours(found: Callable[..., Support]) -> None:
+    stretch = found({**table("pass", "pass", "pass"), "2025-06": {}}).packages["torch"][1]
+    assert (stretch.versions, stretch.measured) == (">=1.0,<=3.0", ("1.0", "3.0"))
+
+
+def test_a_stretch_with_a_setting_says_one_that_holds_in_all_of_it(found: Callable[..., Support]) -> None:
+    other = f"{QLORA} quant_storage=fp32"
+    cells = {"2025-03": {QLORA: "fail", STORED: "pass", other: "pass"}, "2025-06": {QLORA: "fail", other: "pass"}}
+    stretch = found(cells).packages["torch"][1]
+    assert (stretch.versions, stretch.standing, stretch.settings) == (
+        ">=1.0,<=2.0",
+        Standing.SETTING,
+        "quant_storage=fp32",
+    )
+
+
+def test_settings_without_one_in_common_are_two_stretches(found: Callable[..., Support]) -> None:
+    cells = {
+        "2025-03": {QLORA: "fail", STORED: "pass"},
+        "2025-06": {QLORA: "fail", f"{QLORA} quant_storage=fp32": "pass"},
+    }
+    assert [each.settings for each in found(cells).packages["torch"]] == [
+        *("", "quant_storage=bf16", "", "quant_storage=fp32", ""),
+    ]
+
+
+def test_a_version_stands_as_the_best_of_its_sets(found: Callable[..., Support]) -> None:
+    packages = found({**table("pass"), "2025-03+peft0.5": {QLORA: "fail"}}).packages
+    assert ("==1.0", "green") in told(packages["torch"])
+    assert ("==0.5", "red") in told(packages["peft"])
+
+
+def test_a_move_of_one_package_that_made_the_difference_is_told(found: Callable[..., Support]) -> None:
+    (turn,) = found({**table("pass"), "2025-03+peft0.5": {QLORA: "fail"}}).turns
+    assert (turn.package, turn.red, turn.green) == ("peft", "0.5", "1.0")
+    assert (turn.red_set, turn.green_set) == ("2025-03+peft0.5", "2025-03")
+
+
+def test_what_failed_only_beside_the_one_to_blame_is_unknown(found: Callable[..., Support]) -> None:
+    """2025-03 failed with peft 1.0, and so would anything: 2025-03+peft2.0 is green."""
+    packages = found({**table("fail", "pass"), "2025-03+peft2.0": {QLORA: "pass"}}).packages
+    assert ("==1.0", "red") in told(packages["peft"])
+    assert ("red") not in {each.standing.value for each in packages["torch"]}
+    older = found({"2024-12": {QLORA: "fail"}, **table("fail"), "2025-03+peft3.0": {QLORA: "pass"}}).packages
+    assert older["torch"][0].reason == "ran only with a peft that is red by itself"
+    assert told(older["torch"])[:2] == [("<2.0", "unknown"), ("==2.0", "green")]
+
+
+def test_all_needs_have_to_be_green_on_one_set(found: Callable[..., Support]) -> None:
+    cells = {"2025-03": {QLORA: "pass", "flow=merge": "fail"}, "2025-06": {QLORA: "pass", "flow=merge": "pass"}}
+    both = found(cells, "qlora", "lora merge")
+    assert [(each.set, each.standing.value) for each in both.sets] == [("2025-03", "red"), ("2025-06", "green")]
+
+
+def test_versions_are_ordered_as_versions(measure: Callable[..., Grid]) -> None:
+    cells = {f"2025-03+peft{version}": {QLORA: "pass"} for version in ("0.10.0", "0.9.0", "0.21.0")}
+    found = support.support(Known(measure(cells)), [parse("qlora")])
+    assert found.packages["peft"][1].measured == ("0.9.0", "0.10.0", "0.21.0")
+
+
+def test_a_build_is_named_only_where_a_specifier_takes_one(measure: Callable[..., Grid]) -> None:
+    matrix = measure(table("pass", "pass", "fail"))
+    builds = {"1.0": "2.11.0+cu130", "2.0": "2.12.0+cu130", "3.0": "2.13.0+cu130"}
+    sets = [each.model_copy(update={"pins": {"torch": builds[each.pins["torch"]]}}) for each in matrix.sets]
+    stretches = support.support(Known(replace(matrix, sets=tuple(sets))), [parse("qlora")]).packages["torch"]
+    assert [each.versions for each in stretches] == [
+        *("<2.11.0", ">=2.11.0,<=2.12.0", ">2.12.0,<2.13.0", "==2.13.0+cu130", ">2.13.0"),
+    ]
+    assert all(SpecifierSet(each.versions).contains(version) for each in stretches for version in each.measured)
+
+
+def test_of_a_gpu_nothing_is_known_from_a_cpu(measure: Callable[..., Grid]) -> None:
+    found = support_of([parse("qlora")], "cuda", {"cpu": measure(table("pass"))})
+    gpu, cpu = found.devices
+    assert [each.device for each in (gpu, cpu)] == ["cuda", "cpu"]
+    assert {told(each)[0] for each in gpu.support[0].packages.values()} == {("", "unknown")}
+    said = lines(found)
+    assert "Unknown on cuda: no results measured on cuda are published." in said
+    assert said.index(ASIDE) > said.index("Unknown on cuda: no results measured on cuda are published.")
+
+
+def test_a_gpu_result_is_not_mixed_with_the_cpus(measure: Callable[..., Grid]) -> None:
+    grids = {"cpu": measure(table("pass")), "cuda": measure(table("fail"))}
+    (gpu,) = support_of([parse("qlora")], "cuda", grids).devices
+    assert ("==1.0", "red") in told(gpu.support[0].packages["torch"])
+
+
+def test_a_document_without_cells_says_nothing(measure: Callable[..., Grid]) -> None:
+    assert "Unknown on cuda: no results measured on cuda are published." in lines(
+        support_of([parse("qlora")], "cuda", {"cuda": measure({"2025-06": {}})})
+    )
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_can_never_be_is_refused(device: str, measure: Callable[..., Grid]) -> None:
+    with pytest.raises(UserError, match="quantised weights are not trainable"):
+        support_of([parse("full nf4")], device, {"cpu": measure(table("pass"))} if device == "cpu" else {})
+
+
+def test_in_words_what_is_inferred_is_said_to_be(measure: Callable[..., Grid]) -> None:
+    said = "\n".join(lines(support_of([parse("qlora")], "cpu", {"cpu": measure(table("fail", "pass", "pass"))})))
+    assert "Newest set: 2025-09, green\n" in said
+    assert "torch           ==1.0        red: measured (2025-03)" in said
+    assert ">=2.0,<=3.0  green: measured at 2.0, 3.0; inferred between them" in said
+    assert BLAME in said
+
+
+def test_in_words_nothing_measured_is_no_answer(measure: Callable[..., Grid]) -> None:
+    assert "No published run says anything of this." in lines(
+        support_of([parse("lokr")], "cpu", {"cpu": measure(table("pass"))})
+    )
+
+
+def test_the_committed_schema_is_the_documents(assert_golden: Callable[[str, Path], None]) -> None:
+    assert_golden(support.json_schema(), support.SCHEMA_FILE)
+
+
+def test_a_document_is_valid(measure: Callable[..., Grid]) -> None:
+    made = support.dumped(support_document({"cpu": measure(table("fail", "pass", "skip", "pass"))}))
+    schema = json.loads(support.SCHEMA_FILE.read_text())
+    jsonschema.validate(json.loads(made), schema, cls=jsonschema.Draft202012Validator)
+    assert json.loads(made)["schema"] == support.SCHEMA
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**json.loads(made), "devices": 1}, schema)
+
+
+# --- what is published ------------------------------------------------------------------------------------------------
+
+
+def test_the_published_file_is_what_the_published_results_give() -> None:
+    made = support.dumped(support_document(knowledge.by_device()))
+    assert support.PUBLISHED.read_text(encoding="utf-8") == made, (
+        f"to accept what the results give now: ftmatrix can-i-use --write {support.PUBLISHED}"
+    )
+
+
+def test_the_published_file_is_valid_and_of_all_packages() -> None:
+    published = json.loads(support.PUBLISHED.read_text(encoding="utf-8"))
+    schema = json.loads(support.SCHEMA_FILE.read_text())
+    jsonschema.validate(published, schema, cls=jsonschema.Draft202012Validator)
+    assert published["devices"]
+    for device in published["devices"]:
+        assert device["support"], device["device"]
+        assert all(set(each["packages"]) == set(PACKAGES) for each in device["support"])
+
+
+def test_a_measured_version_is_in_its_stretch_and_in_no_other() -> None:
+    published = json.loads(support.PUBLISHED.read_text(encoding="utf-8"))
+    for each in (each for device in published["devices"] for each in device["support"]):
+        for stretches in each["packages"].values():
+            versions = [version for stretch in stretches for version in stretch.get("measured", ())]
+            for version in versions:
+                holding = [s for s in stretches if SpecifierSet(s["versions"]).contains(version, prereleases=True)]
+                assert [version in s.get("measured", ()) for s in holding] == [True], (each["needs"], version)

@@ -1,0 +1,80 @@
+"""What is published of the reproducers is what they said, and of the scripts as they are made today."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cases.space.verdict import RED
+from matrix.errors import UserError
+from reports.answers.scripts.repro_cells import outcome_of
+from reports.answers.scripts.symptom import Kind
+from reports.commands import repro_record
+from reports.commands.repro_confirm import Confirmation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from reports.answers.scripts.repro_script import Reproducer
+    from reports.results.grid import Grid
+
+    Make = Callable[[str], Reproducer]
+
+CELL = "2026-11__train-lora-fsdp1-bf16"
+OTHER = "2025-12__save_reload-vera-single-fp32"
+SHOWN = repro_record.read().reproducers
+
+
+def run(made: Reproducer, *, said: str = "ValueError: no: never", same: bool = True) -> repro_record.Ran:
+    found = Confirmation(same=same, said=said, wanted="ValueError: no: never", log="", seconds=12.34)
+    return repro_record.ran(made, found, hardware="cpu: test", now=datetime(2026, 11, 21, tzinfo=UTC))
+
+
+def test_what_was_said_is_kept_as_type_and_message(make: Make) -> None:
+    made = make(CELL)
+    row = run(made)
+    assert (row.set, row.case, row.error, row.message) == (*CELL.split("__"), "ValueError", "no: never")
+    assert (row.lines, row.seconds, row.script) == (len(made.text.splitlines()), 12.3, repro_record.digest(made))
+
+
+def test_the_newest_run_of_a_cell_stands(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "reproducers.json"
+    for row in (run(make(CELL), same=False), run(make(OTHER)), run(make(CELL))):
+        repro_record.add(row, path)
+    assert [(row.cell, row.same) for row in repro_record.read(path).reproducers] == [(OTHER, True), (CELL, True)]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 2, "reproducers": []}', '{"schema": 1, "reproducers": [{}]}'])
+def test_another_document_is_not_overwritten(text: str, make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match="no record of reproducers"):
+        repro_record.add(run(make(CELL)), path)
+    assert path.read_text() == text
+
+
+def test_a_record_that_cannot_be_written_is_told(make: Make, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be written"):
+        repro_record.add(run(make(CELL)), tmp_path / "missing" / "reproducers.json")
+
+
+def test_ten_reproducers_of_four_sets_show_what_their_cells_did() -> None:
+    assert len(SHOWN) >= 10
+    assert len({row.set for row in SHOWN}) >= 4
+    assert [row.cell for row in SHOWN if not row.same] == []
+
+
+def test_they_are_of_several_kinds(make: Make) -> None:
+    kinds = {make(row.cell).symptom.kind for row in SHOWN}
+    assert {Kind.ERROR, Kind.GRADIENT, Kind.DISK, Kind.RELOADED} <= kinds
+
+
+@pytest.mark.parametrize("row", SHOWN, ids=lambda row: row.cell)
+def test_the_script_that_was_run_is_the_one_made_today(row: repro_record.Ran, make: Make, published: Grid) -> None:
+    assert outcome_of(row.cell, published).verdict in RED
+    record = repro_record.PUBLISHED.relative_to(repro_record.PUBLISHED.parents[2])
+    again = f"ftmatrix repro {row.cell} --check --record {record}"
+    assert row.script == repro_record.digest(make(row.cell)), f"the script has changed since; run it again: {again}"

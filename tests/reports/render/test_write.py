@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.errors import UserError
+from reports.render.write import render, write_whole
+from reports.results.document import read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+
+    Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
+
+
+def test_every_report_is_written_and_nothing_else(small: Run, tmp_path: Path) -> None:
+    index = render(*small, tmp_path / "report")
+    assert index == tmp_path / "report" / "index.html"
+    assert {path.name for path in index.parent.iterdir()} == {"index.html", "matrix.json", "matrix.md", "junit.xml"}
+
+
+def test_a_report_can_be_rendered_again_from_its_data(small: Run, tmp_path: Path) -> None:
+    first = read(render(*small, tmp_path / "one").with_name("matrix.json"))
+    render(first.run, first.sets, first.cells, tmp_path / "two", now=first.generated)
+    names = ["index.html", "matrix.json", "matrix.md", "junit.xml"]
+    assert [(tmp_path / "one" / n).read_bytes() for n in names] == [(tmp_path / "two" / n).read_bytes() for n in names]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(tmp_path / "a", "\ud800")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "old")]
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(small: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="choose another folder"):
+        render(*small, tmp_path / "file")
+
+
+def test_evidence_is_linked_from_where_the_report_is(hostile: Run, tmp_path: Path) -> None:
+    page = render(*hostile, tmp_path / "reports" / "one", evidence=tmp_path / "run").read_text(encoding="utf-8")
+    assert '"href":"../../run/javascript%3Aalert%281%29"' in page

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from matrix.errors import UserError
+from reports.results.document import SCHEMA_FILE, document, dumped, json_schema, read
+from reports.results.grid import grid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+    from pathlib import Path
+
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+    from reports.answers.overview import Overview
+    from reports.results.grid import Grid
+
+    Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
+
+
+def written(run: Run, now: datetime) -> str:
+    return dumped(document(run[0], grid(*run), generated=now))
+
+
+def strictly(text: str) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_the_committed_schema_is_the_documents(assert_golden: Callable[[str, Path], None]) -> None:
+    assert_golden(json_schema(), SCHEMA_FILE)
+
+
+@pytest.mark.parametrize("name", ["small", "hostile"])
+def test_a_written_document_is_valid(name: str, later: datetime, request: pytest.FixtureRequest) -> None:
+    schema = json.loads(SCHEMA_FILE.read_text())
+    jsonschema.validate(
+        strictly(written(request.getfixturevalue(name), later)), schema, cls=jsonschema.Draft202012Validator
+    )
+
+
+def test_a_document_has_the_promised_keys(small: Run, later: datetime) -> None:
+    wanted = {"schema", "generated", "harness", "device", "hardware", "run", "sets", "cells", "flaky", "devices"}
+    assert set(strictly(written(small, later))) == wanted
+
+
+def test_a_document_says_where_cpu_and_gpu_differ(
+    small: Run, later: datetime, tmp_path: Path, build_beside_gpus: Callable[[Grid], Overview]
+) -> None:
+    matrix = grid(*small)
+    made = document(small[0], matrix, generated=later, devices=build_beside_gpus(matrix).devices)
+    jsonschema.validate(
+        strictly(dumped(made)), json.loads(SCHEMA_FILE.read_text()), cls=jsonschema.Draft202012Validator
+    )
+    (tmp_path / "matrix.json").write_text(dumped(made), encoding="utf-8")
+    assert read(tmp_path / "matrix.json") == made
+
+
+def test_a_document_survives_a_round_trip(small: Run, later: datetime, tmp_path: Path) -> None:
+    path = tmp_path / "matrix.json"
+    path.write_text(written(small, later), encoding="utf-8")
+    assert read(path) == document(small[0], grid(*small), generated=later)
+
+
+def test_hostile_text_survives_a_round_trip(hostile: Run, later: datetime, tmp_path: Path) -> None:
+    path = tmp_path / "matrix.json"
+    path.write_text(written(hostile, later), encoding="utf-8")
+    assert dumped(read(path)) == written(hostile, later)
+
+
+def test_numbers_that_json_lacks_come_back_as_numbers(hostile: Run, later: datetime, tmp_path: Path) -> None:
+    path = tmp_path / "matrix.json"
+    path.write_text(written(hostile, later), encoding="utf-8")
+    cell = read(path).cells[0]
+    found = [cell.checks[0].value, cell.checks[0].bound, cell.metrics["peak"], cell.facts["odd"]]
+    assert repr(found) == "[nan, inf, -inf, inf]"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"schema": 4}', "schema 4 is newer than 3.*update ftmatrix"),
+        ('{"schema": "x"}', "no whole number under 'schema'"),
+        ("{", "not JSON"),
+        ("[]", "expected an object"),
+        ('{"schema": 1}', "generated: Field required"),
+    ],
+)
+def test_what_is_no_document_is_refused_in_a_sentence(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "matrix.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=f"matrix.json: {told}"):
+        read(path)
+
+
+def test_a_missing_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        read(tmp_path / "matrix.json")
+
+
+def test_an_invalid_document_is_refused_with_the_place(small: Run, later: datetime, tmp_path: Path) -> None:
+    data = strictly(written(small, later))
+    data["cells"][2]["verdict"] = "green"
+    (tmp_path / "matrix.json").write_text(json.dumps(data))
+    with pytest.raises(UserError, match=r"cells\[2\]\.verdict"):
+        read(tmp_path / "matrix.json")

@@ -1,0 +1,102 @@
+"""A report is reproduced only by a red cell that shows its text; advice holds where its cells are as it says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix.known.known_problems import Problem
+from matrix.run.outcome import ErrorRecord
+from reports.render import known_page
+from reports.results.grid import grid
+from reports.results.known_results import Holding, Standing, document, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+
+    BuildOutcome = Callable[..., Outcome]
+    BuildSet = Callable[..., SetRecord]
+    BuildRun = Callable[..., RunRecord]
+
+RAISED = ErrorRecord(type="ValueError", message="Must flatten tensors with uniform dtype")
+
+
+def a_problem(**other: Any) -> Problem:
+    usual = {
+        "id": "uniform-dtype",
+        "title": "one flat parameter",
+        "links": ["huggingface/peft#1"],
+        "entries": ["a", "b"],
+        "red": [{"case": "red", "sets": ["2024-06"], "shows": "uniform dtype"}],
+        "green": [{"case": "green", "sets": ["2024-06"], "because": "another setting"}],
+    }
+    return Problem.model_validate({**usual, **other})
+
+
+@pytest.fixture
+def standing_of(build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun) -> Callable[..., Standing]:
+    def found(problem: Problem, **red: Any) -> Standing:
+        outcomes = [build_outcome("red", **red)] if red else []
+        return judge(problem, grid(build_run(), [build_set()], outcomes)).standing
+
+    return found
+
+
+def test_red_with_the_reported_text_is_reproduced(standing_of: Callable[..., Standing]) -> None:
+    assert standing_of(a_problem(), verdict="fail", error=RAISED) is Standing.REPRODUCED
+
+
+def test_red_with_another_text_is_not(standing_of: Callable[..., Standing]) -> None:
+    other = ErrorRecord(type="KeyError", message="'model'")
+    assert standing_of(a_problem(), verdict="fail", error=other) is Standing.NOT_REPRODUCED
+
+
+def test_green_is_not(standing_of: Callable[..., Standing]) -> None:
+    assert standing_of(a_problem()) is Standing.NOT_RUN
+    assert standing_of(a_problem(), verdict="pass") is Standing.NOT_REPRODUCED
+
+
+def test_a_skip_needs_other_hardware(standing_of: Callable[..., Standing]) -> None:
+    assert standing_of(a_problem(), verdict="skip", reason="needs a GPU") is Standing.NEEDS_HARDWARE
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "holding"),
+    [
+        ({"2024-06": "pass", "2024-09": "pass"}, Holding.HOLDS),
+        ({"2024-06": "pass", "2024-09": "fail"}, Holding.ONLY),
+        ({"2024-06": "wrong", "2024-09": "fail"}, Holding.DOES_NOT),
+        ({"2024-06": "skip"}, Holding.UNKNOWN),
+        ({"2024-06": "lost", "2024-09": "pass"}, Holding.HOLDS),
+    ],
+)
+def test_advice_holds_where_its_cells_are_green(
+    verdicts: dict[str, str],
+    holding: Holding,
+    build_outcome: BuildOutcome,
+    build_set: BuildSet,
+    build_run: BuildRun,
+) -> None:
+    claim = {"says": "set it", "green": ["green"], "sets": ["2024-06", "2024-09"]}
+    outcomes = [build_outcome("green", key, verdict) for key, verdict in verdicts.items()]
+    matrix = grid(build_run(), [build_set("2024-06"), build_set("2024-09")], outcomes)
+    assert judge(a_problem(claims=[claim]), matrix).advice[0].holding is holding
+
+
+def test_reports_are_counted_one_by_one(build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun) -> None:
+    matrix = grid(build_run(), [build_set()], [build_outcome("red", verdict="fail", error=RAISED)])
+    found = [judge(a_problem(), matrix)]
+    assert document(found)["entries"] == {"reproduced": 2}
+    assert "1 rows that stand for 2 upstream reports: 2 reproduced" in known_page.markdown(build_run(), found)
+
+
+def test_a_red_neighbour_is_not_shown_as_green(
+    build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun
+) -> None:
+    outcomes = [build_outcome("red", verdict="fail", error=RAISED), build_outcome("green", verdict="wrong")]
+    found = [judge(a_problem(), grid(build_run(), [build_set()], outcomes))]
+    assert not found[0].green_beside
+    assert "`green` on `2024-06`: wrong (not as expected)" in known_page.markdown(build_run(), found)
