@@ -29,16 +29,14 @@ from matrix.run import store, user_scripts
 from matrix.run.execute import Suite
 from matrix.versions import locks, uv
 from matrix.versions import sets as known_sets
-from reports.answers.knowledge import other_devices
-from reports.answers.overview import overview
-from reports.commands import can_i_use, devices, doctor, explain, fix, pack, recommend, repro
+from reports.commands import can_i_use, devices, doctor, explain, fix, pack, recommend, report, repro
+from reports.commands.report import show
 from reports.render import bench_text as bench_report
 from reports.render import crash_text as disaster_report
 from reports.render import known_page, progress_bar
 from reports.render import plan_text as planned
 from reports.render import selfcheck_text as selfcheck_report
-from reports.render.terminal import TerminalReport
-from reports.render.write import render, write_whole
+from reports.render.write import write_whole
 from reports.results import known_results as known_problems
 from reports.results.grid import grid
 
@@ -135,22 +133,6 @@ def run(
         asked, work=work, watcher=watcher, say=console.print, when_cut=lambda cut: show(cut, console)
     )
     raise typer.Exit(show(directory, console))
-
-
-@app.command()
-def report(
-    directories: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="A run; others, of the other kind of device, are compared with it instead of what was published.",
-            show_default="the newest in runs/",
-        ),
-    ] = None,
-    publish: Annotated[Path | None, typer.Option(help="Render there, on its own: without links to the logs.")] = None,
-) -> None:
-    """Render a run again, finished or not: terminal, matrix.md, matrix.json, junit.xml, index.html."""
-    found, *others = directories or [store.newest_run(asking.RUNS)]
-    raise typer.Exit(show(found, Console(), publish=publish, others=others))
 
 
 @app.command()
@@ -375,6 +357,7 @@ def lock_sets(
 
 # Those that answer from what is known, in the order in which one asks; each says its exit codes.
 for name, command, module in (
+    ("report", report.report, report),
     ("explain", explain.explain, explain),
     ("fix", fix.fix, fix),
     ("recommend", recommend.recommend, recommend),
@@ -392,20 +375,6 @@ def print_lock(key: str, made: locks.Lock | Evidence) -> None:
         typer.echo(f"{key}: blocked: {made.reason}")
     else:
         typer.echo(f"{key}: locked, {len(made.versions)} packages, digest {made.digest}")
-
-
-def show(directory: Path, console: Console, *, publish: Path | None = None, others: Sequence[Path] = ()) -> int:
-    """Render a run, draw it, and say where it is; the exit code."""
-    record, met, outcomes = store.read(directory)
-    beside = other_devices(record.device, others) if others else None
-    if publish is not None:  # the logs stay behind; an error's traceback is in its cell
-        outcomes = tuple(outcome.model_copy(update={"evidence": {}}) for outcome in outcomes)
-    matrix = grid(record, met, outcomes)
-    known = overview(record, matrix, beside)
-    page = render(record, met, outcomes, publish or directory, known=known)
-    console.print(TerminalReport(record=record, grid=matrix, known=known))
-    console.print(f"Report: {page}", soft_wrap=True, highlight=False)
-    return LOST if matrix.counts()[Verdict.LOST] else 0
 
 
 def show_known(directory: Path, chosen: Sequence[problems.Problem], console: Console, *, findings: bool) -> int:

@@ -1,6 +1,7 @@
 """All that was published, as one grid: what the commands that answer questions look things up in.
 
-Every ``matrix.json`` below a folder is read. Results of a CPU and of GPUs are never mixed: a grid is of one device.
+Every ``matrix.json`` and ``matrix.json.gz`` below a folder is read. A grid holds the results of one device: those of
+a CPU and of GPUs are never mixed.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def of(found: Sequence[MatrixDocument]) -> Grid:
 
 
 def documents(folder: Path, *, only: Container[str] | None = None) -> Iterator[MatrixDocument]:
-    for path in sorted(folder.rglob("matrix.json")):
+    for path in data.locate_all(folder):
         yield data.validated(trimmed(data.loaded(path), only), path)
 
 

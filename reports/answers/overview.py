@@ -70,6 +70,11 @@ class Overview:
         """Red cells of which no signature says why."""
         return sum(len(cause.cells) for cause in self.causes if cause.signature is None)
 
+    @property
+    def compared(self) -> Comparison | None:
+        """The comparison with the other kind of device; None if no pair of sets was compared."""
+        return self.devices if self.devices.pairs else None
+
     @cached_property
     def by_cell(self) -> Mapping[str, Cause]:
         return {outcome.cell: cause for cause in self.causes for outcome in cause.cells}

@@ -29,7 +29,7 @@ from reports.answers import knowledge
 from reports.answers.fixes import remedies
 from reports.answers.fixes.remedies import FIXES, Remedy
 from reports.answers.scripts import edits
-from reports.render.write import write_whole
+from reports.render.write import write_document, write_whole
 from reports.results import document as data
 from reports.results.grid import grid
 
@@ -252,7 +252,7 @@ def publish(directory: Path, folder: Path) -> None:
     matrix = data.document(record, grid(record, met, map(bare, outcomes)), generated=datetime.now(UTC))
     try:
         (folder / CELLS).mkdir(parents=True, exist_ok=True)
-        write_whole(folder / CELLS / "matrix.json", data.dumped(matrix))
+        write_document(matrix, folder / CELLS)
         write_whole(folder / FIXES, (directory / FIXES).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None

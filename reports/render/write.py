@@ -1,63 +1,93 @@
-"""Writes every report of a run into a folder."""
+"""Writes the reports of a run into its directory, or its results into a folder of published results."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from matrix.errors import UserError
 from reports.answers.overview import overview
 from reports.render.junit import junit
 from reports.render.markdown import markdown
 from reports.render.page import page
-from reports.results.document import document, dumped
-from reports.results.grid import grid
+from reports.results.document import COMPRESSED, PLAIN, compressed, document, dumped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
-    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+    from matrix.run.outcome import RunRecord
     from reports.answers.overview import Overview
+    from reports.results.document import MatrixDocument
+    from reports.results.grid import Grid
+
+PAGE: Final = "index.html"
+SUMMARY: Final = "matrix.md"
 
 
 def render(
     record: RunRecord,
-    sets: Iterable[SetRecord],
-    outcomes: Iterable[Outcome],
+    matrix: Grid,
     directory: Path,
     *,
     evidence: Path | None = None,
     now: datetime | None = None,
     known: Overview | None = None,
 ) -> Path:
-    """Write ``index.html``, ``matrix.json``, ``matrix.md`` and ``junit.xml``; the path of the page.
+    """Write ``index.html``, ``matrix.json``, ``matrix.md`` and ``junit.xml``; return the path of the page.
 
-    Evidence files are looked for in ``evidence``, the run's folder; without it, in ``directory``. ``known`` is what the
-    results mean, if that was found out already.
+    ``evidence`` is the folder of the log files that the page links to, ``directory`` if it is not given. ``known`` is
+    the interpretation of the results, computed here if it is not given.
 
     Raises:
-        UserError: the folder cannot be written, or an outcome's set is not among the sets.
+        UserError: the folder cannot be written.
     """
     generated = now or datetime.now(UTC)
-    matrix = grid(record, sets, outcomes)
     known = known or overview(record, matrix)
-    compared = known.devices if known.devices.pairs else None
     texts = {
-        "matrix.json": dumped(document(record, matrix, generated=generated, devices=compared)),
-        "matrix.md": markdown(record, matrix, known, generated=generated),
+        PLAIN: dumped(document(record, matrix, generated=generated, devices=known.compared)),
+        SUMMARY: markdown(record, matrix, known, generated=generated),
         "junit.xml": junit(matrix),
-        "index.html": page(record, matrix, known, generated=generated, evidence=way(directory, evidence)),
+        PAGE: page(record, matrix, known, generated=generated, evidence=way(directory, evidence)),
     }
+    write_all(directory, texts)
+    return directory / PAGE
+
+
+def publish(
+    record: RunRecord, matrix: Grid, folder: Path, *, now: datetime | None = None, known: Overview | None = None
+) -> Path:
+    """Write a run into a folder of published results; return the path of its ``matrix.md``.
+
+    The folder gets ``matrix.json.gz``, from which ``ftmatrix report FOLDER --out OTHER`` renders the page, and
+    ``matrix.md``. Log files stay in the run directory, so outcomes lose their links to them.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    generated = now or datetime.now(UTC)
+    known = known or overview(record, matrix)
+    bare = {cell: outcome.model_copy(update={"evidence": {}}) for cell, outcome in matrix.cells.items()}
+    matrix = replace(matrix, cells=bare)
+    contents: dict[str, str | bytes] = {
+        COMPRESSED: compressed(dumped(document(record, matrix, generated=generated, devices=known.compared))),
+        SUMMARY: markdown(record, matrix, known, generated=generated),
+    }
+    write_all(folder, contents)
+    (folder / PLAIN).unlink(missing_ok=True)
+    return folder / SUMMARY
+
+
+def write_all(folder: Path, contents: Mapping[str, str | bytes]) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            write_whole(directory / name, text)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            write_whole(folder / name, content)
     except OSError as error:
-        raise UserError(f"{directory}: cannot write the report ({error.strerror}); choose another folder") from None
-    return directory / "index.html"
+        raise UserError(f"{folder}: cannot write the report ({error.strerror}); choose another folder") from None
 
 
 def way(directory: Path, evidence: Path | None) -> str:
@@ -66,13 +96,20 @@ def way(directory: Path, evidence: Path | None) -> str:
     return "" if relative == "." else relative
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Whoever reads the file sees the old one or the new one, never half of it."""
+def write_document(matrix: MatrixDocument, folder: Path) -> None:
+    """Write ``matrix.json.gz`` into a folder of published results, in place of an uncompressed one."""
+    write_whole(folder / COMPRESSED, compressed(dumped(matrix)))
+    (folder / PLAIN).unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part."""
+    data = content.encode() if isinstance(content, str) else content
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
         temporary.chmod(0o644)
         temporary.replace(path)
     except BaseException:

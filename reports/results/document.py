@@ -1,8 +1,16 @@
-"""``matrix.json``: a run as one document that machines read. Its JSON Schema is ``schema/matrix.schema.json``."""
+"""A run as one JSON document: ``matrix.json``, or ``matrix.json.gz`` where it is published.
+
+Its JSON Schema is ``schema/matrix.schema.json``.
+"""
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import zlib
+from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,14 +23,17 @@ from cases.space.verdict import Verdict
 from matrix.errors import UserError
 from matrix.run.outcome import NOT_FINITE, Outcome, RunRecord, SetRecord, Stored
 from reports.results.comparison import Comparison
+from reports.results.grid import Grid, grid
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
 
-    from reports.results.grid import Grid
 
 SCHEMA: Final = 3
+PLAIN: Final = "matrix.json"
+COMPRESSED: Final = "matrix.json.gz"
+GZIP: Final = b"\x1f\x8b"
 SCHEMA_FILE: Final = Path(__file__).parents[1] / "schema" / "matrix.schema.json"
 
 
@@ -77,8 +88,45 @@ def document(
     )
 
 
+def results(matrix: MatrixDocument) -> Grid:
+    """Return the grid of a document, with the repeats of its flaky cells."""
+    made = grid(matrix.run, matrix.sets, matrix.cells)
+    repeats = {(each.case, each.set): tuple(Counter(each.verdicts).elements()) for each in matrix.flaky}
+    return replace(made, repeats={**made.repeats, **repeats})
+
+
 def dumped(matrix: MatrixDocument) -> str:
     return matrix.model_dump_json(by_alias=True) + "\n"
+
+
+def compressed(text: str) -> bytes:
+    """Return the text as gzip, with the same bytes on every machine and at every time."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(filename="", fileobj=packed, mode="wb", compresslevel=9, mtime=0) as file:
+        file.write(text.encode())
+    return packed.getvalue()
+
+
+def locate(folder: Path) -> Path | None:
+    """Return the document of a folder, compressed or not; None if it has none.
+
+    Raises:
+        UserError: the folder has both.
+    """
+    found = [folder / name for name in (PLAIN, COMPRESSED) if (folder / name).exists()]
+    if len(found) > 1:
+        raise UserError(f"{folder}: holds both {PLAIN} and {COMPRESSED}; remove the older one")
+    return found[0] if found else None
+
+
+def locate_all(folder: Path) -> list[Path]:
+    """Return every document in a folder and below it, sorted by folder.
+
+    Raises:
+        UserError: a folder has both spellings.
+    """
+    folders = sorted({path.parent for name in (PLAIN, COMPRESSED) for path in folder.rglob(name)})
+    return [path for each in folders if (path := locate(each))]
 
 
 def read(path: Path) -> MatrixDocument:
@@ -109,7 +157,10 @@ def validated(data: dict[str, Any], path: Path) -> MatrixDocument:
 
 def loaded(path: Path) -> dict[str, Any]:
     try:
-        data = from_json(path.read_bytes())
+        packed = path.read_bytes()
+        data = from_json(gzip.decompress(packed) if packed.startswith(GZIP) else packed)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}: damaged gzip file ({error}); publish the run again") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a matrix.json written by ftmatrix") from None
     except ValueError as error:

@@ -15,7 +15,7 @@ from rich.console import Console
 from matrix.errors import UserError
 from matrix.run import request
 from matrix.run.execute import Limits, Suite
-from reports import cli
+from reports.commands import report
 
 HERE = Path(__file__).parent
 
@@ -30,7 +30,7 @@ def main() -> int:
         directory = request.run(
             request.Asked(torch_backend="pypi", keep_free_gb=0, suite=suite, limits=limits, **fields)
         )
-        return cli.show(directory, Console())
+        return report.show(directory, Console())
     except UserError as error:
         print(f"ftmatrix: {error}", file=sys.stderr)
         return 2

@@ -50,7 +50,7 @@ def test_every_red_cell_gets_its_nearest_fix(searched: tuple[Path, str]) -> None
     runs = [each.cell for each in outcomes]
     assert {runs.count(f"{fix.to_set}__{fix.to_case}") for fix in found.values()} == {2}
     assert {runs.count(f"{fix.set}__{fix.case}") for fix in found.values()} == {1}  # once more: it was red already
-    assert (folder / "published" / "fixes" / "matrix.json").exists()
+    assert (folder / "published" / "fixes" / "matrix.json.gz").exists()
 
 
 def by_case(path: Path) -> Mapping[str, Fix]:

@@ -72,7 +72,9 @@ def test_a_fix_is_told_as_what_a_user_edits() -> None:
 
 def test_a_fix_that_was_found_with_other_case_code_than_the_run_had_says_so() -> None:
     """The fixes were searched for with the code of the run that is published beside them."""
-    run = document.read(knowledge.PUBLISHED / "matrix.json")
+    path = document.locate(knowledge.PUBLISHED)
+    assert path is not None
+    run = document.read(path)
     cell = "2026-11__train-lora-fsdp1-flatparams-fp32"
     (red,) = (each for each in run.cells if each.cell == cell)
     proofs = [

@@ -10,6 +10,7 @@ import pytest
 
 from matrix.search.fixes import Change, Fix, Fixes, Kind
 from reports.answers import knowledge
+from reports.results import document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,9 @@ NONE = Fix(set="2025-09", case=CASE, kind=Kind.NONE, tried=9, within="9 single s
 @pytest.fixture
 def results(tmp_path: Path) -> Callable[[Fix], tuple[str, str]]:
     """What is published, and one fix."""
-    (tmp_path / "matrix.json").symlink_to(knowledge.PUBLISHED / "matrix.json")
+    published = document.locate(knowledge.PUBLISHED)
+    assert published is not None
+    (tmp_path / published.name).symlink_to(published)
 
     def put(fix: Fix) -> tuple[str, str]:
         found = Fixes(generated=datetime.now(UTC), device="cpu", hardware="cpu: test", code="c0de", fixes=(fix,))

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from matrix.errors import UserError
-from reports.render.write import render, write_whole
-from reports.results.document import read
+from reports.render.write import publish, render, write_whole
+from reports.results.document import read, results
+from reports.results.grid import grid
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def test_every_report_is_written_and_nothing_else(small: Run, tmp_path: Path) -> None:
-    index = render(*small, tmp_path / "report")
+    index = render(small[0], grid(*small), tmp_path / "report")
     assert index == tmp_path / "report" / "index.html"
     assert {path.name for path in index.parent.iterdir()} == {"index.html", "matrix.json", "matrix.md", "junit.xml"}
 
 
 def test_a_report_can_be_rendered_again_from_its_data(small: Run, tmp_path: Path) -> None:
-    first = read(render(*small, tmp_path / "one").with_name("matrix.json"))
-    render(first.run, first.sets, first.cells, tmp_path / "two", now=first.generated)
+    first = read(render(small[0], grid(*small), tmp_path / "one").with_name("matrix.json"))
+    render(first.run, results(first), tmp_path / "two", now=first.generated)
     names = ["index.html", "matrix.json", "matrix.md", "junit.xml"]
     assert [(tmp_path / "one" / n).read_bytes() for n in names] == [(tmp_path / "two" / n).read_bytes() for n in names]
 
@@ -39,9 +40,28 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
 def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(small: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="choose another folder"):
-        render(*small, tmp_path / "file")
+        render(small[0], grid(*small), tmp_path / "file")
 
 
 def test_evidence_is_linked_from_where_the_report_is(hostile: Run, tmp_path: Path) -> None:
-    page = render(*hostile, tmp_path / "reports" / "one", evidence=tmp_path / "run").read_text(encoding="utf-8")
+    page = render(hostile[0], grid(*hostile), tmp_path / "reports" / "one", evidence=tmp_path / "run").read_text(
+        encoding="utf-8"
+    )
     assert '"href":"../../run/javascript%3Aalert%281%29"' in page
+
+
+def test_published_results_are_compressed_data_and_a_summary(small: Run, tmp_path: Path) -> None:
+    summary = publish(small[0], grid(*small), tmp_path / "published")
+    assert summary == tmp_path / "published" / "matrix.md"
+    assert {path.name for path in summary.parent.iterdir()} == {"matrix.json.gz", "matrix.md"}
+
+
+def test_publishing_replaces_uncompressed_data(small: Run, tmp_path: Path) -> None:
+    (tmp_path / "matrix.json").write_text("{}")
+    publish(small[0], grid(*small), tmp_path)
+    assert not (tmp_path / "matrix.json").exists()
+
+
+def test_published_results_have_no_links_to_logs(hostile: Run, tmp_path: Path) -> None:
+    publish(hostile[0], grid(*hostile), tmp_path)
+    assert [cell.evidence for cell in read(tmp_path / "matrix.json.gz").cells] == [{}]

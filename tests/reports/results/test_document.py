@@ -7,7 +7,17 @@ import jsonschema
 import pytest
 
 from matrix.errors import UserError
-from reports.results.document import SCHEMA_FILE, document, dumped, json_schema, read
+from reports.results.document import (
+    SCHEMA_FILE,
+    compressed,
+    document,
+    dumped,
+    json_schema,
+    locate,
+    locate_all,
+    read,
+    results,
+)
 from reports.results.grid import grid
 
 if TYPE_CHECKING:
@@ -110,3 +120,49 @@ def test_an_invalid_document_is_refused_with_the_place(small: Run, later: dateti
     (tmp_path / "matrix.json").write_text(json.dumps(data))
     with pytest.raises(UserError, match=r"cells\[2\]\.verdict"):
         read(tmp_path / "matrix.json")
+
+
+def test_a_compressed_document_is_read_like_a_plain_one(small: Run, later: datetime, tmp_path: Path) -> None:
+    (tmp_path / "matrix.json").write_text(written(small, later), encoding="utf-8")
+    (tmp_path / "matrix.json.gz").write_bytes(compressed(written(small, later)))
+    assert read(tmp_path / "matrix.json.gz") == read(tmp_path / "matrix.json")
+
+
+def test_compression_depends_on_nothing_but_the_text() -> None:
+    packed = compressed("text")
+    assert packed == compressed("text")
+    assert packed[:10] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"  # no name, no time, no system
+
+
+def test_a_cut_compressed_document_is_refused_in_a_sentence(small: Run, later: datetime, tmp_path: Path) -> None:
+    path = tmp_path / "matrix.json.gz"
+    path.write_bytes(compressed(written(small, later))[:-40])
+    with pytest.raises(UserError, match="damaged gzip file"):
+        read(path)
+
+
+def test_both_spellings_of_a_document_are_found(tmp_path: Path) -> None:
+    paths = [tmp_path / "a" / "matrix.json", tmp_path / "b" / "matrix.json.gz"]
+    for path in paths:
+        path.parent.mkdir()
+        path.touch()
+    assert locate_all(tmp_path) == paths
+    assert locate(tmp_path) is None
+
+
+def test_a_folder_with_both_spellings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "matrix.json").touch()
+    (tmp_path / "matrix.json.gz").touch()
+    with pytest.raises(UserError, match="holds both"):
+        locate_all(tmp_path)
+
+
+def test_the_grid_of_a_document_has_its_flaky_cells(
+    build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
+) -> None:
+    outcomes = [build_outcome("a", verdict="fail"), build_outcome("a", repeat=2), build_outcome("b")]
+    record = build_run()
+    made = grid(record, [build_set()], outcomes)
+    again = results(document(record, made, generated=record.started))
+    assert again.flaky == made.flaky
+    assert again.flaky

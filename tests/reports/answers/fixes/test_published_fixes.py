@@ -50,7 +50,9 @@ def is_green(cell: str) -> bool:
 
 
 def test_every_red_cell_of_the_default_profile_was_searched() -> None:
-    document = data.read(knowledge.PUBLISHED / "matrix.json")
+    path = data.locate(knowledge.PUBLISHED)
+    assert path is not None
+    document = data.read(path)
     red = {each.cell for each in document.cells if each.verdict in RED}
     assert red
     assert red - {cell_key(each.set, each.case) for each in FOUND.fixes} == set()

@@ -1,0 +1,101 @@
+"""``ftmatrix report``: renders a run again, or published results, or publishes a run.
+
+Exit codes: 0 rendered, 1 rendered and at least one cell was lost, 2 bad input.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer reads annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from cases.space.verdict import Verdict
+from matrix.errors import UserError
+from matrix.run import request, store
+from reports.answers.knowledge import other_devices
+from reports.answers.overview import overview
+from reports.render import write
+from reports.render.terminal import TerminalReport
+from reports.results import document
+from reports.results.grid import grid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matrix.run.outcome import RunRecord
+    from reports.results.grid import Grid
+
+LOST = 1
+
+
+def report(
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Run directory, or folder of published results. Further directories hold runs on the other kind of "
+            "device; the report compares with them instead of with the published results.",
+            show_default="the latest run",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the rendered files.", show_default="the run directory")
+    ] = None,
+    publish: Annotated[
+        Path | None,
+        typer.Option(help="Write matrix.json.gz and matrix.md to this folder, without links to logs; no page."),
+    ] = None,
+) -> None:
+    """Render a run, finished or not: terminal, matrix.md, matrix.json, junit.xml, index.html."""
+    first, *others = directories or [store.newest_run(request.RUNS)]
+    raise typer.Exit(show(first, Console(), out=out, publish=publish, others=others))
+
+
+def show(
+    directory: Path,
+    console: Console,
+    *,
+    out: Path | None = None,
+    publish: Path | None = None,
+    others: Sequence[Path] = (),
+) -> int:
+    """Render results, print them and the path of the report; return the exit code.
+
+    Raises:
+        UserError: the results cannot be read, or the report cannot be written.
+    """
+    record, matrix = load(directory)
+    known = overview(record, matrix, other_devices(record.device, others) if others else None)
+    if publish is not None:
+        path = write.publish(record, matrix, publish, known=known)
+    else:
+        path = write.render(record, matrix, target(directory, out), evidence=directory, known=known)
+    console.print(TerminalReport(record=record, grid=matrix, known=known))
+    console.print(f"Report: {path}", soft_wrap=True, highlight=False)
+    return LOST if matrix.counts()[Verdict.LOST] else 0
+
+
+def load(directory: Path) -> tuple[RunRecord, Grid]:
+    """Read a run directory, or a folder of published results.
+
+    Raises:
+        UserError: the directory holds neither, or a file is damaged.
+    """
+    published = None if (directory / store.RUN).exists() else document.locate(directory)
+    if published is not None:
+        found = document.read(published)
+        return found.run, document.results(found)
+    record, sets, outcomes = store.read(directory)
+    return record, grid(record, sets, outcomes)
+
+
+def target(directory: Path, out: Path | None) -> Path:
+    """Return the folder to render into: ``out``, or the run directory.
+
+    Raises:
+        UserError: the directory holds published results, where no page belongs.
+    """
+    if out is None and not (directory / store.RUN).exists():
+        raise UserError(f"{directory} holds published results; name a folder for the rendered files with --out")
+    return out or directory

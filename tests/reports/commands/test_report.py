@@ -1,0 +1,56 @@
+"""``ftmatrix report``: runs and published results are rendered, and a run is published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.run.store import Store
+from reports.results.document import read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+
+    Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
+    Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(small: Run, tmp_path: Path) -> Path:
+    store = Store.create(tmp_path / "run", small[0])
+    for each in small[1]:
+        store.note(each)
+    for outcome in small[2]:
+        store.append(outcome)
+    store.close()
+    return tmp_path / "run"
+
+
+def test_a_run_is_rendered_into_its_directory(run: Path, ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("report", str(run))
+    assert code == 1  # one cell was lost
+    assert f"Report: {run / 'index.html'}" in out
+    assert {"index.html", "matrix.json", "matrix.md", "junit.xml"} <= {path.name for path in run.iterdir()}
+
+
+def test_a_published_run_can_be_rendered_as_a_page(run: Path, tmp_path: Path, ftmatrix: Command) -> None:
+    ftmatrix("report", str(run), "--publish", str(tmp_path / "published"))
+    _, out, _ = ftmatrix("report", str(tmp_path / "published"), "--out", str(tmp_path / "pages"))
+    assert f"Report: {tmp_path / 'pages' / 'index.html'}" in out
+    cells = read(tmp_path / "pages" / "matrix.json").cells
+    assert cells == read(tmp_path / "published" / "matrix.json.gz").cells
+
+
+def test_no_page_is_rendered_among_published_results(run: Path, tmp_path: Path, ftmatrix: Command) -> None:
+    ftmatrix("report", str(run), "--publish", str(tmp_path / "published"))
+    code, _, err = ftmatrix("report", str(tmp_path / "published"))
+    assert (code, "name a folder for the rendered files with --out" in err) == (2, True)
+
+
+def test_a_directory_without_results_is_refused(tmp_path: Path, ftmatrix: Command) -> None:
+    code, _, err = ftmatrix("report", str(tmp_path))
+    assert (code, "holds no run" in err) == (2, True)
