@@ -1,6 +1,6 @@
 """Known problems: what upstream threads report, each as cells that should be red, and cells that should be green.
 
-The table is ``matrix/known/known_problems.toml``. A row claims nothing: a run shows if a report is reproduced.
+A row of ``known_problems.toml`` claims nothing: only a run shows that a report is reproduced.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ import os
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cases import grid
 from cases.flows.scripts import DECLARED
 from matrix import processes
+from matrix.run.code_digest import NO_CODE, SCRIPT, CaseCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cases.grid.profiles import Profile
     from cases.space.case import Case
     from matrix.environments.provision import Environment
+    from matrix.run.outcome import Outcome
 
 CASES: Final = Path(__file__).parents[2] / "cases"
 EXTRA_CASES: Final = Path(__file__).parents[1] / "known" / "extra_cases.py"
@@ -64,12 +65,24 @@ class Suite:
         return ours | {path.name: path.read_bytes() for path in self.extra} | declared
 
     @cached_property
+    def code(self) -> CaseCode:
+        """The modules of the suite, and the user's scripts."""
+        scripts = {f"{SCRIPT}{each.name}": json.dumps(vars(each)).encode() for each in self.scripts}
+        return CaseCode({**CaseCode.of_files(self.files).sources, **scripts})
+
+    @property
     def digest(self) -> str:
-        """Changes whenever the code that is measured with changes."""
-        whole = sha256()
-        for name, content in self.files.items():
-            whole.update(name.encode() + b"\0" + content)
-        return whole.hexdigest()[:12]
+        """The digest of all modules. An outcome stores the digest of those that took part in it."""
+        return self.code.digest
+
+    def stamp(self, case: Case, modules: Sequence[str]) -> str:
+        """The modules that a cell's processes imported, with their digests; all modules if they reported none."""
+        script = f"{SCRIPT}{case.options.call}" if case.options.flow == "script" else ""
+        return self.code.stamp([*(modules or self.code.sources), *({script} & self.code.sources.keys())])
+
+    def is_current(self, outcome: Outcome) -> bool:
+        """Whether the case code that produced an outcome is the code of this suite."""
+        return outcome.code == NO_CODE or self.code.is_current(outcome.modules)
 
     def copy(self, folder: Path) -> None:
         (folder / "cases").mkdir(parents=True, exist_ok=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from cases.space.verdict import Phase, Verdict
+from matrix.run import code_digest
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -19,6 +21,9 @@ def finite_or_named(value: Any) -> Any:
 
 
 Scalar = Annotated[bool | int | float | str, BeforeValidator(finite_or_named)]
+
+
+Stamp = Annotated[str, AfterValidator(sys.intern)]  # few cells differ in theirs
 
 
 class Stored(BaseModel):
@@ -64,7 +69,8 @@ class Outcome(Stored):
     attempt: int = 1
     repeat: int = Field(default=1, description="which of the repeats that were asked for; attempts follow on a loss")
     lock: str = Field(default="", description="digest of the lock, and the build of torch")
-    code: str = Field(default="", description="digest of the case code")
+    code: str = Field(default="", description="digest of the case code that took part; 'none' if none did")
+    modules: Stamp = Field(default="", description="modules of that code with their digests; empty before schema 3")
     hardware: str = Field(default="", description="what results may be compared across, e.g. 'cpu: AMD EPYC x2'")
     started: datetime
     seconds: float
@@ -73,10 +79,12 @@ class Outcome(Stored):
     def cell(self) -> str:
         return cell_key(self.set, self.case)
 
-    @property
-    def identity(self) -> tuple[str, str, str, str, str, int]:
-        """Two outcomes with the same identity measured the same thing."""
-        return self.set, self.case, self.lock, self.code, self.hardware, self.repeat
+    def has_same_code(self, other: Outcome) -> bool:
+        """Whether the same case code produced both outcomes, as far as both imported it.
+
+        Outcomes of an older schema know only the digest of all case code.
+        """
+        return code_digest.same_code(self.modules, self.code, other.modules, other.code)
 
 
 def cell_key(version_set: str, case: str) -> str:

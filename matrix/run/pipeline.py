@@ -16,7 +16,8 @@ from cases.runtime.gpu_pool import LACKING
 from cases.space.verdict import Phase, Verdict
 from matrix.environments import disk, provision
 from matrix.evidence import Evidence
-from matrix.run import evidence_files, fit, machine, timings
+from matrix.run import code_digest, evidence_files, fit, machine, timings
+from matrix.run.code_digest import NO_CODE
 from matrix.run.execute import Bench, Limits, Suite
 from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, SetRecord, cell_key
 from matrix.run.progress import Progress, Silent
@@ -145,9 +146,9 @@ def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, repeat
     A lost cell was not, and a blocked one is tried again: what blocked it may have been the network. So is one that
     found nothing which another set had saved, and one that there were no GPUs for.
     """
-    have = {outcome.identity for outcome in at.store.outcomes if is_measured(outcome)}
-    rest = (lock, at.suite.digest, at.hardware, repeat)
-    return [case for case in cases if (version_set.key, case.id, *rest) not in have]
+    measured = (each for each in at.store.outcomes if is_measured(each) and at.suite.is_current(each))
+    have = {(each.set, each.case, each.lock, each.hardware, each.repeat) for each in measured}
+    return [case for case in cases if (version_set.key, case.id, lock, at.hardware, repeat) not in have]
 
 
 def is_measured(outcome: Outcome) -> bool:
@@ -286,7 +287,7 @@ def blank(version_set: VersionSet, case: Case, lock: str, at: Workshop) -> Outco
         options={**case.options.stated, **({"saved_under": case.source} if case.source else {})},
         verdict=Verdict.LOST,
         lock=lock,
-        code=at.suite.digest,
+        code=NO_CODE,
         hardware=at.hardware,
         started=datetime.now(UTC),
         seconds=0.0,
@@ -308,6 +309,7 @@ class Told:
     def outcome(self, raw: dict[str, Any]) -> Outcome:
         raw = evidence_files.scrubbed_values(raw, self.places)  # a path may be in any text: a fact, a check, a reason
         verdict = Verdict(raw["verdict"])
+        modules = self.at.suite.stamp(self.case, raw.get("modules", ()))
         return self.start().model_copy(
             update={
                 "verdict": verdict,
@@ -318,6 +320,8 @@ class Told:
                 "evidence": {} if verdict in {Verdict.PASS, Verdict.SKIP} else self.evidence(),
                 "metrics": raw.get("metrics", {}),
                 "facts": raw.get("facts", {}),
+                "code": code_digest.digest(modules),
+                "modules": modules,
                 "started": datetime.fromisoformat(raw["started"]) if "started" in raw else datetime.now(UTC),
                 "seconds": raw.get("seconds", 0.0),
             }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cases.space.case import Case
 from cases.space.verdict import RED, Verdict
 from matrix.errors import UserError
+from matrix.run import code_digest
 from matrix.search import neighbours
 from matrix.search.fixes import Change, Kind
 from matrix.search.moves import ORDER, distance, likely, moves
@@ -44,6 +45,9 @@ class Ground(Protocol):
 
     def seen(self, version_set: VersionSet, case: Case) -> Verdicts:
         """What each run of the cell said, on this machine and with this case code; losses left out."""
+
+    def modules(self, version_set: VersionSet, case: Case) -> str:
+        """The modules of the case code that took part in the cell's last run, with their digests."""
 
     def measure(self, version_set: VersionSet, times: Mapping[Case, int]) -> None:
         """See each case so often, unless it cannot run there."""
@@ -94,7 +98,12 @@ class Search:
 
     @property
     def fixes(self) -> tuple[Fix, ...]:
-        return tuple(quest.record for quest in self.quests)
+        return tuple(quest.record.model_copy(update={"modules": self.modules(quest)}) for quest in self.quests)
+
+    def modules(self, quest: Quest) -> str:
+        """The case code that took part in the red cell and, if there is one, the green cell of a fix."""
+        green = [self.ground.modules(quest.way.to_set, quest.way.to_case)] if quest.way else []
+        return code_digest.merged([self.ground.modules(quest.version_set, quest.case), *green])
 
     def open(self) -> list[list[Quest]]:
         """What has no fix yet, by set."""

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 from pydantic import Field, ValidationError
 
 from matrix.errors import UserError
-from matrix.run.outcome import Scalar, Stored
+from matrix.run.outcome import Scalar, Stamp, Stored
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 
 class Kind(StrEnum):
@@ -42,7 +42,7 @@ class Fix(Stored):
     the witness. ``minimal`` says whether every change has its witness: it is False where the search ran out of
     environments before. A move of versions brings along what was resolved for ``to_set``; ``changes`` name only what
     the sets pin. ``tried`` counts the cells that were looked at, ``within`` says which they were, or why there was
-    nothing to look for.
+    nothing to look for. ``modules`` are those of the case code that took part in the red and the green cell.
     """
 
     set: str
@@ -57,6 +57,7 @@ class Fix(Stored):
     minimal: bool = True
     tried: int
     within: str
+    modules: Stamp = ""
 
 
 class Fixes(Stored):

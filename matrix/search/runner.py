@@ -43,12 +43,18 @@ class Measured:
 
     def seen(self, version_set: VersionSet, case: Case) -> Verdicts:
         """As ``Ground`` says."""
+        verdicts = (each.verdict for each in self.outcomes(version_set, case))
+        return tuple(verdict for verdict in verdicts if verdict is not Verdict.LOST)
+
+    def modules(self, version_set: VersionSet, case: Case) -> str:
+        """As ``Ground`` says."""
+        return next((each.modules for each in reversed(self.outcomes(version_set, case)) if each.modules), "")
+
+    def outcomes(self, version_set: VersionSet, case: Case) -> list[Outcome]:
+        """Each run of the cell under this lock, case code and hardware, once: a published run may be known twice."""
         cell = cell_key(version_set.key, case.id)
         runs = (*self.elsewhere.get(cell, ()), *self.repeats(cell).values())
-        same = {
-            each.started: each.verdict for each in runs if self.is_same(version_set, each)
-        }  # published: known twice
-        return tuple(verdict for verdict in same.values() if verdict is not Verdict.LOST)
+        return list({each.started: each for each in runs if self.is_same(version_set, each)}.values())
 
     def hint(self, version_set: VersionSet, case: Case) -> bool:
         """As ``Ground`` says."""
@@ -100,8 +106,8 @@ class Measured:
 
     def is_same(self, version_set: VersionSet, outcome: Outcome) -> bool:
         at = self.workshop
-        here = (self.environment(version_set), at.suite.digest, at.hardware)
-        return (outcome.lock, outcome.code, outcome.hardware) == here
+        same_place = (outcome.lock, outcome.hardware) == (self.environment(version_set), at.hardware)
+        return same_place and at.suite.is_current(outcome)
 
     def environment(self, version_set: VersionSet) -> str:
         """The lock and the build of torch; empty for a set that cannot be resolved."""

@@ -37,6 +37,7 @@ class Quest:
     version_set: VersionSet
     case: Case
     fix: Fix | None = None
+    way: Way | None = None  # to the green cell of the fix
     looked_at: set[str] = field(default_factory=set)
     missed: dict[str, str] = field(default_factory=dict)  # sets that were not looked at, and why
     tried: Counter[str] = field(default_factory=Counter)  # how many of each kind of neighbour
@@ -49,6 +50,7 @@ class Quest:
     def found(
         self, kind: Kind, way: Way, *, runs: int, witnesses: Sequence[str], blocked: Sequence[str], minimal: bool
     ) -> None:
+        self.way = way
         self.fix = self.record.model_copy(
             update={
                 "kind": kind,

@@ -96,7 +96,7 @@ class Met:
 
     @property
     def same_code(self) -> bool:
-        return bool(self.cpu.code) and self.cpu.code == self.gpu.code
+        return bool(self.cpu.code) and self.cpu.has_same_code(self.gpu)
 
 
 def compare(cpu: Grid, gpu: Grid) -> Comparison:

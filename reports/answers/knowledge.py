@@ -118,7 +118,7 @@ def latest(found: Iterable[MatrixDocument], locks: Mapping[str, str]) -> Iterato
                 cells.setdefault((outcome.case, outcome.set), []).append(outcome)
     for outcomes in cells.values():
         newest = max(outcomes, key=lambda each: (bool(each.lock), each.started))  # without a lock, nothing could run
-        counted = (each for each in outcomes if origin(each) == origin(newest))
+        counted = (each for each in outcomes if are_repeats(each, newest))
         yield from (each.model_copy(update={"repeat": number}) for number, each in enumerate(counted, start=1))
 
 
@@ -127,6 +127,7 @@ def is_of(lock: str, digest: str) -> bool:
     return not lock or not digest or lock.partition("-")[0] == digest
 
 
-def origin(outcome: Outcome) -> tuple[str, str, str]:
-    """What has to be the same for outcomes of a cell to be repeats of one another."""
-    return outcome.lock, outcome.code, outcome.hardware
+def are_repeats(one: Outcome, other: Outcome) -> bool:
+    """Whether two outcomes of a cell have the same lock, hardware and case code."""
+    same_place = (one.lock, one.hardware) == (other.lock, other.hardware)
+    return same_place and one.has_same_code(other)

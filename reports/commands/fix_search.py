@@ -148,7 +148,7 @@ def verdicts(before: Iterable[Outcome]) -> dict[str, Verdict]:
     told = (each for each in before if each.verdict not in SILENT)
     for each in sorted(told, key=lambda each: each.started):
         last = newest.get(each.cell)
-        if last is None or last.code != each.code or last.verdict not in RED:
+        if last is None or not last.has_same_code(each) or last.verdict not in RED:
             newest[each.cell] = each
     return {cell: each.verdict for cell, each in newest.items()}
 

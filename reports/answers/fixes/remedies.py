@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cases.space.options import Options
+from matrix.run.code_digest import same_code
 from matrix.run.outcome import cell_key
 from matrix.search import fixes
 from matrix.search.fixes import Kind
@@ -72,7 +73,10 @@ class Remedy:
 
     def of(self, red: Outcome) -> Remedy:
         """The same, told of a cell that some run measured."""
-        return replace(self, other_code=red.code != self.found.code)
+        return replace(self, other_code=not same_code(self.fix.modules, self.found.code, red.modules, red.code))
+
+    def has_same_code(self, other: Remedy) -> bool:
+        return same_code(self.fix.modules, self.found.code, other.fix.modules, other.found.code)
 
     def edit(self, red: Outcome, version_set: VersionSet, cases: Mapping[str, Case]) -> str:
         """The change as a diff of what a user has; empty if none was found, or no file of ours says it."""
@@ -96,6 +100,6 @@ def load(folder: Path = PUBLISHED, *, device: str) -> Mapping[str, Remedy]:
     for each in (Remedy(fix=fix, found=document) for document in ordered for fix in document.fixes):
         cell = cell_key(each.fix.set, each.fix.case)
         before = known.get(cell)
-        if each.green or before is None or not before.green or before.found.code == each.found.code:
+        if each.green or before is None or not before.green or each.has_same_code(before):
             known[cell] = each
     return known

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from cases.flows.scripts import Script
 from cases.space.case import Case
 from cases.space.options import Options
 from matrix.environments.leases import shared
@@ -60,6 +61,19 @@ BESIDE = Case(
 
 def test_cases_beside_the_grid_are_measured_with_the_same_code() -> None:
     assert Suite(added=(BESIDE,)).digest == Suite().digest
+
+
+def test_the_declaration_of_a_users_script_counts_as_its_code() -> None:
+    case = Case("scripts", "a command of the user's", Options().but(flow="script", call="mine"))
+    stamps = {
+        Suite(scripts=(Script(name="mine", command=(word,)),)).stamp(case, ["cases.suite"]) for word in ("a", "b")
+    }
+    assert len(stamps) == 2
+
+
+def test_a_process_that_reported_no_modules_may_have_used_them_all() -> None:
+    suite = Suite()
+    assert suite.stamp(BESIDE, []) == suite.code.stamp(suite.code.sources)
 
 
 def test_cases_beside_the_grid_are_cases_like_any_others(tmp_path: Path) -> None:

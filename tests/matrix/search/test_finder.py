@@ -47,6 +47,9 @@ class Ground:
     def seen(self, version_set: VersionSet, case: Case) -> tuple[Verdict, ...]:
         return tuple(self.known[cell_key(version_set.key, case.id)])
 
+    def modules(self, version_set: VersionSet, case: Case) -> str:
+        return f"{case.options.strategy}={version_set.pins['peft']}"
+
     def measure(self, version_set: VersionSet, times: Mapping[Case, int]) -> None:
         for case, often in times.items():
             cell = cell_key(version_set.key, case.id)
