@@ -31,7 +31,7 @@ class Finished:
     log: str
 
 
-class Call(Protocol):
+class CommandRunner(Protocol):
     """What runs a command: a seam, so that tests pass three lines instead of a process."""
 
     def __call__(

@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cases.space.verdict import Verdict
-from matrix.environments import disk, provision
+from matrix.environments import disk
+from matrix.environments.environment import cache_folder
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.experiments import crash_injection as disastrous
@@ -337,7 +338,7 @@ def add_set(
 ) -> None:
     """Add a set that differs from another in a few pins, and lock it."""
     (start,) = known_sets.select(known_sets.load(versions), base)
-    tool = uv.on_this_machine(provision.cache_folder())
+    tool = uv.on_this_machine(cache_folder())
     added, lock = locks.add(key, known_sets.parsed_pins(pins), base=start, uv=tool, path=versions, why=why)
     print_lock(added.key, lock)
 
@@ -347,7 +348,7 @@ def lock_sets(
     keys: Annotated[str, typer.Argument(help="all, or keys.")], versions: Versions = known_sets.PACKAGED
 ) -> None:
     """Make locks again, as of each set's date."""
-    tool = uv.on_this_machine(provision.cache_folder())
+    tool = uv.on_this_machine(cache_folder())
     for each in known_sets.select(known_sets.load(versions), keys):
         made = locks.lock(each, uv=tool)
         if isinstance(made, locks.Lock):

@@ -1,1 +1,1 @@
-"""Environments: made, reused, shared between runs, and evicted."""
+"""Environments: installed from locks, verified, reused, shared between runs, and evicted."""

@@ -1,7 +1,7 @@
-"""The disk budget: keep some of it free by taking away what was used least recently.
+"""Keeps part of the disk free by evicting the least recently used environments.
 
-Files of an environment are links to uv's cache, so an environment alone frees nothing: the wheels that no kept
-environment uses go with it.
+Files of an environment are hard links to uv's cache, so removing an environment alone frees nothing. Wheels that no
+remaining environment uses are removed from uv's cache with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from matrix.environments import leases
-from matrix.environments.provision import MARKER, hold_path, marked
+from matrix.environments.environment import lease_path
+from matrix.environments.marker import MARKER, read_marker
+from matrix.versions.uv import CACHE_CLEAN_LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -22,17 +24,16 @@ if TYPE_CHECKING:
 
 GIGABYTE: Final = 10**9
 BUDGET: Final = 20 * GIGABYTE
-CLEAN_LIMIT_S: Final = 600.0
-WORTH_SAYING: Final = GIGABYTE // 10
+NOTABLE: Final = GIGABYTE // 10  # smaller gains are not reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """An environment on disk: complete or half made, in use or not."""
+class CachedEnvironment:
+    """An environment on disk: complete or not, in use or not. ``last_used`` in seconds since the epoch."""
 
     root: Path
     name: str
-    used: float
+    last_used: float
     installed: Mapping[str, str]
 
 
@@ -49,43 +50,43 @@ def keep_free(
     say: Callable[[str], None] = print,
     free: Callable[[Path], int] = free_bytes,
 ) -> int:
-    """Evict until the budget is free or nothing is left that nobody uses. Bytes that are free afterwards."""
-    for step in steps(cache, uv=uv):
+    """Evict until ``budget_bytes`` are free or everything left is in use; return the bytes that are free then."""
+    for step in eviction_steps(cache, uv=uv):
         before = free(cache)
         if before >= budget_bytes:
             return before
-        what = step()
-        left = free(cache)
-        if what and (left - before >= WORTH_SAYING or what.startswith("evicted")):
-            say(f"{what}: {size(left - before)} freed, {size(left)} free")
-    left = free(cache)
-    if left < budget_bytes:
-        say(f"only {size(left)} are free, {size(budget_bytes)} were to stay free; nothing is left to evict")
-    return left
+        action = step()
+        after = free(cache)
+        if action and (after - before >= NOTABLE or action.startswith("evicted")):
+            say(f"{action}: freed {size(after - before)}, {size(after)} free")
+    after = free(cache)
+    if after < budget_bytes:
+        say(f"only {size(after)} of the required {size(budget_bytes)} are free; nothing is left to evict")
+    return after
 
 
-def steps(cache: Path, *, uv: Uv) -> Iterator[Callable[[], str]]:
-    """What can be taken away, what is missed least first."""
+def eviction_steps(cache: Path, *, uv: Uv) -> Iterator[Callable[[], str]]:
+    """Actions that free space, the cheapest to undo first. Each returns what it did, or nothing if it did nothing."""
     for each in least_recently_used(cache):
-        yield lambda each=each: evicted(each, cache=cache, uv=uv)  # type: ignore[misc]
-    yield lambda: cleaned(uv, "prune")
-    # A cache that the user shares with other work is not emptied, nor one whose files kept environments have anyway.
-    if uv.cache.is_relative_to(cache) and unlinked_bytes(uv.cache) > WORTH_SAYING:
-        yield lambda: cleaned(uv, "clean")
+        yield lambda each=each: evict(each, cache=cache, uv=uv)  # type: ignore[misc]
+    yield lambda: clean(uv, "prune")
+    # Never empty a cache that the user shares with other work. Files that environments link to would free nothing.
+    if uv.cache.is_relative_to(cache) and unlinked_bytes(uv.cache) > NOTABLE:
+        yield lambda: clean(uv, "clean")
 
 
-def least_recently_used(cache: Path) -> list[Kept]:
+def least_recently_used(cache: Path) -> list[CachedEnvironment]:
     folder = cache / "envs"
     roots = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
-    return sorted((kept(root) for root in roots), key=lambda each: each.used)
+    return sorted((cached_environment(root) for root in roots), key=lambda each: each.last_used)
 
 
-def kept(root: Path) -> Kept:
-    marker = marked(root)
+def cached_environment(root: Path) -> CachedEnvironment:
+    marker = read_marker(root)
     used = last_used(root)
-    if marker is None or used is None:  # half made by a run that was killed, or of another version of the harness
-        return Kept(root=root, name=root.name, used=0.0, installed={})
-    return Kept(root=root, name=f"{marker['key']} ({root.name})", used=used, installed=marker["installed"])
+    if marker is None or used is None:  # left by a killed run, or by another version of the harness
+        return CachedEnvironment(root=root, name=root.name, last_used=0.0, installed={})
+    return CachedEnvironment(root=root, name=f"{marker.key} ({root.name})", last_used=used, installed=marker.installed)
 
 
 def last_used(root: Path) -> float | None:
@@ -95,43 +96,43 @@ def last_used(root: Path) -> float | None:
         return None
 
 
-def evicted(victim: Kept, *, cache: Path, uv: Uv) -> str:
-    """Take it away unless somebody holds it. What was done, empty if nothing."""
-    hold = leases.exclusive_now(hold_path(victim.root))
-    if hold is None:
+def evict(victim: CachedEnvironment, *, cache: Path, uv: Uv) -> str:
+    """Remove an environment that nobody uses; return what was done, or nothing if it is in use."""
+    lease = leases.try_acquire_exclusive(lease_path(victim.root))
+    if lease is None:
         return ""
     try:
-        (victim.root / MARKER).unlink(missing_ok=True)  # first: half an environment must not look like a whole one
+        (victim.root / MARKER).unlink(missing_ok=True)  # first, or half an environment would look complete
         shutil.rmtree(victim.root, ignore_errors=True)
     finally:
-        hold.release()
-    names = unused(victim, least_recently_used(cache))
+        lease.release()
+    names = unused_packages(victim, least_recently_used(cache))
     if names:
-        uv("cache", "clean", *names, timeout_s=CLEAN_LIMIT_S)
+        uv("cache", "clean", *names, timeout_s=CACHE_CLEAN_LIMIT_S)
     return f"evicted environment {victim.name} and {len(names)} cached packages"
 
 
-def unused(victim: Kept, others: list[Kept]) -> list[str]:
-    """Packages that no kept environment has in this version.
+def unused_packages(victim: CachedEnvironment, others: list[CachedEnvironment]) -> list[str]:
+    """Packages of which no other environment has this version.
 
-    uv forgets packages by name, so other versions of these go from its cache as well. That costs a kept environment
-    nothing: its links stay, and only making it anew would download them again.
+    uv removes packages from its cache by name, so their other versions go as well. Other environments keep their
+    links; only a new installation has to download those versions again.
     """
     needed = {pin for other in others for pin in other.installed.items()}
     return sorted(name for name, version in victim.installed.items() if (name, version) not in needed)
 
 
-def cleaned(uv: Uv, how: str) -> str:
-    done = uv("cache", how, timeout_s=CLEAN_LIMIT_S)
-    return f"uv cache {how}" if done.exit_code == 0 else ""
+def clean(uv: Uv, command: str) -> str:
+    done = uv("cache", command, timeout_s=CACHE_CLEAN_LIMIT_S)
+    return f"uv cache {command}" if done.exit_code == 0 else ""
 
 
 def unlinked_bytes(folder: Path) -> int:
-    """What emptying the folder would free: files that no environment has a link to."""
-    found = ((Path(at) / name).lstat() for at, _, names in os.walk(folder) for name in names)
+    """Bytes that emptying the folder would free: files without a link from an environment."""
+    stats = ((Path(at) / name).lstat() for at, _, names in os.walk(folder) for name in names)
     try:
-        return sum(each.st_size for each in found if each.st_nlink == 1)
-    except FileNotFoundError:  # uv is at work there: whatever it leaves is for another time
+        return sum(each.st_size for each in stats if each.st_nlink == 1)
+    except FileNotFoundError:  # uv is using the folder: leave it
         return 0
 
 

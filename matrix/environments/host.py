@@ -1,4 +1,4 @@
-"""A host's interpreter that has packages of its own: which they are, and the build of its torch."""
+"""Inspects interpreters of this machine by starting them: versions, package folders, and the build of torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import Distribution, distributions
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from packaging.utils import canonicalize_name
@@ -18,23 +19,36 @@ from matrix.versions.uv import reason
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from matrix.processes import Call
+    from matrix.processes import CommandRunner
 
-ASK_LIMIT_S: Final = 60.0
-NEEDED: Final = ("torch", "pytest", "pytest-xdist")
-# Asked of the host's interpreter: torch's build is in a file, so that nothing need be imported.
-ASK: Final = """
+START_LIMIT_S: Final = 60.0
+FOLDERS_LIMIT_S: Final = 10.0
+REQUIRED: Final = ("torch", "pytest", "pytest-xdist")
+# torch is not imported: a file of it states the build.
+INSPECT_TORCH: Final = """
 import glob, importlib.util, json, runpy, sys
 found = importlib.util.find_spec("torch")
 build = runpy.run_path(found.submodule_search_locations[0] + "/version.py")["__version__"] if found else ""
 paths = [path for path in sys.path if path and glob.glob(glob.escape(path) + "/*.dist-info")]
 print(json.dumps({"version": sys.version.split()[0], "paths": paths, "torch": str(build)}))
 """
+INSPECT_FOLDERS: Final = """
+import json, platform, sys, sysconfig
+folders = {sysconfig.get_paths()[name] for name in ("purelib", "platlib")}
+print(json.dumps([platform.python_version(), sorted(folders), sys.prefix]))
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class System:
-    """The host's interpreter: where it is, where its packages are, and its torch with the build."""
+class HostInterpreter:
+    """An interpreter of the host that has torch.
+
+    Attributes:
+        python: the interpreter, as the user names it.
+        version: such as ``3.12.3``.
+        paths: the folders of its packages.
+        torch: version and build, such as ``2.11.0+cu130``.
+    """
 
     python: str
     version: str
@@ -50,33 +64,61 @@ class System:
         return ".".join(self.version.split(".")[:2])
 
 
-def asked(python: str, *, runners: Collection[str] = (), call: Call = processes.call) -> System:
-    """The interpreter that somebody named. ``runners``: the Pythons for which pytest need not be there.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageFolders:
+    """Folders that an interpreter takes packages from, its version, and ``sys.prefix``."""
+
+    version: str
+    folders: tuple[Path, ...]
+    prefix: Path
+
+
+def inspect_interpreter(
+    python: str, *, runners: Collection[str] = (), call: CommandRunner = processes.call
+) -> HostInterpreter:
+    """The interpreter of ``--system-python``.
+
+    Args:
+        python: a path or a command.
+        runners: minor versions of Python that need no pytest of the host.
+        call: runs the interpreter.
 
     Raises:
-        UserError: it does not work, or has no torch or no pytest.
+        UserError: it does not start, or has no torch or no pytest.
     """
     try:
-        done = call([python, "-I", "-c", ASK], timeout_s=ASK_LIMIT_S)  # as an environment starts it
+        done = call([python, "-I", "-c", INSPECT_TORCH], timeout_s=START_LIMIT_S)  # isolated, as environments start
     except OSError as error:
         raise UserError(f"--system-python {python}: it does not start ({error.strerror})") from error
     try:
-        told = json.loads(done.log.splitlines()[-1])
+        answer = json.loads(done.log.splitlines()[-1])
     except (IndexError, ValueError):
-        raise UserError(f"--system-python {python}: it is no Python that works: {reason(done.log)}") from None
-    found = System(python=python, version=told["version"], paths=tuple(told["paths"]), torch=told["torch"])
-    needed = NEEDED[:1] if found.minor in runners else NEEDED
-    lacking = [name for name in needed if name not in found.installed]
-    if lacking:
-        where = shutil.which(python) or python  # its name alone may be of another than one thinks
+        raise UserError(f"--system-python {python}: not a working Python: {reason(done.log)}") from None
+    host = HostInterpreter(
+        python=python, version=answer["version"], paths=tuple(answer["paths"]), torch=answer["torch"]
+    )
+    required = REQUIRED[:1] if host.minor in runners else REQUIRED
+    missing = [name for name in required if name not in host.installed]
+    if missing:
+        path = shutil.which(python) or python  # the bare name may be another interpreter than the user thinks
         raise UserError(
-            f"--system-python {python}: {where} has no {', '.join(lacking)}; name the interpreter that has torch"
+            f"--system-python {python}: {path} has no {', '.join(missing)}; name the interpreter that has torch"
         )
-    return found
+    return host
+
+
+def package_folders(python: Path, *, call: CommandRunner = processes.call) -> PackageFolders | None:
+    """The folders that an interpreter takes packages from; None if it does not start."""
+    try:
+        done = call([str(python), "-I", "-S", "-c", INSPECT_FOLDERS], timeout_s=FOLDERS_LIMIT_S)
+        version, folders, prefix = json.loads(done.log.splitlines()[-1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return PackageFolders(version=version, folders=tuple(Path(each) for each in folders), prefix=Path(prefix))
 
 
 def by_name(paths: tuple[str, ...]) -> dict[str, Distribution]:
-    """What an interpreter with these folders on its path finds: the first of a name counts."""
+    """The distribution of each name that an interpreter with these folders on its path finds: the first one."""
     found: dict[str, Distribution] = {}
     for each in distributions(path=list(paths)):
         found.setdefault(canonicalize_name(each.name), each)

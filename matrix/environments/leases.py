@@ -1,4 +1,4 @@
-"""Who is using an environment: advisory file locks, which end with the process that holds them, however it ends."""
+"""Leases on environments: advisory file locks. The kernel drops a lease when its last process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hold:
-    """A claim on what the file stands for. Dropped by ``release``, or when the last process that has it ends."""
+class Lease:
+    """A shared or exclusive claim on a lock file. ``release`` drops it, and so does the end of its last process."""
 
     file: IO[bytes]
 
@@ -20,33 +20,34 @@ class Hold:
         self.file.close()
 
     def share(self) -> None:
-        """Let others use it as well. Not atomic: someone else's exclusive hold may come between."""
+        """Downgrade an exclusive lease. Not atomic: another process may get an exclusive lease in between."""
         fcntl.flock(self.file, fcntl.LOCK_SH)
 
 
-def shared(path: Path) -> Hold:
-    return taken(path, fcntl.LOCK_SH)
+def acquire_shared(path: Path) -> Lease:
+    """A shared lease. Waits until no other process holds an exclusive one."""
+    return lock_file(path, fcntl.LOCK_SH)
 
 
-def exclusive(path: Path) -> Hold:
-    """Wait until nobody else holds it."""
-    return taken(path, fcntl.LOCK_EX)
+def acquire_exclusive(path: Path) -> Lease:
+    """An exclusive lease. Waits until nobody else holds one."""
+    return lock_file(path, fcntl.LOCK_EX)
 
 
-def exclusive_now(path: Path) -> Hold | None:
-    """None if somebody holds it, this process included."""
+def try_acquire_exclusive(path: Path) -> Lease | None:
+    """An exclusive lease, or None if anybody holds one, this process included."""
     try:
-        return taken(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock_file(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return None
 
 
-def taken(path: Path, how: int) -> Hold:
+def lock_file(path: Path, operation: int) -> Lease:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("ab")
     try:
-        fcntl.flock(file, how)
+        fcntl.flock(file, operation)
     except BaseException:
         file.close()
         raise
-    return Hold(file)
+    return Lease(file)

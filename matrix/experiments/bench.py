@@ -17,6 +17,7 @@ from cases.flows import stages
 from cases.runtime.supervisor import PROFILE
 from cases.space.verdict import Verdict
 from matrix.environments import disk, leases, provision
+from matrix.environments.environment import lease_path
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.experiments import profile
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from cases.space.case import Case
-    from matrix.environments.provision import Environment
+    from matrix.environments.environment import Environment
     from matrix.offline.manifest import Packed
     from matrix.versions.backends import Backend
     from matrix.versions.locks import Lock
@@ -233,7 +234,7 @@ def told_of(ground: Ground, one: Launch) -> Launch:
 def install(ground: Ground, lock: Lock) -> float:
     """A new environment of the set from uv's cache, beside the one that is kept; one at a time on a machine."""
     elsewhere = ground.cache / "bench"
-    hold = leases.exclusive(provision.hold_path(elsewhere))
+    lease = leases.acquire_exclusive(lease_path(elsewhere))
     try:
         shutil.rmtree(elsewhere, ignore_errors=True)  # what one that was killed left
         began = time.monotonic()
@@ -242,7 +243,7 @@ def install(ground: Ground, lock: Lock) -> float:
         made.release()
     finally:
         shutil.rmtree(elsewhere, ignore_errors=True)
-        hold.release()
+        lease.release()
     ground.say(f"install: {seconds:.1f} s")
     return seconds
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from cases.runtime.gpu_pool import Pool
     from cases.space.case import Case
-    from matrix.environments.provision import Environment
-    from matrix.processes import Call
+    from matrix.environments.environment import Environment
+    from matrix.processes import CommandRunner
     from matrix.run.execute import Bench
 
 LIMIT_S: Final = 300.0  # of one act
@@ -88,7 +88,7 @@ class Ground:
     bench: Bench
     environment: Environment
     limit_s: float = LIMIT_S
-    call: Call = processes.call
+    call: CommandRunner = processes.call
     open_pool: Callable[[], Pool] = machine.gpus
 
     def launch(self, launcher: str, case: Case) -> Launch:

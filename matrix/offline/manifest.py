@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from matrix.environments.provision import Environment
+    from matrix.environments.environment import Environment
     from matrix.evidence import Evidence
     from matrix.versions.locks import Lock
     from matrix.versions.sets import VersionSet

@@ -1,66 +1,60 @@
-"""Hosts whose torch must stay, and that reach no index: wheels of a pack, laid over the interpreter that has torch.
+"""Overlays: wheels of a pack installed over an interpreter of the host whose torch must stay.
 
-Nothing of the host is changed: an environment of its own sees the wheels first, and behind them what the host's
-interpreter has. The set is named for what it then is: the pack's name for the rest, and torch as it was found, with its
-build. A pack that brings a torch of its own takes from the host only the libraries of CUDA, and is named for that.
+The host is not changed. A separate environment finds the pack's wheels first, and behind them the packages of the
+host's interpreter. The set's name on the host states the host's torch with its build, such as
+``2026-11+torch2.11.0+cu130``. A pack that has its own torch takes only the CUDA libraries from the host, and the
+set's name ends in ``+host``.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import zipfile
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from packaging.markers import default_environment
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from cases.space.verdict import Phase
 from matrix import processes
-from matrix.environments import leases, provision
-from matrix.environments.host import NEEDED, System, asked, by_name, versions
-from matrix.environments.provision import MARKER, PTH, SCHEMA, Environment, hold_path, marked, site_packages
+from matrix.environments import leases
+from matrix.environments.environment import Environment, lease_path, site_packages
+from matrix.environments.host import REQUIRED, HostInterpreter, by_name, inspect_interpreter, versions
+from matrix.environments.integrity import damage_of, damaged_packages
+from matrix.environments.marker import MARKER, Marker, read_marker, write_marker
+from matrix.environments.pytest_runner import PTH, runner_folder
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.offline import manifest
 from matrix.offline.manifest import PACK, Pack, digest
-from matrix.run.store import write_json
+from matrix.offline.overlaid_set import OverlaidSet, UnmetRequirement, requirements
 from matrix.versions import sets
-from matrix.versions.backends import SYSTEM, Backend
+from matrix.versions.backends import SYSTEM
 from matrix.versions.locks import Lock
 from matrix.versions.sets import PACKAGES, VersionSet
-from matrix.versions.uv import reason
+from matrix.versions.uv import CACHE_CLEAN_LIMIT_S, reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from collections.abc import Set as AbstractSet
-    from importlib.metadata import Distribution
 
-    from matrix.processes import Call
+    from matrix.processes import CommandRunner
     from matrix.versions.uv import Uv
 
-HOSTED: Final = "+host"  # of a set whose torch is its own, and whose libraries of CUDA are the host's
-CUDA: Final = re.compile(r"nvidia-.*|cuda-.*")
-LIBRARIES: Final = "nvidia"  # the folder of them all, beside torch
-VERSION: Final = re.compile(r"^__version__ = ['\"]([^'\"]+)['\"]", re.MULTILINE)
-LOAD_LIMIT_S: Final = 300.0
+LIBRARIES: Final = "nvidia"  # the folder of CUDA's libraries, next to torch
+IMPORT_LIMIT_S: Final = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overlay:
-    """A folder of wheels and the host that they are laid over."""
+    """A pack and the interpreter of the host that its wheels are installed over."""
 
     folder: Path
-    system: System
+    host: HostInterpreter
     cache: Path
     uv: Uv
-    call: Call = field(default=processes.call, repr=False)
+    call: CommandRunner = field(default=processes.call, repr=False)
 
     @property
     def backend(self) -> str:
@@ -68,296 +62,221 @@ class Overlay:
 
     @property
     def host_paths(self) -> tuple[str, ...]:
-        return self.system.paths
+        return self.host.paths
 
     @cached_property
     def pack(self) -> Pack:
         return Pack(folder=self.folder)
 
     @cached_property
-    def laid(self) -> Mapping[str, Laid]:
+    def overlaid_sets(self) -> Mapping[str, OverlaidSet]:
         """Every set of the pack, by its name on this host.
 
         Raises:
-            UserError: the pack is damaged, or lists a wheel that is not there.
+            UserError: the pack is damaged, or lists a wheel that it lacks.
         """
-        every = [Laid(key=key, wheels=tuple(self.pack.wheels(key)), system=self.system) for key in self.pack.rows]
+        every = [OverlaidSet(key=key, wheels=tuple(self.pack.wheels(key)), host=self.host) for key in self.pack.rows]
         return {each.hosted_key: each for each in every}
 
     @cached_property
     def sets(self) -> tuple[VersionSet, ...]:
-        return tuple(self.version_set(each) for each in self.laid.values())
+        return tuple(self.version_set(each) for each in self.overlaid_sets.values())
 
-    def version_set(self, laid: Laid) -> VersionSet:
-        at, row = f"{PACK}: sets.{laid.key}", self.pack.row(laid.key)
-        sets.checked_key(laid.key)
-        lacking = [name for name in PACKAGES if name not in laid.versions]
-        if lacking:
-            raise UserError(f"{at}: neither the pack nor {self.system.python} has {', '.join(lacking)}: add the wheel")
+    def version_set(self, overlaid: OverlaidSet) -> VersionSet:
+        at, row = f"{PACK}: sets.{overlaid.key}", self.pack.row(overlaid.key)
+        sets.checked_key(overlaid.key)
+        missing = [name for name in PACKAGES if name not in overlaid.versions]
+        if missing:
+            raise UserError(f"{at}: neither the pack nor {self.host.python} has {', '.join(missing)}; add the wheel")
         return VersionSet(
-            key=laid.hosted_key,
-            python=self.system.minor,
+            key=overlaid.hosted_key,
+            python=self.host.minor,
             as_of=sets.as_of_date(row, at=at),
-            pins={name: laid.versions[name] for name in PACKAGES},
-            why=f"{sets.sentence(row, 'why', at=at)}; {laid.over}",
+            pins={name: overlaid.versions[name] for name in PACKAGES},
+            why=f"{sets.sentence(row, 'why', at=at)}; {overlaid.description}",
         )
 
     def lock(self, version_set: VersionSet) -> Lock:
-        """Everything that can be seen: the pack's wheels by their hashes, the host's packages by their versions."""
-        laid = self.laid[version_set.key]
-        lines = {name: f"{name}=={version} --hash=sha256:{digest(path)}" for name, version, path in laid.wheels}
-        host = {name: f"{name}=={version}" for name, version in laid.from_host.items()}
-        text = "\n".join(line for _, line in sorted({**host, **lines}.items()))
+        """The pack's wheels with their hashes, and the host's packages with their versions."""
+        overlaid = self.overlaid_sets[version_set.key]
+        wheels = {name: f"{name}=={version} --hash=sha256:{digest(path)}" for name, version, path in overlaid.wheels}
+        host = {name: f"{name}=={version}" for name, version in overlaid.from_host.items()}
+        text = "\n".join(line for _, line in sorted({**host, **wheels}.items()))
         return Lock(version_set=version_set, text=f"{text}\n")
 
     def install(self, lock: Lock, *, make_room: Callable[[], object] = tuple) -> Environment | Evidence:
-        """The set's environment, from the cache or newly made, held by the caller; or why it does not fit together."""
+        """The set's environment, from the cache or newly installed, or evidence that wheels and host conflict.
+
+        The caller releases the environment.
+
+        Raises:
+            UserError: no environment can be created for the host's interpreter, or a wheel does not fit it.
+        """
         root = self.cache / "envs" / f"{lock.digest}-{SYSTEM}"
-        laid = self.laid[lock.version_set.key]
+        overlaid = self.overlaid_sets[lock.version_set.key]
+        damage = ""
         while True:
-            hold = leases.shared(hold_path(root))
-            if self.is_whole(root, laid):
-                break
-            hold.release()
+            lease = leases.acquire_shared(lease_path(root))
+            if self.is_complete(root, overlaid):
+                found = damage_of(site_packages(root), read_marker(root))
+                if not found:
+                    break
+                damage = f"the cached environment was damaged and was installed again: {found}"
+            lease.release()
             make_room()
-            wrong = self.made(root, lock)
-            if wrong:
-                said = f"the wheels and the host do not fit together: {wrong}"
-                return Evidence(phase=Phase.RESOLVE, reason=said)
-            # Made, and given up for a moment: another run may have evicted it before it is held again.
-        (root / MARKER).touch()  # the most recently used one
+            conflict = self.install_exclusively(root, lock)
+            if conflict:
+                return Evidence(phase=Phase.RESOLVE, reason=f"the wheels conflict with the host: {conflict}")
+            # The lease was released for a moment: another run may have evicted the environment in the meantime.
+        (root / MARKER).touch()  # it is now the most recently used one
+        self.write_path(root, overlaid)
         return Environment(
             key=lock.version_set.key,
             lock=lock.digest,
             backend=SYSTEM,
             root=root,
-            installed=self.seen(root, laid),
-            notes=self.notes(root, laid),
-            hold=hold,
+            installed=self.visible_versions(root, overlaid),
+            notes=(*self.notes(root, overlaid), *([damage] if damage else [])),
+            lease=lease,
         )
 
-    def is_whole(self, root: Path, laid: Laid) -> bool:
-        """Whether it was made to its end, starts, and is laid over this interpreter, not one that has the same."""
-        if marked(root) is None or not (root / "bin" / "python").exists():
+    def is_complete(self, root: Path, overlaid: OverlaidSet) -> bool:
+        """True if its installation ended and it sees this interpreter, not another one with the same packages."""
+        path = next(root.glob(f"lib/python3.*/site-packages/{PTH}"), None)
+        if path is None or read_marker(root) is None or not (root / "bin" / "python").exists():
             return False
-        seen = (site_packages(root) / PTH).read_text(encoding="utf-8").splitlines()
-        return seen[: len(laid.paths)] == list(laid.paths)
+        return path.read_text(encoding="utf-8").splitlines()[: len(overlaid.paths)] == list(overlaid.paths)
 
-    def made(self, root: Path, lock: Lock) -> str:
-        """Make it, unless someone else just did; why it cannot be used, empty if it can. Nothing half-made stays."""
-        laid = self.laid[lock.version_set.key]
-        making = leases.exclusive(hold_path(root))
-        try:
-            if not self.is_whole(root, laid):
-                shutil.rmtree(root, ignore_errors=True)
-                self.make(root, lock)
-                wrong = self.wrong(root, laid)
-                if wrong:
-                    return wrong
-                self.mark(root, lock)
-            return ""
-        finally:
-            if marked(root) is None:
-                shutil.rmtree(root, ignore_errors=True)
-            making.release()
+    def install_exclusively(self, root: Path, lock: Lock) -> str:
+        """Install under an exclusive lease, unless another run just did; return a conflict, or nothing.
 
-    def make(self, root: Path, lock: Lock) -> None:
-        """Lay the wheels of the lock over the host's packages.
-
-        Raises:
-            UserError: no environment can be made for the host's interpreter, or a wheel is not for it.
+        A failed installation leaves no files.
         """
-        laid = self.laid[lock.version_set.key]
-        self.run("venv", "--python", self.system.python, root)
-        files = [path for _, _, path in laid.wheels]
-        into = ("--python", root, "--offline", "--no-index", "--no-deps")
-        self.run("pip", "install", *into, *files, but=self.other_python(laid))
-        site = site_packages(root)
-        seen = (*laid.paths, *self.runner(lock, laid))
-        (site / PTH).write_text("".join(f"{path}\n" for path in seen), encoding="utf-8")
-        if laid.brought_torch:
-            for path in self.system.paths:
-                link(Path(path) / LIBRARIES, site / LIBRARIES)
+        overlaid = self.overlaid_sets[lock.version_set.key]
+        lease = leases.acquire_exclusive(lease_path(root))
+        try:
+            if self.is_complete(root, overlaid) and not damage_of(site_packages(root), read_marker(root)):
+                return ""
+            self.build(root, overlaid)
+            conflict = self.conflict(root, overlaid)
+            if not conflict:
+                self.mark(root, lock)
+            return conflict
+        finally:
+            if read_marker(root) is None:
+                shutil.rmtree(root, ignore_errors=True)
+            lease.release()
 
-    def runner(self, lock: Lock, laid: Laid) -> tuple[str, ...]:
-        """The folder of the pack's pytest, where the host's is not there or not seen."""
-        if laid.paths and all(name in self.system.installed for name in NEEDED):
+    def build(self, root: Path, overlaid: OverlaidSet) -> None:
+        """Install the wheels; a second time if uv's cache, which the files are hard links to, is damaged as well."""
+        self.install_wheels(root, overlaid)
+        damaged = damaged_packages(site_packages(root))
+        if damaged:
+            self.uv("cache", "clean", *sorted(damaged), timeout_s=CACHE_CLEAN_LIMIT_S)
+            self.install_wheels(root, overlaid)
+        self.write_path(root, overlaid)
+        if overlaid.packed_torch:
+            for path in self.host.paths:
+                link_missing(Path(path) / LIBRARIES, site_packages(root) / LIBRARIES)
+
+    def install_wheels(self, root: Path, overlaid: OverlaidSet) -> None:
+        shutil.rmtree(root, ignore_errors=True)
+        self.run("venv", "--python", self.host.python, root)
+        files = [path for _, _, path in overlaid.wheels]
+        options = ("--python", root, "--offline", "--no-index", "--no-deps")
+        self.run("pip", "install", *options, *files, hint=self.python_hint(overlaid))
+
+    def write_path(self, root: Path, overlaid: OverlaidSet) -> None:
+        """Let the environment find the host's packages and pytest behind its own packages."""
+        path = site_packages(root) / PTH
+        text = "".join(f"{each}\n" for each in (*overlaid.paths, *self.runner(root, overlaid)))
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+    def runner(self, root: Path, overlaid: OverlaidSet) -> tuple[str, ...]:
+        """The folder of the pack's pytest; nothing if the host's pytest is visible."""
+        if overlaid.paths and all(name in self.host.installed for name in REQUIRED):
             return ()
-        source = self.uv.from_folder(self.pack.wheels_folder)
-        order = provision.Order(lock=lock, cache=self.cache, uv=source, backend=Backend(name=SYSTEM))
-        return (str(provision.runner_folder(order)),)
+        return (str(runner_folder(root, cache=self.cache, uv=self.uv.from_folder(self.pack.wheels_folder))),)
 
     def mark(self, root: Path, lock: Lock) -> None:
-        marker = {
-            "schema": SCHEMA,
-            "key": lock.version_set.key,
-            "lock": lock.digest,
-            "backend": SYSTEM,
-            "python": self.system.minor,
-            "runner": "",
-            "installed": versions((str(site_packages(root)),)),
-        }
-        write_json(root / MARKER, marker)
+        site = site_packages(root)
+        marker = Marker(
+            key=lock.version_set.key,
+            lock=lock.digest,
+            backend=SYSTEM,
+            python=self.host.minor,
+            runner="",
+            installed=versions((str(site),)),
+            unverified=tuple(sorted(damaged_packages(site))),
+        )
+        write_marker(root, marker)
 
-    def other_python(self, laid: Laid) -> str:
-        """What is likely amiss where the set was packed for another Python; wheels without binaries go with any."""
-        packed_for, minor = self.pack.row(laid.key).get("python", self.system.minor), self.system.minor
+    def python_hint(self, overlaid: OverlaidSet) -> str:
+        """The likely cause of a failure if the set was packed for another Python; wheels without binaries fit any."""
+        packed_for, minor = self.pack.row(overlaid.key).get("python", self.host.minor), self.host.minor
         if packed_for == minor:
             return ""
-        return f"{laid.key} was packed for Python {packed_for}, this is {minor}: `ftmatrix pack --python {minor}`; "
+        return f"{overlaid.key} was packed for Python {packed_for}, this is {minor}: `ftmatrix pack --python {minor}`; "
 
-    def run(self, *arguments: str | Path, but: str = "") -> None:
+    def run(self, *arguments: str | Path, hint: str = "") -> None:
         done = self.uv(*arguments)
         if done.exit_code != 0:
-            raise UserError(f"the wheels cannot be laid over {self.system.python}: {but}{reason(done.log)}")
+            raise UserError(f"the wheels cannot be installed over {self.host.python}: {hint}{reason(done.log)}")
 
-    def seen(self, root: Path, laid: Laid) -> dict[str, str]:
-        there = versions((str(site_packages(root)), *laid.paths))
-        return {**laid.from_host, **there, "torch": laid.torch}
+    def visible_versions(self, root: Path, overlaid: OverlaidSet) -> dict[str, str]:
+        visible = versions((str(site_packages(root)), *overlaid.paths))
+        return {**overlaid.from_host, **visible, "torch": overlaid.torch}
 
-    def wrong(self, root: Path, laid: Laid) -> str:
-        """Why the environment cannot be used, empty if it can."""
-        misfits = [gap.text for gap in self.gaps(root, laid) if not laid.bears(gap)]
-        if misfits or not laid.brought_torch:
-            return next(iter(misfits), "")
-        done = self.call([str(root / "bin" / "python"), "-I", "-c", "import torch"], timeout_s=LOAD_LIMIT_S)
-        said = (done.log.strip().splitlines() or ["nothing was said"])[-1]
-        return "" if done.exit_code == 0 else f"torch {laid.brought_torch} cannot be imported: {said}"
+    def conflict(self, root: Path, overlaid: OverlaidSet) -> str:
+        """Why the environment cannot be used; empty if it can."""
+        unmet = [each.text for each in self.unmet_requirements(root, overlaid) if not overlaid.tolerates(each)]
+        if unmet or not overlaid.packed_torch:
+            return next(iter(unmet), "")
+        done = self.call([str(root / "bin" / "python"), "-I", "-c", "import torch"], timeout_s=IMPORT_LIMIT_S)
+        last_line = (done.log.strip().splitlines() or ["no output"])[-1]
+        return "" if done.exit_code == 0 else f"torch {overlaid.packed_torch} cannot be imported: {last_line}"
 
-    def gaps(self, root: Path, laid: Laid) -> list[Gap]:
-        """What one of the six packages needs, or what that needs in turn, and does not find."""
-        there = {**laid.host_libraries, **by_name((str(site_packages(root)), *laid.paths))}
-        found: list[Gap] = []
+    def unmet_requirements(self, root: Path, overlaid: OverlaidSet) -> list[UnmetRequirement]:
+        """Requirements of the six packages, and of what they require, that the environment does not meet."""
+        visible = {**overlaid.host_libraries, **by_name((str(site_packages(root)), *overlaid.paths))}
+        unmet: list[UnmetRequirement] = []
         waiting, known = list(PACKAGES), set(PACKAGES)
         while waiting:
             name = waiting.pop()
-            for wanted in self.requirements(there[name]) if name in there else ():
-                needed = canonicalize_name(wanted.name)
-                version = there[needed].version if needed in there else ""
-                if not version or not wanted.specifier.contains(version, prereleases=True):
-                    found.append(Gap(name=name, wanted=wanted, version=version))
+            for required in requirements(visible[name], self.host) if name in visible else ():
+                needed = canonicalize_name(required.name)
+                version = visible[needed].version if needed in visible else ""
+                if not version or not required.specifier.contains(version, prereleases=True):
+                    unmet.append(UnmetRequirement(name=name, required=required, version=version))
                 elif needed not in known:
                     known.add(needed)
                     waiting.append(needed)
-        return found
+        return unmet
 
-    def requirements(self, distribution: Distribution) -> list[Requirement]:
-        """Those that hold for this interpreter, without extras."""
-        here: dict[str, str | AbstractSet[str]] = {name: str(value) for name, value in default_environment().items()}
-        here |= {"python_version": self.system.minor, "python_full_version": self.system.version, "extra": ""}
-        every = (Requirement(line) for line in distribution.requires or ())
-        return [wanted for wanted in every if wanted.marker is None or wanted.marker.evaluate(here)]
-
-    def notes(self, root: Path, laid: Laid) -> tuple[str, ...]:
-        brought = ", ".join(f"{name} {version}" for name, version, _ in laid.wheels)
-        rest = "of the host only the libraries of CUDA" if laid.brought_torch else "the rest is as found there"
-        said = f"laid over the host's Python {self.system.version}: {brought}; {rest}"
-        return (said, *(gap.note for gap in self.gaps(root, laid) if laid.bears(gap)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gap:
-    """A requirement that is not met. ``version``: what is there, empty for nothing."""
-
-    name: str
-    wanted: Requirement
-    version: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.name} needs {self.wanted}, there is {self.version or 'none'}"
-
-    @property
-    def note(self) -> str:
-        return f"{self.name} pins {self.wanted.name}{self.wanted.specifier}, the host has {self.version}"
-
-    @property
-    def is_minor(self) -> bool:
-        """Whether there is another release of the same major version: of those, libraries keep their interface."""
-        majors = {Version(each.version.removesuffix(".*")).major for each in self.wanted.specifier}
-        return bool(self.version) and Version(self.version).major in majors
-
-
-@dataclass(frozen=True, kw_only=True)
-class Laid:
-    """A set of the pack as it is on a host. ``wheels``: name, version and file of each."""
-
-    key: str
-    wheels: tuple[tuple[str, str, Path], ...]
-    system: System
-
-    @cached_property
-    def brought_torch(self) -> str:
-        """The build of the pack's own torch, empty where the host's is taken."""
-        return next((build(path) for name, _, path in self.wheels if name == "torch"), "")
-
-    @property
-    def torch(self) -> str:
-        return self.brought_torch or self.system.torch
-
-    @property
-    def hosted_key(self) -> str:
-        return f"{self.key}{HOSTED if self.brought_torch else f'+torch{self.system.torch}'}"
-
-    @property
-    def over(self) -> str:
-        return "over the host's libraries of CUDA" if self.brought_torch else "laid over the host's torch"
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The folders of the host that are seen: none beside another torch, for which its packages were not made."""
-        return () if self.brought_torch else self.system.paths
-
-    @cached_property
-    def host_libraries(self) -> Mapping[str, Distribution]:
-        return {name: each for name, each in by_name(self.system.paths).items() if CUDA.fullmatch(name)}
-
-    @property
-    def from_host(self) -> Mapping[str, str]:
-        if self.brought_torch:
-            return {name: each.version for name, each in self.host_libraries.items()}
-        return {**self.system.installed, "torch": self.system.torch}
-
-    @property
-    def versions(self) -> Mapping[str, str]:
-        brought = {name: version for name, version, _ in self.wheels}
-        return {**self.from_host, **brought, "torch": self.torch}
-
-    def bears(self, gap: Gap) -> bool:
-        """Torch names the releases of CUDA's libraries that it was built with; those of the host are near enough."""
-        from_cuda = CUDA.fullmatch(canonicalize_name(gap.wanted.name)) is not None
-        return bool(self.brought_torch) and gap.name == "torch" and from_cuda and gap.is_minor
+    def notes(self, root: Path, overlaid: OverlaidSet) -> tuple[str, ...]:
+        packed = ", ".join(f"{name} {version}" for name, version, _ in overlaid.wheels)
+        rest = "the host provides only CUDA's libraries" if overlaid.packed_torch else "the host provides the rest"
+        summary = f"overlay on the host's Python {self.host.version}: {packed}; {rest}"
+        unmet = self.unmet_requirements(root, overlaid)
+        return (summary, *(each.note for each in unmet if overlaid.tolerates(each)))
 
 
 def on_this_host(folder: Path, *, python: str, cache: Path, uv: Uv) -> Overlay:
-    """The folder laid over the interpreter.
+    """An overlay of the pack in ``folder`` on the interpreter ``python``.
 
     Raises:
-        UserError: the folder is no pack, or the interpreter has no torch, or there is no pytest.
+        UserError: the folder is no pack, or the interpreter has no torch or no pytest.
     """
     pack = manifest.opened(folder)
-    return Overlay(folder=pack.folder, system=asked(python, runners=pack.runners), cache=cache, uv=uv)
+    return Overlay(folder=pack.folder, host=inspect_interpreter(python, runners=pack.runners), cache=cache, uv=uv)
 
 
-def build(wheel: Path) -> str:
-    """The version of a wheel of torch with its build, e.g. 2.13.0+cu130, as it will say itself.
-
-    Raises:
-        UserError: it is no wheel of torch.
-    """
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            text = archive.read("torch/version.py").decode()
-        return str(VERSION.findall(text)[0])
-    except (OSError, KeyError, IndexError, UnicodeDecodeError, zipfile.BadZipFile) as error:
-        raise UserError(f"{wheel}: it does not say which build of torch it is; pack it again") from error
-
-
-def link(there: Path, here: Path) -> None:
-    """Let what is there be found here as well, where torch looks for its libraries; what is here stays."""
-    if not os.path.lexists(here):
-        if there.exists():
-            here.symlink_to(there)
-    elif there.is_dir() and here.is_dir() and not here.is_symlink():
-        for each in there.iterdir():
-            link(each, here / each.name)
+def link_missing(source: Path, target: Path) -> None:
+    """Link what ``source`` has and ``target`` lacks, folder by folder; torch looks for its libraries in ``target``."""
+    if not os.path.lexists(target):
+        if source.exists():
+            target.symlink_to(source)
+    elif source.is_dir() and target.is_dir() and not target.is_symlink():
+        for each in source.iterdir():
+            link_missing(each, target / each.name)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from matrix.environments.provision import RUNNER
+from matrix.environments.pytest_runner import RUNNER
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.offline import manifest, wheels

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from matrix.environments.provision import Environment
+    from matrix.environments.environment import Environment
     from matrix.offline.manifest import Pack
     from matrix.versions.locks import Lock
     from matrix.versions.sets import VersionSet

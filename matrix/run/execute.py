@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cases.flows.scripts import Script
     from cases.grid.profiles import Profile
     from cases.space.case import Case
-    from matrix.environments.provision import Environment
+    from matrix.environments.environment import Environment
     from matrix.run.outcome import Outcome
 
 CASES: Final = Path(__file__).parents[2] / "cases"

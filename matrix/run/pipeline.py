@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from cases.runtime.gpu_pool import Pool
     from cases.space.case import Case
-    from matrix.environments.provision import Environment
+    from matrix.environments.environment import Environment
     from matrix.offline.manifest import Packed
     from matrix.run.fit import Fit
     from matrix.run.store import Store

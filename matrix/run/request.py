@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cases import grid
 from cases.grid.profiles import Profile, carried
-from matrix.environments import disk, provision
+from matrix.environments import disk
+from matrix.environments.environment import cache_folder
 from matrix.errors import UserError
 from matrix.experiments import bench as benches
 from matrix.offline import manifest as packs
@@ -95,7 +96,7 @@ class Asked:
             return None
         if self.torch_backend not in {"auto", backends.LOCKED}:
             raise UserError(f"--torch-backend {self.torch_backend}: --offline has the one build that was packed")
-        cache = provision.cache_folder()
+        cache = cache_folder()
         tool = uv.on_this_machine(cache)
         if self.system_torch:
             return overlays.on_this_host(self.offline, python=self.system_python, cache=cache, uv=tool)
@@ -221,7 +222,7 @@ def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[st
     Raises:
         UserError: a machine that cannot do it, or a directory that cannot be used.
     """
-    cache = provision.cache_folder()
+    cache = cache_folder()
     tool = uv.on_this_machine(cache)
     if asked.device == "auto" and asked.place == "cpu":
         say(f"--device auto: cells run on the CPU ({asked.why_cpu})")
@@ -352,7 +353,7 @@ def estimated(asked: Asked, work: Work) -> float | None:
     if asked.place == "cuda" and machine.why_no_gpu():
         return None
     workers = asked.workers or default_workers(asked.place)
-    past = timings.read(provision.cache_folder(), asked.place)
+    past = timings.read(cache_folder(), asked.place)
     return past.estimate(work, workers=workers, repeats=asked.times)
 
 
@@ -365,7 +366,7 @@ def bench(
         UserError: bad input, a set that cannot be installed, or nothing of it that ran.
     """
     asked.check()
-    cache = provision.cache_folder()
+    cache = cache_folder()
     tool = uv.on_this_machine(cache)
     ground = benches.Ground(
         version_set=max(asked.version_sets(), key=lambda each: each.as_of),

@@ -70,6 +70,6 @@ def reachable(name: str, *, uv: Uv) -> bool:
     return done.exit_code == 0
 
 
-def in_family(distribution: str) -> bool:
+def in_torch_family(distribution: str) -> bool:
     """Torch, and what its build brings: another build brings others."""
     return FAMILY.fullmatch(distribution) is not None

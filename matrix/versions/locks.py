@@ -77,6 +77,11 @@ def statements(text: str) -> list[str]:
     return [" ".join([words[0], *sorted(words[1:])]) for words in kept if words]
 
 
+def distribution(statement: str) -> str:
+    """Normalised name of the distribution that a statement of a lock pins."""
+    return str(canonicalize_name(statement.partition("==")[0]))
+
+
 def header(version_set: VersionSet) -> str:
     return f"# ftmatrix lock of {version_set.key}: Python {version_set.python}, as of {version_set.as_of}, {PLATFORM}"
 

@@ -22,9 +22,10 @@ from matrix.versions import indexes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from matrix.processes import Call, Finished
+    from matrix.processes import CommandRunner, Finished
 
 INSTALL_LIMIT_S: Final = 3600.0
+CACHE_CLEAN_LIMIT_S: Final = 600.0
 COPYING: Final = (
     "UV_CACHE_DIR is on another file system than FTMATRIX_CACHE: files are copied, and take their space twice"
 )
@@ -56,7 +57,7 @@ class Uv:
     index_arguments: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     pass_fds: tuple[int, ...] = ()  # what uv is to hold open as well: a hold then lasts as long as an orphaned uv
-    call: Call = field(default=processes.call, repr=False)
+    call: CommandRunner = field(default=processes.call, repr=False)
 
     @property
     def cache(self) -> Path:
@@ -119,7 +120,9 @@ class Uv:
             yield Path(file.name)
 
 
-def on_this_machine(cache: Path, *, environ: Mapping[str, str] | None = None, call: Call = processes.call) -> Uv:
+def on_this_machine(
+    cache: Path, *, environ: Mapping[str, str] | None = None, call: CommandRunner = processes.call
+) -> Uv:
     """uv, its cache under ours: on the same file system, so that links work, and ours to evict from."""
     environ = os.environ if environ is None else environ
     translation = indexes.translate(indexes.pip_settings(environ), environ)

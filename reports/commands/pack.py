@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from matrix.environments import provision
+from matrix.environments.environment import cache_folder
 from matrix.offline import packing
 from matrix.versions import locks, sets, uv
 from reports.render import pack_text
@@ -47,7 +47,7 @@ def pack(
         with_harness=with_harness,
         lock_folder=locks.folder_beside(versions),
     )
-    tool = uv.on_this_machine(provision.cache_folder())
+    tool = uv.on_this_machine(cache_folder())
     made = packing.pack(order, uv=tool, say=lambda text: typer.echo(text, err=True))
     if as_json:
         typer.echo(json.dumps(pack_text.document(made), indent=1))

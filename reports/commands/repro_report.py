@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from matrix.environments import provision
+from matrix.environments.environment import cache_folder
 from matrix.errors import UserError
 from matrix.run import machine
 from matrix.versions.uv import on_this_machine
@@ -76,7 +76,7 @@ def checked(
     script: Reproducer, outcome: Outcome, asked: Asked, *, say: Callable[[str], None], uv: Uv | None
 ) -> Confirmation:
     say(f"Running {script.name} in a fresh environment: its packages are downloaded if they are not in the cache.")
-    found = confirmed(script, outcome, uv=uv or on_this_machine(provision.cache_folder()))
+    found = confirmed(script, outcome, uv=uv or on_this_machine(cache_folder()))
     say(f"{'The same' if found.same else 'NOT the same'}, in {found.seconds:.0f} s.")
     say(f"  the cell:   {found.wanted}")
     say(f"  the script: {found.said}")

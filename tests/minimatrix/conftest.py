@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.environments import leases, provision
+from matrix.environments import leases, pytest_runner
+from matrix.environments.environment import cache_folder
 from matrix.versions import locks, sets, uv
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Mini:
         self.notes.mkdir(parents=True)
         self.temporary.mkdir()
         versions_file(self.versions)
-        place = self.folder / "cache" / "runner" / f"{provision.runner_digest()}-python{PYTHON}"
+        place = self.folder / "cache" / "runner" / f"{pytest_runner.runner_digest()}-python{PYTHON}"
         place.parent.mkdir(parents=True)
         place.symlink_to(self.runner)
         return self
@@ -232,8 +233,8 @@ def ecosystem(shared_folder: Path) -> tuple[str, Path]:
     runner, place = shared_folder / "runner", shared_folder / "index"
     with once_for_all_workers(shared_folder, "ecosystem") as kept:
         if not kept.exists():
-            tool = uv.on_this_machine(provision.cache_folder())
-            wanted = ("--require-hashes", "-r", provision.RUNNER)
+            tool = uv.on_this_machine(cache_folder())
+            wanted = ("--require-hashes", "-r", pytest_runner.RUNNER)
             done = tool.pip("install", "--python", sys.executable, "--target", runner, *wanted)
             assert done.exit_code == 0, done.log
             kept.write_text(index(place), encoding="utf-8")
@@ -304,8 +305,8 @@ def finished(whole: Whole, tmp_path: Path) -> Path:
 @contextmanager
 def once_for_all_workers(folder: Path, name: str) -> Iterator[Path]:
     """A file that the first of the xdist workers makes, while the others wait."""
-    hold = leases.exclusive(folder / f"{name}.lock")
+    lease = leases.acquire_exclusive(folder / f"{name}.lock")
     try:
         yield folder / f"{name}.json"
     finally:
-        hold.release()
+        lease.release()

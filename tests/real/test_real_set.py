@@ -49,13 +49,13 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """Run once for all xdist workers; who comes later reads."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if base.name.startswith("popen-") else base
-    hold = leases.exclusive(shared / "real.lock")
+    lease = leases.acquire_exclusive(shared / "real.lock")
     try:
         if not (shared / "real").exists():
             return measured(shared / "real", (*GREEN, RED), Suite())
         return {outcome.case: outcome for outcome in store.read(shared / "real")[2]}
     finally:
-        hold.release()
+        lease.release()
 
 
 @pytest.mark.parametrize("case", GREEN)

@@ -1,4 +1,4 @@
-"""Who uses an environment is known to everyone."""
+"""Shared leases exclude exclusive ones."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_what_is_shared_cannot_be_had_alone(tmp_path: Path) -> None:
-    hold = leases.shared(tmp_path / "lock")
-    assert leases.exclusive_now(tmp_path / "lock") is None
-    hold.release()
+def test_a_shared_lease_blocks_an_exclusive_one(tmp_path: Path) -> None:
+    lease = leases.acquire_shared(tmp_path / "lock")
+    assert leases.try_acquire_exclusive(tmp_path / "lock") is None
+    lease.release()
 
 
-def test_what_is_shared_can_be_shared_again(tmp_path: Path) -> None:
-    one, other = leases.shared(tmp_path / "lock"), leases.shared(tmp_path / "lock")
+def test_a_lease_can_be_shared_twice(tmp_path: Path) -> None:
+    one, other = leases.acquire_shared(tmp_path / "lock"), leases.acquire_shared(tmp_path / "lock")
     one.release()
-    assert leases.exclusive_now(tmp_path / "lock") is None
+    assert leases.try_acquire_exclusive(tmp_path / "lock") is None
     other.release()
 
 
-def test_what_was_released_can_be_had_alone(tmp_path: Path) -> None:
-    leases.shared(tmp_path / "lock").release()
-    hold = leases.exclusive_now(tmp_path / "lock")
-    assert hold is not None
-    hold.release()
+def test_a_released_lease_blocks_nobody(tmp_path: Path) -> None:
+    leases.acquire_shared(tmp_path / "lock").release()
+    lease = leases.try_acquire_exclusive(tmp_path / "lock")
+    assert lease is not None
+    lease.release()

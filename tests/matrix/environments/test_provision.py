@@ -1,4 +1,4 @@
-"""An environment is whole, right, shared, or not there."""
+"""Environments are complete, verified and shared, or absent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cases.space.verdict import Phase
-from matrix.environments.provision import MARKER, PTH, Environment, cache_folder, install, site_packages
+from matrix.environments.environment import Environment, cache_folder, site_packages
+from matrix.environments.marker import MARKER
+from matrix.environments.provision import install
+from matrix.environments.pytest_runner import PTH, runner_distributions
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.processes import Finished
@@ -21,22 +24,27 @@ from matrix.versions.sets import VersionSet
 from matrix.versions.uv import Uv
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 SET = VersionSet(key="2025-09", python="3.11", as_of=date(2025, 9, 15), pins={"torch": "2.8.0"}, why="a slice")
 LOCK = Lock(version_set=SET, text="torch==2.8.0 --hash=sha256:1\nsix==1.17.0 --hash=sha256:2\n")
-FINE = Finished(exit_code=0, log="")
 FULL = Finished(exit_code=2, log="cause: No space left on device (os error 28)")
 BROKEN = Finished(exit_code=1, log="error: Hash mismatch for `six==1.17.0`")
 
 
 @dataclass
 class FakeUv:
-    """Makes the files that uv would make. ``says`` overrules a step; ``builds`` is what another index has."""
+    """Creates the files that uv would create.
 
-    says: dict[str, Finished] = field(default_factory=dict)
+    ``results`` replaces the result of a step, ``builds`` is torch's version on another index, and ``truncated`` names
+    packages that have a truncated file in uv's cache.
+    """
+
+    results: dict[str, Finished] = field(default_factory=dict)
     builds: str = "2.8.0+cpu"
+    truncated: set[str] = field(default_factory=set)
     steps: list[str] = field(default_factory=list)
+    commands: list[list[str]] = field(default_factory=list)
 
     def __call__(
         self,
@@ -47,10 +55,14 @@ class FakeUv:
         cwd: Path | None = None,  # noqa: ARG002
         pass_fds: Sequence[int] = (),  # noqa: ARG002
     ) -> Finished:
-        step = next(word for word in ("venv", "sync", "--target", "--torch-backend") if word in argv)
+        step = next(
+            word for word in ("venv", "sync", "--target", "compile", "--torch-backend", "cache") if word in argv
+        )
         self.steps.append(step)
-        {"venv": self.venv, "sync": self.sync, "--target": self.target, "--torch-backend": self.torch}[step](argv)
-        return self.says.get(step, FINE)
+        self.commands.append(list(argv))
+        actions = {"venv": self.venv, "sync": self.sync, "--target": self.target, "compile": self.lock_torch}
+        log = {**actions, "--torch-backend": self.install_torch, "cache": self.clean}[step](argv)
+        return self.results.get(step, Finished(exit_code=0, log=log or ""))
 
     def venv(self, argv: Sequence[str]) -> None:
         (Path(argv[-1]) / "bin").mkdir(parents=True)
@@ -59,18 +71,33 @@ class FakeUv:
 
     def sync(self, argv: Sequence[str]) -> None:
         for line in Path(argv[-1]).read_text(encoding="utf-8").splitlines():
-            self.install(Path(argv[argv.index("--python") + 1]), *line.split()[0].split("==="))
+            self.install(site_packages(Path(argv[argv.index("--python") + 1])), *line.split()[0].split("==="))
 
-    def torch(self, argv: Sequence[str]) -> None:
-        self.install(Path(argv[argv.index("--python") + 1]), "torch", self.builds)
+    def lock_torch(self, _argv: Sequence[str]) -> str:
+        return f"torch=={self.builds} \\\n    --hash=sha256:3\nsix==1.17.0 \\\n    --hash=sha256:2\n"
+
+    def install_torch(self, argv: Sequence[str]) -> None:
+        (line,) = Path(argv[-1]).read_text(encoding="utf-8").splitlines()
+        assert line == f"torch=={self.builds} --hash=sha256:3"
+        self.install(site_packages(Path(argv[argv.index("--python") + 1])), "torch", self.builds)
 
     def target(self, argv: Sequence[str]) -> None:
-        Path(argv[argv.index("--target") + 1]).mkdir()
+        folder = Path(argv[argv.index("--target") + 1])
+        folder.mkdir()
+        for name in runner_distributions("3.11"):
+            self.install(folder, name, "1")
 
-    def install(self, root: Path, name: str, version: str) -> None:
-        info = site_packages(root) / f"{name}-{version}.dist-info"
+    def clean(self, argv: Sequence[str]) -> None:
+        self.truncated -= set(argv[argv.index("clean") + 1 :])
+
+    def install(self, site: Path, name: str, version: str) -> None:
+        info = site / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (info / "METADATA").write_text(text, encoding="utf-8")
+        (site / f"{name}.py").write_text("" if name in self.truncated else "x = 1\n", encoding="utf-8")
+        record = f"{info.name}/METADATA,,{len(text)}\n{name}.py,,6\n{info.name}/RECORD,,\n"
+        (info / "RECORD").write_text(record, encoding="utf-8")
 
 
 def installed(cache: Path, fake: FakeUv, backend: Backend | None = None) -> Environment | Evidence:
@@ -89,71 +116,71 @@ def environments(cache: Path) -> list[Path]:
     return [path for path in (cache / "envs").iterdir() if path.is_dir()]
 
 
-def test_it_says_what_is_in_it(tmp_path: Path) -> None:
+def test_an_environment_states_its_contents(tmp_path: Path) -> None:
     made = ready(tmp_path, FakeUv())
     assert (made.key, made.lock, made.backend) == ("2025-09", LOCK.digest, "pypi")
     assert made.installed == {"six": "1.17.0", "torch": "2.8.0"}
     assert made.notes == ("a note",)
 
 
-def test_a_complete_one_is_reused(tmp_path: Path) -> None:
+def test_a_complete_environment_is_reused(tmp_path: Path) -> None:
     fake = FakeUv()
     assert ready(tmp_path, fake) == ready(tmp_path, fake)
     assert fake.steps.count("venv") == 1
 
 
-def test_a_half_made_one_is_made_again(tmp_path: Path) -> None:
+def test_an_incomplete_environment_is_installed_again(tmp_path: Path) -> None:
     fake = FakeUv()
     (ready(tmp_path, fake).root / MARKER).unlink()
     ready(tmp_path, fake)
     assert fake.steps.count("venv") == 2
 
 
-def test_its_own_packages_come_before_pytest(tmp_path: Path) -> None:
+def test_pytest_comes_after_the_environments_own_packages(tmp_path: Path) -> None:
     made = ready(tmp_path, FakeUv())
     (line,) = (site_packages(made.root) / PTH).read_text(encoding="utf-8").split()
     assert Path(line).parent == tmp_path / "runner"
 
 
-def test_pytest_is_installed_once_for_all(tmp_path: Path) -> None:
+def test_environments_share_one_pytest(tmp_path: Path) -> None:
     fake = FakeUv()
     ready(tmp_path, fake)
     ready(tmp_path, fake, Backend(name="cpu"))
     assert fake.steps.count("--target") == 1
 
 
-def test_another_build_of_torch_has_an_environment_of_its_own(tmp_path: Path) -> None:
+def test_each_build_of_torch_has_its_own_environment(tmp_path: Path) -> None:
     made = ready(tmp_path, FakeUv(), Backend(name="cpu"))
     assert made.installed["torch"] == "2.8.0+cpu"
     assert made.root != ready(tmp_path, FakeUv()).root
 
 
-def test_a_build_that_cannot_be_installed_falls_back_and_says_so(tmp_path: Path) -> None:
-    made = ready(tmp_path, FakeUv(says={"--torch-backend": BROKEN}), Backend(name="cpu"))
+def test_a_build_that_cannot_be_installed_falls_back_with_a_note(tmp_path: Path) -> None:
+    made = ready(tmp_path, FakeUv(results={"--torch-backend": BROKEN}), Backend(name="cpu"))
     assert made.backend == "pypi"
     assert "torch's cpu build could not be installed (Hash mismatch for `six==1.17.0`)" in made.notes[-1]
 
 
-def test_a_build_whose_index_went_away_falls_back_as_well(tmp_path: Path) -> None:
+def test_a_build_whose_index_is_unreachable_falls_back(tmp_path: Path) -> None:
     gone = Finished(exit_code=2, log="error: Failed to fetch: `x`")
-    assert ready(tmp_path, FakeUv(says={"--torch-backend": gone}), Backend(name="cpu")).backend == "pypi"
+    assert ready(tmp_path, FakeUv(results={"--torch-backend": gone}), Backend(name="cpu")).backend == "pypi"
 
 
-def test_a_refused_installation_is_evidence_and_leaves_nothing(tmp_path: Path) -> None:
-    why = installed(tmp_path, FakeUv(says={"sync": BROKEN}))
+def test_a_refused_installation_is_evidence_and_leaves_no_files(tmp_path: Path) -> None:
+    why = installed(tmp_path, FakeUv(results={"sync": BROKEN}))
     assert isinstance(why, Evidence)
     assert (why.phase, why.reason) == (Phase.INSTALL, "Hash mismatch for `six==1.17.0`")
     assert environments(tmp_path) == []
 
 
 @pytest.mark.parametrize("step", ["venv", "sync", "--target"])
-def test_a_full_disk_is_bad_input_and_leaves_nothing(tmp_path: Path, step: str) -> None:
+def test_a_full_disk_is_bad_input_and_leaves_no_files(tmp_path: Path, step: str) -> None:
     with pytest.raises(UserError, match="the disk is full"):
-        installed(tmp_path, FakeUv(says={step: FULL}))
+        installed(tmp_path, FakeUv(results={step: FULL}))
     assert environments(tmp_path) == []
 
 
-def test_an_interrupted_installation_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_installation_leaves_no_files(tmp_path: Path) -> None:
     class Interrupted(FakeUv):
         def sync(self, argv: Sequence[str]) -> None:
             super().sync(argv)
@@ -164,14 +191,14 @@ def test_an_interrupted_installation_leaves_nothing(tmp_path: Path) -> None:
     assert environments(tmp_path) == []
 
 
-def test_what_got_installed_must_be_what_was_locked(tmp_path: Path) -> None:
+def test_installed_versions_must_equal_the_lock(tmp_path: Path) -> None:
     class Careless(FakeUv):
-        def install(self, root: Path, name: str, version: str) -> None:
-            super().install(root, name, {"six": "1.16.0"}.get(name, version))
+        def install(self, site: Path, name: str, version: str) -> None:
+            super().install(site, name, {"six": "1.16.0"}.get(name, version))
 
     why = installed(tmp_path, Careless())
     assert isinstance(why, Evidence)
-    assert why.reason == "what got installed is not what was locked: six 1.17.0 is 1.16.0"
+    assert why.reason == "installed versions differ from the lock: six 1.17.0 is 1.16.0"
 
 
 def test_a_missing_interpreter_is_bad_input(tmp_path: Path) -> None:
@@ -183,11 +210,11 @@ def test_a_missing_interpreter_is_bad_input(tmp_path: Path) -> None:
                 return Finished(exit_code=0, log='warning: odd\n[{"version": "3.12.1", "path": "/usr/bin/python3"}]')
             return super().__call__(argv, **options)
 
-    with pytest.raises(UserError, match=r"Python 3\.11 is needed, .* \(found: 3\.12\.1 \(/usr/bin/python3\)\)"):
-        installed(tmp_path, Without(says={"venv": missing}))
+    with pytest.raises(UserError, match=r"no working Python 3\.11 found; .* \(found: 3\.12\.1 \(/usr/bin/python3\)\)"):
+        installed(tmp_path, Without(results={"venv": missing}))
 
 
-def test_room_is_made_around_a_new_one_only(tmp_path: Path) -> None:
+def test_room_is_made_for_new_environments_only(tmp_path: Path) -> None:
     calls: list[str] = []
     uv = Uv(binary=tmp_path / "uv", workdir=tmp_path / "work", variables={}, call=FakeUv())
     for _ in range(2):
@@ -197,7 +224,7 @@ def test_room_is_made_around_a_new_one_only(tmp_path: Path) -> None:
     assert len(calls) == 2
 
 
-def test_its_processes_see_nothing_of_the_callers_python(tmp_path: Path) -> None:
+def test_processes_do_not_inherit_the_callers_python_settings(tmp_path: Path) -> None:
     outer = {"PYTHONPATH": "/mine", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/bin", "HOME": "/me"}
     inner = ready(tmp_path, FakeUv()).variables(outer)
     assert not {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"} & inner.keys()
@@ -205,12 +232,12 @@ def test_its_processes_see_nothing_of_the_callers_python(tmp_path: Path) -> None
     assert inner["PATH"].endswith("/bin:/bin")
 
 
-def test_the_cache_is_where_the_user_wants_it(tmp_path: Path) -> None:
+def test_the_user_chooses_the_cache_folder(tmp_path: Path) -> None:
     assert cache_folder({"FTMATRIX_CACHE": str(tmp_path)}) == tmp_path
     assert cache_folder({}).name == "ftmatrix"
 
 
-def test_a_uv_that_outlives_a_killed_run_keeps_the_environment_to_itself(tmp_path: Path) -> None:
+def test_an_orphaned_uv_keeps_the_lease(tmp_path: Path) -> None:
     passed: list[tuple[int, ...]] = []
 
     class Watched(FakeUv):
@@ -222,14 +249,14 @@ def test_a_uv_that_outlives_a_killed_run_keeps_the_environment_to_itself(tmp_pat
     assert all(passed)
 
 
-def test_one_whose_interpreter_went_away_is_made_again(tmp_path: Path) -> None:
+def test_an_environment_without_its_interpreter_is_installed_again(tmp_path: Path) -> None:
     fake = FakeUv()
     ready(tmp_path, fake).python.unlink()
     ready(tmp_path, fake)
     assert fake.steps.count("venv") == 2
 
 
-def test_a_pytest_that_is_there_is_not_installed(tmp_path: Path) -> None:
+def test_a_given_pytest_is_not_installed(tmp_path: Path) -> None:
     fake, here = FakeUv(), tmp_path / "here"
     here.mkdir()
     uv = Uv(binary=tmp_path / "uv", workdir=tmp_path / "work", variables={}, call=fake)
@@ -240,9 +267,79 @@ def test_a_pytest_that_is_there_is_not_installed(tmp_path: Path) -> None:
     assert (site_packages(made.root) / PTH).read_text(encoding="utf-8") == f"{tmp_path}/here\n"
 
 
-def test_one_that_lost_its_pytest_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_pytest_is_installed_again(tmp_path: Path) -> None:
     fake = FakeUv()
     ready(tmp_path, fake)
     shutil.rmtree(tmp_path / "runner")
     ready(tmp_path, fake)
     assert fake.steps.count("--target") == 2
+
+
+def test_an_emptied_pytest_folder_is_refilled_without_a_new_environment(tmp_path: Path) -> None:
+    fake = FakeUv()
+    root = ready(tmp_path, fake).root
+    folder = Path((site_packages(root) / PTH).read_text(encoding="utf-8").strip())
+    for path in folder.rglob("*"):
+        path.unlink() if path.is_file() else None
+    ready(tmp_path, fake)
+    assert (folder / "pytest.py").exists()
+    assert (fake.steps.count("--target"), fake.steps.count("venv")) == (2, 1)
+
+
+def test_an_environment_that_lost_its_path_to_pytest_finds_it_again(tmp_path: Path) -> None:
+    fake = FakeUv()
+    path = site_packages(ready(tmp_path, fake).root) / PTH
+    path.unlink()
+    ready(tmp_path, fake)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("")], ids=["removed", "truncated"])
+def test_a_damaged_environment_is_installed_again_with_a_note(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    fake = FakeUv()
+    file = site_packages(ready(tmp_path, fake).root) / "torch.py"
+    damage(file)
+    again = ready(tmp_path, fake)
+    assert file.read_text(encoding="utf-8") == "x = 1\n"
+    assert "the cached environment was damaged and was installed again: torch.py" in again.notes[-1]
+
+
+def test_a_removed_package_is_installed_again(tmp_path: Path) -> None:
+    fake = FakeUv()
+    site = site_packages(ready(tmp_path, fake).root)
+    shutil.rmtree(site / "torch-2.8.0.dist-info")
+    ready(tmp_path, fake)
+    assert (site / "torch-2.8.0.dist-info").exists()
+
+
+def test_a_damaged_file_in_uvs_cache_is_fetched_again(tmp_path: Path) -> None:
+    fake = FakeUv(truncated={"torch"})
+    made = ready(tmp_path, fake)
+    assert (site_packages(made.root) / "torch.py").read_text(encoding="utf-8") == "x = 1\n"
+    assert fake.commands[fake.steps.index("cache")][-3:] == ["cache", "clean", "torch"]
+
+
+def test_a_package_with_a_wrong_record_is_not_installed_for_ever(tmp_path: Path) -> None:
+    class AlwaysTruncated(FakeUv):
+        def clean(self, argv: Sequence[str]) -> None:
+            """The wheel itself has a wrong RECORD."""
+
+    fake = AlwaysTruncated(truncated={"six"})
+    ready(tmp_path, fake)
+    ready(tmp_path, fake)
+    assert fake.steps.count("venv") == 2
+
+
+def test_another_build_of_torch_is_installed_by_its_hashes(tmp_path: Path) -> None:
+    fake = FakeUv()
+    ready(tmp_path, fake, Backend(name="cpu"))
+    assert "--generate-hashes" in fake.commands[fake.steps.index("compile")]
+    command = fake.commands[fake.steps.index("--torch-backend")]
+    assert {"--require-hashes", "--no-deps"} <= set(command)
+
+
+def test_the_hashes_of_another_build_are_locked_once(tmp_path: Path) -> None:
+    fake = FakeUv()
+    shutil.rmtree(ready(tmp_path, fake, Backend(name="cpu")).root)
+    ready(tmp_path, fake, Backend(name="cpu"))
+    assert (fake.steps.count("compile"), fake.steps.count("--torch-backend")) == (1, 2)

@@ -14,7 +14,7 @@ from cases.runtime.gpu_pool import BusyError
 from cases.space.verdict import at_most
 from cases.suite import CASES
 from matrix.environments import leases
-from matrix.environments.provision import Environment
+from matrix.environments.environment import Environment
 from matrix.errors import UserError
 from matrix.experiments import launchers
 from matrix.experiments.launchers import OccupiedError
@@ -76,15 +76,15 @@ def launch(
     *,
     lender: Lender | None = None,
 ) -> launchers.Launch:
-    hold = leases.shared(folder / "hold")
-    environment = Environment(key="s", lock="l", backend="b", root=Path("/env"), installed={}, hold=hold)
+    lease = leases.acquire_shared(folder / "lease")
+    environment = Environment(key="s", lock="l", backend="b", root=Path("/env"), installed={}, lease=lease)
     bench = Bench(scratch=folder, device="cuda" if lender else "cpu", workers=1)
     pool: Any = lambda: lender  # noqa: E731 - a seam
     try:
         at = launchers.Ground(bench=bench, environment=environment, call=ranks, open_pool=pool)
         return at.launch(launcher, case)
     finally:
-        hold.release()
+        lease.release()
 
 
 def test_ranks_whose_checks_hold_pass(tmp_path: Path) -> None:

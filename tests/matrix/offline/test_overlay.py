@@ -1,4 +1,4 @@
-"""Wheels of a folder over a host's torch: named for what they are, consistent or blocked, the host left as it was."""
+"""Overlays have a name that states the host's torch, are consistent or blocked, and leave the host unchanged."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.environments.host import System, asked
-from matrix.environments.provision import PTH, Environment, runner_digest, site_packages
+from matrix.environments.environment import Environment, site_packages
+from matrix.environments.host import HostInterpreter
+from matrix.environments.pytest_runner import PTH, runner_digest, runner_distributions
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.offline.manifest import PACK
-from matrix.offline.overlay import Overlay, build, link, on_this_host
+from matrix.offline.overlay import Overlay, link_missing, on_this_host
 from matrix.processes import Finished
 from matrix.run.request import Asked
 from matrix.versions.uv import Uv
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from matrix.versions.locks import Lock
 
@@ -39,15 +40,14 @@ HOST = {
     "pytest": "9.0.0",
     "pytest-xdist": "3.8.0",
 }
-TOLD = {"version": "3.12.3", "paths": ["/host/site-packages"], "torch": "2.11.0+cu130"}
 
 
 @dataclass
 class FakeUv:
-    """Makes the files that uv would make."""
+    """Creates the files that uv would create."""
 
     steps: list[str] = field(default_factory=list)
-    says: Mapping[str, Finished] = field(default_factory=dict)
+    results: Mapping[str, Finished] = field(default_factory=dict)
 
     def __call__(self, argv: Sequence[str], **_: Any) -> Finished:
         step = argv[1]
@@ -62,8 +62,8 @@ class FakeUv:
             with zipfile.ZipFile(path) as wheel:
                 wheel.extractall(site)
         if "--target" in argv:
-            Path(argv[argv.index("--target") + 1]).mkdir(parents=True)
-        return self.says.get(step, FINE)
+            a_runner(Path(argv[argv.index("--target") + 1]))
+        return self.results.get(step, FINE)
 
 
 def info(name: str, version: str, requires: Sequence[str] = ()) -> str:
@@ -72,14 +72,26 @@ def info(name: str, version: str, requires: Sequence[str] = ()) -> str:
 
 
 def a_wheel(folder: Path, name: str, version: str, requires: Sequence[str] = ()) -> str:
-    file = f"{name}-{version}-py3-none-any.whl"
+    file, text = f"{name}-{version}-py3-none-any.whl", info(name, version, requires)
     with zipfile.ZipFile(folder / file, "w") as wheel:
-        wheel.writestr(f"{name}-{version}.dist-info/METADATA", info(name, version, requires))
+        wheel.writestr(f"{name}-{version}.dist-info/METADATA", text)
+        wheel.writestr(f"{name}-{version}.dist-info/RECORD", record(name, version, len(text)))
     return file
 
 
+def record(name: str, version: str, size: int) -> str:
+    return f"{name}-{version}.dist-info/METADATA,,{size}\n{name}-{version}.dist-info/RECORD,,\n"
+
+
+def a_runner(folder: Path) -> None:
+    for name in runner_distributions("3.12"):
+        dist_info = folder / f"{name.replace('-', '_')}-1.dist-info"
+        dist_info.mkdir(parents=True)
+        (dist_info / "RECORD").write_text(f"{dist_info.name}/RECORD,,\n", encoding="utf-8")
+
+
 def a_pack(folder: Path, *, requires: Sequence[str] = (), wheels: Sequence[str] | None = None) -> Path:
-    """One set, 2026-11, whose peft is brought."""
+    """A pack with one set, 2026-11, and a wheel of peft."""
     (folder / "wheels").mkdir(parents=True)
     made = [a_wheel(folder / "wheels", "peft", "0.21.2", requires)]
     listed = json.dumps(made if wheels is None else wheels)
@@ -88,18 +100,18 @@ def a_pack(folder: Path, *, requires: Sequence[str] = (), wheels: Sequence[str] 
     return folder
 
 
-def a_host(folder: Path, **other: str) -> System:
+def a_host(folder: Path, **other: str) -> HostInterpreter:
     for name, version in {**HOST, **other}.items():
         (folder / f"{name}-{version}.dist-info").mkdir(parents=True, exist_ok=True)
         (folder / f"{name}-{version}.dist-info" / "METADATA").write_text(info(name, version), encoding="utf-8")
-    return System(python="python3", version="3.12.3", paths=(str(folder),), torch="2.11.0+cu130")
+    return HostInterpreter(python="python3", version="3.12.3", paths=(str(folder),), torch="2.11.0+cu130")
 
 
 def an_overlay(tmp_path: Path, *, uv: FakeUv | None = None, requires: Sequence[str] = ()) -> Overlay:
     cache = tmp_path / "cache"
     tool = Uv(binary=Path("uv"), workdir=cache / "work", variables={}, call=uv or FakeUv())
     folder = a_pack(tmp_path / "pack", requires=requires)
-    return Overlay(folder=folder, system=a_host(tmp_path / "host"), cache=cache, uv=tool)
+    return Overlay(folder=folder, host=a_host(tmp_path / "host"), cache=cache, uv=tool)
 
 
 def installed(overlay: Overlay) -> Environment:
@@ -110,18 +122,18 @@ def installed(overlay: Overlay) -> Environment:
     return environment
 
 
-def test_a_set_is_named_for_the_torch_that_is_there(tmp_path: Path) -> None:
+def test_the_name_of_a_set_states_the_hosts_torch(tmp_path: Path) -> None:
     (each,) = an_overlay(tmp_path).sets
     assert (each.key, each.python) == ("2026-11+torch2.11.0+cu130", "3.12")
     assert each.pins["torch"] == "2.11.0+cu130"
 
 
-def test_its_pins_are_the_wheels_and_behind_them_the_host(tmp_path: Path) -> None:
+def test_pins_come_from_the_wheels_and_then_from_the_host(tmp_path: Path) -> None:
     (each,) = an_overlay(tmp_path).sets
     assert (each.pins["peft"], each.pins["transformers"]) == ("0.21.2", "5.17.0")
 
 
-def test_the_lock_knows_wheels_by_their_hash_and_changes_with_the_host(tmp_path: Path) -> None:
+def test_the_lock_has_the_hashes_of_wheels_and_the_versions_of_the_host(tmp_path: Path) -> None:
     one, other = an_overlay(tmp_path / "one"), an_overlay(tmp_path / "other")
     (each,) = one.sets
     assert "peft==0.21.2 --hash=sha256:" in one.lock(each).text
@@ -129,7 +141,7 @@ def test_the_lock_knows_wheels_by_their_hash_and_changes_with_the_host(tmp_path:
     assert one.lock(each).digest != other.lock(each).digest
 
 
-def test_the_wheels_come_before_the_host_which_stays_as_it_was(tmp_path: Path) -> None:
+def test_wheels_come_before_the_host_which_stays_unchanged(tmp_path: Path) -> None:
     overlay = an_overlay(tmp_path)
     before = sorted((tmp_path / "host").rglob("*"))
     made = installed(overlay)
@@ -138,20 +150,30 @@ def test_the_wheels_come_before_the_host_which_stays_as_it_was(tmp_path: Path) -
     assert sorted((tmp_path / "host").rglob("*")) == before
 
 
-def test_what_was_brought_is_said(tmp_path: Path) -> None:
+def test_a_note_lists_the_wheels(tmp_path: Path) -> None:
     assert installed(an_overlay(tmp_path)).notes == (
-        "laid over the host's Python 3.12.3: peft 0.21.2; the rest is as found there",
+        "overlay on the host's Python 3.12.3: peft 0.21.2; the host provides the rest",
     )
 
 
-def test_a_complete_one_is_reused(tmp_path: Path) -> None:
+def test_a_complete_overlay_is_reused(tmp_path: Path) -> None:
     uv = FakeUv()
     overlay = an_overlay(tmp_path, uv=uv)
     assert installed(overlay).root == installed(overlay).root
     assert uv.steps == ["venv", "pip"]
 
 
-def test_one_whose_interpreter_is_gone_is_made_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("")], ids=["removed", "truncated"])
+def test_a_damaged_overlay_is_installed_again_with_a_note(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    uv = FakeUv()
+    overlay = an_overlay(tmp_path, uv=uv)
+    damage(site_packages(installed(overlay).root) / "peft-0.21.2.dist-info" / "METADATA")
+    again = installed(overlay)
+    assert uv.steps == ["venv", "pip"] * 2
+    assert "the cached environment was damaged and was installed again: peft" in again.notes[-1]
+
+
+def test_an_overlay_without_its_interpreter_is_installed_again(tmp_path: Path) -> None:
     uv = FakeUv()
     overlay = an_overlay(tmp_path, uv=uv)
     (installed(overlay).root / "bin" / "python").unlink()
@@ -159,61 +181,61 @@ def test_one_whose_interpreter_is_gone_is_made_anew(tmp_path: Path) -> None:
     assert uv.steps == ["venv", "pip"] * 2
 
 
-def test_another_interpreter_that_has_the_same_gets_its_own(tmp_path: Path) -> None:
+def test_another_interpreter_with_the_same_packages_gets_its_own_overlay(tmp_path: Path) -> None:
     overlay = an_overlay(tmp_path)
     made = installed(overlay)
     shutil.copytree(tmp_path / "host", tmp_path / "twin")
-    twin = replace(overlay, system=replace(overlay.system, paths=(str(tmp_path / "twin"),)))
+    twin = replace(overlay, host=replace(overlay.host, paths=(str(tmp_path / "twin"),)))
     assert installed(twin).lock == made.lock
     assert (site_packages(made.root) / PTH).read_text(encoding="utf-8") == f"{tmp_path / 'twin'}\n"
 
 
-def test_one_that_another_run_evicted_before_it_was_held_is_made_again(tmp_path: Path) -> None:
+def test_an_overlay_that_another_run_evicted_is_installed_again(tmp_path: Path) -> None:
     class Evicted(Overlay):
         rounds = 0
 
-        def made(self, root: Path, lock: Lock) -> str:
-            wrong = super().made(root, lock)
+        def install_exclusively(self, root: Path, lock: Lock) -> str:
+            conflict = super().install_exclusively(root, lock)
             Evicted.rounds += 1
             if Evicted.rounds == 1:
                 shutil.rmtree(root)
-            return wrong
+            return conflict
 
     each = an_overlay(tmp_path)
-    overlay = Evicted(folder=each.folder, system=each.system, cache=each.cache, uv=each.uv)
+    overlay = Evicted(folder=each.folder, host=each.host, cache=each.cache, uv=each.uv)
     assert installed(overlay).python.exists()
     assert Evicted.rounds == 2
 
 
-def test_nothing_half_made_stays(tmp_path: Path) -> None:
-    overlay = an_overlay(tmp_path, uv=FakeUv(says={"pip": Finished(exit_code=1, log="no")}))
+def test_a_failed_installation_leaves_no_files(tmp_path: Path) -> None:
+    overlay = an_overlay(tmp_path, uv=FakeUv(results={"pip": Finished(exit_code=1, log="no")}))
     with pytest.raises(UserError):
         installed(overlay)
     assert not list((tmp_path / "cache" / "envs").glob("*/"))
 
 
-@pytest.mark.parametrize("wish", ["numpy<2", "hf-xet>=1", "torch>=2.12"])
-def test_wheels_that_do_not_fit_the_host_block_the_set(tmp_path: Path, wish: str) -> None:
-    overlay = an_overlay(tmp_path, requires=[wish])
+@pytest.mark.parametrize("requirement", ["numpy<2", "hf-xet>=1", "torch>=2.12"])
+def test_wheels_that_conflict_with_the_host_block_the_set(tmp_path: Path, requirement: str) -> None:
+    overlay = an_overlay(tmp_path, requires=[requirement])
     (each,) = overlay.sets
     found = overlay.install(overlay.lock(each))
     assert isinstance(found, Evidence)
-    assert f"peft needs {wish}" in found.reason
+    assert f"peft needs {requirement}" in found.reason
 
 
-def test_a_need_of_another_python_or_of_an_extra_is_none(tmp_path: Path) -> None:
+def test_requirements_of_other_pythons_and_extras_are_ignored(tmp_path: Path) -> None:
     needs = ['tomli>=2; python_version < "3.11"', 'pandas; extra == "data"']
     installed(an_overlay(tmp_path, requires=needs))
 
 
-def test_a_need_that_the_build_of_torch_meets_is_met(tmp_path: Path) -> None:
+def test_a_build_of_torch_meets_requirements_on_its_public_version(tmp_path: Path) -> None:
     installed(an_overlay(tmp_path, requires=["torch>=2.11.0"]))
 
 
-def test_wheels_that_cannot_be_laid_are_said(tmp_path: Path) -> None:
+def test_wheels_that_cannot_be_installed_are_bad_input(tmp_path: Path) -> None:
     refusal = Finished(exit_code=1, log="error: peft is not compatible with this Python")
-    overlay = an_overlay(tmp_path, uv=FakeUv(says={"pip": refusal}))
-    with pytest.raises(UserError, match=r"laid over python3: peft is not compatible"):
+    overlay = an_overlay(tmp_path, uv=FakeUv(results={"pip": refusal}))
+    with pytest.raises(UserError, match=r"installed over python3: peft is not compatible"):
         overlay.install(overlay.lock(overlay.sets[0]))
 
 
@@ -221,67 +243,40 @@ def test_wheels_that_cannot_be_laid_are_said(tmp_path: Path) -> None:
     ("wheels", "sentence"),
     [([], "expected a list of file names"), (["x-1-py3-none-any.whl"], "is not in"), (["x"], "Invalid wheel filename")],
 )
-def test_a_damaged_pack_is_said(tmp_path: Path, wheels: list[str], sentence: str) -> None:
+def test_a_damaged_pack_is_bad_input(tmp_path: Path, wheels: list[str], sentence: str) -> None:
     tool = Uv(binary=Path("uv"), workdir=tmp_path, variables={}, call=FakeUv())
     folder = a_pack(tmp_path / "pack", wheels=wheels)
-    overlay = Overlay(folder=folder, system=a_host(tmp_path / "host"), cache=tmp_path, uv=tool)
+    overlay = Overlay(folder=folder, host=a_host(tmp_path / "host"), cache=tmp_path, uv=tool)
     with pytest.raises(UserError, match=sentence):
         _ = overlay.sets
 
 
-def test_a_package_that_neither_has_is_named(tmp_path: Path) -> None:
+def test_a_package_that_pack_and_host_lack_is_named(tmp_path: Path) -> None:
     tool = Uv(binary=Path("uv"), workdir=tmp_path, variables={}, call=FakeUv())
-    bare = System(python="python3", version="3.12.3", paths=(), torch="2.11.0")
-    overlay = Overlay(folder=a_pack(tmp_path / "pack"), system=bare, cache=tmp_path, uv=tool)
+    bare = HostInterpreter(python="python3", version="3.12.3", paths=(), torch="2.11.0")
+    overlay = Overlay(folder=a_pack(tmp_path / "pack"), host=bare, cache=tmp_path, uv=tool)
     with pytest.raises(UserError, match=r"neither the pack nor python3 has transformers, bitsandbytes, accelerate"):
         _ = overlay.sets
 
 
-def test_a_folder_that_is_no_pack_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_pack_is_bad_input(tmp_path: Path) -> None:
     tool = Uv(binary=Path("uv"), workdir=tmp_path, variables={}, call=FakeUv())
     with pytest.raises(UserError, match=r"there is no pack\.toml in it"):
         on_this_host(tmp_path, python="python3", cache=tmp_path, uv=tool)
 
 
-def test_a_host_is_asked_without_the_callers_pythonpath(tmp_path: Path) -> None:
-    seen: list[Sequence[str]] = []
-    a_host(tmp_path)
-
-    def answer(argv: Sequence[str], **_: Any) -> Finished:
-        seen.append(argv)
-        return Finished(exit_code=0, log=json.dumps({**TOLD, "paths": [str(tmp_path)]}))
-
-    assert asked("python3", call=answer).torch == "2.11.0+cu130"
-    assert "-I" in seen[0]
-
-
-def test_a_host_without_torch_or_pytest_is_said() -> None:
-    told = Finished(exit_code=0, log=json.dumps({**TOLD, "paths": []}))
-    with pytest.raises(UserError, match=r"--system-python python3: .*python3 has no torch, pytest, pytest-xdist; name"):
-        asked("python3", call=lambda *_, **__: told)
-
-
 @pytest.mark.parametrize(
-    ("python", "said"),
+    ("python", "message"),
     [("3.11", r"packed for Python 3\.11, this is 3\.12: .*--python 3\.12"), ("3.12", "python3: bad")],
 )
-def test_wheels_for_another_python_than_the_hosts_are_said_to_be_where_they_do_not_install(
-    tmp_path: Path, python: str, said: str
-) -> None:
-    bad = FakeUv(says={"pip": Finished(exit_code=2, log="error: bad")})
+def test_a_failure_names_the_python_that_the_pack_was_made_for(tmp_path: Path, python: str, message: str) -> None:
+    bad = FakeUv(results={"pip": Finished(exit_code=2, log="error: bad")})
     overlay = an_overlay(tmp_path, uv=bad)
     listing = tmp_path / "pack" / PACK
     listing.write_text(f'{listing.read_text(encoding="utf-8")}python = "{python}"\n', encoding="utf-8")
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         installed(overlay)
     assert not [each for each in (tmp_path / "cache" / "envs").iterdir() if each.is_dir()]  # nothing half-made
-
-
-def test_what_is_no_python_is_said() -> None:
-    with pytest.raises(UserError, match="it does not start"):
-        asked("/no/such/python")
-    with pytest.raises(UserError, match="no Python that works"):
-        asked("true")
 
 
 OWN = ("nvidia-cublas==13.1.0.3", "nvidia-nccl-cu13>=2.28,<3", "numpy")
@@ -310,7 +305,7 @@ def with_own_torch(
     for name in ("cu13/lib/libcublas.so.13", "nccl/lib/libnccl.so.2"):
         (tmp_path / "host" / "nvidia" / name).parent.mkdir(parents=True)
         (tmp_path / "host" / "nvidia" / name).write_text("the host's")
-    (tmp_path / "cache" / "runner" / f"{runner_digest()}-python3.12").mkdir(parents=True)
+    a_runner(tmp_path / "cache" / "runner" / f"{runner_digest()}-python3.12")
     loaded = Finished(exit_code=1 if says else 0, log=says)
     return replace(overlay, call=lambda *_, **__: loaded)
 
@@ -322,12 +317,12 @@ def refusal_of(overlay: Overlay) -> str:
     return why.reason
 
 
-def test_a_torch_that_the_pack_brings_is_said_with_its_build(tmp_path: Path) -> None:
+def test_a_packed_torch_is_pinned_with_its_build(tmp_path: Path) -> None:
     (each,) = with_own_torch(tmp_path).sets
     assert (each.key, each.pins["torch"]) == ("2026-11+host", "2.13.0+cu130")
 
 
-def test_beside_its_own_torch_nothing_of_the_host_is_seen_but_cuda(tmp_path: Path) -> None:
+def test_a_packed_torch_hides_the_host_except_cudas_libraries(tmp_path: Path) -> None:
     overlay = with_own_torch(tmp_path)
     made = installed(overlay)
     seen = (site_packages(made.root) / PTH).read_text(encoding="utf-8").splitlines()
@@ -337,29 +332,29 @@ def test_beside_its_own_torch_nothing_of_the_host_is_seen_but_cuda(tmp_path: Pat
     assert "torchvision" not in overlay.lock(overlay.sets[0]).text
 
 
-def test_torch_finds_the_hosts_libraries_beside_itself(tmp_path: Path) -> None:
+def test_a_packed_torch_finds_the_hosts_libraries(tmp_path: Path) -> None:
     site = site_packages(installed(with_own_torch(tmp_path)).root)
     assert (site / "nvidia" / "cu13" / "lib" / "libcublas.so.13").read_text() == "the host's"
 
 
-def test_a_library_that_the_pack_brings_hides_only_the_hosts_own(tmp_path: Path) -> None:
+def test_a_packed_library_hides_only_the_hosts_copy(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     for folder, names in ((here, ["cu13/lib/a.so"]), (there, ["cu13/lib/a.so", "cu13/lib/b.so", "nccl/lib/c.so"])):
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(folder.name)
-    link(there, here)
+    link_missing(there, here)
     found = {name: (here / name).read_text() for name in ("cu13/lib/a.so", "cu13/lib/b.so", "nccl/lib/c.so")}
     assert list(found.values()) == ["here", "there", "there"]
     assert sorted(path.name for path in (there / "cu13" / "lib").iterdir()) == ["a.so", "b.so"]
 
 
-def test_a_host_without_such_libraries_is_no_error(tmp_path: Path) -> None:
-    link(tmp_path / "none", tmp_path / "here")
+def test_a_host_without_cudas_libraries_is_no_error(tmp_path: Path) -> None:
+    link_missing(tmp_path / "none", tmp_path / "here")
     assert not (tmp_path / "here").is_symlink()
 
 
-def test_another_release_of_a_library_than_torch_names_is_noted(tmp_path: Path) -> None:
+def test_a_note_names_libraries_of_other_releases_than_torch_pins(tmp_path: Path) -> None:
     notes = installed(with_own_torch(tmp_path)).notes
     assert notes[1:] == ("torch pins nvidia-cublas==13.1.0.3, the host has 13.0.2.14",)
 
@@ -367,22 +362,22 @@ def test_another_release_of_a_library_than_torch_names_is_noted(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("needs", "sentence"),
     [
-        ("nvidia-cublas==12.4.5.8", r"torch needs nvidia-cublas==12\.4\.5\.8, there is 13\.0\.2\.14"),
-        ("nvidia-nvshmem-cu13==3.4.5", r"torch needs nvidia-nvshmem-cu13==3\.4\.5, there is none"),
-        ("numpy<2", "torch needs numpy<2, there is 2.5.2"),
-        ("triton==3.7.0", "torch needs triton==3.7.0, there is none"),
+        ("nvidia-cublas==12.4.5.8", r"torch needs nvidia-cublas==12\.4\.5\.8, installed is 13\.0\.2\.14"),
+        ("nvidia-nvshmem-cu13==3.4.5", r"torch needs nvidia-nvshmem-cu13==3\.4\.5, installed is none"),
+        ("numpy<2", "torch needs numpy<2, installed is 2.5.2"),
+        ("triton==3.7.0", "torch needs triton==3.7.0, installed is none"),
     ],
 )
-def test_anything_else_that_its_torch_lacks_blocks_it(tmp_path: Path, needs: str, sentence: str) -> None:
+def test_other_unmet_requirements_of_a_packed_torch_block_the_set(tmp_path: Path, needs: str, sentence: str) -> None:
     assert re.search(sentence, refusal_of(with_own_torch(tmp_path, requires=[needs])))
 
 
-def test_a_host_package_is_none_of_its_own(tmp_path: Path) -> None:
+def test_a_packed_torch_does_not_find_packages_of_the_host(tmp_path: Path) -> None:
     overlay = with_own_torch(tmp_path, requires=["einops"], host={**LIBRARIES, "einops": "0.8.1"})
-    assert refusal_of(overlay).endswith("torch needs einops, there is none")
+    assert refusal_of(overlay).endswith("torch needs einops, installed is none")
 
 
-def test_libraries_that_its_torch_cannot_be_loaded_with_block_it(tmp_path: Path) -> None:
+def test_a_packed_torch_that_cannot_be_imported_blocks_the_set(tmp_path: Path) -> None:
     said = "Traceback\nImportError: libtorch_cuda.so: undefined symbol: ncclCommSuspend\n"
     overlay = with_own_torch(tmp_path, says=said)
     assert refusal_of(overlay).endswith(
@@ -391,31 +386,16 @@ def test_libraries_that_its_torch_cannot_be_loaded_with_block_it(tmp_path: Path)
     assert not list((tmp_path / "cache" / "envs").glob("*-system"))
 
 
-def test_what_does_not_say_its_build_is_no_wheel_of_torch(tmp_path: Path) -> None:
-    (tmp_path / "x").mkdir()
-    with pytest.raises(UserError, match="it does not say which build of torch it is"):
-        build(tmp_path / "x" / a_wheel(tmp_path / "x", "torch", "2.13.0"))
-
-
-def test_a_host_without_pytest_gets_the_packs(tmp_path: Path) -> None:
-    told = Finished(exit_code=0, log=json.dumps({**TOLD, "paths": [str(tmp_path / "bare")]}))
-    (tmp_path / "bare" / "torch-2.11.0.dist-info").mkdir(parents=True)
-    (tmp_path / "bare" / "torch-2.11.0.dist-info" / "METADATA").write_text(info("torch", "2.11.0"))
-    assert asked("python3", runners=["3.12"], call=lambda *_, **__: told).torch == "2.11.0+cu130"
-    with pytest.raises(UserError, match="has no pytest, pytest-xdist"):
-        asked("python3", runners=["3.11"], call=lambda *_, **__: told)
-
-
-def test_the_packs_pytest_is_seen_behind_the_host(tmp_path: Path) -> None:
+def test_the_packs_pytest_comes_after_the_host(tmp_path: Path) -> None:
     overlay = an_overlay(tmp_path)
     bare = a_host(tmp_path / "bare")
     for path in (tmp_path / "bare").glob("pytest*"):
         shutil.rmtree(path)
-    made = installed(replace(overlay, system=bare))
+    made = installed(replace(overlay, host=bare))
     first, second = (site_packages(made.root) / PTH).read_text(encoding="utf-8").splitlines()
     assert (first, Path(second).parent) == (str(tmp_path / "bare"), tmp_path / "cache" / "runner")
 
 
-def test_a_host_alone_is_no_wheels() -> None:
+def test_system_torch_requires_a_pack() -> None:
     with pytest.raises(UserError, match="--system-torch needs --offline"):
         _ = Asked(system_torch=True).packed

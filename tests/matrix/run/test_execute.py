@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from cases.flows.scripts import Script
 from cases.space.case import Case
 from cases.space.options import Options
-from matrix.environments.leases import shared
-from matrix.environments.provision import Environment
+from matrix.environments.environment import Environment
+from matrix.environments.leases import acquire_shared
 from matrix.run.execute import Bench, Suite
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ import pytest
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[Environment]:
-    hold = shared(tmp_path / "env.lock")
-    yield Environment(key="s", lock="l", backend="pypi", root=tmp_path / "env", installed={}, hold=hold)
-    hold.release()
+    lease = acquire_shared(tmp_path / "env.lock")
+    yield Environment(key="s", lock="l", backend="pypi", root=tmp_path / "env", installed={}, lease=lease)
+    lease.release()
 
 
 def test_the_callers_pytest_options_do_not_get_in(

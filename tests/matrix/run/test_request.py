@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cases.suite import CASES
-from matrix.environments import provision
+from matrix.environments.environment import cache_folder
 from matrix.errors import UserError
 from matrix.run import machine
 from matrix.run.execute import Suite
@@ -96,7 +96,7 @@ def test_auto_says_why_it_is_the_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_with_gpus_to_run_on_the_build_is_never_the_cpus(monkeypatch: pytest.MonkeyPatch, *, trace: bool) -> None:
     monkeypatch.setattr(machine, "why_no_gpu", str)
     monkeypatch.setattr(backends, "has_gpu", lambda: trace)
-    assert chosen_backend(Asked(), uv.on_this_machine(provision.cache_folder())).locked
+    assert chosen_backend(Asked(), uv.on_this_machine(cache_folder())).locked
 
 
 def test_nothing_is_repeated_less_than_once() -> None:

@@ -9,7 +9,7 @@ import pytest
 from matrix.errors import UserError
 from matrix.processes import Finished
 from matrix.versions import backends
-from matrix.versions.backends import Backend, choose, in_family
+from matrix.versions.backends import Backend, choose, in_torch_family
 from matrix.versions.uv import Uv
 
 if TYPE_CHECKING:
@@ -62,4 +62,9 @@ def test_an_unknown_backend_is_bad_input() -> None:
 
 def test_torch_brings_its_libraries_and_nothing_else() -> None:
     names = ("torch", "triton", "nvidia-cublas-cu12", "cuda-bindings", "sympy", "transformers", "torchao")
-    assert [name for name in names if in_family(name)] == ["torch", "triton", "nvidia-cublas-cu12", "cuda-bindings"]
+    assert [name for name in names if in_torch_family(name)] == [
+        "torch",
+        "triton",
+        "nvidia-cublas-cu12",
+        "cuda-bindings",
+    ]
