@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,10 @@ class Request:
     limits: dict[str, Any]
     cold_sample: tuple[str, ...] = ()
     given: dict[str, str] = field(default_factory=dict)
+
+    def cell(self, name: str, case: Any, allowed: Patience, tag: str = "") -> Job:
+        """The job of a cell. It carries the options of its case: the processes that run it do not list cases."""
+        return replace(self.job("cell", name, case.ranks, allowed, tag), options=vars(case.options))
 
     def job(self, kind: str, name: str, ranks: int, allowed: Patience, tag: str = "") -> Job:
         """``allowed`` counts where the harness asks for no limit of its own."""

@@ -8,45 +8,42 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases import grid
-from cases.apply import compat
 from cases.apply.build import Place
 from cases.apply.context import Setting
-from cases.flows import scripts, stages
-from cases.grid import profiles
+from cases.flows import stages
 from cases.model import architectures, prequantised
-from cases.probes import requirements
 from cases.reference import twin
 from cases.runtime import cuda_guard, flight_recorder, silence
 from cases.runtime import preload as importing
 from cases.runtime.memory import peaks
-from cases.space.case import Case
 from cases.space.options import Options
 from cases.space.verdict import PROBING, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from cases.grid.profiles import Profile
+    from cases.probes import requirements
     from cases.runtime.wire import Job
+    from cases.space.case import Case
 
 
-class Cases(dict[str, Case]):
-    """Cases by id. One that goes on from another version set has that set's name at the end of its id."""
+CASES: Mapping[str, Case]
+PROFILES: Mapping[str, Profile]
 
-    def __missing__(self, name: str) -> Case:
-        begun, _, source = name.partition("-from-")
-        if not source or begun not in self:
-            raise KeyError(name)
-        return replace(self[begun], source=source)
+if not TYPE_CHECKING:
 
+    def __getattr__(name: str) -> Any:
+        """``CASES`` and ``PROFILES``, for processes that list cases; those that run them do not import the grid."""
+        if name in ("CASES", "PROFILES"):
+            from cases.grid import catalogue
 
-CASES = Cases({case.id: case for case in (*profiles.EVERY, *grid.commands(scripts.known().values()))})
-PROFILES = profiles.PROFILES
+            return getattr(catalogue, name)
+        raise AttributeError(name)
 
 
 def preload(*, to_fork: bool = False) -> None:
@@ -73,6 +70,8 @@ def impure() -> str:
 
 
 def needed(case: Case, device: str) -> list[requirements.Need]:
+    from cases.probes import requirements  # probes are not part of the code of other cells
+
     return requirements.applicable(case.options, device)
 
 
@@ -85,7 +84,7 @@ def companions(job: Job) -> dict[str, Callable[[], None]]:
     """What has to be computed in a process of its own while the ranks run, by the file that shows it is done."""
     if job.kind != "cell":
         return {}
-    options = CASES[job.name].options
+    options = Options(**job.options)
     path = Path(job.cache) / f"{twin.key(options)}.pt"
 
     def compute() -> None:
@@ -99,10 +98,14 @@ def companions(job: Job) -> dict[str, Callable[[], None]]:
 
 def acts(job: Job) -> list[tuple[int, int]]:
     """The acts of a job, each played by fresh ranks: its number, and how many ranks."""
-    return stages.acts(CASES[job.name]) if job.kind == "cell" else [(0, job.ranks)]
+    if job.kind != "cell":
+        return [(0, job.ranks)]
+    return stages.acts(Options(**job.options), continues=bool(job.given))
 
 
 def tell_facts(device: str, say: Any) -> None:
+    from cases.apply import compat
+
     say.facts(compat.facts(device))
     if device == "cuda":
         say.facts(compat.facts_of_gpus())
@@ -120,7 +123,7 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
     say.phase(Phase.LOAD)
     quiet()
     cache = Path(job.cache)
-    options = CASES[job.name].options if job.kind == "cell" else Options()
+    options = Options(**job.options)
     architectures.checkpoint(options, cache)  # before the process group: later, only rank 0 would write it whole
     ranks = dict(acts(job))[act]
     place = Place(rank, ranks, "cpu" if job.device == "cpu" else rank)
@@ -130,6 +133,8 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
         if ranks > 1:
             flight_recorder.listen(Path(job.folder), rank)
         if job.kind == "probe":
+            from cases.probes import requirements
+
             say.facts({PROBING: True})  # from here on, what is raised is the probe's own
             requirements.PROBES[job.name](place, cache)
             return

@@ -42,7 +42,7 @@ def test_cell(
         reason = reason or why_skipped(case, request_, suite, server)
         if not reason:
             allowed = suite.allowed(case, request_.device)
-            outcome = run(server, request_.job("cell", cell, case.ranks, allowed))
+            outcome = run(server, request_.cell(cell, case, allowed))
     except (gpu_pool.BusyError, UnavailableError) as none:
         reason = str(none)
         facts = {**facts, **gpu_pool.LACKING}
@@ -50,7 +50,7 @@ def test_cell(
         record_property("outcome", json.dumps({"name": cell, "verdict": "skip", "reason": reason, "facts": facts}))
         pytest.skip(reason)
     if cell in request_.cold_sample:
-        outcome = confirmed(outcome, request_.job("cell", cell, case.ranks, allowed, tag="-cold"), request)
+        outcome = confirmed(outcome, request_.cell(cell, case, allowed, tag="-cold"), request)
     outcome["facts"] = {**facts, **outcome["facts"], **outcome.pop("start")}
     record_property("outcome", json.dumps(outcome))
     if outcome["verdict"] != Verdict.PASS.value:

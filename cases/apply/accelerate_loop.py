@@ -11,9 +11,8 @@ from cases.apply.optimiser_step import FIRST_SCALE
 from cases.apply.step_hook import Watch
 from cases.checks import observers
 from cases.model import tiny
-from cases.probes.requirements import LackingError
 from cases.reference.quantisation import MAX_NORM
-from cases.space.verdict import Phase
+from cases.space.verdict import LackingError, Phase
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,16 +5,15 @@ Ranks have their process group before a front end begins; accelerate finds it by
 
 from __future__ import annotations
 
+import importlib
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cases.apply import accelerate_loop, checkpoints, trainers, training
 from cases.model import architectures
 from cases.space.options import SHARDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from cases.apply.build import Place
@@ -25,36 +24,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FrontEnd:
-    """The acts of a training. ``steps`` takes the numbers of the global steps that are to be done."""
+    """The modules of ``cases.apply`` that drive a training, and that save and load it.
 
-    prepare: Callable[[Setting], Trainee]
-    steps: Callable[[Trainee, range], None]
-    save_model: Callable[[Trainee, Path], None]
-    save_training: Callable[[Trainee, Path], None]
-    load_training: Callable[[Trainee, Path], None]
+    A rank imports them when it needs them, so that they belong to the code of its cells and of no others.
+    """
+
+    training: str
+    saving: str
+
+    def prepare(self, here: Setting) -> Trainee:
+        job: Trainee = module(self.training).prepare(here)
+        return job
+
+    def steps(self, job: Trainee, numbers: range) -> None:
+        module(self.training).steps(job, numbers)
+
+    def save_model(self, job: Trainee, folder: Path) -> None:
+        module(self.saving).save_model(job, folder)
+
+    def save_training(self, job: Trainee, folder: Path) -> None:
+        module(self.saving).save_training(job, folder)
+
+    def load_training(self, job: Trainee, folder: Path) -> None:
+        module(self.saving).load_training(job, folder)
 
 
-TRAINER = FrontEnd(
-    trainers.prepare, trainers.steps, trainers.save_model, trainers.save_training, trainers.load_training
-)
 FRONT_ENDS = {
-    "loop": FrontEnd(
-        training.prepare,
-        training.steps,
-        checkpoints.save_model,
-        checkpoints.save_training,
-        checkpoints.load_training,
-    ),
-    "accelerate": FrontEnd(
-        accelerate_loop.prepare,
-        accelerate_loop.steps,
-        accelerate_loop.save_model,
-        accelerate_loop.save_training,
-        accelerate_loop.load_training,
-    ),
-    "trainer": TRAINER,
-    "sft": TRAINER,
+    "loop": FrontEnd("training", "checkpoints"),
+    "accelerate": FrontEnd("accelerate_loop", "accelerate_loop"),
+    "trainer": FrontEnd("trainers", "trainers"),
+    "sft": FrontEnd("trainers", "trainers"),
 }
+
+
+def module(name: str) -> Any:
+    return importlib.import_module(f"cases.apply.{name}")
 
 
 def prepare(here: Setting) -> Trainee:
@@ -101,6 +105,7 @@ def sharding(options: Options) -> dict[str, str]:
 
 
 def steps(job: Trainee, numbers: range) -> None:
+    """Do the global steps of these numbers."""
     FRONT_ENDS[job.options.front_end].steps(job, numbers)
 
 

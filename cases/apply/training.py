@@ -10,10 +10,9 @@ from cases.apply import build, compat, compiling, optimiser_step, wrapping
 from cases.checks import observers
 from cases.checks.engagement import Witness
 from cases.model import adapters, architectures, tiny
-from cases.probes.requirements import LackingError
 from cases.reference import tolerance
 from cases.reference.twin import Trajectory, dequantised
-from cases.space.verdict import Check, Phase, at_most, equal
+from cases.space.verdict import Check, LackingError, Phase, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING
 
-from cases import api
-from cases.apply import attention, build, front_ends, training
-from cases.checks.engagement import Witness
-from cases.flows import round_trips, scripts
-from cases.model import architectures, tiny
-from cases.reference import tolerance
-from cases.space.verdict import Phase
+from cases.apply import attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cases.apply.context import Setting
-    from cases.space.case import Case
     from cases.space.options import Options
-
-    Act = Callable[[Setting], None]
 
 
 def run(act: int, here: Setting) -> None:
     with attention.forced(here.options):
-        FLOWS[here.options.flow][act](here)
+        stage(here.options.flow, act)(here)
 
 
-def acts(case: Case) -> list[tuple[int, int]]:
-    """The acts of a case, each with its number of ranks. What another set has begun begins with the second."""
-    numbered = [(act, ranks(case.options, act)) for act in range(len(FLOWS[case.options.flow]))]
-    return numbered[1:] if case.source else numbered
+def acts(options: Options, *, continues: bool = False) -> list[tuple[int, int]]:
+    """The acts of a case, each with its number of ranks. A case that another set began continues with the second."""
+    numbered = [(act, ranks(options, act)) for act in range(len(FLOWS[options.flow]))]
+    return numbered[1:] if continues else numbered
 
 
 def ranks(options: Options, act: int) -> int:
@@ -41,42 +33,22 @@ def ranks(options: Options, act: int) -> int:
     return 1 if alone else options.world_size
 
 
-def load(here: Setting) -> None:
-    """Load the checkpoint and compare the logits of one batch with the twin's."""
-    import torch
-
-    options, place, say = here.options, here.place, here.say
-    say.phase(Phase.LOAD)
-    model = build.load(options, place, here.cache)
-    seen = Witness(options, place)
-    seen.before_wrap(model)
-    quantised = training.quantisation_checks(model, options)
-    say.phase(Phase.FORWARD)
-    with torch.no_grad():
-        ids = tiny.batch(0, architectures.vocabulary(options)).to(place.device)
-        logits: Any = model.eval()(**architectures.inputs(ids, options)).logits
-    with say.observing():
-        found = tolerance.inference(logits.float().cpu(), here.twin().logits, options)
-        say.checks([*seen.checks(), *quantised, *found])
-
-
-def train(here: Setting) -> None:
-    """Train a few steps on this rank's shard, and compare the trajectory with the twin's on the whole batch."""
-    job = front_ends.prepare(here)
-    front_ends.steps(job, range(tiny.STEPS))
-    with here.say.observing():
-        here.say.checks(training.checks(job))
-
-
-FLOWS: Mapping[str, tuple[Act, ...]] = {
-    "load": (load,),
-    "train": (train,),
-    "save_reload": (round_trips.save, round_trips.reload),
-    "resume": (round_trips.interrupt, round_trips.resume),
-    "merge": (round_trips.merge,),
-    "merge_reload": (round_trips.merge_and_save, round_trips.reload_merged),
-    "generate": (round_trips.generate,),
-    "portability": (round_trips.carry, round_trips.use),
-    "script": (scripts.run,),
-    "api": (api.run,),
+FLOWS: Mapping[str, tuple[str, ...]] = {  # modules are imported by the ranks of a flow's own cells
+    "load": ("flows.training.load",),
+    "train": ("flows.training.train",),
+    "save_reload": ("flows.round_trips.save", "flows.round_trips.reload"),
+    "resume": ("flows.round_trips.interrupt", "flows.round_trips.resume"),
+    "merge": ("flows.round_trips.merge",),
+    "merge_reload": ("flows.round_trips.merge_and_save", "flows.round_trips.reload_merged"),
+    "generate": ("flows.round_trips.generate",),
+    "portability": ("flows.round_trips.carry", "flows.round_trips.use"),
+    "script": ("flows.scripts.run",),
+    "api": ("api.run",),
 }
+
+
+def stage(flow: str, number: int) -> Callable[[Setting], None]:
+    """The function of a stage."""
+    module, _, name = FLOWS[flow][number].rpartition(".")
+    found: Callable[[Setting], None] = getattr(importlib.import_module(f"cases.{module}"), name)
+    return found

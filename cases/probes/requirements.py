@@ -19,6 +19,7 @@ from cases.apply import compat
 from cases.apply.attention import BACK_ENDS, forced, implementation
 from cases.model import adapters, architectures
 from cases.space.options import FOUR_BIT
+from cases.space.verdict import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +45,6 @@ class Need:
     ranks: int = 1
     cpu_only: bool = False
     cuda_only: bool = False
-
-
-class LackingError(Exception):
-    """The version has no such option."""
 
 
 def applicable(options: Options, device: str) -> list[Need]:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cases.model import architectures, tiny
-from cases.reference import adapter_layers, quantisation
+from cases.reference import quantisation
 from cases.space.options import TRAINING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from cases.space.options import Options
@@ -115,14 +116,14 @@ def train(model: Any, options: Options, twin: Trajectory) -> None:
     import torch
 
     trained = {name: p for name, p in tiny.named(model) if p.requires_grad}
-    budget = adapter_layers.Budget()
+    regularisation, after_step = adaptive_ranks(options)
     update = {"sgd": stochastic_gradient_descent, "adamw": adamw}[update_rule(options)]()
     twin.before = {name: p.detach().clone() for name, p in trained.items()}
     for step in range(tiny.STEPS):
         ids = tiny.batch(step, architectures.vocabulary(options))
         model.train()
         logits = model(**architectures.inputs(ids, options)).logits
-        loss = cross_entropy(logits, predicted(ids, options)) + adapter_layers.regularisation(trained, options)
+        loss = cross_entropy(logits, predicted(ids, options)) + regularisation(trained, options)
         loss.backward()
         twin.losses.append(loss.item())
         if options.clip:
@@ -130,11 +131,19 @@ def train(model: Any, options: Options, twin: Trajectory) -> None:
         twin.gradients.append({name: p.grad.clone() for name, p in trained.items()})
         with torch.no_grad():
             update(trained, LEARNING_RATE[options.optimiser] * tiny.SCHEDULE[step])
-            if options.method == "adalora":
-                budget.after_step(step, trained, twin.gradients[-1])
+            after_step(step, trained, twin.gradients[-1])
         if options.loop == "generate" and step < tiny.STEPS - 1:
             twin.between.append(greedy(model.eval(), options))
     twin.after = {name: p.detach().clone() for name, p in trained.items()}
+
+
+def adaptive_ranks(options: Options) -> tuple[Callable[..., Any], Callable[..., None]]:
+    """What AdaLoRA adds to the loss, and does after a step; for other methods nothing."""
+    if options.method != "adalora":
+        return lambda *_: 0.0, lambda *_: None
+    from cases.reference import adapter_layers
+
+    return adapter_layers.regularisation, adapter_layers.Budget().after_step
 
 
 def predicted(ids: Any, options: Options) -> Any:
@@ -196,6 +205,8 @@ def make_plain(model: Any, options: Options) -> Any:
             parameter.data = torch.stack([dequantised(name, each, options) for each in parameter.data])
     if options.method == "full":
         return model
+    from cases.reference import adapter_layers  # here, as it belongs to the code of cases with adapters only
+
     return adapter_layers.put_on(model, options)
 
 

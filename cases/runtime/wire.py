@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -30,6 +30,7 @@ class Job:
     deadline_s: float = 300.0
     memory_mib: int = 8192
     gpus: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)  # of the case, if the job is a cell
 
     def line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"

@@ -7,6 +7,8 @@ from typing import Any
 
 from cases.space.options import Options
 
+FROM = "-from-"  # in an id, before the version set that saved what the case loads
+
 
 @dataclass(frozen=True)
 class Case:
@@ -23,16 +25,22 @@ class Case:
     @property
     def id(self) -> str:
         """Readable and unique, e.g. ``train-lora-nf4-bf16store-fsdp2-bf16``."""
-        return "-".join(words(self.options)) + (f"-from-{self.source}" if self.source else "")
+        return "-".join(words(self.options)) + (f"{FROM}{self.source}" if self.source else "")
 
     @property
     def begun(self) -> str:
         """The id of the case that its source began."""
-        return self.id.removesuffix(f"-from-{self.source}")
+        return split_source(self.id)[0]
 
     @property
     def ranks(self) -> int:
         return self.options.world_size
+
+
+def split_source(name: str) -> tuple[str, str]:
+    """The id of the case that was begun, and the version set that it continues from; empty for a case of its own."""
+    begun, _, source = name.partition(FROM)
+    return begun, source
 
 
 def case(group: str, why: str, **options: Any) -> Case:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 Scalar = bool | int | float | str
 
 
+class LackingError(Exception):
+    """The stack under test lacks something, or does not do what it should: a finding, never an error of ours."""
+
+
 class Verdict(str, Enum):
     """What happened to a cell. It has no truth value: a skip or a loss must never pass for green by accident."""
 

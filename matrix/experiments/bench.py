@@ -283,7 +283,7 @@ def summed(ground: Ground, passes: Sequence[Pass], launches: Sequence[Launch], i
 
 def of_one_act(ground: Ground, row: Mapping[str, Any], compared: set[str]) -> bool:
     """A cell whose ranks are forked once, so that parts of their time add up."""
-    return row["name"] in compared and len(stages.acts(ground.case(row["name"]))) == 1
+    return row["name"] in compared and len(stages.acts(ground.case(row["name"]).options)) == 1
 
 
 def known(facts: Mapping[str, Any]) -> dict[str, Any]:

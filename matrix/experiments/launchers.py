@@ -108,7 +108,7 @@ class Ground:
         ends: list[RankEnd] = []
         stopped = ""
         began = time.monotonic()
-        for act, ranks in stages.acts(case):
+        for act, ranks in stages.acts(case.options, continues=bool(case.source)):
             done = self.call(
                 [
                     *(str(self.environment.python), *LAUNCHERS[launcher](ranks, self.bench.device)),

@@ -1,6 +1,6 @@
-"""A suite and cases that its grid does not have. It is copied beside ``cases/`` and runs inside an environment.
+"""A suite with further cases, which the harness declares in ``extra_cases.json``.
 
-What ``extra_cases.json`` declares becomes cases like any others; everything else is the suite's own.
+The harness copies this module next to ``cases/`` in an environment. Everything but the cases is the suite's own.
 """
 
 from __future__ import annotations
@@ -13,14 +13,21 @@ from typing import Any
 from cases.space.case import Case
 from cases.space.options import Options
 
-DECLARED = Path(__file__).with_name("extra_cases.json")
-ASKED = json.loads(DECLARED.read_text(encoding="utf-8"))
-SUITE = importlib.import_module(ASKED["suite"])
-CASES = SUITE.CASES
-for row in ASKED["cases"]:
-    case = Case(row["group"], row["why"], Options(**row["options"]))
-    CASES[case.id] = case
+DECLARATION = json.loads(Path(__file__).with_name("extra_cases.json").read_text(encoding="utf-8"))
+SUITE = importlib.import_module(DECLARATION["suite"])
+
+
+def listed() -> Any:
+    """The cases of the suite, the declared ones among them."""
+    for row in DECLARATION["cases"]:
+        case = Case(row["group"], row["why"], Options(**row["options"]))
+        SUITE.CASES[case.id] = case
+    return SUITE.CASES
+
+
+if "CASES" in vars(SUITE):  # a suite that lists its cases on first use is left alone: ranks do not need the list
+    listed()
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(SUITE, name)
+    return listed() if name == "CASES" else getattr(SUITE, name)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,6 @@ from cases.space.verdict import PROBING, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Says:
@@ -65,3 +66,15 @@ def test_what_a_probe_raises_is_its_complaint(says: Says, tmp_path: Path, monkey
     with pytest.raises(RuntimeError, match="no such option"):
         suite.run(probe(tmp_path), 0, 0, waiting, says)
     assert PROBING in says.told
+
+
+def test_a_process_that_runs_cells_imports_no_module_that_only_some_cells_need() -> None:
+    loaded = "[name for name in sys.modules if name.startswith(('cases.grid', 'cases.api', 'cases.probes'))]"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, cases.suite; print({loaded})"],
+        cwd=Path(suite.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"

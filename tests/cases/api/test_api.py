@@ -41,3 +41,8 @@ def test_a_wrong_keyword_in_a_call_is_a_fact_about_the_stack() -> None:
 
 def test_a_wrong_keyword_elsewhere_is_ours() -> None:
     assert rank.ours(raised_in(f"{rank.HERE}tiny.py"))
+
+
+def test_the_module_of_every_call_is_found_without_importing_it() -> None:
+    found = {name: f"cases.api.{api.module_of(name)}" for name in api.load()}
+    assert found == {name: call.body.__module__ for name, call in api.load().items()}

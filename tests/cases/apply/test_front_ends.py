@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import get_args
 
+import pytest
+
 from cases.apply import front_ends
 from cases.apply.build import Place
 from cases.space.options import FrontEnd, Options
@@ -30,3 +32,10 @@ def test_nothing_is_sharded_unasked() -> None:
 
 def test_accelerate_is_told_which_fsdp() -> None:
     assert front_ends.sharding(Options().but(strategy="fsdp2"))["FSDP_VERSION"] == "2"
+
+
+@pytest.mark.parametrize("name", front_ends.FRONT_ENDS)
+def test_the_modules_of_a_front_end_have_every_act(name: str) -> None:
+    training, saving = (front_ends.module(each) for each in vars(front_ends.FRONT_ENDS[name]).values())
+    assert {"prepare", "steps"} <= vars(training).keys()
+    assert {"save_model", "save_training", "load_training"} <= vars(saving).keys()

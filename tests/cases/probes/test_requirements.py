@@ -14,6 +14,7 @@ from cases.grid.profiles import EVERY
 from cases.probes import requirements
 from cases.probes.requirements import NEEDS, PROBES, Need, applicable
 from cases.space.options import Options
+from cases.space.verdict import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,13 +94,13 @@ def bitsandbytes_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 def test_a_binary_that_is_missing_is_said_with_those_that_there_are(bitsandbytes_with: Callable[..., None]) -> None:
     bitsandbytes_with("cpu", "cuda118", "cuda118_nocublaslt", "cuda126", "cuda124", "rocm62", chosen="cuda130")
-    with pytest.raises(requirements.LackingError, match=r"^0\.45\.3 has none for 13\.0, it has 11\.8, 12\.4, 12\.6$"):
+    with pytest.raises(LackingError, match=r"^0\.45\.3 has none for 13\.0, it has 11\.8, 12\.4, 12\.6$"):
         PROBES[BINARY](GPU, HERE)
 
 
 def test_a_wheel_without_any_binary_for_gpus_says_so(bitsandbytes_with: Callable[..., None]) -> None:
     bitsandbytes_with("cpu", chosen="cuda130")
-    with pytest.raises(requirements.LackingError, match="it has none for any"):
+    with pytest.raises(LackingError, match="it has none for any"):
         PROBES[BINARY](GPU, HERE)
 
 
