@@ -1,1 +1,1 @@
-"""Commands that answer a question, one a module; ``reports.cli`` names them."""
+"""The commands of ``ftmatrix``, one per module; ``reports.cli`` registers them."""

@@ -1,7 +1,7 @@
-"""``ftmatrix can-i-use``: in which versions of each package something works.
+"""``ftmatrix can-i-use``: lists the versions of each package with which a feature works.
 
-Exit codes: 0 there is a version with which it is green, or green with a setting, 1 there is none, or nothing was
-measured on the device, 2 bad input.
+Exit codes: 0 green, or green with a setting, in at least one version set, 1 in none, or no results for the device, 2
+bad input.
 """
 
 # ruff: noqa: FBT002 - typer reads parameters and their defaults
@@ -17,7 +17,7 @@ from reports.answers import knowledge
 from reports.answers.support.query import parse
 from reports.answers.support.status import GOOD
 from reports.answers.support.support import dumped, support_document, support_of
-from reports.commands.recommend import grids_of
+from reports.commands.options import AsJson, Results, ResultsDevice, results_device
 from reports.render.support_text import lines
 from reports.render.write import write_whole
 
@@ -29,25 +29,25 @@ NOWHERE = 1
 
 def can_i_use(
     need: Annotated[
-        list[str] | None, typer.Argument(help="Words or terms: 'qlora fsdp2 dora', 'quant=nf4'.", show_default=False)
+        list[str] | None,
+        typer.Argument(help="Features, by name or as options: 'qlora fsdp2 dora', 'quant=nf4'.", show_default=False),
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="Whose results count: cpu (gloo) or cuda.")] = "cpu",
-    results: Annotated[
-        Path, typer.Option("--results", help="Folder of results.", show_default="the published ones")
-    ] = knowledge.PUBLISHED,
+    device: ResultsDevice = "auto",
+    results: Results = knowledge.PUBLISHED,
     write: Annotated[
-        Path | None, typer.Option("--write", help="Write all that is known of every need there, as support.json.")
+        Path | None, typer.Option("--write", help="Write the answers for every feature to this file, as support.json.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Say in which versions of each package something works: green, with a setting, red or unknown."""
+    """List the versions of each package with which a feature is green, green with a setting, red or unknown."""
     if bool(need) == (write is not None):
-        raise UserError("can-i-use takes either what is needed, such as 'qlora fsdp2', or --write FILE for everything")
+        raise UserError("name either features, such as 'qlora fsdp2', or --write FILE for every feature")
     needs = (parse(" ".join(need)),) if need else ()
-    grids = grids_of(results, device)
+    device = results_device(device)
+    grids = knowledge.by_device(results)
     if write is not None:
         write_document(support_document(grids), write)
-        typer.echo(f"Written: {write}", err=True)
+        typer.echo(f"Wrote {write}", err=True)
         return
     found = support_of(needs, device, grids)
     typer.echo(dumped(found).rstrip() if as_json else "\n".join(lines(found)))
@@ -58,4 +58,4 @@ def write_document(found: SupportDocument, path: Path) -> None:
     try:
         write_whole(path, dumped(found))
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); name another file") from None
+        raise UserError(f"{path}: cannot write the file ({error.strerror}); name another file") from None

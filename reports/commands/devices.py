@@ -1,6 +1,6 @@
-"""``ftmatrix devices``: which cases a CPU and GPUs do not agree on.
+"""``ftmatrix devices``: lists the cases whose results on a CPU and on GPUs differ.
 
-Exit codes: 0 something ran on both (differences are findings), 1 nothing did, 2 bad input.
+Exit codes: 0 at least one case ran on both, 1 none did, 2 bad input.
 """
 
 # ruff: noqa: FBT002 - typer reads parameters and their defaults
@@ -14,6 +14,7 @@ import typer
 from matrix.errors import UserError
 from reports.answers import knowledge
 from reports.answers.devices import dumped, everything
+from reports.commands.options import AsJson, Results
 from reports.render.devices_text import lines
 from reports.render.markdown import differences
 from reports.render.write import write_whole
@@ -22,22 +23,21 @@ NOTHING = 1
 
 
 def devices(
-    results: Annotated[
-        Path, typer.Option("--results", help="Folder of results.", show_default="the published ones")
-    ] = knowledge.PUBLISHED,
+    results: Results = knowledge.PUBLISHED,
     write: Annotated[
-        Path | None, typer.Option("--write", help="Write it there, as devices.json, and devices.md beside it.")
+        Path | None,
+        typer.Option("--write", help="Write the comparison to this .json file, and to a .md file of the same name."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """List where CPU and GPU differ: the same case on both, on the nearest sets."""
+    """List the cases that differ between CPU and GPU, each compared on the nearest version sets."""
     found = everything(knowledge.by_device(results))
     if write is not None:
         if write.suffix != ".json":
-            raise UserError(f"--write {write}: the name ends in .json; the same as .md is written beside it")
+            raise UserError(f"--write {write}: expected a name that ends in .json")
         write_file(write, dumped(found))
         write_file(write.with_suffix(".md"), differences(found))
-        typer.echo(f"Written: {write} and {write.with_suffix('.md').name}", err=True)
+        typer.echo(f"Wrote {write} and {write.with_suffix('.md').name}", err=True)
     else:
         typer.echo(dumped(found).rstrip() if as_json else "\n".join(lines(found)))
     raise typer.Exit(0 if found.pairs else NOTHING)
@@ -47,4 +47,4 @@ def write_file(path: Path, text: str) -> None:
     try:
         write_whole(path, text)
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); name another file") from None
+        raise UserError(f"{path}: cannot write the file ({error.strerror}); name another file") from None

@@ -1,6 +1,6 @@
-"""``ftmatrix doctor``: what is known red in an environment and the configurations of a job, and what to change.
+"""``ftmatrix doctor``: checks an environment and the configuration of a job against the results.
 
-Exit codes: 0 nothing is known to be wrong, 1 problems were found (and, with ``--write``, are left), 2 bad input.
+Exit codes: 0 no known problem, 1 at least one (with ``--write``: at least one is left), 2 bad input.
 """
 
 # ruff: noqa: FBT002 - typer reads parameters and their defaults
@@ -14,38 +14,44 @@ import typer
 
 from matrix.errors import UserError
 from reports.answers.knowledge import PUBLISHED
+from reports.commands.options import AUTO, AsJson, Results
 from reports.results.wording import plain
 
 if TYPE_CHECKING:
     from reports.answers.checkup.doctor import Checkup
 
-PROBLEMS, AUTO = 1, "auto"
+PROBLEMS = 1
 
 
 def doctor(
     python: Annotated[
         Path | None,
-        typer.Option("--python", help="Interpreter or environment.", show_default="the active environment"),
+        typer.Option(
+            "--python", help="Interpreter or virtual environment to check.", show_default="the active environment"
+        ),
     ] = None,
     config: Annotated[
         list[Path] | None,
-        typer.Option("--config", help="File of accelerate, TRL, Axolotl or LLaMA-Factory; repeatable, of one job."),
+        typer.Option(
+            "--config", help="Configuration file of the job: accelerate, TRL, Axolotl or LLaMA-Factory; repeatable."
+        ),
     ] = None,
-    write: Annotated[
-        bool, typer.Option("--write", help="Write the change into the files, if it was verified.")
-    ] = False,
+    write: Annotated[bool, typer.Option("--write", help="Apply the change to the files, if it is verified.")] = False,
     give_up: Annotated[
-        bool, typer.Option("--give-up", help="With --write: also a change that gives up part of what was asked for.")
+        bool, typer.Option("--give-up", help="With --write, also accept a change that drops part of the job.")
     ] = False,
     device: Annotated[
-        str, typer.Option("--device", help="Whose results count: cpu (gloo), cuda, or auto: GPUs' where there are any.")
+        str,
+        typer.Option(
+            "--device",
+            help="Device of the results to use: cpu (gloo), cuda (NCCL), or auto: cuda if the environment's torch is "
+            "built for GPUs and the job does not run on a CPU.",
+        ),
     ] = AUTO,
-    results: Annotated[
-        Path, typer.Option("--results", help="Folder of results.", show_default="the published ones")
-    ] = PUBLISHED,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    results: Results = PUBLISHED,
+    as_json: AsJson = False,
 ) -> None:
-    """Read an environment and configurations: what is known red, why, and the smallest verified change."""
+    """Check an environment and a job's configuration: known failures, their causes, the smallest verified change."""
     from reports.answers import knowledge
     from reports.answers.checkup import installed
     from reports.answers.checkup.doctor import examine
@@ -54,7 +60,7 @@ def doctor(
     from reports.render import doctor_text
 
     if write and not config:
-        raise UserError("--write changes configurations: give --config the files of the job")
+        raise UserError("--write needs configuration files to change; name them with --config")
     files = [configs.read(path) for path in config or ()]
     there = installed.read(python)
     grids = knowledge.by_device(results) if device == AUTO else {device: knowledge.load(results, device=device)}
@@ -67,10 +73,10 @@ def doctor(
         typer.echo(json.dumps(doctor_text.document(found, written), indent=1))
     else:
         said = (*doctor_text.lines(found), *doctor_text.written_lines(found, written, asked=write))
-        typer.echo(plain("\n".join(said)))  # names and keys are a stranger's
+        typer.echo(plain("\n".join(said)))  # names and keys come from files
     raise typer.Exit(0 if found.sound or solved(found, written) else PROBLEMS)
 
 
 def solved(found: Checkup, written: tuple[Path, ...]) -> bool:
-    """Whether what was written leaves no problem: a change of settings heals what a job runs into, and nothing else."""
+    """Tell whether the written change solves every problem; a change of settings solves those of the job only."""
     return bool(written) and all(each.of_job for each in found.problems)

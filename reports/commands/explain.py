@@ -1,6 +1,6 @@
-"""``ftmatrix explain``: why a pasted traceback or log failed, and what changes it.
+"""``ftmatrix explain``: names the cause of a traceback or log, and the changes that fix it.
 
-Exit codes: 0 explained, 1 unexplained: nothing in it is known, 2 bad input.
+Exit codes: 0 explained, 1 no known cause, 2 bad input.
 """
 
 # ruff: noqa: FBT002 - typer reads parameters and their defaults
@@ -17,6 +17,7 @@ from matrix.versions import sets
 from reports.answers.diagnosis import logs
 from reports.answers.diagnosis.diagnose import UNEXPLAINED, Symptom
 from reports.answers.diagnosis.explain import explain as explanations
+from reports.commands.options import AsJson
 from reports.render.explain_text import lines
 
 if TYPE_CHECKING:
@@ -27,13 +28,18 @@ STANDARD_INPUT: Final = "-"
 
 
 def explain(
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="A log; - is standard input.")] = STANDARD_INPUT,
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="Log file, or - for standard input.")] = STANDARD_INPUT,
     versions: Annotated[
-        str, typer.Option("--versions", help="e.g. torch==2.8.0,peft==0.17.", show_default="those that the log names")
+        str,
+        typer.Option(
+            "--versions",
+            help="Installed versions, e.g. torch==2.8.0,peft==0.17.",
+            show_default="the versions that the log names",
+        ),
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Say why a log's run failed and what changes it: the cause, fixes with their proof, and the threads about it."""
+    """Explain a failure from its log: the cause, fixes with their proof, and links to upstream issues."""
     told = stated(versions)
     text = logs.read(None if file == STANDARD_INPUT else Path(file))
     used = {**logs.versions(Symptom(text=text).clean), **told}
@@ -47,13 +53,13 @@ def explain(
 
 
 def stated(versions: str) -> Mapping[str, str]:
-    """Of ``--versions``.
+    """Return the pins that ``--versions`` gives, by package.
 
     Raises:
-        UserError: it is malformed, or names something else than the six packages.
+        UserError: a pin is malformed, or names a package outside the stack.
     """
     pins = sets.parsed_pins(word for word in versions.split(",") if word.strip())
     for name in pins:
         if name not in sets.PACKAGES:
-            raise UserError(f"--versions: {name!r} is not one of {', '.join(sets.PACKAGES)}")
+            raise UserError(f"--versions: unknown package {name!r}; choose from {', '.join(sets.PACKAGES)}")
     return pins

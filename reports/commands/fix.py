@@ -1,6 +1,7 @@
-"""``ftmatrix fix``: the nearest green cell of a red one, and what a user edits to get there.
+"""``ftmatrix fix``: finds the green cell nearest to a red one, and prints the edit that leads there.
 
-Exit codes: 0 every fix was found, 1 of some cell there is none within what was tried, 2 bad input.
+Exit codes: 0 a fix for every cell, 1 no fix for at least one cell within the changes tried, 2 bad input, 130
+interrupted.
 """
 
 # ruff: noqa: FBT002 - typer reads parameters and their defaults
@@ -20,6 +21,7 @@ from matrix.versions import sets as known_sets
 from reports.answers import knowledge
 from reports.answers.fixes import remedies
 from reports.commands import fix_search
+from reports.commands.options import AsJson, Device, KeepFree, Out, Resume, TorchBackend, Versions, Workers
 
 if TYPE_CHECKING:
     from reports.answers.fixes.remedies import Remedy
@@ -28,31 +30,34 @@ NONE_FOUND = 1
 
 
 def fix(
-    cell: Annotated[str, typer.Argument(help="SET__CASE, as the report names it.", show_default=False)] = "",
-    every: Annotated[bool, typer.Option("--all", help="Every red cell of --profile on --sets.")] = False,
-    known: Annotated[str, typer.Option(help="Red cells of known problems: ids, families, or all.")] = "",
-    sets: Annotated[str, typer.Option("--sets", help="Of --all: default, slices, all, or keys.")] = "slices",
-    profile: Annotated[str, typer.Option("--profile", help="Of --all: quick, default, full or nightly.")] = "default",
+    cell: Annotated[str, typer.Argument(help="Red cell, SET__CASE, as the report names it.", show_default=False)] = "",
+    every: Annotated[bool, typer.Option("--all", help="Fix every red cell of --profile on --sets.")] = False,
+    known: Annotated[str, typer.Option(help="Fix the red cells of known problems: ids, families, or all.")] = "",
+    sets: Annotated[str, typer.Option("--sets", help="With --all: default, slices, all, or keys.")] = "slices",
+    profile: Annotated[str, typer.Option("--profile", help="With --all: quick, default, full or nightly.")] = "default",
     results: Annotated[
-        Path, typer.Option("--from", help="What is known: a run, or a folder of results.", show_default="published")
+        Path,
+        typer.Option("--from", help="Results to start from: a run directory or a folder.", show_default="published"),
     ] = knowledge.PUBLISHED,
-    look_up: Annotated[bool, typer.Option("--look-up", help="Only what a search found before; run nothing.")] = False,
-    only: Annotated[str, typer.Option(help="Only these ways: settings, versions, alternative.")] = "",
-    environments: Annotated[int, typer.Option(min=0, help="Further sets that may be run for the cells of one.")] = 6,
-    radius: Annotated[int, typer.Option(min=1, max=FARTHEST, help="Changes that are made together.")] = FARTHEST,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu (gloo) or cuda (NCCL).")] = "auto",
-    torch_backend: Annotated[str, typer.Option("--torch-backend", help="auto, cpu, pypi, or cu128 etc.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Directory of the run.", show_default="runs/<time>")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on in --out, or in the newest run.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Cells at once.", show_default="one per core")] = None,
-    keep_free: Annotated[float, typer.Option(help="Gigabytes of disk to leave free.")] = disk.BUDGET / disk.GIGABYTE,
-    versions: Annotated[
-        Path, typer.Option("--versions", help="File of version sets.", show_default="packaged")
-    ] = known_sets.PACKAGED,
-    publish: Annotated[Path | None, typer.Option(help="Write fixes.json and what was run there.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    look_up: Annotated[bool, typer.Option("--look-up", help="Only look up earlier fixes; run nothing.")] = False,
+    only: Annotated[str, typer.Option(help="Only these kinds of change: settings, versions, alternative.")] = "",
+    environments: Annotated[
+        int, typer.Option(min=0, help="Maximum number of further version sets to run for the cells of one set.")
+    ] = 6,
+    radius: Annotated[int, typer.Option(min=1, max=FARTHEST, help="Maximum number of changes to combine.")] = FARTHEST,
+    device: Device = "auto",
+    torch_backend: TorchBackend = "auto",
+    out: Out = None,
+    resume: Resume = False,
+    workers: Workers = None,
+    keep_free: KeepFree = disk.BUDGET / disk.GIGABYTE,
+    versions: Versions = known_sets.PACKAGED,
+    publish: Annotated[
+        Path | None, typer.Option(help="Write fixes.json, and the cells that were run, to this folder.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Find the nearest green cell: by settings, by versions, then by giving something up; each proven by runs."""
+    """Find the nearest green cell by settings, then versions, then alternatives; prove it by running it."""
     asked = Asked(
         device=device,
         torch_backend=torch_backend,
@@ -87,5 +92,5 @@ def searched(order: fix_search.Order, publish: Path | None) -> tuple[Remedy, ...
     directory, found = fix_search.search(order, say=console.print)
     if publish is not None:
         fix_search.publish(directory, publish)
-    console.print(f"In {directory / remedies.FIXES}", soft_wrap=True)
+    console.print(f"Fixes: {directory / remedies.FIXES}", soft_wrap=True)
     return found

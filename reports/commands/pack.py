@@ -1,4 +1,4 @@
-"""``ftmatrix pack``: the wheels of version sets in a folder, for a host that reaches no index.
+"""``ftmatrix pack``: downloads the wheels of version sets, for a host without access to package indexes.
 
 Exit codes: 0 packed, 2 bad input, such as a set that does not resolve for the target's Python, or a full disk.
 """
@@ -16,28 +16,32 @@ from rich.console import Console
 from matrix.environments.environment import cache_folder
 from matrix.offline import packing
 from matrix.versions import locks, sets, uv
+from reports.commands.options import AsJson, Versions
 from reports.render import pack_text
 
 
 def pack(
-    chosen: Annotated[str, typer.Option("--sets", help="default, newest, slices, all, or keys separated by commas.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder; what an earlier pack put there stays.")],
+    chosen: Annotated[
+        str, typer.Option("--sets", help="Version sets: default, newest, slices, all, or keys separated by commas.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the wheels; earlier packs in it are kept.")],
     system_torch: Annotated[
-        bool, typer.Option("--system-torch", help="Without torch and what only torch needs: the target has it.")
+        bool, typer.Option("--system-torch", help="Leave out torch and its own dependencies, which the target has.")
     ] = False,
     exclude: Annotated[
-        str, typer.Option(help="Names, or patterns such as 'nvidia-*', of what the target has; separated by commas.")
+        str,
+        typer.Option(help="Packages that the target has: names or patterns such as 'nvidia-*', separated by commas."),
     ] = "",
-    python: Annotated[str, typer.Option(help="Of the target, e.g. 3.12.", show_default="each set's own")] = "",
+    python: Annotated[
+        str, typer.Option(help="Python version of the target, e.g. 3.12.", show_default="that of each set")
+    ] = "",
     with_harness: Annotated[
-        bool, typer.Option("--with-harness", help="Also ftmatrix and what it needs, uv among it.")
+        bool, typer.Option("--with-harness", help="Also pack ftmatrix and its dependencies, including uv.")
     ] = False,
-    versions: Annotated[
-        Path, typer.Option("--versions", help="File of version sets.", show_default="the packaged one")
-    ] = sets.PACKAGED,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    versions: Versions = sets.PACKAGED,
+    as_json: AsJson = False,
 ) -> None:
-    """Bring the wheels that sets need into a folder; `run --offline FOLDER` then asks no index."""
+    """Download the wheels of version sets into a folder; `run --offline FOLDER` then needs no network."""
     order = packing.Order(
         sets=sets.select(sets.load(versions), chosen),
         folder=out,

@@ -1,6 +1,6 @@
-"""``ftmatrix recommend``: the newest version set on which everything needed is green.
+"""``ftmatrix recommend``: names the newest version set on which the given features are green.
 
-Exit codes: 0 there is one, 1 there is none, or nothing was measured on the device, 2 bad input.
+Exit codes: 0 found, 1 no such set, or no results for the device, 2 bad input.
 """
 
 # ruff: noqa: FBT002 - typer reads parameters and their defaults
@@ -16,34 +16,33 @@ from matrix.errors import UserError
 from reports.answers import knowledge
 from reports.answers.support.query import parse
 from reports.answers.support.recommend import lock_text, recommend_on, requirement
+from reports.commands.options import AsJson, Results, ResultsDevice, results_device
 from reports.render.recommend_text import lines
 from reports.render.write import write_whole
 
 if TYPE_CHECKING:
     from matrix.run.outcome import SetRecord
-    from reports.results.grid import Grid
 
 NONE = 1
-DEVICES = ("cpu", "cuda")
 
 
 def recommend(
     need: Annotated[
-        list[str], typer.Option("--need", help="Words or terms: 'qlora fsdp2', 'quant=nf4 loop!=eval'; repeatable.")
+        list[str], typer.Option("--need", help="Features: 'qlora fsdp2', 'quant=nf4 loop!=eval'; repeatable.")
     ],
     have: Annotated[
-        list[str] | None, typer.Option("--have", help="What is given, e.g. torch==2.8.0; repeatable.")
+        list[str] | None, typer.Option("--have", help="Version constraint to respect, e.g. torch==2.8.0; repeatable.")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="Whose results count: cpu (gloo) or cuda.")] = "cpu",
-    lock: Annotated[Path | None, typer.Option("--lock", help="Write the set's hash-locked requirements there.")] = None,
-    results: Annotated[
-        Path, typer.Option("--results", help="Folder of results.", show_default="the published ones")
-    ] = knowledge.PUBLISHED,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    device: ResultsDevice = "auto",
+    lock: Annotated[
+        Path | None, typer.Option("--lock", help="Write the set's requirements, with hashes, to this file.")
+    ] = None,
+    results: Results = knowledge.PUBLISHED,
+    as_json: AsJson = False,
 ) -> None:
-    """Name the newest version set on which everything needed is green, and what shows it."""
+    """Name the newest version set on which all the given features are green, and the cells that prove it."""
     needs, given = [parse(each) for each in need], [requirement(each) for each in have or ()]
-    found = recommend_on(device, grids_of(results, device), needs, given)
+    found = recommend_on(results_device(device), knowledge.by_device(results), needs, given)
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=1))
     else:
@@ -51,19 +50,8 @@ def recommend(
     if lock is not None:
         if found.best is not None:
             write_lock(found.best.column, lock)
-        typer.echo(f"Locked: {lock}" if found.best is not None else f"{lock}: not written, for want of a set", err=True)
+        typer.echo(f"Wrote {lock}" if found.best is not None else f"{lock}: not written: no set to lock", err=True)
     raise typer.Exit(0 if found.best is not None else NONE)
-
-
-def grids_of(results: Path, device: str) -> dict[str, Grid]:
-    """What was measured, by device.
-
-    Raises:
-        UserError: there is no such device, or a result cannot be read.
-    """
-    if device not in DEVICES:
-        raise UserError(f"--device {device!r}: results are of {' or '.join(DEVICES)}")
-    return knowledge.by_device(results)
 
 
 def write_lock(column: SetRecord, path: Path) -> None:
@@ -71,4 +59,4 @@ def write_lock(column: SetRecord, path: Path) -> None:
     try:
         write_whole(path, text)
     except OSError as error:
-        raise UserError(f"{path}: the lock cannot be written ({error.strerror}); name another file") from None
+        raise UserError(f"{path}: cannot write the lock ({error.strerror}); name another file") from None

@@ -1,4 +1,4 @@
-"""What the command line says when it is ended from outside, and of options that do not go together."""
+"""The command line: interruption, registration, and options that exclude each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Run the command line on words; its exit code."""
+    """Run the command line; return the exit code."""
 
     def run(*words: str) -> int:
         monkeypatch.setattr("sys.argv", ["ftmatrix", *words])
@@ -31,50 +31,69 @@ def stop(*_: Any, **__: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "where", "said"),
+    ("words", "where", "message"),
     [
         (
             ("run",),
             "matrix.run.request.taken_up",
-            "interrupted; finished cells are kept; the same command with --resume",
+            "interrupted; finished cells are kept; add --resume to the same command",
         ),
         (
             ("pack", "--sets", "newest", "--out", "x"),
             "matrix.offline.packing.pack",
-            "interrupted; whole wheels are kept",
+            "interrupted; complete wheels are kept",
+        ),
+        (
+            ("fix", "2026-11__train-lora-fsdp1-flatparams-fp32"),
+            "reports.commands.fix_search.search",
+            "interrupted; finished cells are kept; add --resume to the same command",
         ),
         (("bench",), "matrix.run.request.bench", "ftmatrix: interrupted\n"),
     ],
 )
-def test_ctrl_c_says_what_is_kept(
+def test_ctrl_c_tells_the_user_what_is_kept(
     command: Callable[..., int],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     words: tuple[str, ...],
     where: str,
-    said: str,
+    message: str,
 ) -> None:
     monkeypatch.setattr(where, stop)
     assert command(*words) == 130
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (("selfcheck", "--resume"), "--resume goes on with an earlier selfcheck: name its directory"),
-        (("selfcheck", "--resume", "--disasters", "--out", "x"), "--disasters begins anew"),
+        (("selfcheck", "--resume"), "--resume needs the directory of the selfcheck to resume"),
+        (("selfcheck", "--resume", "--crashes", "--out", "x"), "--resume cannot continue a run of --crashes"),
+        (("selfcheck", "--resume", "--disasters", "--out", "x"), "--resume cannot continue a run of --crashes"),
     ],
 )
-def test_what_selfcheck_cannot_go_on_with_is_said(
-    command: Callable[..., int], capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+def test_selfcheck_refuses_what_it_cannot_resume(
+    command: Callable[..., int], capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
 ) -> None:
     assert command(*words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_bench_does_not_measure_for_a_file_it_cannot_write(
     command: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert command("bench", "--out", str(tmp_path)) == 2
-    assert "a folder is there; name a file" in capsys.readouterr().err
+    assert "this is a folder; name a file" in capsys.readouterr().err
+
+
+def test_the_old_name_of_crashes_is_accepted_and_not_shown(
+    command: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("selfcheck", "--help") == 0
+    shown = capsys.readouterr().out
+    assert ("--crashes" in shown, "--disasters" in shown) == (True, False)
+
+
+def test_every_command_has_its_own_module_of_the_same_name() -> None:
+    names = [(name.replace("-", "_"), module.__name__.rpartition(".")[2]) for name, _, module in cli.COMMANDS]
+    assert [(name, module) for name, module in names if name != module] == []

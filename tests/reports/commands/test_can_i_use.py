@@ -43,11 +43,11 @@ def test_support_of_everything_is_written(ftmatrix: Command, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "can-i-use takes either what is needed"),
-        (("qlora", "--write", "x.json"), "can-i-use takes either what is needed"),
+        ((), "name either features"),
+        (("qlora", "--write", "x.json"), "name either features"),
         (("qloar",), "did you mean qlora"),
         (("\udcff\x00",), "is neither a known word nor a term"),
-        (("--write", "no/such/folder/support.json"), "cannot be written"),
+        (("--write", "no/such/folder/support.json"), "cannot write the file"),
         (("qlora", "--results", "spoilt"), "not JSON"),
     ],
 )

@@ -107,8 +107,8 @@ def test_without_results_of_both_nothing_is_compared(ftmatrix: Command, write_ru
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--write", "devices.md"), "the name ends in .json"),
-        (("--write", "no/such/folder/devices.json"), "cannot be written"),
+        (("--write", "devices.md"), "expected a name that ends in .json"),
+        (("--write", "no/such/folder/devices.json"), "cannot write the file"),
         (("--results", "none"), "holds no matrix.json"),
     ],
 )

@@ -93,7 +93,7 @@ def test_nothing_known_is_an_exit_code_of_its_own(run: Callable[..., Done]) -> N
         (("/",), b"", "/: cannot be read (Is a directory)"),
         (("-",), bytes(range(256)) * 9, "standard input: is binary and no log"),
         (("--versions", "peft"), b"x", "'peft': expected an exact pin such as peft==0.13.0"),
-        (("--versions", "numpy==2.0"), b"x", "--versions: 'numpy' is not one of torch, transformers"),
+        (("--versions", "numpy==2.0"), b"x", "--versions: unknown package 'numpy'; choose from torch, transformers"),
         (("--versions", "peft==new"), b"x", "expected an exact version"),
     ],
 )

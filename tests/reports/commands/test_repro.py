@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reports import cli
-from reports.commands import repro_report
+from reports.commands import repro
 from reports.commands.repro_confirm import Confirmation
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         found = Confirmation(
             same=same, said="ValueError: it", wanted="ValueError: it", log="Traceback\nit", seconds=9.0
         )
-        monkeypatch.setattr(repro_report, "confirmed", lambda *_, **__: found)
+        monkeypatch.setattr(repro, "confirmed", lambda *_, **__: found)
 
     return shows
 
@@ -68,7 +68,9 @@ def test_the_issue_is_text_with_the_script_in_it(run: Run, tmp_path: Path) -> No
     assert (tmp_path / f"{NAME}.md").read_text() == out
 
 
-@pytest.mark.parametrize(("same", "code", "said"), [(True, 0, "The same, in 9 s."), (False, 1, "NOT the same")])
+@pytest.mark.parametrize(
+    ("same", "code", "said"), [(True, 0, "Same failure, after 9 s."), (False, 1, "DIFFERENT result")]
+)
 def test_a_check_decides_the_exit_code(
     *, same: bool, code: int, said: str, run: Run, checked: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -88,10 +90,10 @@ def test_a_confirmed_script_gives_the_issue_its_traceback(run: Run, checked: Cal
     [
         (["2026-11__train-lora-fsdp1-bf61"], f"did you mean {CELL}"),
         (["2026-11__train-lora-ddp-bf16"], "is green: there is nothing to reproduce"),
-        ([CELL, "--device", "tpu"], "--device 'tpu': results are of cpu or cuda"),
-        ([CELL, "--record", "x.json"], "give --check as well"),
+        ([CELL, "--device", "tpu"], "--device tpu: unknown device"),
+        ([CELL, "--record", "x.json"], "add --check"),
         ([CELL, "--results", "/no/such/folder"], "holds no matrix.json measured on cpu"),
-        ([CELL, "-o", "/no/such/folder/x.py"], "cannot be written"),
+        ([CELL, "-o", "/no/such/folder/x.py"], "cannot write the file"),
     ],
 )
 def test_bad_input_is_a_sentence(arguments: list[str], sentence: str, run: Run) -> None:

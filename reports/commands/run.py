@@ -1,0 +1,93 @@
+"""``ftmatrix run``: installs version sets, runs their cells and renders the matrix.
+
+Exit codes: 0 finished (red cells are results, not errors), 1 at least one cell was lost, 2 bad input, 130 interrupted.
+"""
+
+# ruff: noqa: FBT002 - typer reads parameters and their defaults
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer reads annotations
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from matrix.environments import disk
+from matrix.run import request, user_scripts
+from matrix.run.execute import Suite
+from matrix.versions import sets as version_sets
+from reports.commands.options import (
+    Device,
+    KeepFree,
+    Offline,
+    Out,
+    Profile,
+    Resume,
+    Sets,
+    SystemPython,
+    SystemTorch,
+    TorchBackend,
+    Versions,
+    Where,
+    Workers,
+)
+from reports.commands.report import show
+from reports.render import progress_bar
+
+
+def run(
+    sets: Sets = "",
+    where: Where = "",
+    profile: Profile = "",
+    device: Device = "auto",
+    torch_backend: TorchBackend = "auto",
+    out: Out = None,
+    resume: Resume = False,
+    workers: Workers = None,
+    keep_free: KeepFree = disk.BUDGET / disk.GIGABYTE,
+    scripts: Annotated[Path | None, typer.Option(help="TOML file of your own commands to run as cases.")] = None,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Start a new interpreter per rank instead of forking a warm one.")
+    ] = False,
+    repeat: Annotated[
+        int | None, typer.Option(help="Number of runs of each cell.", show_default="set by the profile")
+    ] = None,
+    cold_sample: Annotated[
+        int, typer.Option(help="Number of cells per version set to run a second time with --cold and compare.")
+    ] = 1,
+    versions: Versions = version_sets.PACKAGED,
+    offline: Offline = None,
+    system_torch: SystemTorch = False,
+    system_python: SystemPython = "python3",
+) -> None:
+    """Install version sets, run their cells and render the matrix."""
+    console = Console()
+    asked = request.Asked(
+        sets=sets,
+        where=where,
+        profile=profile,
+        device=device,
+        torch_backend=torch_backend,
+        out=out,
+        resume=resume,
+        workers=workers,
+        keep_free_gb=keep_free,
+        cold=cold,
+        cold_sample=cold_sample,
+        repeats=repeat,
+        versions=versions,
+        offline=offline,
+        system_torch=system_torch,
+        system_python=system_python,
+        suite=Suite(scripts=user_scripts.load(scripts)) if scripts else Suite(),
+    )
+    asked, work = request.taken_up(asked)
+    planned = request.size(asked.work() if work is None else work, asked.times)
+    directory = request.run(
+        asked,
+        work=work,
+        watcher=progress_bar.choose(console, planned=planned),
+        say=console.print,
+        when_cut=lambda cut: show(cut, console),
+    )
+    raise typer.Exit(show(directory, console))

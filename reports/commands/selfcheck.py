@@ -1,0 +1,112 @@
+"""``ftmatrix selfcheck``: injects faults into a working stack and counts those that the checks catch.
+
+Exit codes: 0 every fault was caught without a false alarm, 1 otherwise, 2 bad input, 130 interrupted.
+"""
+
+# ruff: noqa: FBT002 - typer reads parameters and their defaults
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path  # noqa: TC003 - typer reads annotations
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from matrix.errors import UserError
+from matrix.experiments import crash_injection
+from matrix.experiments import selfcheck as fault_injection
+from matrix.run import request, store
+from matrix.versions import sets as version_sets
+from reports.commands.options import (
+    AsJson,
+    Device,
+    Offline,
+    SystemPython,
+    SystemTorch,
+    TorchBackend,
+    Where,
+    Workers,
+)
+from reports.render import crash_text, progress_bar, selfcheck_text
+
+
+def selfcheck(
+    sets: Annotated[
+        str, typer.Option("--sets", help="Version sets: keys.", show_default="the newest and one two years older")
+    ] = "",
+    where: Where = "",
+    profile: Annotated[
+        str, typer.Option("--profile", help="Profile of cases: quick, default, full, nightly or gpu.")
+    ] = "full",
+    device: Device = "auto",
+    torch_backend: TorchBackend = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of the runs.", show_default="runs/selfcheck-<time>")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the selfcheck in --out.")] = False,
+    workers: Workers = None,
+    crashes: Annotated[
+        bool, typer.Option("--crashes", help="Inject hangs, crashes and broken GPUs instead of wrong results.")
+    ] = False,
+    disasters: Annotated[bool, typer.Option("--disasters", hidden=True)] = False,
+    after: Annotated[int, typer.Option(help="Number of healthy cells to run after each injected crash.")] = 20,
+    offline: Offline = None,
+    system_torch: SystemTorch = False,
+    system_python: SystemPython = "python3",
+    as_json: AsJson = False,
+) -> None:
+    """Inject faults into a working stack; report the share that the checks catch, and the false alarms."""
+    console = Console(stderr=True)
+    crashes = crashes or disasters
+    check(resume=resume, crashes=crashes, out=out)
+    asked = request.Asked(
+        sets=sets or default_sets(offline),
+        where=where,
+        profile=profile,
+        device=device,
+        torch_backend=torch_backend,
+        workers=workers,
+        resume=resume,
+        offline=offline,
+        system_torch=system_torch,
+        system_python=system_python,
+    )
+    directory = out or request.RUNS / f"selfcheck-{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}"
+    place: dict[str, Any] = {
+        "directory": directory,
+        "watcher": lambda planned: progress_bar.choose(console, planned=planned),
+        "say": console.print,
+    }
+    if crashes:
+        injected = crash_injection.run(asked, after=after, **place)
+        document, lines = crash_text.document(injected), crash_text.lines(injected)
+        sound = crash_text.is_sound(injected)
+    else:
+        found = fault_injection.run(asked, **place)
+        document, lines = selfcheck_text.document(found), selfcheck_text.lines(found)
+        sound = selfcheck_text.is_sound(found)
+    if as_json:
+        record, known, _ = store.read(directory / "clean")
+        typer.echo(json.dumps(selfcheck_text.run_document(record, known) | document, indent=1))
+    else:
+        typer.echo("\n".join(lines))
+    raise typer.Exit(0 if sound else 1)
+
+
+def check(*, resume: bool, crashes: bool, out: Path | None) -> None:
+    """Refuse options that exclude each other.
+
+    Raises:
+        UserError: ``--resume`` with ``--crashes``, or without ``--out``.
+    """
+    if resume and crashes:
+        raise UserError("--resume cannot continue a run of --crashes; leave one of them out")
+    if resume and out is None:
+        raise UserError("--resume needs the directory of the selfcheck to resume; name it with --out")
+
+
+def default_sets(offline: Path | None) -> str:
+    """Return the newest set and one two years older; every set of an offline folder."""
+    return "" if offline else ",".join(each.key for each in version_sets.two_years_apart(version_sets.load()))
