@@ -25,11 +25,11 @@ from cases.apply.context import Setting
 from cases.flows import stages
 from cases.model import architectures, prequantised
 from cases.reference import twin
-from cases.runtime import rank_env, visible_gpus
+from cases.runtime import imported_modules, rank_env, visible_gpus
 from cases.space.verdict import missed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from cases.space.verdict import Check, Phase
 
@@ -56,6 +56,9 @@ class Printer:
     def facts(self, facts: dict[str, Any]) -> None:
         print(facts)
 
+    def modules(self, names: Sequence[str]) -> None:
+        pass
+
     def beat(self) -> None:
         pass
 
@@ -64,6 +67,8 @@ class Printer:
 
 
 def main() -> int:
+    if imported_modules.FILE in os.environ:
+        imported_modules.record(imported_modules.note_in(Path(os.environ[imported_modules.FILE])))
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in suite.CASES:
         print(f"there is no case {name!r}; the cases are:", *suite.CASES, sep="\n  ")

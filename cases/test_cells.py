@@ -34,12 +34,14 @@ def test_cell(
 ) -> None:
     case = suite.CASES[cell]
     facts: dict[str, Any] = {}
+    modules: list[str] = []  # of the probe that decides a skip
     try:
         facts = environment_facts(request_, server)
         reason = torch_builds.unusable(facts, lenders()) if facts.get("device") == "cuda" else ""
         if reason:
             facts = {**facts, **gpu_pool.LACKING}
-        reason = reason or why_skipped(case, request_, suite, server)
+        if not reason:
+            reason, modules = why_skipped(case, request_, suite, server)
         if not reason:
             allowed = suite.allowed(case, request_.device)
             outcome = run(server, request_.cell(cell, case, allowed))
@@ -47,7 +49,10 @@ def test_cell(
         reason = str(none)
         facts = {**facts, **gpu_pool.LACKING}
     if reason:
-        record_property("outcome", json.dumps({"name": cell, "verdict": "skip", "reason": reason, "facts": facts}))
+        record_property(
+            "outcome",
+            json.dumps({"name": cell, "verdict": "skip", "reason": reason, "facts": facts, "modules": modules}),
+        )
         pytest.skip(reason)
     if cell in request_.cold_sample:
         outcome = confirmed(outcome, request_.cell(cell, case, allowed, tag="-cold"), request)
@@ -87,24 +92,24 @@ def run(server: str, job: Job) -> dict[str, Any]:
 lenders = functools.cache(gpu_pool.pool)  # one a worker, which asks the driver but once what there is
 
 
-def why_skipped(case: Any, asked: Request, suite: Any, server: str) -> str:
-    """The first need of the case that this version or machine does not meet, as a sentence."""
+def why_skipped(case: Any, asked: Request, suite: Any, server: str) -> tuple[str, list[str]]:
+    """The first need of the case that this version or machine does not meet, as a sentence, and its probe's modules."""
     for need in suite.needed(case, asked.device):
-        complaint = probed(need, asked, server)
+        complaint, modules = probed(need, asked, server)
         if complaint:
-            return f"{need.because}: {complaint}"
-    return ""
+            return f"{need.because}: {complaint}", modules
+    return "", []
 
 
-def probed(need: Any, asked: Request, server: str) -> str:
-    """What the probe of a need complains of, empty if it is met.
+def probed(need: Any, asked: Request, server: str) -> tuple[str, list[str]]:
+    """The complaint of a need's probe, empty if it has none, and the modules of the case code that the probe imported.
 
     Only what the probe itself raised is a complaint. A stack that cannot be imported, a GPU that cannot be used, a
     hang, a crash: the case has to show these.
     """
     outcome = once(asked, server, "probe", need.name, need.ranks)
     lacking = outcome["verdict"] == Verdict.FAIL.value and PROBING in outcome["facts"]
-    return str(outcome["reason"]) if lacking else ""
+    return str(outcome["reason"]) if lacking else "", outcome.get("modules", [])
 
 
 def environment_facts(asked: Request, server: str) -> dict[str, Any]:

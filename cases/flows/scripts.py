@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cases.runtime import imported_modules
 from cases.space.verdict import Check, Phase, at_least, equal
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ def run(here: Setting) -> None:
     script = known()[here.options.call]
     here.say.phase(Phase.FORWARD)
     log = here.kept.parent / "script.log"
-    output = carried_out(script, here, log)
+    try:
+        output = carried_out(script, here, log)
+    finally:
+        here.say.modules(sorted(imported_modules.noted_in(modules_file(here))))
     with here.say.observing():
         here.say.checks(left_behind(script, here.kept))
     here.say.metric("output_bytes", float(len(output)))
@@ -92,7 +96,11 @@ def carried_out(script: Script, here: Setting, log: Path) -> str:
         ScriptError: there is no such command, or it ended with another exit code than 0.
     """
     words = [word.replace("{python}", sys.executable).replace("{out}", str(here.kept)) for word in script.command]
-    own = {"FTMATRIX_OUT": str(here.kept), "FTMATRIX_DEVICE": here.place.kind}
+    own = {
+        "FTMATRIX_OUT": str(here.kept),
+        "FTMATRIX_DEVICE": here.place.kind,
+        imported_modules.FILE: str(modules_file(here)),
+    }
     with log.open("wb") as sink:
         try:
             child = subprocess.Popen(
@@ -112,6 +120,11 @@ def carried_out(script: Script, here: Setting, log: Path) -> str:
     if child.returncode != 0:
         raise ScriptError(f"exit code {child.returncode}: {last_words(output)}", output[-LOG_TAIL:])
     return output
+
+
+def modules_file(here: Setting) -> Path:
+    """The file in which processes of the command that import ``cases`` note the modules."""
+    return here.kept.parent / "modules.txt"
 
 
 def path_with(folder: Path) -> str:

@@ -31,6 +31,7 @@ class RankEnd:
     checks: list[Check] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    modules: set[str] = field(default_factory=set)  # of the case code, that the rank imported
     error: dict[str, Any] | None = None
     error_at: float = float("inf")
     done: bool = False

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from cases.space.verdict import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from cases.runtime.wire import Job
     from cases.space.verdict import Check
@@ -98,6 +98,10 @@ class Pipe:
 
     def facts(self, facts: dict[str, Any]) -> None:
         self.send(facts=facts)
+
+    def modules(self, names: Sequence[str]) -> None:
+        """Report modules of the case code that this process imported."""
+        self.send(modules=list(names))
 
     def beat(self) -> None:
         self.send(beat=True)

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases.runtime import failures, flight_recorder, visible_gpus
+from cases.runtime import failures, flight_recorder, imported_modules, visible_gpus
 from cases.runtime import hang_analysis as autopsy
 from cases.runtime import rank as ranks_own
 from cases.runtime.judge import Judgement, RankEnd, judge, vanished
@@ -63,6 +63,7 @@ class Supervisor:
     started: float = field(default_factory=time.monotonic)
     children: list[Child] = field(default_factory=list)
     companion: dict[int, str] = field(default_factory=dict)  # pid: file it computes
+    companions: tuple[str, ...] = ()  # files that companions of this job and of others compute
     told_to_end: bool = False
     looked_at: dict[str, float] = field(default_factory=dict)  # metrics of how ranks that hung were looked at
     stopped_at: float = float("inf")  # when ranks that had to be stopped last did anything, or did too much
@@ -78,7 +79,9 @@ class Supervisor:
             signal.signal(number, self.end)
         ranks_own.die_with_parent(signal.SIGTERM)  # no SIGKILL: what the ranks started has to end before us
         Path(self.job.folder).mkdir(parents=True, exist_ok=True)
-        for path, compute in self.suite.companions(self.job).items():
+        companions = self.suite.companions(self.job)
+        self.companions = tuple(companions)
+        for path, compute in companions.items():
             self.start_companion(path, compute)
         stopped, why = self.play()
         if not stopped:
@@ -121,6 +124,7 @@ class Supervisor:
     def body(self, number: int, act: int, say: ranks_own.Pipe) -> None:
         """What a rank does; the import is instantaneous in a fork of a parent that has imported everything."""
         say.phase(Phase.IMPORT)
+        imported_modules.record(say.modules)
         if self.job.device == "cuda" and self.job.kind != "facts":
             visible_gpus.limit(self.job.ranks, os.environ)
         self.suite.preload()
@@ -295,6 +299,7 @@ class Supervisor:
                 **{name: value for end in ends if end.number == 0 for name, value in end.facts.items()},
                 **({"failure": judgement.failure} if judgement.failure else {}),
             },
+            "modules": sorted(set().union(*(end.modules for end in ends), *map(companion_modules, self.companions))),
             "started": began.isoformat(),
             "seconds": seconds,
         }
@@ -303,6 +308,7 @@ class Supervisor:
 def computed(suite: ModuleType, path: str, compute: Callable[[], None]) -> int:
     """Exit code of a companion; its error goes into a file beside the one it should have made."""
     try:
+        imported_modules.record(imported_modules.note_in(Path(f"{path}.modules")))
         suite.preload()
         compute()
     except BaseException as error:  # noqa: BLE001 - whatever it is, who waits must be told
@@ -311,6 +317,11 @@ def computed(suite: ModuleType, path: str, compute: Callable[[], None]) -> int:
         unfinished.rename(f"{path}.error")
         return 1
     return 0
+
+
+def companion_modules(path: str) -> set[str]:
+    """The modules of the case code that the companion imported that computes a file."""
+    return imported_modules.noted_in(Path(f"{path}.modules"))
 
 
 def disown(path: str) -> None:
@@ -343,6 +354,7 @@ def heard(end: RankEnd, event: dict[str, Any], now: float) -> None:
     end.checks += [Check(**check) for check in event.get("checks", ())]
     end.metrics.update(event.get("metrics", {}))
     end.facts.update(event.get("facts", {}))
+    end.modules.update(event.get("modules", ()))
     for name, seconds in event.get("spent", {}).items():
         end.metrics[name] = round(end.metrics.get(name, 0.0) + seconds, 4)
     if "error" in event:
