@@ -1,4 +1,4 @@
-"""The one module of the harness that starts processes. Whatever it starts, it ends: the whole process group."""
+"""The only module of the harness that starts processes. It ends the whole process group of each one it starts."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ if TYPE_CHECKING:
 GRACE_S: Final = 2.0  # between SIGTERM and SIGKILL
 POLL_S: Final = 0.01
 
-called: Final[set[subprocess.Popen[bytes]]] = set()  # what a call waits for now, on any thread
+running: Final[set[subprocess.Popen[bytes]]] = set()  # children of the calls of all threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """How a command ended, and what it wrote to stdout and stderr, in the order it was written."""
+    """A command's exit code, and its output to stdout and stderr in the order of writing.
 
-    exit_code: int | None  # None: the deadline passed; negative: ended by that signal
+    ``exit_code`` is None if the deadline passed, and negative if a signal of that number ended the command.
+    """
+
+    exit_code: int | None
     log: str
 
 
 class CommandRunner(Protocol):
-    """What runs a command: a seam, so that tests pass three lines instead of a process."""
+    """Runs a command as ``call`` does. Tests pass a fake that starts no process."""
 
     def __call__(
         self,
@@ -53,8 +56,12 @@ def call(
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Finished:
-    """Run a command to its end or its deadline. Nothing of its process group survives this call."""
-    # A file, not a pipe: a grandchild that keeps a pipe open would make us wait for it.
+    """Run a command to its end or its deadline, then end its process group.
+
+    Raises:
+        OSError: the command cannot be started.
+    """
+    # A file, because a grandchild that keeps a pipe open would make this call wait for it.
     with tempfile.TemporaryFile() as sink:
         child = subprocess.Popen(
             list(argv),
@@ -66,13 +73,13 @@ def call(
             pass_fds=pass_fds,
             start_new_session=True,
         )
-        called.add(child)
+        running.add(child)
         exit_code = wait(child, timeout_s)
         sink.seek(0)
         return Finished(exit_code=exit_code, log=sink.read().decode(errors="replace"))
 
 
-def reports(
+def report_lines(
     argv: Sequence[str],
     *,
     silence_s: float,
@@ -82,8 +89,8 @@ def reports(
 ) -> Iterator[str]:
     """Run a command with ``--report-fd N`` appended, and yield the lines it writes to that descriptor.
 
-    Its output goes to ``log``. It is ended when it says nothing for ``silence_s`` or when the caller stops iterating;
-    nothing of its process group survives.
+    The command's output goes to ``log``. Its process group ends when it reports nothing for ``silence_s`` seconds, or
+    when the caller stops iterating.
     """
     reading, writing = os.pipe()
     with log.open("ab") as sink, os.fdopen(reading, "rb", buffering=0) as source:
@@ -105,53 +112,53 @@ def reports(
 
 
 def lines(source: FileIO, child: subprocess.Popen[bytes], silence_s: float) -> Iterator[str]:
-    """Whole lines until the other side closes, the child ends, or nothing comes for too long."""
-    held, last = b"", time.monotonic()
+    """Complete lines, until the child closes the pipe, ends, or reports nothing for ``silence_s`` seconds."""
+    partial, last = b"", time.monotonic()
     while time.monotonic() - last < silence_s:
         ready, _, _ = select.select([source], [], [], 0.2)
         if not ready:
             if child.poll() is not None:
-                return  # something it left behind may hold the pipe open
+                return  # a process that it started may keep the pipe open
             continue
         block = os.read(source.fileno(), 65536)
         if not block:
             return
         last = time.monotonic()
-        *whole, held = (held + block).split(b"\n")
-        yield from (line.decode(errors="replace") for line in whole)
+        *complete, partial = (partial + block).split(b"\n")
+        yield from (line.decode(errors="replace") for line in complete)
 
 
 def wait(child: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    """Exit code, or None if the deadline passed. The child must lead its own session."""
+    """The exit code, or None if the deadline passed. The child must lead its own session; its group ends."""
     try:
         return child.wait(timeout_s)
     except subprocess.TimeoutExpired:
         return None
     finally:  # on KeyboardInterrupt as well
         end_group(child)
-        called.discard(child)
+        running.discard(child)
 
 
 def end_calls() -> None:
-    """End what the calls of other threads wait for: Ctrl-C reaches only the main one."""
-    for child in tuple(called):
+    """End the commands of all threads. Python delivers Ctrl-C to the main thread only."""
+    for child in tuple(running):
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGTERM)
 
 
 def end_group(leader: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the leader's group, SIGKILL to what is left of it after a grace period."""
+    """Send SIGTERM to the leader's group, and SIGKILL to what is left of it after a grace period."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(leader.pid, number)
-        if gone(leader, GRACE_S):
+        if has_ended(leader, GRACE_S):
             return
 
 
-def gone(leader: subprocess.Popen[bytes], within_s: float) -> bool:
+def has_ended(leader: subprocess.Popen[bytes], within_s: float) -> bool:
     deadline = time.monotonic() + within_s
     while True:
-        leader.poll()  # an unreaped leader would count as alive
+        leader.poll()  # reap the leader, or it would count as alive
         try:
             os.killpg(leader.pid, 0)
         except ProcessLookupError:

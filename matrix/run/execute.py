@@ -158,7 +158,7 @@ class Bench:
             ),
             encoding="utf-8",
         )
-        lines = processes.reports(
+        lines = processes.report_lines(
             self.command(environment, folder, request, count=len(cells)),
             silence_s=2 * self.limits.deadline_s + SLACK_S,  # a cell of the cold sample runs twice
             log=self.log,

@@ -52,6 +52,7 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check an environment and a job's configuration: known failures, their causes, the smallest verified change."""
+    from matrix.environments.host import package_folders
     from reports.answers import knowledge
     from reports.answers.checkup import installed
     from reports.answers.checkup.doctor import examine
@@ -62,7 +63,7 @@ def doctor(
     if write and not config:
         raise UserError("--write needs configuration files to change; name them with --config")
     files = [configs.read(path) for path in config or ()]
-    there = installed.read(python)
+    there = installed.read(python, inspect=package_folders)
     grids = knowledge.by_device(results) if device == AUTO else {device: knowledge.load(results, device=device)}
     asked = job.of(files, there.versions) if files else None
     fixes = {name: remedies.load(results, device=name) for name in grids}

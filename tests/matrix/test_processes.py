@@ -1,19 +1,17 @@
-"""Nothing that was started survives."""
+"""One module starts processes, and ends all of them."""
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from matrix import processes
 from matrix.processes import call
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SLEEPER = "import time; time.sleep(600)"
 STUBBORN = (
@@ -24,6 +22,27 @@ import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {SLEEPER!r}])
 print(child.pid, flush=True)
 """
+
+
+STARTERS = ("subprocess", "multiprocessing", "pty")
+MODULES = [
+    path
+    for layer in ("matrix", "reports")
+    for path in sorted((Path(__file__).parents[2] / layer).rglob("*.py"))
+    if path != Path(processes.__file__)
+]
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Top-level names of everything that a file imports, at any depth."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    from_imports = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in plain | from_imports}
+
+
+def test_no_other_module_of_the_harness_starts_processes() -> None:
+    assert [path for path in MODULES if imported_modules(path) & set(STARTERS)] == []
 
 
 def python(code: str) -> list[str]:
@@ -38,7 +57,7 @@ def alive(pid: int) -> bool:
     return False
 
 
-def test_the_exit_code_and_both_streams_come_back() -> None:
+def test_a_call_returns_the_exit_code_and_both_streams() -> None:
     done = call(python("import sys; print('out', flush=True); sys.exit('err')"), timeout_s=60)
     assert (done.exit_code, done.log) == (1, "out\nerr\n")
 
@@ -47,7 +66,7 @@ def test_a_signal_is_a_negative_exit_code() -> None:
     assert call(python("import os; os.kill(os.getpid(), 9)"), timeout_s=60).exit_code == -9
 
 
-def test_a_deadline_has_no_exit_code_and_keeps_what_was_said() -> None:
+def test_a_passed_deadline_has_no_exit_code_but_the_output() -> None:
     done = call(python(f"print('so far', flush=True); {SLEEPER}"), timeout_s=1)
     assert done.exit_code is None
     assert done.log == "so far\n"
@@ -76,7 +95,7 @@ def test_an_interrupt_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not alive(started[0])
 
 
-def test_environment_and_folder_are_the_ones_given(tmp_path: Path) -> None:
+def test_a_call_uses_the_given_variables_and_folder(tmp_path: Path) -> None:
     code = "import os; print(os.getcwd(), os.environ['COLOUR'])"
     done = call(python(code), timeout_s=60, env={"COLOUR": "green"}, cwd=tmp_path)
     assert done.log == f"{tmp_path} green\n"

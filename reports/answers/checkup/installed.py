@@ -1,21 +1,19 @@
-"""What an environment holds, read from the metadata on its disk: nothing of the stack is imported, or even run.
+"""Reads the versions in an environment from the metadata on its disk, without importing the packages.
 
-A virtual environment says in ``pyvenv.cfg`` what it is. Another interpreter is started once, bare (``-I -S``), to say
-where its packages are; where it cannot start, the folders beside it are looked through.
+``pyvenv.cfg`` describes a virtual environment. For other interpreters the caller passes a function that starts one and
+returns its package folders; if it does not start, the folders next to it are searched.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -25,17 +23,24 @@ from matrix.versions.sets import PACKAGES
 from reports.answers.checkup.nearest_sets import public
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from importlib.metadata import Distribution
 
-STARTS_WITHIN_S: Final = 10
-ASKED: Final = (
-    "import json, platform, sys, sysconfig\n"
-    "found = {sysconfig.get_paths()[name] for name in ('purelib', 'platlib')}\n"
-    "print(json.dumps([platform.python_version(), sorted(found), sys.prefix]))"
-)
 BINARIES: Final = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
 OF_A_VERSION: Final = re.compile(r"python(3\.\d+)$")
+
+
+class InterpreterFolders(Protocol):
+    """The version of an interpreter, the folders that it takes packages from, and its ``sys.prefix``."""
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def folders(self) -> Sequence[Path]: ...
+
+    @property
+    def prefix(self) -> Path: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +62,24 @@ class Installed:
         return tuple(name for name in PACKAGES if name not in self.versions)
 
 
-def read(given: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Installed:
-    """The versions in an environment: an interpreter, or a folder that has one.
+def read(
+    given: Path | None = None,
+    *,
+    inspect: Callable[[Path], InterpreterFolders | None],
+    environ: Mapping[str, str] = os.environ,
+) -> Installed:
+    """The versions in an environment.
+
+    Args:
+        given: an interpreter or a folder that has one; by default the active environment.
+        inspect: starts an interpreter and returns its folders; None if it does not start.
+        environ: the variables that name the active environment.
 
     Raises:
         UserError: there is no interpreter, or none of the six packages is installed for it.
     """
     interpreter = found(given, environ)
-    python, folders = places(interpreter)
+    python, folders = places(interpreter, inspect)
     found_there = metadata(folders)
     if not found_there:
         raise UserError(
@@ -106,18 +121,18 @@ def interpreter_of(place: Path) -> Path:
     return place
 
 
-def places(interpreter: Path) -> tuple[str, list[Path]]:
+def places(interpreter: Path, inspect: Callable[[Path], InterpreterFolders | None]) -> tuple[str, list[Path]]:
     """The version of an interpreter, and the folders that it takes packages from."""
     prefix = interpreter.parent.parent
     settings = of_a_venv(prefix)
     if settings is None:
-        return started(interpreter)
+        return inspected_places(interpreter, inspect)
     python = settings.get("version_info") or settings.get("version") or ""
     folders = [each for each in beside(prefix) if is_of(each, python)] or list(beside(prefix))
     if settings.get("include-system-site-packages", "").lower() != "true":
         return python, folders
     base = Path(settings.get("home", "")) / interpreter.name
-    return python, [*folders, *(started(base)[1] if base.is_file() else ())]
+    return python, [*folders, *(inspected_places(base, inspect)[1] if base.is_file() else ())]
 
 
 def of_a_venv(prefix: Path) -> dict[str, str] | None:
@@ -135,22 +150,19 @@ def is_of(folder: Path, python: str) -> bool:
     return folder.parent.name in (f"python{short(python)}", "Lib") if python else True
 
 
-def started(interpreter: Path) -> tuple[str, list[Path]]:
-    """As an interpreter says itself; failing that, such as of one made for another machine, what is beside it."""
-    try:
-        done = subprocess.run(
-            [interpreter, "-I", "-S", "-c", ASKED], capture_output=True, check=True, text=True, timeout=STARTS_WITHIN_S
-        )
-        python, folders, prefix = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
+def inspected_places(interpreter: Path, inspect: Callable[[Path], InterpreterFolders | None]) -> tuple[str, list[Path]]:
+    """The folders that an interpreter states, or, if it does not start here, those next to it."""
+    found = inspect(interpreter)
+    if found is None:
         folders = list(beside(interpreter.parent.parent))
         if not folders:
             raise UserError(
-                f"{interpreter}: this is no Python interpreter that starts, and no site-packages is beside it"
-            ) from None
+                f"{interpreter}: this Python interpreter does not start, and there is no site-packages next to it"
+            )
         named = OF_A_VERSION.search(folders[0].parent.name)
         return named[1] if named else "", folders
-    return python, list(dict.fromkeys((*map(Path, folders), *(f for f in beside(Path(prefix)) if is_of(f, python)))))
+    own = (folder for folder in beside(found.prefix) if is_of(folder, found.version))
+    return found.version, list(dict.fromkeys((*found.folders, *own)))
 
 
 def beside(prefix: Path) -> Iterator[Path]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import venv
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from matrix.environments.host import package_folders
 from matrix.errors import UserError
 from reports.answers.checkup import installed
 
@@ -30,25 +31,29 @@ def put(packages: Path, name: str, version: str, *requires: str) -> None:
     (folder / "METADATA").write_text("\n".join(lines) + "\n")
 
 
+def read(given: Path | None = None, **options: Any) -> installed.Installed:
+    return installed.read(given, inspect=package_folders, **options)
+
+
 def packages_of(folder: Path) -> Path:
     return folder / "lib" / "python3.11" / "site-packages"
 
 
 def test_a_virtual_environment_is_read_without_its_interpreter(environment: Callable[..., Path]) -> None:
-    found = installed.read(environment(PINS))
+    found = read(environment(PINS))
     assert (found.python, dict(found.versions)) == ("3.11.9", PINS)
     assert found.missing == ("bitsandbytes", "accelerate", "trl")
 
 
 def test_an_interpreter_stands_for_its_environment(environment: Callable[..., Path]) -> None:
-    assert dict(installed.read(environment(PINS) / "bin" / "python").versions) == PINS
+    assert dict(read(environment(PINS) / "bin" / "python").versions) == PINS
 
 
 def test_a_real_virtual_environment_is_read(tmp_path: Path) -> None:
     venv.create(tmp_path / "made", with_pip=False, symlinks=True)
     short = f"python{sys.version_info.major}.{sys.version_info.minor}"
     put(tmp_path / "made" / "lib" / short / "site-packages", "torch", "2.8.0")
-    found = installed.read(tmp_path / "made" / "bin" / "python")
+    found = read(tmp_path / "made" / "bin" / "python")
     assert (dict(found.versions), found.python) == ({"torch": "2.8.0"}, sys.version.split()[0])
 
 
@@ -57,44 +62,44 @@ def test_a_prefix_without_pyvenv_cfg_is_asked_where_its_packages_are(tmp_path: P
     put(packages_of(tmp_path), "torch", "2.8.0")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_bytes(b"\x7fELF of another machine")
-    found = installed.read(tmp_path)
+    found = read(tmp_path)
     assert (dict(found.versions), found.python) == ({"torch": "2.8.0"}, "3.11")
 
 
 def test_the_active_environment_is_meant_where_none_is_given(environment: Callable[..., Path]) -> None:
     active = environment(PINS)
-    assert dict(installed.read(environ={"VIRTUAL_ENV": str(active)}).versions) == PINS
-    assert dict(installed.read(environ={"CONDA_PREFIX": str(active)}).versions) == PINS
+    assert dict(read(environ={"VIRTUAL_ENV": str(active)}).versions) == PINS
+    assert dict(read(environ={"CONDA_PREFIX": str(active)}).versions) == PINS
 
 
 def test_names_are_compared_as_pip_does(environment: Callable[..., Path]) -> None:
     folder = environment({})
     put(packages_of(folder), "BitsAndBytes", "0.47.0")
-    assert dict(installed.read(folder).versions) == {"bitsandbytes": "0.47.0"}
+    assert dict(read(folder).versions) == {"bitsandbytes": "0.47.0"}
 
 
 def test_what_an_interrupted_installation_left_is_told(environment: Callable[..., Path]) -> None:
     folder = environment(PINS)
     put(packages_of(folder), "peft", "0.9.0")
-    found = installed.read(folder)
+    found = read(folder)
     assert found.versions["peft"] == "0.17.1"
     assert "peft is there 2 times (0.9.0, 0.17.1)" in found.broken[0]
 
 
 def test_a_declared_need_that_is_not_met_is_told(environment: Callable[..., Path]) -> None:
-    found = installed.read(environment({"transformers": "4.44.2", "trl": "0.23.0"}, trl="transformers>=4.56"))
+    found = read(environment({"transformers": "4.44.2", "trl": "0.23.0"}, trl="transformers>=4.56"))
     assert found.conflicts == ("trl 0.23.0 declares that it needs transformers>=4.56; 4.44.2 is there",)
 
 
 @pytest.mark.parametrize("need", ["torch>=9; extra == 'gpu'", "torch>=9; python_version < '3'", "!!", "torch>=2"])
 def test_what_is_not_needed_here_is_no_conflict(environment: Callable[..., Path], need: str) -> None:
-    assert installed.read(environment({"torch": "2.8.0+cpu", "trl": "0.23.0"}, trl=need)).conflicts == ()
+    assert read(environment({"torch": "2.8.0+cpu", "trl": "0.23.0"}, trl=need)).conflicts == ()
 
 
 def test_packages_of_another_python_are_not_taken(environment: Callable[..., Path]) -> None:
     folder = environment(PINS)
     put(folder / "lib" / "python3.9" / "site-packages", "trl", "0.7.0")
-    assert "trl" not in installed.read(folder).versions
+    assert "trl" not in read(folder).versions
 
 
 def test_the_packages_of_the_system_are_taken_where_the_environment_sees_them(tmp_path: Path) -> None:
@@ -102,7 +107,7 @@ def test_the_packages_of_the_system_are_taken_where_the_environment_sees_them(tm
     venv.create(tmp_path / "made", with_pip=False, symlinks=True, system_site_packages=True)
     packages = next((tmp_path / "made" / "lib").glob("python3.*")) / "site-packages"
     put(packages, "torch", "2.8.0")
-    assert installed.read(tmp_path / "made").versions["torch"] == "2.8.0"
+    assert read(tmp_path / "made").versions["torch"] == "2.8.0"
 
 
 @pytest.mark.parametrize(
@@ -110,13 +115,13 @@ def test_the_packages_of_the_system_are_taken_where_the_environment_sees_them(tm
     [
         (lambda folder: folder / "nowhere" / "python", "there is no such interpreter"),
         (lambda folder: folder, "no interpreter in this folder"),
-        (lambda folder: written(folder / "python", "not a program"), "no Python interpreter that starts"),
+        (lambda folder: written(folder / "python", "not a program"), "this Python interpreter does not start"),
     ],
     ids=["missing", "folder without", "no interpreter"],
 )
 def test_what_is_no_environment_is_told(tmp_path: Path, make: Callable[[Path], Path], told: str) -> None:
     with pytest.raises(UserError, match=told):
-        installed.read(make(tmp_path))
+        read(make(tmp_path))
 
 
 def written(path: Path, text: str) -> Path:
@@ -126,9 +131,9 @@ def written(path: Path, text: str) -> Path:
 
 def test_an_environment_without_any_of_the_packages_is_told(environment: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match=r"none of torch, .* is installed there; give --python"):
-        installed.read(environment({"numpy": "2.0.0"}))
+        read(environment({"numpy": "2.0.0"}))
 
 
 def test_no_interpreter_at_all_is_told() -> None:
     with pytest.raises(UserError, match="no active environment and no python3 on PATH"):
-        installed.read(environ={"PATH": "/nowhere"})
+        read(environ={"PATH": "/nowhere"})
