@@ -23,7 +23,7 @@ MANY_WORDS = 4096
 
 
 def narrow(here: Setting, quant: str) -> Iterator[Check]:
-    model = compat.adapted(made.loaded(here, quant), made.config(), adapter_fp32=False)
+    model = compat.adapted(made.loaded(here, quant), made.config(), autocast_adapter_dtype=False)
     found = {compat.dtype_name(p.dtype) for name, p in model.named_parameters() if tiny.is_adapter(name)}
     yield equal("dtype of the adapter", "+".join(sorted(found)), "bf16")
 

@@ -44,7 +44,7 @@ def cast_parameters_bf16_storage(here: Setting) -> Iterator[Check]:
 def cast_to_bfloat16(here: Setting, storage: Storage) -> Iterator[Check]:
     import torch
 
-    model = jobs.adapted(here, quant="nf4", load_dtype="bf16", quant_storage=storage).train()
+    model = jobs.adapted(here, quant="nf4", torch_dtype="bf16", bnb_4bit_quant_storage=storage).train()
     ids = tiny.batch(0).to(here.place.device)
     expected = model(input_ids=ids).logits.float()  # with gradients: without, bitsandbytes repacks weights on the CPU
     for parameter in model.parameters():
@@ -77,7 +77,7 @@ def packed(here: Setting, *, load: DType, storage: Storage) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    asked = Options().but(quant="nf4", load_dtype=load, quant_storage=storage)
+    asked = Options().but(quant="nf4", torch_dtype=load, bnb_4bit_quant_storage=storage)
     arguments = compat.load_arguments(asked, here.place.device)
     arguments["quantization_config"].bnb_4bit_compute_dtype = torch.bfloat16
     return AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), **arguments)

@@ -92,7 +92,7 @@ def fsdp2_four_bit_layer(here: Setting) -> Iterator[Check]:
     inputs = tiny.values("inputs", (tiny.LENGTH, tiny.HIDDEN)).to(here.place.device, torch.bfloat16)
     with torch.no_grad():
         expected = layer(inputs).float()
-        sharded = build.wrap(layer, Options().but(strategy="fsdp2", wrap="none"), here.place)
+        sharded = build.wrap(layer, Options().but(strategy="fsdp2", auto_wrap_policy="none"), here.place)
         found = sharded(inputs).float()
     yield at_least("outputs", float(expected.abs().max()), SAME)
     yield at_most("outputs off", some.furthest(found, expected), 0.0)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def chosen(quant: str = "none", dtype: str = "bf16", storage: str = "uint8") -> Options:
-    return Options().but(flow="load", method="full", quant=quant, load_dtype=dtype, quant_storage=storage)
+    return Options().but(flow="load", method="full", quant=quant, torch_dtype=dtype, bnb_4bit_quant_storage=storage)
 
 
 def loaded(here: Setting, quant: str = "none", dtype: str = "bf16", *, folder: Path | None = None) -> Any:

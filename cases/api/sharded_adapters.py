@@ -106,7 +106,7 @@ def fsdp2_lora_on_fused_experts(here: Setting) -> Iterator[Check]:
 @call(TOGETHER, phase=Phase.FORWARD, ranks=2, needs=("target_parameters", *FSDP1))
 def fsdp1_lora_on_fused_experts_peft_policy(here: Setting) -> Iterator[Check]:
     """LoRA on the fused weights of experts under PEFT's wrap policy, which makes each adapter weight a unit."""
-    sharded = jobs.wrapped(here, experts(), strategy="fsdp1", use_orig_params=False, wrap="peft")
+    sharded = jobs.wrapped(here, experts(), strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft")
     yield from experts_trained(here, sharded, "fsdp1")
 
 
@@ -210,7 +210,7 @@ def fsdp1_prompt_tuning_pretrained_weights(here: Setting) -> Iterator[Check]:
 
     model = get_peft_model(jobs.base(here), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
     pretrained = {n: t.clone() for n, t in model.state_dict().items() if "prompt" not in n and "word_emb" not in n}
-    sharded = jobs.wrapped(here, model, strategy="fsdp1", wrap="peft")
+    sharded = jobs.wrapped(here, model, strategy="fsdp1", auto_wrap_policy="peft")
     missing = sharded.load_state_dict(pretrained, strict=False).missing_keys
     yield equal("missing that are no prompts", sum("prompt" not in n and "word_emb" not in n for n in missing), 0)
     yield equal("prompts missing", sum("prompt_encoder" in name for name in missing), 1)
@@ -227,7 +227,7 @@ def prequantised_checkpoint(here: Setting) -> Iterator[Check]:
 def prequantised_checkpoint_with_dtype(here: Setting) -> Iterator[Check]:
     """A checkpoint saved in 4 bits with bfloat16 storage, loaded with that dtype, infers what the saved model did."""
     jobs.base(here, **STORED).save_pretrained(here.kept)
-    yield from as_saved(here, reloaded(here, **compat.load_arguments(jobs.options(load_dtype="bf16"), None)))
+    yield from as_saved(here, reloaded(here, **compat.load_arguments(jobs.options(torch_dtype="bf16"), None)))
 
 
 @call(TOGETHER, phase=Phase.WRAP, ranks=2, needs=(*PACKED, *FSDP1))
@@ -237,11 +237,11 @@ def fsdp1_prequantised_checkpoint(here: Setting) -> Iterator[Check]:
         jobs.base(here, **STORED).save_pretrained(here.kept)
     wait()
     model = build.adapt(reloaded(here), jobs.options(**STORED))
-    sharded = jobs.wrapped(here, model, strategy="fsdp1", use_orig_params=False, wrap="peft")
+    sharded = jobs.wrapped(here, model, strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft")
     yield from as_saved(here, sharded, adapted=True)
 
 
-STORED: dict[str, Any] = {"quant": "nf4", "load_dtype": "bf16", "quant_storage": "bf16"}
+STORED: dict[str, Any] = {"quant": "nf4", "torch_dtype": "bf16", "bnb_4bit_quant_storage": "bf16"}
 
 
 def reloaded(here: Setting, **arguments: Any) -> Any:

@@ -32,7 +32,7 @@ def fsdp1_save_pretrained_of_layers(here: Setting) -> Iterator[Check]:
 @call(SAVING, phase=Phase.SAVE, ranks=2, needs=FSDP1)
 def fsdp1_save_pretrained_of_one_unit(here: Setting) -> Iterator[Check]:
     """save_pretrained by all ranks of an adapter under FSDP1, the model in one unit, writes whole tensors."""
-    yield from saved_in_shards(here, strategy="fsdp1", wrap="none")
+    yield from saved_in_shards(here, strategy="fsdp1", auto_wrap_policy="none")
 
 
 @call(SAVING, phase=Phase.SAVE, ranks=2, needs=FSDP1)

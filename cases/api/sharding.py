@@ -95,7 +95,7 @@ def second_adapter(here: Setting, *, trained: bool) -> Iterator[Check]:
         model.save_pretrained(here.kept / "first")
     wait()
     model.load_adapter(here.kept / "first", adapter_name="reference", is_trainable=trained)
-    sharded = jobs.wrapped(here, model, strategy="fsdp1", use_orig_params=False, wrap="peft")
+    sharded = jobs.wrapped(here, model, strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft")
     jobs.loss(sharded, here).backward()
     found = {n: g for n, g in jobs.gradients(sharded, strategy="fsdp1").items() if ".reference" not in n}
     yield jobs.as_in_one_process(found, here)
@@ -147,7 +147,9 @@ def fsdp1_fused_loss_head_apart(here: Setting) -> Iterator[Check]:
 
     model = get_peft_model(jobs.base(here), lora_config(modules_to_save=["lm_head"]))
     adapters.start(model, Options())
-    sharded = jobs.wrapped(here, with_fused_loss(model), strategy="fsdp1", use_orig_params=False, wrap="peft")
+    sharded = jobs.wrapped(
+        here, with_fused_loss(model), strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft"
+    )
     yield from fused_loss(here, sharded, "fsdp1")
 
 
@@ -202,7 +204,7 @@ def fsdp2_two_forwards_one_backward(here: Setting) -> Iterator[Check]:
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2, needs=FSDP2)
 def fsdp2_two_forwards_transformers_checkpointing(here: Setting) -> Iterator[Check]:
     """Two forwards before one backward, as DPO does, with nested units and transformers' checkpointing."""
-    yield from two_forwards(here, jobs.adapted(here, checkpointing="non_reentrant"))
+    yield from two_forwards(here, jobs.adapted(here, gradient_checkpointing="non_reentrant"))
 
 
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2, needs=FSDP2)
@@ -328,14 +330,14 @@ def ddp_trained_head(here: Setting) -> Iterator[Check]:
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2)
 def ddp_reentrant_checkpointing_find_unused(here: Setting) -> Iterator[Check]:
     """DDP with find_unused_parameters trains an adapter with reentrant checkpointing."""
-    model = jobs.adapted(here, checkpointing="reentrant").train()
+    model = jobs.adapted(here, gradient_checkpointing="reentrant").train()
     yield from replicated(here, model, find_unused_parameters=True)
 
 
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2)
 def ddp_reentrant_checkpointing(here: Setting) -> Iterator[Check]:
     """DDP without find_unused_parameters trains an adapter with reentrant checkpointing."""
-    yield from replicated(here, jobs.adapted(here, checkpointing="reentrant").train())
+    yield from replicated(here, jobs.adapted(here, gradient_checkpointing="reentrant").train())
 
 
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2)

@@ -65,7 +65,7 @@ def configured(here: Setting) -> Any:
     return Accelerator(
         cpu=here.place.kind == "cpu",
         mixed_precision="no" if options.autocast == "off" else options.autocast,
-        gradient_accumulation_steps=options.accumulation,
+        gradient_accumulation_steps=options.gradient_accumulation_steps,
         step_scheduler_with_optimizer=False,
         kwargs_handlers=[
             GradScalerKwargs(init_scale=FIRST_SCALE),
@@ -83,12 +83,14 @@ def loader(here: Setting) -> Any:
     from torch.utils.data import DataLoader
 
     rows = [{"input_ids": ids, "labels": ids} for ids in tiny.rows()]
-    return DataLoader(rows, batch_size=tiny.rows_at_once(here.place.world_size, here.options.accumulation))
+    return DataLoader(
+        rows, batch_size=tiny.rows_at_once(here.place.world_size, here.options.gradient_accumulation_steps)
+    )
 
 
 def steps(job: Trainee, numbers: range) -> None:
     driver: Driver = job.front
-    accumulation = job.options.accumulation
+    accumulation = job.options.gradient_accumulation_steps
     batches = driver.loader
     if numbers.start:
         batches = driver.accelerator.skip_first_batches(batches, numbers.start * accumulation)
@@ -112,8 +114,8 @@ def step(job: Trainee, driver: Driver, batch: dict[str, Any]) -> None:
         raise LackingError("the model was given labels and returned no loss")
     say.phase(Phase.BACKWARD)
     accelerator.backward(loss)
-    driver.watch.loss(loss, 1 / job.options.accumulation)
-    if accelerator.sync_gradients and job.options.clip:
+    driver.watch.loss(loss, 1 / job.options.gradient_accumulation_steps)
+    if accelerator.sync_gradients and job.options.clip_grad_norm:
         norm = accelerator.clip_grad_norm_(job.wrapped.parameters(), MAX_NORM)
         job.seen.trace.norms.append(float(observers.whole(norm)))
     job.optimiser.step()

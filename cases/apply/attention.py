@@ -22,9 +22,9 @@ WHOLE = "aten::scaled_dot_product_attention"  # what chooses between the back en
 
 def implementation(options: Options) -> str:
     """What ``from_pretrained`` is asked for (``attn_implementation``); empty to leave it to transformers."""
-    if options.attention in BACK_ENDS:
+    if options.attn_implementation in BACK_ENDS:
         return "sdpa"
-    return "" if options.attention == "default" else options.attention
+    return "" if options.attn_implementation == "default" else options.attn_implementation
 
 
 def forced(options: Options) -> AbstractContextManager[Any]:
@@ -34,11 +34,11 @@ def forced(options: Options) -> AbstractContextManager[Any]:
         ImportError: this torch has no way to say so.
         AttributeError: this torch has no such back end.
     """
-    if options.attention not in BACK_ENDS:
+    if options.attn_implementation not in BACK_ENDS:
         return contextlib.nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    found: AbstractContextManager[Any] = sdpa_kernel([getattr(SDPBackend, BACK_ENDS[options.attention][0])])
+    found: AbstractContextManager[Any] = sdpa_kernel([getattr(SDPBackend, BACK_ENDS[options.attn_implementation][0])])
     return found
 
 

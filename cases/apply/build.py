@@ -38,7 +38,7 @@ def load(options: Options, place: Place, cache: Path, *, filled: bool = True) ->
     With ``ram_efficient`` only rank 0's has weights.
     """
     folder = prequantised.folder(cache, options) if options.prequantised else architectures.checkpoint(options, cache)
-    empty = options.ram_efficient and place.rank > 0
+    empty = options.cpu_ram_efficient_loading and place.rank > 0
     model = load_empty(folder, options, place) if empty else load_from(folder, options, place)
     return architectures.resized(model, options, filled=filled)
 
@@ -65,14 +65,14 @@ def load_from(folder: Path, options: Options, place: Place) -> Any:
 
 def adapt(model: Any, options: Options) -> Any:
     """The trainable model: gradient checkpointing switched on, the adapter put on and given its start values."""
-    if options.checkpointing != "off":
-        reentrant = options.checkpointing == "reentrant"
+    if options.gradient_checkpointing != "off":
+        reentrant = options.gradient_checkpointing == "reentrant"
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
     if options.method == "full":
         return model
-    if options.checkpointing != "off":
+    if options.gradient_checkpointing != "off":
         model.enable_input_require_grads()  # else nothing before the first adapter asks for a gradient
-    model = compat.adapted(model, adapters.config(options), adapter_fp32=options.adapter_fp32)
+    model = compat.adapted(model, adapters.config(options), autocast_adapter_dtype=options.autocast_adapter_dtype)
     adapters.start(model, options)
     return model
 
@@ -81,7 +81,7 @@ def wrap(model: Any, options: Options, place: Place) -> Any:
     from cases.apply import wrapping  # which builds on this module
 
     wrapped = wrapping.wrap(model, options, place)
-    if options.compile:
+    if options.torch_compile:
         compile_in_place(wrapped, place)
     return wrapped
 
@@ -103,15 +103,15 @@ def optimiser(model: Any, options: Options) -> Any:
     import torch
 
     trained = [p for p in model.parameters() if p.requires_grad]
-    rate = LEARNING_RATE[options.optimiser]
-    stepping = {} if options.stepping == "default" else {options.stepping: True}
-    if options.optimiser == "sgd":
+    rate = LEARNING_RATE[options.optim]
+    stepping = {} if options.optim_implementation == "default" else {options.optim_implementation: True}
+    if options.optim == "sgd":
         return torch.optim.SGD(trained, lr=rate, **stepping)
-    if options.optimiser == "adamw":
+    if options.optim == "adamw":
         return torch.optim.AdamW(trained, lr=rate, eps=ADAM_EPS, **stepping)
     import bitsandbytes
 
-    kind = {"adamw_8bit": "AdamW8bit", "paged_adamw_8bit": "PagedAdamW8bit"}[options.optimiser]
+    kind = {"adamw_8bit": "AdamW8bit", "paged_adamw_8bit": "PagedAdamW8bit"}[options.optim]
     return getattr(bitsandbytes.optim, kind)(trained, lr=rate, eps=ADAM_EPS, min_8bit_size=ALL)
 
 
@@ -149,7 +149,7 @@ def gathered(model: Any, options: Options) -> Iterator[None]:
 
     Units inside gather their own, as always. https://github.com/pytorch/pytorch/issues/100069 for FSDP1.
     """
-    if not options.gathered:
+    if not options.summon_full_params:
         yield
     elif options.strategy == "fsdp1":
         from torch.distributed.fsdp import FullyShardedDataParallel

@@ -27,7 +27,7 @@ HEADER_BYTES = 16_384  # of a safetensors file, generously
 def save_model(job: Trainee, folder: Path) -> None:
     """The adapter, or the whole model of full fine-tuning, as ``save_pretrained`` writes it; sharded, by DCP."""
     options = job.options
-    if options.strategy in SHARDED and options.state_dict == "sharded":
+    if options.strategy in SHARDED and options.state_dict_type == "sharded":
         import torch.distributed.checkpoint as dcp
 
         dcp.save({"model": model_state(job, full=False)}, checkpoint_id=str(folder / "model"))
@@ -40,7 +40,7 @@ def save_model(job: Trainee, folder: Path) -> None:
 def load_model(here: Setting, *, to_train: bool = False) -> Trainee:
     """What ``save_model`` wrote, loaded the way a user of the checkpoint would."""
     options = here.options
-    if options.strategy in SHARDED and options.state_dict == "sharded":
+    if options.strategy in SHARDED and options.state_dict_type == "sharded":
         import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.state_dict import set_model_state_dict
 
@@ -74,12 +74,12 @@ def model_state(job: Trainee, *, full: bool) -> dict[str, Any]:
 def state_options(options: Options, *, full: bool) -> Any:
     from torch.distributed.checkpoint.state_dict import StateDictOptions
 
-    return StateDictOptions(full_state_dict=full, cpu_offload=full and options.state_dict != "full_on_device")
+    return StateDictOptions(full_state_dict=full, cpu_offload=full and options.state_dict_type != "full_on_device")
 
 
 def in_fsdp1_way(options: Options) -> bool:
     """Whether a whole state is gathered by FSDP1's own methods, as accelerate and most scripts do."""
-    return options.strategy == "fsdp1" and options.state_dict != "full_dcp"
+    return options.strategy == "fsdp1" and options.state_dict_type != "full_dcp"
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ def whole_state(job: Trainee, *, everywhere: bool = False, offload: bool = True)
         StateDictType,
     )
 
-    offload = offload and job.options.state_dict != "full_on_device"
+    offload = offload and job.options.state_dict_type != "full_on_device"
     where = {"offload_to_cpu": offload, "rank0_only": offload and not everywhere}
     with FullyShardedDataParallel.state_dict_type(
         job.wrapped, StateDictType.FULL_STATE_DICT, FullStateDictConfig(**where), FullOptimStateDictConfig(**where)
@@ -122,7 +122,7 @@ def save_training(job: Trainee, folder: Path) -> None:
     import torch
 
     sharded = job.options.strategy in SHARDED
-    if sharded and job.options.state_dict == "sharded":
+    if sharded and job.options.state_dict_type == "sharded":
         import torch.distributed.checkpoint as dcp
 
         dcp.save(training_state(job, full=False), checkpoint_id=str(folder / "training"))
@@ -137,7 +137,7 @@ def load_training(job: Trainee, folder: Path) -> None:
     import torch
 
     sharded = job.options.strategy in SHARDED
-    if sharded and job.options.state_dict == "sharded":
+    if sharded and job.options.state_dict_type == "sharded":
         import torch.distributed.checkpoint as dcp
 
         state = training_state(job, full=False)
@@ -189,7 +189,7 @@ def set_training_state(job: Trainee, state: dict[str, Any], *, full: bool) -> No
 
 def files(own: Trajectory, here: Setting) -> list[Check]:
     """What ``save_pretrained`` left on disk is complete, not empty, and there once."""
-    if here.options.strategy in SHARDED and here.options.state_dict == "sharded":
+    if here.options.strategy in SHARDED and here.options.state_dict_type == "sharded":
         return []  # DCP's files are read back shard by shard: what is missing raises
     written = dict(saved_tensors(here.given))
     promised = adapters.promised_on_disk(here.options) | architectures.saved_beside(here.options)

@@ -48,7 +48,7 @@ def load_arguments(options: Options, device: Any) -> dict[str, Any]:
 
     # transformers 4.56 renamed torch_dtype to dtype; the old name went on working, with a warning.
     renamed = 'kwargs.pop("dtype"' in inspect.getsource(PreTrainedModel.from_pretrained)
-    arguments: dict[str, Any] = {"dtype" if renamed else "torch_dtype": dtype(options.load_dtype)}
+    arguments: dict[str, Any] = {"dtype" if renamed else "torch_dtype": dtype(options.torch_dtype)}
     if options.quant != "none":
         if not options.prequantised:  # else the checkpoint brings its own
             arguments["quantization_config"] = quantisation(options)
@@ -59,15 +59,17 @@ def load_arguments(options: Options, device: Any) -> dict[str, Any]:
 def quantisation(options: Options) -> Any:
     from transformers import BitsAndBytesConfig
 
-    skipped = {"llm_int8_skip_modules": ["lm_head", tiny.SKIPPED]} if options.skip_modules else {}
+    skipped = {"llm_int8_skip_modules": ["lm_head", tiny.SKIPPED]} if options.llm_int8_skip_modules else {}
     if options.quant == "int8":
         return BitsAndBytesConfig(load_in_8bit=True, **skipped)
     known = inspect.signature(BitsAndBytesConfig.__init__).parameters
-    storage = {"bnb_4bit_quant_storage": dtype(options.quant_storage)} if "bnb_4bit_quant_storage" in known else {}
+    storage = (
+        {"bnb_4bit_quant_storage": dtype(options.bnb_4bit_quant_storage)} if "bnb_4bit_quant_storage" in known else {}
+    )
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type=options.quant,
-        bnb_4bit_use_double_quant=options.double_quant,
+        bnb_4bit_use_double_quant=options.bnb_4bit_use_double_quant,
         bnb_4bit_compute_dtype=dtype(compute_dtype(options)),
         **storage,
         **skipped,
@@ -75,7 +77,7 @@ def quantisation(options: Options) -> Any:
 
 
 def compute_dtype(options: Options) -> DType:
-    return options.load_dtype if options.compute_dtype == "load" else options.compute_dtype
+    return options.torch_dtype if options.bnb_4bit_compute_dtype == "load" else options.bnb_4bit_compute_dtype
 
 
 def has_adapter_autocast() -> bool:
@@ -85,11 +87,13 @@ def has_adapter_autocast() -> bool:
     return "autocast_adapter_dtype" in inspect.signature(get_peft_model).parameters
 
 
-def adapted(model: Any, config: Any, *, adapter_fp32: bool) -> Any:
+def adapted(model: Any, config: Any, *, autocast_adapter_dtype: bool) -> Any:
     """``get_peft_model``, with ``autocast_adapter_dtype`` where the version has it."""
     from peft import get_peft_model
 
-    return get_peft_model(model, config, **({"autocast_adapter_dtype": adapter_fp32} if has_adapter_autocast() else {}))
+    return get_peft_model(
+        model, config, **({"autocast_adapter_dtype": autocast_adapter_dtype} if has_adapter_autocast() else {})
+    )
 
 
 def adapter_from(folder: Path, base: Any, options: Options, *, to_train: bool) -> Any:
@@ -97,7 +101,7 @@ def adapter_from(folder: Path, base: Any, options: Options, *, to_train: bool) -
     from peft import PeftModel
 
     known = "autocast_adapter_dtype" in inspect.signature(PeftModel.from_pretrained).parameters
-    chosen = {"autocast_adapter_dtype": options.adapter_fp32} if known else {}
+    chosen = {"autocast_adapter_dtype": options.autocast_adapter_dtype} if known else {}
     return PeftModel.from_pretrained(base, folder, is_trainable=to_train, **chosen)
 
 

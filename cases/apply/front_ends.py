@@ -94,11 +94,11 @@ def sharding(options: Options) -> dict[str, str]:
         "ACCELERATE_USE_FSDP": "true",
         "FSDP_VERSION": version,
         **whole,
-        "FSDP_AUTO_WRAP_POLICY": "NO_WRAP" if options.wrap == "none" else "TRANSFORMER_BASED_WRAP",
+        "FSDP_AUTO_WRAP_POLICY": "NO_WRAP" if options.auto_wrap_policy == "none" else "TRANSFORMER_BASED_WRAP",
         "FSDP_TRANSFORMER_CLS_TO_WRAP": ",".join(architectures.spec(options).block),
         "FSDP_USE_ORIG_PARAMS": str(options.use_orig_params).lower(),
         "FSDP_SYNC_MODULE_STATES": str(options.sync_module_states).lower(),
-        "FSDP_CPU_RAM_EFFICIENT_LOADING": str(options.ram_efficient).lower(),
+        "FSDP_CPU_RAM_EFFICIENT_LOADING": str(options.cpu_ram_efficient_loading).lower(),
         "FSDP_OFFLOAD_PARAMS": str(options.cpu_offload).lower(),
         "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
     }

@@ -35,7 +35,7 @@ class Trace:
 
 def micro_batches(ids: Any, options: Options) -> Iterator[tuple[Any, bool]]:
     """This rank's rows in equal parts, each with whether it is the last of the step."""
-    parts = ids.chunk(options.accumulation)
+    parts = ids.chunk(options.gradient_accumulation_steps)
     for number, part in enumerate(parts, 1):
         yield part, number == len(parts)
 
@@ -92,7 +92,7 @@ def unscale(scaler: Any, optimiser: Any, wrapped: Any, trace: Trace) -> None:
 
 def clip(wrapped: Any, options: Options, trace: Trace) -> None:
     """Clip the norm of all gradients, over all ranks: FSDP1 has a method for it, torch knows FSDP2's tensors."""
-    if not options.clip:
+    if not options.clip_grad_norm:
         return
     import torch
 
@@ -105,7 +105,7 @@ def clip(wrapped: Any, options: Options, trace: Trace) -> None:
 
 
 def step(scaler: Any, optimiser: Any, options: Options, trace: Trace) -> None:
-    with contextlib.nullcontext() if options.stepping == "default" else listened(trace.operations):
+    with contextlib.nullcontext() if options.optim_implementation == "default" else listened(trace.operations):
         if scaler is None:
             optimiser.step()
         else:

@@ -36,7 +36,7 @@ class Watch:
         with self.job.here.say.observing():
             self.job.seen.after_forward(loss)
             self.shares.append(loss.detach().float() * share)
-            self.job.seen.after_micro_batch(last=len(self.shares) == self.job.options.accumulation)
+            self.job.seen.after_micro_batch(last=len(self.shares) == self.job.options.gradient_accumulation_steps)
 
     def before_step(self, *_: Any) -> None:
         job = self.job

@@ -60,14 +60,14 @@ def prepare(here: Setting) -> Trainee:
 
 def trainer_adapts(options: Options) -> bool:
     """SFTTrainer puts the adapter on from its configuration, but for what only ``get_peft_model`` can be told."""
-    asks = options.load_dtype != "fp32" and not options.adapter_fp32
+    asks = options.torch_dtype != "fp32" and not options.autocast_adapter_dtype
     return options.front_end == "sft" and options.method != "full" and not asks
 
 
 def adapted(base: Any, options: Options) -> Any:
     """The adapted model; the trainer itself switches checkpointing on, by its arguments."""
-    model = build.adapt(base, replace(options, checkpointing="off"))
-    if options.checkpointing != "off" and options.method != "full":
+    model = build.adapt(base, replace(options, gradient_checkpointing="off"))
+    if options.gradient_checkpointing != "off" and options.method != "full":
         model.enable_input_require_grads()  # else nothing before the first adapter asks for a gradient
     return model
 
@@ -105,13 +105,13 @@ def arguments(here: Setting) -> dict[str, Any]:
     found: dict[str, Any] = {
         "output_dir": str(here.kept / CHECKPOINTS),
         "max_steps": tiny.STEPS,
-        "per_device_train_batch_size": tiny.rows_at_once(here.place.world_size, options.accumulation),
-        "gradient_accumulation_steps": options.accumulation,
-        "max_grad_norm": MAX_NORM if options.clip else 0.0,
-        "learning_rate": LEARNING_RATE[options.optimiser],
+        "per_device_train_batch_size": tiny.rows_at_once(here.place.world_size, options.gradient_accumulation_steps),
+        "gradient_accumulation_steps": options.gradient_accumulation_steps,
+        "max_grad_norm": MAX_NORM if options.clip_grad_norm else 0.0,
+        "learning_rate": LEARNING_RATE[options.optim],
         "bf16": options.autocast == "bf16",
         "fp16": options.autocast == "fp16",
-        "gradient_checkpointing": options.checkpointing != "off",
+        "gradient_checkpointing": options.gradient_checkpointing != "off",
         "ddp_find_unused_parameters": options.find_unused_parameters,
         "dataloader_pin_memory": False,
         "use_cpu": here.place.kind == "cpu",
@@ -121,8 +121,8 @@ def arguments(here: Setting) -> dict[str, Any]:
         "report_to": "none",
         "disable_tqdm": True,
     }
-    if options.checkpointing != "off":
-        found["gradient_checkpointing_kwargs"] = {"use_reentrant": options.checkpointing == "reentrant"}
+    if options.gradient_checkpointing != "off":
+        found["gradient_checkpointing_kwargs"] = {"use_reentrant": options.gradient_checkpointing == "reentrant"}
     return found
 
 
@@ -237,7 +237,7 @@ def steps(job: Trainee, numbers: range) -> None:
         training.spoil(job.model)
     driver.trainer.train(resume_from_checkpoint=driver.checkpoint)
     driver.watch.complete(numbers.stop)
-    if job.options.clip:
+    if job.options.clip_grad_norm:
         logged = [entry["grad_norm"] for entry in driver.trainer.state.log_history if "grad_norm" in entry]
         job.seen.trace.norms += logged[numbers.start :]
 

@@ -55,7 +55,7 @@ def prepare(here: Setting) -> Trainee:
     model = build.adapt(base, options)
     with say.observing():
         loading += unchanged(states, model, "when adapted")
-        loading += adapters.start_checks(model, options, tolerance.UNIT_ROUNDOFF[options.load_dtype])
+        loading += adapters.start_checks(model, options, tolerance.UNIT_ROUNDOFF[options.torch_dtype])
     return wrap(here, model, loading)
 
 
@@ -80,7 +80,7 @@ def wrap(here: Setting, model: Any, loading: list[Check]) -> Trainee:
     job = noted(here, model, loading)
     seen, before = job.seen, job.before
     say.phase(Phase.WRAP)
-    promised = options.strategy == "ddp" or options.ram_efficient
+    promised = options.strategy == "ddp" or options.cpu_ram_efficient_loading
     promised = promised or (options.strategy == "fsdp1" and options.sync_module_states)
     if promised and place.rank > 0:
         spoil(model)
@@ -106,7 +106,7 @@ def noted(here: Setting, model: Any, loading: list[Check]) -> Trainee:
 
 def start_values(model: Any, options: Options, place: Place) -> dict[str, Any]:
     """Every parameter before it is wrapped; rank 0's, where only rank 0 has any. Collective then."""
-    if not options.ram_efficient:
+    if not options.cpu_ram_efficient_loading:
         return {name: observers.raw(p) for name, p in tiny.named(model)}
     import torch.distributed as dist
 
@@ -158,7 +158,7 @@ def micro_step(job: Trainee, ids: Any, *, last: bool) -> Any:
             job.seen.after_forward(loss)
             job.found.loss_in = compat.dtype_name(loss.dtype)
         say.phase(Phase.BACKWARD)
-        mean = loss / options.accumulation
+        mean = loss / options.gradient_accumulation_steps
         (mean if job.scaler is None else job.scaler.scale(mean)).backward()
     with say.observing():
         job.seen.after_micro_batch(last=last)
@@ -193,7 +193,7 @@ def checks(job: Trainee) -> list[Check]:
     options, place = job.options, job.here.place
     after = observers.weights(job.wrapped, options)
     job.seen.after_training(after)
-    if options.compile:
+    if options.torch_compile:
         job.here.say.metric("graph_breaks", compiling.breaks())
     job.found.after = {name: after[name].float() for name in sorted(job.seen.trainable) if name in after}
     return [
@@ -285,7 +285,7 @@ def quantisation_checks(model: Any, options: Options) -> list[Check]:
         largest_error(w, dequantised(n, architectures.linear_values(n, tuple(w.shape), options), options))
         for n, w in found.items()
     )
-    return [at_most("dequantised weights", off, 2 * tolerance.UNIT_ROUNDOFF[options.load_dtype])]
+    return [at_most("dequantised weights", off, 2 * tolerance.UNIT_ROUNDOFF[options.torch_dtype])]
 
 
 def largest_error(found: Any, expected: Any) -> float:

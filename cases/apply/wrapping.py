@@ -46,7 +46,7 @@ def fsdp1(model: Any, options: Options, place: Place) -> Any:
         sync_module_states=options.sync_module_states,
         device_id=device,
         **fsdp1_arguments(options, place),
-        **({"param_init_fn": functools.partial(allocate, device=device)} if options.ram_efficient else {}),
+        **({"param_init_fn": functools.partial(allocate, device=device)} if options.cpu_ram_efficient_loading else {}),
     )
 
 
@@ -55,9 +55,11 @@ def fsdp1_arguments(options: Options, place: Place) -> dict[str, Any]:
     import torch
     from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
 
-    sharding = {"full": "FULL_SHARD", "grad_op": "SHARD_GRAD_OP", "none": "NO_SHARD"}[options.sharding]
+    sharding = {"full_shard": "FULL_SHARD", "shard_grad_op": "SHARD_GRAD_OP", "no_shard": "NO_SHARD"}[
+        options.sharding_strategy
+    ]
     arguments: dict[str, Any] = {"sharding_strategy": ShardingStrategy[sharding]}
-    if options.mesh == "hsdp":
+    if options.device_mesh == "hsdp":
         arguments = {"sharding_strategy": ShardingStrategy.HYBRID_SHARD, "device_mesh": mesh(options, place)}
     if options.mixed_precision == "bf16":  # as accelerate translates mixed_precision=bf16
         half = torch.bfloat16
@@ -76,13 +78,13 @@ def allocate(module: Any, *, device: Any) -> None:
 
 def policy(model: Any, options: Options) -> Any:
     """FSDP1's wrap policy: decoder layers, PEFT's own (these, and each adapter weight alone), by size, or none."""
-    if options.wrap == "none":
+    if options.auto_wrap_policy == "none":
         return None
-    if options.wrap == "peft":
+    if options.auto_wrap_policy == "peft":
         from peft.utils.other import fsdp_auto_wrap_policy
 
         return fsdp_auto_wrap_policy(model)
-    if options.wrap == "size":
+    if options.auto_wrap_policy == "size":
         from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
 
         return functools.partial(size_based_auto_wrap_policy, min_num_params=MIN_NUM_PARAMS)
@@ -96,7 +98,7 @@ def mesh(options: Options, place: Place) -> Any:
     """All ranks in a row, or pairs that shard, replicated across the pairs."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    if options.mesh == "hsdp":
+    if options.device_mesh == "hsdp":
         return init_device_mesh(place.kind, (place.world_size // 2, 2), mesh_dim_names=("replicate", "shard"))
     return init_device_mesh(place.kind, (place.world_size,))
 
@@ -105,14 +107,14 @@ def fsdp2(model: Any, options: Options, place: Place) -> Any:
     fully_shard = compat.fully_shard()
     arguments = {"mesh": mesh(options, place), "reshard_after_forward": options.reshard_after_forward}
     arguments |= fsdp2_policies(options)
-    weights = model.state_dict() if options.ram_efficient and place.rank == 0 else {}
-    if options.ram_efficient:
+    weights = model.state_dict() if options.cpu_ram_efficient_loading and place.rank == 0 else {}
+    if options.cpu_ram_efficient_loading:
         empty(model)
-    if options.wrap == "transformer":
+    if options.auto_wrap_policy == "transformer":
         for layer in build.decoder_layers(model, options):
             fully_shard(layer, **arguments)
     fully_shard(model, **arguments)
-    if options.ram_efficient:
+    if options.cpu_ram_efficient_loading:
         send(weights, model)
     return model
 

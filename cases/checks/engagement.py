@@ -20,7 +20,7 @@ from cases.space.options import FOUR_BIT, PROMPTS, TRAINING, applies, names
 from cases.space.verdict import Check, at_least, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from cases.apply.build import Place
     from cases.space.options import Options
@@ -85,7 +85,7 @@ class Witness:
         self.counted = sum(not architectures.ends(name, uncounted) for name in layers)
         self.kinds = {observers.kind(layer) for layer in layers.values()}
         self.loaded_from = Path(model.config._name_or_path)  # noqa: SLF001 - no public name for where it came from
-        if self.options.quant in FOUR_BIT and self.options.compute_dtype != "load":
+        if self.options.quant in FOUR_BIT and self.options.bnb_4bit_compute_dtype != "load":
             self.multiplied_in = observers.products_of_4bit()
         self.total_bytes = observers.local_bytes(model)
         self.numbers = {name: p.numel() for name, p in tiny.named(model) if p.requires_grad}
@@ -103,7 +103,7 @@ class Witness:
                 module.register_forward_pre_hook(partial(self.saw_pass, name))
             if name.endswith("lm_head") or (name.endswith(plain) and not self.quantised_names):
                 module.register_forward_hook(self.saw_output)
-        if self.options.attention != "default":
+        if self.options.attn_implementation != "default":
             self.kernels.watch(next(m for name, m in model.named_modules() if name.endswith(spec.attention)))
 
     def forget(self, steps: int) -> None:
@@ -193,15 +193,25 @@ def method(seen: Witness) -> Iterator[Check]:
     for part in parts:
         yield equal(f"{part} trained", sum(part in name.split(".") for name in seen.trainable - embedded), places)
     beside = {name for name in seen.trainable - embedded if not set(name.split(".")) & set(parts)}
-    yield equal("trained beside the adapter", len(beside), int(seen.options.also_trained == "head"))
+    yield equal("trained beside the adapter", len(beside), int(seen.options.modules_to_save == "lm_head"))
 
 
-def also_trained(seen: Witness) -> Iterator[Check]:
-    beside = {name for name in seen.trainable if name.startswith(("lm_head.", "model.embed_tokens."))}
-    expected = set(adapters.ALSO_TRAINED[seen.options.also_trained])
-    if seen.options.also_trained == "embeddings" and seen.options.method == "dora":
+def modules_to_save(seen: Witness) -> Iterator[Check]:
+    heads = {name for name in seen.trainable if name.startswith("lm_head.")}
+    expected = adapters.MODULES_TO_SAVE[seen.options.modules_to_save]
+    yield equal("trained modules to save", joined_names(heads), joined_names(expected))
+
+
+def target_embeddings(seen: Witness) -> Iterator[Check]:
+    embedded = {name for name in seen.trainable if name.startswith("model.embed_tokens.")}
+    expected = set(adapters.EMBEDDING_PARAMETERS) if seen.options.target_embeddings else set()
+    if expected and seen.options.method == "dora":
         expected.add("model.embed_tokens.lora_magnitude_vector")
-    yield equal("trained of head and embeddings", "+".join(sorted(beside)), "+".join(sorted(expected)))
+    yield equal("trained embedding adapters", joined_names(embedded), joined_names(expected))
+
+
+def joined_names(names: Iterable[str]) -> str:
+    return "+".join(sorted(names))
 
 
 def model(seen: Witness) -> Iterator[Check]:
@@ -217,7 +227,7 @@ def embeddings(seen: Witness) -> Iterator[Check]:
 
 def quant(seen: Witness) -> Iterator[Check]:
     options = seen.options
-    skipped = tiny.LAYERS if options.skip_modules else 0
+    skipped = tiny.LAYERS if options.llm_int8_skip_modules else 0
     expected = 0 if options.quant == "none" else architectures.spec(options).quantised - skipped
     yield equal("quantised layers", seen.counted, expected)
     if options.quant in FOUR_BIT:
@@ -226,15 +236,15 @@ def quant(seen: Witness) -> Iterator[Check]:
 
 def double_quant(seen: Witness) -> Iterator[Check]:
     nested = "+".join(sorted({kind.split(", ")[1] for kind in seen.kinds}))
-    yield equal("absmaxes", nested, f"nested {seen.options.double_quant}")
+    yield equal("absmaxes", nested, f"nested {seen.options.bnb_4bit_use_double_quant}")
 
 
 def skip_modules(seen: Witness) -> Iterator[Check]:
-    if not seen.options.skip_modules:
+    if not seen.options.llm_int8_skip_modules:
         return  # the number of quantised layers says it
     yield equal(f"quantised {tiny.SKIPPED}", sum(tiny.SKIPPED in name for name in seen.quantised_names), 0)
     dtypes = {kept for name, kept in seen.dtypes.items() if name.endswith(f"{tiny.SKIPPED}.weight")}
-    yield equal(f"dtype of {tiny.SKIPPED}", "+".join(sorted(dtypes)), seen.options.load_dtype)
+    yield equal(f"dtype of {tiny.SKIPPED}", "+".join(sorted(dtypes)), seen.options.torch_dtype)
 
 
 def prequantised_checkpoint(seen: Witness) -> Iterator[Check]:
@@ -251,7 +261,7 @@ def compute_dtype(seen: Witness) -> Iterator[Check]:
 
 
 def quant_storage(seen: Witness) -> Iterator[Check]:
-    yield equal("storage dtype", packed_dtype(seen), seen.options.quant_storage)
+    yield equal("storage dtype", packed_dtype(seen), seen.options.bnb_4bit_quant_storage)
 
 
 def packed_dtype(seen: Witness) -> str:
@@ -259,12 +269,12 @@ def packed_dtype(seen: Witness) -> str:
 
 
 def load_dtype(seen: Witness) -> Iterator[Check]:
-    yield equal("embedding dtype", seen.dtypes[architectures.spec(seen.options).embedding], seen.options.load_dtype)
+    yield equal("embedding dtype", seen.dtypes[architectures.spec(seen.options).embedding], seen.options.torch_dtype)
 
 
 def autocast(seen: Witness) -> Iterator[Check]:
     asked = seen.options.autocast
-    expected = seen.options.load_dtype if asked == "off" else asked
+    expected = seen.options.torch_dtype if asked == "off" else asked
     if seen.options.mixed_precision != "off":
         expected = "bf16"
     if (
@@ -281,7 +291,7 @@ def autocast(seen: Witness) -> Iterator[Check]:
         yield at_most("gradients unscaled by the scale", off, EXACT)
 
 
-def adapter_fp32(seen: Witness) -> Iterator[Check]:
+def autocast_adapter_dtype(seen: Witness) -> Iterator[Check]:
     if not compat.has_adapter_autocast():
         return  # the version decides; there is nothing to keep to
     found = {
@@ -291,7 +301,9 @@ def adapter_fp32(seen: Witness) -> Iterator[Check]:
         if name in seen.trainable and tiny.is_adapter(name)
     }
     yield equal(
-        "adapter dtype", "+".join(sorted(found)), "fp32" if seen.options.adapter_fp32 else seen.options.load_dtype
+        "adapter dtype",
+        "+".join(sorted(found)),
+        "fp32" if seen.options.autocast_adapter_dtype else seen.options.torch_dtype,
     )
 
 
@@ -348,14 +360,14 @@ def use_orig_params(seen: Witness) -> Iterator[Check]:
 
 
 def wrap(seen: Witness) -> Iterator[Check]:
-    if seen.options.wrap == "size":
+    if seen.options.auto_wrap_policy == "size":
         sizes, whole_layers = shards.inner_units(seen.wrapped)
         yield at_least("parameters of the smallest inner unit", min(sizes, default=0), MIN_NUM_PARAMS)
         yield equal("units that are a decoder layer", whole_layers, 0)
         return
     units = list(sharded_units(seen))
-    layers = 0 if seen.options.wrap == "none" else architectures.spec(seen.options).blocks
-    if seen.options.wrap == "peft":
+    layers = 0 if seen.options.auto_wrap_policy == "none" else architectures.spec(seen.options).blocks
+    if seen.options.auto_wrap_policy == "peft":
         yield at_least("sharded units", len(units), 1 + layers + units_of_adapter(seen.options))
     elif seen.options.front_end == "loop":
         yield equal("sharded units", len(units), 1 + layers)
@@ -394,10 +406,10 @@ def reshard_after_forward(seen: Witness) -> Iterator[Check]:
 
 
 def sharding(seen: Witness) -> Iterator[Check]:
-    if seen.options.wrap != "none":  # the root's weights are always kept for its backward pass
+    if seen.options.auto_wrap_policy != "none":  # the root's weights are always kept for its backward pass
         found = "+".join(sorted(map(str, seen.sharded_after_forward)))
-        yield equal("inner units sharded after forward", found, str(seen.options.sharding == "full"))
-    if seen.options.sharding == "none":
+        yield equal("inner units sharded after forward", found, str(seen.options.sharding_strategy == "full_shard"))
+    if seen.options.sharding_strategy == "no_shard":
         share = held_bytes(seen.wrapped, seen.options) / seen.total_bytes
         yield at_least("parameter bytes / total", share, 1.0)
 
@@ -421,7 +433,7 @@ def mixed_precision(seen: Witness) -> Iterator[Check]:
     """
     asked = seen.options.mixed_precision
     full = all(seen.dtypes[name] == "fp32" for name in seen.trainable)  # else the gradient is rounded afterwards
-    if asked == "off" or not full or seen.options.accumulation > 1 or seen.options.clip:
+    if asked == "off" or not full or seen.options.gradient_accumulation_steps > 1 or seen.options.clip_grad_norm:
         return
     if asked == "bf16":
         yield at_least("gradient entries that bfloat16 holds", seen.coarse_share, 1.0)
@@ -441,9 +453,9 @@ def where(seen: Witness) -> str:
 
 
 def ram_efficient(seen: Witness) -> Iterator[Check]:
-    expected = len(seen.dtypes) if seen.options.ram_efficient and seen.place.rank > 0 else 0
+    expected = len(seen.dtypes) if seen.options.cpu_ram_efficient_loading and seen.place.rank > 0 else 0
     yield equal("parameters without memory before the wrap", seen.unallocated, expected)
-    if seen.options.ram_efficient:
+    if seen.options.cpu_ram_efficient_loading:
         yield equal("weights as rank 0's", seen.synced is True, bound=True)
 
 
@@ -451,7 +463,7 @@ def state_dict(seen: Witness) -> Iterator[Check]:
     """What this rank held when the model was saved: all of it, nothing, or its shard."""
     if seen.saved_entries is None:
         return  # nothing was saved
-    kind, copies = seen.options.state_dict, shards.copies(seen.options)
+    kind, copies = seen.options.state_dict_type, shards.copies(seen.options)
     share = seen.saved_entries / seen.total_entries
     expected = 1.0
     if kind == "sharded":
@@ -465,7 +477,7 @@ def state_dict(seen: Witness) -> Iterator[Check]:
 
 
 def gathered(seen: Witness) -> Iterator[Check]:
-    if seen.root_whole is not None and seen.options.gathered:
+    if seen.root_whole is not None and seen.options.summon_full_params:
         yield equal("root's weights whole before the generation", seen.root_whole, bound=True)
 
 
@@ -490,27 +502,29 @@ def gradient_as_bucket_view(seen: Witness) -> Iterator[Check]:
 
 
 def checkpointing(seen: Witness) -> Iterator[Check]:
-    once = {"off": [True], "reentrant": [False, True], "non_reentrant": [True, True]}[seen.options.checkpointing]
+    once = {"off": [True], "reentrant": [False, True], "non_reentrant": [True, True]}[
+        seen.options.gradient_checkpointing
+    ]
     words = {True: "with gradients", False: "without"}
     patterns = {", ".join(words[gradients] for gradients in each) for each in seen.training_passes()}
-    expected = ", ".join(words[gradients] for gradients in once * seen.steps * seen.options.accumulation)
+    expected = ", ".join(words[gradients] for gradients in once * seen.steps * seen.options.gradient_accumulation_steps)
     yield equal("passes of every layer", "+".join(sorted(patterns)), expected)
 
 
 def optimiser(seen: Witness) -> Iterator[Check]:
     classes = {"sgd": "SGD", "adamw": "AdamW", "adamw_8bit": "AdamW8bit", "paged_adamw_8bit": "PagedAdamW8bit"}
-    yield equal("optimiser class", type(seen.optimiser).__name__, classes[seen.options.optimiser])
-    if seen.options.optimiser.endswith("8bit"):
+    yield equal("optimiser class", type(seen.optimiser).__name__, classes[seen.options.optim])
+    if seen.options.optim.endswith("8bit"):
         moments = [state[name] for state in seen.optimiser.state.values() for name in ("state1", "state2")]
         yield equal("dtypes of the moments", "+".join(sorted({compat.dtype_name(m.dtype) for m in moments})), "uint8")
-        yield equal("paged", bool(seen.optimiser.is_paged), seen.options.optimiser.startswith("paged"))
+        yield equal("paged", bool(seen.optimiser.is_paged), seen.options.optim.startswith("paged"))
 
 
 def stepping(seen: Witness) -> Iterator[Check]:
-    if seen.options.stepping == "default":
+    if seen.options.optim_implementation == "default":
         return
-    rule = {"sgd": "sgd", "adamw": "adamw"}[seen.options.optimiser]
-    ran = {"foreach": "aten._foreach_add_", "fused": f"aten._fused_{rule}_"}[seen.options.stepping]
+    rule = {"sgd": "sgd", "adamw": "adamw"}[seen.options.optim]
+    ran = {"foreach": "aten._foreach_add_", "fused": f"aten._fused_{rule}_"}[seen.options.optim_implementation]
     names = {name for name in seen.trace.operations if name.startswith(("aten._foreach", "aten._fused"))}
     yield equal(f"{ran} in the optimiser's step", any(name.startswith(ran) for name in names), bound=True)
 
@@ -527,22 +541,22 @@ def resources_held(seen: Witness) -> Iterator[Check]:
 
 def compiled(seen: Witness) -> Iterator[Check]:
     graphs = compiling.GRAPHS
-    if not seen.options.compile:
+    if not seen.options.torch_compile:
         yield equal("compiled graphs", graphs.made, 0)
         return
     yield at_least("operations in the largest graph", graphs.largest, compiling.FEWEST_CALLS)
-    yield at_least("runs of compiled graphs", graphs.runs, seen.steps * seen.options.accumulation)
+    yield at_least("runs of compiled graphs", graphs.runs, seen.steps * seen.options.gradient_accumulation_steps)
 
 
 def accumulation(seen: Witness) -> Iterator[Check]:
-    yield equal("micro-batches", seen.trace.micro_batches, seen.steps * seen.options.accumulation)
+    yield equal("micro-batches", seen.trace.micro_batches, seen.steps * seen.options.gradient_accumulation_steps)
     if optimiser_step.reduced(seen.options):
-        kept = seen.steps * (seen.options.accumulation - 1)
+        kept = seen.steps * (seen.options.gradient_accumulation_steps - 1)
         yield equal("micro-batches whose gradients stayed local", sum(seen.trace.kept_local), kept)
 
 
 def clip(seen: Witness) -> Iterator[Check]:
-    if not seen.options.clip:
+    if not seen.options.clip_grad_norm:
         return
     bound = quantisation.MAX_NORM
     yield equal("steps with a norm above the bound", sum(norm > bound for norm in seen.trace.norms), seen.steps)
@@ -551,7 +565,7 @@ def clip(seen: Witness) -> Iterator[Check]:
 
 
 def attention(seen: Witness) -> Iterator[Check]:
-    asked = seen.options.attention
+    asked = seen.options.attn_implementation
     if asked == "default":
         return  # the version decides; there is nothing to keep to
     kernel = seen.kernels.ran
@@ -584,41 +598,42 @@ def loop(seen: Witness) -> Iterator[Check]:
 EVIDENCE: Mapping[str, Callable[[Witness], Iterator[Check]]] = {
     "flow": flow,
     "method": method,
-    "also_trained": also_trained,
+    "modules_to_save": modules_to_save,
+    "target_embeddings": target_embeddings,
     "model": model,
     "embeddings": embeddings,
     "quant": quant,
-    "quant_storage": quant_storage,
-    "double_quant": double_quant,
-    "skip_modules": skip_modules,
+    "bnb_4bit_quant_storage": quant_storage,
+    "bnb_4bit_use_double_quant": double_quant,
+    "llm_int8_skip_modules": skip_modules,
     "prequantised": prequantised_checkpoint,
-    "load_dtype": load_dtype,
-    "compute_dtype": compute_dtype,
+    "torch_dtype": load_dtype,
+    "bnb_4bit_compute_dtype": compute_dtype,
     "autocast": autocast,
-    "adapter_fp32": adapter_fp32,
+    "autocast_adapter_dtype": autocast_adapter_dtype,
     "strategy": strategy,
     "world_size": world_size,
     "use_orig_params": use_orig_params,
-    "wrap": wrap,
-    "sharding": sharding,
+    "auto_wrap_policy": wrap,
+    "sharding_strategy": sharding,
     "sync_module_states": sync_module_states,
     "reshard_after_forward": reshard_after_forward,
-    "mesh": mesh,
+    "device_mesh": mesh,
     "mixed_precision": mixed_precision,
     "cpu_offload": cpu_offload,
-    "ram_efficient": ram_efficient,
-    "state_dict": state_dict,
-    "gathered": gathered,
+    "cpu_ram_efficient_loading": ram_efficient,
+    "state_dict_type": state_dict,
+    "summon_full_params": gathered,
     "find_unused_parameters": find_unused_parameters,
     "static_graph": static_graph,
     "gradient_as_bucket_view": gradient_as_bucket_view,
-    "checkpointing": checkpointing,
-    "accumulation": accumulation,
-    "clip": clip,
-    "attention": attention,
-    "optimiser": optimiser,
-    "stepping": stepping,
+    "gradient_checkpointing": checkpointing,
+    "gradient_accumulation_steps": accumulation,
+    "clip_grad_norm": clip,
+    "attn_implementation": attention,
+    "optim": optimiser,
+    "optim_implementation": stepping,
     "front_end": front_end,
     "loop": loop,
-    "compile": compiled,
+    "torch_compile": compiled,
 }

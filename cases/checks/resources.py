@@ -44,18 +44,18 @@ def state_bytes(optimiser: Any) -> int:
 
 def whole_state_bytes(numbers: dict[str, int], itemsizes: dict[str, int], options: Options) -> int:
     """Of one whole copy of the optimiser state for parameters with so many numbers: two moments, or none."""
-    if options.optimiser == "sgd":
+    if options.optim == "sgd":
         return 0
-    if options.optimiser == "adamw":
+    if options.optim == "adamw":
         return sum(2 * count * itemsizes[name] for name, count in numbers.items())
     return sum(2 * (count + 4 * -(-count // EIGHT_BIT_BLOCK)) for count in numbers.values())
 
 
 def copies(options: Options) -> int:
     """How many whole copies the ranks hold together."""
-    if options.strategy not in SHARDED or options.sharding == "none":
+    if options.strategy not in SHARDED or options.sharding_strategy == "no_shard":
         return options.world_size
-    return options.world_size // 2 if options.mesh == "hsdp" else 1
+    return options.world_size // 2 if options.device_mesh == "hsdp" else 1
 
 
 def promised(name: str, held: int, whole: int, options: Options, place: Place) -> Iterator[Check]:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def copies(options: Options) -> int:
     """How many whole copies of a sharded model its ranks hold together."""
-    if options.mesh == "hsdp":
+    if options.device_mesh == "hsdp":
         return options.world_size // 2
-    return options.world_size if options.strategy == "fsdp1" and options.sharding == "none" else 1
+    return options.world_size if options.strategy == "fsdp1" and options.sharding_strategy == "no_shard" else 1
 
 
 def units(model: Any) -> list[Any]:

@@ -29,7 +29,7 @@ def ranks(options: Options, act: int) -> int:
     """As many as the world; what was saved whole is looked at by one process, and a script starts its own."""
     if options.flow == "script":
         return 1
-    alone = act > 0 and options.flow in ("save_reload", "merge_reload") and options.state_dict != "sharded"
+    alone = act > 0 and options.flow in ("save_reload", "merge_reload") and options.state_dict_type != "sharded"
     return 1 if alone else options.world_size
 
 

@@ -39,10 +39,10 @@ QUICK = (
     "train-lora-int8-single-bf16",
     "train-lora-ddp-bf16",
     "train-lora-nf4-ddp-bf16",
-    "train-lora-fsdp1-peftwrap-flatparams-bf16",
-    "train-lora-nf4-bf16store-fsdp1-peftwrap-flatparams-bf16",
+    "train-lora-fsdp1-auto_wrap_policy_peft-use_orig_params_false-bf16",
+    "train-lora-nf4-bnb_4bit_quant_storage_bf16-fsdp1-auto_wrap_policy_peft-use_orig_params_false-bf16",
     "train-lora-fsdp2-bf16",
-    "train-lora-nf4-bf16store-fsdp2-bf16",
+    "train-lora-nf4-bnb_4bit_quant_storage_bf16-fsdp2-bf16",
     "train-dora-fsdp2-bf16",
     "save_reload-lora-single-fp32",
     "merge_reload-lora-single-fp32",
@@ -59,7 +59,7 @@ ROUND_TRIPS = (
     "save_reload-full-fsdp2-fp32",
     "resume-lora-single-fp32-adamw",
     "resume-lora-ddp-fp32-adamw",
-    "resume-lora-fsdp1-fp32-sharded_state-adamw",
+    "resume-lora-fsdp1-fp32-state_dict_type_sharded-adamw",
     "resume-lora-fsdp2-fp32-adamw",
     "merge-lora-single-bf16",
     "merge-dora-single-fp32",
@@ -82,10 +82,10 @@ def on_gpus(case: Case) -> bool:
     """Whether a CPU cannot show it, or shows another thing: other kernels run there, or none, and Gloo for NCCL."""
     options = case.options
     return (
-        options.attention in (*BACK_ENDS, "flash_attention_2")
-        or options.optimiser.endswith("8bit")
-        or options.stepping == "fused"
-        or options.compile
+        options.attn_implementation in (*BACK_ENDS, "flash_attention_2")
+        or options.optim.endswith("8bit")
+        or options.optim_implementation == "fused"
+        or options.torch_compile
         or options.cpu_offload
         or (options.front_end != "loop" and options.strategy in SHARDED)
         or (options.world_size > 1 and case in grid.DEFAULT)
@@ -97,8 +97,8 @@ def on_gpus(case: Case) -> bool:
 
 def one_dtype(options: Options) -> bool:
     """Whether units of FSDP2 are bfloat16 throughout, packed weights included: these are copied as numbers then."""
-    is_packed = options.strategy == "fsdp2" and options.quant in FOUR_BIT and options.quant_storage == "bf16"
-    return is_packed and (not options.adapter_fp32 or options.mixed_precision == "bf16")
+    is_packed = options.strategy == "fsdp2" and options.quant in FOUR_BIT and options.bnb_4bit_quant_storage == "bf16"
+    return is_packed and (not options.autocast_adapter_dtype or options.mixed_precision == "bf16")
 
 
 def named(ids: Iterable[str]) -> tuple[Case, ...]:

@@ -7,13 +7,13 @@ from typing import Any
 # The two ways in which FSDP1 is meant to be used with adapters.
 NAMED: dict[str, Any] = {"strategy": "fsdp1", "use_orig_params": True}
 FLAT: dict[str, Any] = {"strategy": "fsdp1", "use_orig_params": False}
-QLORA: dict[str, Any] = {"quant": "nf4", "load_dtype": "bf16"}
-FP4: dict[str, Any] = {"quant": "fp4", "load_dtype": "bf16"}
-INT8: dict[str, Any] = {"quant": "int8", "load_dtype": "bf16"}
-DOUBLE: dict[str, Any] = {**QLORA, "double_quant": True}  # QLoRA as in its paper
-SHARDABLE: dict[str, Any] = {"quant_storage": "bf16"}  # 4-bit storage that FSDP can shard
-AS_DOCUMENTED: dict[str, Any] = {**SHARDABLE, "wrap": "peft", **FLAT}  # FSDP1 with a 4-bit base
-TURING: dict[str, Any] = {"load_dtype": "fp16", "autocast": "fp16"}  # for GPUs without bfloat16
-PEFT_POLICY: dict[str, Any] = {"strategy": "fsdp1", "use_orig_params": False, "wrap": "peft"}
+QLORA: dict[str, Any] = {"quant": "nf4", "torch_dtype": "bf16"}
+FP4: dict[str, Any] = {"quant": "fp4", "torch_dtype": "bf16"}
+INT8: dict[str, Any] = {"quant": "int8", "torch_dtype": "bf16"}
+DOUBLE: dict[str, Any] = {**QLORA, "bnb_4bit_use_double_quant": True}  # QLoRA as in its paper
+SHARDABLE: dict[str, Any] = {"bnb_4bit_quant_storage": "bf16"}  # 4-bit storage that FSDP can shard
+AS_DOCUMENTED: dict[str, Any] = {**SHARDABLE, "auto_wrap_policy": "peft", **FLAT}  # FSDP1 with a 4-bit base
+TURING: dict[str, Any] = {"torch_dtype": "fp16", "autocast": "fp16"}  # for GPUs without bfloat16
+PEFT_POLICY: dict[str, Any] = {"strategy": "fsdp1", "use_orig_params": False, "auto_wrap_policy": "peft"}
 # The way FSDP1 is documented for adapters, the way of full fine-tuning, and the base that FSDP can shard quantised.
-SHARDED_QLORA: dict[str, Any] = {"quant_storage": "bf16", **QLORA}
+SHARDED_QLORA: dict[str, Any] = {"bnb_4bit_quant_storage": "bf16", **QLORA}

@@ -587,9 +587,9 @@ def autocast_unasked(_at: Ground) -> None:
 
 
 @fault(
-    "train-lora-nf4-single-bf16-ckpt_non_reentrant",
-    "train-lora-ddp-fp32-ckpt_non_reentrant",
-    "train-lora-fsdp1-fp32-ckpt_reentrant",
+    "train-lora-nf4-single-bf16-gradient_checkpointing_non_reentrant",
+    "train-lora-ddp-fp32-gradient_checkpointing_non_reentrant",
+    "train-lora-fsdp1-fp32-gradient_checkpointing_reentrant",
 )
 def checkpointing_ignored(_at: Ground) -> None:
     """gradient_checkpointing_enable does nothing."""

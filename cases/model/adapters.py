@@ -60,11 +60,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "vera": ("vera_lambda_b", "vera_lambda_d"),
     **dict.fromkeys(PROMPTS, ("prompt_encoder",)),
 }
-ALSO_TRAINED = {
-    "nothing": (),
-    "head": ("lm_head.weight",),
-    "embeddings": ("model.embed_tokens.lora_embedding_A", "model.embed_tokens.lora_embedding_B"),
-}
+MODULES_TO_SAVE = {"none": (), "lm_head": ("lm_head.weight",)}
+EMBEDDING_PARAMETERS = ("model.embed_tokens.lora_embedding_A", "model.embed_tokens.lora_embedding_B")
 
 
 def config(options: Options) -> Any:
@@ -82,9 +79,9 @@ def placed(options: Options) -> dict[str, Any]:
     """Which layers, and how strong."""
     targets = [
         *architectures.spec(options).targets,
-        *(["embed_tokens"] if options.also_trained == "embeddings" else []),
+        *(["embed_tokens"] if options.target_embeddings else []),
     ]
-    head = {"modules_to_save": ["lm_head"]} if options.also_trained == "head" else {}
+    head = {"modules_to_save": ["lm_head"]} if options.modules_to_save == "lm_head" else {}
     return {"target_modules": targets, **head, **alpha(options)}
 
 
@@ -213,4 +210,4 @@ def promised_on_disk(options: Options) -> set[str]:
     """What PEFT saves beside what was trained, as documented: VeRA's projections, and embeddings that were adapted."""
     if options.method == "vera":
         return {"vera_A", "vera_B"}
-    return {"model.embed_tokens.weight"} if options.also_trained == "embeddings" else set()
+    return {"model.embed_tokens.weight"} if options.target_embeddings else set()

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from cases.apply.build import Place
     from cases.space.options import Options
 
-WHAT = ("model", "embeddings", "quant", "quant_storage", "double_quant", "skip_modules", "load_dtype", "compute_dtype")
+WHAT = (
+    "model",
+    "embeddings",
+    "quant",
+    "bnb_4bit_quant_storage",
+    "bnb_4bit_use_double_quant",
+    "llm_int8_skip_modules",
+    "torch_dtype",
+    "bnb_4bit_compute_dtype",
+)
 
 
 class QuantisedSavingError(RuntimeError):

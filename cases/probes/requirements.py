@@ -55,7 +55,7 @@ def applicable(options: Options, device: str) -> list[Need]:
 
 def on_bitsandbytes(options: Options) -> bool:
     named = api.needs(options.call)
-    return options.quant != "none" or "8bit" in options.optimiser or any(name in BITSANDBYTES for name in named)
+    return options.quant != "none" or "8bit" in options.optim or any(name in BITSANDBYTES for name in named)
 
 
 def bitsandbytes_binary(_place: Place, _cache: Path) -> None:
@@ -210,7 +210,7 @@ def quantised_loading(place: Place, cache: Path, quant: str) -> None:
     from cases.space.options import Options
 
     try:
-        build.load(Options().but(flow="load", method="full", quant=quant, load_dtype="bf16"), place, cache)
+        build.load(Options().but(flow="load", method="full", quant=quant, torch_dtype="bf16"), place, cache)
     except Exception as error:
         if any(word in str(error) for word in ("GPU", "CUDA", "cuda")):
             raise
@@ -333,7 +333,7 @@ def forced_attention(place: Place, _cache: Path, attention: str) -> None:
 
     dtype = torch.float32 if place.kind == "cpu" else torch.bfloat16
     one = torch.ones(1, 4, 16, 16, dtype=dtype, device=place.device, requires_grad=True)
-    with forced(Options().but(attention=attention)):
+    with forced(Options().but(attn_implementation=attention)):
         torch.nn.functional.scaled_dot_product_attention(one, one, one, is_causal=True).float().sum().backward()
 
 
@@ -385,7 +385,7 @@ def mixed_fsdp2(place: Place, cache: Path) -> None:
 def hybrid_fsdp2(place: Place, cache: Path) -> None:
     from torch.distributed.device_mesh import init_device_mesh
 
-    bare_fsdp2(place, cache, mesh=init_device_mesh(place.kind, (2, 2), mesh_dim_names=("replicate", "shard")))
+    bare_fsdp2(place, cache, device_mesh=init_device_mesh(place.kind, (2, 2), mesh_dim_names=("replicate", "shard")))
 
 
 def another_device(place: Place, _cache: Path) -> None:
@@ -497,7 +497,7 @@ NEEDS = (
     *(
         Need(
             f"attention_{name}",
-            lambda o, name=name: o.attention == name,  # type: ignore[misc]  # as above
+            lambda o, name=name: o.attn_implementation == name,  # type: ignore[misc]  # as above
             partial(forced_attention, attention=name),
             f"scaled-dot-product attention cannot be forced to {name} here",
         )
@@ -505,7 +505,7 @@ NEEDS = (
     ),
     Need(
         "flash_attn",
-        lambda o: o.attention == "flash_attention_2",
+        lambda o: o.attn_implementation == "flash_attention_2",
         flash_attention_package,
         "flash_attention_2 needs its package",
     ),
@@ -536,14 +536,17 @@ NEEDS = (
     ),
     Need(
         "adapter_dtype",
-        lambda o: "adapter_fp32" in o.stated and not o.adapter_fp32,
+        lambda o: "autocast_adapter_dtype" in o.stated and not o.autocast_adapter_dtype,
         adapter_dtype_option,
         "this peft does not let the adapters' dtype be chosen",
     ),
     Need(
-        "storage", lambda o: o.quant_storage != "uint8", storage_option, "this transformers cannot choose the storage"
+        "storage",
+        lambda o: o.bnb_4bit_quant_storage != "uint8",
+        storage_option,
+        "this transformers cannot choose the storage",
     ),
-    Need("peft_policy", lambda o: o.wrap == "peft", peft_policy, "this peft has no wrap policy"),
+    Need("peft_policy", lambda o: o.auto_wrap_policy == "peft", peft_policy, "this peft has no wrap policy"),
     Need("another_device", only_calls, another_device, "two devices take a GPU", cpu_only=True),
     Need("bitsandbytes_4bit", only_calls, four_bit_class, "this bitsandbytes has no 4-bit layers"),
     Need("llama4", only_calls, llama4, "this transformers has no Llama 4"),
@@ -577,7 +580,7 @@ NEEDS = (
     ),
     Need(
         "half_arithmetic",
-        lambda o: o.load_dtype == "fp16",
+        lambda o: o.torch_dtype == "fp16",
         half_arithmetic,
         "this torch has no float16 arithmetic on the CPU",
         cpu_only=True,
@@ -597,25 +600,25 @@ NEEDS = (
     ),
     Need(
         "8bit_state",
-        lambda o: o.optimiser == "adamw_8bit",
+        lambda o: o.optim == "adamw_8bit",
         eight_bit_state,
         "8-bit optimisers need a GPU in this bitsandbytes",
         cpu_only=True,
     ),
-    Need("paged_state", lambda o: o.optimiser == "paged_adamw_8bit", paged_state, "paged optimisers need a GPU"),
+    Need("paged_state", lambda o: o.optim == "paged_adamw_8bit", paged_state, "paged optimisers need a GPU"),
     Need(
         "fused_sgd",
-        lambda o: o.stepping == "fused" and o.optimiser == "sgd",
+        lambda o: o.optim_implementation == "fused" and o.optim == "sgd",
         lambda place, cache: fused_step(place, cache, "SGD"),
         "this torch has no fused SGD for the device",
     ),
     Need(
         "fused_adamw",
-        lambda o: o.stepping == "fused" and o.optimiser == "adamw",
+        lambda o: o.optim_implementation == "fused" and o.optim == "adamw",
         lambda place, cache: fused_step(place, cache, "AdamW"),
         "this torch has no fused AdamW for the device",
     ),
-    Need("compile", lambda o: o.compile, compiling, "this torch compiles nothing on this machine and Python"),
+    Need("compile", lambda o: o.torch_compile, compiling, "this torch compiles nothing on this machine and Python"),
     Need("fsdp1", lambda o: o.strategy == "fsdp1", bare_fsdp1, "FSDP1 needs a GPU in this torch", 2, cpu_only=True),
     Need(
         "fsdp1_sync",
@@ -666,7 +669,7 @@ NEEDS = (
     ),
     Need(
         "fsdp1_hybrid",
-        lambda o: o.strategy == "fsdp1" and o.mesh == "hsdp",
+        lambda o: o.strategy == "fsdp1" and o.device_mesh == "hsdp",
         hybrid_fsdp1,
         "hybrid sharding by FSDP1 needs GPUs in this torch",
         4,
@@ -674,7 +677,7 @@ NEEDS = (
     ),
     Need(
         "fsdp2_hybrid",
-        lambda o: o.strategy == "fsdp2" and o.mesh == "hsdp",
+        lambda o: o.strategy == "fsdp2" and o.device_mesh == "hsdp",
         hybrid_fsdp2,
         "hybrid sharding by FSDP2 needs GPUs in this torch",
         4,
@@ -682,7 +685,7 @@ NEEDS = (
     ),
     Need(
         "fsdp1_whole",
-        lambda o: o.strategy == "fsdp1" and o.stated.get("state_dict") in ("full", "full_dcp"),
+        lambda o: o.strategy == "fsdp1" and o.stated.get("state_dict_type") in ("full", "full_dcp"),
         whole_fsdp1,
         "a whole state of FSDP1 in the CPU's memory needs a GPU in this torch",
         2,
@@ -691,13 +694,13 @@ NEEDS = (
     Need("offload", lambda o: o.cpu_offload, offload, "offloading shows on a GPU only", cpu_only=True),
     Need(
         "broadcast",
-        lambda o: o.strategy == "fsdp2" and o.ram_efficient,
+        lambda o: o.strategy == "fsdp2" and o.cpu_ram_efficient_loading,
         broadcast_option,
         "this torch cannot send rank 0's state to FSDP2's shards",
     ),
     Need(
         "unshard",
-        lambda o: o.strategy == "fsdp2" and o.gathered,
+        lambda o: o.strategy == "fsdp2" and o.summon_full_params,
         unsharding_method,
         "this torch has no way to gather FSDP2's root",
     ),

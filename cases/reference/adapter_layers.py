@@ -31,9 +31,9 @@ def put_on(model: Any, options: Options) -> Any:
         parent, _, child = name.rpartition(".")
         if architectures.is_target(name, options):
             setattr(model.get_submodule(parent), child, adapted(name, architectures.as_linear(layer), options))
-        elif name == embeddings and options.also_trained == "embeddings":
+        elif name == embeddings and options.target_embeddings:
             setattr(model.get_submodule(parent), child, adapted(name, layer, options))
-    if options.also_trained == "head":
+    if options.modules_to_save == "lm_head":
         model.lm_head.weight.requires_grad_(requires_grad=True)
     return model
 

@@ -62,8 +62,8 @@ TYPICAL_WEIGHT = 0.125  # the root mean square of the tiny model's
 
 def roundoff(options: Options) -> float:
     """The coarsest rounding in a case: of its load dtype, its arithmetic, or LLM.int8's 8-bit activations."""
-    arithmetic = {options.autocast, options.compute_dtype} - {"off", "load"}
-    formats = {options.load_dtype, *arithmetic, *({options.quant} & {"int8"})}
+    arithmetic = {options.autocast, options.bnb_4bit_compute_dtype} - {"off", "load"}
+    formats = {options.torch_dtype, *arithmetic, *({options.quant} & {"int8"})}
     if options.mixed_precision != "off":
         formats.add("bf16")
     return max(UNIT_ROUNDOFF[name] for name in formats)
@@ -77,9 +77,9 @@ def bound(kind: str, options: Options) -> float:
 
 
 def state_roundoff(options: Options) -> float:
-    if not options.optimiser.endswith("8bit"):
+    if not options.optim.endswith("8bit"):
         return 0.0
-    return LEARNING_RATE[options.optimiser] * quantisation.moment_roundoff() / TYPICAL_WEIGHT
+    return LEARNING_RATE[options.optim] * quantisation.moment_roundoff() / TYPICAL_WEIGHT
 
 
 def differential(found: Trajectory, twin: Trajectory, options: Options) -> list[Check]:
@@ -117,7 +117,7 @@ def weight_roundoff(options: Options) -> float:
     Within half a gap every error is as likely: a float is off by its largest error / sqrt(3). Of a quantised format it
     is what the written-out one does to normal weights.
     """
-    largest = UNIT_ROUNDOFF[options.load_dtype] / 3**0.5
+    largest = UNIT_ROUNDOFF[options.torch_dtype] / 3**0.5
     return largest if options.quant == "none" else max(largest, quantisation.roundoff(options.quant))
 
 

@@ -53,15 +53,19 @@ def key(options: Options) -> str:
     """Cases with the same key have the same twin: nothing else changes what should come out."""
     kind = "train" if options.flow in TRAINING else "load"
     model = f"{options.model}-{options.embeddings}"
-    method = f"{options.method}-{options.also_trained}"
-    switches = [word for word in ("double_quant", "skip_modules", "clip") if options.stated.get(word)]
+    method = f"{options.method}-{options.modules_to_save}{'-embeddings' if options.target_embeddings else ''}"
+    switches = [
+        word
+        for word in ("bnb_4bit_use_double_quant", "llm_int8_skip_modules", "clip_grad_norm")
+        if options.stated.get(word)
+    ]
     loop = ["between"] if options.loop == "generate" else []
     return "-".join(["twin", kind, model, method, options.quant, update_rule(options), *switches, *loop])
 
 
 def update_rule(options: Options) -> str:
     """What the optimiser computes; 8-bit and paged ones only keep their state differently."""
-    return "sgd" if options.optimiser == "sgd" else "adamw"
+    return "sgd" if options.optim == "sgd" else "adamw"
 
 
 def save(trajectory: Trajectory, path: Path) -> None:
@@ -126,11 +130,11 @@ def train(model: Any, options: Options, twin: Trajectory) -> None:
         loss = cross_entropy(logits, predicted(ids, options)) + regularisation(trained, options)
         loss.backward()
         twin.losses.append(loss.item())
-        if options.clip:
+        if options.clip_grad_norm:
             quantisation.clip([p.grad for p in trained.values()])
         twin.gradients.append({name: p.grad.clone() for name, p in trained.items()})
         with torch.no_grad():
-            update(trained, LEARNING_RATE[options.optimiser] * tiny.SCHEDULE[step])
+            update(trained, LEARNING_RATE[options.optim] * tiny.SCHEDULE[step])
             after_step(step, trained, twin.gradients[-1])
         if options.loop == "generate" and step < tiny.STEPS - 1:
             twin.between.append(greedy(model.eval(), options))
@@ -220,6 +224,6 @@ def store(layer: Any, weight: Any) -> None:
 
 def dequantised(name: str, weight: Any, options: Options) -> Any:
     """What the weight matrix (out, in) of a linear layer, float32, is after it was quantised as the case asks."""
-    if options.skip_modules and tiny.SKIPPED in name:
+    if options.llm_int8_skip_modules and tiny.SKIPPED in name:
         return weight
-    return quantisation.dequantised(weight, options.quant, double=options.double_quant)
+    return quantisation.dequantised(weight, options.quant, double=options.bnb_4bit_use_double_quant)

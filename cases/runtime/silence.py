@@ -35,7 +35,7 @@ class Rule:
 
 
 RULES = (
-    Rule(lambda o: o.compile, Patience(240.0, "torch.compile says nothing while it compiles")),
+    Rule(lambda o: o.torch_compile, Patience(240.0, "torch.compile says nothing while it compiles")),
     Rule(lambda o: o.flow == "api", Patience(60.0, "a call of the libraries says nothing until it is done")),
     Rule(lambda o: o.prequantised, Patience(60.0, "the checkpoint is quantised and saved first")),
 )

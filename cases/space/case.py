@@ -24,7 +24,7 @@ class Case:
 
     @property
     def id(self) -> str:
-        """Readable and unique, e.g. ``train-lora-nf4-bf16store-fsdp2-bf16``."""
+        """Readable and unique, e.g. ``train-lora-nf4-bnb_4bit_quant_storage_bf16-fsdp2-bf16``."""
         return "-".join(words(self.options)) + (f"{FROM}{self.source}" if self.source else "")
 
     @property
@@ -60,7 +60,7 @@ def words(options: Options) -> list[str]:
     said = {name: word[stated[name]] for name, word in WORDS.items() if name in stated and stated[name] in word}
     kind = [options.flow, *([] if options.flow == "load" else [options.method]), *taken(said, MODEL)]
     quant = [] if options.quant == "none" else [options.quant, *taken(said, QUANTISATION)]
-    return [*kind, *quant, options.strategy, *taken(said, WRAPPING), options.load_dtype, *said.values()]
+    return [*kind, *quant, options.strategy, *taken(said, WRAPPING), options.torch_dtype, *said.values()]
 
 
 def taken(said: dict[str, str], names: tuple[str, ...]) -> list[str]:
@@ -70,46 +70,81 @@ def taken(said: dict[str, str], names: tuple[str, ...]) -> list[str]:
 
 # What an id says of an option's value; the expected values, which are not here, go without saying.
 WORDS: dict[str, dict[Any, str]] = {
-    "also_trained": {"head": "head", "embeddings": "embeddings"},
+    "modules_to_save": {"lm_head": "modules_to_save"},
+    "target_embeddings": {True: "target_embeddings"},
     "model": {name: name for name in ("qwen", "gemma", "mistral", "mixtral", "gpt2", "t5")},
     "embeddings": {"tied": "tied", "resized": "resized"},
-    "quant_storage": {"bf16": "bf16store", "fp16": "fp16store", "fp32": "fp32store"},
-    "double_quant": {True: "double"},
-    "skip_modules": {True: "skip"},
-    "prequantised": {True: "prequantised"},
-    "compute_dtype": {"fp32": "compute_fp32", "bf16": "compute_bf16", "fp16": "compute_fp16"},
-    "world_size": {4: "4ranks"},
-    "wrap": {"none": "nowrap", "peft": "peftwrap", "size": "sizewrap"},
-    "use_orig_params": {False: "flatparams"},
-    "sharding": {"grad_op": "grad_op", "none": "no_shard"},
-    "sync_module_states": {True: "sync"},
-    "reshard_after_forward": {False: "noreshard"},
-    "mesh": {"hsdp": "hsdp"},
-    "cpu_offload": {True: "offload"},
-    "ram_efficient": {True: "ram_efficient"},
-    "find_unused_parameters": {True: "find_unused"},
-    "static_graph": {True: "static_graph"},
-    "gradient_as_bucket_view": {True: "bucket_view"},
-    "state_dict": {"sharded": "sharded_state", "full_on_device": "device_state", "full_dcp": "dcp_state"},
-    "gathered": {True: "gathered"},
-    "mixed_precision": {"bf16": "mixed_bf16", "bf16_reduce_fp32": "mixed_bf16_reduce_fp32"},
-    "autocast": {"bf16": "autocast_bf16", "fp16": "autocast_fp16"},
-    "adapter_fp32": {False: "adapter_as_base"},
-    "checkpointing": {"reentrant": "ckpt_reentrant", "non_reentrant": "ckpt_non_reentrant"},
-    "accumulation": {2: "accumulate2"},
-    "clip": {True: "clip"},
-    "attention": {
-        name: f"attn_{name}" for name in ("eager", "sdpa", "math", "flash", "efficient", "cudnn", "flash_attention_2")
+    "bnb_4bit_quant_storage": {
+        "bf16": "bnb_4bit_quant_storage_bf16",
+        "fp16": "bnb_4bit_quant_storage_fp16",
+        "fp32": "bnb_4bit_quant_storage_fp32",
     },
-    "optimiser": {"adamw": "adamw", "adamw_8bit": "adamw_8bit", "paged_adamw_8bit": "paged_adamw_8bit"},
-    "stepping": {"foreach": "foreach", "fused": "fused"},
+    "bnb_4bit_use_double_quant": {True: "bnb_4bit_use_double_quant"},
+    "llm_int8_skip_modules": {True: "llm_int8_skip_modules"},
+    "prequantised": {True: "prequantised"},
+    "bnb_4bit_compute_dtype": {
+        "fp32": "bnb_4bit_compute_dtype_fp32",
+        "bf16": "bnb_4bit_compute_dtype_bf16",
+        "fp16": "bnb_4bit_compute_dtype_fp16",
+    },
+    "world_size": {4: "4ranks"},
+    "auto_wrap_policy": {
+        "none": "auto_wrap_policy_none",
+        "peft": "auto_wrap_policy_peft",
+        "size": "auto_wrap_policy_size",
+    },
+    "use_orig_params": {False: "use_orig_params_false"},
+    "sharding_strategy": {"shard_grad_op": "shard_grad_op", "no_shard": "no_shard"},
+    "sync_module_states": {True: "sync_module_states"},
+    "reshard_after_forward": {False: "reshard_after_forward_false"},
+    "device_mesh": {"hsdp": "hsdp"},
+    "cpu_offload": {True: "cpu_offload"},
+    "cpu_ram_efficient_loading": {True: "cpu_ram_efficient_loading"},
+    "find_unused_parameters": {True: "find_unused_parameters"},
+    "static_graph": {True: "static_graph"},
+    "gradient_as_bucket_view": {True: "gradient_as_bucket_view"},
+    "state_dict_type": {
+        "sharded": "state_dict_type_sharded",
+        "full_on_device": "state_dict_type_full_on_device",
+        "full_dcp": "state_dict_type_full_dcp",
+    },
+    "summon_full_params": {True: "summon_full_params"},
+    "mixed_precision": {"bf16": "mixed_precision_bf16", "bf16_reduce_fp32": "mixed_precision_bf16_reduce_fp32"},
+    "autocast": {"bf16": "autocast_bf16", "fp16": "autocast_fp16"},
+    "autocast_adapter_dtype": {False: "autocast_adapter_dtype_false"},
+    "gradient_checkpointing": {
+        "reentrant": "gradient_checkpointing_reentrant",
+        "non_reentrant": "gradient_checkpointing_non_reentrant",
+    },
+    "gradient_accumulation_steps": {2: "gradient_accumulation_steps_2"},
+    "clip_grad_norm": {True: "clip_grad_norm"},
+    "attn_implementation": {
+        name: f"attn_implementation_{name}"
+        for name in ("eager", "sdpa", "math", "flash", "efficient", "cudnn", "flash_attention_2")
+    },
+    "optim": {"adamw": "adamw", "adamw_8bit": "adamw_8bit", "paged_adamw_8bit": "paged_adamw_8bit"},
+    "optim_implementation": {"foreach": "foreach", "fused": "fused"},
     "front_end": {"accelerate": "accelerate", "trainer": "trainer", "sft": "sft"},
     "loop": {"eval": "eval_between", "generate": "generate_between"},
-    "compile": {True: "compiled"},
+    "torch_compile": {True: "torch_compile"},
 }
-MODEL = ("also_trained", "model", "embeddings")
-QUANTISATION = ("quant_storage", "double_quant", "skip_modules", "prequantised", "compute_dtype")
+MODEL = ("modules_to_save", "target_embeddings", "model", "embeddings")
+QUANTISATION = (
+    "bnb_4bit_quant_storage",
+    "bnb_4bit_use_double_quant",
+    "llm_int8_skip_modules",
+    "prequantised",
+    "bnb_4bit_compute_dtype",
+)
 WRAPPING = (
-    *("world_size", "wrap", "use_orig_params", "sharding", "sync_module_states", "reshard_after_forward", "mesh"),
-    *("cpu_offload", "ram_efficient", "find_unused_parameters", "static_graph", "gradient_as_bucket_view"),
+    *(
+        "world_size",
+        "auto_wrap_policy",
+        "use_orig_params",
+        "sharding_strategy",
+        "sync_module_states",
+        "reshard_after_forward",
+        "device_mesh",
+    ),
+    *("cpu_offload", "cpu_ram_efficient_loading", "find_unused_parameters", "static_graph", "gradient_as_bucket_view"),
 )

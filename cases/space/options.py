@@ -36,7 +36,7 @@ Method = Literal[
     "prompt",
     "prefix",
 ]
-AlsoTrained = Literal["nothing", "head", "embeddings"]
+ModulesToSave = Literal["none", "lm_head"]
 Quant = Literal["none", "nf4", "fp4", "int8"]
 Storage = Literal["uint8", "bf16", "fp16", "fp32"]
 DType = Literal["fp32", "bf16", "fp16"]
@@ -46,7 +46,7 @@ MixedPrecision = Literal["off", "bf16", "bf16_reduce_fp32"]
 Strategy = Literal["single", "ddp", "fsdp1", "fsdp2"]
 WorldSize = Literal[1, 2, 4]
 Wrap = Literal["none", "transformer", "peft", "size"]
-Sharding = Literal["full", "grad_op", "none"]
+ShardingStrategy = Literal["full_shard", "shard_grad_op", "no_shard"]
 Mesh = Literal["1d", "hsdp"]
 StateDict = Literal["full", "full_on_device", "full_dcp", "sharded"]
 Checkpointing = Literal["off", "reentrant", "non_reentrant"]
@@ -89,69 +89,73 @@ class IllegalError(ValueError):
 class Options:
     """One point of the option space.
 
-    Of the base: ``quant_storage`` is the dtype that packed 4-bit weights are stored in (``bnb_4bit_quant_storage``);
-    ``load_dtype`` is the dtype of everything that is not quantised; ``compute_dtype`` that of the quantised layers'
-    arithmetic, ``load`` for the same; ``skip_modules`` leaves one kind of layer out of quantisation
-    (``llm_int8_skip_modules``); ``prequantised`` loads a checkpoint that was saved quantised.
+    Options carry the names that transformers, PEFT, bitsandbytes and torch give them, where these have one.
 
-    Of the adapter: ``adapter_fp32`` is ``get_peft_model(..., autocast_adapter_dtype=)``: adapters of a half-precision
-    base kept in float32; ``also_trained`` is the output head as one of ``modules_to_save``, or the input embeddings as
-    a target.
+    Base model: ``torch_dtype`` is the dtype of everything that is not quantised. ``bnb_4bit_quant_storage`` is the one
+    that packs 4-bit weights. ``bnb_4bit_compute_dtype`` is the dtype of the arithmetic in quantised layers; ``load``
+    means ``torch_dtype``. ``llm_int8_skip_modules`` leaves one kind of layer unquantised. ``prequantised`` loads a
+    checkpoint that was saved quantised.
 
-    Of the strategy: ``mixed_precision`` is FSDP's own (parameters and reduction in bfloat16, or the reduction in
-    float32); ``use_orig_params``, ``wrap``, ``sharding`` and ``sync_module_states`` are FSDP1's,
-    ``reshard_after_forward`` FSDP2's; ``mesh=hsdp`` shards within pairs of ranks and replicates across them;
-    ``ram_efficient`` loads the weights on rank 0 only and sends them to the others; ``state_dict`` is how a sharded
-    model is saved: ``full`` is gathered into rank 0's memory, ``full_on_device`` on every rank's device, ``full_dcp``
-    as ``full`` but through ``torch.distributed.checkpoint.state_dict`` where FSDP1 has a way of its own; ``gathered``
-    makes the root unit's weights whole for a generation, which does not pass through the root's forward.
+    Adapter: ``autocast_adapter_dtype`` keeps the adapters of a half-precision base in float32, as the argument of
+    ``get_peft_model``. ``modules_to_save`` trains the output head beside the adapter. ``target_embeddings`` adds the
+    input embeddings to ``target_modules``.
 
-    Of the loop: ``autocast=fp16`` trains with a gradient scaler; ``clip`` clips the gradients' norm;
-    ``attention`` is an implementation (``default``: what transformers chooses) or a forced back end of
-    scaled-dot-product attention; ``stepping`` is how torch's optimiser goes over its parameters; ``call`` is the
-    name of a use of the libraries' interface (``flow=api``) or of a command (``flow=script``).
+    Strategy: ``mixed_precision`` is FSDP's own policy: parameters and reduction in bfloat16, or reduction in float32.
+    ``use_orig_params``, ``sharding_strategy`` and ``sync_module_states`` belong to FSDP1, ``reshard_after_forward`` to
+    FSDP2. ``auto_wrap_policy`` selects the FSDP units. ``device_mesh=hsdp`` shards within pairs of ranks and replicates
+    across them. ``cpu_ram_efficient_loading`` loads the weights on rank 0 only and broadcasts them. ``state_dict_type``
+    selects how a sharded model is saved: ``full`` gathers it into rank 0's memory, ``full_on_device`` onto every
+    rank's device, ``full_dcp`` goes through ``torch.distributed.checkpoint.state_dict`` where FSDP1 has an interface
+    of its own, ``sharded`` writes shards. ``summon_full_params`` gathers the root unit for a generation, which does not
+    pass through the root's forward.
+
+    Loop: ``autocast=fp16`` trains with a gradient scaler. ``clip_grad_norm`` clips the norm of the gradients.
+    ``attn_implementation`` is transformers' implementation (``default``: the one that transformers selects) or a forced
+    back end of scaled-dot-product attention. ``optim_implementation`` is torch's for-each or fused implementation.
+    ``call`` names a use of the libraries' API (``flow=api``) or a command (``flow=script``).
     """
 
     flow: Flow = "train"
     call: str = ""
     method: Method = "lora"
-    also_trained: AlsoTrained = "nothing"
+    modules_to_save: ModulesToSave = "none"
+    target_embeddings: bool = False
     model: Model = "llama"
     embeddings: Embeddings = "untied"
     quant: Quant = "none"
-    quant_storage: Storage = "uint8"
-    double_quant: bool = False
-    skip_modules: bool = False
+    bnb_4bit_quant_storage: Storage = "uint8"
+    bnb_4bit_use_double_quant: bool = False
+    llm_int8_skip_modules: bool = False
     prequantised: bool = False
-    load_dtype: DType = "fp32"
-    compute_dtype: Compute = "load"
+    torch_dtype: DType = "fp32"
+    bnb_4bit_compute_dtype: Compute = "load"
     autocast: Autocast = "off"
-    adapter_fp32: bool = True
+    autocast_adapter_dtype: bool = True
     strategy: Strategy = "single"
     world_size: WorldSize = 1
     use_orig_params: bool = True
-    wrap: Wrap = "transformer"
-    sharding: Sharding = "full"
+    auto_wrap_policy: Wrap = "transformer"
+    sharding_strategy: ShardingStrategy = "full_shard"
     sync_module_states: bool = False
     reshard_after_forward: bool = True
-    mesh: Mesh = "1d"
+    device_mesh: Mesh = "1d"
     mixed_precision: MixedPrecision = "off"
     cpu_offload: bool = False
-    ram_efficient: bool = False
-    state_dict: StateDict = "full"
-    gathered: bool = False
+    cpu_ram_efficient_loading: bool = False
+    state_dict_type: StateDict = "full"
+    summon_full_params: bool = False
     find_unused_parameters: bool = False
     static_graph: bool = False
     gradient_as_bucket_view: bool = False
-    checkpointing: Checkpointing = "off"
-    accumulation: Accumulation = 1
-    clip: bool = False
-    attention: Attention = "default"
-    optimiser: Optimiser = "sgd"
-    stepping: Stepping = "default"
+    gradient_checkpointing: Checkpointing = "off"
+    gradient_accumulation_steps: Accumulation = 1
+    clip_grad_norm: bool = False
+    attn_implementation: Attention = "default"
+    optim: Optimiser = "sgd"
+    optim_implementation: Stepping = "default"
     front_end: FrontEnd = "loop"
     loop: Loop = "plain"
-    compile: bool = False
+    torch_compile: bool = False
 
     @property
     def stated(self) -> dict[str, Value]:
@@ -198,8 +202,8 @@ EXCLUSIONS = (
         "quantised weights are not trainable: a quantised base needs an adapter (method=lora or dora)",
     ),
     Exclusion(
-        lambda o: o.strategy == "fsdp2" and o.wrap in ("peft", "size"),
-        "wrap policies (peft, size) are FSDP1's; fully_shard is applied per module: wrap=transformer",
+        lambda o: o.strategy == "fsdp2" and o.auto_wrap_policy in ("peft", "size"),
+        "wrap policies (peft, size) are FSDP1's; fully_shard is applied per module: auto_wrap_policy=transformer",
     ),
     Exclusion(lambda o: o.flow == "load" and o.method != "full", "flow=load loads the base model: method=full"),
     Exclusion(lambda o: o.flow == "load" and o.strategy != "single", "flow=load is about one process: strategy=single"),
@@ -224,20 +228,24 @@ EXCLUSIONS = (
         "flow=portability carries an adapter that leaves the base as it is, in one process",
     ),
     Exclusion(
-        lambda o: o.also_trained != "nothing" and o.method not in ("lora", "rslora", "dora"),
+        lambda o: (o.modules_to_save != "none" or o.target_embeddings) and o.method not in ("lora", "rslora", "dora"),
         "the head or the embeddings are trained beside an adapter of layers (method=lora, rslora or dora)",
+    ),
+    Exclusion(
+        lambda o: o.modules_to_save != "none" and o.target_embeddings,
+        "a case trains the head or the embeddings, not both: modules_to_save=none or target_embeddings=false",
     ),
     Exclusion(
         lambda o: o.method in DECOMPOSED and o.quant != "none",
         "pissa, olora and loftq compute their start from weights that are not quantised: quant=none",
     ),
-    Exclusion(lambda o: o.mesh == "hsdp" and o.world_size != MESH_RANKS, "a mesh of 2 x 2 needs world_size=4"),
+    Exclusion(lambda o: o.device_mesh == "hsdp" and o.world_size != MESH_RANKS, "a mesh of 2 x 2 needs world_size=4"),
     Exclusion(
-        lambda o: o.mesh == "hsdp" and (o.strategy not in SHARDED or o.sharding != "full"),
-        "mesh=hsdp shards fully within pairs of ranks: strategy=fsdp1 or fsdp2, sharding=full",
+        lambda o: o.device_mesh == "hsdp" and (o.strategy not in SHARDED or o.sharding_strategy != "full_shard"),
+        "device_mesh=hsdp shards fully within pairs of ranks: strategy=fsdp1 or fsdp2, sharding_strategy=full_shard",
     ),
     Exclusion(
-        lambda o: o.world_size * o.accumulation > GLOBAL_BATCH,
+        lambda o: o.world_size * o.gradient_accumulation_steps > GLOBAL_BATCH,
         "the global batch has 4 rows: at world_size=4 a rank has one, and nothing to accumulate",
     ),
     Exclusion(
@@ -246,17 +254,18 @@ EXCLUSIONS = (
     ),
     Exclusion(
         lambda o: (
-            o.ram_efficient and (o.strategy not in SHARDED or (o.strategy == "fsdp1" and not o.sync_module_states))
+            o.cpu_ram_efficient_loading
+            and (o.strategy not in SHARDED or (o.strategy == "fsdp1" and not o.sync_module_states))
         ),
         "weights that only rank 0 loads have to be sent: FSDP2, or FSDP1 with sync_module_states",
     ),
     Exclusion(
-        lambda o: o.ram_efficient and o.quant != "none",
+        lambda o: o.cpu_ram_efficient_loading and o.quant != "none",
         "weights that are quantised while they are loaded have to be loaded by every rank: quant=none",
     ),
     Exclusion(
-        lambda o: o.state_dict == "full_dcp" and o.strategy == "fsdp2",
-        "torch.distributed.checkpoint.state_dict is FSDP2's only way to a whole state: state_dict=full",
+        lambda o: o.state_dict_type == "full_dcp" and o.strategy == "fsdp2",
+        "torch.distributed.checkpoint.state_dict is FSDP2's only way to a whole state: state_dict_type=full",
     ),
     Exclusion(
         lambda o: o.front_end != "loop" and o.flow not in ("train", "save_reload", "resume"),
@@ -272,15 +281,24 @@ EXCLUSIONS = (
         "generation with a prompt adapter is tried on decoders",
     ),
     Exclusion(
-        lambda o: o.stepping != "default" and o.optimiser not in ("sgd", "adamw"),
-        "bitsandbytes' optimisers have one way to step: stepping=default",
+        lambda o: o.optim_implementation != "default" and o.optim not in ("sgd", "adamw"),
+        "bitsandbytes' optimisers have one way to step: optim_implementation=default",
     ),
 )
 
 # Options that mean nothing without training.
 TRAINED: set[str] = {
-    *("adapter_fp32", "also_trained", "autocast", "mixed_precision", "checkpointing", "accumulation", "clip"),
-    *("optimiser", "stepping", "front_end", "loop", "compile"),
+    *(
+        "autocast_adapter_dtype",
+        "modules_to_save",
+        "target_embeddings",
+        "autocast",
+        "mixed_precision",
+        "gradient_checkpointing",
+        "gradient_accumulation_steps",
+        "clip_grad_norm",
+    ),
+    *("optim", "optim_implementation", "front_end", "loop", "torch_compile"),
 }
 
 # When an option means anything. An option that is not here always applies.
@@ -288,27 +306,32 @@ APPLIES: Mapping[str, Callable[[Options], bool]] = {
     **dict.fromkeys(TRAINED, lambda o: o.flow in TRAINING),
     "call": lambda o: o.flow in OWN_CODE,
     **dict.fromkeys(
-        ("method", "model", "embeddings", "quant", "load_dtype", "strategy", "attention"),
+        ("method", "model", "embeddings", "quant", "torch_dtype", "strategy", "attn_implementation"),
         lambda o: o.flow not in OWN_CODE,
     ),
-    "quant_storage": lambda o: o.quant in FOUR_BIT,
-    "double_quant": lambda o: o.quant in FOUR_BIT,
-    "compute_dtype": lambda o: o.quant in FOUR_BIT,
-    "skip_modules": lambda o: o.quant != "none",
+    "bnb_4bit_quant_storage": lambda o: o.quant in FOUR_BIT,
+    "bnb_4bit_use_double_quant": lambda o: o.quant in FOUR_BIT,
+    "bnb_4bit_compute_dtype": lambda o: o.quant in FOUR_BIT,
+    "llm_int8_skip_modules": lambda o: o.quant != "none",
     "prequantised": lambda o: o.quant != "none",
-    "also_trained": lambda o: o.flow in TRAINING and o.method not in ("full", *PROMPTS),
-    "adapter_fp32": lambda o: o.flow in TRAINING and o.method != "full" and o.load_dtype != "fp32",
+    **dict.fromkeys(
+        ("modules_to_save", "target_embeddings"),
+        lambda o: o.flow in TRAINING and o.method not in ("full", *PROMPTS),
+    ),
+    "autocast_adapter_dtype": lambda o: o.flow in TRAINING and o.method != "full" and o.torch_dtype != "fp32",
     "use_orig_params": lambda o: o.strategy == "fsdp1",
-    "wrap": lambda o: o.strategy in SHARDED,
-    "sharding": lambda o: o.strategy == "fsdp1",
+    "auto_wrap_policy": lambda o: o.strategy in SHARDED,
+    "sharding_strategy": lambda o: o.strategy == "fsdp1",
     "sync_module_states": lambda o: o.strategy == "fsdp1",
-    "reshard_after_forward": lambda o: o.strategy == "fsdp2" and o.wrap == "transformer",  # the root is not asked
-    "mesh": lambda o: o.strategy in SHARDED,
+    "reshard_after_forward": lambda o: (
+        o.strategy == "fsdp2" and o.auto_wrap_policy == "transformer"
+    ),  # the root is not asked
+    "device_mesh": lambda o: o.strategy in SHARDED,
     "mixed_precision": lambda o: o.strategy in SHARDED,
     "cpu_offload": lambda o: o.strategy in SHARDED,
-    "ram_efficient": lambda o: o.strategy in SHARDED,
-    "state_dict": lambda o: o.strategy in SHARDED and o.flow in ("save_reload", "resume"),
-    "gathered": lambda o: o.strategy in SHARDED and (o.flow == "generate" or o.loop == "generate"),
+    "cpu_ram_efficient_loading": lambda o: o.strategy in SHARDED,
+    "state_dict_type": lambda o: o.strategy in SHARDED and o.flow in ("save_reload", "resume"),
+    "summon_full_params": lambda o: o.strategy in SHARDED and (o.flow == "generate" or o.loop == "generate"),
     "find_unused_parameters": lambda o: o.strategy == "ddp",
     "static_graph": lambda o: o.strategy == "ddp",
     "gradient_as_bucket_view": lambda o: o.strategy == "ddp",

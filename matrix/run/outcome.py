@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from cases.space.renamed import current_case_id, current_cell, current_options
 from cases.space.verdict import Phase, Verdict
 from matrix.run import code_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SCHEMA: Final = 3
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -20,7 +24,20 @@ def finite_or_named(value: Any) -> Any:
     return NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
+def renamed_text(rename: Callable[[str], str]) -> BeforeValidator:
+    """Replaces former names in stored text; leaves other types to the validation that follows."""
+    return BeforeValidator(lambda value: rename(value) if isinstance(value, str) else value)
+
+
+def renamed_options(value: Any) -> Any:
+    return current_options(value) if isinstance(value, dict) else value
+
+
 Scalar = Annotated[bool | int | float | str, BeforeValidator(finite_or_named)]
+# Results of older schemas hold former case ids and option names; they are read under the present ones.
+CaseId = Annotated[str, renamed_text(current_case_id)]
+CellName = Annotated[str, renamed_text(current_cell)]
+OptionValues = Annotated[dict[str, Scalar], BeforeValidator(renamed_options)]
 
 
 Stamp = Annotated[str, AfterValidator(sys.intern)]  # few cells differ in theirs
@@ -54,10 +71,10 @@ class Outcome(Stored):
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     set: str
-    case: str
+    case: CaseId
     group: str
     why: str
-    options: dict[str, Scalar]
+    options: OptionValues
     verdict: Verdict
     reason: str = ""
     phase: Phase | None = None
@@ -118,6 +135,6 @@ class RunRecord(Stored):
     started: datetime
     device: str
     asked: dict[str, str]
-    planned: tuple[str, ...]
+    planned: tuple[CellName, ...]
     hardware: str
     facts: dict[str, Scalar | None] = Field(default_factory=dict)

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeVar
 
 from cases.space import options
+from cases.space.renamed import WORDS, current_option
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,11 +35,16 @@ class Term:
 
     def matches(self, case: Case, value: str) -> bool:
         if self.name == "case":
-            return fnmatchcase(case.id, value)
+            return fnmatchcase(case.id, value) or fnmatchcase(case.id, current_pattern(value))
         if self.name == "group":
             return fnmatchcase(case.group.lower(), value.lower())
         stated = case.options.stated
         return self.name in stated and stated[self.name] == options.parsed(self.name, value)
+
+
+def current_pattern(pattern: str) -> str:
+    """A pattern of case ids in which former words are replaced by the present ones."""
+    return re.sub(r"[a-z0-9_]+", lambda word: WORDS.get(word[0], word[0]), pattern)
 
 
 def where(text: str) -> tuple[Term, ...]:
@@ -54,7 +60,7 @@ def term(word: str) -> Term:
     found = TERM.fullmatch(word)
     if found is None:
         raise UserError(f"--where: {word!r} is not of the form option=value, such as quant=nf4")
-    name, wanted = found["name"], tuple(found["value"].split(","))
+    name, wanted = current_term(found["name"], found["value"].split(","))
     if name not in FREE:
         try:
             for value in wanted:
@@ -62,6 +68,19 @@ def term(word: str) -> Term:
         except options.IllegalError as error:
             raise UserError(f"--where: {error}{near(name)}") from None
     return Term(name=name, wanted=wanted, negated=found["op"] == "!=")
+
+
+def current_term(name: str, values: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The present name and values of a term that may use former ones.
+
+    Raises:
+        UserError: the former option was split, and the values belong to different options now.
+    """
+    renamed = [current_option(name, value) for value in values]
+    names = {each for each, _ in renamed}
+    if len(names) > 1:
+        raise UserError(f"--where: {name} was split into {' and '.join(sorted(names))}; use one of them")
+    return names.pop(), tuple(str(value) for _, value in renamed)
 
 
 def near(name: str) -> str:

@@ -8,6 +8,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cases.space.renamed import current_case_id
 from matrix.run.store import write_json
 
 if TYPE_CHECKING:
@@ -40,8 +41,11 @@ def read(cache: Path, device: str) -> Timings:
     """What is known; nothing, if the file is missing or of no use."""
     try:
         known = json.loads((cache / FILE).read_text(encoding="utf-8"))[device]
-        return Timings(cells=dict(known["cells"]), beside_s=float(known["beside_s"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        return Timings(
+            cells={current_case_id(case): float(seconds) for case, seconds in known["cells"].items()},
+            beside_s=float(known["beside_s"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Timings(cells={}, beside_s=0.0)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
+from cases.space.renamed import current_option
 from matrix.errors import UserError
-from matrix.run.outcome import Scalar, Stamp, Stored
+from matrix.run.outcome import CaseId, CellName, Scalar, Stamp, Stored
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,14 @@ class Change(Stored):
     old: Scalar
     new: Scalar
 
+    @model_validator(mode="before")
+    @classmethod
+    def under_present_names(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "name" not in data:
+            return data
+        name, old = current_option(data["name"], data.get("old"))
+        return {**data, "name": name, "old": old, "new": current_option(data["name"], data.get("new"))[1]}
+
 
 class Fix(Stored):
     """``set`` and ``case`` are red; ``to_set`` and ``to_case`` are green, as often as ``runs`` says.
@@ -46,14 +55,14 @@ class Fix(Stored):
     """
 
     set: str
-    case: str
+    case: CaseId
     kind: Kind
     to_set: str = ""
-    to_case: str = ""
+    to_case: CaseId = ""
     changes: tuple[Change, ...] = ()
     runs: int = 0
-    witnesses: tuple[str, ...] = ()
-    blocked: tuple[str, ...] = ()
+    witnesses: tuple[CellName, ...] = ()
+    blocked: tuple[CellName, ...] = ()
     minimal: bool = True
     tried: int
     within: str

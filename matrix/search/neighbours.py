@@ -41,22 +41,22 @@ class Setting:
 # The cheapest first: switches that change nothing but bookkeeping, then what costs memory, then what costs digits.
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("use_orig_params", (True, False)),
-    Setting("wrap", ("transformer", "peft", "size")),
-    Setting("quant_storage", ("bf16", "fp16", "fp32", "uint8")),
-    Setting("gathered", (True,)),
-    Setting("checkpointing", ("non_reentrant", "reentrant"), lambda o: o.checkpointing != "off"),
+    Setting("auto_wrap_policy", ("transformer", "peft", "size")),
+    Setting("bnb_4bit_quant_storage", ("bf16", "fp16", "fp32", "uint8")),
+    Setting("summon_full_params", (True,)),
+    Setting("gradient_checkpointing", ("non_reentrant", "reentrant"), lambda o: o.gradient_checkpointing != "off"),
     Setting("static_graph", (True, False)),
     Setting("find_unused_parameters", (False, True)),
     Setting("gradient_as_bucket_view", (False, True)),
     Setting("sync_module_states", (True, False)),
-    Setting("state_dict", ("full", "sharded", "full_dcp", "full_on_device")),
-    Setting("attention", ("eager", "math"), alone=True),
-    Setting("stepping", ("default",), alone=True),
-    Setting("double_quant", (False, True)),
+    Setting("state_dict_type", ("full", "sharded", "full_dcp", "full_on_device")),
+    Setting("attn_implementation", ("eager", "math"), alone=True),
+    Setting("optim_implementation", ("default",), alone=True),
+    Setting("bnb_4bit_use_double_quant", (False, True)),
     Setting("reshard_after_forward", (True, False)),
-    Setting("sharding", ("full", "grad_op")),
-    Setting("ram_efficient", (False,)),
-    Setting("adapter_fp32", (True, False)),
+    Setting("sharding_strategy", ("full_shard", "shard_grad_op")),
+    Setting("cpu_ram_efficient_loading", (False,)),
+    Setting("autocast_adapter_dtype", (True, False)),
     # Between FSDP's two ways to compute in bfloat16; from none to one only where the weights are in bfloat16 anyway.
     Setting("mixed_precision", ("bf16_reduce_fp32", "bf16"), lambda o: o.mixed_precision != "off"),
     Setting("mixed_precision", ("bf16_reduce_fp32", "bf16"), lambda o: o.mixed_precision == "off" and is_half(o)),
@@ -65,43 +65,46 @@ SETTINGS: Final[tuple[Setting, ...]] = (
 # What may be given up, in the order in which a user would: by option, what stands in for each value.
 GIVEN_UP: Final[Mapping[str, Mapping[Value, tuple[Value, ...]]]] = {
     "mixed_precision": {"off": ("bf16_reduce_fp32",), "bf16": ("off",), "bf16_reduce_fp32": ("off",)},
-    "skip_modules": {False: (True,)},
+    "llm_int8_skip_modules": {False: (True,)},
     "prequantised": {True: (False,)},
-    "stepping": {"foreach": ("default",), "fused": ("default",)},
-    "attention": {"flash": ("default",), "efficient": ("default",), "cudnn": ("default",)},
+    "optim_implementation": {"foreach": ("default",), "fused": ("default",)},
+    "attn_implementation": {"flash": ("default",), "efficient": ("default",), "cudnn": ("default",)},
     "loop": {"eval": ("plain",), "generate": ("plain",)},
-    "clip": {True: (False,)},
-    "accumulation": {2: (1,)},
-    "compile": {True: (False,)},
+    "clip_grad_norm": {True: (False,)},
+    "gradient_accumulation_steps": {2: (1,)},
+    "torch_compile": {True: (False,)},
     "cpu_offload": {True: (False,)},
-    "mesh": {"hsdp": ("1d",)},
-    "sharding": {"full": ("none",), "grad_op": ("none",)},
-    "wrap": {"transformer": ("none",), "peft": ("none",), "size": ("none",)},
+    "device_mesh": {"hsdp": ("1d",)},
+    "sharding_strategy": {"full_shard": ("no_shard",), "shard_grad_op": ("no_shard",)},
+    "auto_wrap_policy": {"transformer": ("none",), "peft": ("none",), "size": ("none",)},
     "world_size": {4: (2,)},
     "method": {
         **dict.fromkeys(("rslora", "dora", "pissa", "olora", "loftq", "loha", "lokr", "ia3", "adalora"), ("lora",)),
         **dict.fromkeys(("vera", "prompt", "prefix", "full"), ("lora",)),
     },
-    "also_trained": {"head": ("nothing",), "embeddings": ("nothing",)},
+    "modules_to_save": {"lm_head": ("none",)},
+    "target_embeddings": {True: (False,)},
     "embeddings": {"tied": ("untied",), "resized": ("untied",)},
-    "compute_dtype": {"load": ("fp32",), "fp32": ("load",), "bf16": ("load",), "fp16": ("load",)},
+    "bnb_4bit_compute_dtype": {"load": ("fp32",), "fp32": ("load",), "bf16": ("load",), "fp16": ("load",)},
     "autocast": {"fp16": ("bf16", "off"), "bf16": ("off",)},
-    "load_dtype": {"bf16": ("fp32",), "fp16": ("bf16", "fp32"), "fp32": ("bf16",)},
-    "optimiser": {"adamw_8bit": ("adamw",), "paged_adamw_8bit": ("adamw_8bit", "adamw")},
+    "torch_dtype": {"bf16": ("fp32",), "fp16": ("bf16", "fp32"), "fp32": ("bf16",)},
+    "optim": {"adamw_8bit": ("adamw",), "paged_adamw_8bit": ("adamw_8bit", "adamw")},
     "front_end": {"sft": ("trainer", "accelerate"), "trainer": ("accelerate",), "accelerate": ("loop",)},
     "strategy": {"fsdp1": ("fsdp2", "ddp"), "fsdp2": ("fsdp1", "ddp"), "ddp": ("fsdp2",)},
-    "checkpointing": {"reentrant": ("off",), "non_reentrant": ("off",)},
+    "gradient_checkpointing": {"reentrant": ("off",), "non_reentrant": ("off",)},
     "quant": {"int8": ("nf4", "none"), "nf4": ("fp4", "int8", "none"), "fp4": ("nf4", "none")},
 }
 
 # What is not passed on by accelerate and the trainers, and by the trainers.
-BY_HAND: Final = frozenset({"sharding", "reshard_after_forward", "mesh", "mixed_precision", "state_dict"})
-BY_HAND_VALUES: Final = frozenset({("wrap", "peft"), ("wrap", "size")})
+BY_HAND: Final = frozenset(
+    {"sharding_strategy", "reshard_after_forward", "device_mesh", "mixed_precision", "state_dict_type"}
+)
+BY_HAND_VALUES: Final = frozenset({("auto_wrap_policy", "peft"), ("auto_wrap_policy", "size")})
 NOT_BY_TRAINERS: Final = frozenset({"static_graph", "gradient_as_bucket_view"})
 
 
 def is_half(options: Options) -> bool:
-    return options.load_dtype == "bf16" and options.autocast == "off"
+    return options.torch_dtype == "bf16" and options.autocast == "off"
 
 
 def moved(start: Options, changes: Changes) -> Options | None:
@@ -111,8 +114,8 @@ def moved(start: Options, changes: Changes) -> Options | None:
     """
     wanted: dict[str, Any] = dict(changes)  # values of the tables above
     point = replace(start, **wanted)
-    if point.strategy == "fsdp2" and "wrap" not in changes and point.wrap in ("peft", "size"):
-        point = replace(point, wrap="transformer")
+    if point.strategy == "fsdp2" and "auto_wrap_policy" not in changes and point.auto_wrap_policy in ("peft", "size"):
+        point = replace(point, auto_wrap_policy="transformer")
     idle: dict[str, Any] = {
         f.name: f.default for f in fields(Options) if not applies(f.name, point) and f.name not in changes
     }
@@ -134,8 +137,8 @@ def is_heard(point: Options, name: str, value: Scalar) -> bool:
 
 def meaning(options: Options) -> Options:
     """The same for two points that ask for the same in other words."""
-    same = options.compute_dtype in ("load", options.load_dtype)
-    return replace(options, compute_dtype="load") if same else options
+    same = options.bnb_4bit_compute_dtype in ("load", options.torch_dtype)
+    return replace(options, bnb_4bit_compute_dtype="load") if same else options
 
 
 def settings(start: Options, radius: int) -> Iterator[Changes]:

@@ -157,9 +157,9 @@ def shown(value: Any) -> str:
 
 
 IN_CODE: Final = {
-    ("adapter_fp32", False): "get_peft_model(..., autocast_adapter_dtype=False)",
-    ("adapter_fp32", True): "get_peft_model(..., autocast_adapter_dtype=True)",
-    ("wrap", "peft"): "fsdp_plugin.auto_wrap_policy = peft.utils.other.fsdp_auto_wrap_policy(model)",
+    ("autocast_adapter_dtype", False): "get_peft_model(..., autocast_adapter_dtype=False)",
+    ("autocast_adapter_dtype", True): "get_peft_model(..., autocast_adapter_dtype=True)",
+    ("auto_wrap_policy", "peft"): "fsdp_plugin.auto_wrap_policy = peft.utils.other.fsdp_auto_wrap_policy(model)",
 }
 
 

@@ -21,7 +21,7 @@ from pydantic_core import from_json
 
 from cases.space.verdict import Verdict
 from matrix.errors import UserError
-from matrix.run.outcome import NOT_FINITE, Outcome, RunRecord, SetRecord, Stored
+from matrix.run.outcome import NOT_FINITE, CaseId, Outcome, RunRecord, SetRecord, Stored
 from reports.results.comparison import Comparison
 from reports.results.grid import Grid, grid
 
@@ -41,7 +41,7 @@ class FlakyCell(Stored):
     """How often each verdict came out of the repeats of one cell."""
 
     set: str
-    case: str
+    case: CaseId
     verdicts: dict[Verdict, int]
 
 

@@ -41,7 +41,7 @@ def test_every_red_cell_gets_its_nearest_fix(searched: tuple[Path, str]) -> None
     setting = found["train-lora-fsdp1-fp32"]
     version = found["train-lora-single-fp32"]
     instead = found["train-vera-single-fp32-accelerate"]
-    assert (setting.kind, setting.to_case) == (Kind.SETTINGS, "train-lora-fsdp1-flatparams-fp32")
+    assert (setting.kind, setting.to_case) == (Kind.SETTINGS, "train-lora-fsdp1-use_orig_params_false-fp32")
     assert (version.kind, version.to_set, version.minimal) == (Kind.VERSIONS, "good+trl0.0.2", True)
     assert (instead.kind, instead.to_case) == (Kind.ALTERNATIVE, "train-lora-single-fp32-accelerate")
     assert "+    use_orig_params=False," in told

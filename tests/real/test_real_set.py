@@ -33,7 +33,7 @@ GREEN = (
     "train-lora-ddp-fp32-adamw-trainer",
 )
 PLANTED = ("train-lora-ddp-bf16-with-sum_instead_of_mean", "train-lora-single-fp32-with-lora_b_frozen")
-RED = "train-lora-fsdp1-flatparams-fp32"
+RED = "train-lora-fsdp1-use_orig_params_false-fp32"
 
 
 def measured(out: Path, where: tuple[str, ...], suite: Suite) -> dict[str, Outcome]:

@@ -30,8 +30,17 @@ if TYPE_CHECKING:
 
 # Choices of one thing or another; of the other options the default is to do without.
 SAME: Final = (
-    *("method", "quant", "quant_storage", "load_dtype", "adapter_fp32", "strategy", "use_orig_params", "wrap"),
-    "sharding",
+    *(
+        "method",
+        "quant",
+        "bnb_4bit_quant_storage",
+        "torch_dtype",
+        "autocast_adapter_dtype",
+        "strategy",
+        "use_orig_params",
+        "auto_wrap_policy",
+    ),
+    "sharding_strategy",
 )
 WISH: Final = ("method", "quant", "strategy")  # what a user wants; settings are how
 DEFAULTS: Final[Mapping[str, Value]] = {name: getattr(Options(), name) for name in names()}

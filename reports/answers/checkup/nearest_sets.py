@@ -58,7 +58,7 @@ def used(options: Options) -> tuple[str, ...]:
         "torch": True,
         "transformers": True,
         "peft": options.method != "full",
-        "bitsandbytes": quantised or LOW_BIT in options.optimiser,
+        "bitsandbytes": quantised or LOW_BIT in options.optim,
         "accelerate": quantised or options.front_end != "loop",
         "trl": options.front_end == "sft",
     }

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from reports.answers.fixes.remedies import Remedy
     from reports.results.grid import Grid
 
-PRECISION: Final = ("load_dtype", "compute_dtype", "autocast", "mixed_precision")
+PRECISION: Final = ("torch_dtype", "bnb_4bit_compute_dtype", "autocast", "mixed_precision")
 KEPT: Final = (*PRECISION, "world_size", "front_end", "model", "embeddings", "loop")  # neither changed nor given up
 MOST: Final = 3  # changes at once
 # What stands in for a part of the wish, in the order in which a user would give it up.
 INSTEAD: Final[Mapping[str, Mapping[Value, tuple[Mapping[str, Value], ...]]]] = {
     "quant": {
-        "int8": ({"quant": "nf4", "quant_storage": "bf16"}, {"quant": "nf4"}, {"quant": "none"}),
+        "int8": ({"quant": "nf4", "bnb_4bit_quant_storage": "bf16"}, {"quant": "nf4"}, {"quant": "none"}),
         "nf4": ({"quant": "none"},),
         "fp4": ({"quant": "nf4"}, {"quant": "none"}),
     },

@@ -31,15 +31,35 @@ if TYPE_CHECKING:
 
 AMP: Final = "amp"
 # What only the file implies that asks for FSDP.
-OF_FSDP: Final = ("use_orig_params", "sync_module_states", "wrap", "reshard_after_forward", "ram_efficient")
+OF_FSDP: Final = (
+    "use_orig_params",
+    "sync_module_states",
+    "auto_wrap_policy",
+    "reshard_after_forward",
+    "cpu_ram_efficient_loading",
+)
 ON_CPU: Final = ("use_cpu", "no_cuda")
 FSDP: Final = "fsdp_config"
 HARMLESS: Final = (None, False, 0, 1, "", "auto", "sft", "pt", "bnb", "bitsandbytes")
-READ_IN_PART: Final = ("model", "world_size", "also_trained")  # of their many values a few mean something here
+READ_IN_PART: Final = (
+    "model",
+    "world_size",
+    "modules_to_save",
+    "target_embeddings",
+)  # of their many values a few mean something here
 WRAPS_ADAPTERS: Final = Version("4.39")
 DOES_NOT_RE_ENTER: Final = Version("5")
 # What is left out of a point that the option space does not have, in this order, until it has it.
-LEFT_OUT: Final = ("ram_efficient", "accumulation", "mesh", "stepping", "also_trained", "wrap", "model")
+LEFT_OUT: Final = (
+    "cpu_ram_efficient_loading",
+    "gradient_accumulation_steps",
+    "device_mesh",
+    "optim_implementation",
+    "modules_to_save",
+    "target_embeddings",
+    "auto_wrap_policy",
+    "model",
+)
 
 
 @dataclass(frozen=True)
@@ -187,15 +207,15 @@ def point(said: Mapping[str, Value], versions: Mapping[str, Version], left_out: 
     chosen: dict[str, Any] = {name: value for name, value in said.items() if name != AMP}
     strategy = chosen["strategy"]
     transformers = versions.get("transformers", NEWEST["transformers"])
-    if chosen.get("checkpointing") == "on":
-        chosen["checkpointing"] = "non_reentrant" if transformers >= DOES_NOT_RE_ENTER else "reentrant"
+    if chosen.get("gradient_checkpointing") == "on":
+        chosen["gradient_checkpointing"] = "non_reentrant" if transformers >= DOES_NOT_RE_ENTER else "reentrant"
     chosen |= halves(said.get(AMP, "off"), sharded=strategy in SHARDED, left_out=left_out)
     chosen |= by_the_trainer(chosen, transformers)
     chosen.setdefault("world_size", 2)
     chosen["world_size"] = 1 if strategy == "single" else chosen["world_size"]
-    if chosen.get("mesh") == "hsdp" and strategy in SHARDED:
+    if chosen.get("device_mesh") == "hsdp" and strategy in SHARDED:
         chosen["world_size"] = 4
-    elif chosen.get("accumulation", 1) > 1:
+    elif chosen.get("gradient_accumulation_steps", 1) > 1:
         chosen["world_size"] = min(chosen["world_size"], 2)  # the cases' batch is too small for more
     found = legal(Options(**chosen), left_out)
     if found.why_illegal:
@@ -216,16 +236,20 @@ def halves(amp: Value, *, sharded: bool, left_out: list[str]) -> dict[str, Value
 def by_the_trainer(chosen: Mapping[str, Any], transformers: Version) -> dict[str, Value]:
     """What the Trainer does to FSDP1 for an adapter: it puts PEFT's wrap policy in the place of any other."""
     replaces = chosen.get("front_end") in ("trainer", "sft") and transformers >= WRAPS_ADAPTERS
-    return {"wrap": "peft"} if replaces and chosen["method"] != "full" and chosen["strategy"] == "fsdp1" else {}
+    return (
+        {"auto_wrap_policy": "peft"}
+        if replaces and chosen["method"] != "full" and chosen["strategy"] == "fsdp1"
+        else {}
+    )
 
 
 def legal(options: Options, left_out: list[str]) -> Options:
     """The nearest point that the option space has: settings that do not apply are as if they were not said."""
     clean = replace(options, **{n: d for n, d in DEFAULTS.items() if not applies(n, options) and n != "world_size"})
-    if clean.compute_dtype == clean.load_dtype:
-        clean = replace(clean, compute_dtype="load")
-    if clean.strategy == "fsdp2" and clean.wrap in ("peft", "size"):
-        clean = replace(clean, wrap="transformer")
+    if clean.bnb_4bit_compute_dtype == clean.torch_dtype:
+        clean = replace(clean, bnb_4bit_compute_dtype="load")
+    if clean.strategy == "fsdp2" and clean.auto_wrap_policy in ("peft", "size"):
+        clean = replace(clean, auto_wrap_policy="transformer")
     return without_one(clean, left_out)
 
 

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from cases.space.options import Options
 
 WRAPPERS: Final = {"transformer": "TRANSFORMER_BASED_WRAP", "size": "SIZE_BASED_WRAP", "none": "NO_WRAP"}
-SHARDING: Final = {"full": "FULL_SHARD", "grad_op": "SHARD_GRAD_OP", "none": "NO_SHARD"}
+SHARDING: Final = {"full_shard": "FULL_SHARD", "shard_grad_op": "SHARD_GRAD_OP", "no_shard": "NO_SHARD"}
 # What it has no key for.
 UNSAID: Final = {
-    "wrap": ("peft",),
-    "mesh": ("hsdp",),
+    "auto_wrap_policy": ("peft",),
+    "device_mesh": ("hsdp",),
     "mixed_precision": ("bf16_reduce_fp32",),
-    "state_dict": ("full_on_device", "full_dcp"),
+    "state_dict_type": ("full_on_device", "full_dcp"),
 }
 
 
@@ -44,19 +44,19 @@ def fsdp_config(options: Options) -> list[str]:
     by_version = {
         "fsdp1": [
             "fsdp_version: 1",
-            f"fsdp_sharding_strategy: {SHARDING[options.sharding]}",
+            f"fsdp_sharding_strategy: {SHARDING[options.sharding_strategy]}",
             f"fsdp_use_orig_params: {yes(options.use_orig_params)}",
             f"fsdp_sync_module_states: {yes(options.sync_module_states)}",
         ],
         "fsdp2": ["fsdp_version: 2", f"fsdp_reshard_after_forward: {yes(options.reshard_after_forward)}"],
     }
-    state = "SHARDED_STATE_DICT" if options.state_dict == "sharded" else "FULL_STATE_DICT"
+    state = "SHARDED_STATE_DICT" if options.state_dict_type == "sharded" else "FULL_STATE_DICT"
     return [
         *by_version[options.strategy],
-        f"fsdp_auto_wrap_policy: {WRAPPERS[options.wrap]}",
-        *([f"fsdp_transformer_layer_cls_to_wrap: {layers}"] if options.wrap == "transformer" else []),
+        f"fsdp_auto_wrap_policy: {WRAPPERS[options.auto_wrap_policy]}",
+        *([f"fsdp_transformer_layer_cls_to_wrap: {layers}"] if options.auto_wrap_policy == "transformer" else []),
         f"fsdp_offload_params: {yes(options.cpu_offload)}",
-        f"fsdp_cpu_ram_efficient_loading: {yes(options.ram_efficient)}",
+        f"fsdp_cpu_ram_efficient_loading: {yes(options.cpu_ram_efficient_loading)}",
         f"fsdp_state_dict_type: {state}",
     ]
 

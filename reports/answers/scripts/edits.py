@@ -64,8 +64,8 @@ MEANING: Final = {
 
 # Of settings, those that a user who counts digits wants to hear of.
 COSTS: Final = {
-    "double_quant": "double quantisation does not",
-    "adapter_fp32": "the dtype of the adapters does not",
+    "bnb_4bit_use_double_quant": "double quantisation does not",
+    "autocast_adapter_dtype": "the dtype of the adapters does not",
     "mixed_precision": "FSDP's mixed precision does not",
 }
 

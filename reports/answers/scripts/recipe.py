@@ -26,7 +26,7 @@ TORCH: Final[Mapping[str, Code]] = {
     for name, long in (("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16"), ("uint8", "uint8"))
 }
 FOLDERS: Final[Mapping[str, str]] = {"qwen": "qwen2", "gemma": "gemma2"}  # of transformers' models, where not our name
-SHARDINGS: Final[Mapping[str, str]] = {"grad_op": "SHARD_GRAD_OP", "none": "NO_SHARD"}
+SHARDINGS: Final[Mapping[str, str]] = {"shard_grad_op": "SHARD_GRAD_OP", "no_shard": "NO_SHARD"}
 NOTHING: Final = ("loha", "lokr", "ia3", "adalora", "vera")  # adapters that PEFT starts such that they change nothing
 RATES: Final[Mapping[str, float]] = {"sgd": 0.1}  # other optimisers: 0.01
 EIGHT_BIT: Final[Mapping[str, str]] = {"adamw_8bit": "AdamW8bit", "paged_adamw_8bit": "PagedAdamW8bit"}
@@ -70,7 +70,7 @@ class Recipe:
     def load(self) -> str:
         """The base model, on its device."""
         o = self.options
-        named: dict[str, Any] = {"dtype" if self.has("transformers", "4.56") else "torch_dtype": TORCH[o.load_dtype]}
+        named: dict[str, Any] = {"dtype" if self.has("transformers", "4.56") else "torch_dtype": TORCH[o.torch_dtype]}
         if attention.implementation(o):
             named["attn_implementation"] = attention.implementation(o)
         auto = "AutoModelForSeq2SeqLM" if self.spec.encoder_decoder else "AutoModelForCausalLM"
@@ -82,23 +82,27 @@ class Recipe:
     @property
     def quantisation(self) -> str:
         o = self.options
-        skipped = {"llm_int8_skip_modules": ["lm_head", tiny.SKIPPED]} if o.skip_modules else {}
+        skipped = {"llm_int8_skip_modules": ["lm_head", tiny.SKIPPED]} if o.llm_int8_skip_modules else {}
         if o.quant == "int8":
             return call("BitsAndBytesConfig", load_in_8bit=True, **skipped)
-        compute = o.load_dtype if o.compute_dtype == "load" else o.compute_dtype
+        compute = o.torch_dtype if o.bnb_4bit_compute_dtype == "load" else o.bnb_4bit_compute_dtype
         return call(
             "BitsAndBytesConfig",
             load_in_4bit=True,
             bnb_4bit_quant_type=o.quant,
-            **({"bnb_4bit_use_double_quant": True} if o.double_quant else {}),
+            **({"bnb_4bit_use_double_quant": True} if o.bnb_4bit_use_double_quant else {}),
             bnb_4bit_compute_dtype=TORCH[compute],
-            **({"bnb_4bit_quant_storage": TORCH[o.quant_storage]} if o.quant_storage != "uint8" else {}),
+            **(
+                {"bnb_4bit_quant_storage": TORCH[o.bnb_4bit_quant_storage]}
+                if o.bnb_4bit_quant_storage != "uint8"
+                else {}
+            ),
             **skipped,
         )
 
     @property
     def checkpointing(self) -> str:
-        reentrant = self.options.checkpointing == "reentrant"
+        reentrant = self.options.gradient_checkpointing == "reentrant"
         return call("model.gradient_checkpointing_enable", gradient_checkpointing_kwargs={"use_reentrant": reentrant})
 
     @property
@@ -115,8 +119,8 @@ class Recipe:
     @property
     def adapted(self) -> str:
         chosen = {}
-        if "adapter_fp32" in self.options.stated and self.has("peft", "0.12"):
-            chosen["autocast_adapter_dtype"] = self.options.adapter_fp32
+        if "autocast_adapter_dtype" in self.options.stated and self.has("peft", "0.12"):
+            chosen["autocast_adapter_dtype"] = self.options.autocast_adapter_dtype
         return call("get_peft_model", "model", self.adapter_config, **chosen)
 
     @property
@@ -134,15 +138,15 @@ class Recipe:
     def fsdp1(self) -> str:
         o = self.options
         named: dict[str, Any] = {}
-        if o.wrap != "none":
+        if o.auto_wrap_policy != "none":
             named["auto_wrap_policy"] = Code(self.policy())
         named["use_orig_params"] = o.use_orig_params
         if o.sync_module_states:
             named["sync_module_states"] = True
         named["device_id"] = Code("torch.device(device)")
-        if o.sharding != "full":
-            named["sharding_strategy"] = Code(f"ShardingStrategy.{SHARDINGS[o.sharding]}")
-        if o.mesh == "hsdp":
+        if o.sharding_strategy != "full_shard":
+            named["sharding_strategy"] = Code(f"ShardingStrategy.{SHARDINGS[o.sharding_strategy]}")
+        if o.device_mesh == "hsdp":
             named |= {"sharding_strategy": Code("ShardingStrategy.HYBRID_SHARD"), "device_mesh": Code(self.mesh())}
         if o.mixed_precision != "off":
             named["mixed_precision"] = Code(self.mixed_precision())
@@ -157,15 +161,15 @@ class Recipe:
         return call("MixedPrecision", param_dtype=half, reduce_dtype=TORCH["fp32"])
 
     def policy(self) -> str:
-        if self.options.wrap == "peft":
+        if self.options.auto_wrap_policy == "peft":
             return "fsdp_auto_wrap_policy(model)"
-        if self.options.wrap == "size":
+        if self.options.auto_wrap_policy == "size":
             return call("functools.partial", "size_based_auto_wrap_policy", min_num_params=MIN_NUM_PARAMS)
         classes = Code(f"{{{', '.join(self.spec.block)}}}")
         return call("functools.partial", "transformer_auto_wrap_policy", transformer_layer_cls=classes)
 
     def mesh(self) -> str:
-        if self.options.mesh == "hsdp":
+        if self.options.device_mesh == "hsdp":
             return call("init_device_mesh", "DEVICE", "(RANKS // 2, 2)", mesh_dim_names=("replicate", "shard"))
         return "init_device_mesh(DEVICE, (RANKS,))"
 
@@ -180,7 +184,7 @@ class Recipe:
             named["mp_policy"] = Code(policy)
         if o.cpu_offload:
             named["offload_policy"] = Code("CPUOffloadPolicy()")
-        if o.wrap == "none":
+        if o.auto_wrap_policy == "none":
             return f"{call('fully_shard', 'model', **named)}\nreturn model"
         return (
             f"how = {call('dict', **named)}\n"
@@ -195,8 +199,8 @@ class Recipe:
     def optimiser(self) -> str:
         o = self.options
         trained = "[p for p in model.parameters() if p.requires_grad]"
-        stepping = {} if o.stepping == "default" else {o.stepping: True}
-        rate = RATES.get(o.optimiser, 0.01)
-        if o.optimiser in EIGHT_BIT:
-            return call(EIGHT_BIT[o.optimiser], trained, lr=rate, min_8bit_size=1)
-        return call(f"torch.optim.{'SGD' if o.optimiser == 'sgd' else 'AdamW'}", trained, lr=rate, **stepping)
+        stepping = {} if o.optim_implementation == "default" else {o.optim_implementation: True}
+        rate = RATES.get(o.optim, 0.01)
+        if o.optim in EIGHT_BIT:
+            return call(EIGHT_BIT[o.optim], trained, lr=rate, min_8bit_size=1)
+        return call(f"torch.optim.{'SGD' if o.optim == 'sgd' else 'AdamW'}", trained, lr=rate, **stepping)

@@ -33,7 +33,7 @@ class Uncovered:
 
 
 def saves(options: Options, shown: Symptom) -> bool:
-    return shown.phase == "save" and options.flow == "resume" and options.state_dict == "sharded"
+    return shown.phase == "save" and options.flow == "resume" and options.state_dict_type == "sharded"
 
 
 TRAINS: Final = frozenset({Kind.GRADIENT, Kind.RESUMED})
@@ -41,12 +41,17 @@ FRONT_ENDS: Final = {Kind.DTYPE: "sft", Kind.TRAINER: "trainer"}  # a plain loop
 UNCOVERED: Final = (
     Uncovered(option="prequantised", when=lambda o, _: o.prequantised),
     Uncovered(option="autocast", when=lambda o, _: o.autocast == "fp16"),
-    Uncovered(option="ram_efficient", when=lambda o, _: o.ram_efficient),
-    Uncovered(option="accumulation", when=lambda o, s: o.accumulation > 1 and s.kind is not Kind.TRAINER),
-    Uncovered(option="clip", when=lambda o, s: o.clip and s.reaches("optimizer")),
-    Uncovered(option="attention", when=lambda o, _: o.attention in ("math", "flash", "efficient", "cudnn")),
-    Uncovered(option="gathered", when=lambda o, _: o.gathered),
-    Uncovered(option="compile", when=lambda o, s: o.compile and s.reaches("forward")),
+    Uncovered(option="cpu_ram_efficient_loading", when=lambda o, _: o.cpu_ram_efficient_loading),
+    Uncovered(
+        option="gradient_accumulation_steps",
+        when=lambda o, s: o.gradient_accumulation_steps > 1 and s.kind is not Kind.TRAINER,
+    ),
+    Uncovered(option="clip_grad_norm", when=lambda o, s: o.clip_grad_norm and s.reaches("optimizer")),
+    Uncovered(
+        option="attn_implementation", when=lambda o, _: o.attn_implementation in ("math", "flash", "efficient", "cudnn")
+    ),
+    Uncovered(option="summon_full_params", when=lambda o, _: o.summon_full_params),
+    Uncovered(option="torch_compile", when=lambda o, s: o.torch_compile and s.reaches("forward")),
     Uncovered(option="front_end", when=lambda o, s: o.front_end != FRONT_ENDS.get(s.kind, "loop")),
     Uncovered(option="flow", when=lambda o, _: o.front_end != "loop" and o.flow != "train"),
     Uncovered(option="autocast", when=lambda o, s: s.kind is Kind.TRAINER and o.autocast != "off"),
@@ -68,7 +73,7 @@ UNCOVERED: Final = (
     ),
     Uncovered(option="flow", when=lambda _, s: s.resumed),
     Uncovered(option="flow", when=lambda o, s: s.phase == "infer" and o.flow != "generate"),
-    Uncovered(option="state_dict", when=lambda o, s: o.state_dict == "sharded" and s.kind is Kind.DISK),
+    Uncovered(option="state_dict_type", when=lambda o, s: o.state_dict_type == "sharded" and s.kind is Kind.DISK),
     Uncovered(
         option="embeddings", when=lambda o, s: o.embeddings == "resized" and s.kind in (Kind.RELOADED, Kind.DISK)
     ),

@@ -94,7 +94,7 @@ def requirements(recipe: Recipe) -> list[str]:
     o = recipe.options
     wanted = ["torch", "transformers"]
     wanted += ["peft"] if o.method != "full" else []
-    wanted += ["bitsandbytes"] if o.quant != "none" or o.optimiser.endswith("8bit") else []
+    wanted += ["bitsandbytes"] if o.quant != "none" or o.optim.endswith("8bit") else []
     wanted += ["accelerate"]  # PEFT needs it, and transformers to place a model
     wanted += ["trl"] if o.front_end == "sft" else []
     wanted += [*COMPANIONS, *(OF_TRL if o.front_end == "sft" else ())]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cases.space.options import Options
 
 TORCH: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "uint8": "uint8"}
-SHARDING: Final = {"full": "FULL_SHARD", "grad_op": "SHARD_GRAD_OP", "none": "NO_SHARD"}
+SHARDING: Final = {"full_shard": "FULL_SHARD", "shard_grad_op": "SHARD_GRAD_OP", "no_shard": "NO_SHARD"}
 BACK_ENDS: Final = {
     "math": "MATH",
     "flash": "FLASH_ATTENTION",
@@ -66,9 +66,11 @@ def lines(options: Options, api: Api) -> list[str]:
 
 def loading(options: Options, api: Api) -> list[str]:
     """The base model; of a quantised checkpoint, how that was made comes first."""
-    asked = {"default": "", **dict.fromkeys(BACK_ENDS, "sdpa")}.get(options.attention, options.attention)
+    asked = {"default": "", **dict.fromkeys(BACK_ENDS, "sdpa")}.get(
+        options.attn_implementation, options.attn_implementation
+    )
     how = {
-        api.dtype: f"torch.{TORCH[options.load_dtype]}",
+        api.dtype: f"torch.{TORCH[options.torch_dtype]}",
         "attn_implementation": f'"{asked}"' if asked else "",
         "tie_word_embeddings": "True" if architectures.is_tied(options) else "",
         "device_map": '{"": device}' if options.quant != "none" else "",
@@ -83,7 +85,7 @@ def loading(options: Options, api: Api) -> list[str]:
         lines += called(load, ['"quantised"'], how)
     else:
         lines = [*quantisation(options), *called(load, ["MODEL"], quantised)]
-    if options.ram_efficient:
+    if options.cpu_ram_efficient_loading:
         empty = ["    with init_empty_weights(include_buffers=False):"]
         empty += [f"        model = {of_class}.from_config(AutoConfig.from_pretrained(MODEL))"]
         lines = ["if rank == 0:", *indented(lines), "else:", *empty]
@@ -91,18 +93,18 @@ def loading(options: Options, api: Api) -> list[str]:
 
 
 def quantisation(options: Options) -> list[str]:
-    skipped = '["lm_head", "v_proj"]' if options.skip_modules else ""
+    skipped = '["lm_head", "v_proj"]' if options.llm_int8_skip_modules else ""
     if options.quant not in FOUR_BIT:
         return called(
             "quantization = BitsAndBytesConfig", [], {"load_in_8bit": "True", "llm_int8_skip_modules": skipped}
         )
-    compute = options.load_dtype if options.compute_dtype == "load" else options.compute_dtype
+    compute = options.torch_dtype if options.bnb_4bit_compute_dtype == "load" else options.bnb_4bit_compute_dtype
     arguments = {
         "load_in_4bit": "True",
         "bnb_4bit_quant_type": f'"{options.quant}"',
-        "bnb_4bit_use_double_quant": str(options.double_quant),
+        "bnb_4bit_use_double_quant": str(options.bnb_4bit_use_double_quant),
         "bnb_4bit_compute_dtype": f"torch.{TORCH[compute]}",
-        "bnb_4bit_quant_storage": f"torch.{TORCH[options.quant_storage]}",
+        "bnb_4bit_quant_storage": f"torch.{TORCH[options.bnb_4bit_quant_storage]}",
         "llm_int8_skip_modules": skipped,
     }
     return called("quantization = BitsAndBytesConfig", [], arguments)
@@ -112,7 +114,7 @@ def adapting(options: Options, api: Api) -> list[str]:
     """Gradient checkpointing and the adapter; a trainer is told of both by its arguments."""
     by_trainer = options.front_end in ("trainer", "sft")
     said: list[str] = []
-    if options.checkpointing != "off":
+    if options.gradient_checkpointing != "off":
         kwargs = {"gradient_checkpointing_kwargs": reentrant(options)}
         said += [] if by_trainer else called("model.gradient_checkpointing_enable", [], kwargs)
         said += [] if options.method == "full" else ["model.enable_input_require_grads()"]
@@ -125,19 +127,19 @@ def adapting(options: Options, api: Api) -> list[str]:
     said += called(f"adapter = {name}", [], {key: quoted(value) for key, value in stated.items()})
     if trainer_adapts(options):
         return said
-    chosen = "adapter_fp32" in options.stated and api.has("autocast_adapter_dtype")
-    autocast = str(options.adapter_fp32) if chosen else ""
+    chosen = "autocast_adapter_dtype" in options.stated and api.has("autocast_adapter_dtype")
+    autocast = str(options.autocast_adapter_dtype) if chosen else ""
     return [*said, *called("model = get_peft_model", ["model", "adapter"], {"autocast_adapter_dtype": autocast})]
 
 
 def trainer_adapts(options: Options) -> bool:
     """SFTTrainer takes the adapter's configuration, but for what only ``get_peft_model`` can be told."""
-    asks = options.load_dtype != "fp32" and not options.adapter_fp32
+    asks = options.torch_dtype != "fp32" and not options.autocast_adapter_dtype
     return options.front_end == "sft" and options.method != "full" and not asks
 
 
 def training(options: Options, api: Api) -> list[str]:
-    if "optimiser" not in options.stated:
+    if "optim" not in options.stated:
         return []
     if options.front_end in ("trainer", "sft"):
         return trained(options, api)
@@ -165,9 +167,9 @@ def fsdp1(options: Options) -> list[str]:
         "peft": "fsdp_auto_wrap_policy(model)",
         "size": "functools.partial(size_based_auto_wrap_policy, min_num_params=20_000)",
     }
-    sharding = "HYBRID_SHARD" if options.mesh == "hsdp" else SHARDING[options.sharding]
+    sharding = "HYBRID_SHARD" if options.device_mesh == "hsdp" else SHARDING[options.sharding_strategy]
     arguments = {
-        "auto_wrap_policy": policies[options.wrap],
+        "auto_wrap_policy": policies[options.auto_wrap_policy],
         "sharding_strategy": f"ShardingStrategy.{sharding}",
         "device_mesh": two_by_two(options),
         "use_orig_params": str(options.use_orig_params),
@@ -175,12 +177,14 @@ def fsdp1(options: Options) -> list[str]:
         "mixed_precision": precision("MixedPrecision", options),
         "cpu_offload": "CPUOffload(offload_params=True)" if options.cpu_offload else "",
         "param_init_fn": "lambda module: module.to_empty(device=device, recurse=False)"
-        if options.ram_efficient
+        if options.cpu_ram_efficient_loading
         else "",
         "device_id": "device",
     }
     found = called("model = FullyShardedDataParallel", ["model"], arguments)
-    return ["from peft.utils.other import fsdp_auto_wrap_policy", *found] if options.wrap == "peft" else found
+    return (
+        ["from peft.utils.other import fsdp_auto_wrap_policy", *found] if options.auto_wrap_policy == "peft" else found
+    )
 
 
 def fsdp2(options: Options) -> list[str]:
@@ -196,12 +200,12 @@ def fsdp2(options: Options) -> list[str]:
         f"    if type(layer).__name__ in {architectures.spec(options).block!r}:",
         f"        fully_shard(layer, {given})",
     ]
-    return [*(of_layers if options.wrap == "transformer" else []), f"fully_shard(model, {given})"]
+    return [*(of_layers if options.auto_wrap_policy == "transformer" else []), f"fully_shard(model, {given})"]
 
 
 def two_by_two(options: Options) -> str:
     names = '("replicate", "shard")'
-    return f"init_device_mesh(device.type, (2, 2), mesh_dim_names={names})" if options.mesh == "hsdp" else ""
+    return f"init_device_mesh(device.type, (2, 2), mesh_dim_names={names})" if options.device_mesh == "hsdp" else ""
 
 
 def precision(of_class: str, options: Options) -> str:
@@ -213,7 +217,7 @@ def precision(of_class: str, options: Options) -> str:
 
 
 def compiled(options: Options) -> list[str]:
-    return ["model.compile()"] if options.compile else []
+    return ["model.compile()"] if options.torch_compile else []
 
 
 def optimiser(options: Options) -> list[str]:
@@ -222,14 +226,17 @@ def optimiser(options: Options) -> list[str]:
         "adamw": "torch.optim.AdamW",
         "adamw_8bit": "bitsandbytes.optim.AdamW8bit",
         "paged_adamw_8bit": "bitsandbytes.optim.PagedAdamW8bit",
-    }[options.optimiser]
-    stepping: dict[str, str] = {} if options.stepping == "default" else {options.stepping: "True"}
+    }[options.optim]
+    stepping: dict[str, str] = (
+        {} if options.optim_implementation == "default" else {options.optim_implementation: "True"}
+    )
     return called(f"optimizer = {of_class}", ["[p for p in model.parameters() if p.requires_grad]"], stepping)
 
 
 def steps(options: Options) -> list[str]:
     """The loop, with what each of the options does in it."""
-    whole = f"model(**batch).loss{f' / {options.accumulation}' if options.accumulation > 1 else ''}"
+    steps = options.gradient_accumulation_steps
+    whole = f"model(**batch).loss{f' / {steps}' if steps > 1 else ''}"
     autocast = (
         f"torch.autocast(device.type, dtype=torch.{TORCH[options.autocast]})" if options.autocast != "off" else ""
     )
@@ -239,13 +246,13 @@ def steps(options: Options) -> list[str]:
         "ShardedGradScaler(device=device.type)" if options.strategy == "fsdp1" else "torch.amp.GradScaler(device.type)"
     )
     step = [
-        *(["scaler.unscale_(optimizer)"] if scaled and options.clip else []),
-        *(["torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"] if options.clip else []),
+        *(["scaler.unscale_(optimizer)"] if scaled and options.clip_grad_norm else []),
+        *(["torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"] if options.clip_grad_norm else []),
         *(["scaler.step(optimizer)", "scaler.update()"] if scaled else ["optimizer.step()"]),
         "optimizer.zero_grad()",
     ]
-    if options.accumulation > 1:
-        step = [f"if number % {options.accumulation} == 0:", *indented(step)]
+    if options.gradient_accumulation_steps > 1:
+        step = [f"if number % {options.gradient_accumulation_steps} == 0:", *indented(step)]
     body = [*forward, f"{'scaler.scale(loss)' if scaled else 'loss'}.backward()", *step, *between(options)]
     return [
         *([f"scaler = {scaler}"] if scaled else []),
@@ -261,7 +268,7 @@ def inside(contexts: Iterable[str], lines: list[str]) -> list[str]:
 
 def kernels(options: Options) -> list[str]:
     """Where attention has one back end to choose from."""
-    forced = BACK_ENDS.get(options.attention)
+    forced = BACK_ENDS.get(options.attn_implementation)
     return [f"sdpa_kernel([SDPBackend.{forced}])"] if forced else []
 
 
@@ -277,7 +284,7 @@ def between(options: Options) -> list[str]:
 def generation(options: Options) -> list[str]:
     unwrapped = "model.module" if options.strategy in ("ddp", "fsdp1") else "model"
     line = f"tokens = {unwrapped}.generate(**prompt)"
-    if not options.gathered:
+    if not options.summon_full_params:
         return [line]
     if options.strategy == "fsdp1":
         return [
@@ -292,14 +299,14 @@ def accelerated(options: Options) -> list[str]:
     given = ", ".join(f"{flag}={getattr(options, flag)}" for flag in flags)
     arguments = {
         "mixed_precision": '"no"' if options.autocast == "off" else f'"{options.autocast}"',
-        "gradient_accumulation_steps": str(options.accumulation),
+        "gradient_accumulation_steps": str(options.gradient_accumulation_steps),
         "kwargs_handlers": f"[DistributedDataParallelKwargs({given})]" if options.strategy == "ddp" else "",
     }
     clipping = ["if accelerator.sync_gradients:", "    accelerator.clip_grad_norm_(model.parameters(), 1.0)"]
     step = [
         *inside(kernels(options), ["loss = model(**batch).loss"]),
         "accelerator.backward(loss)",
-        *(clipping if options.clip else []),
+        *(clipping if options.clip_grad_norm else []),
         "optimizer.step()",
         "optimizer.zero_grad()",
     ]
@@ -316,13 +323,13 @@ def trained(options: Options, api: Api) -> list[str]:
     """By transformers' Trainer, or TRL's."""
     sft = options.front_end == "sft"
     arguments = {
-        "per_device_train_batch_size": str(4 // options.world_size // options.accumulation),
-        "gradient_accumulation_steps": str(options.accumulation),
-        "max_grad_norm": "1.0" if options.clip else "0.0",
+        "per_device_train_batch_size": str(4 // options.world_size // options.gradient_accumulation_steps),
+        "gradient_accumulation_steps": str(options.gradient_accumulation_steps),
+        "max_grad_norm": "1.0" if options.clip_grad_norm else "0.0",
         "bf16": str(options.autocast == "bf16"),
         "fp16": str(options.autocast == "fp16"),
-        "gradient_checkpointing": str(options.checkpointing != "off"),
-        "gradient_checkpointing_kwargs": reentrant(options) if options.checkpointing != "off" else "",
+        "gradient_checkpointing": str(options.gradient_checkpointing != "off"),
+        "gradient_checkpointing_kwargs": reentrant(options) if options.gradient_checkpointing != "off" else "",
         "ddp_find_unused_parameters": str(options.find_unused_parameters),
         "save_strategy": '"steps"' if options.flow == "resume" else '"no"',
     }
@@ -347,7 +354,7 @@ def trained(options: Options, api: Api) -> list[str]:
 
 
 def reentrant(options: Options) -> str:
-    return f'{{"use_reentrant": {options.checkpointing == "reentrant"}}}'
+    return f'{{"use_reentrant": {options.gradient_checkpointing == "reentrant"}}}'
 
 
 def afterwards(options: Options) -> list[str]:
@@ -379,7 +386,9 @@ def saving(options: Options) -> list[str]:
         return ['accelerator.save_state("output")'] if options.flow == "resume" else ['model.save_pretrained("output")']
     if options.strategy not in SHARDED:
         return ['model.save_pretrained("output")']
-    return {"sharded": sharded, "full": whole, "full_on_device": whole, "full_dcp": by_dcp}[options.state_dict](options)
+    return {"sharded": sharded, "full": whole, "full_on_device": whole, "full_dcp": by_dcp}[options.state_dict_type](
+        options
+    )
 
 
 def sharded(_options: Options) -> list[str]:
@@ -390,7 +399,7 @@ def sharded(_options: Options) -> list[str]:
 
 
 def whole(options: Options) -> list[str]:
-    offload = options.state_dict != "full_on_device"
+    offload = options.state_dict_type != "full_on_device"
     if options.strategy == "fsdp2":
         return by_dcp(options)
     where = f"FullStateDictConfig(offload_to_cpu={offload}, rank0_only={offload})"
@@ -404,7 +413,7 @@ def whole(options: Options) -> list[str]:
 
 
 def by_dcp(options: Options) -> list[str]:
-    offload = options.state_dict != "full_on_device"
+    offload = options.state_dict_type != "full_on_device"
     asked = f"StateDictOptions(full_state_dict=True, cpu_offload={offload})"
     unwrapped = "model.module" if options.strategy == "fsdp1" else "model"
     return [

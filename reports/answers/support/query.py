@@ -28,16 +28,28 @@ Values = tuple[Value, ...]
 
 # What a need is about. Another value of these is another wish; another value of the rest is a setting.
 WISHED: Final = (
-    *("flow", "call", "method", "also_trained", "model", "embeddings", "quant", "prequantised", "strategy", "loop"),
+    *(
+        "flow",
+        "call",
+        "method",
+        "modules_to_save",
+        "target_embeddings",
+        "model",
+        "embeddings",
+        "quant",
+        "prequantised",
+        "strategy",
+        "loop",
+    ),
 )
 SAID: Final = ("flow", "method", "quant", "strategy")  # of these, what is meant is said, named or not
 PLAIN: Final[Mapping[str, Values]] = {
     **{name: (value,) for name, value in asdict(Options()).items()},
-    "load_dtype": ("bf16", "fp32"),  # as models are published, and as they are trained in full
-    "optimiser": ("adamw", "sgd"),  # what everyone trains with, and what hides no scale of a gradient
+    "torch_dtype": ("bf16", "fp32"),  # as models are published, and as they are trained in full
+    "optim": ("adamw", "sgd"),  # what everyone trains with, and what hides no scale of a gradient
     "world_size": (2, 1),
 }
-PRECISION: Final = ("load_dtype", "compute_dtype", "autocast", "mixed_precision")
+PRECISION: Final = ("torch_dtype", "bnb_4bit_compute_dtype", "autocast", "mixed_precision")
 
 # Options whose values are words by themselves.
 SPOKEN: Final = ("method", "quant", "strategy", "flow", "model", "front_end")
@@ -50,8 +62,8 @@ WORDS: Final[Mapping[str, Mapping[str, Values]]] = {
         if value not in UNSPOKEN
     },
     **{each.name.replace("_", "-"): {each.name: (True,)} for each in fields(Options) if each.default is False},
-    **{dtype: {"load_dtype": (dtype,)} for dtype in ("bf16", "fp16", "fp32")},
-    **{name: {"optimiser": (name.replace("-", "_"),)} for name in ("sgd", "adamw", "adamw-8bit", "paged-adamw-8bit")},
+    **{dtype: {"torch_dtype": (dtype,)} for dtype in ("bf16", "fp16", "fp32")},
+    **{name: {"optim": (name.replace("-", "_"),)} for name in ("sgd", "adamw", "adamw-8bit", "paged-adamw-8bit")},
     "qlora": {"quant": ("nf4",)},
     "qdora": {"method": ("dora",), "quant": ("nf4",)},
     "4-bit": {"quant": ("nf4",)},
@@ -62,15 +74,15 @@ WORDS: Final[Mapping[str, Mapping[str, Values]]] = {
     "full-fine-tuning": {"method": ("full",)},
     "fft": {"method": ("full",)},
     "fsdp": {"strategy": ("fsdp2", "fsdp1")},
-    "hsdp": {"mesh": ("hsdp",)},
+    "hsdp": {"device_mesh": ("hsdp",)},
     "offload": {"cpu_offload": (True,)},
-    "double": {"double_quant": (True,)},
+    "double": {"bnb_4bit_use_double_quant": (True,)},
     "amp": {"autocast": ("bf16", "fp16")},
     "autocast": {"autocast": ("bf16", "fp16")},
-    "checkpointing": {"checkpointing": ("non_reentrant", "reentrant")},
-    "gradient-checkpointing": {"checkpointing": ("non_reentrant", "reentrant")},
-    "reentrant": {"checkpointing": ("reentrant",)},
-    "non-reentrant": {"checkpointing": ("non_reentrant",)},
+    "gradient_checkpointing": {"gradient_checkpointing": ("non_reentrant", "reentrant")},
+    "gradient-checkpointing": {"gradient_checkpointing": ("non_reentrant", "reentrant")},
+    "reentrant": {"gradient_checkpointing": ("reentrant",)},
+    "non-reentrant": {"gradient_checkpointing": ("non_reentrant",)},
     "save": {"flow": ("save_reload",)},
     "reload": {"flow": ("save_reload",)},
     "serving": {"flow": ("merge_reload",)},
@@ -81,8 +93,8 @@ WORDS: Final[Mapping[str, Mapping[str, Values]]] = {
     "moe": {"model": ("mixtral",)},
     "tied": {"embeddings": ("tied",)},
     "eval": {"loop": ("eval",)},
-    "head": {"also_trained": ("head",)},
-    "embeddings": {"also_trained": ("embeddings",)},
+    "head": {"modules_to_save": ("lm_head",)},
+    "embeddings": {"target_embeddings": (True,)},
 }
 FILLING: Final = frozenset({"and", "with", "on", "under", "in", "using", "fine-tuning", "+", "&", "|"})
 MOST: Final = 4096  # combinations of named values that are looked at for one that is legal

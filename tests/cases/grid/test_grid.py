@@ -59,24 +59,24 @@ def test_a_reason_for_a_missing_value_is_dropped_when_a_case_has_it() -> None:
     ("name", "options"),
     [
         ("train-lora-single-fp32", {}),
-        ("load-nf4-single-bf16", {"flow": "load", "method": "full", "quant": "nf4", "load_dtype": "bf16"}),
+        ("load-nf4-single-bf16", {"flow": "load", "method": "full", "quant": "nf4", "torch_dtype": "bf16"}),
         (
             "train-dora-ddp-bf16-autocast_bf16",
-            {"method": "dora", "strategy": "ddp", "load_dtype": "bf16", "autocast": "bf16"},
+            {"method": "dora", "strategy": "ddp", "torch_dtype": "bf16", "autocast": "bf16"},
         ),
         (
-            "train-lora-nf4-bf16store-fsdp1-peftwrap-flatparams-bf16",
+            "train-lora-nf4-bnb_4bit_quant_storage_bf16-fsdp1-auto_wrap_policy_peft-use_orig_params_false-bf16",
             {
                 "quant": "nf4",
-                "quant_storage": "bf16",
-                "load_dtype": "bf16",
+                "bnb_4bit_quant_storage": "bf16",
+                "torch_dtype": "bf16",
                 "strategy": "fsdp1",
-                "wrap": "peft",
+                "auto_wrap_policy": "peft",
                 "use_orig_params": False,
             },
         ),
         (
-            "train-lora-fsdp2-noreshard-fp32-eval_between",
+            "train-lora-fsdp2-reshard_after_forward_false-fp32-eval_between",
             {"strategy": "fsdp2", "reshard_after_forward": False, "loop": "eval"},
         ),
     ],

@@ -28,21 +28,25 @@ def test_full_has_two_hundred_and_fifty_cases_of_options_alone() -> None:
 def test_gpus_try_each_kernel_of_attention_in_each_dtype(attention: str) -> None:
     """In training; headline errors of float32 in flash attention included."""
     tried = [case.options for case in PROFILES["gpu"].cases if case.options.flow == "train"]
-    found = {options.load_dtype for options in tried if options.attention == attention and options.model == "llama"}
-    assert found == set(values("load_dtype"))
+    found = {
+        options.torch_dtype
+        for options in tried
+        if options.attn_implementation == attention and options.model == "llama"
+    }
+    assert found == set(values("torch_dtype"))
 
 
 @pytest.mark.parametrize(
     "wanted",
     [
         *({"strategy": strategy, "world_size": ranks} for strategy in ("ddp", "fsdp1", "fsdp2") for ranks in (2, 4)),
-        *({"strategy": strategy, "mesh": "hsdp"} for strategy in SHARDED),
+        *({"strategy": strategy, "device_mesh": "hsdp"} for strategy in SHARDED),
         *({"strategy": strategy, "front_end": each} for strategy in SHARDED for each in FRONT_ENDS),
-        *({"strategy": strategy, "compile": True} for strategy in values("strategy")),
-        {"attention": "flash_attention_2"},
-        {"optimiser": "adamw_8bit"},
-        {"optimiser": "paged_adamw_8bit"},
-        {"optimiser": "adamw", "stepping": "fused"},
+        *({"strategy": strategy, "torch_compile": True} for strategy in values("strategy")),
+        {"attn_implementation": "flash_attention_2"},
+        {"optim": "adamw_8bit"},
+        {"optim": "paged_adamw_8bit"},
+        {"optim": "adamw", "optim_implementation": "fused"},
         *({"strategy": strategy, "cpu_offload": True} for strategy in SHARDED),
     ],
     ids=str,
@@ -60,15 +64,20 @@ def test_gpus_try_one_model_on_several_devices() -> None:
 @pytest.mark.parametrize(
     ("changed", "meant"),
     [
-        ({"adapter_fp32": False}, True),
+        ({"autocast_adapter_dtype": False}, True),
         ({"mixed_precision": "bf16"}, True),
         ({}, False),  # float32 adapters
-        ({"adapter_fp32": False, "strategy": "fsdp1"}, False),
-        ({"adapter_fp32": False, "quant_storage": "fp16"}, False),
+        ({"autocast_adapter_dtype": False, "strategy": "fsdp1"}, False),
+        ({"autocast_adapter_dtype": False, "bnb_4bit_quant_storage": "fp16"}, False),
     ],
 )
 def test_what_fsdp2_copies_as_numbers_is_bfloat16_throughout(changed: dict[str, Value], *, meant: bool) -> None:
-    qlora: dict[str, Value] = {"quant": "nf4", "load_dtype": "bf16", "quant_storage": "bf16", "strategy": "fsdp2"}
+    qlora: dict[str, Value] = {
+        "quant": "nf4",
+        "torch_dtype": "bf16",
+        "bnb_4bit_quant_storage": "bf16",
+        "strategy": "fsdp2",
+    }
     assert one_dtype(Options().but(**{**qlora, **changed})) is meant
 
 

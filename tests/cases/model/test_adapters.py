@@ -8,7 +8,7 @@ import pytest
 
 from cases.grid.profiles import EVERY
 from cases.model import adapters
-from cases.space.options import AlsoTrained, Method, Options
+from cases.space.options import Method, ModulesToSave, Options
 
 METHODS = [method for method in get_args(Method) if method != "full"]
 
@@ -21,8 +21,8 @@ def test_what_every_method_trains_is_known() -> None:
     assert sorted(adapters.PARTS) == sorted(METHODS)
 
 
-def test_what_is_trained_beside_an_adapter_is_known() -> None:
-    assert sorted(adapters.ALSO_TRAINED) == sorted(get_args(AlsoTrained))
+def test_every_module_to_save_has_its_parameters() -> None:
+    assert sorted(adapters.MODULES_TO_SAVE) == sorted(get_args(ModulesToSave))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -50,7 +50,7 @@ def test_resizing_adds_tokens() -> None:
 
 
 def test_a_forced_back_end_is_one_of_torchs_own_function() -> None:
-    assert {implementation(PLAIN.but(attention=name)) for name in BACK_ENDS} == {"sdpa"}
+    assert {implementation(PLAIN.but(attn_implementation=name)) for name in BACK_ENDS} == {"sdpa"}
 
 
 def test_nothing_is_asked_for_by_default() -> None:

@@ -58,11 +58,11 @@ def test_a_gpu_has_what_only_a_cpu_can_lack() -> None:
     [
         ({"quant": "nf4"}, True),
         ({"quant": "int8"}, True),
-        ({"optimiser": "adamw_8bit"}, True),
-        ({"optimiser": "paged_adamw_8bit"}, True),
+        ({"optim": "adamw_8bit"}, True),
+        ({"optim": "paged_adamw_8bit"}, True),
         ({"flow": "api", "call": "merge_into_four_bit"}, True),
         ({"flow": "api", "call": "merge_twice"}, False),
-        ({"optimiser": "adamw"}, False),
+        ({"optim": "adamw"}, False),
     ],
 )
 def test_what_is_of_bitsandbytes_needs_its_binary_on_a_gpu_only(options: dict[str, str], *, needs_it: bool) -> None:

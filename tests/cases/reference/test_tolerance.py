@@ -16,10 +16,10 @@ PLAIN = Options()
     ("options", "coarsest"),
     [
         (PLAIN, "fp32"),
-        (PLAIN.but(load_dtype="bf16"), "bf16"),
+        (PLAIN.but(torch_dtype="bf16"), "bf16"),
         (PLAIN.but(autocast="fp16"), "fp16"),
-        (PLAIN.but(load_dtype="bf16", autocast="fp16"), "bf16"),
-        (PLAIN.but(quant="int8", load_dtype="fp16"), "int8"),
+        (PLAIN.but(torch_dtype="bf16", autocast="fp16"), "bf16"),
+        (PLAIN.but(quant="int8", torch_dtype="fp16"), "int8"),
         (PLAIN.but(quant="nf4"), "fp32"),  # the twin holds the dequantised weights
     ],
 )
@@ -29,7 +29,7 @@ def test_the_coarsest_format_counts(options: Options, coarsest: str) -> None:
 
 @pytest.mark.parametrize("kind", FACTORS)
 def test_no_band_is_as_wide_as_a_missing_all_reduce(kind: str) -> None:
-    assert all(bound(kind, PLAIN.but(load_dtype=dtype)) < 0.5 for dtype in ("fp32", "bf16", "fp16"))
+    assert all(bound(kind, PLAIN.but(torch_dtype=dtype)) < 0.5 for dtype in ("fp32", "bf16", "fp16"))
 
 
 def test_a_number_that_is_none_is_the_worst() -> None:

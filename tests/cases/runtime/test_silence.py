@@ -18,7 +18,7 @@ def test_on_a_cpu_a_rank_has_a_minute() -> None:
 
 
 def test_who_compiles_has_longer_and_it_is_said_why() -> None:
-    allowed = silence.of(Options(compile=True), "cuda")
+    allowed = silence.of(Options(torch_compile=True), "cuda")
     assert allowed.silence_s > silence.SILENCE_S["cuda"]
     assert "torch.compile" in allowed.why
 

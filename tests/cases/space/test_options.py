@@ -13,7 +13,7 @@ PLAIN = Options()
 ILLEGAL: dict[str, dict[str, Any]] = {  # a combination that each exclusion is there for, by the start of its reason
     "one rank is strategy=single": {"strategy": "ddp", "world_size": 1},
     "quantised weights are not trainable": {"method": "full", "quant": "nf4"},
-    "wrap policies": {"strategy": "fsdp2", "wrap": "peft"},
+    "wrap policies": {"strategy": "fsdp2", "auto_wrap_policy": "peft"},
     "flow=load loads the base model": {"flow": "load", "method": "lora"},
     "flow=load is about one process": {"flow": "load", "method": "full", "strategy": "ddp"},
     "flow=load does not train": {"flow": "load", "method": "full", "loop": "eval"},
@@ -21,20 +21,20 @@ ILLEGAL: dict[str, dict[str, Any]] = {  # a combination that each exclusion is t
     "flow=api and flow=script run code of their own": {"flow": "api", "call": "anything", "quant": "nf4"},
     "only adapters of layers can be merged": {"flow": "merge", "method": "prompt"},
     "flow=portability carries an adapter": {"flow": "portability", "strategy": "ddp"},
-    "the head or the embeddings are trained beside": {"method": "full", "also_trained": "head"},
+    "the head or the embeddings are trained beside": {"method": "full", "modules_to_save": "lm_head"},
     "pissa, olora and loftq": {"method": "pissa", "quant": "nf4"},
-    "a mesh of 2 x 2": {"strategy": "fsdp2", "mesh": "hsdp"},
-    "mesh=hsdp shards fully": {"strategy": "ddp", "mesh": "hsdp", "world_size": 4},
-    "the global batch has 4 rows": {"strategy": "ddp", "world_size": 4, "accumulation": 2},
+    "a mesh of 2 x 2": {"strategy": "fsdp2", "device_mesh": "hsdp"},
+    "device_mesh=hsdp shards fully": {"strategy": "ddp", "device_mesh": "hsdp", "world_size": 4},
+    "the global batch has 4 rows": {"strategy": "ddp", "world_size": 4, "gradient_accumulation_steps": 2},
     "FSDP's mixed precision and autocast": {"strategy": "fsdp2", "mixed_precision": "bf16", "autocast": "bf16"},
-    "weights that only rank 0 loads": {"strategy": "fsdp1", "ram_efficient": True},
-    "weights that are quantised while": {"strategy": "fsdp2", "ram_efficient": True, "quant": "nf4"},
-    "torch.distributed.checkpoint.state_dict is FSDP2's": {"strategy": "fsdp2", "state_dict": "full_dcp"},
+    "weights that only rank 0 loads": {"strategy": "fsdp1", "cpu_ram_efficient_loading": True},
+    "weights that are quantised while": {"strategy": "fsdp2", "cpu_ram_efficient_loading": True, "quant": "nf4"},
+    "torch.distributed.checkpoint.state_dict is FSDP2's": {"strategy": "fsdp2", "state_dict_type": "full_dcp"},
     "accelerate and the trainers train, save and resume": {"front_end": "trainer", "flow": "merge"},
     "accelerate and the trainers have a loop": {"front_end": "trainer", "loop": "eval"},
     "SFTTrainer trains decoders": {"front_end": "sft", "model": "t5"},
     "generation with a prompt adapter": {"model": "t5", "flow": "generate", "method": "prompt"},
-    "bitsandbytes' optimisers": {"optimiser": "adamw_8bit", "stepping": "fused"},
+    "bitsandbytes' optimisers": {"optim": "adamw_8bit", "optim_implementation": "fused"},
 }
 
 
@@ -93,7 +93,10 @@ def test_the_world_follows_the_strategy() -> None:
 
 
 def test_what_does_not_apply_is_not_stated() -> None:
-    assert not {"use_orig_params", "wrap", "quant_storage", "reshard_after_forward"} & PLAIN.stated.keys()
+    assert (
+        not {"use_orig_params", "auto_wrap_policy", "bnb_4bit_quant_storage", "reshard_after_forward"}
+        & PLAIN.stated.keys()
+    )
 
 
 def test_points_that_differ_only_in_what_does_not_apply_state_the_same() -> None:

@@ -32,7 +32,7 @@ class Case:
 
     def __init__(self, name: str, ranks: int = 2, flow: str = "train") -> None:
         self.id, self.ranks = name, ranks
-        self.options = type("Options", (), {"flow": flow, "world_size": ranks, "state_dict": "full"})
+        self.options = type("Options", (), {"flow": flow, "world_size": ranks, "state_dict_type": "full"})
 
 
 class Ground:

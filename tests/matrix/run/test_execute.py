@@ -55,7 +55,9 @@ def test_other_case_code_has_another_digest(tmp_path: Path) -> None:
 
 
 BESIDE = Case(
-    "beside", "not in the grid", Options().but(strategy="fsdp1", wrap="size", use_orig_params=False, clip=True)
+    "beside",
+    "not in the grid",
+    Options().but(strategy="fsdp1", auto_wrap_policy="size", use_orig_params=False, clip_grad_norm=True),
 )
 
 

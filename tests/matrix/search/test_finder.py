@@ -91,12 +91,12 @@ def changed(fix: Fix) -> dict[str, object]:
 
 
 def test_a_setting_is_found_before_anything_else() -> None:
-    fix = searched(Ground(green_if(lambda o: o.wrap == "peft" or o.strategy == "ddp")), a_case())
-    assert (fix.kind, changed(fix)) == (Kind.SETTINGS, {"wrap": "peft"})
+    fix = searched(Ground(green_if(lambda o: o.auto_wrap_policy == "peft" or o.strategy == "ddp")), a_case())
+    assert (fix.kind, changed(fix)) == (Kind.SETTINGS, {"auto_wrap_policy": "peft"})
 
 
 def test_of_several_settings_the_cheapest_is_taken() -> None:
-    fix = searched(Ground(green_if(lambda o: o.wrap == "peft" or not o.use_orig_params)), a_case())
+    fix = searched(Ground(green_if(lambda o: o.auto_wrap_policy == "peft" or not o.use_orig_params)), a_case())
     assert changed(fix) == {"use_orig_params": False}
 
 
@@ -128,9 +128,9 @@ def test_where_nothing_is_green_what_was_tried_is_said() -> None:
 
 
 def test_a_pair_has_a_red_witness_for_each_change() -> None:
-    ground = Ground(green_if(lambda o: o.wrap == "peft" and not o.use_orig_params))
+    ground = Ground(green_if(lambda o: o.auto_wrap_policy == "peft" and not o.use_orig_params))
     fix = searched(ground, a_case())
-    assert changed(fix) == {"wrap": "peft", "use_orig_params": False}
+    assert changed(fix) == {"auto_wrap_policy": "peft", "use_orig_params": False}
     assert fix.minimal
     assert len(fix.witnesses) == 2
     assert all(set(ground.known[witness]) == {RED} for witness in fix.witnesses)
@@ -164,7 +164,7 @@ def test_a_jump_whose_parts_were_not_afforded_is_not_called_minimal() -> None:
 
 
 def test_a_fix_is_green_twice_beside_a_cell_that_is_red_twice() -> None:
-    ground = Ground(green_if(lambda o: o.wrap == "peft"))
+    ground = Ground(green_if(lambda o: o.auto_wrap_policy == "peft"))
     fix = searched(ground, a_case())
     assert fix.runs == 2
     assert ground.known[cell_key(fix.set, fix.case)] == [RED, RED]
@@ -172,9 +172,9 @@ def test_a_fix_is_green_twice_beside_a_cell_that_is_red_twice() -> None:
 
 
 def test_a_cell_that_is_green_only_once_is_no_fix() -> None:
-    flaky = cell_key("2025-09", a_case(wrap="peft").id)
-    ground = Ground(green_if(lambda o: o.wrap in {"peft", "size"}), flaky=frozenset({flaky}))
-    assert changed(searched(ground, a_case())) == {"wrap": "size"}
+    flaky = cell_key("2025-09", a_case(auto_wrap_policy="peft").id)
+    ground = Ground(green_if(lambda o: o.auto_wrap_policy in {"peft", "size"}), flaky=frozenset({flaky}))
+    assert changed(searched(ground, a_case())) == {"auto_wrap_policy": "size"}
 
 
 def test_of_a_cell_that_is_not_red_every_time_no_fix_is_looked_for() -> None:
@@ -201,11 +201,11 @@ def test_what_cannot_be_run_is_neither_tried_nor_a_fix() -> None:
 
 
 def test_what_is_known_is_not_run_again() -> None:
-    ground = Ground(green_if(lambda o: o.wrap == "peft"))
+    ground = Ground(green_if(lambda o: o.auto_wrap_policy == "peft"))
     searched(ground, a_case())
     again = Ground(green_if(lambda _: False), known=ground.known)
     fix = searched(again, a_case())
-    assert (again.runs, changed(fix)) == (Counter(), {"wrap": "peft"})
+    assert (again.runs, changed(fix)) == (Counter(), {"auto_wrap_policy": "peft"})
 
 
 def test_a_cell_that_two_quests_reach_is_run_once() -> None:
@@ -255,12 +255,12 @@ def test_a_set_that_cannot_be_resolved_without_a_move_is_no_red_witness() -> Non
 
 
 def test_a_radius_of_one_tries_no_pairs() -> None:
-    ground = Ground(green_if(lambda o: o.wrap == "peft" and not o.use_orig_params))
+    ground = Ground(green_if(lambda o: o.auto_wrap_policy == "peft" and not o.use_orig_params))
     assert searched(ground, a_case(), radius=1).kind is Kind.NONE
 
 
 def test_only_the_ways_that_were_asked_for_are_tried() -> None:
-    ground = Ground(green_if(lambda o: o.wrap == "peft" or o.strategy == "ddp"))
+    ground = Ground(green_if(lambda o: o.auto_wrap_policy == "peft" or o.strategy == "ddp"))
     assert searched(ground, a_case(), kinds=frozenset({Kind.ALTERNATIVE})).kind is Kind.ALTERNATIVE
 
 

@@ -8,7 +8,18 @@ from cases.space.options import Options, values
 from matrix.run.execute import Suite
 from matrix.search import neighbours
 
-WISH = ("flow", "call", "method", "quant", "strategy", "load_dtype", "autocast", "compute_dtype", "model", "optimiser")
+WISH = (
+    "flow",
+    "call",
+    "method",
+    "quant",
+    "strategy",
+    "torch_dtype",
+    "autocast",
+    "bnb_4bit_compute_dtype",
+    "model",
+    "optim",
+)
 GRID = [case.options for case in Suite().cases.values()]
 
 
@@ -57,14 +68,16 @@ def test_a_change_that_means_nothing_there_is_none() -> None:
 
 
 def test_the_same_in_other_words_is_no_change() -> None:
-    start = options(quant="nf4", load_dtype="bf16")
-    assert neighbours.moved(start, {"compute_dtype": "bf16"}) is None
+    start = options(quant="nf4", torch_dtype="bf16")
+    assert neighbours.moved(start, {"bnb_4bit_compute_dtype": "bf16"}) is None
 
 
 def test_what_was_fsdp1s_does_not_outlive_it() -> None:
-    reached = neighbours.moved(options(strategy="fsdp1", wrap="peft", use_orig_params=False), {"strategy": "fsdp2"})
+    reached = neighbours.moved(
+        options(strategy="fsdp1", auto_wrap_policy="peft", use_orig_params=False), {"strategy": "fsdp2"}
+    )
     assert reached is not None
-    assert (reached.wrap, reached.use_orig_params) == ("transformer", True)
+    assert (reached.auto_wrap_policy, reached.use_orig_params) == ("transformer", True)
 
 
 def test_a_trainer_is_not_told_what_it_does_not_pass_on() -> None:

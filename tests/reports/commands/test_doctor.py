@@ -138,7 +138,7 @@ def test_dora_under_fsdp_needs_a_newer_peft_and_nothing_else(examine: Callable[.
     assert 'Nearest set on which a simpler form of it is green, 2024-06+peft0.12.0: pip install "peft==0.12.0"' in out
     (shown,) = (line for line in out.splitlines() if "shown by 2024-06+peft0.12.0__" in line)
     assert "(pass), with Python 3.11, a simpler form without" in shown
-    assert shown.endswith("clip=True, optimiser=adamw, front_end=sft")
+    assert shown.endswith("clip_grad_norm=True, optim=adamw, front_end=sft")
     assert "Nothing was written" in out
 
 
@@ -150,7 +150,7 @@ def test_what_needs_a_gpu_was_not_measured_and_is_unknown(examine: Callable[...,
     """A float32 load dtype with flash attention and 4-bit weights."""
     found = document(examine("2026-11", "trl_flash.yaml", options=("--json",)))
     assert (found["standing"], found["problems"], found["green"]) == ("unknown", [], [])
-    assert found["job"]["options"]["attention"] == "flash_attention_2"
+    assert found["job"]["options"]["attn_implementation"] == "flash_attention_2"
     assert any("no case like this job ran" in each for each in found["unknown"])
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from matrix.run.outcome import Outcome, RunRecord, SetRecord
 
-RED, GREEN = "train-lora-fsdp1-flatparams-fp32", "train-lora-fsdp1-fp32"
+RED, GREEN = "train-lora-fsdp1-use_orig_params_false-fp32", "train-lora-fsdp1-fp32"
 CELL = f"2025-09__{RED}"
 ASKED = Asked(device="cpu", profile="default", sets="slices")
 FOUND = Fix(

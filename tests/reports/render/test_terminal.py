@@ -38,7 +38,7 @@ def printed(build_overview: Callable[[Grid], Overview]) -> Printed:
 def many(build_outcome: Callable[..., Outcome], build_set: Callable[..., SetRecord], small: Run) -> Run:
     """Fourteen sets, and a name that is wider than its column."""
     sets = [build_set(f"20{20 + n}-06") for n in range(14)]
-    case = "train-qlora-nf4-bf16store-fsdp1-flat-nowrap-bf16-noadapterfp32"
+    case = "train-qlora-nf4-bnb_4bit_quant_storage_bf16-fsdp1-flat-auto_wrap_policy_none-bf16-noadapterfp32"
     return small[0].model_copy(update={"planned": ()}), sets, [build_outcome(case, column.key) for column in sets]
 
 

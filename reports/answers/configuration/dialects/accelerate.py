@@ -22,11 +22,11 @@ ONE_RANK_LOADS = Version("0.24")
 
 def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
     accelerate = versions.get("accelerate", NEWEST["accelerate"])
-    usual: dict[str, Value] = {"front_end": "accelerate", "optimiser": "adamw"}
+    usual: dict[str, Value] = {"front_end": "accelerate", "optim": "adamw"}
     if said.get("strategy") in ("fsdp1", "fsdp2"):
-        usual |= {"wrap": "none", "state_dict": "full", "reshard_after_forward": True}
+        usual |= {"auto_wrap_policy": "none", "state_dict_type": "full", "reshard_after_forward": True}
         usual |= {"use_orig_params": accelerate >= ORIGINAL_BY_ITSELF, "sync_module_states": True}
-        usual |= {"ram_efficient": accelerate >= ONE_RANK_LOADS}
+        usual |= {"cpu_ram_efficient_loading": accelerate >= ONE_RANK_LOADS}
     return usual
 
 
@@ -39,29 +39,29 @@ def sharded(prefix: str, *, short: bool = False) -> tuple[Rule, ...]:
     return (
         Rule("use_orig_params", True, {key("use_orig_params"): True}),
         Rule("use_orig_params", False, {key("use_orig_params"): False}),
-        Rule("wrap", "transformer", {key("auto_wrap_policy"): "TRANSFORMER_BASED_WRAP"}),
-        Rule("wrap", "size", {key("auto_wrap_policy"): "SIZE_BASED_WRAP"}),
-        Rule("wrap", "none", {key("auto_wrap_policy"): "NO_WRAP"}),
-        Rule("sharding", "full", {key("sharding_strategy"): ("FULL_SHARD", 1)}),
-        Rule("sharding", "grad_op", {key("sharding_strategy"): ("SHARD_GRAD_OP", 2)}),
-        Rule("sharding", "none", {key("sharding_strategy"): ("NO_SHARD", 3)}),
-        Rule("mesh", "hsdp", {key("sharding_strategy"): ("HYBRID_SHARD", 4)}),
+        Rule("auto_wrap_policy", "transformer", {key("auto_wrap_policy"): "TRANSFORMER_BASED_WRAP"}),
+        Rule("auto_wrap_policy", "size", {key("auto_wrap_policy"): "SIZE_BASED_WRAP"}),
+        Rule("auto_wrap_policy", "none", {key("auto_wrap_policy"): "NO_WRAP"}),
+        Rule("sharding_strategy", "full_shard", {key("sharding_strategy"): ("FULL_SHARD", 1)}),
+        Rule("sharding_strategy", "shard_grad_op", {key("sharding_strategy"): ("SHARD_GRAD_OP", 2)}),
+        Rule("sharding_strategy", "no_shard", {key("sharding_strategy"): ("NO_SHARD", 3)}),
+        Rule("device_mesh", "hsdp", {key("sharding_strategy"): ("HYBRID_SHARD", 4)}),
         # One key with two meanings: of FSDP2 whether, of FSDP1 (accelerate 1.6 and newer) how weights are sharded.
         Rule("reshard_after_forward", True, {key("reshard_after_forward"): True}),
         Rule("reshard_after_forward", False, {key("reshard_after_forward"): False}),
-        Rule("sharding", "full", {key("reshard_after_forward"): "FULL_SHARD"}),
-        Rule("sharding", "grad_op", {key("reshard_after_forward"): "SHARD_GRAD_OP"}),
-        Rule("sharding", "none", {key("reshard_after_forward"): "NO_SHARD"}),
-        Rule("state_dict", "full", {key("state_dict_type"): "FULL_STATE_DICT"}),
-        Rule("state_dict", "sharded", {key("state_dict_type"): "SHARDED_STATE_DICT"}),
+        Rule("sharding_strategy", "full_shard", {key("reshard_after_forward"): "FULL_SHARD"}),
+        Rule("sharding_strategy", "shard_grad_op", {key("reshard_after_forward"): "SHARD_GRAD_OP"}),
+        Rule("sharding_strategy", "no_shard", {key("reshard_after_forward"): "NO_SHARD"}),
+        Rule("state_dict_type", "full", {key("state_dict_type"): "FULL_STATE_DICT"}),
+        Rule("state_dict_type", "sharded", {key("state_dict_type"): "SHARDED_STATE_DICT"}),
         Rule("cpu_offload", True, {key("offload_params"): True}),
         Rule("cpu_offload", False, {key("offload_params"): False}),
-        Rule("ram_efficient", True, {key("cpu_ram_efficient_loading"): True}),
-        Rule("ram_efficient", False, {key("cpu_ram_efficient_loading"): False}),
+        Rule("cpu_ram_efficient_loading", True, {key("cpu_ram_efficient_loading"): True}),
+        Rule("cpu_ram_efficient_loading", False, {key("cpu_ram_efficient_loading"): False}),
         Rule("sync_module_states", True, {key("sync_module_states"): True}),
         Rule("sync_module_states", False, {key("sync_module_states"): False}),
         # torch's checkpoint wrapper, which accelerate applies without re-entering
-        Rule("checkpointing", "non_reentrant", {key("activation_checkpointing"): True}),
+        Rule("gradient_checkpointing", "non_reentrant", {key("activation_checkpointing"): True}),
     )
 
 
@@ -82,8 +82,8 @@ ACCELERATE = Dialect(
         Rule("amp", "fp16", {"mixed_precision": "fp16"}),
         Rule("amp", "off", {"mixed_precision": "no"}),
         Rule("world_size", 4, {"num_processes": 4}),
-        Rule("accumulation", 1, {"gradient_accumulation_steps": 1}),
-        Rule("compile", True, {"dynamo_config.dynamo_backend": Something()}),
+        Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
+        Rule("torch_compile", True, {"dynamo_config.dynamo_backend": Something()}),
     ),
     implied=implied,
     not_judged=(

@@ -29,7 +29,7 @@ def own_fsdp(versions: Mapping[str, Version]) -> dict[str, Value]:
     """What the Trainer tells accelerate where its own arguments ask for FSDP, and leave something out."""
     transformers = versions.get("transformers", NEWEST["transformers"])
     wrap = "transformer" if transformers >= Version(SECOND_BY_ITSELF) else "none"
-    return {"use_orig_params": True, "sync_module_states": True, "wrap": wrap}
+    return {"use_orig_params": True, "sync_module_states": True, "auto_wrap_policy": wrap}
 
 
 def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
@@ -37,19 +37,19 @@ def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[
     trl = versions.get("trl", NEWEST["trl"])
     transformers = versions.get("transformers", NEWEST["transformers"])
     single = trl >= SINGLE_BY_ITSELF or transformers < Version("5")
-    load = said.get("load_dtype", "fp32" if single else "bf16")
+    load = said.get("torch_dtype", "fp32" if single else "bf16")
     usual: dict[str, Value] = {
         "front_end": "sft",
-        "load_dtype": load,
+        "torch_dtype": load,
         "amp": "bf16" if trl >= HALF_BY_ITSELF else "off",
-        "checkpointing": "on" if trl >= CHECKPOINTS_BY_ITSELF else "off",
-        "optimiser": "adamw",
-        "clip": True,
+        "gradient_checkpointing": "on" if trl >= CHECKPOINTS_BY_ITSELF else "off",
+        "optim": "adamw",
+        "clip_grad_norm": True,
     }
     if said.get("strategy") in ("fsdp1", "fsdp2"):
         usual |= own_fsdp(versions)
-    if STORAGE_FOLLOWS_LOAD <= trl < STORAGE_OF_ITS_OWN and "load_dtype" in said:
-        usual["quant_storage"] = load
+    if STORAGE_FOLLOWS_LOAD <= trl < STORAGE_OF_ITS_OWN and "torch_dtype" in said:
+        usual["bnb_4bit_quant_storage"] = load
     return usual
 
 
@@ -75,11 +75,11 @@ def kept(option: str, key: str) -> tuple[Rule, ...]:
 def optimisers(key: str) -> tuple[Rule, ...]:
     """The Trainer's names of what the option space has."""
     return (
-        Rule("optimiser", "adamw", {key: ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw")}),
-        Rule("stepping", "fused", {key: "adamw_torch_fused"}),
-        Rule("optimiser", "sgd", {key: "sgd"}),
-        Rule("optimiser", "adamw_8bit", {key: ("adamw_bnb_8bit", "adamw_8bit")}),
-        Rule("optimiser", "paged_adamw_8bit", {key: "paged_adamw_8bit"}),
+        Rule("optim", "adamw", {key: ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw")}),
+        Rule("optim_implementation", "fused", {key: "adamw_torch_fused"}),
+        Rule("optim", "sgd", {key: "sgd"}),
+        Rule("optim", "adamw_8bit", {key: ("adamw_bnb_8bit", "adamw_8bit")}),
+        Rule("optim", "paged_adamw_8bit", {key: "paged_adamw_8bit"}),
     )
 
 
@@ -96,10 +96,10 @@ def versions_of_fsdp(key: str, asked: object, version: str, *, heard_since: str 
 
 
 WORDS_OF_FSDP = (
-    Rule("wrap", "transformer", {"fsdp": Having("auto_wrap")}),
-    Rule("sharding", "grad_op", {"fsdp": Having("shard_grad_op")}),
-    Rule("sharding", "none", {"fsdp": Having("no_shard")}),
-    Rule("mesh", "hsdp", {"fsdp": Having("hybrid_shard")}),
+    Rule("auto_wrap_policy", "transformer", {"fsdp": Having("auto_wrap")}),
+    Rule("sharding_strategy", "shard_grad_op", {"fsdp": Having("shard_grad_op")}),
+    Rule("sharding_strategy", "no_shard", {"fsdp": Having("no_shard")}),
+    Rule("device_mesh", "hsdp", {"fsdp": Having("hybrid_shard")}),
     Rule("cpu_offload", True, {"fsdp": Having("offload")}),
 )
 
@@ -111,17 +111,17 @@ def of_the_trainer() -> tuple[Rule, ...]:
         *versions_of_fsdp("fsdp", (True, Having("shard"), Having("offload")), FSDP_VERSION, heard_since="5.0"),
         *sharded("fsdp_config.", short=True),
         *WORDS_OF_FSDP,
-        Rule("accumulation", 1, {"gradient_accumulation_steps": 1}),
-        Rule("accumulation", 2, {"gradient_accumulation_steps": AtLeast(2)}),
-        Rule("clip", False, {"max_grad_norm": 0}),
+        Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
+        Rule("gradient_accumulation_steps", 2, {"gradient_accumulation_steps": AtLeast(2)}),
+        Rule("clip_grad_norm", False, {"max_grad_norm": 0}),
         Rule("find_unused_parameters", True, {"ddp_find_unused_parameters": True}),
         Rule("find_unused_parameters", False, {"ddp_find_unused_parameters": False}),
-        *kept("compile", "torch_compile"),
-        Rule("checkpointing", "off", {"gradient_checkpointing": False}),
-        Rule("checkpointing", "non_reentrant", {"gradient_checkpointing": True, again: False}),
-        Rule("checkpointing", "reentrant", {"gradient_checkpointing": True, again: True}),
-        Rule("checkpointing", "non_reentrant", {again: False, "gradient_checkpointing": True}),
-        Rule("checkpointing", "on", {"gradient_checkpointing": True, again: None}),
+        *kept("torch_compile", "torch_compile"),
+        Rule("gradient_checkpointing", "off", {"gradient_checkpointing": False}),
+        Rule("gradient_checkpointing", "non_reentrant", {"gradient_checkpointing": True, again: False}),
+        Rule("gradient_checkpointing", "reentrant", {"gradient_checkpointing": True, again: True}),
+        Rule("gradient_checkpointing", "non_reentrant", {again: False, "gradient_checkpointing": True}),
+        Rule("gradient_checkpointing", "on", {"gradient_checkpointing": True, again: None}),
     )
 
 
@@ -159,9 +159,9 @@ TRL = Dialect(
         ),
         Rule("quant", "int8", {"load_in_8bit": True, "load_in_4bit": (False, None)}),
         Rule("quant", "none", {"load_in_4bit": (False, None), "load_in_8bit": (False, None)}),
-        *kept("double_quant", "use_bnb_nested_quant"),
+        *kept("bnb_4bit_use_double_quant", "use_bnb_nested_quant"),
         *(
-            Rule("quant_storage", value, {"bnb_4bit_quant_storage": words}, since={"trl": "0.26"})
+            Rule("bnb_4bit_quant_storage", value, {"bnb_4bit_quant_storage": words}, since={"trl": "0.26"})
             for value, words in {
                 "bf16": ("bfloat16", "bf16"),
                 "fp16": ("float16", "fp16"),
@@ -169,17 +169,17 @@ TRL = Dialect(
                 "uint8": "uint8",
             }.items()
         ),
-        Rule("load_dtype", "bf16", {"dtype|torch_dtype": ("bfloat16", "bf16")}),
-        Rule("load_dtype", "fp16", {"dtype|torch_dtype": ("float16", "fp16")}),
-        Rule("load_dtype", "fp32", {"dtype|torch_dtype": ("float32", "fp32")}),
+        Rule("torch_dtype", "bf16", {"dtype|torch_dtype": ("bfloat16", "bf16")}),
+        Rule("torch_dtype", "fp16", {"dtype|torch_dtype": ("float16", "fp16")}),
+        Rule("torch_dtype", "fp32", {"dtype|torch_dtype": ("float32", "fp32")}),
         Rule("amp", "bf16", {"bf16": True}),
         Rule("amp", "fp16", {"fp16": True, "bf16": (False, None)}),
         Rule("amp", "off", {"bf16": False, "fp16": (False, None)}),
-        Rule("attention", "eager", {"attn_implementation": "eager"}),
-        Rule("attention", "sdpa", {"attn_implementation": "sdpa"}),
-        Rule("attention", "flash_attention_2", {"attn_implementation": "flash_attention_2"}),
+        Rule("attn_implementation", "eager", {"attn_implementation": "eager"}),
+        Rule("attn_implementation", "sdpa", {"attn_implementation": "sdpa"}),
+        Rule("attn_implementation", "flash_attention_2", {"attn_implementation": "flash_attention_2"}),
         *optimisers("optim"),
-        Rule("also_trained", "head", {"lora_modules_to_save": Having("lm_head")}),
+        Rule("modules_to_save", "lm_head", {"lora_modules_to_save": Having("lm_head")}),
         *of_the_trainer(),
         *MODELS,
     ),

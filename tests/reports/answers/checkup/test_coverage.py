@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reports.answers.checkup.coverage import Judgement
 
 FLAT = {"strategy": "fsdp1", "use_orig_params": False}
-JOB = Options().but(**FLAT, optimiser="adamw", accumulation=2, sync_module_states=True)
+JOB = Options().but(**FLAT, optim="adamw", gradient_accumulation_steps=2, sync_module_states=True)
 Judge = "Callable[..., Judgement]"
 
 
@@ -55,12 +55,12 @@ def judge(
     ("part", "expected"),
     [
         (FLAT, True),
-        ({**FLAT, "optimiser": "adamw"}, True),
-        ({**FLAT, "clip": True}, False),
-        ({**FLAT, "optimiser": "adamw_8bit"}, False),
+        ({**FLAT, "optim": "adamw"}, True),
+        ({**FLAT, "clip_grad_norm": True}, False),
+        ({**FLAT, "optim": "adamw_8bit"}, False),
         ({"strategy": "fsdp1"}, False),
-        ({**FLAT, "wrap": "peft"}, False),
-        ({**FLAT, "load_dtype": "bf16"}, False),
+        ({**FLAT, "auto_wrap_policy": "peft"}, False),
+        ({**FLAT, "torch_dtype": "bf16"}, False),
         ({**FLAT, "method": "dora"}, False),
         ({**FLAT, "world_size": 4}, False),
     ],
@@ -71,7 +71,7 @@ def test_a_simpler_form_is_contained_and_another_job_is_not(part: dict[str, Any]
 
 def test_what_is_red_in_a_simpler_form_is_red(judge: Callable[..., Judgement]) -> None:
     found = judge(("fail", FLAT))
-    assert [red.cell.outcome.case for red in found.reds] == ["train-lora-fsdp1-flatparams-fp32"]
+    assert [red.cell.outcome.case for red in found.reds] == ["train-lora-fsdp1-use_orig_params_false-fp32"]
     assert not found.fine
 
 
@@ -87,13 +87,13 @@ def test_a_green_cell_does_not_excuse_a_red_one_of_the_same_case(judge: Callable
 
 
 def test_a_green_simpler_form_does_not_excuse_what_is_added(judge: Callable[..., Judgement]) -> None:
-    found = judge(("pass", FLAT), ("wrong", {**FLAT, "accumulation": 2}))
+    found = judge(("pass", FLAT), ("wrong", {**FLAT, "gradient_accumulation_steps": 2}))
     assert len(found.reds) == 1
     assert not found.fine
 
 
 def test_what_another_job_shows_says_nothing(judge: Callable[..., Judgement]) -> None:
-    found = judge(("fail", {"strategy": "fsdp2"}), ("fail", {**FLAT, "clip": True}), ("skip", FLAT))
+    found = judge(("fail", {"strategy": "fsdp2"}), ("fail", {**FLAT, "clip_grad_norm": True}), ("skip", FLAT))
     assert (found.reds, found.greens, found.fine) == ((), (), False)
 
 
@@ -103,14 +103,14 @@ def test_other_versions_of_a_package_in_use_say_nothing(judge: Callable[..., Jud
 
 
 def test_one_cause_is_told_once(judge: Callable[..., Judgement]) -> None:
-    found = judge(("fail", FLAT), ("fail", {**FLAT, "accumulation": 2}))
-    assert [red.cell.outcome.case for red in found.reds] == ["train-lora-fsdp1-flatparams-fp32"]
+    found = judge(("fail", FLAT), ("fail", {**FLAT, "gradient_accumulation_steps": 2}))
+    assert [red.cell.outcome.case for red in found.reds] == ["train-lora-fsdp1-use_orig_params_false-fp32"]
 
 
 def test_where_nothing_is_contained_all_that_differ_in_one_setting_count(judge: Callable[..., Judgement]) -> None:
-    near = ("fail", {**FLAT, "load_dtype": "bf16", "adapter_fp32": False})
-    assert judge(("fail", {**FLAT, "wrap": "none"})).reds[0].near == ("wrap",)
-    assert judge(("fail", {**FLAT, "wrap": "none"}), ("pass", {"strategy": "fsdp1"})).reds == ()
+    near = ("fail", {**FLAT, "torch_dtype": "bf16", "autocast_adapter_dtype": False})
+    assert judge(("fail", {**FLAT, "auto_wrap_policy": "none"})).reds[0].near == ("auto_wrap_policy",)
+    assert judge(("fail", {**FLAT, "auto_wrap_policy": "none"}), ("pass", {"strategy": "fsdp1"})).reds == ()
     assert judge(near).reds == ()
     assert judge(near).beside[0].outcome.verdict == "fail"
 
@@ -132,5 +132,5 @@ def test_what_is_the_machines_is_no_fault_of_the_job(
 
 
 def test_settings_that_no_green_case_has_are_named(judge: Callable[..., Judgement]) -> None:
-    found = judge(("pass", {**FLAT, "optimiser": "adamw"}))
-    assert unmeasured(JOB, found.greens) == ("sync_module_states=True", "accumulation=2")
+    found = judge(("pass", {**FLAT, "optim": "adamw"}))
+    assert unmeasured(JOB, found.greens) == ("sync_module_states=True", "gradient_accumulation_steps=2")

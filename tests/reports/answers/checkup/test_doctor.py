@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from reports.results.grid import Grid
 
-JOB = Options().but(strategy="ddp", clip=True)
-CLIPPED = "strategy=ddp clip=on"
+JOB = Options().but(strategy="ddp", clip_grad_norm=True)
+CLIPPED = "strategy=ddp clip_grad_norm=on"
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def row(name: str, when: str, kind: Kind = Kind.BUG, **versions: str) -> Signatu
 def test_of_two_reds_that_are_shared_one_that_is_denied_leaves_the_other(
     inferred: Callable[..., list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    explain(monkeypatch, row("of-ddp", "clip=off", torch="!=1.5"), row("of-clipping", "clip=on"))
+    explain(monkeypatch, row("of-ddp", "clip_grad_norm=off", torch="!=1.5"), row("of-clipping", "clip_grad_norm=on"))
     both = {"strategy=ddp": "fail", CLIPPED: "fail"}
     table = {"2025-03": both, "2025-06": both}
     where = "2025-03 and 2025-06, between which these versions lie"

@@ -42,7 +42,7 @@ def columns(build_set: Callable[..., SetRecord]) -> list[SetRecord]:
         ({}, {"bitsandbytes", "accelerate", "trl"}),
         ({"method": "full"}, {"peft", "bitsandbytes", "accelerate", "trl"}),
         ({"quant": "nf4"}, {"trl"}),
-        ({"optimiser": "adamw_8bit"}, {"accelerate", "trl"}),
+        ({"optim": "adamw_8bit"}, {"accelerate", "trl"}),
         ({"front_end": "trainer"}, {"bitsandbytes", "trl"}),
         ({"front_end": "sft"}, {"bitsandbytes"}),
     ],

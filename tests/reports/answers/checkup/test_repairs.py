@@ -70,7 +70,7 @@ def by_settings(found: Evidence, fixes: dict[str, Remedy] | None = None) -> Repa
 
 
 def proven(**changes: Any) -> dict[str, Remedy]:
-    case = "train-lora-fsdp1-flatparams-fp32"
+    case = "train-lora-fsdp1-use_orig_params_false-fp32"
     fix = Fix(
         set="2024-06",
         case=case,
@@ -98,31 +98,41 @@ def test_a_green_case_beside_the_red_one_shows_what_to_change(evidence: Callable
 
 
 def test_what_a_search_proved_goes_before_it(evidence: Callable[..., Evidence]) -> None:
-    cells = evidence(RED, ("pass", {"strategy": "fsdp1"}), ("pass", {**FLAT, "sharding": "grad_op"}))
+    cells = evidence(RED, ("pass", {"strategy": "fsdp1"}), ("pass", {**FLAT, "sharding_strategy": "shard_grad_op"}))
     assert changes_of(by_settings(cells)) == {"use_orig_params": True}
-    assert changes_of(by_settings(cells, proven(sharding="grad_op"))) == {"sharding": "grad_op"}
+    assert changes_of(by_settings(cells, proven(sharding_strategy="shard_grad_op"))) == {
+        "sharding_strategy": "shard_grad_op"
+    }
 
 
 def test_a_proven_fix_that_this_job_does_not_heal_by_is_passed_over(evidence: Callable[..., Evidence]) -> None:
     cells = evidence(RED, ("pass", {"strategy": "fsdp1"}))
-    assert changes_of(by_settings(cells, proven(sharding="none"))) == {"use_orig_params": True}
+    assert changes_of(by_settings(cells, proven(sharding_strategy="no_shard"))) == {"use_orig_params": True}
 
 
 def test_the_fewest_changes_win(evidence: Callable[..., Evidence]) -> None:
-    both = {"strategy": "fsdp1", "sharding": "grad_op"}
+    both = {"strategy": "fsdp1", "sharding_strategy": "shard_grad_op"}
     assert changes_of(by_settings(evidence(RED, ("pass", both), ("pass", {"strategy": "fsdp1"})))) == {
         "use_orig_params": True
     }
-    assert changes_of(by_settings(evidence(RED, ("pass", both)))) == {"use_orig_params": True, "sharding": "grad_op"}
+    assert changes_of(by_settings(evidence(RED, ("pass", both)))) == {
+        "use_orig_params": True,
+        "sharding_strategy": "shard_grad_op",
+    }
 
 
 ADDITIONS = {
-    "compile": ({"compile": True}, {}, "torch_compile: true", "torch_compile: false"),
-    "accumulation": ({"accumulation": 2}, {}, "gradient_accumulation_steps: 8", "gradient_accumulation_steps: 1"),
-    "clip": ({"clip": True}, {}, "max_grad_norm: 1.0", "max_grad_norm: 0"),
-    "optimiser": ({"optimiser": "adamw_8bit"}, {"optimiser": "adamw"}, "optim: adamw_bnb_8bit", "optim: adamw_torch"),
-    "checkpointing": (
-        {"checkpointing": "reentrant"},
+    "torch_compile": ({"torch_compile": True}, {}, "torch_compile: true", "torch_compile: false"),
+    "gradient_accumulation_steps": (
+        {"gradient_accumulation_steps": 2},
+        {},
+        "gradient_accumulation_steps: 8",
+        "gradient_accumulation_steps: 1",
+    ),
+    "clip_grad_norm": ({"clip_grad_norm": True}, {}, "max_grad_norm: 1.0", "max_grad_norm: 0"),
+    "optim": ({"optim": "adamw_8bit"}, {"optim": "adamw"}, "optim: adamw_bnb_8bit", "optim: adamw_torch"),
+    "gradient_checkpointing": (
+        {"gradient_checkpointing": "reentrant"},
         {},
         "gradient_checkpointing_kwargs: {use_reentrant: true}\ngradient_checkpointing: true",
         "gradient_checkpointing: false",
@@ -148,13 +158,13 @@ def test_an_addition_that_went_wrong_is_no_setting_but_given_up(
 
 
 def test_a_search_that_gave_something_up_proved_no_setting(evidence: Callable[..., Evidence]) -> None:
-    cells = evidence(RED, ("pass", {**FLAT, "sharding": "none"}))
-    assert by_settings(cells, proven(sharding="none")) is None
+    cells = evidence(RED, ("pass", {**FLAT, "sharding_strategy": "no_shard"}))
+    assert by_settings(cells, proven(sharding_strategy="no_shard")) is None
 
 
 def test_what_lacks_the_addition_that_went_wrong_shows_no_repair(evidence: Callable[..., Evidence]) -> None:
     """The newer set, and DDP, are green without it only."""
-    red = ("fail", {"strategy": "fsdp1", "optimiser": "adamw_8bit"})
+    red = ("fail", {"strategy": "fsdp1", "optim": "adamw_8bit"})
     cells = evidence(red, ("pass", {"strategy": "ddp"}), newer=(("pass", {"strategy": "fsdp1"}),))
     pins = cells.columns[0].pins
     text = "model_name_or_path: x\nuse_peft: true\ndtype: float32\nbf16: false\noptim: adamw_bnb_8bit\n"
@@ -167,13 +177,13 @@ def test_what_lacks_the_addition_that_went_wrong_shows_no_repair(evidence: Calla
 
 
 def test_a_change_of_precision_or_of_the_wish_is_no_setting(evidence: Callable[..., Evidence]) -> None:
-    others = ({**FLAT, "load_dtype": "bf16"}, {**FLAT, "method": "dora"}, {"strategy": "ddp"})
+    others = ({**FLAT, "torch_dtype": "bf16"}, {**FLAT, "method": "dora"}, {"strategy": "ddp"})
     assert by_settings(evidence(RED, *(("pass", other) for other in others))) is None
 
 
 def test_what_only_code_can_say_has_no_text(evidence: Callable[..., Evidence]) -> None:
-    found = by_settings(evidence(RED, ("pass", {**FLAT, "wrap": "peft"})))
-    assert changes_of(found) == {"wrap": "peft"}
+    found = by_settings(evidence(RED, ("pass", {**FLAT, "auto_wrap_policy": "peft"})))
+    assert changes_of(found) == {"auto_wrap_policy": "peft"}
     assert found is not None
     assert found.texts == {}
 
@@ -189,7 +199,12 @@ def test_the_nearest_set_on_which_it_is_green_says_which_packages_move(evidence:
     found = repairs.by_versions(sharded(pins), pins, cells, {})
     assert found is not None
     assert (dict(found.moves), found.settings) == ({"peft": "0.12.0"}, None)
-    assert found.rest == ("sync_module_states=True", "ram_efficient=True", "optimiser=adamw", "front_end=accelerate")
+    assert found.rest == (
+        "sync_module_states=True",
+        "cpu_ram_efficient_loading=True",
+        "optim=adamw",
+        "front_end=accelerate",
+    )
 
 
 def test_a_set_may_need_a_setting_as_well(evidence: Callable[..., Evidence]) -> None:

@@ -39,7 +39,7 @@ def says(found: job.Job, **wanted: Any) -> bool:
 
 def test_an_accelerate_file_says_how_weights_are_sharded() -> None:
     found = example("accelerate_fsdp1.yaml")
-    assert says(found, strategy="fsdp1", use_orig_params=False, wrap="transformer", sync_module_states=True)
+    assert says(found, strategy="fsdp1", use_orig_params=False, auto_wrap_policy="transformer", sync_module_states=True)
     assert says(found, front_end="accelerate", method="lora")
     assert "LoRA is assumed" in found.notes[0]
 
@@ -50,7 +50,7 @@ def test_the_second_fsdp_is_told_from_the_first() -> None:
 
 def test_a_trainer_s_file_says_what_is_trained_and_a_launcher_s_how() -> None:
     found = example("accelerate_fsdp1.yaml", "trl_qlora.yaml")
-    assert says(found, quant="nf4", method="lora", load_dtype="bf16", front_end="sft", model="mistral")
+    assert says(found, quant="nf4", method="lora", torch_dtype="bf16", front_end="sft", model="mistral")
     assert says(found, strategy="fsdp1", use_orig_params=False)
     assert found.notes == ()
 
@@ -63,21 +63,33 @@ def test_without_a_launcher_s_file_one_process_is_assumed_and_that_is_said() -> 
 
 def test_the_trainer_puts_pefts_policy_in_the_place_of_any_other() -> None:
     both = ("accelerate_fsdp1.yaml", "trl_dora.yaml")
-    assert says(example(*both), wrap="peft", method="dora")
-    assert says(example(*both, transformers="4.38.0"), wrap="transformer")
+    assert says(example(*both), auto_wrap_policy="peft", method="dora")
+    assert says(example(*both, transformers="4.38.0"), auto_wrap_policy="transformer")
 
 
 def test_the_storage_of_four_bit_weights_depends_on_the_release_of_trl() -> None:
     """It followed the load dtype, until it got a key of its own."""
     both = ("accelerate_fsdp1.yaml", "trl_qlora.yaml")
-    assert says(example(*both, trl="0.23.0"), quant_storage="bf16")
-    assert says(example(*both, trl="0.26.1"), quant_storage="uint8")
+    assert says(example(*both, trl="0.23.0"), bnb_4bit_quant_storage="bf16")
+    assert says(example(*both, trl="0.26.1"), bnb_4bit_quant_storage="uint8")
 
 
 def test_axolotl_stores_four_bit_weights_in_bfloat16_unasked() -> None:
     found = example("axolotl_qlora_fsdp.yml", transformers="4.44.2")
-    assert says(found, quant="nf4", quant_storage="bf16", double_quant=True, strategy="fsdp1", wrap="peft")
-    assert says(found, checkpointing="reentrant", accumulation=2, attention="flash_attention_2")
+    assert says(
+        found,
+        quant="nf4",
+        bnb_4bit_quant_storage="bf16",
+        bnb_4bit_use_double_quant=True,
+        strategy="fsdp1",
+        auto_wrap_policy="peft",
+    )
+    assert says(
+        found,
+        gradient_checkpointing="reentrant",
+        gradient_accumulation_steps=2,
+        attn_implementation="flash_attention_2",
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,13 +106,13 @@ def test_axolotl_stores_four_bit_weights_in_bfloat16_unasked() -> None:
 def test_which_fsdp_the_trainer_means_depends_on_its_release(transformers: str, said: str, strategy: str) -> None:
     version = f"\nfsdp_config:\n  version: {said}\n" if said else "\n"
     found = written(f"use_peft: true\nfsdp: full_shard auto_wrap{version}", transformers=transformers)
-    assert says(found, strategy=strategy, wrap="peft" if strategy == "fsdp1" else "transformer")
+    assert says(found, strategy=strategy, auto_wrap_policy="peft" if strategy == "fsdp1" else "transformer")
 
 
 @pytest.mark.parametrize(("accelerate", "original"), [("0.24.1", False), ("0.25.0", True), ("1.15.0", True)])
 def test_what_accelerate_takes_for_what_is_left_out_depends_on_its_release(accelerate: str, *, original: bool) -> None:
     found = written("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 1\n", accelerate=accelerate)
-    assert says(found, use_orig_params=original, sync_module_states=True, wrap="none")
+    assert says(found, use_orig_params=original, sync_module_states=True, auto_wrap_policy="none")
 
 
 def test_what_a_trainer_implies_of_fsdp_is_not_said_over_a_launcher() -> None:
@@ -111,27 +123,44 @@ def test_what_a_trainer_implies_of_fsdp_is_not_said_over_a_launcher() -> None:
 
 def test_words_of_the_trainer_say_how_weights_are_sharded() -> None:
     found = written("use_peft: false\nfsdp: shard_grad_op auto_wrap offload\nfsdp_config:\n  version: 1\n")
-    assert says(found, strategy="fsdp1", sharding="grad_op", cpu_offload=True, wrap="transformer", method="full")
+    assert says(
+        found,
+        strategy="fsdp1",
+        sharding_strategy="shard_grad_op",
+        cpu_offload=True,
+        auto_wrap_policy="transformer",
+        method="full",
+    )
 
 
 def test_axolotl_says_the_version_of_fsdp_beside_its_settings() -> None:
     found = example("axolotl_qlora_fsdp2.yaml")
-    assert says(found, strategy="fsdp2", wrap="transformer", checkpointing="non_reentrant", load_dtype="bf16")
+    assert says(
+        found,
+        strategy="fsdp2",
+        auto_wrap_policy="transformer",
+        gradient_checkpointing="non_reentrant",
+        torch_dtype="bf16",
+    )
     assert "packed sequences (multipack) (sample_packing in axolotl_qlora_fsdp2.yaml)" in found.not_judged
 
 
 def test_llama_factory_stores_four_bit_weights_in_the_precision_of_training() -> None:
     found = example("accelerate_fsdp1.yaml", "llamafactory_qlora.yaml")
-    assert says(found, quant="nf4", quant_storage="bf16", load_dtype="bf16", front_end="trainer", strategy="fsdp1")
+    assert says(
+        found, quant="nf4", bnb_4bit_quant_storage="bf16", torch_dtype="bf16", front_end="trainer", strategy="fsdp1"
+    )
 
 
 def test_how_activations_are_made_again_is_each_tools_own_choice() -> None:
-    assert says(written("base_model: x\nadapter: lora\ngradient_checkpointing: true\n"), checkpointing="reentrant")
-    assert says(example("llamafactory_qlora.yaml", "accelerate_ddp.yaml"), checkpointing="reentrant")
-    assert says(example("llamafactory_qlora.yaml", "accelerate_fsdp2.yaml"), checkpointing="non_reentrant")
-    assert says(example("trl_dora.yaml"), checkpointing="non_reentrant")
-    assert says(example("trl_dora.yaml", transformers="4.56.1", trl="0.23.0"), checkpointing="reentrant")
-    assert says(example("trl_dora.yaml", trl="0.21.0"), checkpointing="off")
+    assert says(
+        written("base_model: x\nadapter: lora\ngradient_checkpointing: true\n"), gradient_checkpointing="reentrant"
+    )
+    assert says(example("llamafactory_qlora.yaml", "accelerate_ddp.yaml"), gradient_checkpointing="reentrant")
+    assert says(example("llamafactory_qlora.yaml", "accelerate_fsdp2.yaml"), gradient_checkpointing="non_reentrant")
+    assert says(example("trl_dora.yaml"), gradient_checkpointing="non_reentrant")
+    assert says(example("trl_dora.yaml", transformers="4.56.1", trl="0.23.0"), gradient_checkpointing="reentrant")
+    assert says(example("trl_dora.yaml", trl="0.21.0"), gradient_checkpointing="off")
 
 
 def test_a_strategy_that_no_case_has_is_no_point() -> None:
@@ -148,7 +177,7 @@ def test_quotes_and_cases_of_flags_mean_the_same() -> None:
 
 def test_a_number_means_a_strategy_and_no_flag() -> None:
     found = written("distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: 2\n")
-    assert says(found, sharding="grad_op")
+    assert says(found, sharding_strategy="shard_grad_op")
 
 
 def test_what_a_file_asks_for_and_no_case_has_is_named() -> None:
@@ -172,13 +201,15 @@ def test_of_an_accelerate_file_what_says_nothing_of_the_options_is_not_looked_at
 def test_what_no_point_has_together_is_left_out_and_named() -> None:
     hybrid = "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n"
     found = written(hybrid, "use_peft: true\ndataset_name: x\ngradient_accumulation_steps: 8\n")
-    assert says(found, mesh="hsdp", world_size=4, accumulation=1)
-    assert any(each.startswith("accumulation=2 (the global batch has 4 rows") for each in found.not_judged)
+    assert says(found, device_mesh="hsdp", world_size=4, gradient_accumulation_steps=1)
+    assert any(
+        each.startswith("gradient_accumulation_steps=2 (the global batch has 4 rows") for each in found.not_judged
+    )
 
 
 def test_settings_of_fsdp_mean_nothing_where_nothing_is_sharded() -> None:
     found = written("distributed_type: MULTI_GPU\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n")
-    assert says(found, strategy="ddp", mesh="1d", world_size=2)
+    assert says(found, strategy="ddp", device_mesh="1d", world_size=2)
 
 
 def test_a_job_that_nobody_can_mean_is_no_point() -> None:
@@ -205,9 +236,9 @@ CHECKPOINTING = ["gradient_checkpointing: true", "gradient_checkpointing_kwargs:
     [
         (["accelerate_fsdp1.yaml"], {"use_orig_params": True}, ["  fsdp_use_orig_params: true  # as in the example"]),
         (["accelerate_fsdp1.yaml"], {"strategy": "fsdp2"}, ["  fsdp_version: 2"]),
-        (["trl_qlora.yaml"], {"quant_storage": "bf16"}, ["bnb_4bit_quant_storage: bfloat16"]),
+        (["trl_qlora.yaml"], {"bnb_4bit_quant_storage": "bf16"}, ["bnb_4bit_quant_storage: bfloat16"]),
         (["trl_dora.yaml"], {"method": "lora"}, ["use_dora: false"]),
-        (["trl_lora.yaml"], {"checkpointing": "non_reentrant"}, CHECKPOINTING),
+        (["trl_lora.yaml"], {"gradient_checkpointing": "non_reentrant"}, CHECKPOINTING),
         (["llamafactory_int8.yaml"], {"quant": "nf4"}, ["quantization_bit: 4"]),
         (["axolotl_lora_8bit_fsdp.yml"], {"use_orig_params": True}, ["  use_orig_params: true"]),
     ],
@@ -225,5 +256,5 @@ def test_a_change_is_said_in_the_fewest_lines(names: list[str], wanted: dict[str
 
 def test_what_no_file_can_say_is_not_written() -> None:
     """The wrap policy is the Trainer's own; who is launched by nobody cannot be sharded."""
-    assert job.patched(example("accelerate_fsdp1.yaml", "trl_dora.yaml"), {"wrap": "none"}, NEW) is None
-    assert job.patched(example("trl_lora.yaml"), {"adapter_fp32": False}, NEW) is None
+    assert job.patched(example("accelerate_fsdp1.yaml", "trl_dora.yaml"), {"auto_wrap_policy": "none"}, NEW) is None
+    assert job.patched(example("trl_lora.yaml"), {"autocast_adapter_dtype": False}, NEW) is None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome, RunRecord, SetRecord
     from reports.answers.fixes.green_neighbours import Beside
 
-RED, GREEN = "train-lora-fsdp1-flatparams-fp32", "train-lora-fsdp1-fp32"
+RED, GREEN = "train-lora-fsdp1-use_orig_params_false-fp32", "train-lora-fsdp1-fp32"
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reports.answers.fixes.proven import Fix
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-OPTIONS = {"flow": "train", "method": "lora", "quant": "none", "strategy": "fsdp1", "wrap": "none"}
+OPTIONS = {"flow": "train", "method": "lora", "quant": "none", "strategy": "fsdp1", "auto_wrap_policy": "none"}
 
 
 @pytest.fixture
@@ -60,13 +60,19 @@ def fixes(
 
 
 def test_a_setting_that_differs_is_the_fix(fixes: Callable[..., list[Fix]]) -> None:
-    (fix,) = fixes(wrap="peft")
-    assert (fix.kind, fix.says) == (Kind.SETTINGS, "wrap=peft instead of none: it was changed")
+    (fix,) = fixes(auto_wrap_policy="peft")
+    assert (fix.kind, fix.says) == (Kind.SETTINGS, "auto_wrap_policy=peft instead of none: it was changed")
     assert (fix.red, fix.green, fix.device) == ("2025-12__red", ("2025-12__green",), "cpu")
 
 
 @pytest.mark.parametrize(
-    "different", [{"quant": "int8"}, {"front_end": "trainer"}, {"loop": "eval"}, {"wrap": "peft", "accumulation": 2}]
+    "different",
+    [
+        {"quant": "int8"},
+        {"front_end": "trainer"},
+        {"loop": "eval"},
+        {"auto_wrap_policy": "peft", "gradient_accumulation_steps": 2},
+    ],
 )
 def test_what_no_search_for_settings_would_change_is_an_alternative(
     fixes: Callable[..., list[Fix]], different: dict[str, Any]
@@ -75,14 +81,16 @@ def test_what_no_search_for_settings_would_change_is_an_alternative(
 
 
 def test_what_only_the_green_one_has_is_named_where_it_is_not_the_default(fixes: Callable[..., list[Fix]]) -> None:
-    (fix,) = fixes(quant="nf4", quant_storage="bf16", double_quant=False)
+    (fix,) = fixes(quant="nf4", bnb_4bit_quant_storage="bf16", bnb_4bit_use_double_quant=False)
     assert (fix.kind, fix.change) == (
         Kind.ALTERNATIVE,
-        "quant=nf4 instead of none, quant_storage=bf16 instead of uint8",
+        "quant=nf4 instead of none, bnb_4bit_quant_storage=bf16 instead of uint8",
     )
 
 
-@pytest.mark.parametrize("different", [{"flow": "resume", "wrap": "peft"}, {"flow": "api", "call": "resume"}])
+@pytest.mark.parametrize(
+    "different", [{"flow": "resume", "auto_wrap_policy": "peft"}, {"flow": "api", "call": "resume"}]
+)
 def test_of_other_code_only_the_problem_says_what_differs(
     fixes: Callable[..., list[Fix]], different: dict[str, Any]
 ) -> None:
@@ -97,16 +105,16 @@ def test_the_same_case_on_another_set_is_a_move(fixes: Callable[..., list[Fix]])
 
 
 def test_what_differs_in_settings_and_versions_proves_neither(fixes: Callable[..., list[Fix]]) -> None:
-    assert fixes(on="2024-06", wrap="peft") == []
+    assert fixes(on="2024-06", auto_wrap_policy="peft") == []
 
 
 @pytest.mark.parametrize("verdict", ["wrong", "fail", "skip", "lost"])
 def test_what_is_not_green_proves_nothing(fixes: Callable[..., list[Fix]], verdict: str) -> None:
-    assert fixes(verdict=verdict, wrap="peft") == []
+    assert fixes(verdict=verdict, auto_wrap_policy="peft") == []
 
 
 def test_settings_come_first_and_versions_like_the_users(fixes: Callable[..., list[Fix]]) -> None:
-    settings, move = fixes(wrap="peft"), fixes(case="red", on="2024-06")
+    settings, move = fixes(auto_wrap_policy="peft"), fixes(case="red", on="2024-06")
     pins = {"2024-06": {"peft": "0.11.1"}, "2025-12": {"peft": "0.18.0"}}
     ordered = proven.ordered([*move, *settings, *settings], {}, pins)
     assert [fix.kind for fix in ordered] == [Kind.SETTINGS, Kind.VERSIONS]
@@ -116,8 +124,8 @@ def test_settings_come_first_and_versions_like_the_users(fixes: Callable[..., li
 
 
 def test_what_a_search_found_again_is_told_once(fixes: Callable[..., list[Fix]]) -> None:
-    (known,) = fixes(wrap="peft")
-    change = Change(name="wrap", old="none", new="peft")
+    (known,) = fixes(auto_wrap_policy="peft")
+    change = Change(name="auto_wrap_policy", old="none", new="peft")
     found = Found(
         set="2025-12",
         case="red",
@@ -130,7 +138,7 @@ def test_what_a_search_found_again_is_told_once(fixes: Callable[..., list[Fix]])
     )
     every = Fixes(generated=NOON, device="cpu", hardware="cpu: test", code="c0de", fixes=(found,))
     (fix,) = proven.ordered([proven.searched(Remedy(fix=found, found=every), "cpu"), known], {}, {})
-    assert fix.says == "wrap=peft instead of none: it was changed"
+    assert fix.says == "auto_wrap_policy=peft instead of none: it was changed"
     assert set(fix.green) == {"2025-12__green", "2025-12__other"}
 
 
@@ -145,7 +153,7 @@ def test_a_setting_is_looked_for_on_every_set(
         green=(Cells(case="green", sets=("2025-12",), because="it was changed"),),
     )
     red = build_outcome("red", "2026-03", "fail", options=OPTIONS)
-    green = build_outcome("green", "2026-03", options={**OPTIONS, "wrap": "peft"})
+    green = build_outcome("green", "2026-03", options={**OPTIONS, "auto_wrap_policy": "peft"})
     matrix = grid(build_run(), (build_set("2026-03"),), (red, green))
     (fix,) = proven.beside(problem, [red], matrix, "cuda")
     assert (fix.red, fix.green, fix.device) == ("2026-03__red", ("2026-03__green",), "cuda")

@@ -35,7 +35,7 @@ def write(folder: Path, *fixes: Fix, device: str = "cpu", days: int = 0, code: s
 def test_a_fix_says_what_to_change_and_what_shows_it(tmp_path: Path) -> None:
     write(tmp_path, SETTING)
     remedy = remedies.load(tmp_path, device="cpu")[CELL]
-    assert remedy.words == "set wrap=peft instead of transformer"
+    assert remedy.words == "set auto_wrap_policy=peft instead of transformer"
     assert remedy.proof == "2025-12__green, green in 2 runs on cpu: test, 2026-11-20"
 
 

@@ -150,10 +150,10 @@ def test_how_often_a_red_cell_ran_is_not_made_up() -> None:
 def test_a_setting_that_costs_digits_is_not_said_to_keep_them() -> None:
     plain, costly = (
         told(a_fix(Kind.SETTINGS, **changes), stack(), Options())
-        for changes in ({"use_orig_params": False}, {"adapter_fp32": False})
+        for changes in ({"use_orig_params": False}, {"autocast_adapter_dtype": False})
     )
     assert "computation stay: use_orig_params" in plain
-    assert "computation stay; the dtype of the adapters does not: adapter_fp32=False" in costly
+    assert "computation stay; the dtype of the adapters does not: autocast_adapter_dtype=False" in costly
 
 
 def test_a_move_says_that_what_is_not_pinned_may_move_too() -> None:
@@ -179,7 +179,7 @@ def test_a_package_that_is_not_pinned_has_no_version() -> None:
 
 
 def test_an_old_peft_is_not_told_the_dtype_of_the_adapters() -> None:
-    half = {"load_dtype": "bf16"}
+    half = {"torch_dtype": "bf16"}
     assert "autocast_adapter_dtype=True" in script({"peft": "0.12.0"}, **half)
     assert "autocast_adapter_dtype" not in script({"peft": "0.11.1"}, **half)
 

@@ -149,7 +149,7 @@ def test_a_script_stops_where_the_cell_did(make: Callable[[str], Reproducer]) ->
 
 
 def test_a_script_is_written_for_its_versions(make: Callable[[str], Reproducer]) -> None:
-    case = "train-lora-fsdp1-flatparams-fp32"
+    case = "train-lora-fsdp1-use_orig_params_false-fp32"
     assert "torch_dtype=" in make(f"2024-06__{case}").text
     assert "torch_dtype=" not in make(f"2026-11__{case}").text
 
@@ -177,9 +177,9 @@ def test_a_flow_without_a_script_says_why(flow: str, build_outcome: Callable[...
 
 def test_an_option_that_is_not_covered_is_named(build_outcome: Callable[..., Outcome], published: Grid) -> None:
     pins = pins_of(next(red(published)), published)
-    options = {"flow": "train", "compile": True}
+    options = {"flow": "train", "torch_compile": True}
     outcome = build_outcome(verdict="fail", options=options, error={"type": "E", "message": ""}, phase="forward")
-    with pytest.raises(UserError, match="compile=True is not covered"):
+    with pytest.raises(UserError, match="torch_compile=True is not covered"):
         reproducer(outcome, pins)
 
 

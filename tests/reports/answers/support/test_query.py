@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         ("8-bit with DDP", "flow=train method=lora quant=int8 strategy=ddp"),
         ("lora merge_reload", "flow=merge_reload method=lora quant=none strategy=single"),
         ("dora fsdp", "flow=train method=dora quant=none strategy=fsdp2,fsdp1"),
-        ("qlora bf16 eval", "flow=train method=lora quant=nf4 strategy=single load_dtype=bf16 loop=eval"),
+        ("qlora bf16 eval", "flow=train method=lora quant=nf4 strategy=single torch_dtype=bf16 loop=eval"),
         ("quant!=none,fp4", "flow=train method=lora quant=nf4,int8 strategy=single"),
         ("load nf4", "flow=load method=full quant=nf4 strategy=single"),
     ],
@@ -58,7 +58,7 @@ def test_no_word_is_passed_over(word: str) -> None:
         ("full lora", "'full' and 'lora' contradict each other: both are about method"),
         ("qlora 8-bit", "'qlora' and '8-bit' contradict each other: both are about quant"),
         ("fsdp2 strategy!=fsdp2", "contradict each other"),
-        ("double_quant!=true,false", "leaves no value of double_quant"),
+        ("bnb_4bit_use_double_quant!=true,false", "leaves no value of double_quant"),
     ],
 )
 def test_what_is_no_need_is_refused_in_a_sentence(text: str, told: str) -> None:
@@ -73,7 +73,7 @@ def test_what_is_no_need_is_refused_in_a_sentence(text: str, told: str) -> None:
     [
         ("full nf4", "quantised weights are not trainable"),
         ("load fsdp2", "flow=load is about one process"),
-        ("ddp wrap=peft", "wrap means nothing with the rest of it"),
+        ("ddp auto_wrap_policy=peft", "wrap means nothing with the rest of it"),
         ("lora double_quant", "double_quant means nothing with the rest of it"),
     ],
 )
@@ -83,13 +83,18 @@ def test_what_can_never_be_is_told_with_its_reason(text: str, told: str) -> None
 
 
 def test_what_may_be_is_not_refused_however_much_is_named() -> None:
-    check(parse("flow!=load method!=lora quant!=none strategy!=single attention!=default accumulation=1,2"))
+    check(
+        parse(
+            "flow!=load method!=lora quant!=none strategy!=single attn_implementation!=default "
+            "gradient_accumulation_steps=1,2"
+        )
+    )
 
 
 def test_a_way_without_settings_is_the_need_as_it_is(measure: Callable[..., Grid]) -> None:
-    cells = {"quant=nf4 load_dtype=bf16": "pass", "quant=nf4 load_dtype=bf16 quant_storage=bf16": "pass"}
+    cells = {"quant=nf4 torch_dtype=bf16": "pass", "quant=nf4 torch_dtype=bf16 bnb_4bit_quant_storage=bf16": "pass"}
     measured = points(measure({"2025-06": cells}))
-    assert [dict(way.settings) for way in ways(parse("qlora"), measured)] == [{}, {"quant_storage": "bf16"}]
+    assert [dict(way.settings) for way in ways(parse("qlora"), measured)] == [{}, {"bnb_4bit_quant_storage": "bf16"}]
 
 
 def test_what_is_wished_is_never_a_setting(measure: Callable[..., Grid]) -> None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matrix.run.outcome import SetRecord
     from reports.results.grid import Grid
 
-QLORA = "quant=nf4 load_dtype=bf16"
-STORED = f"{QLORA} quant_storage=bf16"
+QLORA = "quant=nf4 torch_dtype=bf16"
+STORED = f"{QLORA} bnb_4bit_quant_storage=bf16"
 CELL = "train-lora-nf4-single-bf16"
 
 
@@ -59,7 +59,11 @@ def test_a_newer_set_with_a_setting_comes_first_and_the_plain_one_is_told(
     found = asked({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "fail", STORED: "pass"}}, "qlora")
     assert found.best is not None
     assert found.as_it_is is not None
-    assert (found.best.key, found.best.settings, found.as_it_is.key) == ("2025-09", "quant_storage=bf16", "2025-06")
+    assert (found.best.key, found.best.settings, found.as_it_is.key) == (
+        "2025-09",
+        "bnb_4bit_quant_storage=bf16",
+        "2025-06",
+    )
     assert f"    avoid, it is red: 2025-09__{CELL}" in lines(found)
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from reports.results.grid import Grid
 
-QLORA = "quant=nf4 load_dtype=bf16"
-STORED = f"{QLORA} quant_storage=bf16"
+QLORA = "quant=nf4 torch_dtype=bf16"
+STORED = f"{QLORA} bnb_4bit_quant_storage=bf16"
 
 
 @pytest.fixture
@@ -51,15 +51,15 @@ def test_what_went_wrong_is_red(verdict: str, on: Callable[..., Held]) -> None:
 
 
 def test_one_red_plain_cell_is_enough(on: Callable[..., Held]) -> None:
-    cells = {"method=full load_dtype=bf16": "pass", "method=full load_dtype=fp32": "fail"}
+    cells = {"method=full torch_dtype=bf16": "pass", "method=full torch_dtype=fp32": "fail"}
     found = on("full", cells)
     assert found.standing is Standing.SETTING
-    assert (found.greens[0].words, found.avoid) == ("load_dtype=bf16", ("train-full-single-fp32",))
+    assert (found.greens[0].words, found.avoid) == ("torch_dtype=bf16", ("train-full-single-fp32",))
 
 
 def test_a_red_cell_with_a_green_neighbour_is_green_with_the_setting(on: Callable[..., Held]) -> None:
     found = on("qlora", {QLORA: "fail", STORED: "pass"})
-    assert (found.standing, found.greens[0].words) == (Standing.SETTING, "quant_storage=bf16")
+    assert (found.standing, found.greens[0].words) == (Standing.SETTING, "bnb_4bit_quant_storage=bf16")
 
 
 def test_a_skipped_neighbour_is_no_setting(on: Callable[..., Held]) -> None:
@@ -71,7 +71,7 @@ def test_a_red_setting_does_not_spoil_what_is_green_without_it(on: Callable[...,
 
 
 def test_a_named_setting_is_no_setting(on: Callable[..., Held]) -> None:
-    assert on("qlora quant_storage=bf16", {QLORA: "fail", STORED: "pass"}).standing is Standing.GREEN
+    assert on("qlora bnb_4bit_quant_storage=bf16", {QLORA: "fail", STORED: "pass"}).standing is Standing.GREEN
 
 
 def test_of_several_named_values_each_has_to_be_green(on: Callable[..., Held]) -> None:

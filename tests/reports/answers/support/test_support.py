@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from reports.answers.support.version_ranges import Stretch
     from reports.results.grid import Grid
 
-QLORA = "quant=nf4 load_dtype=bf16"
-STORED = f"{QLORA} quant_storage=bf16"
+QLORA = "quant=nf4 torch_dtype=bf16"
+STORED = f"{QLORA} bnb_4bit_quant_storage=bf16"
 SETS = ("2025-03", "2025-06", "2025-09", "2025-12")  # at 1.0, 2.0, 3.0 and 4.0 of everything
 
 
@@ -79,23 +79,23 @@ def test_a_version_that_nobody_ran_is_inferred_from_its_neighbours(found: Callab
 
 
 def test_a_stretch_with_a_setting_says_one_that_holds_in_all_of_it(found: Callable[..., Support]) -> None:
-    other = f"{QLORA} quant_storage=fp32"
+    other = f"{QLORA} bnb_4bit_quant_storage=fp32"
     cells = {"2025-03": {QLORA: "fail", STORED: "pass", other: "pass"}, "2025-06": {QLORA: "fail", other: "pass"}}
     stretch = found(cells).packages["torch"][1]
     assert (stretch.versions, stretch.standing, stretch.settings) == (
         ">=1.0,<=2.0",
         Standing.SETTING,
-        "quant_storage=fp32",
+        "bnb_4bit_quant_storage=fp32",
     )
 
 
 def test_settings_without_one_in_common_are_two_stretches(found: Callable[..., Support]) -> None:
     cells = {
         "2025-03": {QLORA: "fail", STORED: "pass"},
-        "2025-06": {QLORA: "fail", f"{QLORA} quant_storage=fp32": "pass"},
+        "2025-06": {QLORA: "fail", f"{QLORA} bnb_4bit_quant_storage=fp32": "pass"},
     }
     assert [each.settings for each in found(cells).packages["torch"]] == [
-        *("", "quant_storage=bf16", "", "quant_storage=fp32", ""),
+        *("", "bnb_4bit_quant_storage=bf16", "", "bnb_4bit_quant_storage=fp32", ""),
     ]
 
 
