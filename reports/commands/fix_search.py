@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space.case import Case
 from cases.space.options import Options
+from cases.space.renamed import current_cell
 from cases.space.verdict import RED, Verdict
 from matrix.errors import UserError
 from matrix.known import known_problems
@@ -289,7 +290,7 @@ def named(cell: str, sets: Iterable[VersionSet], cases: Mapping[str, Case]) -> C
     Raises:
         UserError: there is no such set, or no such case.
     """
-    key, separator, name = cell.partition("__")
+    key, separator, name = current_cell(cell).partition("__")
     if not separator:
         raise UserError(f"{cell!r} is no cell: a set and a case, e.g. 2026-11__train-lora-fsdp1-bf16")
     version_set = known_sets.known(key, {each.key: each for each in sets})

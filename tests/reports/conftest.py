@@ -98,8 +98,8 @@ def a_small_matrix() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
     outcomes = [
         an_outcome("train-lora-ddp-fp32", "2024-06", checks=(fine,)),
         an_outcome("train-lora-ddp-fp32", "2024-09", checks=(fine,)),
-        an_outcome("train-lora-fsdp1-bf16", "2024-06", "fail", phase="auto_wrap_policy", error=error),
-        an_outcome("train-lora-fsdp1-bf16", "2024-09", "fail", phase="auto_wrap_policy", error=error),
+        an_outcome("train-lora-fsdp1-bf16", "2024-06", "fail", phase="wrap", error=error),
+        an_outcome("train-lora-fsdp1-bf16", "2024-09", "fail", phase="wrap", error=error),
         an_outcome("train-dora-ddp-bf16", "2024-06", "wrong", phase="backward", checks=(off, fine), **dora),
         an_outcome("train-dora-ddp-bf16", "2024-09", "hang", reason="rank 1 silent for 30 s", **dora),
         an_outcome("train-nf4-ddp-bf16", "2024-06", "skip", reason="bitsandbytes 0.43 quantises only on GPUs", **nf4),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from cases.space.renamed import current_cell
 from cases.space.verdict import RED
 from matrix.errors import UserError
 from matrix.versions import locks, sets
@@ -39,7 +40,7 @@ def outcome_of(cell: str, matrix: Grid) -> Outcome:
     Raises:
         UserError: nothing; red cells of a like name are offered.
     """
-    version_set, _, case = cell.partition("__")
+    version_set, _, case = current_cell(cell).partition("__")
     found = matrix.lookup(case, version_set)
     if found is not None:
         return found

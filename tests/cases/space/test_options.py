@@ -22,6 +22,7 @@ ILLEGAL: dict[str, dict[str, Any]] = {  # a combination that each exclusion is t
     "only adapters of layers can be merged": {"flow": "merge", "method": "prompt"},
     "flow=portability carries an adapter": {"flow": "portability", "strategy": "ddp"},
     "the head or the embeddings are trained beside": {"method": "full", "modules_to_save": "lm_head"},
+    "a case trains the head or the embeddings, not both": {"modules_to_save": "lm_head", "target_embeddings": True},
     "pissa, olora and loftq": {"method": "pissa", "quant": "nf4"},
     "a mesh of 2 x 2": {"strategy": "fsdp2", "device_mesh": "hsdp"},
     "device_mesh=hsdp shards fully": {"strategy": "ddp", "device_mesh": "hsdp", "world_size": 4},

@@ -14,7 +14,7 @@ from cases.space.renamed import OPTIONS, WORDS, current_case_id, current_cell, c
 @pytest.mark.parametrize(
     ("former", "present"),
     [
-        ("train-lora-fsdp1-peftwrap-flatparams-bf16", "train-lora-fsdp1-auto_wrap_policy_peft-use_orig_params_false-bf16"),
+        ("load-nf4-double-skip-single-bf16", "load-nf4-bnb_4bit_use_double_quant-llm_int8_skip_modules-single-bf16"),
         ("train-lora-nf4-bf16store-fsdp2-bf16", "train-lora-nf4-bnb_4bit_quant_storage_bf16-fsdp2-bf16"),
         ("portability-lora-single-fp32-from-2024-06+peft0.1", "portability-lora-single-fp32-from-2024-06+peft0.1"),
         ("api-skip_head", "api-skip_head"),

@@ -96,7 +96,7 @@ def test_every_configuration_of_accelerate_is_yaml() -> None:
 
 
 def test_what_a_configuration_of_accelerate_cannot_say_is_not_in_one() -> None:
-    files = edits.files(stack(strategy="fsdp1", wrap="peft"))
+    files = edits.files(stack(strategy="fsdp1", auto_wrap_policy="peft"))
     assert "accelerate.yaml" not in files
     assert any("fsdp_auto_wrap_policy(model)" in line for line in files["train.py"])
 

@@ -58,7 +58,7 @@ def test_no_word_is_passed_over(word: str) -> None:
         ("full lora", "'full' and 'lora' contradict each other: both are about method"),
         ("qlora 8-bit", "'qlora' and '8-bit' contradict each other: both are about quant"),
         ("fsdp2 strategy!=fsdp2", "contradict each other"),
-        ("bnb_4bit_use_double_quant!=true,false", "leaves no value of double_quant"),
+        ("bnb_4bit_use_double_quant!=true,false", "leaves no value of bnb_4bit_use_double_quant"),
     ],
 )
 def test_what_is_no_need_is_refused_in_a_sentence(text: str, told: str) -> None:
@@ -73,8 +73,8 @@ def test_what_is_no_need_is_refused_in_a_sentence(text: str, told: str) -> None:
     [
         ("full nf4", "quantised weights are not trainable"),
         ("load fsdp2", "flow=load is about one process"),
-        ("ddp auto_wrap_policy=peft", "wrap means nothing with the rest of it"),
-        ("lora double_quant", "double_quant means nothing with the rest of it"),
+        ("ddp auto_wrap_policy=peft", "auto_wrap_policy means nothing with the rest of it"),
+        ("lora bnb_4bit_use_double_quant=true", "bnb_4bit_use_double_quant means nothing with the rest of it"),
     ],
 )
 def test_what_can_never_be_is_told_with_its_reason(text: str, told: str) -> None:
