@@ -17,7 +17,7 @@ from cases.apply.context import Setting
 from cases.flows import stages
 from cases.model import architectures, prequantised
 from cases.reference import twin
-from cases.runtime import cuda_guard, flight_recorder, silence
+from cases.runtime import cuda_guard, flight_recorder, imported_modules, silence
 from cases.runtime import preload as importing
 from cases.runtime.memory import peaks
 from cases.space.options import Options
@@ -151,6 +151,7 @@ def computed(path: Path, companion: Callable[[str], Iterator[None]], say: Any) -
     with say.spending("reference"):
         for _ in companion(str(path)):
             say.beat()
+        say.modules(sorted(imported_modules.noted_in(imported_modules.file_beside(path))))
         return twin.read(path)
 
 

@@ -51,6 +51,11 @@ def note_in(path: Path) -> Report:
     return report
 
 
+def file_beside(path: Path | str) -> Path:
+    """The file in which a companion notes the modules that it imports to compute a file."""
+    return Path(f"{path}.modules")
+
+
 def noted_in(path: Path) -> set[str]:
     """The modules in a file that ``note_in`` wrote; none if there is no file."""
     return set(path.read_text().split()) if path.exists() else set()

@@ -63,7 +63,6 @@ class Supervisor:
     started: float = field(default_factory=time.monotonic)
     children: list[Child] = field(default_factory=list)
     companion: dict[int, str] = field(default_factory=dict)  # pid: file it computes
-    companions: tuple[str, ...] = ()  # files that companions of this job and of others compute
     told_to_end: bool = False
     looked_at: dict[str, float] = field(default_factory=dict)  # metrics of how ranks that hung were looked at
     stopped_at: float = float("inf")  # when ranks that had to be stopped last did anything, or did too much
@@ -79,9 +78,7 @@ class Supervisor:
             signal.signal(number, self.end)
         ranks_own.die_with_parent(signal.SIGTERM)  # no SIGKILL: what the ranks started has to end before us
         Path(self.job.folder).mkdir(parents=True, exist_ok=True)
-        companions = self.suite.companions(self.job)
-        self.companions = tuple(companions)
-        for path, compute in companions.items():
+        for path, compute in self.suite.companions(self.job).items():
             self.start_companion(path, compute)
         stopped, why = self.play()
         if not stopped:
@@ -299,7 +296,7 @@ class Supervisor:
                 **{name: value for end in ends if end.number == 0 for name, value in end.facts.items()},
                 **({"failure": judgement.failure} if judgement.failure else {}),
             },
-            "modules": sorted(set().union(*(end.modules for end in ends), *map(companion_modules, self.companions))),
+            "modules": sorted(set().union(*(end.modules for end in ends))),
             "started": began.isoformat(),
             "seconds": seconds,
         }
@@ -308,7 +305,7 @@ class Supervisor:
 def computed(suite: ModuleType, path: str, compute: Callable[[], None]) -> int:
     """Exit code of a companion; its error goes into a file beside the one it should have made."""
     try:
-        imported_modules.record(imported_modules.note_in(Path(f"{path}.modules")))
+        imported_modules.record(imported_modules.note_in(imported_modules.file_beside(path)))
         suite.preload()
         compute()
     except BaseException as error:  # noqa: BLE001 - whatever it is, who waits must be told
@@ -317,11 +314,6 @@ def computed(suite: ModuleType, path: str, compute: Callable[[], None]) -> int:
         unfinished.rename(f"{path}.error")
         return 1
     return 0
-
-
-def companion_modules(path: str) -> set[str]:
-    """The modules of the case code that the companion imported that computes a file."""
-    return imported_modules.noted_in(Path(f"{path}.modules"))
 
 
 def disown(path: str) -> None:
