@@ -7,11 +7,18 @@ Exit codes: 0 listed, 2 bad input.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from pathlib import Path  # noqa: TC003 - typer reads annotations
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from matrix.run import request
+from matrix.errors import UserError
+from matrix.run import request, store
+from matrix.run.execute import Suite
+from matrix.run.staleness import staleness
 from matrix.versions import sets as version_sets
+from reports.answers import knowledge
 from reports.commands.options import (
     AsJson,
     Device,
@@ -25,6 +32,9 @@ from reports.commands.options import (
 )
 from reports.render import plan_text
 
+if TYPE_CHECKING:
+    from matrix.run.outcome import Outcome
+
 
 def plan(
     sets: Sets = "",
@@ -36,8 +46,19 @@ def plan(
     system_torch: SystemTorch = False,
     system_python: SystemPython = "python3",
     as_json: AsJson = False,
+    stale: Annotated[
+        Path | None,
+        typer.Option(
+            "--stale",
+            help="Instead, count the cells of this run, or of published results, whose case code has changed since.",
+        ),
+    ] = None,
 ) -> None:
     """List the cells that `run` with the same options would run, and estimate the time from past runs."""
+    if stale is not None:
+        found = staleness(outcomes(stale), Suite().code)
+        typer.echo(json.dumps(asdict(found), indent=1) if as_json else "\n".join(plan_text.stale_lines(found)))
+        return
     asked = request.Asked(
         sets=sets,
         where=where,
@@ -49,5 +70,19 @@ def plan(
         system_python=system_python,
     )
     asked.check()
-    found = request.plan_of(asked)
-    typer.echo(json.dumps(found.as_json(), indent=1) if as_json else "\n".join(plan_text.lines(found)))
+    planned = request.plan_of(asked)
+    typer.echo(json.dumps(planned.as_json(), indent=1) if as_json else "\n".join(plan_text.lines(planned)))
+
+
+def outcomes(directory: Path) -> tuple[Outcome, ...]:
+    """Return the outcomes of a run, or of all published results below a folder.
+
+    Raises:
+        UserError: the directory holds neither, or a file is damaged.
+    """
+    if (directory / store.RUN).exists():
+        return store.read(directory)[2]
+    found = tuple(each for document in knowledge.documents(directory) for each in document.cells)
+    if not found:
+        raise UserError(f"{directory} holds no results; give a run directory, or a folder of published results")
+    return found

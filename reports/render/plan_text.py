@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matrix.run.request import Plan
+    from matrix.run.staleness import Staleness
 
 
 def lines(plan: Plan) -> Iterator[str]:
@@ -25,6 +26,13 @@ def lines(plan: Plan) -> Iterator[str]:
     )
     yield time_words(plan.seconds)
     yield left_out_words(plan)
+
+
+def stale_lines(found: Staleness) -> Iterator[str]:
+    """The number of stale cells, and of each changed module how many it made stale."""
+    yield f"{found.current} cells current, {len(found.stale)} stale, {found.unknown} of unknown code"
+    for name, count in found.changed_modules.most_common():
+        yield f"  {name} changed: {count}"
 
 
 def time_words(seconds: float | None) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from matrix.run.request import Asked, plan_of
-from reports.render.plan_text import lines
+from matrix.run.staleness import Staleness
+from reports.render.plan_text import lines, stale_lines
 
 PLAN = plan_of(Asked(profile="quick"))
 
@@ -19,3 +20,12 @@ def test_a_plan_ends_with_its_size_its_time_and_what_it_leaves_out() -> None:
 
 def test_without_past_timings_no_time_is_claimed() -> None:
     assert any("there is no telling how long it takes" in line for line in lines(replace(PLAN, seconds=None)))
+
+
+def test_stale_cells_are_counted_with_the_modules_that_changed() -> None:
+    found = Staleness(current=3, unknown=1, stale={"s__a": ("cases.x", "cases.y"), "s__b": ("cases.x",)})
+    assert list(stale_lines(found)) == [
+        "3 cells current, 2 stale, 1 of unknown code",
+        "  cases.x changed: 2",
+        "  cases.y changed: 1",
+    ]
