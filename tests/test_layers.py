@@ -18,15 +18,65 @@ LAYERS = ("noxfile", "reports", "matrix", "cases")  # each may import what stand
 STACK = {"torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl"}
 MODULES = [HERE / "noxfile.py", *(path for layer in LAYERS[1:] for path in sorted((HERE / layer).rglob("*.py")))]
 
+PATHS = {".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
+# Modules that install, run, search or draw.
+ACTING = (
+    "matrix.environments",
+    "matrix.experiments",
+    "matrix.offline",
+    "matrix.processes",
+    "matrix.run.execute",
+    "matrix.run.fit",
+    "matrix.run.machine",
+    "matrix.run.pipeline",
+    "matrix.run.request",
+    "matrix.run.user_scripts",
+    "matrix.search.finder",
+    "matrix.search.runner",
+    "matrix.search.target",
+    "matrix.versions.locking",
+    "matrix.versions.uv",
+    "reports.cli",
+    "reports.commands",
+    "reports.render",
+)
+
 
 def imports(path: Path) -> Iterator[str]:
-    """Every module that a file names in an import, at whatever depth it stands."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """Every module that a file imports, those within functions included."""
+    yield from imported_modules(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def imported_modules(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def closure(package: str) -> dict[str, tuple[str, ...]]:
+    """Our modules that a package imports, directly or not, each with the chain of modules that leads to it."""
+    chains: dict[str, tuple[str, ...]] = {
+        module: (module,) for module in PATHS if f"{module}.".startswith(f"{package}.")
+    }
+    unread = list(chains)
+    while unread:
+        module = unread.pop(0)
+        for imported in runtime_imports(PATHS[module]):
+            if imported in PATHS and imported not in chains:
+                chains[imported] = (imported, *chains[module])
+                unread.append(imported)
+    return chains
+
+
+def runtime_imports(path: Path) -> Iterator[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    yield from imported_modules(tree)
 
 
 def layer(path: Path) -> str:
@@ -46,6 +96,12 @@ def test_a_module_imports_only_from_its_layer_and_those_below(path: Path) -> Non
 @pytest.mark.parametrize("path", [path for path in MODULES if layer(path) != "cases"], ids=name)
 def test_only_cases_meet_the_stack(path: Path) -> None:
     assert [module for module in imports(path) if module.partition(".")[0] in STACK] == []
+
+
+def test_answers_import_nothing_that_installs_runs_or_searches() -> None:
+    """Follows imports at every depth, those within functions included. Imports for type checkers only do not count."""
+    reached = {module: chain for module, chain in closure("reports.answers").items() if module.startswith(ACTING)}
+    assert {module: " <- ".join(chain) for module, chain in reached.items()} == {}
 
 
 def test_sessions_import_nothing_of_ours() -> None:

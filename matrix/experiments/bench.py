@@ -25,7 +25,7 @@ from matrix.experiments.launchers import LAUNCHERS, Launch, OccupiedError, diffe
 from matrix.experiments.launchers import Ground as LaunchGround
 from matrix.run import plan
 from matrix.run.execute import Bench
-from matrix.versions import locks
+from matrix.versions import locking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -156,7 +156,7 @@ def measure(ground: Ground, *, repeats: int, sample: int) -> Measured:
 def locked(ground: Ground) -> Lock | Evidence:
     if ground.packed is not None:
         return ground.packed.lock(ground.version_set)
-    return locks.read_or_make(ground.version_set, uv=ground.uv)
+    return locking.read_or_make(ground.version_set, uv=ground.uv)
 
 
 def installed(ground: Ground, lock: Lock) -> Environment | Evidence:

@@ -22,7 +22,7 @@ from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.offline import manifest, wheels
 from matrix.offline.manifest import Pack, Row
-from matrix.versions import locks
+from matrix.versions import locking, locks
 from matrix.versions.uv import blame_machine, reason
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def locked(version_set: VersionSet, order: Order, *, uv: Uv) -> Lock:
     """The set's own lock; on another Python than its own, one as of the same date, which travels with the pack."""
     its_own = version_set.key in {each.key for each in order.sets}
     folder = order.lock_folder if its_own else Pack(folder=order.folder).locks_folder
-    found = locks.read_or_make(version_set, uv=uv, folder=folder)
+    found = locking.read_or_make(version_set, uv=uv, folder=folder)
     if isinstance(found, Evidence):
         raise UserError(f"{version_set.key} cannot be packed, it does not resolve: {found.reason}")
     return found

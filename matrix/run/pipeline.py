@@ -22,7 +22,7 @@ from matrix.run.execute import Bench, Limits, Suite
 from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, SetRecord, cell_key
 from matrix.run.progress import Progress, Silent
 from matrix.run.store import WORK
-from matrix.versions import locks
+from matrix.versions import locking, locks
 from matrix.versions.backends import Backend
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def prepare(version_set: VersionSet, at: Workshop) -> locks.Lock | Evidence:
     at.watcher.stage(version_set.key, "resolving")
     if at.packed is not None:
         return at.packed.lock(version_set)
-    return locks.read_or_make(version_set, uv=at.uv, folder=at.lock_folder)
+    return locking.read_or_make(version_set, uv=at.uv, folder=at.lock_folder)
 
 
 def install_and_run(

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from matrix.environments.environment import cache_folder
 from matrix.evidence import Evidence
-from matrix.versions import locks, uv
+from matrix.versions import locking, locks, uv
 from matrix.versions import sets as version_sets
 from reports.commands.options import AsJson, Versions
 from reports.render import sets_text
@@ -55,7 +55,7 @@ def add(
     """Add and lock a version set that differs from another one in a few pins."""
     (start,) = version_sets.select(version_sets.load(versions), base)
     tool = uv.on_this_machine(cache_folder())
-    added, made = locks.add(key, version_sets.parsed_pins(pins), base=start, uv=tool, path=versions, why=why)
+    added, made = locking.add(key, version_sets.parsed_pins(pins), base=start, uv=tool, path=versions, why=why)
     typer.echo(lock_words(added.key, made))
 
 
@@ -67,7 +67,7 @@ def lock(
     """Resolve version sets again, each with the packages released by its date, and write their locks."""
     tool = uv.on_this_machine(cache_folder())
     for each in version_sets.select(version_sets.load(versions), keys):
-        made = locks.lock(each, uv=tool)
+        made = locking.lock(each, uv=tool)
         if isinstance(made, locks.Lock):
             locks.write(made, folder=locks.folder_beside(versions))
         typer.echo(lock_words(each.key, made))
