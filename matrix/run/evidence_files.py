@@ -8,26 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.runtime.hang_analysis import FILE as AUTOPSY
+from matrix.run import secrets
+from matrix.run.secrets import masked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KINDS: Final = {".log": "log", ".stack": "stacks", ".collectives": "collectives"}  # of what a rank leaves behind
 LONGEST: Final = 200_000  # characters of a log; of a longer one the end is kept
-SECRETS: Final = re.compile(
-    r"\b(hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16})\b"
-)
-CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s@]+@")
 
 
 def scrubbed(text: str, places: Mapping[str, str]) -> str:
     """Text without tokens, user names and paths of this machine; ``places`` says what stands for a path."""
+    text = masked(text)  # first, or a path within a secret would be replaced
     for path in sorted(places, key=len, reverse=True):
         text = text.replace(path, places[path])
     text = text.replace(str(Path.home()), "~")
-    text = CREDENTIALS.sub("***@", SECRETS.sub("***", text))
     user = getpass.getuser()
     return text if user == "root" else re.sub(rf"\b{re.escape(user)}\b", "user", text)
+
+
+def scrubbed_tail(text: str, length: int, places: Mapping[str, str]) -> str:
+    """At most the last ``length`` characters of the scrubbed text. The cut leaves no part of a secret."""
+    return scrubbed(text[-length - secrets.LONGEST :], places)[-length:]
 
 
 def scrubbed_values(value: Any, places: Mapping[str, str]) -> Any:
@@ -49,7 +52,7 @@ def keep(folder: Path, target: Path, places: Mapping[str, str]) -> dict[str, str
         text = path.read_text(encoding="utf-8", errors="replace").strip()
         if text:
             target.mkdir(parents=True, exist_ok=True)
-            (target / path.name).write_text(scrubbed(text[-LONGEST:], places) + "\n", encoding="utf-8")
+            (target / path.name).write_text(scrubbed_tail(text, LONGEST, places) + "\n", encoding="utf-8")
             kept["autopsy" if path.name == AUTOPSY else f"{path.stem.replace('-', ' ')} {KINDS[path.suffix]}"] = (
                 path.name
             )

@@ -330,9 +330,10 @@ class Told:
     def silence(self) -> Outcome:
         """The tests ended and never spoke of the cell: our fault or the machine's."""
         log = self.bench.log
-        tail = log.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:] if log.exists() else ""
+        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         reason = "the test process in the environment ended without a word about this cell"
-        error = ErrorRecord(type="NoReport", message=reason, traceback=self.scrub(tail))
+        traceback = evidence_files.scrubbed_tail(text, LOG_TAIL, self.places)
+        error = ErrorRecord(type="NoReport", message=reason, traceback=traceback)
         return self.start().model_copy(update={"reason": reason, "error": error, "evidence": self.evidence()})
 
     def start(self) -> Outcome:
@@ -356,9 +357,6 @@ class Told:
         target = self.at.store.directory / "logs" / cell
         kept = evidence_files.keep(self.bench.job_folder(self.case.id), target, self.places)
         return {what: f"logs/{cell}/{name}" for what, name in kept.items()}
-
-    def scrub(self, text: str) -> str:
-        return evidence_files.scrubbed(text, self.places)
 
     @cached_property
     def places(self) -> dict[str, str]:

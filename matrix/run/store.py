@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from matrix.errors import UserError
 from matrix.run.outcome import SCHEMA, Outcome, RunRecord, SetRecord, Stored
+from matrix.run.secrets import masked_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,6 +57,7 @@ class Store:
         if (directory / RUN).exists():
             lock.close()
             raise UserError(f"{directory} holds a run already: continue it with --resume, or choose another --out")
+        record = masked_record(record)
         write_json(directory / RUN, record.model_dump(mode="json", by_alias=True))
         sink = (directory / OUTCOMES).open("a", encoding="utf-8")
         return cls(directory=directory, record=record, new=True, made=made, lock=lock, sink=sink)
@@ -82,6 +84,7 @@ class Store:
 
     def append(self, outcome: Outcome) -> None:
         """On disk when this returns."""
+        outcome = masked_record(outcome)
         try:
             self.sink.write(outcome.model_dump_json(by_alias=True) + "\n")
             self.sink.flush()
@@ -93,12 +96,12 @@ class Store:
         self.outcomes.append(outcome)
 
     def note(self, met: SetRecord) -> None:
-        self.sets[met.key] = met
+        self.sets[met.key] = masked_record(met)
         write_json(self.directory / SETS, [each.model_dump(mode="json", by_alias=True) for each in self.sets.values()])
 
     def replan(self, record: RunRecord) -> None:
         """A resumed run may be asked for more than it was before."""
-        self.record = record
+        self.record = record = masked_record(record)
         write_json(self.directory / RUN, record.model_dump(mode="json", by_alias=True))
 
     def abandon(self) -> None:
