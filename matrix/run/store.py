@@ -21,7 +21,7 @@ from matrix.run.outcome import SCHEMA, Outcome, RunRecord, SetRecord, Stored
 from matrix.run.secrets import masked_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 RUN: Final = "run.json"
@@ -121,27 +121,69 @@ class Store:
         self.lock.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """A run as its directory has it. ``problems`` is one sentence for each kind of damage."""
+
+    record: RunRecord
+    sets: tuple[SetRecord, ...]
+    outcomes: tuple[Outcome, ...]
+    problems: tuple[str, ...] = ()
+
+
 def read(directory: Path) -> tuple[RunRecord, tuple[SetRecord, ...], tuple[Outcome, ...]]:
-    """A run, finished or not, for whoever only looks.
+    """Return the readable part of a run, finished or not.
 
     Raises:
-        UserError: there is no run, a file is damaged, or it was written by a newer harness.
+        UserError: there is no run, ``run.json`` or ``sets.json`` is damaged, or a newer harness wrote it.
+    """
+    found = read_run(directory)
+    return found.record, found.sets, found.outcomes
+
+
+def read_run(directory: Path) -> StoredRun:
+    """Return the readable part of a run, finished or not, and what was damaged.
+
+    Raises:
+        UserError: there is no run, ``run.json`` or ``sets.json`` is damaged, or a newer harness wrote it.
     """
     if not (directory / RUN).exists():
         raise UserError(f"{directory} holds no run: it should have a {RUN}; `ftmatrix run` makes one")
-    record = checked(RunRecord, loaded((directory / RUN).read_text(encoding="utf-8"), RUN), RUN)
-    listed = loaded((directory / SETS).read_text(encoding="utf-8"), SETS) if (directory / SETS).exists() else []
+    record = checked(RunRecord, loaded(read_text(directory / RUN), RUN), RUN)
+    listed = loaded(read_text(directory / SETS), SETS) if (directory / SETS).exists() else []
     sets = tuple(checked(SetRecord, each, SETS) for each in listed)
-    return record, sets, tuple(stored_outcomes(directory / OUTCOMES))
+    outcomes, damaged = stored_outcomes(directory / OUTCOMES)
+    return StoredRun(record=record, sets=sets, outcomes=outcomes, problems=damage_words(damaged))
 
 
-def stored_outcomes(path: Path) -> Iterator[Outcome]:
+def stored_outcomes(path: Path) -> tuple[tuple[Outcome, ...], tuple[int, ...]]:
+    """Return the outcomes of a file, and the numbers of the lines that are not JSON in UTF-8.
+
+    Raises:
+        UserError: a line is JSON, but no outcome, or the outcome of a newer harness.
+    """
     if not path.exists():
-        return
+        return (), ()
+    outcomes: list[Outcome] = []
+    damaged: list[int] = []
     *whole, _torn = path.read_bytes().split(b"\n")  # bytes: a line may be torn in the middle of a character
     for number, line in enumerate(whole, start=1):
-        at = f"{path.name} line {number}"
-        yield checked(Outcome, loaded(line, at), at)
+        try:
+            data = json.loads(line)
+        except ValueError:  # also raised for invalid UTF-8
+            damaged.append(number)
+        else:
+            outcomes.append(checked(Outcome, data, f"{path.name} line {number}"))
+    return tuple(outcomes), tuple(damaged)
+
+
+def damage_words(damaged: Sequence[int]) -> tuple[str, ...]:
+    """Return a sentence about dropped lines; nothing if there are none."""
+    if not damaged:
+        return ()
+    first = ", ".join(map(str, damaged[:5])) + (", ..." if len(damaged) > 5 else "")  # noqa: PLR2004 - enough to look at
+    count = "1 damaged line was" if len(damaged) == 1 else f"{len(damaged)} damaged lines were"
+    return (f"{count} dropped from {OUTCOMES} (line {first}); run the cells again with --resume",)
 
 
 def drop_torn_line(path: Path) -> None:
@@ -151,7 +193,14 @@ def drop_torn_line(path: Path) -> None:
         os.truncate(path, data.rfind(b"\n") + 1)
 
 
-def loaded(text: str | bytes, name: str) -> Any:
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise UserError(f"{path.name} is damaged ({error}): remove it, or begin a new run with another --out") from None
+
+
+def loaded(text: str, name: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:

@@ -20,10 +20,11 @@ from matrix.known import known_problems as problems
 from matrix.run import request
 from matrix.versions import sets as version_sets
 from reports.commands.options import Device, KeepFree, Out, Resume, TorchBackend, Versions, Workers
-from reports.commands.report import load, show
+from reports.commands.report import show
 from reports.render import known_page, progress_bar
 from reports.render.write import write_whole
 from reports.results import known_results
+from reports.results.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,12 +77,12 @@ def known(
 
 def show_known(directory: Path, chosen: Sequence[problems.Problem], console: Console, *, findings: bool) -> int:
     """Write the known problems with their results, print one line for each; return the exit code."""
-    record, matrix = load(directory)
-    found = known_results.judged(chosen, matrix)
+    results = load(directory)
+    found = known_results.judged(chosen, results.matrix)
     name, draw = ("findings", known_page.findings) if findings else ("known_problems", known_page.markdown)
-    write_whole(directory / f"{name}.md", draw(record, found))
+    write_whole(directory / f"{name}.md", draw(results.record, found))
     write_whole(directory / f"{name}.json", json.dumps(known_results.document(found), indent=1) + "\n")
     for each in found:
         console.print(f"{each.standing.value:20} {each.problem.id}", highlight=False, markup=False)
     console.print(f"Details: {directory / name}.md", soft_wrap=True, highlight=False)
-    return LOST if matrix.counts()[Verdict.LOST] else 0
+    return LOST if results.matrix.counts()[Verdict.LOST] else 0

@@ -18,14 +18,10 @@ from reports.answers.knowledge import other_devices
 from reports.answers.overview import overview
 from reports.render import write
 from reports.render.terminal import TerminalReport
-from reports.results import document
-from reports.results.grid import grid
+from reports.results.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from matrix.run.outcome import RunRecord
-    from reports.results.grid import Grid
 
 LOST = 1
 
@@ -44,10 +40,10 @@ def report(
     ] = None,
     publish: Annotated[
         Path | None,
-        typer.Option(help="Write matrix.json.gz and matrix.md to this folder, without links to logs; no page."),
+        typer.Option(help="Write matrix.json.gz, matrix.md and outcomes.parquet to this folder, instead of a page."),
     ] = None,
 ) -> None:
-    """Render a run, finished or not: terminal, matrix.md, matrix.json, junit.xml, index.html."""
+    """Render a run, finished or not: index.html, matrix.md, matrix.json, outcomes.parquet, junit.xml, terminal."""
     first, *others = directories or [store.newest_run(request.RUNS)]
     raise typer.Exit(show(first, Console(), out=out, publish=publish, others=others))
 
@@ -65,29 +61,18 @@ def show(
     Raises:
         UserError: the results cannot be read, or the report cannot be written.
     """
-    record, matrix = load(directory)
+    results = load(directory)
+    record, matrix = results.record, results.matrix
     known = overview(record, matrix, other_devices(record.device, others) if others else None)
     if publish is not None:
-        path = write.publish(record, matrix, publish, known=known)
+        path = write.publish(results, publish, known=known)
     else:
-        path = write.render(record, matrix, target(directory, out), evidence=directory, known=known)
+        path = write.render(results, target(directory, out), evidence=directory, known=known)
     console.print(TerminalReport(record=record, grid=matrix, known=known))
+    for problem in results.problems:
+        console.print(problem, soft_wrap=True, highlight=False, style="bold yellow")
     console.print(f"Report: {path}", soft_wrap=True, highlight=False)
     return LOST if matrix.counts()[Verdict.LOST] else 0
-
-
-def load(directory: Path) -> tuple[RunRecord, Grid]:
-    """Read a run directory, or a folder of published results.
-
-    Raises:
-        UserError: the directory holds neither, or a file is damaged.
-    """
-    published = None if (directory / store.RUN).exists() else document.locate(directory)
-    if published is not None:
-        found = document.read(published)
-        return found.run, document.results(found)
-    record, sets, outcomes = store.read(directory)
-    return record, grid(record, sets, outcomes)
 
 
 def target(directory: Path, out: Path | None) -> Path:

@@ -19,66 +19,74 @@ from reports.results.document import COMPRESSED, PLAIN, compressed, document, du
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from matrix.run.outcome import RunRecord
     from reports.answers.overview import Overview
     from reports.results.document import MatrixDocument
-    from reports.results.grid import Grid
+    from reports.results.loading import RunResults
 
 PAGE: Final = "index.html"
 SUMMARY: Final = "matrix.md"
+OUTCOMES: Final = "outcomes.parquet"
 
 
 def render(
-    record: RunRecord,
-    matrix: Grid,
+    results: RunResults,
     directory: Path,
     *,
     evidence: Path | None = None,
     now: datetime | None = None,
     known: Overview | None = None,
 ) -> Path:
-    """Write ``index.html``, ``matrix.json``, ``matrix.md`` and ``junit.xml``; return the path of the page.
+    """Write ``index.html``, ``matrix.json``, ``matrix.md``, ``outcomes.parquet`` and ``junit.xml``.
 
     ``evidence`` is the folder of the log files that the page links to, ``directory`` if it is not given. ``known`` is
     the interpretation of the results, computed here if it is not given.
 
+    Returns:
+        The path of the page.
+
     Raises:
         UserError: the folder cannot be written.
     """
-    generated = now or datetime.now(UTC)
+    record, matrix, generated = results.record, results.matrix, now or datetime.now(UTC)
     known = known or overview(record, matrix)
-    texts = {
+    contents: dict[str, str | bytes] = {
         PLAIN: dumped(document(record, matrix, generated=generated, devices=known.compared)),
         SUMMARY: markdown(record, matrix, known, generated=generated),
+        OUTCOMES: parquet(results),
         "junit.xml": junit(matrix),
         PAGE: page(record, matrix, known, generated=generated, evidence=way(directory, evidence)),
     }
-    write_all(directory, texts)
+    write_all(directory, contents)
     return directory / PAGE
 
 
-def publish(
-    record: RunRecord, matrix: Grid, folder: Path, *, now: datetime | None = None, known: Overview | None = None
-) -> Path:
+def publish(results: RunResults, folder: Path, *, now: datetime | None = None, known: Overview | None = None) -> Path:
     """Write a run into a folder of published results; return the path of its ``matrix.md``.
 
-    The folder gets ``matrix.json.gz``, from which ``ftmatrix report FOLDER --out OTHER`` renders the page, and
-    ``matrix.md``. Log files stay in the run directory, so outcomes lose their links to them.
+    The folder gets ``matrix.json.gz``, from which ``ftmatrix report FOLDER --out OTHER`` renders the page,
+    ``matrix.md`` and ``outcomes.parquet``. Log files stay in the run directory, so outcomes lose their links to them.
 
     Raises:
         UserError: the folder cannot be written.
     """
-    generated = now or datetime.now(UTC)
-    known = known or overview(record, matrix)
-    bare = {cell: outcome.model_copy(update={"evidence": {}}) for cell, outcome in matrix.cells.items()}
-    matrix = replace(matrix, cells=bare)
+    record, generated = results.record, now or datetime.now(UTC)
+    known = known or overview(record, results.matrix)
+    bare = {cell: outcome.model_copy(update={"evidence": {}}) for cell, outcome in results.matrix.cells.items()}
+    matrix = replace(results.matrix, cells=bare)
     contents: dict[str, str | bytes] = {
         COMPRESSED: compressed(dumped(document(record, matrix, generated=generated, devices=known.compared))),
         SUMMARY: markdown(record, matrix, known, generated=generated),
+        OUTCOMES: parquet(results),
     }
     write_all(folder, contents)
     (folder / PLAIN).unlink(missing_ok=True)
     return folder / SUMMARY
+
+
+def parquet(results: RunResults) -> bytes:
+    from reports.results import frame  # pandas takes a second to import
+
+    return frame.parquet(results.outcomes, results.sets)
 
 
 def write_all(folder: Path, contents: Mapping[str, str | bytes]) -> None:

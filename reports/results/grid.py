@@ -1,9 +1,10 @@
-"""The matrix as a value: columns, rows and what is known of each cell. It decides nothing about looks."""
+"""The matrix as a value: version sets as columns, cases as rows, and the outcome of each cell."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cases.space.verdict import RED, Phase, Verdict
@@ -32,7 +33,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A case that went wrong in one way, on one or more sets."""
+    """A case that failed in one way, on one or more sets."""
 
     case: str
     verdict: Verdict
@@ -41,11 +42,12 @@ class Finding:
     sets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Grid:
     """Sets are columns, oldest first; cases are rows.
 
-    Of a cell that was run again after a loss, the last attempt counts; of one that was repeated, the worst verdict.
+    A cell that was run again after a loss has the outcome of its last attempt; a repeated cell that of its worst
+    repeat. Derived values are computed once: a page asks for them for every cell.
     """
 
     sets: tuple[SetRecord, ...]
@@ -54,13 +56,13 @@ class Grid:
     planned: frozenset[tuple[str, str]]
     repeats: Mapping[tuple[str, str], tuple[Verdict, ...]]
 
-    @property
+    @cached_property
     def cases(self) -> tuple[str, ...]:
         return tuple(case for group in self.groups for case in group.cases)
 
-    @property
+    @cached_property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """Every known cell, row by row."""
+        """The outcome of every cell that was run, row by row."""
         pairs = ((case, column.key) for case in self.cases for column in self.sets)
         return tuple(self.cells[pair] for pair in pairs if pair in self.cells)
 
@@ -68,46 +70,59 @@ class Grid:
         return self.cells.get((case, version_set))
 
     def verdict(self, case: str, version_set: str) -> Verdict | None:
-        """None is unknown: not run. A set that could not be installed blocks its cells, recorded or not."""
+        """Return the verdict of a cell; None if it was not run.
+
+        A set that could not be installed blocks its cells, recorded or not.
+        """
         outcome = self.lookup(case, version_set)
         if outcome is not None:
             return outcome.verdict
         return Verdict.BLOCKED if version_set in self.blocked else None
 
-    @property
+    @cached_property
     def blocked(self) -> Mapping[str, str]:
-        """Why, by set."""
+        """The reason why a set is blocked, by its key."""
         return {column.key: column.blocked for column in self.sets if column.blocked}
 
     def belongs(self, case: str, version_set: str) -> bool:
-        """Whether there is such a cell: a run need not have every case on every set."""
+        """Tell whether the cell exists: a run need not have every case on every set."""
         return (case, version_set) in self.planned or (case, version_set) in self.cells
 
-    @property
+    @cached_property
     def flaky(self) -> Mapping[tuple[str, str], Counter[Verdict]]:
-        """How often each verdict came out, by case and set, where repeats disagree; a loss says nothing."""
+        """The number of repeats with each verdict, by case and set, for cells whose repeats disagree."""
         ran = RED | {Verdict.PASS}
         return {cell: Counter(each) for cell, each in self.repeats.items() if len(ran & set(each)) > 1}
 
     def counts(self, version_set: str | None = None) -> Counter[Verdict | None]:
-        """How many cells have each verdict, of one set or of all; None counts the unknown ones."""
-        columns = [version_set] if version_set is not None else [column.key for column in self.sets]
-        return Counter(self.verdict(case, key) for case in self.cases for key in columns if self.belongs(case, key))
+        """Count the cells of one set, or of all, by verdict; None counts the cells that were not run."""
+        if version_set is not None:
+            return Counter(self.counts_by_set.get(version_set))
+        return sum(self.counts_by_set.values(), Counter())
 
-    @property
+    @cached_property
+    def counts_by_set(self) -> Mapping[str, Counter[Verdict | None]]:
+        found: dict[str, Counter[Verdict | None]] = {column.key: Counter() for column in self.sets}
+        for case in self.cases:
+            for key, counter in found.items():
+                if self.belongs(case, key):
+                    counter[self.verdict(case, key)] += 1
+        return found
+
+    @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """The red cells in row order."""
+        """The red cells in row order, each failure of a case once."""
         return findings(outcome for outcome in self.outcomes if outcome.verdict in RED)
 
-    @property
+    @cached_property
     def skips(self) -> Counter[str]:
-        """Why cells were skipped, with how many, the commonest first."""
+        """The number of cells skipped for each reason, the commonest reason first."""
         reasons = Counter(first_line(o.reason) for o in self.outcomes if o.verdict is Verdict.SKIP)
         return Counter(dict(reasons.most_common()))
 
 
 def findings(red: Iterable[Outcome]) -> tuple[Finding, ...]:
-    """What went wrong; the same case gone wrong in the same way is told once."""
+    """Group red outcomes: one finding for each case and way in which it failed."""
     alike: dict[tuple[str, Verdict, Phase | None, str], list[Outcome]] = {}
     for outcome in red:
         alike.setdefault((outcome.case, outcome.verdict, outcome.phase, gist(outcome)), []).append(outcome)
@@ -126,10 +141,10 @@ def finding(outcomes: Sequence[Outcome]) -> Finding:
 
 
 def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcome]) -> Grid:
-    """The grid of a run.
+    """Build the grid of a run.
 
     Raises:
-        UserError: an outcome of a set that is not among the sets.
+        UserError: an outcome belongs to none of the sets.
     """
     columns = tuple(sorted(sets, key=lambda column: (column.as_of, column.key)))
     attempts = {(outcome.case, outcome.set, outcome.repeat): outcome for outcome in sorted(outcomes, key=age)}
@@ -140,7 +155,7 @@ def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcom
     strangers = {key for _, key in last} - {column.key for column in columns}
     if strangers:
         raise UserError(
-            f"there are outcomes of {', '.join(sorted(strangers))}, but no record of that set; render the whole run"
+            f"outcomes of {', '.join(sorted(strangers))}, but no record of this set; render the whole run directory"
         )
     return Grid(
         sets=columns,
@@ -152,27 +167,29 @@ def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcom
 
 
 def severity(outcome: Outcome) -> tuple[int, bool, float]:
-    """What of several repeats is shown: red before lost before green, so that nothing is covered.
+    """Return the sort key that chooses the repeat to show: red before lost before green, so that no failure is hidden.
 
-    Of those that ended alike, one that was published in full before one that was shortened; then the latest.
+    Among repeats with the same verdict, one published in full wins over a shortened one; then the latest wins.
     """
     return RANKING.index(outcome.verdict), bool(outcome.facts), outcome.started.timestamp()
 
 
 def age(outcome: Outcome) -> tuple[float, int]:
-    """Time first: merged runs number their attempts independently."""
+    """Return the sort key of attempts: time first, since merged runs number their attempts independently."""
     return outcome.started.timestamp(), outcome.attempt
 
 
 def rows(record: RunRecord, outcomes: Iterable[Outcome]) -> Iterator[str]:
-    """Every case once, the planned ones first, in planned order."""
+    """Yield every case once, the planned ones first, in planned order."""
     planned = [key.partition("__")[2] for key in record.planned]
     yield from dict.fromkeys([*planned, *(outcome.case for outcome in outcomes)])
 
 
 def grouped(cases: Sequence[str], outcomes: Iterable[Outcome]) -> Iterator[Group]:
-    """The cases by feature; a case that never ran has no known feature and comes last."""
+    """Yield the cases by feature; a case that never ran has no known feature and comes last."""
     feature = {outcome.case: outcome.group for outcome in outcomes}
-    names = dict.fromkeys(feature.get(case, NOT_RUN) for case in cases)
-    for name in sorted(names, key=lambda name: name == NOT_RUN):
-        yield Group(name=name, cases=tuple(case for case in cases if feature.get(case, NOT_RUN) == name))
+    found: dict[str, list[str]] = {}
+    for case in cases:
+        found.setdefault(feature.get(case, NOT_RUN), []).append(case)
+    for name in sorted(found, key=lambda name: name == NOT_RUN):
+        yield Group(name=name, cases=tuple(found[name]))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cases.space.case import Case
-from cases.space.options import OWN_CODE, Options
+from cases.space.options import OWN_CODE, IllegalError, Options
 from cases.space.verdict import Verdict
 from matrix.search import neighbours
 from matrix.search.fixes import Change
@@ -56,7 +56,10 @@ class Beside:
 
 def green_beside(red: Outcome, matrix: Grid) -> Beside | None:
     """The nearest, if the results have one; None where a case is its own code, which has no settings."""
-    start = Options().but(**{name: value for name, value in red.options.items() if name != SAVED_UNDER})
+    try:
+        start = Options().but(**{name: value for name, value in red.options.items() if name != SAVED_UNDER})
+    except IllegalError:  # a newer version measured it: its options and their neighbours are unknown here
+        return None
     if start.flow in OWN_CODE:
         return None
     for radius in range(1, neighbours.FARTHEST + 1):

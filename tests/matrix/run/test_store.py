@@ -10,7 +10,7 @@ import pytest
 from cases.space.verdict import Verdict
 from matrix.errors import UserError
 from matrix.run.outcome import Outcome, RunRecord, SetRecord
-from matrix.run.store import Store, newest_run, read
+from matrix.run.store import Store, newest_run, read, read_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,3 +110,41 @@ def test_a_field_of_a_later_time_is_refused_with_its_name(tmp_path: Path) -> Non
     path.write_text(path.read_text().replace('"device"', '"divice"'))
     with pytest.raises(UserError, match=r"run\.json: device"):
         read(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "damage", [b'{"set": "\xff"}\n', b"{half a line\n", b"\n"], ids=["no UTF-8", "no JSON", "empty"]
+)
+def test_a_damaged_line_costs_only_itself(damage: bytes, tmp_path: Path) -> None:
+    kept = Store.create(tmp_path / "run", RECORD)
+    kept.append(outcome("a"))
+    kept.close()
+    path = tmp_path / "run" / "outcomes.jsonl"
+    path.write_bytes(damage + path.read_bytes() + damage)
+    found = read_run(tmp_path / "run")
+    assert [each.case for each in found.outcomes] == ["a"]
+    assert found.problems == (
+        "2 damaged lines were dropped from outcomes.jsonl (line 1, 3); run the cells again with --resume",
+    )
+
+
+def test_a_whole_run_has_no_problems(tmp_path: Path) -> None:
+    kept = Store.create(tmp_path / "run", RECORD)
+    kept.append(outcome("a"))
+    kept.close()
+    assert read_run(tmp_path / "run").problems == ()
+
+
+def test_an_outcome_of_a_newer_schema_is_refused_and_not_dropped(tmp_path: Path) -> None:
+    kept = Store.create(tmp_path / "run", RECORD)
+    kept.append(outcome("a", schema=99))
+    kept.close()
+    with pytest.raises(UserError, match=r"line 1: schema 99 is newer"):
+        read_run(tmp_path / "run")
+
+
+def test_a_run_record_that_is_not_utf_8_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    Store.create(tmp_path / "run", RECORD).close()
+    (tmp_path / "run" / "run.json").write_bytes(b"\xff")
+    with pytest.raises(UserError, match=r"run\.json is damaged"):
+        read_run(tmp_path / "run")

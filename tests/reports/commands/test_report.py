@@ -34,7 +34,9 @@ def test_a_run_is_rendered_into_its_directory(run: Path, ftmatrix: Command) -> N
     code, out, _ = ftmatrix("report", str(run))
     assert code == 1  # one cell was lost
     assert f"Report: {run / 'index.html'}" in out
-    assert {"index.html", "matrix.json", "matrix.md", "junit.xml"} <= {path.name for path in run.iterdir()}
+    assert {"index.html", "matrix.json", "matrix.md", "outcomes.parquet", "junit.xml"} <= {
+        path.name for path in run.iterdir()
+    }
 
 
 def test_a_published_run_can_be_rendered_as_a_page(run: Path, tmp_path: Path, ftmatrix: Command) -> None:
@@ -54,3 +56,25 @@ def test_no_page_is_rendered_among_published_results(run: Path, tmp_path: Path, 
 def test_a_directory_without_results_is_refused(tmp_path: Path, ftmatrix: Command) -> None:
     code, _, err = ftmatrix("report", str(tmp_path))
     assert (code, "holds no run" in err) == (2, True)
+
+
+def test_a_damaged_line_is_reported_and_the_rest_is_rendered(run: Path, ftmatrix: Command) -> None:
+    path = run / "outcomes.jsonl"
+    path.write_bytes(b"\xff\n" + path.read_bytes())
+    code, out, _ = ftmatrix("report", str(run))
+    assert code == 1
+    assert "1 damaged line was dropped from outcomes.jsonl (line 1)" in out
+    assert "1 fail" in out or "2 fail" in out
+
+
+def test_a_cell_with_an_option_of_a_newer_version_is_rendered(
+    run: Path, ftmatrix: Command, build_outcome: Callable[..., Outcome]
+) -> None:
+    path = run / "outcomes.jsonl"
+    options = {"method": "lora", "strategy": "fsdp3", "tensor_parallel": 2}
+    for number, verdict in enumerate(("fail", "wrong", "pass", "skip")):
+        newer = build_outcome(f"train-lora-fsdp3-bf16-{number}", "2024-06", verdict, options=options)
+        path.write_text(path.read_text() + newer.model_dump_json(by_alias=True) + "\n")
+    code, out, _ = ftmatrix("report", str(run))
+    assert code == 1
+    assert "2024-06__train-lora-fsdp3-bf16-0" in out

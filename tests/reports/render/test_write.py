@@ -6,8 +6,8 @@ import pytest
 
 from matrix.errors import UserError
 from reports.render.write import publish, render, write_whole
-from reports.results.document import read, results
-from reports.results.grid import grid
+from reports.results.document import read
+from reports.results.loading import load, results
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
     Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
 
+REPORTS = {"index.html", "matrix.json", "matrix.md", "outcomes.parquet", "junit.xml"}
+
 
 def test_every_report_is_written_and_nothing_else(small: Run, tmp_path: Path) -> None:
-    index = render(small[0], grid(*small), tmp_path / "report")
+    index = render(results(*small), tmp_path / "report")
     assert index == tmp_path / "report" / "index.html"
-    assert {path.name for path in index.parent.iterdir()} == {"index.html", "matrix.json", "matrix.md", "junit.xml"}
+    assert {path.name for path in index.parent.iterdir()} == REPORTS
 
 
 def test_a_report_can_be_rendered_again_from_its_data(small: Run, tmp_path: Path) -> None:
-    first = read(render(small[0], grid(*small), tmp_path / "one").with_name("matrix.json"))
-    render(first.run, results(first), tmp_path / "two", now=first.generated)
-    names = ["index.html", "matrix.json", "matrix.md", "junit.xml"]
+    generated = read(render(results(*small), tmp_path / "one").with_name("matrix.json")).generated
+    render(load(tmp_path / "one"), tmp_path / "two", now=generated)
+    names = REPORTS - {"outcomes.parquet"}  # its rows are in the order of the outcomes, which a document sorts
     assert [(tmp_path / "one" / n).read_bytes() for n in names] == [(tmp_path / "two" / n).read_bytes() for n in names]
 
 
@@ -40,28 +42,28 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
 def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(small: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="choose another folder"):
-        render(small[0], grid(*small), tmp_path / "file")
+        render(results(*small), tmp_path / "file")
 
 
 def test_evidence_is_linked_from_where_the_report_is(hostile: Run, tmp_path: Path) -> None:
-    page = render(hostile[0], grid(*hostile), tmp_path / "reports" / "one", evidence=tmp_path / "run").read_text(
+    page = render(results(*hostile), tmp_path / "reports" / "one", evidence=tmp_path / "run").read_text(
         encoding="utf-8"
     )
     assert '"href":"../../run/javascript%3Aalert%281%29"' in page
 
 
 def test_published_results_are_compressed_data_and_a_summary(small: Run, tmp_path: Path) -> None:
-    summary = publish(small[0], grid(*small), tmp_path / "published")
+    summary = publish(results(*small), tmp_path / "published")
     assert summary == tmp_path / "published" / "matrix.md"
-    assert {path.name for path in summary.parent.iterdir()} == {"matrix.json.gz", "matrix.md"}
+    assert {path.name for path in summary.parent.iterdir()} == {"matrix.json.gz", "matrix.md", "outcomes.parquet"}
 
 
 def test_publishing_replaces_uncompressed_data(small: Run, tmp_path: Path) -> None:
     (tmp_path / "matrix.json").write_text("{}")
-    publish(small[0], grid(*small), tmp_path)
+    publish(results(*small), tmp_path)
     assert not (tmp_path / "matrix.json").exists()
 
 
 def test_published_results_have_no_links_to_logs(hostile: Run, tmp_path: Path) -> None:
-    publish(hostile[0], grid(*hostile), tmp_path)
+    publish(results(*hostile), tmp_path)
     assert [cell.evidence for cell in read(tmp_path / "matrix.json.gz").cells] == [{}]

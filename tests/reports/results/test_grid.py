@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -124,3 +125,24 @@ def test_skips_are_counted_by_reason(small: Run) -> None:
 def test_an_outcome_of_an_undescribed_set_is_refused(build_outcome: BuildOutcome, build_run: BuildRun) -> None:
     with pytest.raises(UserError, match="outcomes of 2024-06"):
         grid(build_run(), [], [build_outcome()])
+
+
+def test_a_grid_computes_each_derived_value_once(
+    build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
+) -> None:
+    """Reports ask for these once for every cell."""
+    matrix = grid(build_run(), [build_set()], [build_outcome("a"), build_outcome("a", verdict="fail", repeat=2)])
+    names = ("cases", "outcomes", "flaky", "blocked", "findings", "skips", "counts_by_set")
+    assert [name for name in names if getattr(matrix, name) is not getattr(matrix, name)] == []
+
+
+def test_counts_are_those_of_all_sets_together(small: Run) -> None:
+    matrix = grid(*small)
+    columns = [column.key for column in matrix.sets]
+    assert matrix.counts() == sum((matrix.counts(key) for key in columns), Counter())
+
+
+def test_counts_can_be_changed_without_changing_the_grid(small: Run) -> None:
+    matrix = grid(*small)
+    matrix.counts("2024-06").clear()
+    assert matrix.counts("2024-06").total()
