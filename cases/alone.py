@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cases import suite
-from cases.apply.build import Place
+from cases.apply import quantised_saving
 from cases.apply.context import Setting
 from cases.flows import stages
-from cases.model import architectures, prequantised
+from cases.model import architectures
 from cases.reference import twin
 from cases.runtime import imported_modules, rank_env, visible_gpus
+from cases.space.place import Place
 from cases.space.verdict import missed
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def play(name: str, act: int, place: Place, say: Printer) -> None:
     with shared() as cache:
         architectures.checkpoint(options, cache)
         if options.prequantised:
-            prequantised.make(cache, options, place, say)  # by a fork, so before CUDA is initialised
+            quantised_saving.make(cache, options, place, say)  # by a fork, so before CUDA is initialised
         if place.kind == "cuda":
             torch.cuda.set_device(place.device)
         if place.world_size > 1:

@@ -12,15 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases.apply.build import Place
+from cases.apply import quantised_saving
 from cases.apply.context import Setting
 from cases.flows import stages
-from cases.model import architectures, prequantised
+from cases.model import architectures
 from cases.reference import twin
 from cases.runtime import cuda_guard, flight_recorder, imported_modules, silence
 from cases.runtime import preload as importing
 from cases.runtime.memory import peaks
 from cases.space.options import Options
+from cases.space.place import Place
 from cases.space.verdict import PROBING, Phase
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]
     ranks = dict(acts(job))[act]
     place = Place(rank, ranks, "cpu" if job.device == "cpu" else rank)
     if options.prequantised:
-        prequantised.make(cache, options, place, say)
+        quantised_saving.make(cache, options, place, say)
     with joined(place, Path(job.folder) / f"rendezvous-{act}", say):
         if ranks > 1:
             flight_recorder.listen(Path(job.folder), rank)

@@ -104,6 +104,41 @@ def test_answers_import_nothing_that_installs_runs_or_searches() -> None:
     assert {module: " <- ".join(chain) for module, chain in reached.items()} == {}
 
 
+def test_no_two_files_import_each_other() -> None:
+    """Imports inside functions and for type checking count: a circle is one thing that was cut in two."""
+    assert circles(import_graph([path for path in MODULES if layer(path) == "cases"])) == []
+
+
+def import_graph(paths: list[Path]) -> dict[str, set[str]]:
+    """The modules that each module imports, by dotted name; of a package, those of its ``__init__.py``."""
+    known = {".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    return {module: {name for name in imports(path) if name in known} - {module} for module, path in known.items()}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that import each other, directly or through others of the group."""
+    reached = {module: reachable(graph, module) for module in graph}
+    groups = {frozenset({other for other in reached[module] if module in reached[other]}) for module in graph}
+    return sorted(sorted(group) for group in groups if group)
+
+
+def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    """The modules that ``start`` imports, and those that these import, and so on."""
+    found: set[str] = set()
+    waiting = [*graph[start]]
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found.add(module)
+            waiting += graph[module]
+    return found
+
+
+def test_a_circle_of_three_modules_is_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
+    assert circles(graph) == [["a", "b", "c"]]
+
+
 def test_sessions_import_nothing_of_ours() -> None:
     """They run in nox's environment, where the package is not installed."""
     assert [module for module in imports(HERE / "noxfile.py") if module.partition(".")[0] in LAYERS] == []

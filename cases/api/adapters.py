@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.api import ingredients as some
 from cases.api.loading import EXPERTS, SAME, mixtral
-from cases.model import tiny
+from cases.model import architectures, tiny
+from cases.space.options import GLOBAL_BATCH
 from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def llava(here: Setting) -> Any:
 
     small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     eye = CLIPVisionConfig(**small, image_size=8, patch_size=4)
-    text = tiny.config()
+    text = architectures.plain_config()
     text.vocab_size = IMAGE + 1
     torch.manual_seed(0)
     config = LlavaConfig(vision_config=eye, text_config=text, image_token_index=IMAGE, image_seq_length=PATCHES)
@@ -184,8 +185,8 @@ def seen(model: Any, here: Setting) -> Any:
     """Logits of a batch whose rows begin with an image."""
     import torch
 
-    ids = torch.cat([torch.full((tiny.GLOBAL_BATCH, PATCHES), IMAGE), tiny.batch(0)], dim=1)
-    pixels = tiny.values("pixels", (tiny.GLOBAL_BATCH, 3, 8, 8))
+    ids = torch.cat([torch.full((GLOBAL_BATCH, PATCHES), IMAGE), tiny.batch(0)], dim=1)
+    pixels = tiny.values("pixels", (GLOBAL_BATCH, 3, 8, 8))
     with torch.no_grad():
         found = model.eval()(
             input_ids=ids.to(here.place.device),

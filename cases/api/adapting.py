@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.api import call, made
 from cases.apply import compat
-from cases.model import tiny
+from cases.model import architectures, tiny
 from cases.reference.tolerance import relative
 from cases.space.verdict import Phase, at_least, at_most, equal
 
@@ -195,7 +195,7 @@ def without_dtype(here: Setting, **arguments: Any) -> Iterator[Check]:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
-    folder = made.published(here, tiny.config())
+    folder = made.published(here, architectures.plain_config())
     model = AutoModelForCausalLM.from_pretrained(
         folder, quantization_config=asked, device_map={"": here.place.device}, **arguments
     )
@@ -227,7 +227,7 @@ def initialised(here: Setting, how: str) -> Any:
     model = get_peft_model(whole, config)
     model.peft_config["default"].init_lora_weights = True  # or it would be done again on loading
     model.save_pretrained(here.kept / "adapter")
-    folder = tiny.checkpoint(here.cache)
+    folder = architectures.plain_checkpoint(here.cache)
     if how == "rebuilt":
         folder = here.kept / "base"
         model.unload().save_pretrained(folder)
@@ -263,6 +263,6 @@ def loftq_replaced(here: Setting) -> Iterator[Check]:
 
     plain = lost(here, made.loaded(here, "nf4"))
     model = get_peft_model(made.loaded(here, "nf4"), made.config())
-    replace_lora_weights_loftq(model, model_path=str(tiny.checkpoint(here.cache) / "model.safetensors"))
+    replace_lora_weights_loftq(model, model_path=str(architectures.plain_checkpoint(here.cache) / "model.safetensors"))
     found = lost(here, model)
     yield at_most("error of the quantised model, in units of the one without LoftQ", found / plain, 1.0)

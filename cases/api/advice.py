@@ -9,7 +9,7 @@ from cases.api.jobs import FSDP1, FSDP2, PACKED
 from cases.api.sharding import lora_config
 from cases.apply import compat
 from cases.checks import observers
-from cases.model import tiny
+from cases.model import architectures, tiny
 from cases.reference import tolerance
 from cases.space.options import Options
 from cases.space.verdict import Check, Phase, at_least, at_most, equal
@@ -80,7 +80,7 @@ def packed(here: Setting, *, load: DType, storage: Storage) -> Any:
     asked = Options().but(quant="nf4", torch_dtype=load, bnb_4bit_quant_storage=storage)
     arguments = compat.load_arguments(asked, here.place.device)
     arguments["quantization_config"].bnb_4bit_compute_dtype = torch.bfloat16
-    return AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), **arguments)
+    return AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(here.cache), **arguments)
 
 
 def query_dtype(model: Any, here: Setting) -> Check:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call, made
 from cases.api.merging import FP32, merged_and_saved, offloaded
 from cases.apply import compat
-from cases.model import tiny
+from cases.model import architectures, tiny
 from cases.reference.tolerance import relative
 from cases.space.verdict import Phase, at_least, at_most, equal
 
@@ -37,7 +37,9 @@ def devices(model: Any) -> str:
 def mapped(here: Setting, device_map: Any, **other: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), device_map=device_map, **other)
+    return AutoModelForCausalLM.from_pretrained(
+        architectures.plain_checkpoint(here.cache), device_map=device_map, **other
+    )
 
 
 def gradients(model: Any) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def device_map_over_two_gpus(here: Setting) -> Iterator[Check]:
     """A model whose layers lie on two GPUs gives its adapter the same gradients."""
     if here.place.rank > 0:
         return  # one process has both GPUs
-    base = offloaded(here, tiny.checkpoint(here.cache), SECOND)
+    base = offloaded(here, architectures.plain_checkpoint(here.cache), SECOND)
     yield equal("devices of the weights", devices(base), "cuda:0+cuda:1")
     found = gradients(made.adapted(base))
     yield at_most("gradients off", furthest(found, gradients(alone(here))), FP32)
@@ -101,13 +103,13 @@ def merge_over_two_gpus(here: Setting) -> Iterator[Check]:
     """An adapter of a model whose layers lie on two GPUs is merged, saved and loaded again."""
     if here.place.rank > 0:
         return  # as above
-    yield from merged_and_saved(here, tiny.checkpoint(here.cache), SECOND)
+    yield from merged_and_saved(here, architectures.plain_checkpoint(here.cache), SECOND)
 
 
 @call(DEVICES, phase=Phase.BACKWARD, needs=GPU)
 def device_map_layer_on_cpu(here: Setting) -> Iterator[Check]:
     """A model with a layer left on the CPU gives its adapter the same gradients."""
-    base = offloaded(here, tiny.checkpoint(here.cache), "cpu")
+    base = offloaded(here, architectures.plain_checkpoint(here.cache), "cpu")
     yield equal("devices of the weights", devices(base), "cuda:0+meta")
     found = gradients(made.adapted(base))
     yield at_most("gradients off", furthest(found, gradients(alone(here))), FP32)
@@ -116,7 +118,7 @@ def device_map_layer_on_cpu(here: Setting) -> Iterator[Check]:
 @call(DEVICES, phase=Phase.MERGE, needs=GPU)
 def merge_layer_on_cpu(here: Setting) -> Iterator[Check]:
     """An adapter of a model with a layer left on the CPU is merged, saved and loaded again."""
-    yield from merged_and_saved(here, tiny.checkpoint(here.cache), "cpu")
+    yield from merged_and_saved(here, architectures.plain_checkpoint(here.cache), "cpu")
 
 
 def merged_apart(here: Setting, base: Any, adapter: Any) -> Iterator[Check]:
@@ -148,7 +150,7 @@ def merged_as_loaded(here: Setting, folder: Path, **other: Any) -> Iterator[Chec
     from transformers import AutoModelForCausalLM
 
     on_top = made.logits(alone(here))
-    base = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache))
+    base = AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(here.cache))
     yield equal("devices of the base", devices(base), "cpu")
     model = PeftModel.from_pretrained(base, folder, **other)
     yield at_most("merged logits off", relative(made.logits(model.merge_and_unload()), on_top), FP32)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from cases.model import tiny
+from cases.model import architectures, tiny
+from cases.space.options import GLOBAL_BATCH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +61,7 @@ def dataset(**columns: list[str]) -> Any:
 def base(here: Setting) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache)).to(here.place.device)
+    return AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(here.cache)).to(here.place.device)
 
 
 def lora(**more: Any) -> Any:
@@ -105,7 +106,7 @@ def arguments(here: Setting, made: Any = None, **more: Any) -> Any:
     few: dict[str, Any] = {
         "output_dir": str(here.kept / "output"),
         "max_steps": 2,
-        "per_device_train_batch_size": tiny.GLOBAL_BATCH,
+        "per_device_train_batch_size": GLOBAL_BATCH,
         "learning_rate": 0.1,
         "lr_scheduler_type": "constant",
         "optim": "sgd",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.api import call
 from cases.api import ingredients as some
-from cases.model import tiny
+from cases.model import architectures, tiny
 from cases.space.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def mixtral(here: Setting) -> Path:
     """A checkpoint with experts."""
     from transformers import MixtralConfig, MixtralForCausalLM
 
-    sizes = {name: value for name, value in tiny.config().to_dict().items() if name in SIZES}
+    sizes = {name: value for name, value in architectures.plain_config().to_dict().items() if name in SIZES}
     model = MixtralForCausalLM(MixtralConfig(**sizes, num_local_experts=EXPERTS, num_experts_per_tok=2))
     tiny.fill(model)
     model.save_pretrained(some.folder(here, "mixtral"))
@@ -58,7 +58,9 @@ def load_in_4bit_keyword(here: Setting) -> Iterator[Check]:
     from transformers import AutoModelForCausalLM
 
     device = {"": here.place.device}
-    model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), load_in_4bit=True, device_map=device)
+    model = AutoModelForCausalLM.from_pretrained(
+        architectures.plain_checkpoint(here.cache), load_in_4bit=True, device_map=device
+    )
     yield equal("4-bit layers", four_bit_layers(model), len(tiny.LINEARS) * tiny.LAYERS)
 
 
@@ -80,7 +82,7 @@ def loaded_in_4bit(here: Setting) -> Any:
 
     device = {"": here.place.device}
     return AutoModelForCausalLM.from_pretrained(
-        tiny.checkpoint(here.cache), quantization_config=four_bit(), device_map=device
+        architectures.plain_checkpoint(here.cache), quantization_config=four_bit(), device_map=device
     )
 
 
@@ -128,7 +130,7 @@ def device_map_auto_under_ddp(here: Setting) -> Iterator[Check]:
     from transformers import AutoModelForCausalLM
 
     launched(here)
-    model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), device_map="auto")
+    model = AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(here.cache), device_map="auto")
     kinds = {type(weight.data).__name__ for weight in model.parameters()}
     yield equal("kinds of tensors", ", ".join(sorted(kinds)), "Tensor")
     ids = tiny.batch(0).to(model.device)

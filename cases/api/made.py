@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.apply import build, compat
-from cases.model import adapters, tiny
+from cases.model import adapter_start, architectures, tiny
 from cases.space.options import Options
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def chosen(quant: str = "none", dtype: str = "bf16", storage: str = "uint8") -> 
 
 def loaded(here: Setting, quant: str = "none", dtype: str = "bf16", *, folder: Path | None = None) -> Any:
     """A checkpoint, the tiny one if no other is given, as ``from_pretrained`` gives it."""
-    return build.load_from(folder or tiny.checkpoint(here.cache), chosen(quant, dtype), here.place)
+    return build.load_from(folder or architectures.plain_checkpoint(here.cache), chosen(quant, dtype), here.place)
 
 
 def config(**other: Any) -> Any:
@@ -42,14 +42,14 @@ def adapted(model: Any, **other: Any) -> Any:
     from peft import get_peft_model
 
     model = get_peft_model(model, config(**other))
-    adapters.start(model, Options())
+    adapter_start.start(model, Options())
     return model
 
 
 def with_second(model: Any, **other: Any) -> Any:
     """Another adapter beside the one called default."""
     model.add_adapter("second", config(**other))
-    adapters.start(model, Options())
+    adapter_start.start(model, Options())
     return model
 
 
@@ -89,7 +89,7 @@ def pickled(here: Setting) -> Path:
 
 def variant(**other: Any) -> Any:
     """The tiny model's configuration with something changed."""
-    changed = tiny.config()
+    changed = architectures.plain_config()
     for name, value in other.items():
         setattr(changed, name, value)
     return changed

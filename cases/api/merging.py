@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call, made
-from cases.model import tiny
+from cases.model import architectures, tiny
 from cases.reference.tolerance import UNIT_ROUNDOFF, relative
 from cases.space.verdict import Phase, at_most, equal
 
@@ -325,7 +325,7 @@ def merged_and_saved(here: Setting, folder: Path, where: Any) -> Iterator[Check]
 @call(MERGING, phase=Phase.MERGE)
 def merge_offloaded(here: Setting) -> Iterator[Check]:
     """A model with a layer on disk is merged and saved whole."""
-    yield from merged_and_saved(here, tiny.checkpoint(here.cache), "disk")
+    yield from merged_and_saved(here, architectures.plain_checkpoint(here.cache), "disk")
 
 
 @call(MERGING, phase=Phase.MERGE)
@@ -337,4 +337,4 @@ def merge_offloaded_pickle(here: Setting) -> Iterator[Check]:
 @call(MERGING, phase=Phase.MERGE)
 def merge_on_one_device(here: Setting) -> Iterator[Check]:
     """A model on one device is merged and saved whole."""
-    yield from merged_and_saved(here, tiny.checkpoint(here.cache), here.place.device)
+    yield from merged_and_saved(here, architectures.plain_checkpoint(here.cache), here.place.device)

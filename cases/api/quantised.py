@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.api import call, made
 from cases.apply import compat
-from cases.model import tiny
+from cases.model import architectures, tiny
 from cases.reference.tolerance import UNIT_ROUNDOFF, relative
 from cases.space.verdict import Phase, at_least, at_most, equal
 
@@ -91,7 +91,9 @@ def compute_dtype_when_quantised(here: Setting) -> Iterator[Check]:
 
     asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
     arguments = {**compat.load_arguments(made.chosen(), "cpu"), "quantization_config": asked}
-    model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), device_map={"": "cpu"}, **arguments)
+    model = AutoModelForCausalLM.from_pretrained(
+        architectures.plain_checkpoint(here.cache), device_map={"": "cpu"}, **arguments
+    )
     found = {compat.dtype_name(layer.compute_dtype) for layer in linears(model)}
     yield equal("compute dtype", "+".join(sorted(found)), "fp32")
 
@@ -225,7 +227,7 @@ def load_in_4bit_without_map(here: Setting) -> Iterator[Check]:
 
     asked = compat.load_arguments(made.chosen("nf4"), "cpu")
     del asked["device_map"]
-    model = AutoModelForCausalLM.from_pretrained(tiny.checkpoint(here.cache), **asked)
+    model = AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(here.cache), **asked)
     yield at_most("logits", relative(made.logits(model), made.logits(made.loaded(here, "nf4"))), BF16)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call, made
 from cases.apply import compat
 from cases.model import tiny
+from cases.space.options import GLOBAL_BATCH
 from cases.space.verdict import Phase, at_most, equal
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def arguments(here: Setting, kind: Any, **other: Any) -> Any:
     usual: dict[str, Any] = {
         "output_dir": str(here.kept / "out"),
         "max_steps": 2,
-        "per_device_train_batch_size": tiny.GLOBAL_BATCH,
+        "per_device_train_batch_size": GLOBAL_BATCH,
         "report_to": [],
         "use_cpu": here.place.kind == "cpu",
         "disable_tqdm": True,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.api import call, made
 from cases.apply import compat
-from cases.model import tiny
+from cases.model import architectures, tiny
 from cases.reference.tolerance import UNIT_ROUNDOFF, relative
 from cases.space.verdict import Phase, at_least, at_most, equal
 
@@ -206,7 +206,7 @@ def merged_dtype_by_default(here: Setting) -> Iterator[Check]:
     """A bfloat16 model, loaded without naming a dtype and merged, is saved in bfloat16."""
     from transformers import AutoModelForCausalLM
 
-    model = made.adapted(AutoModelForCausalLM.from_pretrained(made.published(here, tiny.config())))
+    model = made.adapted(AutoModelForCausalLM.from_pretrained(made.published(here, architectures.plain_config())))
     model.merge_and_unload().save_pretrained(here.kept / "merged")
     yield equal("dtype of the merged checkpoint", dtypes(here.kept / "merged"), "bf16")
 
@@ -214,7 +214,7 @@ def merged_dtype_by_default(here: Setting) -> Iterator[Check]:
 @call(SAVING, phase=Phase.SAVE)
 def merged_dtype_named(here: Setting) -> Iterator[Check]:
     """A bfloat16 model, loaded as such and merged, is saved in bfloat16."""
-    model = made.adapted(made.loaded(here, folder=made.published(here, tiny.config())))
+    model = made.adapted(made.loaded(here, folder=made.published(here, architectures.plain_config())))
     model.merge_and_unload().save_pretrained(here.kept / "merged")
     yield equal("dtype of the merged checkpoint", dtypes(here.kept / "merged"), "bf16")
 
@@ -340,4 +340,4 @@ def classifier(here: Setting, quant: str, dtype: str) -> Any:
 
     torch.manual_seed(0)  # the head is new, each time the same
     arguments = compat.load_arguments(made.chosen(quant, dtype), here.place.device)
-    return AutoModelForSequenceClassification.from_pretrained(tiny.checkpoint(here.cache), **arguments)
+    return AutoModelForSequenceClassification.from_pretrained(architectures.plain_checkpoint(here.cache), **arguments)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.api import call, made
 from cases.apply import build, compat
-from cases.model import tiny
+from cases.model import architectures, tiny
 from cases.reference.tolerance import UNIT_ROUNDOFF, relative
 from cases.space.verdict import Phase, at_least, at_most, equal
 
@@ -115,7 +115,7 @@ def efficient(here: Setting, quant: str, storage: str = "uint8", *, saved: bool 
     """Load as under ``accelerate launch`` with FSDP's RAM-efficient loading: the weights on the first rank alone."""
     import torch.distributed as dist
 
-    folder = tiny.checkpoint(here.cache)
+    folder = architectures.plain_checkpoint(here.cache)
     if saved:
         folder = here.kept / "saved"
         if here.place.rank == 0:

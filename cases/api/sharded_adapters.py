@@ -11,7 +11,7 @@ from cases.api.sharded_saving import plugin
 from cases.api.sharding import decoder_policy, fsdp1, lora_config, wait
 from cases.apply import build, compat
 from cases.checks import observers
-from cases.model import adapters, tiny
+from cases.model import adapter_start, architectures, tiny
 from cases.reference import tolerance
 from cases.space.options import Options
 from cases.space.verdict import Check, Phase, at_least, at_most, equal
@@ -53,7 +53,7 @@ def activated_gradients(here: Setting, **checkpointing: Any) -> dict[str, Any]:
         base.gradient_checkpointing_enable(**checkpointing)
         base.enable_input_require_grads()
     model = get_peft_model(base, lora_config(alora_invocation_tokens=invocation)).train()
-    adapters.start(model, Options())
+    adapter_start.start(model, Options())
     ids = tiny.batch(0).to(here.place.device)
     ids[:, 4:6] = torch.tensor(invocation)
     model(input_ids=ids, labels=ids).loss.backward()
@@ -82,7 +82,7 @@ def checkpointed_after(here: Setting, config: dict[str, Any] | None = None, **ki
     from peft import get_peft_model
 
     model = get_peft_model(jobs.base(here), lora_config(lora_alpha=16, **(config or {}))).train()
-    adapters.start(model, Options())
+    adapter_start.start(model, Options())
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kind)
     jobs.whole_loss(model, here).backward()
     found = {name: each for name, each in jobs.gradients(model).items() if tiny.is_adapter(name)}
@@ -181,7 +181,7 @@ def resized(_here: Setting, **chosen: bool) -> Iterator[Check]:
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(tiny.config())
+        model = AutoModelForCausalLM.from_config(architectures.plain_config())
     known = inspect.signature(model.resize_token_embeddings).parameters
     wanted = tiny.VOCABULARY + 8
     model.resize_token_embeddings(wanted, **{name: value for name, value in chosen.items() if name in known})

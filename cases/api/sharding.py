@@ -9,7 +9,7 @@ from cases.api import call, jobs
 from cases.api.jobs import FSDP1, FSDP2
 from cases.apply import build, compat
 from cases.checks import observers
-from cases.model import adapters, tiny
+from cases.model import adapter_start, architectures, tiny
 from cases.reference import tolerance
 from cases.space.options import Options
 from cases.space.verdict import Check, Phase, at_least, at_most, equal
@@ -73,7 +73,7 @@ def fsdp1(model: Any, here: Setting, **arguments: Any) -> Any:
 def decoder_policy(model: Any) -> Any:
     from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
-    classes = {type(layer) for layer in build.decoder_layers(model, Options())}
+    classes = {type(layer) for layer in architectures.decoder_layers(model, Options())}
     return functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=classes)
 
 
@@ -110,13 +110,13 @@ def wait() -> None:
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2, needs=FSDP1)
 def fsdp1_gradient_bytes_own_names(here: Setting) -> Iterator[Check]:
     """With parameters under their names and decoder layers wrapped, frozen weights cost no gradient memory."""
-    yield from gradient_bytes(here, use_orig_params=True, wrap="transformer")
+    yield from gradient_bytes(here, use_orig_params=True, auto_wrap_policy="transformer")
 
 
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2, needs=FSDP1)
 def fsdp1_gradient_bytes_peft_policy(here: Setting) -> Iterator[Check]:
     """With PEFT's wrap policy, frozen weights cost no gradient memory."""
-    yield from gradient_bytes(here, use_orig_params=False, wrap="peft")
+    yield from gradient_bytes(here, use_orig_params=False, auto_wrap_policy="peft")
 
 
 def gradient_bytes(here: Setting, **chosen: Any) -> Iterator[Check]:
@@ -146,7 +146,7 @@ def fsdp1_fused_loss_head_apart(here: Setting) -> Iterator[Check]:
     from peft import get_peft_model
 
     model = get_peft_model(jobs.base(here), lora_config(modules_to_save=["lm_head"]))
-    adapters.start(model, Options())
+    adapter_start.start(model, Options())
     sharded = jobs.wrapped(
         here, with_fused_loss(model), strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft"
     )
@@ -196,7 +196,7 @@ def fsdp2_two_forwards_one_backward(here: Setting) -> Iterator[Check]:
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 
     model = jobs.adapted(here)
-    layers = build.decoder_layers(model, Options())
+    layers = architectures.decoder_layers(model, Options())
     apply_activation_checkpointing(model, check_fn=lambda module: module in layers)
     yield from two_forwards(here, model)
 
@@ -215,7 +215,7 @@ def fsdp2_two_forwards_without_checkpointing(here: Setting) -> Iterator[Check]:
 
 def two_forwards(here: Setting, model: Any) -> Iterator[Check]:
     fully_shard = compat.fully_shard()
-    for layer in build.decoder_layers(model, Options()):
+    for layer in architectures.decoder_layers(model, Options()):
         fully_shard(layer.mlp)
     for name, module in list(model.named_modules()):
         if name.rpartition(".")[2].isdigit():
@@ -363,7 +363,7 @@ def replicated(here: Setting, model: Any, **arguments: Any) -> Iterator[Check]:
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
-    adapters.start(model, Options())
+    adapter_start.start(model, Options())
     wrapped = DistributedDataParallel(model, **arguments)
     optimiser = torch.optim.SGD(jobs.trained_parameters(model), lr=0.0)
     jobs.step(wrapped, here, optimiser)
@@ -398,7 +398,7 @@ def fsdp1_generate_summoned(here: Setting) -> Iterator[Check]:
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2, needs=FSDP1)
 def fsdp1_prefix_tuning(here: Setting) -> Iterator[Check]:
     """Prefix tuning is sharded by PEFT's wrap policy."""
-    yield from prefix(here, strategy="fsdp1", use_orig_params=False, wrap="peft")
+    yield from prefix(here, strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft")
 
 
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2, needs=FSDP1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.api import ingredients as some
 from cases.model import tiny
+from cases.space.options import GLOBAL_BATCH
 from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def trainer_accumulation(here: Setting) -> Iterator[Check]:
     from transformers import Trainer
 
     model = some.base(here)
-    half = {"per_device_train_batch_size": tiny.GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2}
+    half = {"per_device_train_batch_size": GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2}
     in_order(Trainer)(model=model, args=some.arguments(here, **half), train_dataset=some.rows()).train()
     yield trained_like(model, expected(here, 2))
 
@@ -226,5 +227,5 @@ def trainer_numpy_metrics(here: Setting) -> Iterator[Check]:
         model=some.base(here), args=some.arguments(here), eval_dataset=some.rows(1), compute_metrics=measured
     )
     trainer.evaluate()
-    yield equal("shape of the logits", str(shapes), str([(tiny.GLOBAL_BATCH, tiny.LENGTH, tiny.VOCABULARY)]))
+    yield equal("shape of the logits", str(shapes), str([(GLOBAL_BATCH, tiny.LENGTH, tiny.VOCABULARY)]))
     yield at_least("evaluations", len(shapes), 1)

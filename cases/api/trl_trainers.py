@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from cases.api import call
 from cases.api import ingredients as some
-from cases.model import tiny
+from cases.model import architectures, tiny
+from cases.space.options import GLOBAL_BATCH
 from cases.space.verdict import Check, Phase, at_least, equal
 
 if TYPE_CHECKING:
@@ -84,6 +85,6 @@ def trl_value_head(here: Setting) -> Iterator[Check]:
     """``from trl import AutoModelForCausalLMWithValueHead`` and a forward: one value for each token."""
     from trl import AutoModelForCausalLMWithValueHead
 
-    model = AutoModelForCausalLMWithValueHead.from_pretrained(str(tiny.checkpoint(here.cache)))
+    model = AutoModelForCausalLMWithValueHead.from_pretrained(str(architectures.plain_checkpoint(here.cache)))
     values = model(input_ids=tiny.batch(0))[-1]
-    yield equal("shape of the values", str(tuple(values.shape)), str((tiny.GLOBAL_BATCH, tiny.LENGTH)))
+    yield equal("shape of the values", str(tuple(values.shape)), str((GLOBAL_BATCH, tiny.LENGTH)))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cases.apply import attention, compat, compiling
-from cases.model import adapters, architectures, prequantised, tiny
+from cases.apply import attention, compat, compiling, wrapping
+from cases.model import adapter_start, adapters, architectures, prequantised, tiny
 from cases.reference.twin import ADAM_EPS, LEARNING_RATE
 
 if TYPE_CHECKING:
@@ -16,20 +15,8 @@ if TYPE_CHECKING:
 
     from cases.apply.context import Setting
     from cases.space.options import Options
+    from cases.space.place import Place
 ALL = 1  # min_8bit_size: by default, tensors of fewer than 4096 numbers keep their state in float32
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a rank is: its number of how many, and its device ('cpu' or a CUDA index)."""
-
-    rank: int
-    world_size: int
-    device: Any
-
-    @property
-    def kind(self) -> str:
-        return "cpu" if self.device == "cpu" else "cuda"
 
 
 def load(options: Options, place: Place, cache: Path, *, filled: bool = True) -> Any:
@@ -73,13 +60,11 @@ def adapt(model: Any, options: Options) -> Any:
     if options.gradient_checkpointing != "off":
         model.enable_input_require_grads()  # else nothing before the first adapter asks for a gradient
     model = compat.adapted(model, adapters.config(options), autocast_adapter_dtype=options.autocast_adapter_dtype)
-    adapters.start(model, options)
+    adapter_start.start(model, options)
     return model
 
 
 def wrap(model: Any, options: Options, place: Place) -> Any:
-    from cases.apply import wrapping  # which builds on this module
-
     wrapped = wrapping.wrap(model, options, place)
     if options.torch_compile:
         compile_in_place(wrapped, place)
@@ -93,10 +78,6 @@ def compile_in_place(wrapped: Any, place: Place) -> None:
     ten times as long.
     """
     wrapped.compile(backend=compiling.counted("aot_eager" if place.kind == "cpu" else "inductor"))
-
-
-def decoder_layers(model: Any, options: Options) -> list[Any]:
-    return [module for module in model.modules() if type(module).__name__ in architectures.spec(options).block]
 
 
 def optimiser(model: Any, options: Options) -> Any:

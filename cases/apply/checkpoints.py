@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.apply import build, compat, training
 from cases.checks import shards
-from cases.model import adapters, architectures, tiny
+from cases.model import adapters, heads, tiny
 from cases.space.options import SHARDED
 from cases.space.verdict import Check, at_most, equal
 
@@ -192,9 +192,9 @@ def files(own: Trajectory, here: Setting) -> list[Check]:
     if here.options.strategy in SHARDED and here.options.state_dict_type == "sharded":
         return []  # DCP's files are read back shard by shard: what is missing raises
     written = dict(saved_tensors(here.given))
-    promised = adapters.promised_on_disk(here.options) | architectures.saved_beside(here.options)
+    promised = adapters.promised_on_disk(here.options) | heads.saved_beside(here.options)
     expected = adapters.expected_on_disk(own.after, here.options)
-    head = architectures.tied_head(here.options)
+    head = heads.tied_head(here.options)
     missing = sum(name not in written for name in {*expected, *promised})
     foreign = sum(name not in expected and name not in promised and name != head for name in written)
     misshapen = sum(tuple(written[name]) != tuple(expected[name].shape) for name in expected if name in written)

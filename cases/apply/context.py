@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Protocol
 
-    from cases.apply.build import Place
     from cases.reference.twin import Trajectory
     from cases.space.options import Options
+    from cases.space.place import Place
     from cases.space.verdict import Check, Phase
 
     class Reporter(Protocol):

@@ -16,10 +16,10 @@ from cases.space.options import SHARDED
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cases.apply.build import Place
     from cases.apply.context import Setting
     from cases.apply.training import Trainee
     from cases.space.options import Options
+    from cases.space.place import Place
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from cases.space.options import SHARDED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.apply.build import Place
     from cases.space.options import Options
+    from cases.space.place import Place
 
 FIRST_SCALE = 2.0**12  # torch begins with 2**16, halves it after each overflow and skips the step; none may be skipped
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cases.apply import build, compat, training
 from cases.apply.step_hook import Watch
 from cases.checks import observers
-from cases.model import adapters, tiny
+from cases.model import adapter_start, adapters, tiny
 from cases.reference.quantisation import MAX_NORM
 from cases.reference.twin import LEARNING_RATE
 from cases.space.verdict import Phase
@@ -46,7 +46,7 @@ def prepare(here: Setting) -> Trainee:
     say.phase(Phase.ADAPT)
     if trainer_adapts(options):
         trainer = made(here, base, peft_config=adapters.config(options))
-        adapters.start(trainer.model, options)
+        adapter_start.start(trainer.model, options)
     else:
         trainer = made(here, adapted(base, options))
     job = training.noted(here, trainer.model, loading)

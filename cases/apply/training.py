@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cases.apply import build, compat, compiling, optimiser_step, wrapping
 from cases.checks import observers
 from cases.checks.engagement import Witness
-from cases.model import adapters, architectures, tiny
+from cases.model import adapter_start, adapters, architectures, tiny
 from cases.reference import tolerance
 from cases.reference.twin import Trajectory, dequantised
 from cases.space.verdict import Check, LackingError, Phase, at_most, equal
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
-    from cases.apply.build import Place
     from cases.apply.context import Setting
     from cases.space.options import Options
+    from cases.space.place import Place
 
 
 @dataclass
@@ -55,7 +55,7 @@ def prepare(here: Setting) -> Trainee:
     model = build.adapt(base, options)
     with say.observing():
         loading += unchanged(states, model, "when adapted")
-        loading += adapters.start_checks(model, options, tolerance.UNIT_ROUNDOFF[options.torch_dtype])
+        loading += adapter_start.start_checks(model, options, tolerance.UNIT_ROUNDOFF[options.torch_dtype])
     return wrap(here, model, loading)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from cases.apply import build, compat
+from cases.apply import compat
+from cases.model import architectures
 
 if TYPE_CHECKING:
-    from cases.apply.build import Place
     from cases.space.options import Options
+    from cases.space.place import Place
 
 MIN_NUM_PARAMS = 20_000  # wrap=size: more than an attention block of the tiny model has, less than its MLP
 
@@ -90,7 +91,7 @@ def policy(model: Any, options: Options) -> Any:
         return functools.partial(size_based_auto_wrap_policy, min_num_params=MIN_NUM_PARAMS)
     from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
-    classes = {type(layer) for layer in build.decoder_layers(model, options)}
+    classes = {type(layer) for layer in architectures.decoder_layers(model, options)}
     return functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=classes)
 
 
@@ -111,7 +112,7 @@ def fsdp2(model: Any, options: Options, place: Place) -> Any:
     if options.cpu_ram_efficient_loading:
         empty(model)
     if options.auto_wrap_policy == "transformer":
-        for layer in build.decoder_layers(model, options):
+        for layer in architectures.decoder_layers(model, options):
             fully_shard(layer, **arguments)
     fully_shard(model, **arguments)
     if options.cpu_ram_efficient_loading:

@@ -14,7 +14,7 @@ from cases.apply import compat, compiling, optimiser_step
 from cases.apply.attention import WHOLE, Kernels, implementation
 from cases.apply.wrapping import MIN_NUM_PARAMS
 from cases.checks import observers, resources, shards
-from cases.model import adapters, architectures, prequantised, tiny
+from cases.model import adapters, architectures, heads, prequantised, tiny
 from cases.reference import quantisation, tolerance
 from cases.space.options import FOUR_BIT, PROMPTS, TRAINING, applies, names
 from cases.space.verdict import Check, at_least, at_most, equal
@@ -22,8 +22,8 @@ from cases.space.verdict import Check, at_least, at_most, equal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from cases.apply.build import Place
     from cases.space.options import Options
+    from cases.space.place import Place
 
 MOST_COARSE = 0.9  # of float32 gradients that are means of bfloat16 ones; measured: 0.45 on 2 ranks
 SHARD_SLACK = 1.1  # flat parameters are padded; a tenth more than 1/N is padding, not replication
@@ -92,8 +92,8 @@ class Witness:
         self.itemsizes = {name: p.element_size() for name, p in tiny.named(model) if p.requires_grad}
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.model_class, self.attention = type(base).__name__, base.config._attn_implementation  # noqa: SLF001 - no public way
-        self.rows = architectures.rows(model, self.options)
-        self.shared.append(architectures.shares_head(model, self.options))
+        self.rows = heads.rows(model, self.options)
+        self.shared.append(heads.shares_head(model, self.options))
         spec = architectures.spec(self.options)
         plain = f".{spec.plain.rpartition('.')[2]}"
         self.total_entries = sum(p.numel() for p in model.parameters())
@@ -160,7 +160,7 @@ class Witness:
     def after_training(self, weights: dict[str, Any]) -> None:
         self.dtypes_after = {name: compat.dtype_name(tensor.dtype) for name, tensor in weights.items()}
         with observers.unsharded(self.wrapped, self.options):
-            self.shared.append(architectures.shares_head(self.wrapped, self.options))
+            self.shared.append(heads.shares_head(self.wrapped, self.options))
 
     def is_wrapped(self) -> bool:
         """Whether the model is wrapped as was asked."""

@@ -13,7 +13,6 @@ from cases.model import tiny
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.apply.training import Trainee
     from cases.space.options import Options
 
 
@@ -42,21 +41,21 @@ def unsharded(model: Any, options: Options) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def writable(job: Trainee) -> Iterator[None]:
+def writable(model: Any, options: Options) -> Iterator[None]:
     """Inside, FSDP1's parameters are whole, and what is done to them is kept."""
-    if job.options.strategy != "fsdp1":
+    if options.strategy != "fsdp1":
         yield
         return
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    with FullyShardedDataParallel.summon_full_params(job.wrapped):
+    with FullyShardedDataParallel.summon_full_params(model):
         yield
 
 
-def base_weights(job: Trainee) -> dict[str, Any]:
+def base_weights(model: Any) -> dict[str, Any]:
     """The weights that an adapter is merged into, float32 and dequantised, by canonical name."""
-    packed = quantised_layers(job.model)
-    plain = {n: whole(p) for n, p in tiny.named(job.model) if n not in packed and not tiny.is_adapter(n)}
+    packed = quantised_layers(model)
+    plain = {n: whole(p) for n, p in tiny.named(model) if n not in packed and not tiny.is_adapter(n)}
     return plain | {name: dequantised(layer) for name, layer in packed.items()}
 
 

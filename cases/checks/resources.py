@@ -11,8 +11,8 @@ from cases.space.verdict import at_least, at_most
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.apply.build import Place
     from cases.space.options import Options
+    from cases.space.place import Place
     from cases.space.verdict import Check
 
 PADDING = 1.1  # flat parameters are padded, and every shard of 8-bit state begins a block of its own

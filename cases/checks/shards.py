@@ -10,8 +10,8 @@ from cases.model import tiny
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from cases.apply.build import Place
     from cases.space.options import Options
+    from cases.space.place import Place
 
 
 def copies(options: Options) -> int:

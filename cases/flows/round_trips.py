@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cases.apply import build, checkpoints, front_ends, training
 from cases.apply.training import Trainee
 from cases.checks import engagement, observers, shards
-from cases.model import adapters, architectures, tiny
+from cases.model import adapters, architectures, heads, tiny
 from cases.reference import tolerance
 from cases.reference.twin import Trajectory
 from cases.space.options import SHARDED
@@ -109,15 +109,15 @@ def merge(here: Setting) -> None:
     """Merge, unmerge, merge for good: what is inferred stays within the rounding of a weight, weights come back."""
     job = trained(here)
     here.say.phase(Phase.MERGE)
-    with observers.writable(job):
-        before = observers.base_weights(job)
+    with observers.writable(job.wrapped, here.options):
+        before = observers.base_weights(job.model)
         job.model.merge_adapter()
-        merged = observers.base_weights(job)
+        merged = observers.base_weights(job.model)
     once = training.logits(job)
     here.say.phase(Phase.MERGE)
-    with observers.writable(job):
+    with observers.writable(job.wrapped, here.options):
         job.model.unmerge_adapter()
-        after = observers.base_weights(job)
+        after = observers.base_weights(job.model)
     apart = training.logits(job)
     with here.say.observing():
         here.say.checks(
@@ -154,7 +154,7 @@ def merge_for_good(job: Trainee) -> Any:
         say.checks(
             [
                 equal("adapter parameters left in the merged model", left, 0),
-                *architectures.tie_checks(merged, job.options, "in the merged model"),
+                *heads.tie_checks(merged, job.options, "in the merged model"),
                 *tolerance.merged("logits of the merged model", logits, job.found.logits, job.options),
             ]
         )
@@ -185,7 +185,7 @@ def reload_merged(here: Setting) -> None:
         here.say.checks(
             [
                 equal("adapter files beside the merged model", len(list(here.given.glob("adapter_*"))), 0),
-                *architectures.tie_checks(model, here.options, "in the reloaded merged model"),
+                *heads.tie_checks(model, here.options, "in the reloaded merged model"),
                 *tolerance.merged("logits of the reloaded merged model", logits, own.logits, here.options),
             ]
         )

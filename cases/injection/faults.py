@@ -12,7 +12,7 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cases.model import tiny
+from cases.model import architectures, tiny
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -217,9 +217,7 @@ def fsdp2_ignored(_at: Ground) -> None:
 @fault("train-lora-fsdp2-fp32", "train-full-fsdp2-fp32")
 def fsdp2_layers_not_sharded(_at: Ground) -> None:
     """fully_shard reaches the root only: one unit instead of one for each layer."""
-    from cases.apply import build
-
-    around(build, "decoder_layers", lambda _original, *_: [])
+    around(architectures, "decoder_layers", lambda _original, *_: [])
 
 
 @fault("train-full-fsdp2-fp32", "train-lora-fsdp2-fp32", "train-lora-fsdp1-fp32")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from cases.model import architectures, tiny
 from cases.space.options import DECOMPOSED, PROMPTS
-from cases.space.verdict import Check, at_most
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,31 +97,6 @@ def scaling(options: Options) -> float:
     return float(strength / (tiny.RANK**0.5 if options.method == "rslora" else tiny.RANK))
 
 
-def start(model: Any, options: Options) -> None:
-    """Replace PEFT's random start, and its zeros, which hide errors, by the values that belong to each name.
-
-    What PEFT computes from the base weights stays: DoRA's magnitude, and the decompositions but for their signs.
-    """
-    import torch
-
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            if ".vera_" in name:
-                buffer.copy_(value(tiny.canonical(name).rpartition(".")[2], tuple(buffer.shape)))
-        if options.method in DECOMPOSED:
-            from cases.reference import adapter_layers  # which builds on this module
-
-            for name, layer in decomposed_layers(model).items():
-                base = architectures.linear_values(name, tuple(layer.get_base_layer().weight.shape), options)
-                _, parts = adapter_layers.decomposed(base, options)
-                a, b = (each["default"].weight for each in (layer.lora_A, layer.lora_B))
-                settle_signs(a, b, parts["lora_A.weight"])
-            return
-        for name, parameter in tiny.named(model):
-            if tiny.is_adapter(name) and "magnitude" not in name and "ranknum" not in name:
-                parameter.copy_(value(name, tuple(parameter.shape)))
-
-
 def value(name: str, shape: tuple[int, ...]) -> Any:
     """The start value of a part of an adapter: such that it adds about as much as LoRA, and exact in every dtype."""
     import torch
@@ -142,46 +116,6 @@ FACTORS = {
     **dict.fromkeys((*PARTS["vera"], "vera_B"), 4),
     **dict.fromkeys(("lora_embedding_A", "lora_embedding_B"), 0.25),
 }
-
-
-def decomposed_layers(model: Any) -> dict[str, Any]:
-    """PEFT's LoRA layers, by the canonical name of the weight that they are put on."""
-    return {
-        tiny.canonical(f"{name}.weight"): module for name, module in model.named_modules() if hasattr(module, "lora_A")
-    }
-
-
-def settle_signs(a: Any, b: Any, reference: Any) -> None:
-    """In place: singular vectors are unique up to their sign; each row of A gets the reference's."""
-    signs = (a.float().cpu() * reference).sum(dim=1, keepdim=True).sign().to(a)
-    a.mul_(signs)
-    b.mul_(signs.T)
-
-
-def start_checks(model: Any, options: Options, roundoff: float) -> list[Check]:
-    """A start that is computed from the base weights: what is left of them and the update must still be the base.
-
-    Of LoftQ, nearer to it than its quantised weights alone; a rank of 8 of 64 takes more than a tenth of the distance.
-    """
-    import torch
-
-    if options.method not in DECOMPOSED:
-        return []
-    off, quantised = [], []
-    with torch.no_grad():
-        for name, layer in decomposed_layers(model).items():
-            base = architectures.linear_values(name, tuple(layer.get_base_layer().weight.shape), options)
-            weight = layer.get_base_layer().weight.float().cpu()
-            a, b = (part["default"].weight.float().cpu() for part in (layer.lora_A, layer.lora_B))
-            off.append(float((weight + scaling(options) * b @ a - base).norm() / base.norm()))
-            quantised.append(float((weight - base).norm() / base.norm()))
-    if options.method == "loftq":
-        return [at_most("start off the base / without adapter", max(map(share, off, quantised)), 0.9)]
-    return [at_most("start off the base", max(off), 2 * roundoff)]
-
-
-def share(part: float, whole: float) -> float:
-    return part / whole if whole else float("inf")
 
 
 def after_step(model: Any, options: Options, step: int) -> None:

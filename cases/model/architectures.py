@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cases.model import tiny
-from cases.space.verdict import equal
+from cases.space.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from cases.space.options import Options
-    from cases.space.verdict import Check
 
 EXPERTS = 4
 NEW_ROWS = 8  # tokens that the user adds (embeddings=resized)
@@ -276,6 +274,21 @@ def checkpoint(options: Options, cache: Path) -> Path:
     return folder
 
 
+def plain_checkpoint(cache: Path) -> Path:
+    """The checkpoint of the default model, as a directory that ``from_pretrained`` loads."""
+    return checkpoint(Options(), cache)
+
+
+def plain_config() -> Any:
+    """The configuration of the default model."""
+    return config(Options(), tiny.VOCABULARY)
+
+
+def decoder_layers(model: Any, options: Options) -> list[Any]:
+    """The layers that FSDP wraps by default."""
+    return [module for module in model.modules() if type(module).__name__ in spec(options).block]
+
+
 def say_tied(path: Path, *, tied: bool) -> None:
     """As published configs do; versions that tie anyway would not write it."""
     path.write_text(json.dumps({**json.loads(path.read_text()), "tie_word_embeddings": tied}))
@@ -337,32 +350,6 @@ def shifted(ids: Any) -> Any:
     return torch.cat([torch.zeros_like(ids[:, :1]), ids[:, :-1]], dim=1)
 
 
-def shares_head(model: Any, options: Options) -> bool:
-    """Whether head and embeddings are one parameter, in whatever the model is wrapped."""
-    found = {tiny.canonical(n): p for n, p in model.named_parameters(remove_duplicate=False)}
-    one, other = found.get(spec(options).embedding), found.get(spec(options).head)
-    if one is None or other is None:
-        return False  # that a parameter is missing is told where the weights are compared
-    return one is other or bool(one.data_ptr() == other.data_ptr() != 0)
-
-
-def tied_head(options: Options) -> str:
-    """The second name of a tied matrix; empty if there is none."""
-    return spec(options).head if is_tied(options) else ""
-
-
-def tie_checks(model: Any, options: Options, where: str) -> list[Check]:
-    """The head is what it was: the embeddings' own matrix, or one of its own."""
-    return [equal(f"head shares the embeddings {where}", shares_head(model, options), is_tied(options))]
-
-
-def saved_beside(options: Options) -> set[str]:
-    """Names of matrices that PEFT saves with an adapter, since they were resized."""
-    if options.embeddings != "resized" or options.method == "full":
-        return set()
-    return {spec(options).embedding, spec(options).head}
-
-
 def matrix(layer: Any) -> Any:
     """A linear layer's weight as (out, in); Conv1D stores (in, out)."""
     return layer.weight.data.T if type(layer).__name__ == "Conv1D" else layer.weight.data
@@ -377,10 +364,3 @@ def as_linear(layer: Any) -> Any:
     plain = torch.nn.Linear(*layer.weight.shape)
     plain.weight.data, plain.bias.data = matrix(layer).contiguous(), layer.bias.data
     return plain.requires_grad_(requires_grad=False)
-
-
-def rows(model: Any, options: Options) -> str:
-    """Rows of the embeddings and of the head, and the vocabulary that the config says."""
-    found = {tiny.canonical(n): p for n, p in model.named_parameters(remove_duplicate=False)}
-    sizes = [found[name].shape[0] for name in (spec(options).embedding, spec(options).head)]
-    return "+".join(map(str, [*sizes, model.config.vocab_size]))

@@ -1,20 +1,12 @@
-"""A checkpoint that was saved quantised, by this version's own ``save_pretrained``, in a process of its own."""
+"""Names and reads the checkpoints that the version under test saved quantised."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import traceback
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-from cases.runtime.rank import die_with_parent
-from cases.space.verdict import Phase
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cases.apply.build import Place
     from cases.space.options import Options
 
 WHAT = (
@@ -29,56 +21,9 @@ WHAT = (
 )
 
 
-class QuantisedSavingError(RuntimeError):
-    """The version under test could not load, quantise and save; its own error is the text."""
-
-
 def folder(cache: Path, options: Options) -> Path:
     stated = options.stated
     return cache / "-".join(["prequantised", *(str(stated[name]) for name in WHAT if name in stated)])
-
-
-def make(cache: Path, options: Options, place: Place, say: Any) -> None:
-    """Whoever comes first makes it; before ranks join, as then only rank 0 would write it whole.
-
-    Raises:
-        QuantisedSavingError: it could not be made.
-    """
-    made = folder(cache, options)
-    with made.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if made.exists():
-            return
-        say.phase(Phase.SAVE)
-        said = made.with_suffix(".error")
-        said.unlink(missing_ok=True)
-        child = os.fork()
-        if child == 0:
-            write(made, said, cache, options, place)
-        _, status = os.waitpid(child, 0)
-        if status != 0:
-            why = said.read_text() if said.exists() else f"its process ended with status {status}"
-            raise QuantisedSavingError(f"saving a quantised model: {why}")
-    say.phase(Phase.LOAD)
-
-
-def write(made: Path, said: Path, cache: Path, options: Options, place: Place) -> None:
-    """The whole life of the process that saves."""
-    from cases.apply import build  # which loads what is made here
-
-    die_with_parent()
-    code = 1
-    try:
-        model = build.load(replace(options, prequantised=False), place, cache)
-        unfinished = made.with_suffix(".unfinished")
-        model.save_pretrained(unfinished)
-        unfinished.rename(made)
-        code = 0
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the finding
-        traceback.print_exc()
-        said.write_text(f"{type(error).__name__}: {error}")
-    finally:
-        os._exit(code)
 
 
 def packed_on_disk(made: Path) -> int:

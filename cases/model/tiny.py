@@ -10,16 +10,17 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from cases.space.options import GLOBAL_BATCH
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 HIDDEN, LAYERS, VOCABULARY = 64, 2, 128
 RANK, SCALING = 8, 2.0  # LoRA's r, and lora_alpha / r
 TARGETS = ("q_proj", "v_proj", "up_proj", "down_proj")
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # in every layer; quantised
 SKIPPED = "v_proj"  # not quantised with skip_modules; a target, so that adapters sit on both kinds of layer
-STEPS, GLOBAL_BATCH, LENGTH = 3, 4, 16
+STEPS, LENGTH = 3, 16
 SCHEDULE = (1.0, 0.5, 0.25)  # what the learning rate is multiplied by, step by step
 NEW_TOKENS, END = 6, 2  # how many are generated; the token that would end a sequence
 PADDING, START = 0, 1  # the other special tokens, which the data does not have
@@ -68,22 +69,6 @@ def rows() -> list[Any]:
 def rows_at_once(world_size: int, accumulation: int) -> int:
     """The batch size to ask of a front end, so that all its batches of a step together are the global batch."""
     return GLOBAL_BATCH // (world_size * accumulation)
-
-
-def checkpoint(cache: Path) -> Path:
-    """The plain model, as a directory that ``from_pretrained`` loads."""
-    from cases.model import architectures
-    from cases.space.options import Options
-
-    return architectures.checkpoint(Options(), cache)
-
-
-def config() -> Any:
-    """The plain model's."""
-    from cases.model import architectures
-    from cases.space.options import Options
-
-    return architectures.config(Options(), VOCABULARY)
 
 
 def fill(model: Any) -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cases.apply.build import Place
     from cases.space.options import Options
+    from cases.space.place import Place
 
     Probe = Callable[[Place, Path], None]
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
-from cases.model.tiny import GLOBAL_BATCH
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -64,6 +62,7 @@ SHARDED = ("fsdp1", "fsdp2")
 TRAINING = ("train", "save_reload", "resume", "merge", "merge_reload", "generate", "portability")  # flows that train
 SAVING = ("save_reload", "resume", "merge_reload", "portability")  # flows that go on in a second process
 OWN_CODE = ("api", "script")  # flows that run code of their own
+GLOBAL_BATCH = 4  # rows of data that all ranks train on in one step
 MESH_RANKS = 4  # of a mesh of 2 x 2
 PROMPTS = ("prompt", "prefix")  # adapters that add tokens, and leave every layer as it is
 DECOMPOSED = ("pissa", "olora", "loftq")  # LoRA whose start is computed from the base weights, which it changes

@@ -5,8 +5,8 @@ from typing import get_args
 import pytest
 
 from cases.apply import front_ends
-from cases.apply.build import Place
 from cases.space.options import FrontEnd, Options
+from cases.space.place import Place
 
 
 def test_every_front_end_has_its_acts() -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cases.apply.build import Place
 from cases.grid.profiles import EVERY
 from cases.probes import requirements
 from cases.probes.requirements import NEEDS, PROBES, Need, applicable
 from cases.space.options import Options
+from cases.space.place import Place
 from cases.space.verdict import LackingError
 
 if TYPE_CHECKING:
