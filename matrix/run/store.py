@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO, TypeVar
 
 from pydantic import ValidationError
@@ -252,12 +253,20 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def newest_run(runs: Path) -> Path:
-    """The run that was begun last.
+    """The run that started last, by the time in its record.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no run.
     """
-    found: Sequence[Path] = sorted(path.parent for path in runs.glob(f"*/{RUN}"))
-    with contextlib.suppress(IndexError):
-        return found[-1]
-    raise UserError(f"{runs} holds no run: begin one with `ftmatrix run`")
+    records = list(runs.glob(f"*/{RUN}"))
+    if not records:
+        raise UserError(f"{runs} holds no run; start one with `ftmatrix run`")
+    return max(records, key=start_time).parent
+
+
+def start_time(record: Path) -> float:
+    """The start time in a run's record; of a record that cannot be read, the time when it was written."""
+    try:
+        return datetime.fromisoformat(json.loads(record.read_text(encoding="utf-8"))["started"]).timestamp()
+    except (OSError, ValueError, KeyError, TypeError):
+        return record.stat().st_mtime

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from cases.space.plural import counted
 from cases.space.verdict import Verdict
 from matrix.run import pipeline
 from matrix.run.outcome import cell_key
@@ -78,7 +79,7 @@ class Measured:
         record = at.store.record
         at.store.replan(record.model_copy(update={"planned": tuple(dict.fromkeys((*record.planned, *planned)))}))
         free = tuple(case for case in cases if case.id not in at.suite.cases)
-        at.say(f"{version_set.key}: {len(cases)} cells")
+        at.say(f"{version_set.key}: {counted(len(cases), 'cell')}")
         pipeline.run(
             [(version_set, cases)],
             replace(at, suite=replace(at.suite, added=free), repeats=repeats, lock_folder=self.folder(version_set)),

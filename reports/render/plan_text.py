@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from cases.space.plural import counted
 from reports.results.wording import seconds_words
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def lines(plan: Plan) -> Iterator[str]:
     yield ""
     yield (
         f"{plan.profile.name or 'chosen'}: {plan.profile.why}\n"
-        f"{len(plan.sets)} sets, {len(plan.cases)} cases, {plan.times} times each: {plan.cells} cells"
+        f"{counted(len(plan.sets), 'set')}, {counted(len(plan.cases), 'case')}, "
+        f"{counted(plan.times, 'repeat')} each: {counted(plan.cells, 'cell')}"
     )
     yield time_words(plan.seconds)
     yield left_out_words(plan)

@@ -9,7 +9,7 @@ import pytest
 
 from cases.space.verdict import Verdict
 from matrix.errors import UserError
-from matrix.run.outcome import Outcome, RunRecord, SetRecord
+from matrix.run.outcome import SCHEMA, Outcome, RunRecord, SetRecord
 from matrix.run.store import Store, newest_run, read, read_run
 
 if TYPE_CHECKING:
@@ -98,10 +98,35 @@ def test_what_somebody_else_put_there_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
 
 
-def test_the_newest_run_is_the_one_begun_last(tmp_path: Path) -> None:
-    for name in ("2026-01-02T00-00-00Z", "2026-01-01T00-00-00Z"):
-        Store.create(tmp_path / name, RECORD).close()
-    assert newest_run(tmp_path).name == "2026-01-02T00-00-00Z"
+def test_the_newest_run_is_the_one_that_started_last_whatever_its_name(tmp_path: Path) -> None:
+    for name, day in (("2026-01-02T00-00-00Z", 2), ("nightly", 1), ("2025", 3)):
+        Store.create(tmp_path / name, RECORD.model_copy(update={"started": NOON.replace(day=day)})).close()
+    assert newest_run(tmp_path).name == "2025"
+
+
+def test_a_record_that_cannot_be_read_counts_as_started_when_it_was_written(tmp_path: Path) -> None:
+    Store.create(tmp_path / "old", RECORD).close()
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text("{")
+    assert newest_run(tmp_path).name == "damaged"
+
+
+def test_a_run_of_a_newer_schema_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    Store.create(tmp_path / "run", RECORD).close()
+    path = tmp_path / "run" / "run.json"
+    path.write_text(path.read_text().replace(f'"schema": {SCHEMA}', f'"schema": {SCHEMA + 1}'))
+    with pytest.raises(UserError, match=f"schema {SCHEMA + 1} is newer than {SCHEMA}.*update ftmatrix"):
+        Store.resume(tmp_path / "run")
+
+
+def test_a_run_of_an_older_schema_is_read(tmp_path: Path) -> None:
+    kept = Store.create(tmp_path / "run", RECORD)
+    kept.append(outcome(code="0123456789ab"))
+    kept.close()
+    lines = tmp_path / "run" / "outcomes.jsonl"
+    lines.write_text(lines.read_text().replace(f'"schema":{SCHEMA}', '"schema":2').replace('"modules":"",', ""))
+    (found,) = read(tmp_path / "run")[2]
+    assert (found.code, found.modules) == ("0123456789ab", "")
 
 
 def test_a_field_of_a_later_time_is_refused_with_its_name(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ PLAN = plan_of(Asked(profile="quick"))
 
 def test_a_plan_ends_with_its_size_its_time_and_what_it_leaves_out() -> None:
     *_, size, time, rest = lines(replace(PLAN, seconds=75.0))
-    assert "1 sets, 15 cases, 1 times each: 15 cells" in size
+    assert "1 set, 15 cases, 1 repeat each: 15 cells" in size
     assert time.startswith("about 1 min 15 s by past timings")
     assert rest.startswith("leaves out ")
 
