@@ -80,7 +80,7 @@ def test_flat_parameters_under_lora_are_known_red_and_repaired(examine: Callable
     assert code == 1
     assert "Must flatten tensors with uniform `requires_grad`" in out
     assert "shown by 2025-09__train-lora-fsdp1-flatparams-fp32 (fail)" in out
-    assert "why: With use_orig_params=False a unit of FSDP1 is one flat parameter" in out
+    assert "why: With use_orig_params=False, an FSDP1 unit is one flat parameter" in out
     assert "see https://github.com/huggingface/peft/issues/1702" in out
     assert "Change: accelerate_fsdp1.yaml: fsdp_config.fsdp_use_orig_params: false -> true" in out
     assert (tmp_path / FSDP1).read_text() == (EXAMPLES / FSDP1).read_text()

@@ -148,7 +148,7 @@ def test_where_cpu_and_gpu_differ_is_a_section_and_said_in_the_cells(
     found = seen_beside_gpus(small)
     assert found.all("h2", id="devices")
     assert found.all("a", href="#2024-06__train-lora-ddp-fp32")
-    assert "<dd>With use_orig_params=False a unit of FSDP1 is one flat parameter" in found.text
+    assert "<dd>With use_orig_params=False, an FSDP1 unit is one flat parameter" in found.text
     cells = inlined(found)["cells"]
     assert cells["2024-06__train-lora-ddp-fp32"]["differs"] == [
         "On GPUs, on 2024-06 (the same six versions): fail (unexplained)",
