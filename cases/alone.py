@@ -1,9 +1,10 @@
-"""One case started the ordinary way, without the harness: to debug it, and to measure what a warm fork saves.
+"""Runs one case without the harness, to debug it or to measure what a warm fork saves.
 
 torchrun --nproc-per-node 2 -m cases.alone train-lora-fsdp2-fp32
 
-A case of several acts is started act by act, the second as ``-m cases.alone CASE 1``. Each rank imports what the case
-uses, as a user's script does. ``FTMATRIX_SHARED`` is a folder of checkpoints and references that are there already.
+Start the stages of a case one by one, e.g. the second with ``-m cases.alone CASE 1``. Each rank imports what the case
+uses, as a user's script does. ``FTMATRIX_SHARED`` names a folder with finished checkpoints and references; every rank
+writes its result to the folder ``FTMATRIX_OUT``, if that is set.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from cases.flows import stages
 from cases.model import architectures
 from cases.reference import twin
 from cases.runtime import imported_modules, rank_env, visible_gpus
+from cases.runtime.wire import ErrorReport, Event
 from cases.space.place import Place
 from cases.space.verdict import missed
 
@@ -38,7 +40,7 @@ OUT, SHARED = "FTMATRIX_OUT", "FTMATRIX_SHARED"
 
 
 class Printer:
-    """Reports to people."""
+    """Reports to the terminal."""
 
     def __init__(self) -> None:
         self.all: list[Check] = []
@@ -72,24 +74,25 @@ def main() -> int:
         imported_modules.record(imported_modules.note_in(Path(os.environ[imported_modules.FILE])))
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in suite.CASES:
-        print(f"there is no case {name!r}; the cases are:", *suite.CASES, sep="\n  ")
+        print(f"unknown case {name!r}; choose from", *suite.CASES, sep="\n  ")
         return 2
-    act = int(sys.argv[2]) if len(sys.argv) > 2 else 0  # noqa: PLR2004 - argv
+    stage = int(sys.argv[2]) if len(sys.argv) > 2 else 0  # noqa: PLR2004 - argv
     os.environ.update(rank_env.variables(os.environ))
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = os.environ.get("FTMATRIX_DEVICE", "cpu")
     if device != "cpu":
         visible_gpus.limit(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), os.environ)
-    say = Printer()
-    with reporting(f"act-{act}-rank-{rank}.json", say):
-        play(name, act, Place(rank, ranks, "cpu" if device == "cpu" else int(os.environ.get("LOCAL_RANK", "0"))), say)
+    reporter = Printer()
+    place = Place(rank, ranks, "cpu" if device == "cpu" else int(os.environ.get("LOCAL_RANK", "0")))
+    with written_result(result_name(stage, rank), reporter):
+        run_stage(name, stage, place, reporter)
     if rank == 0 and OUT in os.environ:
-        Path(os.environ[OUT], "checks.json").write_text(json.dumps([asdict(check) for check in say.all]))
-    return 1 if missed(say.all) else 0
+        Path(os.environ[OUT], "checks.json").write_text(json.dumps([asdict(check) for check in reporter.all]))
+    return 1 if missed(reporter.all) else 0
 
 
-def play(name: str, act: int, place: Place, say: Printer) -> None:
-    """What a rank does, as ``suite.run`` has it, joined by what the launcher tells it."""
+def run_stage(name: str, stage: int, place: Place, reporter: Printer) -> None:
+    """Run one rank of one stage, as the suite does, in the process group that the launcher describes."""
     import torch
     import torch.distributed as dist
 
@@ -97,13 +100,13 @@ def play(name: str, act: int, place: Place, say: Printer) -> None:
         torch.set_num_threads(1)
     options = suite.CASES[name].options
     kept = Path(os.environ.get(OUT, tempfile.gettempdir())) / f"ftmatrix-{os.getuid()}-{name}"
-    if act == 0 and place.rank == 0:
-        shutil.rmtree(kept, ignore_errors=True)  # what an earlier start left
-    suite.quiet()
-    with shared() as cache:
+    if stage == 0 and place.rank == 0:
+        shutil.rmtree(kept, ignore_errors=True)  # an earlier start may have left it
+    suite.disable_progress_bars()
+    with shared_folder() as cache:
         architectures.checkpoint(options, cache)
         if options.prequantised:
-            quantised_saving.make(cache, options, place, say)  # by a fork, so before CUDA is initialised
+            quantised_saving.make(cache, options, place, reporter)  # it forks, so before CUDA is initialised
         if place.kind == "cuda":
             torch.cuda.set_device(place.device)
         if place.world_size > 1:
@@ -115,14 +118,14 @@ def play(name: str, act: int, place: Place, say: Printer) -> None:
             known = cache / f"{twin.key(options)}.pt"
             return twin.read(known) if known.exists() else twin.run(options)
 
-        stages.run(act, Setting(options, place, cache, kept, kept, reference, say))
+        stages.run(stage, Setting(options, place, cache, kept, kept, reference, reporter))
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 @contextlib.contextmanager
-def shared() -> Iterator[Path]:
-    """The folder of what is made once for many cases; a rank's own, if there is none."""
+def shared_folder() -> Iterator[Path]:
+    """The folder that many cases share; without ``FTMATRIX_SHARED``, a temporary one for this rank."""
     if SHARED in os.environ:
         yield Path(os.environ[SHARED])
     else:
@@ -130,20 +133,25 @@ def shared() -> Iterator[Path]:
             yield Path(folder)
 
 
+def result_name(stage: int, rank: int) -> str:
+    """The file in ``FTMATRIX_OUT`` to which a rank writes its result."""
+    return f"stage-{stage}-rank-{rank}.json"
+
+
 @contextlib.contextmanager
-def reporting(name: str, say: Printer) -> Iterator[None]:
-    """Leave what this rank found in a file of ``FTMATRIX_OUT``: its checks, and its error if it raised one."""
-    told: dict[str, Any] = {"error": None}
+def written_result(name: str, reporter: Printer) -> Iterator[None]:
+    """Write the result of this rank to a file of ``FTMATRIX_OUT``: its checks, and its error if it raised one."""
+    failure: ErrorReport | None = None
     try:
         yield
     except BaseException as error:
-        told["error"] = {"type": type(error).__name__, "message": str(error), "traceback": ""}
+        failure = ErrorReport(type(error).__name__, str(error))
         raise
     finally:
         if OUT in os.environ:
             path = Path(os.environ[OUT], name)
             unfinished = path.with_suffix(".unfinished")  # a launcher may end us in the middle of writing
-            unfinished.write_text(json.dumps({**told, "checks": [asdict(check) for check in say.all]}))
+            unfinished.write_text(Event(checks=tuple(reporter.all), error=failure, done=failure is None).to_json())
             unfinished.rename(path)
 
 

@@ -1,7 +1,7 @@
-"""The suite: what a fork server, its ranks and the tests need to know of the cases they run.
+"""The suite of cases that ftmatrix measures: which cases there are, and how a rank runs one.
 
-Another module with ``CASES``, ``preload``, ``impure``, ``needed``, ``allowed``, ``companions``, ``acts`` and ``run``
-can take its place (``--suite``); the harness's own tests do that.
+``--suite`` names another module with a ``SUITE`` (``cases.runtime.case_suite.CaseSuite``); the harness's own tests and
+``ftmatrix selfcheck`` do that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cases.flows import stages
 from cases.model import architectures
 from cases.reference import twin
 from cases.runtime import cuda_guard, flight_recorder, imported_modules, silence
-from cases.runtime import preload as importing
+from cases.runtime import preload as stack
 from cases.runtime.memory import peaks
 from cases.space.options import Options
 from cases.space.place import Place
@@ -47,159 +47,163 @@ if not TYPE_CHECKING:
         raise AttributeError(name)
 
 
-def preload(*, to_fork: bool = False) -> None:
-    """What every rank would import anyway; ``to_fork`` if this process is to be one that ranks are forked from.
+class LibrarySuite:
+    """The cases of the grid, run on the real stack."""
 
-    Raises:
-        Exception: whatever importing the stack raises.
-    """
-    importing.preload(to_fork=to_fork)
+    @property
+    def cases(self) -> dict[str, Case]:
+        from cases.grid import catalogue
 
+        return catalogue.CASES
 
-def impure() -> str:
-    """Why ranks must not be forked from this process after ``preload``; empty if they may."""
-    import threading
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        from cases.grid import catalogue
 
-    import torch
+        return catalogue.PROFILES
 
-    if torch.cuda.is_initialized() or importing.cuda_driver_initialised():
-        by = cuda_guard.INITIALISED[0] if cuda_guard.INITIALISED else "something beside torch"
-        return f"importing the stack initialised CUDA: {by}"
-    if threading.active_count() > 1:
-        return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"
-    return ""
+    def preload(self, *, to_fork: bool = False) -> None:
+        """Import what every rank would import; with ``to_fork``, in the process that ranks are forked from.
 
+        Raises:
+            Exception: whatever importing the stack raises.
+        """
+        stack.preload(to_fork=to_fork)
 
-def needed(case: Case, device: str) -> list[requirements.Need]:
-    from cases.probes import requirements  # probes are not part of the code of other cells
+    def why_unforkable(self) -> str:
+        """The reason why ranks must not be forked from this process after ``preload``; empty if they may."""
+        import threading
 
-    return requirements.applicable(case.options, device)
-
-
-def allowed(case: Case, device: str) -> silence.Patience:
-    """How long a rank of the case may say nothing."""
-    return silence.of(case.options, device)
-
-
-def companions(job: Job) -> dict[str, Callable[[], None]]:
-    """What has to be computed in a process of its own while the ranks run, by the file that shows it is done."""
-    if job.kind != "cell":
-        return {}
-    options = Options(**job.options)
-    path = Path(job.cache) / f"{twin.key(options)}.pt"
-
-    def compute() -> None:
         import torch
 
-        torch.set_num_threads(1)
-        twin.save(twin.run(options), path)
+        if torch.cuda.is_initialized() or stack.cuda_driver_initialised():
+            by = cuda_guard.INITIALISED[0] if cuda_guard.INITIALISED else "something beside torch"
+            return f"importing the stack initialised CUDA: {by}"
+        if threading.active_count() > 1:
+            return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"
+        return ""
 
-    return {str(path): compute}
+    def requirements(self, name: str, device: str) -> list[requirements.Need]:
+        from cases.probes import requirements  # probes are not part of the code of other cells
+
+        return requirements.applicable(self.cases[name].options, device)
+
+    def silence_timeout(self, name: str, device: str) -> silence.SilenceTimeout:
+        return silence.timeout(self.cases[name].options, device)
+
+    def companions(self, job: Job) -> dict[str, Callable[[], None]]:
+        """The reference of a cell, which is computed while its ranks run."""
+        if job.kind != "cell":
+            return {}
+        options = Options(**job.options)
+        path = Path(job.cache) / f"{twin.key(options)}.pt"
+
+        def compute() -> None:
+            import torch
+
+            torch.set_num_threads(1)
+            twin.save(twin.run(options), path)
+
+        return {str(path): compute}
+
+    def stages(self, job: Job) -> list[tuple[int, int]]:
+        if job.kind != "cell":
+            return [(0, job.ranks)]
+        return stages.acts(Options(**job.options), continues=bool(job.source))
+
+    def run(self, job: Job, rank: int, stage: int, companion: Callable[[str], Iterator[None]], reporter: Any) -> None:
+        """Run one rank of one stage, from joining the process group to its checks."""
+        import torch
+
+        if job.device == "cpu":
+            torch.set_num_threads(1)
+        if job.kind == "facts":
+            report_facts(job.device, reporter)
+            return
+        reporter.phase(Phase.LOAD)
+        disable_progress_bars()
+        cache = Path(job.cache)
+        options = Options(**job.options)
+        architectures.checkpoint(options, cache)  # before the process group: later, only rank 0 would write it whole
+        ranks = dict(self.stages(job))[stage]
+        place = Place(rank, ranks, "cpu" if job.device == "cpu" else rank)
+        if options.prequantised:
+            quantised_saving.make(cache, options, place, reporter)
+        with process_group(place, Path(job.folder) / f"rendezvous-{stage}", reporter):
+            if ranks > 1:
+                flight_recorder.listen(Path(job.folder), rank)
+            if job.kind == "probe":
+                from cases.probes import requirements
+
+                reporter.facts({PROBING: True})  # from here on, exceptions are the probe's own
+                requirements.PROBES[job.name](place, cache)
+                return
+
+            with reported_peaks(place, reporter):
+                kept = Path(job.folder) / "kept"
+                kept.mkdir(exist_ok=True)
+                reference = partial(read_reference, cache / f"{twin.key(options)}.pt", companion, reporter)
+                ctx = Setting(options, place, cache, kept, Path(job.source or kept), reference, reporter)
+                stages.run(stage, ctx)
 
 
-def acts(job: Job) -> list[tuple[int, int]]:
-    """The acts of a job, each played by fresh ranks: its number, and how many ranks."""
-    if job.kind != "cell":
-        return [(0, job.ranks)]
-    return stages.acts(Options(**job.options), continues=bool(job.given))
+SUITE = LibrarySuite()
 
 
-def tell_facts(device: str, say: Any) -> None:
+def report_facts(device: str, reporter: Any) -> None:
     from cases.apply import compat
 
-    say.facts(compat.facts(device))
+    reporter.facts(compat.facts(device))
     if device == "cuda":
-        say.facts(compat.facts_of_gpus())
+        reporter.facts(compat.facts_of_gpus())
 
 
-def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
-    """The life of one rank in one act, from joining the others to its checks."""
-    import torch
-
-    if job.device == "cpu":
-        torch.set_num_threads(1)
-    if job.kind == "facts":
-        tell_facts(job.device, say)
-        return
-    say.phase(Phase.LOAD)
-    quiet()
-    cache = Path(job.cache)
-    options = Options(**job.options)
-    architectures.checkpoint(options, cache)  # before the process group: later, only rank 0 would write it whole
-    ranks = dict(acts(job))[act]
-    place = Place(rank, ranks, "cpu" if job.device == "cpu" else rank)
-    if options.prequantised:
-        quantised_saving.make(cache, options, place, say)
-    with joined(place, Path(job.folder) / f"rendezvous-{act}", say):
-        if ranks > 1:
-            flight_recorder.listen(Path(job.folder), rank)
-        if job.kind == "probe":
-            from cases.probes import requirements
-
-            say.facts({PROBING: True})  # from here on, what is raised is the probe's own
-            requirements.PROBES[job.name](place, cache)
-            return
-
-        with peaks_told(place, say):
-            kept = Path(job.folder) / "kept"
-            kept.mkdir(exist_ok=True)
-            reference = partial(computed, cache / f"{twin.key(options)}.pt", companion, say)
-            stages.run(act, Setting(options, place, cache, kept, Path(job.given or kept), reference, say))
-
-
-def computed(path: Path, companion: Callable[[str], Iterator[None]], say: Any) -> twin.Trajectory:
-    """What the companion of several jobs makes, once it is there."""
-    with say.spending("reference"):
+def read_reference(path: Path, companion: Callable[[str], Iterator[None]], reporter: Any) -> twin.Trajectory:
+    """The reference that a companion computes, after it is there."""
+    with reporter.spending("reference"):
         for _ in companion(str(path)):
-            say.beat()
-        say.modules(sorted(imported_modules.noted_in(imported_modules.file_beside(path))))
+            reporter.beat()
+        reporter.modules(sorted(imported_modules.noted_in(imported_modules.file_beside(path))))
         return twin.read(path)
 
 
 @contextlib.contextmanager
-def peaks_told(place: Place, say: Any) -> Iterator[None]:
-    """Of a job that ends in an error as well: what ran out of memory had a peak."""
+def reported_peaks(place: Place, reporter: Any) -> Iterator[None]:
+    """Report peak memory at the end, also after an exception: a rank that ran out of memory had a peak."""
     try:
         yield
     finally:
         if place.kind == "cuda":
             for name, mib in peaks(place.device).items():
-                say.metric(name, mib)
+                reporter.metric(name, mib)
 
 
-class joined:  # noqa: N801 - reads as a phrase after with
-    """A process group of all ranks, if there is more than one."""
+@contextlib.contextmanager
+def process_group(place: Place, rendezvous: Path, reporter: Any) -> Iterator[None]:
+    """A process group of all ranks, if there is more than one. After an exception, it is left as it is."""
+    import torch
+    import torch.distributed as dist
 
-    def __init__(self, place: Place, rendezvous: Path, say: Any) -> None:
-        self.place, self.rendezvous, self.say = place, rendezvous, say
-
-    def __enter__(self) -> None:
-        import torch
-        import torch.distributed as dist
-
-        if self.place.kind == "cuda":
-            with self.say.spending("context"):
-                torch.cuda.set_device(self.place.device)
-                torch.empty(1, device="cuda")  # what makes the context, which is made anyway
-        if self.place.world_size > 1:
-            with self.say.spending("group"):
-                dist.init_process_group(
-                    "gloo" if self.place.kind == "cpu" else "nccl",
-                    init_method=f"file://{self.rendezvous}",
-                    rank=self.place.rank,
-                    world_size=self.place.world_size,
-                )
-
-    def __exit__(self, error: object, *_: object) -> None:
-        import torch.distributed as dist
-
-        if error is None and dist.is_initialized():
-            with self.say.spending("leaving"):
-                dist.destroy_process_group()
+    if place.kind == "cuda":
+        with reporter.spending("context"):
+            torch.cuda.set_device(place.device)
+            torch.empty(1, device="cuda")  # creates the context, so that its time counts here
+    if place.world_size > 1:
+        with reporter.spending("group"):
+            dist.init_process_group(
+                "gloo" if place.kind == "cpu" else "nccl",
+                init_method=f"file://{rendezvous}",
+                rank=place.rank,
+                world_size=place.world_size,
+            )
+    yield
+    if dist.is_initialized():
+        with reporter.spending("leaving"):
+            dist.destroy_process_group()
 
 
-def quiet() -> None:
-    """No progress bars: they are noise in a log."""
+def disable_progress_bars() -> None:
+    """Keep progress bars out of the logs."""
     os.environ["TQDM_DISABLE"] = "1"
     from transformers.utils import logging
 

@@ -1,144 +1,153 @@
-"""Each cell as a test: green passes, red fails with its reason, what cannot run here is skipped with the reason."""
+"""Runs each cell as a test: red cells fail with their reason, cells that cannot run here are skipped with theirs."""
 
 from __future__ import annotations
 
 import fcntl
 import functools
-import json
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cases.runtime import gpu_pool, torch_builds
-from cases.runtime.forkserver import ask
+from cases.runtime.forkserver import run_job
 from cases.runtime.nvml import UnavailableError
-from cases.runtime.silence import PROBE_S, Patience
+from cases.runtime.silence import PROBE_S, SilenceTimeout
+from cases.runtime.wire import REPORT_PROPERTY, CellReport
 from cases.space.verdict import PROBING, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from cases.conftest import Request
-    from cases.runtime.wire import Job
+    from cases.runtime.case_suite import CaseSuite, Requirement
+    from cases.runtime.wire import Job, SessionRequest
 
 
 def test_cell(
     cell: str,
-    request_: Request,
-    suite: Any,
+    session_request: SessionRequest,
+    suite: CaseSuite,
     server: str,
     record_property: Callable[[str, object], None],
     request: pytest.FixtureRequest,
 ) -> None:
-    case = suite.CASES[cell]
     facts: dict[str, Any] = {}
-    modules: list[str] = []  # of the probe that decides a skip
+    modules: tuple[str, ...] = ()  # of the probe that decides a skip
     try:
-        facts = environment_facts(request_, server)
-        reason = torch_builds.unusable(facts, lenders()) if facts.get("device") == "cuda" else ""
+        facts = environment_facts(session_request, server)
+        reason = why_torch_is_unusable(facts)
         if reason:
             facts = {**facts, **gpu_pool.LACKING}
         if not reason:
-            reason, modules = why_skipped(case, request_, suite, server)
+            reason, modules = why_skipped(cell, session_request, suite, server)
         if not reason:
-            allowed = suite.allowed(case, request_.device)
-            outcome = run(server, request_.cell(cell, case, allowed))
-    except (gpu_pool.BusyError, UnavailableError) as none:
-        reason = str(none)
+            job = job_of_cell(cell, session_request, suite)
+            report = run(server, job)
+    except (gpu_pool.BusyError, UnavailableError) as error:
+        reason = str(error)
         facts = {**facts, **gpu_pool.LACKING}
     if reason:
-        record_property(
-            "outcome",
-            json.dumps({"name": cell, "verdict": "skip", "reason": reason, "facts": facts, "modules": modules}),
-        )
+        report = CellReport(cell, Verdict.SKIP, reason, facts=facts, modules=modules)
+        record_property(REPORT_PROPERTY, report.to_json())
         pytest.skip(reason)
-    if cell in request_.cold_sample:
-        outcome = confirmed(outcome, request_.cell(cell, case, allowed, tag="-cold"), request)
-    outcome["facts"] = {**facts, **outcome["facts"], **outcome.pop("start")}
-    record_property("outcome", json.dumps(outcome))
-    if outcome["verdict"] != Verdict.PASS.value:
-        pytest.fail(f"{outcome['verdict']}: {outcome['reason']}", pytrace=False)
+    if cell in session_request.cold_sample:
+        report = confirm(report, replace(job, folder=f"{job.folder}-cold"), request)
+    report = replace(report, facts={**facts, **report.facts})
+    record_property(REPORT_PROPERTY, report.to_json())
+    if report.verdict is not Verdict.PASS:
+        pytest.fail(f"{report.verdict.value}: {report.reason}", pytrace=False)
 
 
-def confirmed(outcome: dict[str, Any], job: Job, request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The outcome compared with a cold start; as it is where that finds no GPUs any more."""
+def job_of_cell(cell: str, request: SessionRequest, suite: CaseSuite) -> Job:
+    """The job of a cell. It carries the options of its case: the processes that run it do not list cases."""
+    case = suite.cases[cell]
+    job = request.job("cell", cell, case.ranks, timeout=suite.silence_timeout(cell, request.device))
+    return replace(job, options=vars(case.options))
+
+
+def why_torch_is_unusable(facts: Mapping[str, Any]) -> str:
+    """The reason why the build of torch runs nothing on the GPUs of this machine; empty if it can."""
+    return torch_builds.why_unusable(facts, pool()) if facts.get("device") == "cuda" else ""
+
+
+def confirm(report: CellReport, job: Job, request: pytest.FixtureRequest) -> CellReport:
+    """The report compared with a cold start; unchanged if there are no GPUs for that start."""
     try:
-        return compared(outcome, run(request.getfixturevalue("cold_server"), job))
-    except (gpu_pool.BusyError, UnavailableError) as none:
-        return {**outcome, "facts": {**outcome["facts"], "no_cold_start": str(none)}}
+        return compare(report, run(request.getfixturevalue("cold_server"), job))
+    except (gpu_pool.BusyError, UnavailableError) as error:
+        return replace(report, facts={**report.facts, "no_cold_start": str(error)})
 
 
-def run(server: str, job: Job) -> dict[str, Any]:
-    """The outcome of a job, on GPUs that are its own until nothing of it is left on them.
+def run(server: str, job: Job) -> CellReport:
+    """Run a job, on GPUs that it acquires exclusively until none of its memory is left on them.
 
     Raises:
-        BusyError: there are not enough that are free of others' work.
+        BusyError: too few GPUs are free of other processes.
     """
     if job.device == "cpu":
-        return ask(server, job)
-    began, lender = time.monotonic(), lenders()
-    with lender.lent(job.ranks) as lent:
-        waited = time.monotonic() - began
-        outcome = ask(server, replace(job, gpus=lent))
-        seconds, left = lender.settled(lent)
-    outcome["metrics"] |= {"gpus_wait_s": round(waited, 4), "gpus_settle_s": seconds}
-    if left:
-        outcome["facts"]["left_on_gpus"] = left
-    return outcome
+        return run_job(server, job)
+    began, gpus = time.monotonic(), pool()
+    with gpus.acquire(job.ranks) as acquired:
+        waited_s = time.monotonic() - began
+        report = run_job(server, replace(job, gpus=acquired))
+        settled_s, left = gpus.wait_until_free(acquired)
+    metrics = {**report.metrics, "gpus_wait_s": round(waited_s, 4), "gpus_settle_s": settled_s}
+    return replace(report, metrics=metrics, facts={**report.facts, **({"left_on_gpus": left} if left else {})})
 
 
-lenders = functools.cache(gpu_pool.pool)  # one a worker, which asks the driver but once what there is
+pool = functools.cache(gpu_pool.pool)  # one for each worker, which queries the driver for the GPUs once
 
 
-def why_skipped(case: Any, asked: Request, suite: Any, server: str) -> tuple[str, list[str]]:
-    """The first need of the case that this version or machine does not meet, as a sentence, and its probe's modules."""
-    for need in suite.needed(case, asked.device):
-        complaint, modules = probed(need, asked, server)
+def why_skipped(cell: str, request: SessionRequest, suite: CaseSuite, server: str) -> tuple[str, tuple[str, ...]]:
+    """The first requirement that this version or machine does not meet, as a sentence, and its probe's modules."""
+    for requirement in suite.requirements(cell, request.device):
+        complaint, modules = probe(requirement, request, server)
         if complaint:
-            return f"{need.because}: {complaint}", modules
-    return "", []
+            return f"{requirement.because}: {complaint}", modules
+    return "", ()
 
 
-def probed(need: Any, asked: Request, server: str) -> tuple[str, list[str]]:
-    """The complaint of a need's probe, empty if it has none, and the modules of the case code that the probe imported.
+def probe(requirement: Requirement, request: SessionRequest, server: str) -> tuple[str, tuple[str, ...]]:
+    """Run the probe of a requirement.
 
-    Only what the probe itself raised is a complaint. A stack that cannot be imported, a GPU that cannot be used, a
-    hang, a crash: the case has to show these.
+    Returns:
+        Its complaint, empty if the requirement is met, and the modules of the case code that it imported.
+
+    Only an exception of the probe itself is a complaint. If the stack cannot be imported, a GPU cannot be used, or the
+    probe hangs or crashes, the case has to show it.
     """
-    outcome = once(asked, server, "probe", need.name, need.ranks)
-    lacking = outcome["verdict"] == Verdict.FAIL.value and PROBING in outcome["facts"]
-    return str(outcome["reason"]) if lacking else "", outcome.get("modules", [])
+    report = run_once(request, server, "probe", requirement.name, requirement.ranks)
+    is_complaint = report.verdict is Verdict.FAIL and PROBING in report.facts
+    return report.reason if is_complaint else "", report.modules
 
 
-def environment_facts(asked: Request, server: str) -> dict[str, Any]:
+def environment_facts(request: SessionRequest, server: str) -> dict[str, Any]:
     """Versions, builds and hardware as the environment itself sees them."""
-    facts: dict[str, Any] = once(asked, server, "facts", "facts", 1)["facts"]
-    return facts
+    return dict(run_once(request, server, "facts", "facts", 1).facts)
 
 
-def once(asked: Request, server: str, kind: str, name: str, ranks: int) -> dict[str, Any]:
-    """The outcome of a job that all workers share: who comes first runs it, who comes second waits for it."""
-    path = asked.cache / f"{kind}-{name}.json"
+def run_once(request: SessionRequest, server: str, kind: str, name: str, ranks: int) -> CellReport:
+    """The report of a job that all workers share: the first worker runs it, and the others wait for its report."""
+    path = Path(request.cache) / f"{kind}-{name}.json"
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            outcome = run(server, asked.job(kind, name, ranks, Patience(PROBE_S)))
+            report = run(server, request.job(kind, name, ranks, timeout=SilenceTimeout(PROBE_S)))
             unfinished = path.with_suffix(".unfinished")
-            unfinished.write_text(json.dumps(outcome))
+            unfinished.write_text(report.to_json(), encoding="utf-8")
             unfinished.rename(path)
-    told: dict[str, Any] = json.loads(path.read_text())
-    return told
+    return CellReport.from_json(path.read_text(encoding="utf-8"))
 
 
-def compared(warm: dict[str, Any], cold: dict[str, Any]) -> dict[str, Any]:
-    """The warm outcome, or ``lost`` if a cold start of the same cell says otherwise."""
-    if (warm["verdict"], error_type(warm)) == (cold["verdict"], error_type(cold)):
-        return {**warm, "metrics": {**warm["metrics"], "cold_s": cold["seconds"]}}
-    reason = f"a warm start says {warm['verdict']} ({warm['reason']}), a cold one {cold['verdict']} ({cold['reason']})"
-    return {**warm, "verdict": Verdict.LOST.value, "reason": reason}
+def compare(warm: CellReport, cold: CellReport) -> CellReport:
+    """The warm report, or a lost one if a cold start of the same cell disagrees."""
+    if (warm.verdict, error_type(warm)) == (cold.verdict, error_type(cold)):
+        return replace(warm, metrics={**warm.metrics, "cold_s": cold.seconds})
+    reason = f"a warm start says {warm.verdict.value} ({warm.reason}), a cold one {cold.verdict.value} ({cold.reason})"
+    return replace(warm, verdict=Verdict.LOST, reason=reason)
 
 
-def error_type(outcome: dict[str, Any]) -> str:
-    return str((outcome.get("error") or {}).get("type", ""))
+def error_type(report: CellReport) -> str:
+    return report.error.type if report.error else ""

@@ -37,9 +37,9 @@ class FakeDriver:
 def pool_of(tmp_path: Path) -> Callable[..., Pool]:
     """A pool of some GPUs: so many whole ones, or those given."""
 
-    def made(gpus: int | tuple[Gpu, ...], patience_s: float = 0.0, **used: Usage) -> Pool:
+    def made(gpus: int | tuple[Gpu, ...], settle_timeout_s: float = 0.0, **used: Usage) -> Pool:
         found = tuple(Gpu(f"GPU-{n}", "NVIDIA H200", n) for n in range(gpus)) if isinstance(gpus, int) else gpus
         driver = FakeDriver(found, {name.replace("_", "-"): usage for name, usage in used.items()})
-        return Pool(driver, found, patience_s=patience_s, folder=tmp_path / "locks")
+        return Pool(driver, found, settle_timeout_s=settle_timeout_s, folder=tmp_path / "locks")
 
     return made

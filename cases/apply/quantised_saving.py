@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.apply import build
 from cases.model import prequantised
-from cases.runtime.rank import die_with_parent
+from cases.runtime.process_tree import die_with_parent
 from cases.space.verdict import Phase
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def make(cache: Path, options: Options, place: Place, say: Any) -> None:
         say.phase(Phase.SAVE)
         said = made.with_suffix(".error")
         said.unlink(missing_ok=True)
-        child = os.fork()
+        parent, child = os.getpid(), os.fork()
         if child == 0:
-            write(made, said, cache, options, place)
+            write(made, said, cache, options, place, parent)
         _, status = os.waitpid(child, 0)
         if status != 0:
             why = said.read_text() if said.exists() else f"its process ended with status {status}"
@@ -48,9 +48,9 @@ def make(cache: Path, options: Options, place: Place, say: Any) -> None:
     say.phase(Phase.LOAD)
 
 
-def write(made: Path, said: Path, cache: Path, options: Options, place: Place) -> None:
+def write(made: Path, said: Path, cache: Path, options: Options, place: Place, parent: int) -> None:
     """The whole life of the process that saves."""
-    die_with_parent()
+    die_with_parent(parent)
     code = 1
     try:
         model = build.load(replace(options, prequantised=False), place, cache)

@@ -1,4 +1,4 @@
-"""The suite with disasters planted, and healthy cells that come after them (``ftmatrix selfcheck --disasters``)."""
+"""The suite of ``ftmatrix selfcheck --crashes``: cases with a crash or hang injected, and healthy cells after them."""
 
 from __future__ import annotations
 
@@ -6,61 +6,56 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cases import suite
-from cases.injection.crashes import DISASTERS
-from cases.injection.injected import Planting
+from cases.injection.crashes import CRASHES
+from cases.injection.injected import InjectionSuite
 from cases.space.case import Case
 
 if TYPE_CHECKING:
-    from cases.injection.faults import Ground
+    from cases.injection.patching import InjectionPoint
 
-preload, impure, needed, allowed = suite.preload, suite.impure, suite.needed, suite.allowed
-PROFILES = suite.PROFILES
-BETWEEN = {True: "-with-", False: "-after-"}
+INFIX = {True: "-with-", False: "-after-"}
 
 
 @dataclass(frozen=True)
-class Doomed(Case):
-    """A case with a disaster in it, or one that is run ``after`` a disaster and has none."""
+class CrashCase(Case):
+    """A case with a crash injected, or, if it is not ``struck``, a healthy one that runs after that crash."""
 
-    disaster: str = ""
+    crash: str = ""
     struck: bool = True
 
     @property
     def id(self) -> str:
-        return f"{self.clean}{BETWEEN[self.struck]}{self.disaster}"
+        return f"{self.clean}{INFIX[self.struck]}{self.crash}"
 
     @property
     def clean(self) -> str:
         return super().id
 
-    def plant(self, at: Ground) -> None:
+    def inject(self, point: InjectionPoint) -> None:
         if self.struck:
-            DISASTERS[self.disaster].plant(at)
+            CRASHES[self.crash].inject(point)
 
 
-def doomed(clean: str, disaster: str, *, struck: bool) -> Doomed:
+def crash_case(clean: str, crash: str, *, struck: bool) -> CrashCase:
     case = suite.CASES[clean]
-    return Doomed(case.group, DISASTERS[disaster].what, case.options, disaster=disaster, struck=struck)
+    return CrashCase(case.group, CRASHES[crash].what, case.options, crash=crash, struck=struck)
 
 
-class Cases(dict[str, Doomed]):
-    """Cases by id. Any case of the suite may come after any disaster."""
+class CrashCaseTable(dict[str, CrashCase]):
+    """Cases by id. Any case of the ordinary suite may come after any crash."""
 
-    def __missing__(self, name: str) -> Doomed:
-        clean, _, disaster = name.rpartition(BETWEEN[False])
-        if clean not in suite.CASES or disaster not in DISASTERS:
+    def __missing__(self, name: str) -> CrashCase:
+        clean, _, crash = name.rpartition(INFIX[False])
+        if clean not in suite.CASES or crash not in CRASHES:
             raise KeyError(name)
-        return doomed(clean, disaster, struck=False)
+        return crash_case(clean, crash, struck=False)
 
 
-CASES = Cases(
+CASES = CrashCaseTable(
     {
         each.id: each
-        for disaster in DISASTERS.values()
-        for each in (doomed(case, disaster.name, struck=True) for case in disaster.cases)
+        for crash in CRASHES.values()
+        for each in (crash_case(case, crash.name, struck=True) for case in crash.cases)
     }
 )
-
-
-planting = Planting(CASES)
-companions, acts, run = planting.companions, planting.acts, planting.run
+SUITE = InjectionSuite(CASES, suite.PROFILES)

@@ -1,7 +1,7 @@
-"""Disasters to plant in a working stack: a rank that stops, vanishes, or breaks its GPU in the middle of training.
+"""Crashes and hangs to inject into a working stack: a rank that stops, vanishes or breaks its GPU during training.
 
-Each says what must be made of it: the verdict, and what the reason must show. They show that the harness names what
-happened, and that the cells which come next on the same GPUs are unharmed (``ftmatrix selfcheck --disasters``).
+Each declares the verdict and the reason that the harness must report. They show that the harness recognises what
+happened, and that later cells on the same GPUs are unharmed (``ftmatrix selfcheck --crashes``).
 """
 
 from __future__ import annotations
@@ -14,74 +14,74 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cases.injection import faults
+from cases.injection import patching
 from cases.space.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cases.injection.faults import Ground
+    from cases.injection.patching import InjectionPoint
 
-    Strike = Callable[[], None]
+    Trigger = Callable[[], None]
 
-VICTIM = 1  # the rank it happens to
-STEP = 2  # of the training steps, counted from 1: every group has been used by then
+VICTIM = 1  # the rank that crashes
+STEP = 2  # the training step, counted from 1: by then, every process group has been used
 ANYWHERE = ("cpu", "cuda")
 ON_GPUS = ("cuda",)
 CASES = ("train-lora-ddp-bf16",)
 BLOCK_MIB = 64
-WHEN_FREED_MIB = 16_000  # an allocation that nobody stops ends by itself
+WHEN_FREED_MIB = 16_000  # an allocation that nothing stops ends by itself
 
 
 @dataclass(frozen=True)
-class Disaster:
-    """``shows`` is a pattern that the reason must match, by device: where it has none, it cannot be planted."""
+class Crash:
+    """A crash or hang. ``shows`` is a pattern for the reason, by device; without one, it cannot be injected there."""
 
     name: str
     what: str
-    strike: Strike
+    trigger: Trigger
     verdict: Verdict
     shows: Mapping[str, str]
     cases: tuple[str, ...]
     victims: tuple[int, ...]
 
-    def plant(self, at: Ground) -> None:
+    def inject(self, point: InjectionPoint) -> None:
         """Let it happen to its victims when a step begins."""
-        if at.rank in self.victims:
-            faults.wrapped(lambda model: before_step(model, self.strike))
+        if point.rank in self.victims:
+            patching.change_wrapped_model(lambda model: before_step(model, self.trigger))
 
 
-DISASTERS: dict[str, Disaster] = {}
+CRASHES: dict[str, Crash] = {}
 
 
-def disaster(
+def crash(
     verdict: Verdict,
     shows: str | Mapping[str, str],
     *,
     on: tuple[str, ...] = ANYWHERE,
     cases: tuple[str, ...] = CASES,
     victims: tuple[int, ...] = (VICTIM,),
-) -> Callable[[Strike], Strike]:
-    """Register a disaster; the first line of its docstring says what happens."""
+) -> Callable[[Trigger], Trigger]:
+    """Register a crash; the first line of its docstring says what happens."""
 
-    def register(strike: Strike) -> Strike:
-        what = (strike.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    def register(trigger: Trigger) -> Trigger:
+        what = (trigger.__doc__ or "").strip().splitlines()[0].rstrip(".")
         patterns = dict.fromkeys(on, shows) if isinstance(shows, str) else dict(shows)
-        DISASTERS[strike.__name__] = Disaster(strike.__name__, what, strike, verdict, patterns, cases, victims)
-        return strike
+        CRASHES[trigger.__name__] = Crash(trigger.__name__, what, trigger, verdict, patterns, cases, victims)
+        return trigger
 
     return register
 
 
-def before_step(model: Any, strike: Strike) -> None:
-    """Strike when the model is called for the step."""
+def before_step(model: Any, trigger: Trigger) -> None:
+    """Pull the trigger when the model is called for the step."""
     calls = 0
 
     def count(*_: object) -> None:
         nonlocal calls
         calls += 1
         if calls == STEP:
-            strike()
+            trigger()
 
     model.register_forward_pre_hook(count)
 
@@ -89,12 +89,12 @@ def before_step(model: Any, strike: Strike) -> None:
 # --- ranks that stop
 
 
-@disaster(
+@crash(
     Verdict.HANG,
     {
-        "cpu": r"^no sign of life for \d+ s: .*rank 1 in never_enters_a_collective \(disasters\.py",
+        "cpu": r"^no sign of life for \d+ s: .*rank 1 in never_enters_a_collective \(crashes\.py",
         "cuda": r"^no sign of life for \d+ s: rank 0 is in collective (\d+), .*; rank 1 never entered collective \1: "
-        r".*rank 1 in never_enters_a_collective \(disasters\.py",
+        r".*rank 1 in never_enters_a_collective \(crashes\.py",
     },
     cases=("train-lora-ddp-bf16", "train-lora-fsdp2-bf16"),
 )
@@ -107,57 +107,57 @@ def never_enters_a_collective() -> None:
 # --- ranks that vanish
 
 
-@disaster(Verdict.CRASH, r"^rank 1 ended without a report, exit code 3$")
+@crash(Verdict.CRASH, r"^rank 1 ended without a report, exit code 3$")
 def exits() -> None:
-    """A rank leaves with an exit code in the middle."""
+    """A rank exits with an error code in the middle."""
     os._exit(3)
 
 
-@disaster(Verdict.CRASH, r"^rank 1 ended without a report, exit code 0$")
+@crash(Verdict.CRASH, r"^rank 1 ended without a report, exit code 0$")
 def leaves_silently() -> None:
-    """A rank leaves in the middle as if all were well."""
+    """A rank exits in the middle with code 0."""
     os._exit(0)
 
 
-@disaster(Verdict.CRASH, r"^rank 1 was ended by SIGSEGV$")
+@crash(Verdict.CRASH, r"^rank 1 was ended by SIGSEGV$")
 def segmentation_fault() -> None:
-    """A rank reads memory that is not there."""
+    """A rank reads memory that is not mapped."""
     ctypes.string_at(0)
 
 
-@disaster(Verdict.CRASH, r"^rank 1 was ended by SIGABRT$")
+@crash(Verdict.CRASH, r"^rank 1 was ended by SIGABRT$")
 def aborts() -> None:
     """A library ends a rank by abort."""
     os.abort()
 
 
-@disaster(Verdict.CRASH, r"^rank 1 was ended by SIGKILL$")
+@crash(Verdict.CRASH, r"^rank 1 was ended by SIGKILL$")
 def killed() -> None:
-    """Somebody kills a rank."""
+    """Another process kills a rank."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@disaster(Verdict.FAIL, r"^RuntimeError: planted$")
+@crash(Verdict.FAIL, r"^RuntimeError: injected$")
 def raises() -> NoReturn:
     """One rank raises, and the others wait for it in a collective."""
-    raise RuntimeError("planted")
+    raise RuntimeError("injected")
 
 
 # --- memory
 
 
-@disaster(Verdict.CRASH, r"^out of host memory: the ranks held \d+ MiB of \d+ MiB", victims=(0, 1))
+@crash(Verdict.CRASH, r"^out of host memory: the ranks held \d+ MiB of \d+ MiB", victims=(0, 1))
 def host_out_of_memory() -> None:
     """The ranks take more of the host's memory than their cell may have."""
     held: list[mmap.mmap] = []
     while len(held) * BLOCK_MIB < WHEN_FREED_MIB:
         held.append(mmap.mmap(-1, BLOCK_MIB * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         for page in range(0, len(held[-1]), mmap.PAGESIZE):
-            held[-1][page] = 1  # the quickest way to really have it, and slow enough on some hosts to be silent long
-    raise RuntimeError("nobody minded")
+            held[-1][page] = 1  # writing makes the memory real; on some hosts it is slow enough to be silent for long
+    raise RuntimeError("the limit did not end this cell")
 
 
-@disaster(Verdict.CRASH, r"^out of device memory: .*CUDA out of memory", on=ON_GPUS)
+@crash(Verdict.CRASH, r"^out of device memory: .*CUDA out of memory", on=ON_GPUS)
 def device_out_of_memory() -> None:
     """A rank asks for twice the memory that its GPU has."""
     import torch
@@ -169,7 +169,7 @@ def device_out_of_memory() -> None:
 # --- GPUs
 
 
-@disaster(Verdict.CRASH, r"^illegal memory access: .*illegal memory access", on=ON_GPUS)
+@crash(Verdict.CRASH, r"^illegal memory access: .*illegal memory access", on=ON_GPUS)
 def illegal_memory_access() -> None:
     """A kernel of a rank reads from an address that its GPU does not have."""
     import torch
@@ -183,7 +183,7 @@ def illegal_memory_access() -> None:
     torch.cuda.synchronize()
 
 
-@disaster(Verdict.CRASH, r"^device-side assert: .*device-side assert triggered", on=ON_GPUS)
+@crash(Verdict.CRASH, r"^device-side assert: .*device-side assert triggered", on=ON_GPUS)
 def device_side_assert() -> None:
     """A rank looks up a row that its table does not have."""
     import torch
@@ -193,7 +193,7 @@ def device_side_assert() -> None:
     torch.cuda.synchronize()
 
 
-@disaster(Verdict.FAIL, r"^NCCL error: .*(?:NCCL|DistBackendError)", on=ON_GPUS, victims=(0, 1))
+@crash(Verdict.FAIL, r"^NCCL error: .*(?:NCCL|DistBackendError)", on=ON_GPUS, victims=(0, 1))
 def two_ranks_on_one_gpu() -> None:
     """Two ranks of a group bring the same GPU, which NCCL refuses."""
     import torch

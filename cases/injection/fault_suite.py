@@ -1,4 +1,4 @@
-"""The suite with faults planted: every cell should be red. It shows what the checks catch (``ftmatrix selfcheck``)."""
+"""The suite of cases with a fault injected (``ftmatrix selfcheck``): every cell should be red."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 from cases import suite
 from cases.injection.faults import FAULTS
-from cases.injection.injected import Planting
+from cases.injection.injected import InjectionSuite
 from cases.space.case import Case
 
 if TYPE_CHECKING:
-    from cases.injection.faults import Ground
-
-preload, impure, needed, allowed = suite.preload, suite.impure, suite.needed, suite.allowed
+    from cases.injection.patching import InjectionPoint
 
 
 @dataclass(frozen=True)
-class Planted(Case):
-    """A case with a fault in it."""
+class FaultyCase(Case):
+    """A case with a fault injected."""
 
     fault: str = ""
 
@@ -30,20 +28,17 @@ class Planted(Case):
     def clean(self) -> str:
         return super().id
 
-    def plant(self, at: Ground) -> None:
-        FAULTS[self.fault].plant(at)
+    def inject(self, point: InjectionPoint) -> None:
+        FAULTS[self.fault].inject(point)
 
 
-def planted(case: Case, fault: str) -> Planted:
-    return Planted(case.group, FAULTS[fault].what, case.options, fault=fault)
+def faulty(case: Case, fault: str) -> FaultyCase:
+    return FaultyCase(case.group, FAULTS[fault].what, case.options, fault=fault)
 
 
-CASES: dict[str, Planted] = {
+CASES: dict[str, FaultyCase] = {
     each.id: each
     for fault in FAULTS.values()
-    for each in (planted(suite.CASES[case], fault.name) for case in fault.cases)
+    for each in (faulty(suite.CASES[case], fault.name) for case in fault.cases)
 }
-
-
-planting = Planting(CASES)
-companions, acts, run = planting.companions, planting.acts, planting.run
+SUITE = InjectionSuite(CASES)

@@ -1,22 +1,23 @@
-"""What suites that plant something have in common: each of their cases is one of the suite, with something in it."""
+"""A suite that injects faults or crashes: each of its cases is one of the ordinary suite, changed before it runs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cases import suite
-from cases.injection.faults import Ground
+from cases.injection.patching import InjectionPoint
+from cases.suite import SUITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from cases.runtime.silence import SilenceTimeout
     from cases.runtime.wire import Job
     from cases.space.options import Options
 
 
-class Planted(Protocol):
-    """A case; ``clean`` is its id in the suite."""
+class InjectedCase(Protocol):
+    """A case; ``clean`` is its id in the ordinary suite."""
 
     @property
     def clean(self) -> str: ...
@@ -24,28 +25,45 @@ class Planted(Protocol):
     @property
     def options(self) -> Options: ...
 
-    def plant(self, at: Ground) -> None:
-        """Change the rank that this is called in, or leave it as it is."""
+    def inject(self, point: InjectionPoint) -> None:
+        """Change the rank that calls this, or leave it unchanged."""
 
 
 @dataclass(frozen=True)
-class Planting:
-    """A suite's answers to jobs, but for what is planted."""
+class InjectionSuite:
+    """A suite that injects something into a rank and then runs the clean case."""
 
-    cases: Mapping[str, Planted]
+    cases: Any  # InjectedCase by id
+    profiles: Mapping[str, Any] = field(default_factory=dict)
 
-    def clean(self, job: Job) -> Job:
-        """The job as the suite knows it."""
-        return replace(job, name=self.cases[job.name].clean) if job.kind == "cell" else job
+    def preload(self, *, to_fork: bool = False) -> None:
+        SUITE.preload(to_fork=to_fork)
+
+    def why_unforkable(self) -> str:
+        return SUITE.why_unforkable()
+
+    def requirements(self, name: str, device: str) -> Any:
+        return SUITE.requirements(self.case(name).clean, device)
+
+    def silence_timeout(self, name: str, device: str) -> SilenceTimeout:
+        return SUITE.silence_timeout(self.case(name).clean, device)
 
     def companions(self, job: Job) -> dict[str, Callable[[], None]]:
-        return suite.companions(self.clean(job))
+        return SUITE.companions(self.clean(job))
 
-    def acts(self, job: Job) -> list[tuple[int, int]]:
-        return suite.acts(self.clean(job))
+    def stages(self, job: Job) -> list[tuple[int, int]]:
+        return SUITE.stages(self.clean(job))
 
-    def run(self, job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
+    def run(self, job: Job, rank: int, stage: int, companion: Callable[[str], Iterator[None]], reporter: Any) -> None:
         if job.kind == "cell":
-            case = self.cases[job.name]
-            case.plant(Ground(rank, act, case.options))
-        suite.run(self.clean(job), rank, act, companion, say)
+            case = self.case(job.name)
+            case.inject(InjectionPoint(rank, stage, case.options))
+        SUITE.run(self.clean(job), rank, stage, companion, reporter)
+
+    def case(self, name: str) -> InjectedCase:
+        found: InjectedCase = self.cases[name]
+        return found
+
+    def clean(self, job: Job) -> Job:
+        """The job as the ordinary suite knows it."""
+        return replace(job, name=self.case(job.name).clean) if job.kind == "cell" else job

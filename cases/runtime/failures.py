@@ -1,28 +1,30 @@
-"""What a rank died of, by name: the kinds of failure that a report counts, told by the words of an error or of a log.
+"""The kinds of failure that a report counts, recognised by the text of an error or of a log.
 
-An error that leaves a GPU's context unusable is a crash like a signal: no call of the process on that GPU works after
-it, and which of its lines meets it first is chance.
+An error that leaves a GPU's context unusable counts as a crash, as a signal does: no later call of the process on that
+GPU works, and chance decides which line raises first.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cases.space.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
+
+    from cases.runtime.wire import ErrorReport
 
 LOG_TAIL = 20_000  # bytes
 LONGEST_LINE = 300
 
 
 @dataclass(frozen=True)
-class Kind:
-    """``words`` are searched for in an error's type and message, or in a line of a log."""
+class FailureKind:
+    """A kind of failure. ``words`` is a pattern for an error's type and message, or for a line of a log."""
 
     name: str
     verdict: Verdict
@@ -36,57 +38,57 @@ SIGNAL = "ended by a signal"
 SILENT_EXIT = "ended without a report"
 HOST_MEMORY = "out of host memory"
 
-# The first that fits counts. The words of a CUDA error are those of cudaGetErrorString; NCCL passes them on.
+# The first match counts. The words of a CUDA error are those of cudaGetErrorString; NCCL passes them on.
 KINDS = (
-    Kind("illegal memory access", Verdict.CRASH, "illegal memory access was encountered"),
-    Kind("device-side assert", Verdict.CRASH, "device-side assert triggered"),
-    Kind("misaligned address", Verdict.CRASH, r"(?i)(?:CUDA|Triton).{0,80}misaligned address"),
-    Kind("illegal instruction", Verdict.CRASH, "an illegal instruction was encountered"),
-    Kind("launch failure", Verdict.CRASH, "unspecified launch failure|the launch timed out and was terminated"),
-    Kind(
+    FailureKind("illegal memory access", Verdict.CRASH, "illegal memory access was encountered"),
+    FailureKind("device-side assert", Verdict.CRASH, "device-side assert triggered"),
+    FailureKind("misaligned address", Verdict.CRASH, r"(?i)(?:CUDA|Triton).{0,80}misaligned address"),
+    FailureKind("illegal instruction", Verdict.CRASH, "an illegal instruction was encountered"),
+    FailureKind("launch failure", Verdict.CRASH, "unspecified launch failure|the launch timed out and was terminated"),
+    FailureKind(
         "hardware error",
         Verdict.CRASH,
         "uncorrectable (?:ECC|NVLink) error|hardware stack error",
     ),
-    Kind(
+    FailureKind(
         "out of device memory",
         Verdict.CRASH,
         r"CUDA out of memory|CUDA error: out of memory|Cuda failure \d* ?'out of memory'|CUBLAS_STATUS_ALLOC_FAILED",
     ),
-    Kind(HOST_MEMORY, Verdict.CRASH, r"DefaultCPUAllocator: |^MemoryError|Cannot allocate memory"),
-    Kind(
+    FailureKind(HOST_MEMORY, Verdict.CRASH, r"DefaultCPUAllocator: |^MemoryError|Cannot allocate memory"),
+    FailureKind(
         "NCCL error",
         Verdict.FAIL,
         r"NCCL error|^DistBackendError|\bnccl(?:Invalid|Unhandled|Internal|System|Remote)\w+",
     ),
 )
 
-# What a rank says when another one is gone: its own doing is not to blame, as long as another's may be.
-FOLLOWS = (
+# Errors of a rank that lost another rank: such a rank is not to blame as long as another one may be.
+CONSEQUENCES = (
     r"[Cc]onnection (?:was )?(?:closed|reset|refused)|[Bb]roken pipe|remote process exit|ncclRemoteError|"
     r"NCCL communicator was aborted|[Ff]ailed to recv|Socket (?:Timeout|closed)|caused pair closure"
 )
 
 
-def kind(text: str) -> Kind | None:
+def kind_of_text(text: str) -> FailureKind | None:
     return next((each for each in KINDS if each.covers(text)), None)
 
 
-def of_error(error: Mapping[str, Any]) -> Kind | None:
-    """The kind of an error that a rank reported; None of an ordinary exception."""
-    return kind(f"{error['type']}: {error['message']}")
+def kind_of_error(error: ErrorReport) -> FailureKind | None:
+    """The kind of an error that a rank reported; None for an ordinary exception."""
+    return kind_of_text(f"{error.type}: {error.message}")
 
 
-def follows(error: Mapping[str, Any]) -> bool:
-    """Whether it only says that another rank is gone."""
-    return re.search(FOLLOWS, str(error["message"])) is not None
+def is_consequence(error: ErrorReport) -> bool:
+    """Whether an error only shows that another rank is gone."""
+    return re.search(CONSEQUENCES, error.message) is not None
 
 
 def last_words(log: Path) -> str:
-    """The last line of a rank's log that tells what it died of; empty if none does.
+    """The last line of a rank's log that names a kind of failure; empty if there is none.
 
-    A library may end the process in the middle (bitsandbytes by ``exit``, NCCL's watchdog by ``abort``) and say why
-    nowhere else.
+    A library may end the process (bitsandbytes by ``exit``, NCCL's watchdog by ``abort``) and print the reason nowhere
+    else.
     """
     try:
         with log.open("rb") as file:
@@ -94,9 +96,9 @@ def last_words(log: Path) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    return last_telling(text.splitlines())
+    return last_match(text.splitlines())
 
 
-def last_telling(lines: Iterable[str]) -> str:
-    telling = [line.strip() for line in lines if kind(line) is not None]
-    return telling[-1][:LONGEST_LINE] if telling else ""
+def last_match(lines: Iterable[str]) -> str:
+    matching = [line.strip() for line in lines if kind_of_text(line) is not None]
+    return matching[-1][:LONGEST_LINE] if matching else ""

@@ -1,10 +1,10 @@
 """A parent that imports the stack once and forks every rank: milliseconds instead of the ten seconds of an import.
 
-    python -m cases.runtime.forkserver SOCKET [--suite MODULE] [--cold]
+    python -m cases.runtime.forkserver SOCKET --parent PID [--suite MODULE] [--cold]
 
-Each connection to the socket carries one job (a JSON line) and gets one outcome back. The process that answers must
-never touch CUDA or a process group; where importing the stack does, or fails, a server that imported nothing takes its
-place, and every rank imports for itself (a cold start). The reason is said in each outcome.
+Each connection to the socket carries one job and gets one cell report back. The process that answers must never touch
+CUDA or a process group. If importing the stack does that, or fails, a server that imported nothing takes its place,
+and every rank imports the stack itself (a cold start). Each report states the reason.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import importlib
-import json
 import os
 import select
 import signal
@@ -21,44 +19,48 @@ import socket
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cases.runtime.rank import die_with_parent
+from cases.runtime import case_suite
+from cases.runtime.process_tree import die_with_parent
 from cases.runtime.supervisor import Supervisor
-from cases.runtime.wire import Job
+from cases.runtime.wire import CellReport, ErrorReport, Job, ServerStart
+from cases.space.verdict import Verdict
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from cases.runtime.case_suite import CaseSuite
 
-IMPURE = 3
-SLACK_S = 180.0  # import of the stack, autopsy and ending, beside a job's deadline
+UNFORKABLE = 3
+SLACK_S = 180.0  # import of the stack, hang analysis and ending, in addition to a job's deadline
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("socket")
+    parser.add_argument("--parent", type=int, required=True, help="pid of the process that starts the server")
     parser.add_argument("--suite", default="cases.suite")
     parser.add_argument("--cold", action="store_true")
-    asked = parser.parse_args()
-    die_with_parent()
+    arguments = parser.parse_args()
+    die_with_parent(arguments.parent)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(f"{asked.socket}.new")
+    listener.bind(f"{arguments.socket}.new")
     listener.listen(256)
-    Path(f"{asked.socket}.new").rename(asked.socket)  # whoever sees the name can connect
-    suite = importlib.import_module(asked.suite)
-    why_cold = "asked for" if asked.cold else warm(listener, suite)
-    serve(listener, suite, {"start": "cold", "why_cold": why_cold, "preload_s": 0.0})
+    Path(f"{arguments.socket}.new").rename(arguments.socket)  # a client that sees the name can connect
+    suite = case_suite.load(arguments.suite)
+    why_cold = "asked for" if arguments.cold else serve_warm(listener, suite)
+    serve(listener, suite, ServerStart("cold", why_cold))
 
 
-def warm(listener: socket.socket, suite: ModuleType) -> str:
-    """Let a child import the stack and serve; returns only if it cannot, with the reason."""
+def serve_warm(listener: socket.socket, suite: CaseSuite) -> str:
+    """Let a child import the stack and serve. Returns only if the child cannot serve, with the reason."""
     reading, writing = os.pipe()
-    pid = os.fork()
+    parent, pid = os.getpid(), os.fork()
     if pid == 0:
         os.close(reading)
-        die_with_parent()
-        preloaded(listener, suite, writing)
+        die_with_parent(parent)
+        preload_and_serve(listener, suite, writing)
     os.close(writing)
     reason = b""
     while block := os.read(reading, 65536):
@@ -70,23 +72,24 @@ def warm(listener: socket.socket, suite: ModuleType) -> str:
     return reason.decode() or f"the server ended with exit code {code}"
 
 
-def preloaded(listener: socket.socket, suite: ModuleType, complaint: int) -> None:
-    """Import, look whether forking is safe, serve. Does not return."""
+def preload_and_serve(listener: socket.socket, suite: CaseSuite, complaint: int) -> None:
+    """Import the stack, check that forking is safe, serve. Does not return."""
     began = time.monotonic()
     try:
         suite.preload(to_fork=True)
-        impure = suite.impure()
+        why_unforkable = suite.why_unforkable()
     except BaseException as error:  # noqa: BLE001 - every rank will meet it again and report it
-        impure = f"importing the stack raised {type(error).__name__}: {error}"
-    if impure:
-        os.write(complaint, impure.encode())
-        os._exit(IMPURE)
+        why_unforkable = f"importing the stack raised {type(error).__name__}: {error}"
+    if why_unforkable:
+        os.write(complaint, why_unforkable.encode())
+        os._exit(UNFORKABLE)
     gc.freeze()  # what was imported stays: a collection in a rank would only copy its pages
-    serve(listener, suite, {"start": "warm", "why_cold": "", "preload_s": round(time.monotonic() - began, 3)})
+    serve(listener, suite, ServerStart("warm", preload_s=round(time.monotonic() - began, 3)))
 
 
-def serve(listener: socket.socket, suite: ModuleType, how: dict[str, Any]) -> None:
+def serve(listener: socket.socket, suite: CaseSuite, start: ServerStart) -> None:
     """Fork a supervisor for each connection, for ever."""
+    parent = os.getpid()
     while True:
         ready, _, _ = select.select([listener], [], [], 1.0)
         with contextlib.suppress(ChildProcessError):
@@ -97,37 +100,37 @@ def serve(listener: socket.socket, suite: ModuleType, how: dict[str, Any]) -> No
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            answer(connection, suite, how)
+            answer(connection, suite, start, parent)
         connection.close()
 
 
-def answer(connection: socket.socket, suite: ModuleType, how: dict[str, Any]) -> None:
-    """One job. Does not return."""
+def answer(connection: socket.socket, suite: CaseSuite, start: ServerStart, parent: int) -> None:
+    """Run one job. Does not return."""
     try:
-        job = Job.read(connection.makefile("rb").readline())
-        supervisor = Supervisor(suite, job, connection)
+        job = Job.from_json(connection.makefile("rb").readline())
+        supervisor = Supervisor(suite, job, connection, parent)
         try:
-            outcome = supervisor.run()
-        except Exception as error:  # noqa: BLE001 - ours, and whoever asked must hear of it
+            report = supervisor.run()
+        except Exception as error:  # noqa: BLE001 - the harness is to blame, and the client must know it
             traceback.print_exc()
             supervisor.end_everything()
-            outcome = given_up(job, error)
+            report = lost(job, error)
         with contextlib.suppress(OSError):
-            connection.sendall(json.dumps({**outcome, "start": how}).encode() + b"\n")
+            connection.sendall(replace(report, server=start).to_line())
     finally:
         sys.stderr.flush()
         os._exit(0)
 
 
-def given_up(job: Job, error: Exception) -> dict[str, Any]:
-    """The outcome of a job whose supervisor failed: the cell is lost, not red."""
+def lost(job: Job, error: Exception) -> CellReport:
+    """The report of a job whose supervisor failed: the cell is lost, not red."""
     message = f"the supervisor raised {type(error).__name__}: {error}"
-    told = {"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc(), "rank": None}
-    return {"name": job.name, "verdict": "lost", "reason": message, "error": told, "metrics": {}, "facts": {}}
+    report = ErrorReport(type(error).__name__, str(error), traceback.format_exc())
+    return CellReport(job.name, Verdict.LOST, message, error=report)
 
 
-def ask(path: str, job: Job) -> dict[str, Any]:
-    """Run a job on a server; returns its outcome.
+def run_job(path: str, job: Job) -> CellReport:
+    """Run a job on the server that listens on this socket.
 
     Raises:
         OSError: the server is gone, or its supervisor ended without an answer or gave none in time.
@@ -135,12 +138,11 @@ def ask(path: str, job: Job) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(job.deadline_s + SLACK_S)
         client.connect(path)
-        client.sendall(job.line())
+        client.sendall(job.to_line())
         line = client.makefile("rb").readline()
     if not line:
         raise ConnectionError(f"the fork server gave no answer about {job.name}")
-    answer: dict[str, Any] = json.loads(line)
-    return answer
+    return CellReport.from_json(line)
 
 
 if __name__ == "__main__":

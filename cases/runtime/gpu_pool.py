@@ -1,11 +1,11 @@
-"""GPUs lent to cells: disjoint ones, across all runs on a machine, and none that somebody else is using.
+"""Exclusive GPUs for cells, across all runs on a machine; GPUs that other processes use are skipped.
 
-A GPU is lent by a lock on a file that is named for its UUID. The kernel gives the lock back when the process that has
-it ends, however it ends. Who waits for several takes them one by one while nobody else takes any, so that a large cell
-is not passed for ever by small ones.
+A run acquires a GPU by locking a file that is named after its UUID. The kernel releases the lock when the process
+ends, however it ends. Cells that wait for several GPUs acquire them one by one while no other cell acquires any, so
+that small cells cannot starve a large one.
 
-Runs that see different folders of locks (containers) know of each other only by what is on a GPU: one that has others'
-work on it is not lent, but two that begin in the same second may both take it.
+Runs with different lock folders (containers) see each other only by the memory in use on a GPU: they skip GPUs that are
+in use, but two runs that start in the same second may both acquire one.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from cases.runtime.nvml import Gpu, Usage
 
 IDLE_MIB = 256.0  # a driver holds less than this on an idle GPU; one context of a process takes more
-SETTLES_S = 20.0  # how long memory of a process that was ended may take to come back
+SETTLES_S = 20.0  # the memory of a process that has ended may take this long to be freed
 POLL_S = 0.02
-NOTED_S = 300.0  # how long it counts that somebody waited for others' work to end
+NOTED_S = 300.0  # for so long, a note counts that another worker waited in vain for foreign processes to end
 HIDDEN = "hidden other processes"
-LACKING = {"lacking": "GPUs"}  # a fact of what was skipped for want of them: at another time there may be some
-SHARED = (Path("/dev/shm"), Path("/tmp"))  # noqa: S108 - whoever runs on this machine has to find the same locks
-READABLE = 0o644  # whatever the umask is
+LACKING = {"lacking": "GPUs"}  # a fact of cells that were skipped because no GPU was free: later, one may be
+SHARED = (Path("/dev/shm"), Path("/tmp"))  # noqa: S108 - every run on this machine has to find the same locks
+READABLE = 0o644  # independent of the umask
 
 
 class BusyError(RuntimeError):
-    """Not enough of the GPUs are free of others' work."""
+    """Too few GPUs are free of other processes."""
 
 
-class Source(Protocol):
-    """What tells of GPUs: the driver, its version, and the newest CUDA that it runs."""
+class GpuSource(Protocol):
+    """A source of facts about GPUs: the driver, its version, and the newest CUDA that it runs."""
 
     @property
     def version(self) -> str: ...
@@ -51,93 +51,101 @@ class Source(Protocol):
     @property
     def cuda(self) -> str: ...
 
-    def gpus(self) -> tuple[Gpu, ...]:
-        """All of them."""
+    def gpus(self) -> tuple[Gpu, ...]: ...
 
     def usage(self, gpu: Gpu) -> Usage:
-        """What is on one now."""
+        """The present use of one GPU."""
 
 
 def locks_folder(shared: Sequence[Path] = SHARED) -> Path:
-    """The same for every run on the machine, whatever ``TMPDIR`` says to each."""
+    """The folder of locks. Every run on the machine finds the same one, whatever its ``TMPDIR``."""
     usable = (folder for folder in shared if os.access(folder, os.R_OK | os.W_OK | os.X_OK))
     return next(usable, Path(tempfile.gettempdir())) / "ftmatrix-gpus"
 
 
 @dataclass
 class Pool:
-    """The GPUs that this process may use; ``folder`` holds their locks and is the same for all runs on the machine."""
+    """The GPUs that this process may use. ``folder`` holds their locks and is the same for all runs on the machine."""
 
-    source: Source
+    source: GpuSource
     gpus: tuple[Gpu, ...]
-    patience_s: float = SETTLES_S
+    settle_timeout_s: float = SETTLES_S
     folder: Path = field(default_factory=locks_folder)
 
     @contextlib.contextmanager
-    def lent(self, count: int) -> Iterator[tuple[str, ...]]:
-        """UUIDs of that many GPUs, nobody else's until the end; waits for those that other cells have.
+    def acquire(self, count: int) -> Iterator[tuple[str, ...]]:
+        """Acquire GPUs for the time of the context; waits while other cells hold them. Yields their UUIDs.
 
         Raises:
-            BusyError: there are fewer, or others' work is on them.
+            BusyError: there are fewer GPUs, or other processes use them.
         """
-        too_few = self.lacking(count)
-        if too_few:
-            raise BusyError(too_few)
+        shortage = self.shortage(count)
+        if shortage:
+            raise BusyError(shortage)
         with contextlib.ExitStack() as held:
             with self.locked("turn"):
-                taken = self.taken(self.usable(count), count, held)
-            lent = tuple(gpu.uuid for gpu in taken)
+                gpus = self.lock_gpus(self.usable(count), count, held)
+            uuids = tuple(gpu.uuid for gpu in gpus)
             try:
-                yield lent
+                yield uuids
             finally:
-                self.settled(lent)
+                self.wait_until_free(uuids)
 
     def usable(self, count: int) -> tuple[Gpu, ...]:
-        """Those that so many ranks could be given."""
+        """The GPUs that a cell of so many ranks may use."""
         return self.gpus if count == 1 else tuple(gpu for gpu in self.gpus if not gpu.is_slice)
 
-    def lacking(self, count: int, occupied: Mapping[str, str] = MappingProxyType({})) -> str:
-        """Why so many cannot be had, with others' work on some, by UUID; empty if they can, sooner or later."""
+    def shortage(self, count: int, occupied: Mapping[str, str] = MappingProxyType({})) -> str:
+        """The reason why a cell cannot acquire so many GPUs; empty if it can, sooner or later.
+
+        ``occupied`` describes, by UUID, the foreign use of GPUs.
+        """
         usable = self.usable(count)
+        needs = f"needs {count} GPU{'s' if count > 1 else ''}"
         if len(usable) < count:
             why = "; NCCL joins no MIG slices" if len(usable) < len(self.gpus) else ""
-            return f"needs {count} GPUs, {len(usable)} can be used here{why}"
-        others = [occupied[gpu.uuid] for gpu in usable if gpu.uuid in occupied]
-        return f"needs {count} GPUs that are free: {'; '.join(others)}" if len(usable) - len(others) < count else ""
+            return f"{needs}, {len(usable)} can be used here{why}"
+        foreign = [occupied[gpu.uuid] for gpu in usable if gpu.uuid in occupied]
+        verb = "are" if count > 1 else "is"
+        return f"{needs} that {verb} free: {'; '.join(foreign)}" if len(usable) - len(foreign) < count else ""
 
     def occupied(self) -> dict[str, str]:
-        """Who is on which GPU, by UUID, but for cells of this harness; waits for what others leave behind.
+        """The foreign use of each GPU, by UUID; waits for the memory of processes that are ending.
 
-        One that does not answer counts as one that others are on.
+        A GPU that does not answer counts as occupied. Cells of this harness do not count.
         """
-        end = time.monotonic() + self.patience_s
+        end = time.monotonic() + self.settle_timeout_s
         while True:
-            found = {gpu.uuid: who for gpu in self.gpus if (who := self.others_on(gpu))}
-            if self.stays(found, end=end):
+            found = {gpu.uuid: use for gpu in self.gpus if (use := self.foreign_use(gpu))}
+            if self.is_lasting(found, end=end):
                 return found
             time.sleep(POLL_S)
 
-    def others_on(self, gpu: Gpu) -> str:
-        """Who else is on a GPU; empty if nobody is, or it is lent."""
-        lock = self.tried(gpu.uuid)
+    def foreign_use(self, gpu: Gpu) -> str:
+        """A description of the foreign use of a GPU; empty if there is none, or if a cell of ours holds the GPU."""
+        lock = self.try_lock(gpu.uuid)
         if lock is None:
             return ""
         try:
-            return self.unusable(gpu)
+            return self.why_unusable(gpu)
         finally:
             os.close(lock)
 
-    def taken(self, usable: Sequence[Gpu], count: int, held: contextlib.ExitStack) -> list[Gpu]:
-        """Lock so many of them, waiting for those that are lent, and a while for what others leave behind."""
+    def lock_gpus(self, usable: Sequence[Gpu], count: int, held: contextlib.ExitStack) -> list[Gpu]:
+        """Lock so many GPUs; waits for other cells, and a while for the memory of processes that are ending.
+
+        Raises:
+            BusyError: too few GPUs are free of other processes.
+        """
         found: list[Gpu] = []
-        end = time.monotonic() + self.patience_s
+        end = time.monotonic() + self.settle_timeout_s
         while True:
-            others: dict[str, str] = {}
+            occupied: dict[str, str] = {}
             for gpu in usable:
-                if len(found) < count and gpu not in found and (lock := self.tried(gpu.uuid)) is not None:
-                    why = self.unusable(gpu)
+                if len(found) < count and gpu not in found and (lock := self.try_lock(gpu.uuid)) is not None:
+                    why = self.why_unusable(gpu)
                     if why:
-                        others[gpu.uuid] = why
+                        occupied[gpu.uuid] = why
                         os.close(lock)
                     else:
                         held.callback(os.close, lock)
@@ -145,16 +153,16 @@ class Pool:
                         found.append(gpu)
             if len(found) == count:
                 return found
-            if len(usable) - len(others) < count and self.stays(others, end=end):
-                raise BusyError(self.lacking(count, others))
+            if len(usable) - len(occupied) < count and self.is_lasting(occupied, end=end):
+                raise BusyError(self.shortage(count, occupied))
             time.sleep(POLL_S)
 
-    def stays(self, others: Mapping[str, str], *, end: float) -> bool:
-        """Whether all of that is no leftover of a process that is just ending: somebody waited for it to go.
+    def is_lasting(self, occupied: Mapping[str, str], *, end: float) -> bool:
+        """Whether the use of these GPUs is no leftover of a process that is ending: somebody waited in vain.
 
-        Who did leaves a note for the others, so that not every worker of a run waits for the same.
+        The worker that waited leaves a note, so that not every worker of a run waits for the same processes.
         """
-        notes = [self.note(uuid) for uuid in others]
+        notes = [self.note(uuid) for uuid in occupied]
         if time.monotonic() <= end and not all(map(is_fresh, notes)):
             return False
         for note in notes:
@@ -164,15 +172,15 @@ class Pool:
     def note(self, uuid: str) -> Path:
         return self.folder / f"{uuid}-others-{os.getuid()}"
 
-    def unusable(self, gpu: Gpu) -> str:
-        """Why a GPU that is lent to nobody cannot be; one that broke costs neither the others nor what ran on it."""
+    def why_unusable(self, gpu: Gpu) -> str:
+        """The reason why no cell can acquire a GPU; empty if it is free. A broken GPU does not affect the others."""
         try:
-            return self.busy(gpu)
+            return self.use(gpu)
         except UnavailableError as error:
             return f"{gpu} cannot be asked: {error}"
 
-    def busy(self, gpu: Gpu) -> str:
-        """Who else is on a GPU that is lent to nobody; empty if it is free.
+    def use(self, gpu: Gpu) -> str:
+        """A description of the use of a GPU that no cell of ours holds; empty if it is free.
 
         Raises:
             UnavailableError: it does not answer.
@@ -182,20 +190,27 @@ class Pool:
         if usage.mib < IDLE_MIB and not usage.pids:
             mark.unlink(missing_ok=True)
             return ""
-        who = f"{len(usage.pids)} other processes ({', '.join(map(str, usage.pids))})" if usage.pids else HIDDEN
-        whose = ", which a cell of ours left behind" if mark.exists() else ""
-        return f"{gpu} has {usage.mib:.0f} MiB in use by {who}{whose}"
+        processes = "process" if len(usage.pids) == 1 else "processes"
+        pids = ", ".join(map(str, usage.pids))
+        users = f"{len(usage.pids)} other {processes} ({pids})" if usage.pids else HIDDEN
+        origin = ", which a cell of ours left behind" if mark.exists() else ""
+        return f"{gpu} has {usage.mib:.0f} MiB in use by {users}{origin}"
 
-    def settled(self, lent: Sequence[str]) -> tuple[float, str]:
-        """Wait until what ran on them is gone: after how many seconds, and what stayed nevertheless.
+    def wait_until_free(self, uuids: Sequence[str]) -> tuple[float, str]:
+        """Wait until nothing of a cell is left on its GPUs.
 
-        A GPU on which something stays is marked: it is lent to nobody while that is there, and who wants it is told.
+        A GPU on which something stays is marked: no cell acquires it before that is gone, and reports give the reason.
+
+        Returns:
+            Seconds of the wait, and a description of what stayed.
         """
         began = time.monotonic()
-        waiting = {gpu: self.unusable(gpu) for gpu in self.gpus if gpu.uuid in lent and not self.mark(gpu).exists()}
+        waiting = {
+            gpu: self.why_unusable(gpu) for gpu in self.gpus if gpu.uuid in uuids and not self.mark(gpu).exists()
+        }
         while any(waiting.values()) and time.monotonic() - began < SETTLES_S:
             time.sleep(POLL_S)
-            waiting = {gpu: self.unusable(gpu) for gpu in waiting}
+            waiting = {gpu: self.why_unusable(gpu) for gpu in waiting}
         for gpu in (gpu for gpu, why in waiting.items() if why):
             self.mark(gpu).touch()
         return round(time.monotonic() - began, 3), "; ".join(filter(None, waiting.values()))
@@ -203,9 +218,9 @@ class Pool:
     def mark(self, gpu: Gpu) -> Path:
         return self.folder / f"{gpu.uuid}-left-{os.getuid()}"
 
-    def tried(self, name: str) -> int | None:
-        """The descriptor of a lock, if it is free."""
-        descriptor = self.opened(name)
+    def try_lock(self, name: str) -> int | None:
+        """The descriptor of a lock; None if another process holds it."""
+        descriptor = self.open_lock(name)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -215,15 +230,15 @@ class Pool:
 
     @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        descriptor = self.opened(name)
+        descriptor = self.open_lock(name)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
             os.close(descriptor)
 
-    def opened(self, name: str) -> int:
-        """Of whichever user made it first: reading is enough to lock."""
+    def open_lock(self, name: str) -> int:
+        """Open a lock file, whichever user created it: reading is enough to lock."""
         with contextlib.suppress(FileExistsError):
             self.folder.mkdir(parents=True)
             self.folder.chmod(0o1777)
@@ -232,7 +247,7 @@ class Pool:
             return os.open(path, os.O_RDONLY)
         except FileNotFoundError:
             descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, READABLE)
-            with contextlib.suppress(PermissionError):  # somebody else made it meanwhile
+            with contextlib.suppress(PermissionError):  # another user created it meanwhile
                 os.fchmod(descriptor, READABLE)
             return descriptor
 
@@ -245,27 +260,27 @@ def is_fresh(note: Path) -> bool:
 
 
 def visible(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """What ``CUDA_VISIBLE_DEVICES`` leaves of them: numbers, or beginnings of UUIDs, up to the first that means none.
+    """The GPUs that ``CUDA_VISIBLE_DEVICES`` names by number or by the beginning of a UUID, up to the first bad name.
 
-    As the CUDA programming guide has it, but that numbers count in the order of the bus.
+    This follows the CUDA programming guide, but numbers count in the order of the bus.
     """
-    asked = environment.get("CUDA_VISIBLE_DEVICES")
-    if asked is None:
+    listed = environment.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
         return tuple(gpus)
     found: list[Gpu] = []
-    for word in (part.strip() for part in asked.split(",")):
+    for word in (part.strip() for part in listed.split(",")):
         if word.isdecimal():
-            meant = [gpu for gpu in gpus if gpu.index == int(word)]
+            matching = [gpu for gpu in gpus if gpu.index == int(word)]
         else:
-            meant = [gpu for gpu in gpus if word and gpu.uuid.startswith(word)]
-        if not meant or meant[0] in found:
+            matching = [gpu for gpu in gpus if word and gpu.uuid.startswith(word)]
+        if not matching or matching[0] in found:
             break
-        found.append(meant[0])
+        found.append(matching[0])
     return tuple(found)
 
 
 def pool(environment: Mapping[str, str] = os.environ) -> Pool:
-    """Of this process.
+    """The pool of this process.
 
     Raises:
         UnavailableError: there is no driver, or it does not answer.

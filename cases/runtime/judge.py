@@ -1,10 +1,10 @@
-"""From what a supervisor saw of the ranks to a verdict. Pure: no process is touched here."""
+"""Derives the verdict on a cell from the states of its ranks. Pure: it touches no process."""
 
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from cases.runtime import failures
 from cases.space.verdict import Check, Phase, Verdict, missed
@@ -12,76 +12,52 @@ from cases.space.verdict import Check, Phase, Verdict, missed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cases.runtime.rank_state import RankState
+    from cases.runtime.wire import ErrorReport
 
 TOGETHER_S = 1.0  # a rank's error and another's death within this time have one cause
 LONGEST_REASON = 500  # characters of an error's first line; the whole message stays in the error
 
 
-@dataclass
-class RankEnd:
-    """What is known of one rank when it has ended. Times are seconds since the cell started.
-
-    ``begun`` is when its act began; ``exit_code`` is negative for a signal, as in ``subprocess``; ``ended_by_us`` when
-    the supervisor ended it.
-    """
-
-    number: int
-    begun: float = 0.0
-    phase: Phase | None = None
-    checks: list[Check] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    modules: set[str] = field(default_factory=set)  # of the case code, that the rank imported
-    error: dict[str, Any] | None = None
-    error_at: float = float("inf")
-    done: bool = False
-    exit_code: int | None = None
-    exit_at: float = float("inf")
-    ended_by_us: bool = False
-    last_heard: float = 0.0
-    waiting_in: str = ""
-    last_words: str = ""  # of the log of a rank that vanished, if they tell why
-    starved: bool = False  # while it was killed, the kernel killed for want of memory
-
-
 @dataclass(frozen=True)
 class Judgement:
-    """``failure`` names the kind of a failure that has one (``cases.failures``)."""
+    """A verdict and its reason. ``failure`` names the kind of a failure that has one (``cases.runtime.failures``)."""
 
     verdict: Verdict
     reason: str = ""
     phase: Phase | None = None
     checks: tuple[Check, ...] = ()
-    error: dict[str, Any] | None = None
+    error: ErrorReport | None = None
     failure: str = ""
 
 
-def judge(ranks: Sequence[RankEnd], *, stopped: str = "", why: str = "") -> Judgement:
+def judge(ranks: Sequence[RankState], *, stopped: str = "", why: str = "") -> Judgement:
     """The verdict on a cell.
 
     Args:
-        ranks: every rank of the cell, ended.
-        stopped: what made the supervisor end the cell, if it did: ``hang``, ``memory`` or ``client``.
-        why: the sentence that belongs to ``stopped``.
+        ranks: every rank of the cell, after its end.
+        stopped: why the supervisor ended the cell, if it did: ``hang``, ``memory`` or ``client``.
+        why: a sentence that explains ``stopped``.
     """
-    to_blame = [rank for rank in ranks if not (rank.error is not None and failures.follows(rank.error))]
-    if not any(rank.error is not None or vanished(rank) for rank in to_blame):
-        to_blame = list(ranks)  # who is gone was not seen to go
+    to_blame = [rank for rank in ranks if not (rank.error is not None and failures.is_consequence(rank.error))]
+    if not any(rank.error is not None or rank.vanished for rank in to_blame):
+        to_blame = list(ranks)  # nobody saw the lost rank end
     first_error = min(to_blame, key=lambda rank: rank.error_at)
-    first_death = min((rank for rank in to_blame if vanished(rank)), key=lambda rank: rank.exit_at, default=None)
+    first_death = min((rank for rank in to_blame if rank.vanished), key=lambda rank: rank.exit_at, default=None)
     if first_error.error is not None and not explains(first_death, first_error):
         return raised(first_error)
     if first_death is not None:
         return died(first_death)
     if stopped:
         return interrupted(ranks, stopped, why)
-    return weighed(ranks)
+    return judge_checks(ranks)
 
 
-def explains(death: RankEnd | None, error: RankEnd) -> bool:
-    """Whether a rank's death came first, so that another rank's error (a closed connection) only follows from it.
+def explains(death: RankState | None, error: RankState) -> bool:
+    """Whether a rank's death came first, so that another rank's error (a closed connection) is its consequence.
 
-    Its error may be heard before the death is seen. A SIGABRT is no such death: watchdogs raise it after an error.
+    The supervisor may read the error before it sees the death. A SIGABRT is no such death: watchdogs raise it after an
+    error.
     """
     if death is None:
         return False
@@ -89,48 +65,45 @@ def explains(death: RankEnd | None, error: RankEnd) -> bool:
     return death.exit_at <= error.error_at + slack_s
 
 
-def vanished(rank: RankEnd) -> bool:
-    """It ended by itself, without saying that it was done and without an error."""
-    return not rank.done and not rank.ended_by_us and rank.error is None and rank.exit_code is not None
-
-
-def raised(rank: RankEnd) -> Judgement:
-    error = {**(rank.error or {}), "rank": rank.number}
-    ours = bool(error.pop("ours", False))
-    first_line = next(iter(str(error["message"]).strip().splitlines()), "")[:LONGEST_REASON]
-    reason = f"{error['type']}: {first_line}".rstrip(": ")
-    if ours:
-        said = first_line if error["type"] == "CompanionError" else f"the harness's own code raised {reason}"
-        return Judgement(Verdict.LOST, said, rank.phase, error=error)
-    kind = failures.of_error(error)
+def raised(rank: RankState) -> Judgement:
+    """The verdict on a rank that reported an error."""
+    assert rank.error is not None  # noqa: S101 - the caller chose a rank with an error
+    error = replace(rank.error, rank=rank.number, is_ours=False)
+    first_line = next(iter(error.message.strip().splitlines()), "")[:LONGEST_REASON]
+    reason = f"{error.type}: {first_line}".rstrip(": ")
+    if rank.error.is_ours:
+        shown = first_line if error.type == "CompanionError" else f"the harness's own code raised {reason}"
+        return Judgement(Verdict.LOST, shown, rank.phase, error=error)
+    kind = failures.kind_of_error(error)
     if kind is None:
         return Judgement(Verdict.FAIL, reason, rank.phase, error=error)
     return Judgement(kind.verdict, f"{kind.name}: {reason}", rank.phase, error=error, failure=kind.name)
 
 
-def died(rank: RankEnd) -> Judgement:
-    """Of a rank that vanished: how, and why if that is known."""
-    kind = failures.kind(rank.last_words)
+def died(rank: RankState) -> Judgement:
+    """The verdict on a rank that vanished, with the cause if its log or the kernel shows it."""
+    kind = failures.kind_of_text(rank.last_words)
     code = rank.exit_code or 0
     name = failures.SIGNAL if code < 0 else failures.SILENT_EXIT
     if kind is not None:
-        name, how = kind.name, f"{kind.name}: {death(rank)}, and last said: {rank.last_words}"
-    elif rank.starved:
+        name, reason = kind.name, f"{kind.name}: {death(rank)}, and last said: {rank.last_words}"
+    elif rank.oom_killed:
         name = failures.HOST_MEMORY
-        how = f"{name}: {death(rank)} as the kernel ended processes for want of memory"
+        reason = f"{name}: {death(rank)} as the kernel ended processes for want of memory"
     else:
-        how = death(rank)
-    return Judgement(Verdict.CRASH, how, rank.phase, failure=name)
+        reason = death(rank)
+    return Judgement(Verdict.CRASH, reason, rank.phase, failure=name)
 
 
-def death(rank: RankEnd) -> str:
+def death(rank: RankState) -> str:
+    """A clause that describes how a rank vanished."""
     code = rank.exit_code or 0
     if code < 0:
         return f"rank {rank.number} was ended by {signal.Signals(-code).name}"
     return f"rank {rank.number} ended without a report, exit code {code}"
 
 
-def interrupted(ranks: Sequence[RankEnd], stopped: str, why: str) -> Judgement:
+def interrupted(ranks: Sequence[RankState], stopped: str, why: str) -> Judgement:
     unfinished = [rank for rank in ranks if not rank.done]
     phase = unfinished[0].phase if unfinished else None
     verdict = {"hang": Verdict.HANG, "memory": Verdict.CRASH, "client": Verdict.LOST}[stopped]
@@ -139,12 +112,12 @@ def interrupted(ranks: Sequence[RankEnd], stopped: str, why: str) -> Judgement:
     return Judgement(verdict, f"{why}: {waiting}" if waiting else why, phase, failure=failure)
 
 
-def weighed(ranks: Sequence[RankEnd]) -> Judgement:
-    """Every rank is done: the worst measurement of any rank counts, for each check."""
+def judge_checks(ranks: Sequence[RankState]) -> Judgement:
+    """The verdict if every rank is done: for each check, the worst measurement of any rank counts."""
     worst: dict[str, Check] = {}
     for check in (check for rank in ranks for check in rank.checks):
         held = worst.setdefault(check.name, check)
-        if (check.ok, -size(check)) < (held.ok, -size(held)):
+        if (check.ok, -badness(check)) < (held.ok, -badness(held)):
             worst[check.name] = check
     checks = tuple(worst.values())
     red = missed(checks)
@@ -155,8 +128,8 @@ def weighed(ranks: Sequence[RankEnd]) -> Judgement:
     return Judgement(Verdict.PASS, checks=checks)
 
 
-def size(check: Check) -> float:
-    """How bad a measurement is, to choose between two of the same check."""
+def badness(check: Check) -> float:
+    """A number that is larger for a worse measurement of the same check."""
     if isinstance(check.value, str):
         return 0.0
     return float(check.value) if check.op == "<=" else -float(check.value)

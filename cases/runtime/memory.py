@@ -1,4 +1,4 @@
-"""Peak memory of GPUs: of each rank, whatever became of the cell."""
+"""Peak GPU memory of each rank, also of ranks that failed."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cases.runtime.judge import RankEnd
+    from cases.runtime.rank_state import RankState
 
 MIB = 2**20
 ALLOCATED, RESERVED = "peak_cuda_mib", "peak_cuda_reserved_mib"
 
 
 def peaks(device: Any) -> dict[str, float]:
-    """What tensors held at most on this process's device, and what the allocator had taken for them, in MiB.
+    """Peak memory in MiB that tensors occupied on this process's device, and that the allocator reserved for them.
 
-    Nothing where the context is broken: after an illegal access the question may raise as well.
+    Empty if the CUDA context is broken: after an illegal access these calls may raise as well.
     """
     import torch
 
     try:
-        held, taken = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+        allocated, reserved = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
     except RuntimeError:
         return {}
-    return {ALLOCATED: round(held / MIB, 3), RESERVED: round(taken / MIB, 3)}
+    return {ALLOCATED: round(allocated / MIB, 3), RESERVED: round(reserved / MIB, 3)}
 
 
-def by_rank(ends: Iterable[RankEnd]) -> dict[str, float]:
-    """The peaks of each rank, as ``peak_cuda_mib_rank_1``; of several processes of a rank, the highest."""
+def by_rank(ranks: Iterable[RankState]) -> dict[str, float]:
+    """The peaks of each rank, e.g. ``peak_cuda_mib_rank_1``; the highest if a rank had several processes."""
     found: dict[str, float] = {}
-    for end in ends:
-        for name in (name for name in (ALLOCATED, RESERVED) if name in end.metrics):
-            key = f"{name}_rank_{end.number}"
-            found[key] = max(found.get(key, 0.0), end.metrics[name])
+    for rank in ranks:
+        for name in (name for name in (ALLOCATED, RESERVED) if name in rank.metrics):
+            key = f"{name}_rank_{rank.number}"
+            found[key] = max(found.get(key, 0.0), rank.metrics[name])
     return found

@@ -1,7 +1,7 @@
-"""How long a rank may say nothing before it is taken for hung: short on GPUs, longer where silence is known to be work.
+"""Silence timeouts: how long a rank may go without an event before the supervisor takes it for hung.
 
-Every phase and every step is a sign of life. What a cell's ranks really needed is its metric ``longest_silence_s``:
-the limits rest on it.
+Every phase and every training step is an event. The metric ``longest_silence_s`` of a cell shows the time that its
+ranks really needed; the timeouts rest on it.
 """
 
 from __future__ import annotations
@@ -14,38 +14,40 @@ if TYPE_CHECKING:
 
     from cases.space.options import Options
 
-SILENCE_S = {"cpu": 60.0, "cuda": 15.0}  # a hang on GPUs has to be noticed within 20 s
+SILENCE_S = {"cpu": 60.0, "cuda": 15.0}  # the harness has to notice a hang on GPUs within 20 s
 PROBE_S = 60.0  # a probe tries one thing, and that may be a first compilation
 
 
 @dataclass(frozen=True)
-class Patience:
-    """``why`` is said beside the limit when a rank was silent for longer; empty for the usual one."""
+class SilenceTimeout:
+    """A timeout in seconds. ``why`` explains a longer one than usual; reports of a hang show it."""
 
     silence_s: float
     why: str = ""
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Cases that are given longer than others."""
+class TimeoutRule:
+    """A longer timeout for some cases."""
 
-    concerns: Callable[[Options], bool]
-    patience: Patience
+    applies: Callable[[Options], bool]
+    timeout: SilenceTimeout
 
 
 RULES = (
-    Rule(lambda o: o.torch_compile, Patience(240.0, "torch.compile says nothing while it compiles")),
-    Rule(lambda o: o.flow == "api", Patience(60.0, "a call of the libraries says nothing until it is done")),
-    Rule(lambda o: o.prequantised, Patience(60.0, "the checkpoint is quantised and saved first")),
+    TimeoutRule(lambda o: o.torch_compile, SilenceTimeout(240.0, "torch.compile says nothing while it compiles")),
+    TimeoutRule(
+        lambda o: o.flow == "api", SilenceTimeout(60.0, "a call of the libraries says nothing until it is done")
+    ),
+    TimeoutRule(lambda o: o.prequantised, SilenceTimeout(60.0, "the checkpoint is quantised and saved first")),
 )
 
 
-def usual(device: str) -> Patience:
-    return Patience(SILENCE_S[device])
+def usual(device: str) -> SilenceTimeout:
+    return SilenceTimeout(SILENCE_S[device])
 
 
-def of(options: Options, device: str) -> Patience:
-    """What a case is allowed: the longest of the rules that concern it, and never less than is usual."""
-    allowed = [rule.patience for rule in RULES if rule.concerns(options)]
-    return max([usual(device), *allowed], key=lambda each: each.silence_s)
+def timeout(options: Options, device: str) -> SilenceTimeout:
+    """The longest timeout of the rules that apply to a case, and never less than the usual one."""
+    longer = [rule.timeout for rule in RULES if rule.applies(options)]
+    return max([usual(device), *longer], key=lambda each: each.silence_s)

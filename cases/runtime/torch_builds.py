@@ -1,4 +1,4 @@
-"""Whether a build of torch can run on a driver and on a GPU, by what it was built with: nothing is tried."""
+"""Decides from its build facts, without trying, whether a build of torch can run on a driver and on a GPU."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ FIRST_DRIVER = {11: "450.80", 12: "525.60", 13: "580.65"}
 ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)([af]?)")
 
 
-def unusable(facts: Mapping[str, Any], here: Pool) -> str:
-    """Why the build of torch that an environment tells of can run nothing on the GPUs here; empty if it can."""
+def why_unusable(facts: Mapping[str, Any], pool: Pool) -> str:
+    """The reason why an environment's build of torch cannot run on the GPUs of a pool; empty if it can."""
     if not facts["torch_cuda"]:
         return f"torch {facts['torch_build']} is a build without CUDA"
-    too_old = older_driver(facts["torch_cuda"], runs=here.source.cuda, driver=here.source.version)
+    too_old = older_driver(facts["torch_cuda"], runs=pool.source.cuda, driver=pool.source.version)
     architectures = str(facts.get("torch_architectures", "")).split()
-    lacking = (no_kernels(architectures, gpu.capability) for gpu in here.gpus)
-    return too_old or next(filter(None, lacking), "")
+    reasons = (no_kernels(architectures, gpu.capability) for gpu in pool.gpus)
+    return too_old or next(filter(None, reasons), "")
 
 
 def older_driver(build: str, *, runs: str, driver: str) -> str:
-    """Why a build for CUDA ``build`` starts on no GPU of a driver that runs CUDA up to ``runs``; empty if it may.
+    """The reason why a build for CUDA ``build`` cannot start on a driver that runs up to ``runs``; empty if it may.
 
     A package that brings a newer ``libcuda`` to an old driver shows in ``runs``.
     """
@@ -43,9 +43,10 @@ def major(version: str) -> int:
 
 
 def no_kernels(architectures: Iterable[str], capability: str) -> str:
-    """Why a build for these architectures (``sm_80 sm_90 compute_90``) has nothing to run on a GPU; empty if it has.
+    """The reason why a build has no kernel for a GPU; empty if it has.
 
-    ``capability`` is the GPU's, e.g. ``9.0``. Empty as well where one of the two is not known.
+    ``architectures`` are those of the build, e.g. ``sm_80 sm_90 compute_90``; ``capability`` is a GPU's, e.g. ``9.0``.
+    Empty, too, if one of the two is unknown.
     """
     built_for = list(architectures)
     if not built_for or not capability or any(runs_on(each, capability) for each in built_for):
@@ -54,17 +55,18 @@ def no_kernels(architectures: Iterable[str], capability: str) -> str:
 
 
 def runs_on(architecture: str, capability: str) -> bool:
-    """As the CUDA programming guide has it: machine code (``sm``) runs on its major version from its minor on.
+    """Whether code for an architecture runs on a GPU, according to the CUDA programming guide.
 
-    What is compiled on the machine (``compute``) runs on everything newer; an ``a`` binds it to one version.
+    Machine code (``sm``) runs on its major version, from its minor version on. Code that the driver compiles
+    (``compute``) runs on everything newer; an ``a`` binds it to one version.
     """
     parts = ARCHITECTURE.fullmatch(architecture)
     if parts is None:
-        return True  # a kind that is not known here: nothing is held against it
+        return True  # unknown architectures get the benefit of the doubt
     kind, digits, bound = parts.groups()
-    made, there = (int(digits[:-1]), int(digits[-1])), tuple(map(int, capability.split(".")))
+    built, gpu = (int(digits[:-1]), int(digits[-1])), tuple(map(int, capability.split(".")))
     if bound == "a":
-        return made == there
+        return built == gpu
     if kind == "compute" and not bound:
-        return made <= there
-    return made[0] == there[0] and made[1] <= there[1]
+        return built <= gpu
+    return built[0] == gpu[0] and built[1] <= gpu[1]

@@ -1,4 +1,4 @@
-"""Which GPUs a process sees: those of its job and no others, as a user who wants one GPU gives a program one."""
+"""Limits the GPUs that a process sees to those of its job."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def limit(count: int, environ: MutableMapping[str, str]) -> None:
-    """From now on, the first ``count`` of those there are. It has to come before CUDA is initialised.
+    """Make only the first ``count`` GPUs visible. Call it before CUDA is initialised.
 
-    Who sees more than it was meant to have uses them: a Trainer in one process puts a model on every GPU it sees
-    (``DataParallel``), and takes a batch for each.
+    A process uses every GPU that it sees: a Trainer in one process puts a model on each (``DataParallel``), and takes a
+    batch for each.
     """
     listed = environ.get(VISIBLE)
     names = [str(number) for number in range(count)] if listed is None else listed.split(",")

@@ -30,6 +30,7 @@ from matrix.versions import locking
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from cases.runtime.wire import CellReport
     from cases.space.case import Case
     from matrix.environments.environment import Environment
     from matrix.offline.manifest import Packed
@@ -90,24 +91,24 @@ class Pass:
     """One pass of the harness over all cells: its wall time, and the raw outcome of each cell that ran."""
 
     wall_s: float
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[CellReport, ...]
     nccl: Sequence[Mapping[str, float]] = ()
 
     @property
     def import_s(self) -> float:
-        return float(max(row["facts"]["preload_s"] for row in self.rows))
+        return max(row.server.preload_s if row.server else 0.0 for row in self.rows)
 
     @property
     def bodies_s(self) -> float:
-        return float(sum(row["metrics"].get("body_s", row["seconds"]) for row in self.rows))
+        return float(sum(row.metrics.get("body_s", row.seconds) for row in self.rows))
 
     @property
     def cells(self) -> tuple[str, ...]:
-        return tuple(row["name"] for row in self.rows)
+        return tuple(row.name for row in self.rows)
 
     @property
     def seconds(self) -> dict[str, float]:
-        return {row["name"]: float(row["seconds"]) for row in self.rows}
+        return {row.name: row.seconds for row in self.rows}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,22 +194,22 @@ def harness_pass(ground: Ground, environment: Environment, scratch: Path) -> Pas
     wall_s = time.monotonic() - began
     counted = tuple(row for row in rows if ran(row))
     if not counted:
-        why = next((f"{row['name']}: {row['reason']}" for row in rows), "the tests said nothing")
+        why = next((f"{row.name}: {row.reason}" for row in rows), "the tests said nothing")
         raise UserError(f"no cell ran, so there is nothing to measure: {why}")
     return Pass(wall_s=wall_s, rows=counted, nccl=profile.nccl_timings(logs, RANKS))
 
 
-def ran(row: Mapping[str, Any]) -> bool:
+def ran(row: CellReport) -> bool:
     """Skipped cells cost nothing and count for nothing."""
-    return row["verdict"] not in {Verdict.SKIP.value, Verdict.LOST.value}
+    return row.verdict not in {Verdict.SKIP, Verdict.LOST}
 
 
-def comparable(ground: Ground, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def comparable(ground: Ground, rows: Sequence[CellReport]) -> tuple[str, ...]:
     """The cells of two ranks that a launcher can start and that end by themselves; where there are none, all that do.
 
     A script starts its own ranks.
     """
-    ending = [row["name"] for row in rows if row["verdict"] != Verdict.HANG.value]
+    ending = [row.name for row in rows if row.verdict is not Verdict.HANG]
     able = [name for name in ending if ground.case(name).options.flow != "script"]
     return tuple(name for name in able if ground.case(name).ranks == RANKS) or tuple(able)
 
@@ -251,14 +252,14 @@ def install(ground: Ground, lock: Lock) -> float:
 def summed(ground: Ground, passes: Sequence[Pass], launches: Sequence[Launch], installs: Sequence[float]) -> Measured:
     middle = sorted(passes, key=lambda each: each.wall_s)[len(passes) // 2]
     ideal_s = middle.import_s + middle.bodies_s / ground.workers
-    verdicts = {row["name"]: row["verdict"] for row in passes[-1].rows}
+    verdicts = {row.name: row.verdict for row in passes[-1].rows}
     compared = set(comparable(ground, middle.rows))
     ranks = {ground.case(name).ranks for name in compared}
     return Measured(
         set=ground.version_set.key,
         hardware=ground.hardware,
         device=ground.device,
-        facts={**ground.facts, **known(middle.rows[0]["facts"])},
+        facts={**ground.facts, **middle.rows[0].every_fact},
         workers=ground.workers,
         repeats=len(passes),
         cells=len(middle.cells),
@@ -281,14 +282,9 @@ def summed(ground: Ground, passes: Sequence[Pass], launches: Sequence[Launch], i
     )
 
 
-def of_one_act(ground: Ground, row: Mapping[str, Any], compared: set[str]) -> bool:
+def of_one_act(ground: Ground, row: CellReport, compared: set[str]) -> bool:
     """A cell whose ranks are forked once, so that parts of their time add up."""
-    return row["name"] in compared and len(stages.acts(ground.case(row["name"]).options)) == 1
-
-
-def known(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an environment: what a cell told of itself is left out."""
-    return {name: value for name, value in facts.items() if name != PROFILE}
+    return row.name in compared and len(stages.acts(ground.case(row.name).options)) == 1
 
 
 def per_minute(one: Pass) -> float:

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from cases.injection.crash_suite import CASES, Doomed, doomed
-from cases.injection.crashes import DISASTERS
+from cases.injection.crash_suite import CASES, CrashCase, crash_case
+from cases.injection.crashes import CRASHES
 from cases.runtime.silence import SILENCE_S
 from cases.space.verdict import Verdict
 from matrix.errors import UserError
@@ -112,7 +112,7 @@ def run(
     if after < 1:
         raise UserError(f"--after {after}: expected a whole number above 0")
     healthy = plan.spread([case for case in asked.cases() if case.ranks == RANKS], int(after * SPARE))
-    struck = {name: asked.suite.cases[name] for disaster in DISASTERS.values() for name in disaster.cases}
+    struck = {name: asked.suite.cases[name] for disaster in CRASHES.values() for name in disaster.cases}
     cases = tuple({**{case.id: case for case in healthy}, **struck}.values())
     clean = replace(asked, out=directory / "clean", repeats=1, cold_sample=0)
     whole = [(each, cases) for each in asked.version_sets()]
@@ -138,39 +138,39 @@ def run(
     )
 
 
-def doomed_cells(work: Work) -> list[tuple[Any, list[Doomed]]]:
-    return [(each, [case for case in cells if isinstance(case, Doomed)]) for each, cells in work]
+def doomed_cells(work: Work) -> list[tuple[Any, list[CrashCase]]]:
+    return [(each, [case for case in cells if isinstance(case, CrashCase)]) for each, cells in work]
 
 
-def sequence(device: str, green: Sequence[Case], after: int) -> list[Doomed]:
+def sequence(device: str, green: Sequence[Case], after: int) -> list[CrashCase]:
     """The disasters in their order, each with healthy cells behind it: a few, and behind the last one ``after``."""
     names = {case.id for case in green}
-    planted = [case for case in CASES.values() if case.clean in names and device in DISASTERS[case.disaster].shows]
-    found: list[Doomed] = []
+    planted = [case for case in CASES.values() if case.clean in names and device in CRASHES[case.crash].shows]
+    found: list[CrashCase] = []
     few = max(1, after // max(1, len(planted)))
     for number, case in enumerate(planted):
         last = number == len(planted) - 1
         start = 0 if last else number * few
         behind = [green[(start + step) % len(green)] for step in range(min(after if last else few, len(green)))]
-        found += [case, *(doomed(each.id, case.id.rpartition("-with-")[2], struck=False) for each in behind)]
+        found += [case, *(crash_case(each.id, case.id.rpartition("-with-")[2], struck=False) for each in behind)]
     return list({case.id: case for case in found}.values())
 
 
-def of_set(key: str, cells: Sequence[Doomed], outcomes: Iterable[Outcome], *, device: str, wanted: int) -> OfSet:
+def of_set(key: str, cells: Sequence[CrashCase], outcomes: Iterable[Outcome], *, device: str, wanted: int) -> OfSet:
     found = {outcome.case: outcome for outcome in outcomes}
     struck = [case for case in cells if case.struck]
     healthy = [case for case in cells if not case.struck]
-    planted = {case.disaster for case in struck}
+    planted = {case.crash for case in struck}
     ran = [found[case.id] for case in healthy if case.id in found and found[case.id].verdict in selfcheck.RAN]
     return OfSet(
         set=key,
         met=tuple(met(case, found[case.id], device) for case in struck if case.id in found),
-        not_planted=tuple(name for name, each in DISASTERS.items() if device in each.shows and name not in planted),
+        not_planted=tuple(name for name, each in CRASHES.items() if device in each.shows and name not in planted),
         wanted=wanted,
         after=min((came_after(found[case.id], ran) for case in struck if case.id in found), default=0),
         healthy=len(ran),
         harmed=tuple(
-            Harmed(case=case.clean, after=case.disaster, verdict=outcome.verdict.value, reason=outcome.reason)
+            Harmed(case=case.clean, after=case.crash, verdict=outcome.verdict.value, reason=outcome.reason)
             for case in healthy
             if (outcome := found.get(case.id)) is not None and outcome.verdict is not Verdict.PASS
         ),
@@ -184,10 +184,10 @@ def came_after(disaster: Outcome, healthy: Sequence[Outcome]) -> int:
     return sum(outcome.started >= over for outcome in healthy)
 
 
-def met(case: Doomed, outcome: Outcome, device: str) -> Met:
-    disaster = DISASTERS[case.disaster]
+def met(case: CrashCase, outcome: Outcome, device: str) -> Met:
+    disaster = CRASHES[case.crash]
     return Met(
-        disaster=case.disaster,
+        disaster=case.crash,
         what=disaster.what,
         case=case.clean,
         verdict=outcome.verdict.value,

@@ -6,7 +6,6 @@ the ranks run ``cases.alone``, with the checkpoints and references that the harn
 
 from __future__ import annotations
 
-import json
 import socket
 import tempfile
 import time
@@ -15,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cases.alone import result_name
 from cases.flows import stages
 from cases.runtime.gpu_pool import BusyError
-from cases.runtime.judge import RankEnd, judge
-from cases.space.verdict import Check, Verdict
+from cases.runtime.judge import judge
+from cases.runtime.rank_state import RankState
+from cases.runtime.wire import Event
 from matrix import processes
 from matrix.errors import UserError
 from matrix.run import machine
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from cases.runtime.gpu_pool import Pool
     from cases.space.case import Case
+    from cases.space.verdict import Verdict
     from matrix.environments.environment import Environment
     from matrix.processes import CommandRunner
     from matrix.run.execute import Bench
@@ -47,7 +49,7 @@ class Launch:
     launcher: str
     case: str
     seconds: float
-    verdict: str
+    verdict: Verdict
     reason: str
 
 
@@ -105,7 +107,7 @@ class Ground:
             raise OccupiedError(str(busy)) from None
 
     def launched(self, launcher: str, case: Case, out: Path, gpus: Sequence[str]) -> Launch:
-        ends: list[RankEnd] = []
+        ends: list[RankState] = []
         stopped = ""
         began = time.monotonic()
         for act, ranks in stages.acts(case.options, continues=bool(case.source)):
@@ -118,7 +120,7 @@ class Ground:
                 env=self.variables(out, gpus),
                 cwd=self.bench.scratch / "suite",
             )
-            told = [told_by(out / f"act-{act}-rank-{number}.json", number) for number in range(ranks)]
+            told = [told_by(out / result_name(act, number), number) for number in range(ranks)]
             stopped = "hang" if done.exit_code is None else ""
             if not stopped and all(each is None for each in told):
                 last = done.log.strip().splitlines()[-1:] or ["it printed nothing"]
@@ -132,7 +134,7 @@ class Ground:
             launcher=launcher,
             case=case.id,
             seconds=round(seconds, 3),
-            verdict=found.verdict.value,
+            verdict=found.verdict,
             reason=found.reason,
         )
 
@@ -148,28 +150,27 @@ class Ground:
         return {**self.bench.variables(self.environment), **own, **lent}
 
     def lent(self, count: int) -> AbstractContextManager[tuple[str, ...]]:
-        return nullcontext(()) if self.bench.device == "cpu" else self.open_pool().lent(count)
+        return nullcontext(()) if self.bench.device == "cpu" else self.open_pool().acquire(count)
 
 
-def told_by(path: Path, number: int) -> RankEnd | None:
+def told_by(path: Path, number: int) -> RankState | None:
     """What a rank left behind; None if it left nothing."""
     if not path.exists():
         return None
-    told = json.loads(path.read_text(encoding="utf-8"))
-    checks = [Check(**check) for check in told["checks"]]
-    return RankEnd(number, checks=checks, error=told["error"], done=told["error"] is None, exit_code=0)
+    found = Event.from_json(path.read_text(encoding="utf-8"))
+    return RankState(number, checks=list(found.checks), error=found.error, done=found.done, exit_code=0)
 
 
-def ended(told: Sequence[RankEnd | None], *, stopped: bool) -> list[RankEnd]:
+def ended(told: Sequence[RankState | None], *, stopped: bool) -> list[RankState]:
     """Every rank. One that left nothing was ended with the others if one of them raised; else it vanished."""
     ended_by_us = stopped or any(each is not None and each.error is not None for each in told)
     return [
-        each or RankEnd(number, exit_code=1, exit_at=0.0, ended_by_us=ended_by_us) for number, each in enumerate(told)
+        each or RankState(number, exit_code=1, exit_at=0.0, ended_by_us=ended_by_us) for number, each in enumerate(told)
     ]
 
 
-def differs(launch: Launch, warm: str) -> str:
+def differs(launch: Launch, warm: Verdict) -> str:
     """A sentence if the two ways of starting disagree; empty if they agree."""
-    if Verdict(launch.verdict) is Verdict(warm):
+    if launch.verdict is warm:
         return ""
-    return f"{launch.case}: a warm fork says {warm}, {launch.launcher} {launch.verdict} ({launch.reason})"
+    return f"{launch.case}: a warm fork says {warm.value}, {launch.launcher} {launch.verdict.value} ({launch.reason})"

@@ -6,13 +6,13 @@ import re
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
-
-from cases.runtime.supervisor import PROFILE
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from cases.runtime.wire import CellReport
 
 # Each part and the metrics that it is the sum of, in the order of a cell's life. A metric is of the slowest rank.
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -59,14 +59,14 @@ class Profile:
     late: Mapping[str, int] = field(default_factory=dict)
 
 
-def of(rows: Sequence[Mapping[str, Any]], nccl: Sequence[Mapping[str, float]]) -> Profile:
+def of(rows: Sequence[CellReport], nccl: Sequence[Mapping[str, float]]) -> Profile:
     """Of raw outcomes of cells, each of whose ranks was forked once."""
     told = [{part: sum_of(row, names) for part, names in PARTS.items()} for row in rows]
     for row, parts in zip(rows, told, strict=True):
         parts["later steps"] -= parts["first step"]
-        parts[REST] = float(row["seconds"]) - sum(parts.values())
+        parts[REST] = row.seconds - sum(parts.values())
     beside = [{part: sum_of(row, names) for part, names in BESIDE.items()} for row in rows]
-    late = Counter(module for row in rows for module in outermost(row["facts"].get(PROFILE, ())))
+    late = Counter(module for row in rows for module in outermost(row.late_modules))
     return Profile(
         cells=len(rows),
         parts=medians(told),
@@ -81,8 +81,8 @@ def outermost(modules: Sequence[str]) -> list[str]:
     return [name for name in modules if not any(name.startswith(f"{other}.") for other in modules)]
 
 
-def sum_of(row: Mapping[str, Any], names: Sequence[str]) -> float:
-    return float(sum(row["metrics"].get(name, 0.0) for name in names))
+def sum_of(row: CellReport, names: Sequence[str]) -> float:
+    return float(sum(row.metrics.get(name, 0.0) for name in names))
 
 
 def medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -5,29 +5,32 @@ The harness copies this module next to ``cases/`` in an environment. Everything 
 
 from __future__ import annotations
 
-import importlib
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
+from cases.runtime import case_suite
 from cases.space.case import Case
 from cases.space.options import Options
 
 DECLARATION = json.loads(Path(__file__).with_name("extra_cases.json").read_text(encoding="utf-8"))
-SUITE = importlib.import_module(DECLARATION["suite"])
+BASE = case_suite.load(DECLARATION["suite"])
 
 
-def listed() -> Any:
-    """The cases of the suite, the declared ones among them."""
-    for row in DECLARATION["cases"]:
-        case = Case(row["group"], row["why"], Options(**row["options"]))
-        SUITE.CASES[case.id] = case
-    return SUITE.CASES
+class ExtendedSuite:
+    """The suite with the declared cases. Ranks never list the cases, because a job carries the options of its case."""
+
+    @functools.cached_property
+    def cases(self) -> dict[str, Any]:
+        cases = BASE.cases
+        for row in DECLARATION["cases"]:
+            case = Case(row["group"], row["why"], Options(**row["options"]))
+            cases[case.id] = case
+        return cases
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(BASE, name)
 
 
-if "CASES" in vars(SUITE):  # a suite that lists its cases on first use is left alone: ranks do not need the list
-    listed()
-
-
-def __getattr__(name: str) -> Any:
-    return listed() if name == "CASES" else getattr(SUITE, name)
+SUITE = ExtendedSuite()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cases import grid
 from cases.flows.scripts import DECLARED
+from cases.runtime import case_suite
+from cases.runtime.wire import CellReport, Limits, SessionRequest
 from matrix import processes
 from matrix.run.code_digest import NO_CODE, SCRIPT, CaseCode
 
@@ -46,7 +47,7 @@ class Suite:
     @cached_property
     def cases(self) -> Mapping[str, Case]:
         """Every case by id; declarations only, nothing of the stack is imported."""
-        found: dict[str, Case] = importlib.import_module(self.module).CASES
+        found: dict[str, Case] = case_suite.load(self.module).cases
         every = copy(found)
         every.update({case.id: case for case in (*grid.commands(self.scripts), *self.added)})
         return every
@@ -54,8 +55,7 @@ class Suite:
     @property
     def profiles(self) -> Mapping[str, Profile]:
         """Every profile by name; a suite need not have any."""
-        found: Mapping[str, Profile] = getattr(importlib.import_module(self.module), "PROFILES", {})
-        return found
+        return case_suite.load(self.module).profiles
 
     @cached_property
     def files(self) -> Mapping[str, bytes]:
@@ -106,18 +106,6 @@ class Suite:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Of one cell: how long a rank may be silent, how long the cell may take, what its ranks may hold together.
-
-    Without ``silence_s`` it is what the case is allowed (``cases.patience``).
-    """
-
-    silence_s: float | None = None
-    deadline_s: float = 300.0
-    memory_mib: int = 8192
-
-
-@dataclass(frozen=True, kw_only=True)
 class Bench:
     """How cells are run: where scratch files go, on what device, by how many workers."""
 
@@ -135,29 +123,26 @@ class Bench:
         environment: Environment,
         *,
         cold_sample: Sequence[str] = (),
-        given: Mapping[str, str] | None = None,
-    ) -> Iterator[dict[str, Any]]:
-        """Each cell's raw outcome as it ends. A cell that the tests never reported is missing here.
+        sources: Mapping[str, str] | None = None,
+    ) -> Iterator[CellReport]:
+        """Run cells; yields the report of each as it ends, but none of a cell that the test session never reported.
 
-        ``given`` says, by cell, where lies what another version set's cell kept for it.
+        ``sources`` names, by cell, the folder in which another version set's cell saved what this one loads.
         """
         folder = self.scratch / "suite"
         self.suite.copy(folder)
         request = self.scratch / "request.json"
-        request.write_text(
-            json.dumps(
-                {
-                    "cells": list(cells),
-                    "device": self.device,
-                    "folder": str(self.scratch / "jobs"),
-                    "cache": str(self.scratch / "cache"),
-                    "limits": {name: limit for name, limit in vars(self.limits).items() if limit is not None},
-                    "cold_sample": list(cold_sample),
-                    "given": given or {},
-                }
-            ),
-            encoding="utf-8",
+        message = SessionRequest(
+            tuple(cells),
+            self.device,
+            folder=str(self.scratch / "jobs"),
+            cache=str(self.scratch / "cache"),
+            limits=self.limits,
+            cold_sample=tuple(cold_sample),
+            sources=sources or {},
+            harness_pid=os.getpid(),
         )
+        request.write_text(message.to_json(), encoding="utf-8")
         lines = processes.report_lines(
             self.command(environment, folder, request, count=len(cells)),
             silence_s=2 * self.limits.deadline_s + SLACK_S,  # a cell of the cold sample runs twice
@@ -165,7 +150,7 @@ class Bench:
             env=self.variables(environment),
             cwd=folder,
         )
-        yield from map(json.loads, lines)
+        yield from map(CellReport.from_json, lines)
 
     def command(self, environment: Environment, folder: Path, request: Path, *, count: int) -> list[str]:
         workers = min(self.workers, count)

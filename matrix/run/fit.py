@@ -33,7 +33,7 @@ class Fit:
 
     def lacks(self, ranks: int) -> str:
         """What a cell of so many ranks has not got here, as a sentence; empty if it can run."""
-        return self.whole or (self.pool.lacking(ranks, self.occupied) if self.pool else "")
+        return self.whole or (self.pool.shortage(ranks, self.occupied) if self.pool else "")
 
 
 def look(lock: Lock, backend: str, pool: Pool | None) -> Fit:

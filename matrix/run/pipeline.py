@@ -10,15 +10,16 @@ from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cases.runtime.gpu_pool import LACKING
-from cases.space.verdict import Phase, Verdict
+from cases.runtime.wire import CellReport, ErrorReport, Limits
+from cases.space.verdict import Verdict
 from matrix.environments import disk, provision
 from matrix.evidence import Evidence
 from matrix.run import code_digest, evidence_files, fit, machine, timings
 from matrix.run.code_digest import NO_CODE
-from matrix.run.execute import Bench, Limits, Suite
+from matrix.run.execute import Bench, Suite
 from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, SetRecord, cell_key
 from matrix.run.progress import Progress, Silent
 from matrix.run.store import WORK
@@ -198,12 +199,12 @@ def run_cells(
         bench = Bench(
             scratch=scratch, device=at.device, workers=at.workers, suite=at.suite, limits=at.limits, cold=at.cold
         )
-        given = {case.id: str(carried(at, case.source, case.begun)) for case in waiting.values() if case.source}
+        sources = {case.id: str(carried(at, case.source, case.begun)) for case in waiting.values() if case.source}
         chosen = sample(version_set, list(waiting), at)
         order = sorted(waiting, key=lambda name: -waiting[name].ranks)  # those that need most GPUs first
-        for raw in bench.run(order, environment, cold_sample=chosen, given=given):
-            case = waiting.get(raw["name"])
-            if case is None or (raw["verdict"] == Verdict.LOST.value and not last):
+        for report in bench.run(order, environment, cold_sample=chosen, sources=sources):
+            case = waiting.get(report.name)
+            if case is None or (report.verdict is Verdict.LOST and not last):
                 continue  # told twice, or to be run once more
             del waiting[case.id]
             keep_what_is_carried(version_set, case, bench, at)
@@ -216,7 +217,7 @@ def run_cells(
                 repeat=repeat,
                 at=at,
             )
-            finish(told.outcome(raw), at)
+            finish(told.outcome(report), at)
         if not waiting:
             return
     for case in waiting.values():
@@ -306,24 +307,24 @@ class Told:
     repeat: int
     at: Workshop
 
-    def outcome(self, raw: dict[str, Any]) -> Outcome:
-        raw = evidence_files.scrubbed_values(raw, self.places)  # a path may be in any text: a fact, a check, a reason
-        verdict = Verdict(raw["verdict"])
-        modules = self.at.suite.stamp(self.case, raw.get("modules", ()))
+    def outcome(self, report: CellReport) -> Outcome:
+        # A path may be in any text: a fact, a check, a reason.
+        report = CellReport.from_plain(evidence_files.scrubbed_values(report.to_plain(), self.places))
+        modules = self.at.suite.stamp(self.case, report.modules)
         return self.start().model_copy(
             update={
-                "verdict": verdict,
-                "reason": raw["reason"],
-                "phase": Phase(raw["phase"]) if raw.get("phase") else None,
-                "checks": tuple(CheckRecord(**check) for check in raw.get("checks", ())),
-                "error": self.error(raw.get("error")),
-                "evidence": {} if verdict in {Verdict.PASS, Verdict.SKIP} else self.evidence(),
-                "metrics": raw.get("metrics", {}),
-                "facts": raw.get("facts", {}),
+                "verdict": report.verdict,
+                "reason": report.reason,
+                "phase": report.phase,
+                "checks": tuple(CheckRecord(**vars(check)) for check in report.checks),
+                "error": self.error(report.error),
+                "evidence": {} if report.verdict in {Verdict.PASS, Verdict.SKIP} else self.evidence(),
+                "metrics": report.metrics,
+                "facts": report.every_fact,
                 "code": code_digest.digest(modules),
                 "modules": modules,
-                "started": datetime.fromisoformat(raw["started"]) if "started" in raw else datetime.now(UTC),
-                "seconds": raw.get("seconds", 0.0),
+                "started": report.started or datetime.now(UTC),
+                "seconds": report.seconds,
             }
         )
 
@@ -341,15 +342,10 @@ class Told:
         known = blank(self.version_set, self.case, lock, self.at)
         return known.model_copy(update={"attempt": self.attempt, "repeat": self.repeat})
 
-    def error(self, raw: dict[str, Any] | None) -> ErrorRecord | None:
-        if raw is None:
+    def error(self, error: ErrorReport | None) -> ErrorRecord | None:
+        if error is None:
             return None
-        return ErrorRecord(
-            type=raw["type"],
-            message=raw["message"],
-            rank=raw.get("rank"),
-            traceback=raw["traceback"],
-        )
+        return ErrorRecord(type=error.type, message=error.message, rank=error.rank, traceback=error.traceback)
 
     def evidence(self) -> dict[str, str]:
         """The cell's logs, moved beside the outcomes, by paths relative to the run."""

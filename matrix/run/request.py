@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cases import grid
 from cases.grid.profiles import Profile, carried
+from cases.runtime.wire import Limits
 from matrix.environments import disk
 from matrix.environments.environment import cache_folder
 from matrix.errors import UserError
@@ -19,7 +20,7 @@ from matrix.offline import manifest as packs
 from matrix.offline import overlay as overlays
 from matrix.offline.wheelhouse import Wheelhouse
 from matrix.run import machine, pipeline, plan, store, timings
-from matrix.run.execute import Limits, Suite
+from matrix.run.execute import Suite
 from matrix.run.outcome import RunRecord, cell_key
 from matrix.run.progress import Progress, Silent
 from matrix.versions import backends, locks, uv

@@ -33,7 +33,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Says:
     torch = SimpleNamespace(set_num_threads=int, distributed=ungrouped)
     for name, module in (("torch", torch), ("torch.distributed", ungrouped)):
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(suite, "quiet", lambda: None)
+    monkeypatch.setattr(suite, "disable_progress_bars", lambda: None)
     monkeypatch.setattr("cases.model.architectures.checkpoint", lambda *_: None)
     return Says()
 
@@ -49,12 +49,12 @@ def probe(folder: Path) -> Job:
 def test_what_fails_before_a_probe_is_no_complaint_of_it(
     says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def joined(*_: Any) -> Any:
+    def refuse(*_: Any) -> Any:
         raise RuntimeError("this GPU cannot be used")
 
-    monkeypatch.setattr(suite, "joined", joined)
+    monkeypatch.setattr(suite, "process_group", refuse)
     with pytest.raises(RuntimeError, match="cannot be used"):
-        suite.run(probe(tmp_path), 0, 0, waiting, says)
+        suite.SUITE.run(probe(tmp_path), 0, 0, waiting, says)
     assert PROBING not in says.told
 
 
@@ -64,7 +64,7 @@ def test_what_a_probe_raises_is_its_complaint(says: Says, tmp_path: Path, monkey
 
     monkeypatch.setitem(requirements.PROBES, "four_bit", lacking)
     with pytest.raises(RuntimeError, match="no such option"):
-        suite.run(probe(tmp_path), 0, 0, waiting, says)
+        suite.SUITE.run(probe(tmp_path), 0, 0, waiting, says)
     assert PROBING in says.told
 
 

@@ -152,8 +152,8 @@ class Mini:
         return {
             **kept,
             "FTMATRIX_CACHE": str(self.folder / "cache"),
-            "MINIMATRIX": self.mark,
-            "MINISUITE_NOTES": str(self.notes),
+            "FTMATRIX_TEST_MARK": self.mark,
+            "FTMATRIX_MINISUITE_NOTES": str(self.notes),
             "PIP_CONFIG_FILE": os.devnull,
             "TMPDIR": str(self.temporary),
             "UV_DEFAULT_INDEX": self.index,
@@ -194,7 +194,7 @@ class Mini:
 
     def alive(self) -> dict[int, str]:
         """Every process that was started for this folder, whatever became of its parents."""
-        return dict(marked_processes(f"MINIMATRIX={self.mark}".encode()))
+        return dict(marked_processes(f"FTMATRIX_TEST_MARK={self.mark}".encode()))
 
 
 def marked_processes(mark: bytes) -> Iterator[tuple[int, str]]:

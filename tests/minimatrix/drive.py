@@ -12,9 +12,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from cases.runtime.wire import Limits
 from matrix.errors import UserError
 from matrix.run import request
-from matrix.run.execute import Limits, Suite
+from matrix.run.execute import Suite
 from reports.commands import report
 
 HERE = Path(__file__).parent

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from importlib import metadata
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cases.runtime import silence
 from cases.space.case import case
+from cases.space.options import Options
 from cases.space.verdict import Phase, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from cases.runtime.silence import Patience
+    from cases.runtime.silence import SilenceTimeout
     from cases.runtime.wire import Job
-    from cases.space.case import Case
 
 CASES = {
     each.id: each
@@ -26,8 +27,7 @@ CASES = {
 }
 
 
-def is_green(each: Case) -> bool:
-    options = each.options
+def is_green(options: Options) -> bool:
     if options.strategy == "fsdp1":
         return not options.use_orig_params
     if options.front_end == "accelerate":
@@ -35,35 +35,40 @@ def is_green(each: Case) -> bool:
     return metadata.version("trl") == "0.0.2"
 
 
-def preload() -> None:
-    import torch  # noqa: F401
+class FixSuite:
+    """The suite of the cases above."""
+
+    cases = CASES
+    profiles: Mapping[str, Any] = MappingProxyType({})
+
+    def preload(self, *, to_fork: bool = False) -> None:  # noqa: ARG002 - the protocol's
+        import torch  # noqa: F401
+
+    def why_unforkable(self) -> str:
+        return ""
+
+    def requirements(self, name: str, device: str) -> list[Any]:  # noqa: ARG002 - the protocol's
+        return []
+
+    def silence_timeout(self, name: str, device: str) -> SilenceTimeout:  # noqa: ARG002 - the protocol's
+        return silence.usual(device)
+
+    def companions(self, job: Job) -> dict[str, Callable[[], None]]:  # noqa: ARG002 - the protocol's
+        return {}
+
+    def stages(self, job: Job) -> list[tuple[int, int]]:
+        return [(0, job.ranks)]
+
+    def run(
+        self, job: Job, _rank: int, _stage: int, _companion: Callable[[str], Iterator[None]], reporter: Any
+    ) -> None:
+        if job.kind == "facts":
+            reporter.facts({"trl": metadata.version("trl")})
+            return
+        reporter.phase(Phase.FORWARD)
+        if not is_green(Options(**job.options)):
+            raise ValueError("not like this")
+        reporter.checks([equal("steps", 3, 3)])
 
 
-def impure() -> str:
-    return ""
-
-
-def needed(_case: Case, _device: str) -> list[Any]:
-    return []
-
-
-def allowed(_case: Case, device: str) -> Patience:
-    return silence.usual(device)
-
-
-def companions(_job: Job) -> dict[str, Callable[[], None]]:
-    return {}
-
-
-def acts(job: Job) -> list[tuple[int, int]]:
-    return [(0, job.ranks)]
-
-
-def run(job: Job, _rank: int, _act: int, _companion: Callable[[str], Iterator[None]], say: Any) -> None:
-    if job.kind == "facts":
-        say.facts({"trl": metadata.version("trl")})
-        return
-    say.phase(Phase.FORWARD)
-    if not is_green(CASES[job.name]):
-        raise ValueError("not like this")
-    say.checks([equal("steps", 3, 3)])
+SUITE = FixSuite()

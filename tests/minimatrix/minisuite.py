@@ -1,7 +1,7 @@
 """A suite of small cases that misbehave, one way each. A case's name begins with the verdict it has to get.
 
-It has the names of ``cases/suite.py`` and takes its place (``--suite minisuite``); the standard library and the fake
-packages are all it needs. What a rank ran is noted in the folder MINISUITE_NOTES: that is how a test counts.
+It takes the place of ``cases/suite.py`` (``--suite minisuite``) and needs only the standard library and the fake
+packages. Each cell that starts leaves a line in the folder FTMATRIX_MINISUITE_NOTES, so that tests can count them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cases.runtime import silence
 from cases.space.verdict import PROBING, Phase, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from cases.runtime.silence import Patience
+    from cases.runtime.case_suite import CaseSuite
+    from cases.runtime.silence import SilenceTimeout
     from cases.runtime.wire import Job
 
 QUICK = 24  # cases that only pass, to have something to interrupt
@@ -58,7 +60,7 @@ class MiniCase:
     why: str = "it misbehaves in one way"
     options: Nothing = Nothing()
     source: str = ""
-    acts: tuple[int, ...] = ()  # ranks of each, if there are several
+    stages: tuple[int, ...] = ()  # the number of ranks of each, if there are several
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,9 @@ class Rank:
 
     number: int
     job: Job
-    say: Any
+    reporter: Any
     twin: Callable[[], Iterator[None]]
-    act: int = 0
+    stage: int = 0
 
     @property
     def folder(self) -> Path:
@@ -82,30 +84,30 @@ class Rank:
             time.sleep(0.005)
 
     def fine(self) -> None:
-        self.say.checks([equal("steps", 3, 3), at_most("gradient", 0.01, 0.06)])
+        self.reporter.checks([equal("steps", 3, 3), at_most("gradient", 0.01, 0.06)])
 
 
 def passes(rank: Rank) -> None:
     rank.fine()
 
 
-def plays_two_acts(rank: Rank) -> None:
-    """The second act finds what the first one left, in another process."""
+def runs_two_stages(rank: Rank) -> None:
+    """The second stage finds a file of the first one, in another process."""
     left = rank.folder / f"pid-{rank.number}-of-the-first"
-    if rank.act == 0:
+    if rank.stage == 0:
         left.write_text(str(os.getpid()))
-    rank.say.checks([equal("a process of its own", left.read_text() != str(os.getpid()), rank.act == 1)])
+    rank.reporter.checks([equal("a process of its own", left.read_text() != str(os.getpid()), rank.stage == 1)])
 
 
-def raises_in_the_second_act(rank: Rank) -> None:
+def raises_in_the_second_stage(rank: Rank) -> None:
     rank.fine()
-    if rank.act == 1:
+    if rank.stage == 1:
         raise ValueError("what was saved cannot be read")
 
 
-def raises_in_the_first_act(rank: Rank) -> None:
+def raises_in_the_first_stage(rank: Rank) -> None:
     rank.fine()
-    raise ValueError(f"act {rank.act}")
+    raise ValueError(f"stage {rank.stage}")
 
 
 def meets(rank: Rank) -> None:
@@ -175,11 +177,11 @@ def imports_what_is_not_there(_: Rank) -> None:
 
 
 def misses_a_check(rank: Rank) -> None:
-    rank.say.checks([at_most("loss", 0.001, 0.01), at_most("gradient", 2.0 if rank.number else 0.01, 0.06)])
+    rank.reporter.checks([at_most("loss", 0.001, 0.01), at_most("gradient", 2.0 if rank.number else 0.01, 0.06)])
 
 
 def measures_no_number(rank: Rank) -> None:
-    rank.say.checks([at_most("gradient", float("nan"), 0.06), at_most("weights", float("inf"), 0.06)])
+    rank.reporter.checks([at_most("gradient", float("nan"), 0.06), at_most("weights", float("inf"), 0.06)])
 
 
 def loops_on_rank_0(rank: Rank) -> None:
@@ -194,7 +196,7 @@ def stops(_: Rank) -> None:
 
 def beats_for_ever(rank: Rank) -> None:
     while True:
-        rank.say.beat()
+        rank.reporter.beat()
         time.sleep(0.05)
 
 
@@ -242,7 +244,7 @@ def takes_all_memory(rank: Rank) -> None:
     held: list[bytes] = []
     while len(held) * 16 < WHEN_FREED_MIB:
         held.append(b"\1" * (16 * 2**20))
-        rank.say.beat()
+        rank.reporter.beat()
     raise MemoryError("nobody minded")
 
 
@@ -252,7 +254,7 @@ def says_nothing(_: Rank) -> None:
 
 def asks_its_twin(rank: Rank) -> None:
     for _ in rank.twin():
-        rank.say.beat()
+        rank.reporter.beat()
     rank.fine()
 
 
@@ -271,9 +273,9 @@ CASES = {
         MiniCase("pass-on-two-ranks", meets, ranks=2),
         MiniCase("pass-printing-garbage", prints, ranks=2),
         MiniCase("pass-leaving-children", leaves_children),
-        MiniCase("pass-in-two-acts", plays_two_acts, acts=(2, 1), ranks=2),
-        MiniCase("fail-in-the-second-act", raises_in_the_second_act, acts=(2, 1), ranks=2),
-        MiniCase("fail-in-the-first-act", raises_in_the_first_act, acts=(1, 1)),
+        MiniCase("pass-in-two-stages", runs_two_stages, stages=(2, 1), ranks=2),
+        MiniCase("fail-in-the-second-stage", raises_in_the_second_stage, stages=(2, 1), ranks=2),
+        MiniCase("fail-in-the-first-stage", raises_in_the_first_stage, stages=(1, 1)),
         MiniCase("pass-with-a-twin", asks_its_twin, ranks=2, twin=lambda: None),
         MiniCase("pass-where-a-need-is-met", passes, needs=(Need("met", "never said"),)),
         MiniCase("fail-raising", raises),
@@ -308,59 +310,63 @@ CASES = {
 }
 
 
-def preload(*, to_fork: bool = False) -> None:  # noqa: ARG001 - nothing here could touch a GPU
-    import bitsandbytes  # noqa: F401
-    import torch  # noqa: F401
+class MiniSuite:
+    """The suite of the cases above."""
+
+    cases = CASES
+    profiles: Mapping[str, Any] = MappingProxyType({})
+
+    def preload(self, *, to_fork: bool = False) -> None:  # noqa: ARG002 - nothing here could touch a GPU
+        import bitsandbytes  # noqa: F401
+        import torch  # noqa: F401
+
+    def why_unforkable(self) -> str:
+        import torch
+
+        if torch.cuda_is_initialised:
+            return "importing the stack initialised CUDA"
+        if threading.active_count() > 1:
+            return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"
+        return ""
+
+    def requirements(self, name: str, device: str) -> Sequence[Need]:  # noqa: ARG002 - the protocol's
+        return self.cases[name].needs
+
+    def silence_timeout(self, name: str, device: str) -> SilenceTimeout:  # noqa: ARG002 - the protocol's
+        return silence.usual(device)
+
+    def companions(self, job: Job) -> dict[str, Callable[[], None]]:
+        case = self.cases.get(job.name)
+        if job.kind != "cell" or case is None or case.twin is None:
+            return {}
+        path = twin_path(job)
+        return {str(path): bad_twin if case.twin is bad_twin else lambda: good_twin(path)}
+
+    def stages(self, job: Job) -> list[tuple[int, int]]:
+        ranks = self.cases[job.name].stages if job.kind == "cell" else ()
+        return list(enumerate(ranks or (job.ranks,)))
+
+    def run(self, job: Job, rank: int, stage: int, companion: Callable[[str], Iterator[None]], reporter: Any) -> None:
+        if job.kind == "facts":
+            import torch
+
+            reporter.facts({"torch": torch.__version__, "python": sys.version.split()[0]})
+        elif job.kind == "probe":
+            reporter.facts({PROBING: True})
+            PROBES[job.name]()
+        else:
+            if stage == 0:
+                note(job, rank)
+            reporter.phase(Phase.FORWARD)
+            ctx = Rank(rank, job, reporter, lambda: companion(str(twin_path(job))), stage)
+            self.cases[job.name].body(ctx)
 
 
-def impure() -> str:
-    import torch
-
-    if torch.cuda_is_initialised:
-        return "importing the stack initialised CUDA"
-    if threading.active_count() > 1:
-        return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"
-    return ""
-
-
-def needed(case: MiniCase, _device: str) -> list[Need]:
-    return list(case.needs)
-
-
-def allowed(_case: MiniCase, device: str) -> Patience:
-    return silence.usual(device)
-
-
-def companions(job: Job) -> dict[str, Callable[[], None]]:
-    case = CASES.get(job.name)
-    if job.kind != "cell" or case is None or case.twin is None:
-        return {}
-    path = twin_path(job)
-    return {str(path): bad_twin if case.twin is bad_twin else lambda: good_twin(path)}
+SUITE: CaseSuite = MiniSuite()
 
 
 def twin_path(job: Job) -> Path:
     return Path(job.cache) / f"twin-{job.name}"
-
-
-def acts(job: Job) -> list[tuple[int, int]]:
-    played = CASES[job.name].acts if job.kind == "cell" else ()
-    return list(enumerate(played or (job.ranks,)))
-
-
-def run(job: Job, rank: int, act: int, companion: Callable[[str], Iterator[None]], say: Any) -> None:
-    if job.kind == "facts":
-        import torch
-
-        say.facts({"torch": torch.__version__, "python": sys.version.split()[0]})
-    elif job.kind == "probe":
-        say.facts({PROBING: True})
-        PROBES[job.name]()
-    else:
-        if act == 0:
-            note(job, rank)
-        say.phase(Phase.FORWARD)
-        CASES[job.name].body(Rank(rank, job, say, lambda: companion(str(twin_path(job))), act))
 
 
 def lacking() -> None:
@@ -376,7 +382,7 @@ PROBES: dict[str, Callable[[], object]] = {
 
 def note(job: Job, rank: int) -> None:
     """One line per start of a cell, in one write, so that lines of several ranks do not mix."""
-    folder = os.environ.get("MINISUITE_NOTES")
+    folder = os.environ.get("FTMATRIX_MINISUITE_NOTES")
     if folder and rank == 0:
         with (Path(folder) / "started").open("ab", buffering=0) as file:
             file.write(f"{job.name}\n".encode())

@@ -23,7 +23,7 @@ def test_a_call_needs_only_what_can_be_probed(name: str) -> None:
 
 def test_what_a_call_needs_is_probed() -> None:
     case = suite.CASES["api-load_in_4bit_keyword"]
-    assert [need.name for need in suite.needed(case, "cpu")] == ["4bit_loading"]
+    assert [need.name for need in suite.SUITE.requirements(case.id, "cpu")] == ["4bit_loading"]
 
 
 def raised_in(filename: str) -> TypeError:
@@ -36,11 +36,11 @@ def raised_in(filename: str) -> TypeError:
 
 
 def test_a_wrong_keyword_in_a_call_is_a_fact_about_the_stack() -> None:
-    assert not rank.ours(raised_in(f"{rank.USERS}trainers.py"))
+    assert not rank.is_ours(raised_in(f"{rank.CALLS}trainers.py"))
 
 
 def test_a_wrong_keyword_elsewhere_is_ours() -> None:
-    assert rank.ours(raised_in(f"{rank.HERE}tiny.py"))
+    assert rank.is_ours(raised_in(f"{rank.HARNESS}tiny.py"))
 
 
 def test_the_module_of_every_call_is_found_without_importing_it() -> None:

@@ -1,4 +1,4 @@
-"""What a rank died of is told by the words of its error, or of its log."""
+"""The text of an error, or of a log, identifies the kind of a failure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cases.runtime import failures
+from cases.runtime.wire import ErrorReport
 from cases.space.verdict import Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-# As torch 2.3 to 2.15, NCCL, Triton and bitsandbytes word them.
+# Messages of torch 2.3 to 2.15, NCCL, Triton and bitsandbytes.
 ERRORS = [
     ("RuntimeError", "CUDA error: an illegal memory access was encountered\nCUDA kernel", "illegal memory access"),
     ("AcceleratorError", "CUDA error: an illegal memory access was encountered", "illegal memory access"),
@@ -50,7 +51,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("kind", "message", "name"), ERRORS)
 def test_an_error_has_the_name_of_its_kind(kind: str, message: str, name: str) -> None:
-    found = failures.of_error({"type": kind, "message": message})
+    found = failures.kind_of_error(ErrorReport(kind, message))
     assert found is not None
     assert found.name == name
 
@@ -65,11 +66,11 @@ def test_an_error_has_the_name_of_its_kind(kind: str, message: str, name: str) -
         ("AttributeError", "module 'torch' has no attribute 'ncclError'"),
     ],
 )
-def test_an_ordinary_exception_has_none(kind: str, message: str) -> None:
-    assert failures.of_error({"type": kind, "message": message}) is None
+def test_an_ordinary_exception_has_no_kind(kind: str, message: str) -> None:
+    assert failures.kind_of_error(ErrorReport(kind, message)) is None
 
 
-def test_only_what_leaves_the_process_usable_is_no_crash() -> None:
+def test_every_kind_that_leaves_the_process_unusable_is_a_crash() -> None:
     assert {kind.name for kind in failures.KINDS if kind.verdict is not Verdict.CRASH} == {"NCCL error"}
 
 
@@ -83,22 +84,24 @@ def test_only_what_leaves_the_process_usable_is_no_crash() -> None:
         "Application timeout caused pair closure",
     ],
 )
-def test_who_misses_another_rank_says_so(message: str) -> None:
-    assert failures.follows({"message": message})
+def test_an_error_after_losing_another_rank_is_a_consequence(message: str) -> None:
+    assert failures.is_consequence(ErrorReport("RuntimeError", message))
 
 
-def test_an_error_of_ones_own_says_nothing_of_others() -> None:
-    assert not failures.follows({"message": "CUDA error: an illegal memory access was encountered"})
+def test_an_error_of_the_ranks_own_is_no_consequence() -> None:
+    assert not failures.is_consequence(
+        ErrorReport("RuntimeError", "CUDA error: an illegal memory access was encountered")
+    )
 
 
-def test_the_last_words_are_the_last_that_tell_why(tmp_path: Path) -> None:
+def test_the_last_words_are_the_last_line_that_names_a_failure(tmp_path: Path) -> None:
     log = tmp_path / "rank-0.log"
-    told = "Error an illegal memory access was encountered at line 90 in file /src/csrc/ops.cu"
-    log.write_text(f"CUDA error: device-side assert triggered\n{told}\nbye\n")
-    assert failures.last_words(log) == told
+    line = "Error an illegal memory access was encountered at line 90 in file /src/csrc/ops.cu"
+    log.write_text(f"CUDA error: device-side assert triggered\n{line}\nbye\n")
+    assert failures.last_words(log) == line
 
 
-def test_a_log_that_tells_nothing_or_is_not_there_has_no_last_words(tmp_path: Path) -> None:
+def test_a_log_that_names_no_failure_or_is_missing_has_no_last_words(tmp_path: Path) -> None:
     (tmp_path / "rank-0.log").write_bytes(b"\xff step 1\n")
     assert failures.last_words(tmp_path / "rank-0.log") == ""
     assert failures.last_words(tmp_path / "rank-1.log") == ""

@@ -1,4 +1,4 @@
-"""Peak memory of GPUs, by rank, with a torch that only tells of memory."""
+"""Peak GPU memory by rank, with a fake torch that has only counters of memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cases.runtime.judge import RankEnd
 from cases.runtime.memory import by_rank, peaks
-from cases.runtime.supervisor import worst_metrics
+from cases.runtime.rank_state import RankState, worst_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,31 +18,31 @@ MIB = 2**20
 
 
 @pytest.fixture
-def torch_telling(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], int]], None]:
-    def told(held: Callable[[int], int]) -> None:
+def fake_torch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], int]], None]:
+    def install(held: Callable[[int], int]) -> None:
         cuda = SimpleNamespace(max_memory_allocated=held, max_memory_reserved=lambda device: held(device) + MIB)
         monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
 
-    return told
+    return install
 
 
-def test_peaks_are_of_the_ranks_own_device_in_mib(torch_telling: Callable[[Callable[[int], int]], None]) -> None:
-    torch_telling(lambda device: (device + 64) * MIB)
+def test_peaks_are_of_the_ranks_own_device_in_mib(fake_torch: Callable[[Callable[[int], int]], None]) -> None:
+    fake_torch(lambda device: (device + 64) * MIB)
     assert peaks(1) == {"peak_cuda_mib": 65.0, "peak_cuda_reserved_mib": 66.0}
 
 
-def test_a_broken_context_tells_nothing(torch_telling: Callable[[Callable[[int], int]], None]) -> None:
+def test_a_broken_context_has_no_peaks(fake_torch: Callable[[Callable[[int], int]], None]) -> None:
     def broken(device: int) -> int:
         raise RuntimeError(f"CUDA error: an illegal memory access was encountered on {device}")
 
-    torch_telling(broken)
+    fake_torch(broken)
     assert peaks(0) == {}
 
 
 def test_each_rank_has_its_peak_and_the_highest_is_the_cells() -> None:
-    mib = [(0, 10.0), (1, 30.0), (0, 20.0)]  # rank 0 in two acts
-    ends = [RankEnd(number=number, metrics={"peak_cuda_mib": peak, "load_s": peak / 10}) for number, peak in mib]
-    assert worst_metrics(ends) == {
+    mib = [(0, 10.0), (1, 30.0), (0, 20.0)]  # rank 0 in two stages
+    ranks = [RankState(number=number, metrics={"peak_cuda_mib": peak, "load_s": peak / 10}) for number, peak in mib]
+    assert worst_metrics(ranks) | by_rank(ranks) == {
         "load_s": 3.0,
         "peak_cuda_mib": 30.0,
         "peak_cuda_mib_rank_0": 20.0,
@@ -51,5 +50,5 @@ def test_each_rank_has_its_peak_and_the_highest_is_the_cells() -> None:
     }
 
 
-def test_ranks_on_a_cpu_have_none() -> None:
-    assert by_rank([RankEnd(number=0, metrics={"peak_rss_mib": 900.0})]) == {}
+def test_ranks_on_a_cpu_have_no_peaks() -> None:
+    assert by_rank([RankState(number=0, metrics={"peak_rss_mib": 900.0})]) == {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cases.runtime.nvml import Gpu
-from cases.runtime.torch_builds import no_kernels, older_driver, runs_on, unusable
+from cases.runtime.torch_builds import no_kernels, older_driver, runs_on, why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +86,6 @@ def test_what_is_not_known_is_held_against_nothing() -> None:
 def test_what_an_environment_tells_of_its_torch_is_held_against_the_gpus(
     pool_of: Callable[..., Pool], facts: dict[str, str], said: str
 ) -> None:
-    reason = unusable(facts, pool_of((Gpu("GPU-0", "NVIDIA H200", 0, capability="9.0"),)))
+    reason = why_unusable(facts, pool_of((Gpu("GPU-0", "NVIDIA H200", 0, capability="9.0"),)))
     assert said in reason
     assert bool(said) == bool(reason)

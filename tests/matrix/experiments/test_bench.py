@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from cases.runtime.wire import CellReport, ServerStart
+from cases.space.verdict import Verdict
 from matrix.experiments import bench, profile
 from matrix.experiments.launchers import LAUNCHERS, Launch, OccupiedError
 
@@ -14,9 +16,9 @@ if TYPE_CHECKING:
 NAMES = [f"cell-{number:02}" for number in range(40)]
 
 
-def a_row(name: str, seconds: float = 0.5, verdict: str = "pass") -> dict[str, Any]:
-    facts, metrics = {"preload_s": 8.0}, {"body_s": 0.5}
-    return {"name": name, "verdict": verdict, "seconds": seconds, "facts": facts, "metrics": metrics}
+def a_row(name: str, seconds: float = 0.5, verdict: str = "pass") -> CellReport:
+    server = ServerStart("warm", preload_s=8.0)
+    return CellReport(name, Verdict(verdict), seconds=seconds, metrics={"body_s": 0.5}, server=server)
 
 
 def a_pass(*, wall_s: float, seconds: float = 0.5, names: Sequence[str] = NAMES) -> bench.Pass:
@@ -24,7 +26,7 @@ def a_pass(*, wall_s: float, seconds: float = 0.5, names: Sequence[str] = NAMES)
 
 
 def a_launch(seconds: float, *, launcher: str = "torchrun", case: str = "cell-00", verdict: str = "pass") -> Launch:
-    return Launch(launcher=launcher, case=case, seconds=seconds, verdict=verdict, reason="")
+    return Launch(launcher=launcher, case=case, seconds=seconds, verdict=Verdict(verdict), reason="")
 
 
 class Case:
@@ -110,7 +112,7 @@ def test_install_time_that_was_not_measured_is_none() -> None:
 
 @pytest.mark.parametrize(("verdict", "counts"), [("pass", True), ("fail", True), ("skip", False), ("lost", False)])
 def test_only_cells_that_ran_count(verdict: str, counts: bool) -> None:  # noqa: FBT001 - a column of the table
-    assert bench.ran({"verdict": verdict}) is counts
+    assert bench.ran(a_row("a", verdict=verdict)) is counts
 
 
 def compared(*cases: Case, **verdicts: str) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cases.injection.crash_suite import CASES as DOOMED
-from cases.injection.crashes import DISASTERS
+from cases.injection.crash_suite import CASES as CRASHING
+from cases.injection.crashes import CRASHES
 from cases.space.verdict import RED, Verdict
 from cases.suite import CASES
 from matrix.errors import UserError
@@ -35,7 +35,7 @@ def an_outcome(case: str, verdict: str = "pass", **other: Any) -> Outcome:
 
 
 def told(*outcomes: Outcome, device: str = "cuda") -> OfSet:
-    return of_set("2026-11", [DOOMED[outcome.case] for outcome in outcomes], outcomes, device=device, wanted=1)
+    return of_set("2026-11", [CRASHING[outcome.case] for outcome in outcomes], outcomes, device=device, wanted=1)
 
 
 def exits(**other: Any) -> Outcome:
@@ -43,7 +43,7 @@ def exits(**other: Any) -> Outcome:
     return an_outcome(EXITS, **{"verdict": "crash", "reason": REASON, "metrics": metrics, **other})
 
 
-@pytest.mark.parametrize("disaster", DISASTERS.values(), ids=lambda disaster: disaster.name)
+@pytest.mark.parametrize("disaster", CRASHES.values(), ids=lambda disaster: disaster.name)
 def test_a_disaster_says_what_it_is_and_what_must_be_made_of_it(disaster: Any) -> None:
     assert disaster.what
     assert disaster.verdict in RED
@@ -52,7 +52,7 @@ def test_a_disaster_says_what_it_is_and_what_must_be_made_of_it(disaster: Any) -
 
 
 def test_every_kind_of_crash_that_can_be_planted_is() -> None:
-    shown = " ".join(pattern for disaster in DISASTERS.values() for pattern in disaster.shows.values())
+    shown = " ".join(pattern for disaster in CRASHES.values() for pattern in disaster.shows.values())
     wanted = ("illegal memory access", "device-side assert", "out of device memory", "out of host memory", "NCCL error")
     assert [name for name in wanted if name not in shown] == []
 
@@ -66,9 +66,9 @@ def test_so_many_healthy_cells_come_after_every_disaster(device: str) -> None:
 
 def test_every_disaster_of_a_device_is_followed_at_once_by_a_healthy_cell() -> None:
     cells = sequence("cpu", GREEN, 5)
-    assert {case.disaster for case in cells if case.struck} == {d.name for d in DISASTERS.values() if "cpu" in d.shows}
+    assert {case.crash for case in cells if case.struck} == {d.name for d in CRASHES.values() if "cpu" in d.shows}
     assert all(not after.struck for before, after in pairwise(cells) if before.struck)
-    assert all(after.disaster == before.disaster for before, after in pairwise(cells) if before.struck)
+    assert all(after.crash == before.crash for before, after in pairwise(cells) if before.struck)
 
 
 def test_no_cell_is_there_twice() -> None:
@@ -123,8 +123,8 @@ def test_a_set_is_sound_when_nothing_is_amiss() -> None:
     outcomes = [
         an_outcome(
             case.id,
-            DISASTERS[case.disaster].verdict.value if case.struck else "pass",
-            reason=EXAMPLES[case.disaster] if case.struck else "",
+            CRASHES[case.crash].verdict.value if case.struck else "pass",
+            reason=EXAMPLES[case.crash] if case.struck else "",
             metrics={"aftermath_s": 1.0},
         )
         for case in cells
@@ -136,21 +136,21 @@ def test_a_set_is_sound_when_nothing_is_amiss() -> None:
 EXAMPLES = {
     "never_enters_a_collective": (
         "no sign of life for 60 s: rank 0 in all_reduce (distributed_c10d.py:2501); "
-        "rank 1 in never_enters_a_collective (disasters.py:103)"
+        "rank 1 in never_enters_a_collective (crashes.py:103)"
     ),
     "exits": REASON,
     "leaves_silently": "rank 1 ended without a report, exit code 0",
     "segmentation_fault": "rank 1 was ended by SIGSEGV",
     "aborts": "rank 1 was ended by SIGABRT",
     "killed": "rank 1 was ended by SIGKILL",
-    "raises": "RuntimeError: planted",
+    "raises": "RuntimeError: injected",
     "host_out_of_memory": "out of host memory: the ranks held 8202 MiB of 8192 MiB",
 }
 
 
 def test_on_gpus_a_hang_has_to_name_the_collective() -> None:
-    shows = DISASTERS["never_enters_a_collective"].shows["cuda"]
-    waits = "rank 0 in _pre_forward (distributed.py:1797); rank 1 in never_enters_a_collective (disasters.py:103)"
+    shows = CRASHES["never_enters_a_collective"].shows["cuda"]
+    waits = "rank 0 in _pre_forward (distributed.py:1797); rank 1 in never_enters_a_collective (crashes.py:103)"
     desync = "rank 0 is in collective 7, broadcast of [64] Float; rank 1 never entered collective 7"
     assert re.search(shows, f"no sign of life for 15 s: {desync}: {waits}")
     assert not re.search(shows, f"no sign of life for 15 s: {waits}")

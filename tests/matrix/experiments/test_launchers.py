@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cases.alone import result_name
 from cases.runtime.gpu_pool import BusyError
+from cases.runtime.wire import ErrorReport, Event
 from cases.space.verdict import at_most
 from cases.suite import CASES
 from matrix.environments import leases
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from cases.space.case import Case
+    from cases.space.verdict import Check
 
 TRAINING, SAVING = CASES["train-lora-ddp-bf16"], CASES["save_reload-lora-fsdp2-fp32"]
 GREEN, RED = at_most("loss", 0.1, 1.0), at_most("loss", 2.0, 1.0)
@@ -33,7 +34,7 @@ GREEN, RED = at_most("loss", 0.1, 1.0), at_most("loss", 2.0, 1.0)
 class Ranks:
     """Stands in for a launcher: its ranks leave what they are told to, and it ends with an exit code."""
 
-    def __init__(self, *left: dict[str, Any] | None, exit_code: int | None = 0) -> None:
+    def __init__(self, *left: Event | None, exit_code: int | None = 0) -> None:
         self.left, self.exit_code = left, exit_code
         self.commands: list[Sequence[str]] = []
         self.env: Mapping[str, str] = {}
@@ -43,16 +44,16 @@ class Ranks:
         self.env = env or {}
         for number, left in enumerate(self.left):
             if left is not None:
-                path = Path(self.env["FTMATRIX_OUT"], f"act-{argv[-1]}-rank-{number}.json")
-                path.write_text(json.dumps(left), encoding="utf-8")
+                path = Path(self.env["FTMATRIX_OUT"], result_name(int(argv[-1]), number))
+                path.write_text(left.to_json(), encoding="utf-8")
         return Finished(exit_code=self.exit_code, log="the end")
 
 
-def left(*checks: Any) -> dict[str, Any]:
-    return {"checks": [asdict(check) for check in checks], "error": None}
+def left(*checks: Check) -> Event:
+    return Event(checks=checks, done=True)
 
 
-RAISED = {"checks": [], "error": {"type": "ValueError", "message": "no", "traceback": ""}}
+RAISED = Event(error=ErrorReport("ValueError", "no"))
 
 
 class Lender:
@@ -62,7 +63,7 @@ class Lender:
         self.names = names
 
     @contextlib.contextmanager
-    def lent(self, count: int) -> Iterator[tuple[str, ...]]:
+    def acquire(self, count: int) -> Iterator[tuple[str, ...]]:
         if len(self.names) < count:
             raise BusyError("needs 2 GPUs that are free: GPU 0 has 900 MiB in use")
         yield self.names[:count]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cases.runtime.supervisor import PROFILE
+from cases.runtime.wire import CellReport
+from cases.space.verdict import Verdict
 from matrix.experiments import profile
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ host:100:200 [0] NCCL INFO Init timings - ncclCommSplit: rank 0 nranks 1 total 0
 """
 
 
-def a_row(seconds: float, *late: str, **metrics: float) -> dict[str, Any]:
-    return {"seconds": seconds, "metrics": metrics, "facts": {PROFILE: list(late)} if late else {}}
+def a_row(seconds: float, *late: str, **metrics: float) -> CellReport:
+    return CellReport("a", Verdict.PASS, seconds=seconds, metrics=metrics, late_modules=late)
 
 
 def test_the_parts_and_what_is_not_told_are_the_whole() -> None:

@@ -82,8 +82,8 @@ def test_cases_beside_the_grid_are_cases_like_any_others(tmp_path: Path) -> None
     """In a process of its own, as in an environment: the module takes in what was declared."""
     suite = Suite(added=(BESIDE,))
     suite.copy(tmp_path)
-    told = f"{BESIDE.id!r} in suite.CASES, len(suite.CASES), suite.PROFILES['quick'].name"
-    asks = f"import {suite.entrance} as suite; print({told})"
+    told = f"{BESIDE.id!r} in suite.cases, len(suite.cases), suite.profiles['quick'].name"
+    asks = f"from {suite.entrance} import SUITE as suite; print({told})"
     done = subprocess.run([sys.executable, "-c", asks], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert BESIDE.id not in Suite().cases
     assert done.stdout.split() == ["True", str(len(Suite().cases) + 1), "quick"]

@@ -11,7 +11,7 @@ from matrix.run import machine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cases.runtime.gpu_pool import Pool, Source
+    from cases.runtime.gpu_pool import GpuSource, Pool
 
 
 def test_hardware_counts_the_gpus(pool_of: Callable[..., Pool]) -> None:
@@ -52,7 +52,7 @@ def test_a_driver_that_does_not_tell_of_itself_is_a_sentence(pool_of: Callable[.
             raise UnavailableError("the driver is too old")
 
     pool = pool_of(1)
-    pool.source = cast("Source", Silent())
+    pool.source = cast("GpuSource", Silent())
     with pytest.raises(UserError, match="--device cuda: the driver is too old: use --device cpu"):
         machine.facts("cuda", open_pool=lambda: pool)
 

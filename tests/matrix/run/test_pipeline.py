@@ -81,11 +81,11 @@ def test_on_gpus_that_others_use_every_cell_is_skipped_and_they_are_named(pool_o
     foreign = Usage(12_000.0, (4242,))
     found = measured(pool_of(2, GPU_0=foreign, GPU_1=foreign))
     assert [outcome.reason.partition(":")[0] for outcome in found.values()] == [
-        "needs 1 GPUs that are free",
+        "needs 1 GPU that is free",
         "needs 2 GPUs that are free",
         "needs 4 GPUs, 2 can be used here",
     ]
-    assert "12000 MiB in use by 1 other processes (4242)" in found[ONE].reason
+    assert "12000 MiB in use by 1 other process (4242)" in found[ONE].reason
 
 
 def test_a_cell_with_gpus_enough_is_begun(pool_of: PoolOf, measured: Measured) -> None:

@@ -1,0 +1,101 @@
+"""Processes of a job as the Linux kernel shows them: parents, orphans, memory, and how to end them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+PR_SET_CHILD_SUBREAPER = 36
+ENDING_POLL_S = 0.005
+PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Let the kernel signal this process when its parent ends, whatever ended the parent.
+
+    Args:
+        parent: pid of the process that started this one. It may have ended already, and then the kernel sends no
+            signal: this process sends itself one instead.
+        number: the signal.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)
+
+
+def lead_group(parent: int) -> None:
+    """Give this process its own group, so that it can be ended with all its children, and tie it to its parent."""
+    os.setpgid(0, 0)
+    die_with_parent(parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def leave(code: int) -> None:
+    """Leave without the interpreter's exit handlers: what an old library does at exit is not what a case is about."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_descendants(until: float) -> set[int]:
+    """End every child of this process, adopted orphans included, until there is none; returns their pids.
+
+    Processes that the kernel has not ended by ``until`` (of ``time.monotonic``) are left to it.
+    """
+    ended: set[int] = set()
+    while time.monotonic() < until:
+        for pid in own_children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if pid:
+            ended.add(pid)
+        else:
+            time.sleep(ENDING_POLL_S)
+    return ended
+
+
+def own_children() -> list[int]:
+    """Pids of the children of this process, from /proc."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(after_name[1]) == os.getpid():
+                    found.append(int(entry.name))
+    return found
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for lack of memory: of our control group, or of the machine."""
+    for counter in (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")):
+        with contextlib.suppress(OSError):
+            counts = dict(line.split() for line in counter.read_text().splitlines())
+            if "oom_kill" in counts:
+                return int(counts["oom_kill"])
+    return 0
+
+
+def anonymous_mib(pid: int) -> float:
+    """Memory of a process that no file backs. A fork starts with its parent's, which it shares until it writes."""
+    with contextlib.suppress(OSError, ValueError):
+        _, resident, of_files, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+        return (resident - of_files) * PAGE_MIB
+    return 0.0

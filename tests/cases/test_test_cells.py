@@ -1,0 +1,80 @@
+"""A cell on GPUs reports how long it waited for them, and how long it took until they were free again."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from cases import test_cells as running
+from cases.runtime.gpu_pool import BusyError
+from cases.runtime.wire import CellReport, ErrorReport, Job
+from cases.space.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+REPORT = CellReport("a", Verdict.PASS, metrics={"body_s": 1.0})
+
+
+class FakePool:
+    @contextlib.contextmanager
+    def acquire(self, count: int) -> Iterator[tuple[str, ...]]:
+        yield ("GPU-a", "GPU-b")[:count]
+
+    def wait_until_free(self, uuids: Sequence[str]) -> tuple[float, str]:
+        return 0.2, f"{uuids[-1]} has 600 MiB in use"
+
+
+def job(device: str) -> Job:
+    return Job(kind="cell", name="a", ranks=2, device=device, folder="f", cache="c")
+
+
+def test_a_job_acquires_gpus_and_reports_the_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[Job] = []
+
+    def run_job(_: str, job: Job) -> CellReport:
+        jobs.append(job)
+        return REPORT
+
+    monkeypatch.setattr(running, "pool", FakePool)
+    monkeypatch.setattr(running, "run_job", run_job)
+    report = running.run("server", job("cuda"))
+    assert jobs[0].gpus == ("GPU-a", "GPU-b")
+    assert report.metrics.keys() == {"body_s", "gpus_wait_s", "gpus_settle_s"}
+    assert report.metrics["gpus_settle_s"] == 0.2
+    assert report.facts == {"left_on_gpus": "GPU-b has 600 MiB in use"}
+
+
+def test_a_job_on_the_cpu_acquires_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "run_job", lambda *_: REPORT)
+    assert running.run("server", job("cpu")) == REPORT
+
+
+def test_a_cell_keeps_its_report_if_its_cold_start_finds_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    class BusyPool(FakePool):
+        def acquire(self, count: int) -> NoReturn:
+            raise BusyError(f"needs {count} GPUs that are free")
+
+    monkeypatch.setattr(running, "pool", BusyPool)
+    fixtures: Any = SimpleNamespace(getfixturevalue=str)
+    report = running.confirm(REPORT, job("cuda"), fixtures)
+    assert report == replace(REPORT, facts={"no_cold_start": "needs 2 GPUs that are free"})
+
+
+def test_a_cold_start_that_agrees_adds_its_time() -> None:
+    assert running.compare(REPORT, replace(REPORT, seconds=9.0)).metrics["cold_s"] == 9.0
+
+
+@pytest.mark.parametrize(
+    "cold",
+    [
+        replace(REPORT, verdict=Verdict.FAIL, reason="no"),
+        replace(REPORT, error=ErrorReport("ValueError", "no")),
+    ],
+)
+def test_a_cold_start_that_disagrees_makes_the_cell_lost(cold: CellReport) -> None:
+    assert running.compare(REPORT, cold).verdict is Verdict.LOST
