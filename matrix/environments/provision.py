@@ -225,7 +225,7 @@ def sync(request: InstallRequest) -> Evidence | None:
     lines = statements(request.lock.text)
     kept = [line for line in lines if request.backend.locked or not in_torch_family(distribution(line))]
     # `==2.8.0` would also accept a 2.8.0+cpu from a find-links folder, and then reject its hash.
-    with request.uv.listed([line.replace("==", "===", 1) for line in kept]) as requirements:
+    with request.uv.requirements_file([line.replace("==", "===", 1) for line in kept]) as requirements:
         done = request.uv.pip("sync", "--python", request.root, "--require-hashes", requirements)
     return refusal_of(done, lock=request.lock)
 
@@ -235,13 +235,13 @@ def add_torch(request: InstallRequest) -> Evidence | None:
         return None
     lock = request.lock
     done = install_torch(request.root, lock=lock, backend=request.backend, cache=request.cache, uv=request.uv)
-    return refusal_of(done, lock=lock, but="network")  # the caller falls back to the configured index
+    return refusal_of(done, lock=lock, ignore="network")  # the caller falls back to the configured index
 
 
-def refusal_of(done: Finished, *, lock: Lock, but: str = "") -> Evidence | None:
+def refusal_of(done: Finished, *, lock: Lock, ignore: str = "") -> Evidence | None:
     if done.exit_code == 0:
         return None
-    blame_machine(done, doing=f"installing {lock.version_set.key}", but=but)
+    blame_machine(done, doing=f"installing {lock.version_set.key}", ignore=ignore)
     return Evidence(phase=Phase.INSTALL, reason=reason(done.log), exit_code=done.exit_code, log=done.log)
 
 

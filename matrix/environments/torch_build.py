@@ -30,7 +30,7 @@ def install_torch(root: Path, *, lock: Lock, backend: Backend, cache: Path, uv: 
         store(hashed, pins_only(done.log))
     kept = set(other_packages(lock))
     lines = [line for line in statements(hashed.read_text(encoding="utf-8")) if distribution(line) not in kept]
-    with uv.listed(lines) as requirements:
+    with uv.requirements_file(lines) as requirements:
         return uv.pip(
             *("install", "--python", root, "--torch-backend", backend.name),
             *("--no-deps", "--require-hashes", "-r", requirements),
@@ -40,7 +40,7 @@ def install_torch(root: Path, *, lock: Lock, backend: Backend, cache: Path, uv: 
 def lock_torch(lock: Lock, *, backend: Backend, uv: Uv) -> Finished:
     """Resolve the backend's build of the locked torch, with the hashes of the backend's index."""
     rest = [f"{name}=={version}" for name, version in other_packages(lock).items()]
-    with uv.listed(rest) as constraints:
+    with uv.requirements_file(rest) as constraints:
         return uv.compile(
             [f"torch=={lock.versions['torch']}"],
             *("--generate-hashes", "--torch-backend", backend.name, "--constraints", str(constraints)),

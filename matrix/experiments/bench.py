@@ -157,7 +157,7 @@ def measure(ground: Ground, *, repeats: int, sample: int) -> Measured:
 def locked(ground: Ground) -> Lock | Evidence:
     if ground.packed is not None:
         return ground.packed.lock(ground.version_set)
-    return locking.read_or_make(ground.version_set, uv=ground.uv)
+    return locking.read_or_resolve(ground.version_set, uv=ground.uv)
 
 
 def installed(ground: Ground, lock: Lock) -> Environment | Evidence:

@@ -194,7 +194,7 @@ def locked(version_set: VersionSet, order: Order, *, uv: Uv) -> Lock:
     """The set's own lock; on another Python than its own, one as of the same date, which travels with the pack."""
     its_own = version_set.key in {each.key for each in order.sets}
     folder = order.lock_folder if its_own else Pack(folder=order.folder).locks_folder
-    found = locking.read_or_make(version_set, uv=uv, folder=folder)
+    found = locking.read_or_resolve(version_set, uv=uv, folder=folder)
     if isinstance(found, Evidence):
         raise UserError(f"{version_set.key} cannot be packed, it does not resolve: {found.reason}")
     return found
@@ -216,7 +216,7 @@ def only_for_torch(version_set: VersionSet, lock: Lock, *, uv: Uv) -> set[str]:
 def parents(lock: Lock, *, python: str, uv: Uv) -> dict[str, set[str]]:
     """Who needs each package of the lock, as uv finds it in what the packages require."""
     source = uv.without_links() if uv.dated else uv
-    with source.listed([f"{name}==={version}" for name, version in lock.versions.items()]) as wanted:
+    with source.requirements_file([f"{name}==={version}" for name, version in lock.versions.items()]) as wanted:
         done = source.pip(
             *("compile", wanted, "--no-header", "--annotation-style", "line"),
             *("--python-version", python, "--python-platform", locks.PLATFORM),

@@ -106,7 +106,7 @@ def prepare(version_set: VersionSet, at: Workshop) -> locks.Lock | Evidence:
     at.watcher.stage(version_set.key, "resolving")
     if at.packed is not None:
         return at.packed.lock(version_set)
-    return locking.read_or_make(version_set, uv=at.uv, folder=at.lock_folder)
+    return locking.read_or_resolve(version_set, uv=at.uv, folder=at.lock_folder)
 
 
 def install_and_run(

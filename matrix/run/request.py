@@ -239,7 +239,7 @@ def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[st
         packed=packed,
         workers=workers,
         keep_free_bytes=int(asked.keep_free_gb * disk.GIGABYTE),
-        lock_folder=locks.folder_beside(asked.versions),
+        lock_folder=locks.locks_folder(asked.versions),
         suite=asked.suite,
         limits=asked.limits,
         cold=asked.cold,

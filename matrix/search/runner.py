@@ -94,7 +94,7 @@ class Measured:
             return known
         key = base.key + "".join(f"+{name}{version}" for name, version in sorted(pins.items()))
         if key not in self.made:
-            self.made[key] = locking.moved(key, pins, base=base, uv=self.workshop.uv)
+            self.made[key] = locking.with_pins(key, pins, base=base, uv=self.workshop.uv)
         return self.made[key]
 
     def repeats(self, cell: str) -> dict[int, Outcome]:
@@ -113,7 +113,7 @@ class Measured:
     def environment(self, version_set: VersionSet) -> str:
         """The lock and the build of torch; empty for a set that cannot be resolved."""
         if version_set.key not in self.digests:
-            lock = locking.read_or_make(version_set, uv=self.workshop.uv, folder=self.folder(version_set))
+            lock = locking.read_or_resolve(version_set, uv=self.workshop.uv, folder=self.folder(version_set))
             name = self.workshop.backend.name
             self.digests[version_set.key] = pipeline.environment_key(lock, name) if isinstance(lock, Lock) else ""
         return self.digests[version_set.key]

@@ -1,1 +1,1 @@
-"""Version sets, their locks, and uv."""
+"""Version sets, their locks, package indexes, and uv."""

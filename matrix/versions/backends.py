@@ -1,6 +1,6 @@
-"""Which build of torch: the one the lock names, or the CPU's or a CUDA's of the same version.
+"""Chooses the build of torch: the lock's, or the same version for the CPU or for a CUDA release.
 
-uv knows where those builds are; nothing here does.
+uv knows the indexes of those builds.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     from matrix.versions.uv import Uv
 
-LOCKED: Final = "pypi"  # what the lock says, from the configured index
-SYSTEM: Final = "system"  # what is there: nothing of torch is installed
+LOCKED: Final = "pypi"  # the build in the lock, from the configured index
+SYSTEM: Final = "system"  # the host's torch: none is installed
 PROBE_LIMIT_S: Final = 20.0
 FAMILY: Final = re.compile(r"torch|triton|pytorch-triton.*|nvidia-.*|cuda-.*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """The build of torch that gets installed, and what had to be said about the choice."""
+    """The build of torch to install, and notes for the user on the choice."""
 
     name: str = LOCKED
     notes: tuple[str, ...] = ()
@@ -41,26 +41,32 @@ def has_gpu() -> bool:
     return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
 
 
-def checked(asked: str) -> str:
-    if not re.fullmatch(r"auto|cpu|pypi|cu\d{2,3}", asked):
-        raise UserError(f"--torch-backend {asked}: expected auto, cpu, pypi, or a CUDA such as cu128")
-    return asked
+def checked_name(name: str) -> str:
+    if not re.fullmatch(r"auto|cpu|pypi|cu\d{2,3}", name):
+        raise UserError(f"--torch-backend {name}: expected auto, cpu, pypi, or a CUDA release such as cu128")
+    return name
 
 
-def choose(asked: str, *, uv: Uv, gpu: Callable[[], bool] = has_gpu) -> Backend:
-    """The backend of a run: the wish, if its index can be reached. Whether it has a lock's torch, installing finds."""
-    if checked(asked) == "auto":
-        # With a GPU, the build on the configured index is the one that users of these versions have.
-        asked = LOCKED if gpu() else "cpu"
-    if asked == LOCKED or reachable(asked, uv=uv):
-        return Backend(name=asked)
+def choose(name: str, *, uv: Uv, gpu: Callable[[], bool] = has_gpu) -> Backend:
+    """The backend of a run: the named one if its index can be reached, else the lock's build with a note.
+
+    Whether the index has the lock's version of torch turns out at installation.
+
+    Raises:
+        UserError: the name is unknown.
+    """
+    if checked_name(name) == "auto":
+        # With a GPU, users of these versions have the build on the configured index.
+        name = LOCKED if gpu() else "cpu"
+    if name == LOCKED or can_reach(name, uv=uv):
+        return Backend(name=name)
     return Backend(
-        notes=(f"the index of torch's {asked} builds cannot be reached; torch is the configured index's build",)
+        notes=(f"the index of torch's {name} builds cannot be reached; torch is the configured index's build",)
     )
 
 
-def reachable(name: str, *, uv: Uv) -> bool:
-    """Cheap: it asks for one package's metadata, and does not insist."""
+def can_reach(name: str, *, uv: Uv) -> bool:
+    """True if the backend's index answers a request for torch's metadata. One short attempt, without retries."""
     done = uv.compile(
         ("torch",),
         *("--torch-backend", name, "--no-deps", "--python-platform", PLATFORM),
@@ -71,5 +77,5 @@ def reachable(name: str, *, uv: Uv) -> bool:
 
 
 def in_torch_family(distribution: str) -> bool:
-    """Torch, and what its build brings: another build brings others."""
+    """True for torch and the packages that differ between its builds."""
     return FAMILY.fullmatch(distribution) is not None

@@ -1,7 +1,7 @@
-"""pip's configuration of this machine, told to uv, which reads none of it.
+"""Translates this machine's pip configuration into variables of uv, which does not read it.
 
-Read without pip, which uv's environments do not have: from the files and variables that pip documents
-(https://pip.pypa.io/en/stable/topics/configuration/). The user's own uv variables win over all of it.
+The configuration is read without pip, from the files and variables that pip documents
+(https://pip.pypa.io/en/stable/topics/configuration/). uv variables that the user has set take precedence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FALSE: Final = frozenset({"", "0", "false", "no", "off", "n", "f"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """What uv needs to look where pip would look."""
+    """Variables and arguments that make uv use the same indexes as pip."""
 
     variables: Mapping[str, str]
     no_index: bool = False
@@ -37,7 +37,7 @@ class Translation:
 
 
 def pip_settings(environ: Mapping[str, str], *, files: tuple[Path, ...] | None = None) -> dict[str, str]:
-    """The options of pip by their long name, e.g. ``index-url``."""
+    """The options of pip by their long names, such as ``index-url``."""
     settings: dict[str, str] = {}
     for path in pip_files(environ) if files is None else files:
         settings |= file_settings(path)
@@ -60,7 +60,7 @@ def candidates(environ: Mapping[str, str], chosen: str | None) -> Iterator[Path]
     for folder in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep):
         yield Path(folder) / "pip" / "pip.conf"
     yield Path("/etc/pip.conf")
-    if not (chosen and Path(chosen).exists()):  # pip skips the user's files when one is named
+    if not (chosen and Path(chosen).exists()):  # pip skips the user's files if PIP_CONFIG_FILE names one
         yield home / ".pip" / "pip.conf"
         yield Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"
     yield Path(sys.prefix) / "pip.conf"
@@ -73,8 +73,8 @@ def file_settings(path: Path) -> dict[str, str]:
     try:
         parser.read(path, encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
-        what = " ".join(str(error).split())
-        raise UserError(f"{path}: pip's configuration cannot be read ({what}); correct or remove it") from error
+        problem = " ".join(str(error).split())
+        raise UserError(f"{path}: pip's configuration cannot be read ({problem}); correct or remove it") from error
     return {
         option_name(name): value
         for section in SECTIONS
@@ -86,17 +86,17 @@ def file_settings(path: Path) -> dict[str, str]:
 
 def option_name(name: str) -> str:
     plain = name.lower().replace("_", "-").removeprefix("--")
-    return {"default-timeout": "timeout"}.get(plain, plain)  # pip's older name, still the commoner
+    return {"default-timeout": "timeout"}.get(plain, plain)  # pip's older name, still the more common one
 
 
 def translate(settings: Mapping[str, str], environ: Mapping[str, str]) -> Translation:
-    """Variables of uv for pip's settings, leaving alone whatever the user set for uv."""
-    links, missing = existing(settings.get("find-links", "").split())
+    """Uv's variables for pip's settings, except those that the user has set."""
+    links, missing = split_by_existence(settings.get("find-links", "").split())
     extra = settings.get("extra-index-url", "").split()
-    wanted = {
+    variables = {
         "UV_DEFAULT_INDEX": settings.get("index-url", ""),
         "UV_INDEX": " ".join(extra),
-        # pip takes the best version of all its indexes; uv, left alone, only looks into the first that has any.
+        # pip takes the best version of all its indexes; by default, uv uses only the first index that has the package.
         "UV_INDEX_STRATEGY": "unsafe-best-match" if extra else "",
         "UV_FIND_LINKS": ",".join(links),
         "UV_INSECURE_HOST": " ".join(settings.get("trusted-host", "").split()),
@@ -106,7 +106,7 @@ def translate(settings: Mapping[str, str], environ: Mapping[str, str]) -> Transl
         "ALL_PROXY": settings.get("proxy", ""),
     }
     return Translation(
-        variables={name: value for name, value in wanted.items() if value and not taken(name, environ)},
+        variables={name: value for name, value in variables.items() if value and not is_set(name, environ)},
         no_index=settings.get("no-index", "").lower() not in FALSE,
         notes=tuple(f"pip's find-links names {place}, which does not exist; it is ignored" for place in missing),
     )
@@ -121,26 +121,26 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def taken(name: str, environ: Mapping[str, str]) -> bool:
+def is_set(name: str, environ: Mapping[str, str]) -> bool:
     return any(environ.get(each) for each in (name, *SYNONYMS.get(name, ())))
 
 
-def existing(places: list[str]) -> tuple[list[str], list[str]]:
-    """Places to look into, and folders that are not there: pip passes those over, uv stops at them."""
+def split_by_existence(places: list[str]) -> tuple[list[str], list[str]]:
+    """Places that exist or are remote, and missing folders. pip ignores missing folders, uv fails on them."""
     kept: list[str] = []
     missing: list[str] = []
     for place in places:
-        folder = local(place)
+        folder = local_folder(place)
         if folder is None:
             kept.append(place)
         elif folder.exists():
-            kept.append(str(folder.absolute()))  # uv runs in a folder of ours
+            kept.append(str(folder.absolute()))  # absolute, because uv runs in another folder
         else:
             missing.append(place)
     return kept, missing
 
 
-def local(place: str) -> Path | None:
+def local_folder(place: str) -> Path | None:
     parts = urlsplit(place)
     if parts.scheme == "file":
         return Path(unquote(parts.path))

@@ -19,8 +19,8 @@ from matrix.versions.locks import (
     PLATFORM,
     RESOLVE_LIMIT_S,
     Lock,
-    folder_beside,
     header,
+    locks_folder,
     pins_only,
     read,
     write,
@@ -37,19 +37,23 @@ if TYPE_CHECKING:
     from matrix.versions.uv import Uv
 
 
-def read_or_make(version_set: VersionSet, *, uv: Uv, folder: Path = PACKAGED) -> Lock | Evidence:
-    """The stored lock if it fits the set, else a new one, stored."""
+def read_or_resolve(version_set: VersionSet, *, uv: Uv, folder: Path = PACKAGED) -> Lock | Evidence:
+    """The stored lock, or a new one, which is stored, if there is none or it is stale."""
     stored = read(version_set, folder=folder)
     if stored is not None and not stored.stale:
         return stored
-    made = lock(version_set, uv=uv)
-    if isinstance(made, Lock):
-        write(made, folder=folder)
-    return made
+    resolved = resolve(version_set, uv=uv)
+    if isinstance(resolved, Lock):
+        write(resolved, folder=folder)
+    return resolved
 
 
-def lock(version_set: VersionSet, *, uv: Uv) -> Lock | Evidence:
-    """Resolve the set as of its date, or, from a folder of files, as they are."""
+def resolve(version_set: VersionSet, *, uv: Uv) -> Lock | Evidence:
+    """Resolve the set as of its date; from a folder of wheels, which have no dates, with all of them.
+
+    Raises:
+        UserError: the machine is at fault, such as an unreachable index.
+    """
     source = uv.without_links() if uv.dated else uv
     done = source.compile(
         version_set.requirements,
@@ -62,29 +66,33 @@ def lock(version_set: VersionSet, *, uv: Uv) -> Lock | Evidence:
     if done.exit_code == 0:
         return Lock(version_set=version_set, text=f"{header(version_set)}\n{pins_only(done.log)}")
     blame_machine(done, doing=f"locking {version_set.key}")
-    if uv.variables.get("UV_OFFLINE"):  # uv takes what it may not look for as absent
-        raise UserError(f"locking {version_set.key}: uv may not use the network (UV_OFFLINE); allow it once")
+    if uv.variables.get("UV_OFFLINE"):  # offline, uv reports packages that it cannot look up as missing
+        raise UserError(f"locking {version_set.key}: UV_OFFLINE forbids uv to use the network; unset it once")
     return Evidence(phase=Phase.RESOLVE, reason=why_unresolvable(done), exit_code=done.exit_code, log=done.log)
 
 
 def why_unresolvable(done: Finished) -> str:
-    """The resolver's words; with a remark if it only passed over what it missed, for want of an upload time."""
-    said = reason(done.log)
-    for missed in map(Requirement, re.findall(r"no versions? of ([A-Za-z0-9._-]+==[^\s,]+)", said)):
-        for name, version in undated(done.log):
-            if name == canonicalize_name(missed.name) and missed.specifier.contains(version):
-                return f"{said} (The index has {missed}, but does not say since when; lock where it does.)"
-    return said
+    """Uv's explanation. Adds a remark if uv ignored the version because the index states no upload date."""
+    explanation = reason(done.log)
+    for missing in map(Requirement, re.findall(r"no versions? of ([A-Za-z0-9._-]+==[^\s,]+)", explanation)):
+        for name, version in undated_wheels(done.log):
+            if name == canonicalize_name(missing.name) and missing.specifier.contains(version):
+                return f"{explanation} (The index states no upload date for {missing}; use an index that does.)"
+    return explanation
 
 
-def undated(log: str) -> Iterator[tuple[str, str]]:
+def undated_wheels(log: str) -> Iterator[tuple[str, str]]:
     for file in re.findall(r"`([^`]+\.whl)` is missing an upload date", log):
         name, version, _, _ = parse_wheel_filename(file)
         yield name, str(version)
 
 
-def released(name: str, version: str, *, python: str, uv: Uv) -> date | None:
-    """When the version was uploaded, None where the index does not say; bad input where there is no such version."""
+def release_date(name: str, version: str, *, python: str, uv: Uv) -> date | None:
+    """The day on which a version was uploaded; None if the index does not state it.
+
+    Raises:
+        UserError: the index does not have the version.
+    """
     done = uv.compile(
         (f"{name}=={version}",),
         *("--no-deps", "--format", "pylock.toml"),
@@ -95,9 +103,9 @@ def released(name: str, version: str, *, python: str, uv: Uv) -> date | None:
         blame_machine(done, doing=f"looking for {name} {version}")
         if f"no version of {name}=={version}" in done.log:
             raise UserError(
-                f"there is no {name} {version} on the configured index; `pip index versions {name}` lists all"
+                f"the configured index has no {name} {version}; `pip index versions {name}` lists its versions"
             )
-        raise UserError(f"{name}=={version} cannot be had for Python {python}: {reason(done.log)}")
+        raise UserError(f"{name}=={version} cannot be resolved for Python {python}: {reason(done.log)}")
     return earliest_upload(done.log)
 
 
@@ -118,28 +126,28 @@ def add(
     as_of: date | None = None,
     why: str = "",
 ) -> tuple[VersionSet, Lock | Evidence]:
-    """Append ``base`` with some pins moved to the versions file, and lock it.
+    """Append a copy of ``base`` with some pins changed to the versions file, and resolve its lock.
 
-    As of the first day on which all of its pins existed: what someone had who made this move then. An unresolvable
-    set is added as well; it is a finding, and its column says why.
+    Its date is the first day on which all of its pins existed: a user who made the change then had this environment.
+    An unresolvable set is added as well, because that is a result.
     """
-    added = moved(key, pins, base=base, uv=uv, as_of=as_of, why=why)
+    added = with_pins(key, pins, base=base, uv=uv, as_of=as_of, why=why)
     sets.write(added, path=path)
-    return added, read_or_make(added, uv=uv, folder=folder_beside(path))
+    return added, read_or_resolve(added, uv=uv, folder=locks_folder(path))
 
 
-def moved(
+def with_pins(
     key: str, pins: Mapping[str, str], *, base: VersionSet, uv: Uv, as_of: date | None = None, why: str = ""
 ) -> VersionSet:
-    """``base`` with some pins moved, as of the first day on which all of its pins existed."""
+    """A copy of ``base`` with some pins changed, as of the first day on which all of its pins existed."""
     names = " ".join(f"{name}=={version}" for name, version in pins.items())
-    sets.moved(base, pins, key=key, as_of=base.as_of, why="checked before the network is asked")
-    days = [released(name, version, python=base.python, uv=uv) for name, version in pins.items()]
+    sets.with_pins(base, pins, key=key, as_of=base.as_of, why="check the input before using the network")
+    days = [release_date(name, version, python=base.python, uv=uv) for name, version in pins.items()]
     day = as_of or max([base.as_of, *(each for each in days if each)])
-    return sets.moved(base, pins, key=key, as_of=day, why=why or f"{base.key} moved to {names}")
+    return sets.with_pins(base, pins, key=key, as_of=day, why=why or f"{base.key} with {names}")
 
 
 def remove(key: str, *, path: Path = sets.PACKAGED) -> None:
-    """Take the set out of the versions file, and its lock out of the folder beside it."""
+    """Remove the set from the versions file, and its lock."""
     sets.remove(key, path=path)
-    (folder_beside(path) / f"{key}.txt").unlink(missing_ok=True)
+    (locks_folder(path) / f"{key}.txt").unlink(missing_ok=True)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 PACKAGED: Final = sets.PACKAGED.with_name("locks")
 RESOLVE_LIMIT_S: Final = 600.0
 
-# Where several GPUs of one host are: Linux on x86-64. glibc 2.28 is the oldest that every wheel of the newest sets
-# accepts, and everything newer accepts them, too. A lock for one platform can be checked against what got installed.
+# Hosts with several GPUs run Linux on x86-64, and glibc 2.28 is the oldest that all wheels of the newest sets support.
+# A lock for one platform can be compared with the installed versions.
 PLATFORM: Final = "x86_64-manylinux_2_28"
 
 PINNED: Final = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.MULTILINE)
@@ -37,14 +37,14 @@ PINNED: Final = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.MUL
 
 @dataclass(frozen=True, kw_only=True)
 class Lock:
-    """What ``uv pip sync --require-hashes`` makes the set's environment from."""
+    """A version set's distributions with their hashes, as ``uv pip sync --require-hashes`` reads them."""
 
     version_set: VersionSet
     text: str
 
     @cached_property
     def digest(self) -> str:
-        """Of what gets installed: comments and order do not count, the interpreter does."""
+        """Hash of the Python version and the distributions, whatever their order; comments do not count."""
         content = "\n".join([f"python {self.version_set.python}", *sorted(statements(self.text))])
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -54,18 +54,18 @@ class Lock:
 
     @property
     def stale(self) -> bool:
-        """Made from other pins, or as of another date, than the set has now."""
+        """True if the set's pins or date have changed since the lock was resolved."""
         return header(self.version_set) not in self.text or not all(
-            self.holds(Requirement(line)) for line in self.version_set.requirements
+            self.meets(Requirement(line)) for line in self.version_set.requirements
         )
 
-    def holds(self, requirement: Requirement) -> bool:
+    def meets(self, requirement: Requirement) -> bool:
         version = self.versions.get(canonicalize_name(requirement.name))
         return version is not None and requirement.specifier.contains(version, prereleases=True)
 
 
 def statements(text: str) -> list[str]:
-    """The lock's requirements, each on one line with its hashes in order."""
+    """The lock's pins, each on one line with its hashes in order."""
     joined = text.replace("\\\n", " ")
     kept = (line.partition(" #")[0].split() for line in joined.splitlines() if not line.startswith("#"))
     return [" ".join([words[0], *sorted(words[1:])]) for words in kept if words]
@@ -81,34 +81,34 @@ def header(version_set: VersionSet) -> str:
 
 
 def read(version_set: VersionSet, *, folder: Path = PACKAGED) -> Lock | None:
-    """The lock as it lies in the folder, stale or not."""
+    """The stored lock, which may be stale; None if there is none."""
     path = path_of(version_set, folder)
     try:
         return Lock(version_set=version_set, text=path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: the lock cannot be read ({error}); remove it, and it is made again") from error
+        raise UserError(f"{path}: the lock cannot be read ({error}); remove it, and it is resolved again") from error
 
 
 def pins_only(log: str) -> str:
-    """Without uv's warnings, which may name files and hosts of this machine."""
+    """Uv's output without its warnings, which may name files and hosts of this machine."""
     kept = (line for line in log.splitlines() if re.match(r"[A-Za-z0-9][^\s]*==|\s+--hash=", line))
     return "\n".join(kept) + "\n"
 
 
-def write(made: Lock, *, folder: Path = PACKAGED) -> Path:
-    path = path_of(made.version_set, folder)
+def write(lock: Lock, *, folder: Path = PACKAGED) -> Path:
+    path = path_of(lock.version_set, folder)
     new = path.with_name(path.name + ".new")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        new.write_text(made.text, encoding="utf-8")
+        new.write_text(lock.text, encoding="utf-8")
         new.replace(path)
     except OSError as error:
         new.unlink(missing_ok=True)
         raise UserError(
-            f"{path}: the lock cannot be stored ({error.strerror}); copy versions.toml to a folder of yours and name"
-            " the copy: --versions FILE"
+            f"{path}: the lock cannot be stored ({error.strerror}); copy versions.toml to a writable folder and name"
+            " the copy with --versions"
         ) from error
     return path
 
@@ -117,11 +117,11 @@ def path_of(version_set: VersionSet, folder: Path) -> Path:
     return folder / f"{version_set.key}.txt"
 
 
-def folder_beside(versions: Path) -> Path:
-    """The locks of a versions file: one folder beside it, packaged or the user's own."""
+def locks_folder(versions: Path) -> Path:
+    """The folder of a versions file's locks."""
     return versions.with_name("locks")
 
 
 def same_version(one: str, other: str) -> bool:
-    """Equal but for the build: 2.8.0 and 2.8.0+cpu."""
+    """True for versions that differ at most in their build, such as 2.8.0 and 2.8.0+cpu."""
     return Version(one).public == Version(other).public

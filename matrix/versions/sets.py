@@ -1,4 +1,4 @@
-"""Version sets: which versions are measured together, read from ``versions.toml``."""
+"""Reads and writes ``versions.toml``: the versions that are measured together."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSet:
-    """The six packages at exact versions; the rest of the environment is what was current on ``as_of``."""
+    """The six packages at exact versions; the other packages are the newest of the day ``as_of``.
+
+    ``extras`` has further requirements, each with its reason.
+    """
 
     key: str
     python: str
     as_of: date
     pins: Mapping[str, str]
     why: str
-    extras: Mapping[str, str] = field(default_factory=dict)  # further requirement -> the reason it is needed
+    extras: Mapping[str, str] = field(default_factory=dict)
     default: bool = False
 
     @property
@@ -43,7 +46,11 @@ class VersionSet:
 
 
 def load(path: Path = PACKAGED) -> tuple[VersionSet, ...]:
-    """Every set of the file, in its order."""
+    """Every set of the file, in its order.
+
+    Raises:
+        UserError: the file cannot be read, or a value is invalid.
+    """
     tables = table(parsed(path), "sets", at=path.name)
     return tuple(version_set(key, tables, at=f"{path.name}: sets") for key in tables)
 
@@ -75,9 +82,9 @@ def version_set(key: str, tables: Mapping[str, Any], *, at: str) -> VersionSet:
 
 
 def checked_key(key: str) -> str:
-    """Keys become file names and command-line arguments."""
+    """The key, if it can be a file name and a command-line argument."""
     if not KEY.fullmatch(key) or key in GROUPS:
-        raise UserError(f"{key!r}: a set's name is made of letters, digits and . _ + -, e.g. 2025-09+peft0.13.2")
+        raise UserError(f"{key!r}: a set's name has letters, digits and . _ + - only, such as 2025-09+peft0.13.2")
     return key
 
 
@@ -111,7 +118,7 @@ def python_version(row: Mapping[str, Any], *, at: str) -> str:
 
 def as_of_date(row: Mapping[str, Any], *, at: str) -> date:
     value = row.get("as-of")
-    if type(value) is not date:  # a datetime is a date, too, and would not do
+    if type(value) is not date:  # a datetime is a date as well, and is refused
         raise UserError(f"{at}.as-of: expected a date such as 2025-09-15, got {value!r}")
     return value
 
@@ -145,34 +152,38 @@ def reasons(row: object, *, at: str) -> dict[str, str]:
     return {line: sentence(row, line, at=at) for line in row}
 
 
-def select(sets: Iterable[VersionSet], asked: str) -> tuple[VersionSet, ...]:
-    """One of ``GROUPS``, or keys separated by commas, in the order of the file."""
+def select(sets: Iterable[VersionSet], selection: str) -> tuple[VersionSet, ...]:
+    """The sets of one of ``GROUPS``, or of keys separated by commas, in the order of the file.
+
+    Raises:
+        UserError: a key is unknown, or none is given.
+    """
     by_key = {each.key: each for each in sets}
-    if asked in GROUPS:
-        return GROUPS[asked](tuple(by_key.values()))
-    keys = [key.strip() for key in asked.split(",") if key.strip()]
+    if selection in GROUPS:
+        return GROUPS[selection](tuple(by_key.values()))
+    keys = [key.strip() for key in selection.split(",") if key.strip()]
     if not keys:
-        raise UserError(f"no version set was named; {', '.join(GROUPS)}, or keys separated by commas would do")
+        raise UserError(f"no version set named; choose {', '.join(GROUPS)}, or keys separated by commas")
     for key in keys:
-        known(key, by_key)
+        find(key, by_key)
     return tuple(each for each in by_key.values() if each.key in keys)
 
 
 def newest(sets: Iterable[VersionSet]) -> tuple[VersionSet, ...]:
-    """Of the default ones, the one with the latest date."""
+    """The default set with the latest date."""
     return tuple(sorted((each for each in sets if each.default), key=lambda each: each.as_of)[-1:])
 
 
 def two_years_apart(sets: Iterable[VersionSet]) -> tuple[VersionSet, VersionSet]:
-    """The newest of the default sets, and the slice whose date is nearest to two years before it."""
+    """The newest default set, and the quarterly set that is closest to two years older."""
     everything = tuple(sets)
     (last,) = newest(everything)
-    wanted = last.as_of - timedelta(days=2 * 365)
-    slices = (each for each in everything if "+" not in each.key)
-    return min(slices, key=lambda each: abs(each.as_of - wanted)), last
+    target = last.as_of - timedelta(days=2 * 365)
+    quarterly = (each for each in everything if "+" not in each.key)
+    return min(quarterly, key=lambda each: abs(each.as_of - target)), last
 
 
-# What can be asked for by one word. A key with a plus is a slice with another version in it, for a known failure.
+# Selections by one word. A key with a plus is a quarterly set with another version of a package.
 GROUPS: Final[Mapping[str, Callable[[tuple[VersionSet, ...]], tuple[VersionSet, ...]]]] = {
     "default": lambda sets: tuple(each for each in sets if each.default),
     "newest": newest,
@@ -181,18 +192,18 @@ GROUPS: Final[Mapping[str, Callable[[tuple[VersionSet, ...]], tuple[VersionSet, 
 }
 
 
-def known(key: str, by_key: Mapping[str, VersionSet]) -> VersionSet:
+def find(key: str, by_key: Mapping[str, VersionSet]) -> VersionSet:
     if key not in by_key:
         near = get_close_matches(key, by_key, n=4, cutoff=0.6) or list(by_key)
-        raise UserError(f"there is no version set {key!r}; did you mean {' or '.join(near)}? `ftmatrix sets` lists all")
+        raise UserError(f"unknown version set {key!r}; did you mean {' or '.join(near)}? `ftmatrix sets` lists all")
     return by_key[key]
 
 
-def moved(base: VersionSet, pins: Mapping[str, str], *, key: str, as_of: date, why: str) -> VersionSet:
-    """The set with some pins replaced. It is never a default one: those are chosen in the file."""
+def with_pins(base: VersionSet, pins: Mapping[str, str], *, key: str, as_of: date, why: str) -> VersionSet:
+    """A copy of the set with some pins replaced. It is not a default set."""
     for name in pins:
         if name not in PACKAGES:
-            raise UserError(f"{name}: a set pins {', '.join(PACKAGES)}; name one of these")
+            raise UserError(f"{name}: not one of the pinned packages ({', '.join(PACKAGES)})")
     exact = {name: exact_version(version, at=f"{name}==") for name, version in pins.items()}
     return VersionSet(
         key=checked_key(key),
@@ -205,7 +216,7 @@ def moved(base: VersionSet, pins: Mapping[str, str], *, key: str, as_of: date, w
 
 
 def parsed_pins(words: Iterable[str]) -> dict[str, str]:
-    """``peft==0.13.0`` as typed on the command line."""
+    """Versions by package from words such as ``peft==0.13.0``."""
     pins: dict[str, str] = {}
     for word in words:
         name, separator, version = word.partition("==")
@@ -216,7 +227,7 @@ def parsed_pins(words: Iterable[str]) -> dict[str, str]:
 
 
 def write(added: VersionSet, *, path: Path = PACKAGED) -> None:
-    """Append the set to the file, leaving its comments and order alone."""
+    """Append the set to the file, whose comments and order stay."""
     document = tomlkit.parse(path.read_text(encoding="utf-8"))
     tables = document["sets"]
     if not isinstance(tables, dict):
@@ -228,7 +239,7 @@ def write(added: VersionSet, *, path: Path = PACKAGED) -> None:
 
 
 def remove(key: str, *, path: Path = PACKAGED) -> None:
-    known(key, {each.key: each for each in load(path)})
+    find(key, {each.key: each for each in load(path)})
     document = tomlkit.parse(path.read_text(encoding="utf-8"))
     del document["sets"][key]
     save(document, path)
@@ -246,7 +257,7 @@ def as_table(version_set: VersionSet) -> tomlkit.items.Table:
 
 
 def save(document: tomlkit.TOMLDocument, path: Path) -> None:
-    """Whole or not at all: another run may be reading it."""
+    """Replace the file in one step, because another run may be reading it."""
     new = path.with_name(path.name + ".new")
     try:
         new.write_text(tomlkit.dumps(document).rstrip() + "\n", encoding="utf-8")
@@ -254,5 +265,5 @@ def save(document: tomlkit.TOMLDocument, path: Path) -> None:
     except OSError as error:
         new.unlink(missing_ok=True)
         raise UserError(
-            f"{path} cannot be written ({error.strerror}); copy it and name the copy: --versions"
+            f"{path} cannot be written ({error.strerror}); copy it and name the copy with --versions"
         ) from error

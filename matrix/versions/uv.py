@@ -1,7 +1,7 @@
-"""uv with this machine's package configuration, and how to read its complaints.
+"""Runs uv with this machine's package configuration, and reads its error messages.
 
-It tells apart what only the machine can be blamed for (no network, a full disk: a ``UserError``) from what the
-version set can be blamed for (an unresolvable pin: the caller makes it evidence).
+Failures of the machine, such as no network or a full disk, raise ``UserError``. Failures of the version set, such as an
+unresolvable pin, are left to the caller, which makes them evidence.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 
 INSTALL_LIMIT_S: Final = 3600.0
 CACHE_CLEAN_LIMIT_S: Final = 600.0
-COPYING: Final = (
-    "UV_CACHE_DIR is on another file system than FTMATRIX_CACHE: files are copied, and take their space twice"
-)
+COPYING: Final = "UV_CACHE_DIR is on another file system than FTMATRIX_CACHE: files are copied and use twice the space"
 
-# The user's variables win where they say how to get at packages. These say which, or where to: a lock does that.
+# uv inherits the user's variables, such as proxies and indexes. These would change what a lock determines.
 DISTORTING: Final = (
     "CONDA_PREFIX",
     "UV_CONSTRAINT",
@@ -44,19 +42,29 @@ DISTORTING: Final = (
     "UV_TORCH_BACKEND",
     "VIRTUAL_ENV",
 )
-WHERE: Final = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX", "UV_FIND_LINKS", "UV_NO_INDEX")  # to look
+INDEX_VARIABLES: Final = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX", "UV_FIND_LINKS", "UV_NO_INDEX")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uv:
-    """A command that looks for packages where pip on this machine would."""
+    """The uv command, with the indexes that pip on this machine uses.
+
+    Attributes:
+        binary: the executable.
+        workdir: its working folder, which has no uv.toml or pyproject.toml.
+        variables: its environment.
+        index_arguments: arguments that choose the index.
+        notes: remarks for the user.
+        pass_fds: file descriptors that uv keeps open, so that an orphaned uv keeps the lease of its environment.
+        call: runs the command.
+    """
 
     binary: Path
-    workdir: Path  # neutral: a uv.toml or pyproject.toml of the user's folder must not change what is measured
+    workdir: Path
     variables: Mapping[str, str]
     index_arguments: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    pass_fds: tuple[int, ...] = ()  # what uv is to hold open as well: a hold then lasts as long as an orphaned uv
+    pass_fds: tuple[int, ...] = ()
     call: CommandRunner = field(default=processes.call, repr=False)
 
     @property
@@ -65,18 +73,18 @@ class Uv:
 
     @property
     def dated(self) -> bool:
-        """Whether the index can say what it offered on a date. A folder of files cannot: all of it counts."""
+        """True if the index states upload dates. A folder of files does not."""
         default = self.variables.get("UV_DEFAULT_INDEX") or self.variables.get("UV_INDEX_URL")
-        return "--no-index" not in self.index_arguments and not (default and indexes.local(default))
+        return "--no-index" not in self.index_arguments and not (default and indexes.local_folder(default))
 
     def without_links(self) -> Uv:
-        """Blind to find-links, whose files have no dates and yet are not hidden by one."""
+        """A uv that ignores find-links, whose undated files ``--exclude-newer`` would not hide."""
         kept = {name: value for name, value in self.variables.items() if name != "UV_FIND_LINKS"}
         return replace(self, variables=kept)
 
     def from_folder(self, folder: Path) -> Uv:
-        """Blind to everything but the wheels of a folder."""
-        kept = {name: value for name, value in self.variables.items() if not name.startswith(WHERE)}
+        """A uv that sees only the wheels of a folder."""
+        kept = {name: value for name, value in self.variables.items() if not name.startswith(INDEX_VARIABLES)}
         variables = {**kept, "UV_OFFLINE": "1"}
         return replace(self, variables=variables, index_arguments=("--no-index", "--find-links", str(folder)))
 
@@ -95,7 +103,7 @@ class Uv:
         timeout_s: float = INSTALL_LIMIT_S,
         extra: Mapping[str, str] | None = None,
     ) -> Finished:
-        """``uv pip COMMAND`` of wheels only: building runs code, and ends as this machine's compilers have it."""
+        """``uv pip COMMAND`` with wheels only: the result of a build depends on this machine's compilers."""
         return self("pip", command, "--no-build", *self.index_arguments, *arguments, timeout_s=timeout_s, extra=extra)
 
     def compile(
@@ -105,14 +113,14 @@ class Uv:
         timeout_s: float,
         extra: Mapping[str, str] | None = None,
     ) -> Finished:
-        """``uv pip compile`` of requirement lines; what it resolved to is in the log."""
+        """``uv pip compile`` of requirement lines; its log has the resolved versions."""
         plain = ("--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links")
-        with self.listed(requirements) as wanted:
-            return self.pip("compile", wanted, *plain, *arguments, timeout_s=timeout_s, extra=extra)
+        with self.requirements_file(requirements) as path:
+            return self.pip("compile", path, *plain, *arguments, timeout_s=timeout_s, extra=extra)
 
     @contextmanager
-    def listed(self, requirements: Sequence[str]) -> Iterator[Path]:
-        """A requirements file that lasts as long as its use."""
+    def requirements_file(self, requirements: Sequence[str]) -> Iterator[Path]:
+        """A temporary requirements file."""
         self.workdir.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=self.workdir, suffix=".txt") as file:
             file.write("".join(f"{line}\n" for line in requirements))
@@ -128,7 +136,7 @@ def on_this_machine(
     translation = indexes.translate(indexes.pip_settings(environ), environ)
     ours = {
         "UV_CACHE_DIR": str(cache / "uv"),
-        "UV_PYTHON_DOWNLOADS": "never",  # an interpreter nobody chose would be measured
+        "UV_PYTHON_DOWNLOADS": "never",  # measure only interpreters that the user installed
         "UV_NO_PROGRESS": "1",
         "UV_NO_WRAP": "1",
         "NO_COLOR": "1",
@@ -138,7 +146,7 @@ def on_this_machine(
         variables.pop(name, None)
     variables["UV_CACHE_DIR"] = str(Path(variables["UV_CACHE_DIR"]).expanduser().absolute())
     copying = not same_file_system(cache, Path(variables["UV_CACHE_DIR"]))
-    if copying:  # uv would find out by itself, and warn once per environment
+    if copying:  # otherwise uv warns once per environment
         variables.setdefault("UV_LINK_MODE", "copy")
     return Uv(
         binary=binary(environ),
@@ -156,7 +164,7 @@ def same_file_system(one: Path, other: Path) -> bool:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
-                f"{folder} cannot be made ({error.strerror}); let FTMATRIX_CACHE name a folder that can be written"
+                f"{folder} cannot be created ({error.strerror}); set FTMATRIX_CACHE to a writable directory"
             ) from error
     return one.stat().st_dev == other.stat().st_dev
 
@@ -169,55 +177,61 @@ def binary(environ: Mapping[str, str]) -> Path:
     except (ImportError, FileNotFoundError):
         found = shutil.which("uv", path=environ.get("PATH"))
     if found is None:
-        raise UserError("uv is not installed, and it makes the environments: `python -m pip install uv` would do")
+        raise UserError("uv, which creates the environments, is not installed; run `python -m pip install uv`")
     return Path(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """A complaint of uv's that says nothing about the version set."""
+class MachineFailure:
+    """A failure that uv reports and that has nothing to do with the version set.
+
+    ``pattern`` recognises it in uv's output; ``sentence`` tells the user what to do.
+    """
 
     kind: str
     pattern: str
     sentence: str
 
 
-TROUBLES: Final = (
-    Trouble(
+MACHINE_FAILURES: Final = (
+    MachineFailure(
         kind="disk",
         pattern=r"No space left on device|Disk quota exceeded|os error (?:28|122)\b",
-        sentence="the disk is full; free some space, or point FTMATRIX_CACHE at a larger disk",
+        sentence="the disk is full; free some space, or set FTMATRIX_CACHE to a larger disk",
     ),
-    Trouble(
+    MachineFailure(
         kind="network",
         pattern=r"Network connectivity is disabled|network was disabled",
-        sentence="uv may not use the network (offline), and not everything needed is in its cache; allow it once",
+        sentence="uv is offline and lacks packages in its cache; allow the network once",
     ),
-    Trouble(
+    MachineFailure(
         kind="network",
         pattern=r"Failed to fetch|error sending request|dns error|Connection refused|operation timed out",
-        sentence="the package index cannot be reached; check the network and the proxy, or name an index that can be"
-        " in pip's index-url or in UV_DEFAULT_INDEX",
+        sentence="the package index cannot be reached; check the network and the proxy, or set another index with pip's"
+        " index-url or UV_DEFAULT_INDEX",
     ),
-    Trouble(
+    MachineFailure(
         kind="permission",
         pattern=r"Permission denied|Read-only file system|os error (?:13|30)\b",
-        sentence="a file or folder may not be written; correct its permissions, or point FTMATRIX_CACHE elsewhere",
+        sentence="permission denied; correct the permissions, or set FTMATRIX_CACHE to a writable directory",
     ),
 )
 
 
-def blame_machine(done: Finished, *, doing: str, but: str = "") -> None:
-    """Raise if uv failed for a reason that has nothing to do with what it was asked to install.
+def blame_machine(done: Finished, *, doing: str, ignore: str = "") -> None:
+    """Raise if uv failed for a reason that has nothing to do with the requested packages.
 
-    ``but``: the kind of trouble that the caller has an answer to.
+    ``ignore`` is a kind of failure that the caller handles.
+
+    Raises:
+        UserError: the machine is at fault.
     """
     if done.exit_code is None:
-        raise UserError(f"{doing}: uv did not finish in time and was ended; check the network, and run again")
-    for trouble in TROUBLES:
-        match = re.search(trouble.pattern, done.log)
-        if match and trouble.kind != but:
-            raise UserError(f"{doing}: {trouble.sentence} (uv: {line_of(done.log, match.start())})")
+        raise UserError(f"{doing}: uv timed out; check the network and run again")
+    for failure in MACHINE_FAILURES:
+        match = re.search(failure.pattern, done.log)
+        if match and failure.kind != ignore:
+            raise UserError(f"{doing}: {failure.sentence} (uv: {line_of(done.log, match.start())})")
 
 
 def line_of(log: str, position: int) -> str:
@@ -226,7 +240,7 @@ def line_of(log: str, position: int) -> str:
 
 
 def reason(log: str) -> str:
-    """The explanation as one line of prose: no tree drawing, no warnings."""
+    """Uv's explanation as one line of prose, without tree drawing and warnings."""
     lines = [line for line in log.splitlines() if not line.startswith(("warning:", "Resolved ", "Using "))]
     starts = [number for number, line in enumerate(lines) if re.match(r"\s*\u00d7|error:", line)]
     return readable("\n".join(lines[starts[0] :] if starts else lines[-5:]))

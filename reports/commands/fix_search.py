@@ -293,7 +293,7 @@ def named(cell: str, sets: Iterable[VersionSet], cases: Mapping[str, Case]) -> C
     key, separator, name = current_cell(cell).partition("__")
     if not separator:
         raise UserError(f"{cell!r} is no cell: a set and a case, e.g. 2026-11__train-lora-fsdp1-bf16")
-    version_set = known_sets.known(key, {each.key: each for each in sets})
+    version_set = known_sets.find(key, {each.key: each for each in sets})
     try:
         return version_set, cases[name]
     except KeyError:

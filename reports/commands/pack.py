@@ -49,7 +49,7 @@ def pack(
         system_torch=system_torch,
         exclude=[word.strip() for word in exclude.split(",") if word.strip()],
         with_harness=with_harness,
-        lock_folder=locks.folder_beside(versions),
+        lock_folder=locks.locks_folder(versions),
     )
     tool = uv.on_this_machine(cache_folder())
     made = packing.pack(order, uv=tool, say=lambda text: typer.echo(text, err=True))

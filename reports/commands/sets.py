@@ -67,9 +67,9 @@ def lock(
     """Resolve version sets again, each with the packages released by its date, and write their locks."""
     tool = uv.on_this_machine(cache_folder())
     for each in version_sets.select(version_sets.load(versions), keys):
-        made = locking.lock(each, uv=tool)
+        made = locking.resolve(each, uv=tool)
         if isinstance(made, locks.Lock):
-            locks.write(made, folder=locks.folder_beside(versions))
+            locks.write(made, folder=locks.locks_folder(versions))
         typer.echo(lock_words(each.key, made))
 
 

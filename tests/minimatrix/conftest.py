@@ -106,7 +106,7 @@ def versions_file(path: Path) -> Path:
     refusing = next(each for each in sets.load(path) if each.key == "refuses-install")
     text = "".join(f"{name}=={version} --hash=sha256:{'0' * 64}\n" for name, version in refusing.pins.items())
     made = locks.Lock(version_set=refusing, text=f"{locks.header(refusing)}\n{text}")
-    locks.write(made, folder=locks.folder_beside(path))
+    locks.write(made, folder=locks.locks_folder(path))
     assert refusing.as_of == date(2026, 1, 1)
     return path
 

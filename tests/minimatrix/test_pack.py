@@ -28,7 +28,7 @@ def packed(mini: Any) -> Callable[[], packing.Made]:
         order = packing.Order(
             sets=sets.select(sets.load(mini.versions), "good"),
             folder=mini.folder / "pack",
-            lock_folder=locks.folder_beside(mini.versions),
+            lock_folder=locks.locks_folder(mini.versions),
             runner=nothing,
         )
         tool = uv.on_this_machine(mini.folder / "cache", environ=mini.variables)

@@ -1,4 +1,4 @@
-"""The build of torch: what was wished for, or a sentence why not."""
+"""The chosen build of torch, or the lock's build with a note."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-HERE = Finished(exit_code=0, log="torch==2.8.0+cpu\n")
+FOUND = Finished(exit_code=0, log="torch==2.8.0+cpu\n")
 UNREACHABLE = Finished(exit_code=2, log="error: Failed to fetch: `x`\n  cause: dns error")
 
 
 @pytest.fixture
 def chosen(tmp_path: Path) -> Callable[..., Backend]:
-    def choose_with(asked: str, answer: Finished = HERE, *, gpu: bool = False) -> Backend:
+    def choose_with(name: str, answer: Finished = FOUND, *, gpu: bool = False) -> Backend:
         uv = Uv(binary=tmp_path / "uv", workdir=tmp_path, variables={}, call=lambda *_, **__: answer)
-        return choose(asked, uv=uv, gpu=lambda: gpu)
+        return choose(name, uv=uv, gpu=lambda: gpu)
 
     return choose_with
 
@@ -41,13 +41,13 @@ def test_a_named_backend_is_chosen_on_any_machine(chosen: Callable[..., Backend]
     assert chosen("cu128") == Backend(name="cu128")
 
 
-def test_an_unreachable_index_falls_back_and_says_so(chosen: Callable[..., Backend]) -> None:
+def test_an_unreachable_index_falls_back_with_a_note(chosen: Callable[..., Backend]) -> None:
     backend = chosen("auto", UNREACHABLE)
     assert backend.locked
     assert "the index of torch's cpu builds cannot be reached" in backend.notes[0]
 
 
-def test_a_probe_that_hangs_falls_back_as_well(chosen: Callable[..., Backend]) -> None:
+def test_a_probe_that_times_out_falls_back(chosen: Callable[..., Backend]) -> None:
     assert chosen("cpu", Finished(exit_code=None, log="")).locked
 
 
@@ -56,11 +56,11 @@ def test_the_locked_build_needs_no_probe(chosen: Callable[..., Backend]) -> None
 
 
 def test_an_unknown_backend_is_bad_input() -> None:
-    with pytest.raises(UserError, match="expected auto, cpu, pypi, or a CUDA such as cu128"):
-        backends.checked("gpu")
+    with pytest.raises(UserError, match="expected auto, cpu, pypi, or a CUDA release such as cu128"):
+        backends.checked_name("gpu")
 
 
-def test_torch_brings_its_libraries_and_nothing_else() -> None:
+def test_torch_and_its_libraries_belong_to_its_family() -> None:
     names = ("torch", "triton", "nvidia-cublas-cu12", "cuda-bindings", "sympy", "transformers", "torchao")
     assert [name for name in names if in_torch_family(name)] == [
         "torch",

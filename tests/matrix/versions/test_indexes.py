@@ -43,7 +43,7 @@ timeout = 60
     }
 
 
-def test_without_configuration_nothing_is_said_to_uv() -> None:
+def test_without_configuration_uv_gets_no_variables() -> None:
     assert translate({}, {}) == Translation(variables={})
 
 
@@ -68,14 +68,14 @@ def test_no_index_becomes_an_argument(tmp_path: Path) -> None:
     assert configured(tmp_path, "[global]\nno-index = false").arguments == ()
 
 
-def test_find_links_that_are_not_there_are_left_out_and_named(tmp_path: Path) -> None:
+def test_missing_find_links_are_ignored_with_a_note(tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     found = configured(tmp_path, f"[global]\nfind-links = {tmp_path}/wheels {tmp_path}/none https://links.example")
     assert found.variables["UV_FIND_LINKS"] == f"{tmp_path}/wheels,https://links.example"
     assert found.notes == (f"pip's find-links names {tmp_path}/none, which does not exist; it is ignored",)
 
 
-def test_a_file_named_by_the_user_replaces_the_users_own(tmp_path: Path) -> None:
+def test_a_named_file_replaces_the_users_own(tmp_path: Path) -> None:
     home, chosen = tmp_path / ".config" / "pip" / "pip.conf", tmp_path / "chosen.conf"
     home.parent.mkdir(parents=True)
     home.touch()
@@ -86,7 +86,7 @@ def test_a_file_named_by_the_user_replaces_the_users_own(tmp_path: Path) -> None
     assert home not in named
 
 
-def test_no_files_are_read_when_the_null_device_is_named() -> None:
+def test_the_null_device_disables_configuration_files() -> None:
     assert pip_files({"PIP_CONFIG_FILE": os.devnull}) == ()
 
 

@@ -36,7 +36,7 @@ def a_set(key: str = "2025-09", **moved: str) -> VersionSet:
     return VersionSet(key=key, python="3.11", as_of=date(2025, 9, 15), pins={**PINS, **moved}, why="a slice")
 
 
-class Uvs:
+class FakeUv:
     """A fake uv that records its calls and always prints the same log."""
 
     def __init__(self, tmp_path: Path, log: str, exit_code: int | None = 0) -> None:
@@ -60,63 +60,63 @@ class Uvs:
 
 
 def test_a_lock_holds_the_pins_and_nothing_of_the_machine(tmp_path: Path) -> None:
-    made = locking.lock(a_set(), uv=Uvs(tmp_path, RESOLVED).uv)
+    made = locking.resolve(a_set(), uv=FakeUv(tmp_path, RESOLVED).uv)
     assert isinstance(made, Lock)
     assert made.versions == PINS
     assert "/home" not in made.text
 
 
-def test_it_is_resolved_as_of_its_date_and_without_undated_folders(tmp_path: Path) -> None:
-    fake = Uvs(tmp_path, RESOLVED)
-    locking.lock(a_set(), uv=fake.uv)
+def test_a_set_is_resolved_as_of_its_date_and_without_undated_folders(tmp_path: Path) -> None:
+    fake = FakeUv(tmp_path, RESOLVED)
+    locking.resolve(a_set(), uv=fake.uv)
     assert "2025-09-15T23:59:59Z" in fake.calls[0]
     assert "UV_FIND_LINKS" not in fake.environ
 
 
 def test_a_set_that_does_not_resolve_is_evidence(tmp_path: Path) -> None:
-    why = locking.lock(a_set(), uv=Uvs(tmp_path, REFUSED, exit_code=1).uv)
+    why = locking.resolve(a_set(), uv=FakeUv(tmp_path, REFUSED, exit_code=1).uv)
     assert isinstance(why, Evidence)
     assert (why.phase, why.exit_code) == (Phase.RESOLVE, 1)
     assert why.reason == "No solution found: Because there is no version of torch==2.8.0, it cannot be."
 
 
-def test_a_version_hidden_for_want_of_a_date_is_remarked_upon(tmp_path: Path) -> None:
+def test_a_version_without_an_upload_date_gets_a_remark(tmp_path: Path) -> None:
     hidden = "warning: `torch-2.8.0-cp311-cp311-manylinux_2_28_x86_64.whl` is missing an upload date, but user...\n"
-    why = locking.lock(a_set(), uv=Uvs(tmp_path, hidden + REFUSED, exit_code=1).uv)
+    why = locking.resolve(a_set(), uv=FakeUv(tmp_path, hidden + REFUSED, exit_code=1).uv)
     assert isinstance(why, Evidence)
-    assert "The index has torch==2.8.0, but does not say since when" in why.reason
+    assert "The index states no upload date for torch==2.8.0" in why.reason
 
 
-def test_an_unreachable_index_is_no_finding(tmp_path: Path) -> None:
+def test_an_unreachable_index_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="locking 2025-09: the package index cannot be reached"):
-        locking.lock(a_set(), uv=Uvs(tmp_path, "error: Failed to fetch: `x`", exit_code=2).uv)
+        locking.resolve(a_set(), uv=FakeUv(tmp_path, "error: Failed to fetch: `x`", exit_code=2).uv)
 
 
-def test_a_stored_lock_is_not_made_again(tmp_path: Path) -> None:
-    fake = Uvs(tmp_path, RESOLVED)
-    made = locking.read_or_make(a_set(), uv=fake.uv, folder=tmp_path)
-    assert locking.read_or_make(a_set(), uv=fake.uv, folder=tmp_path) == made
+def test_a_stored_lock_is_not_resolved_again(tmp_path: Path) -> None:
+    fake = FakeUv(tmp_path, RESOLVED)
+    made = locking.read_or_resolve(a_set(), uv=fake.uv, folder=tmp_path)
+    assert locking.read_or_resolve(a_set(), uv=fake.uv, folder=tmp_path) == made
     assert len(fake.calls) == 1
 
 
 def test_a_lock_of_other_pins_is_stale(tmp_path: Path) -> None:
-    locking.read_or_make(a_set(), uv=Uvs(tmp_path, RESOLVED).uv, folder=tmp_path)
+    locking.read_or_resolve(a_set(), uv=FakeUv(tmp_path, RESOLVED).uv, folder=tmp_path)
     stored = locks.read(a_set(peft="0.17.0"), folder=tmp_path)
     assert stored is not None
     assert stored.stale
 
 
 def test_an_unresolvable_set_leaves_no_lock(tmp_path: Path) -> None:
-    locking.read_or_make(a_set(), uv=Uvs(tmp_path, REFUSED, exit_code=1).uv, folder=tmp_path / "locks")
+    locking.read_or_resolve(a_set(), uv=FakeUv(tmp_path, REFUSED, exit_code=1).uv, folder=tmp_path / "locks")
     assert not (tmp_path / "locks").exists()
 
 
-def test_a_moved_set_is_as_of_the_day_its_pin_existed(tmp_path: Path) -> None:
-    day = locking.released("peft", "0.13.0", python="3.11", uv=Uvs(tmp_path, PYLOCK).uv)
+def test_a_version_is_dated_by_its_first_upload(tmp_path: Path) -> None:
+    day = locking.release_date("peft", "0.13.0", python="3.11", uv=FakeUv(tmp_path, PYLOCK).uv)
     assert day == date(2024, 9, 25)
 
 
-def test_a_version_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:
-    fake = Uvs(tmp_path, REFUSED.replace("torch==2.8.0", "peft==99"), exit_code=1)
-    with pytest.raises(UserError, match="there is no peft 99 on the configured index"):
-        locking.released("peft", "99", python="3.11", uv=fake.uv)
+def test_a_version_that_does_not_exist_is_bad_input(tmp_path: Path) -> None:
+    fake = FakeUv(tmp_path, REFUSED.replace("torch==2.8.0", "peft==99"), exit_code=1)
+    with pytest.raises(UserError, match="the configured index has no peft 99"):
+        locking.release_date("peft", "99", python="3.11", uv=fake.uv)

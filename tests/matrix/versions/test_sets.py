@@ -1,4 +1,4 @@
-"""The versions file: what it holds, and what is said when it is wrong."""
+"""The versions file: its contents, and errors that name their place."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ def versions(tmp_path: Path, text: str = GOOD) -> Path:
 
 
 def added(base: sets.VersionSet, **pins: str) -> sets.VersionSet:
-    return sets.moved(base, pins, key="2025-09+moved", as_of=date(2025, 10, 1), why="a move")
+    return sets.with_pins(base, pins, key="2025-09+moved", as_of=date(2025, 10, 1), why="a change")
 
 
-def test_the_packaged_sets_are_one_a_quarter_with_those_of_reports_and_four_are_default() -> None:
+def test_thirteen_packaged_sets_are_quarterly_and_four_are_default() -> None:
     packaged = sets.load()
     assert len([each for each in packaged if "+" not in each.key]) == 13
     assert [each.key for each in packaged if each.default] == ["2024-06", "2025-06", "2025-12", "2026-11"]
 
 
-def test_the_packaged_sets_stand_in_the_order_of_their_dates() -> None:
+def test_the_packaged_sets_are_in_order_of_their_dates() -> None:
     dates = [each.as_of for each in sets.load()]
     assert dates == sorted(dates)
 
 
-def test_the_set_of_the_int8_report_has_its_versions() -> None:
+def test_the_set_of_the_int8_report_has_the_reported_versions() -> None:
     (reported,) = sets.select(sets.load(), "2024-05")
     wanted = {"torch": "2.3.0", "transformers": "4.41.1", "accelerate": "0.30.1"}
     assert {name: reported.pins[name] for name in wanted} == wanted
 
 
-def test_torch_before_2_7_gets_the_setuptools_that_it_or_triton_does_not_declare() -> None:
+def test_sets_before_torch_2_7_have_the_undeclared_setuptools() -> None:
     old = [each for each in sets.load() if Version(each.pins["torch"]) < Version("2.7")]
     assert [each.key for each in old if "setuptools" not in each.extras] == []
 
@@ -90,7 +90,7 @@ def test_a_missing_file_is_bad_input(tmp_path: Path) -> None:
         sets.load(tmp_path / "none.toml")
 
 
-def test_default_all_and_names_select() -> None:
+def test_default_all_and_keys_select() -> None:
     packaged = sets.load()
     assert len(sets.select(packaged, "default")) == 4
     assert sets.select(packaged, "all") == packaged
@@ -98,12 +98,12 @@ def test_default_all_and_names_select() -> None:
 
 
 def test_an_unknown_set_lists_near_ones() -> None:
-    with pytest.raises(UserError, match=r"no version set '2025-9'; did you mean .*2025-09"):
+    with pytest.raises(UserError, match=r"unknown version set '2025-9'; did you mean .*2025-09"):
         sets.select(sets.load(), "2025-9")
 
 
 def test_naming_no_set_is_bad_input() -> None:
-    with pytest.raises(UserError, match="no version set was named"):
+    with pytest.raises(UserError, match="no version set named"):
         sets.select(sets.load(), " , ")
 
 
@@ -113,21 +113,21 @@ def test_adding_keeps_the_comments(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8").startswith(GOOD)
 
 
-def test_what_was_added_is_read_back_the_same(tmp_path: Path) -> None:
+def test_an_added_set_is_read_back_unchanged(tmp_path: Path) -> None:
     path = versions(tmp_path)
     new = added(sets.load(path)[0], peft="0.17.0")
     sets.write(new, path=path)
     assert sets.load(path)[1] == new
 
 
-def test_adding_and_removing_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_adding_and_removing_restores_the_file(tmp_path: Path) -> None:
     path = versions(tmp_path)
     sets.write(added(sets.load(path)[0], peft="0.17.0"), path=path)
     sets.remove("2025-09+moved", path=path)
     assert path.read_text(encoding="utf-8") == GOOD
 
 
-def test_a_name_is_given_once(tmp_path: Path) -> None:
+def test_an_existing_name_is_refused(tmp_path: Path) -> None:
     path = versions(tmp_path)
     new = added(sets.load(path)[0])
     sets.write(new, path=path)
@@ -137,16 +137,16 @@ def test_a_name_is_given_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["../up", "", "a b", "all", "-x"])
 def test_a_name_that_could_not_be_a_file_or_an_argument_is_refused(key: str) -> None:
-    with pytest.raises(UserError, match="a set's name is"):
-        sets.moved(sets.load()[0], {}, key=key, as_of=date(2025, 1, 1), why="no")
+    with pytest.raises(UserError, match="a set's name has"):
+        sets.with_pins(sets.load()[0], {}, key=key, as_of=date(2025, 1, 1), why="no")
 
 
-def test_only_exact_pins_are_moved() -> None:
+def test_only_exact_pins_are_accepted() -> None:
     assert sets.parsed_pins(["peft==0.13.0"]) == {"peft": "0.13.0"}
     with pytest.raises(UserError, match="expected an exact pin"):
         sets.parsed_pins(["peft>=0.13"])
 
 
-def test_only_the_six_are_moved() -> None:
-    with pytest.raises(UserError, match="a set pins torch, "):
+def test_only_pinned_packages_can_be_changed() -> None:
+    with pytest.raises(UserError, match="not one of the pinned packages"):
         added(sets.load()[0], numpy="2.0")

@@ -62,7 +62,7 @@ def test_machines_are_told_in_json(run: Run, orders: list[packing.Order], tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--sets", "2025-04"), "there is no version set '2025-04'"),
+        (("--sets", "2025-04"), "unknown version set '2025-04'"),
         (("--sets", "2025-03", "--python", "3"), "--python 3: expected a version such as 3.12"),
     ],
 )
