@@ -141,17 +141,19 @@ def finding(outcomes: Sequence[Outcome]) -> Finding:
 
 
 def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcome]) -> Grid:
-    """Build the grid of a run.
+    """Build the grid of a run, whose outcomes come in the order in which they were stored.
+
+    A later outcome of the same repeat replaces an earlier one, whatever their times say: a clock may go back.
 
     Raises:
         UserError: an outcome belongs to none of the sets.
     """
     columns = tuple(sorted(sets, key=lambda column: (column.as_of, column.key)))
-    attempts = {(outcome.case, outcome.set, outcome.repeat): outcome for outcome in sorted(outcomes, key=age)}
+    attempts = {(outcome.case, outcome.set, outcome.repeat): outcome for outcome in outcomes}
     repeats: dict[tuple[str, str], list[Outcome]] = {}
     for (case, key, _), outcome in attempts.items():
         repeats.setdefault((case, key), []).append(outcome)
-    last = {cell: max(each, key=severity) for cell, each in repeats.items()}
+    last = {cell: max(reversed(each), key=severity) for cell, each in repeats.items()}
     strangers = {key for _, key in last} - {column.key for column in columns}
     if strangers:
         raise UserError(
@@ -166,17 +168,12 @@ def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcom
     )
 
 
-def severity(outcome: Outcome) -> tuple[int, bool, float]:
+def severity(outcome: Outcome) -> tuple[int, bool]:
     """Return the sort key that chooses the repeat to show: red before lost before green, so that no failure is hidden.
 
     Among repeats with the same verdict, one published in full wins over a shortened one; then the latest wins.
     """
-    return RANKING.index(outcome.verdict), bool(outcome.facts), outcome.started.timestamp()
-
-
-def age(outcome: Outcome) -> tuple[float, int]:
-    """Return the sort key of attempts: time first, since merged runs number their attempts independently."""
-    return outcome.started.timestamp(), outcome.attempt
+    return RANKING.index(outcome.verdict), bool(outcome.facts)
 
 
 def rows(record: RunRecord, outcomes: Iterable[Outcome]) -> Iterator[str]:

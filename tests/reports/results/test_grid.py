@@ -44,15 +44,23 @@ def test_a_planned_case_that_never_ran_is_a_row_of_unknown_cells(build_set: Buil
 def test_the_last_attempt_counts(build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun) -> None:
     first = build_outcome("a", verdict="lost")
     again = build_outcome("a", attempt=2)
-    assert grid(build_run(), [build_set()], [again, first]).lookup("a", "2024-06") == again
+    assert grid(build_run(), [build_set()], [first, again]).lookup("a", "2024-06") == again
 
 
-def test_a_later_run_wins_over_more_attempts(
+def test_a_resumed_run_wins_over_more_attempts(
     build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun
 ) -> None:
     old = build_outcome("a", verdict="fail", attempt=3)
     new = build_outcome("a", started=old.started + timedelta(days=1))
-    assert grid(build_run(), [build_set()], [new, old]).lookup("a", "2024-06") == new
+    assert grid(build_run(), [build_set()], [old, new]).lookup("a", "2024-06") == new
+
+
+def test_the_outcome_that_was_stored_last_wins_if_the_clock_went_back(
+    build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun
+) -> None:
+    old = build_outcome("a", verdict="fail")
+    new = build_outcome("a", started=old.started - timedelta(days=1))
+    assert grid(build_run(), [build_set()], [old, new]).lookup("a", "2024-06") == new
 
 
 def test_a_set_that_cannot_be_installed_blocks_its_cells(build_set: BuildSet, build_run: BuildRun) -> None:
