@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from cases.space.verdict import RED, Verdict
@@ -23,14 +24,16 @@ ERRORS: Final = frozenset({Verdict.LOST, Verdict.BLOCKED})
 
 def junit(matrix: Grid) -> str:
     root = ET.Element("testsuites", name="ftmatrix")
-    root.extend(suite(matrix, column) for column in matrix.sets)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for outcome in matrix.outcomes:
+        seconds[outcome.set] += outcome.seconds
+    root.extend(suite(matrix, column, seconds[column.key]) for column in matrix.sets)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
 
 
-def suite(matrix: Grid, column: SetRecord) -> ET.Element:
+def suite(matrix: Grid, column: SetRecord, seconds: float) -> ET.Element:
     counts = matrix.counts(column.key)
-    outcomes = [o for o in matrix.outcomes if o.set == column.key]
     element = node(
         "testsuite",
         name=column.key,
@@ -38,7 +41,7 @@ def suite(matrix: Grid, column: SetRecord) -> ET.Element:
         failures=sum(counts[verdict] for verdict in RED),
         errors=sum(counts[verdict] for verdict in ERRORS),
         skipped=counts[Verdict.SKIP] + counts[None],
-        time=f"{sum(o.seconds for o in outcomes):.3f}",
+        time=f"{seconds:.3f}",
     )
     element.append(properties(column))
     element.extend(test_cases(matrix, column))

@@ -27,7 +27,7 @@ from reports.results.comparison import Kind
 from reports.results.grid import NOT_RUN
 from reports.results.known_results import address
 from reports.results.verdict_style import LOOKS, UNKNOWN, look
-from reports.results.wording import again, brought, device, machine, plain, rates
+from reports.results.wording import again, device, machine, plain, rates, torch_builds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -99,7 +99,7 @@ def summary(matrix: Grid) -> str:
 
 
 def versions(matrix: Grid) -> str:
-    builds = brought(matrix.outcomes)
+    builds = torch_builds(matrix.outcomes)
     told = {column.key: {**column.pins, **builds.get(column.key, {})} for column in matrix.sets}
     packages = list(dict.fromkeys(name for each in told.values() for name in each))
     return table(

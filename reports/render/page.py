@@ -24,7 +24,7 @@ from reports.render.support_text import short
 from reports.results.comparison import Kind
 from reports.results.known_results import address
 from reports.results.verdict_style import LOOKS, UNKNOWN, look
-from reports.results.wording import again, brought, device, headline, machine, rates
+from reports.results.wording import again, device, headline, machine, rates, torch_builds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +45,7 @@ FEW_CAUSES: Final = 6  # more are folded, so that the page can be looked over
 def page(record: RunRecord, matrix: Grid, known: Overview, *, generated: datetime, evidence: str = "") -> str:
     """The page; ``evidence`` leads from its folder to the run's, where the evidence files are."""
     css, script = source("page.css"), source("page.js")
-    builds = brought(matrix.outcomes)
+    builds = torch_builds(matrix.outcomes)
     return (
         environment()
         .get_template("index.html.j2")

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from cases.space.verdict import RED, Verdict
-from reports.results.wording import headline
+from reports.results.wording import headline, measurements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -110,7 +110,8 @@ def judge(problem: Problem, matrix: Grid) -> Judged:
 
 def is_shown(found: Outcome, wanted: str) -> bool:
     """Red, and with what was reported in its reason, its message or its missed checks."""
-    text = f"{found.reason}\n{headline(found, 10_000)}\n{found.error.message if found.error else ''}"
+    error = f"{found.error.type}: {found.error.message}" if found.error else ""
+    text = f"{found.reason}\n{measurements(found)}\n{error}"
     return found.verdict in RED | {Verdict.BLOCKED} and re.search(wanted, text) is not None
 
 

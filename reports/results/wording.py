@@ -1,7 +1,8 @@
-"""What a cell says in one line, and how strange text is made harmless to show."""
+"""Words for outcomes, checks and machines, and the removal of characters that are unsafe to print."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import unicodedata
 from typing import TYPE_CHECKING, Final
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from matrix.search.fixes import Fixes
 
 LONGEST: Final = 200
+DISTANCES: Final = re.compile(r"^(?:[\w-]+ )*(?:loss|gradient|weights|logits|scale|reload|merge|unmerge)(?:\[\S+\])?$")
+LIMITS: Final = {"<=": "allowed: at most", ">=": "required: at least", "==": "expected:"}
 # Cc and Cf are controls and invisible format characters; among the latter are those that reverse the reading order.
 HARMFUL: Final = ("Cc", "Cf", "Cs")
 
 
 def plain(text: str) -> str:
-    """The text with tabs as spaces, and without characters that could steer a terminal or reorder what is read."""
+    """Return the text with tabs as spaces, and without characters that control a terminal or reorder text."""
     return "".join(
         char if char == "\n" or unicodedata.category(char) not in HARMFUL else "\N{REPLACEMENT CHARACTER}"
         for char in text.expandtabs(4).replace("\r\n", "\n")
@@ -36,22 +39,44 @@ def trimmed(text: str, longest: int = LONGEST) -> str:
 
 
 def first_line(text: str, longest: int = LONGEST) -> str:
-    """The first line that says something."""
+    """Return the first line that is not blank."""
     lines = (line.strip() for line in plain(text).splitlines())
     return trimmed(next((line for line in lines if line), ""), longest)
 
 
 def check_words(check: CheckRecord) -> str:
-    """A missed check as a measurement against its bound: ``gradient 0.31, bound <= 0.06``."""
+    """Return a failed check as a sentence: ``gradient differs by 0.31 (allowed: 0.06)``."""
+    value, bound = shown(check.value), shown(check.bound)
+    if is_distance(check):
+        name = check.name.removesuffix(" off")
+        is_plural = name.endswith("s") and not name.endswith("ss")
+        return plain(f"{name} {'differ' if is_plural else 'differs'} by {value} (allowed: {bound})")
+    return plain(f"{check.name}: {value} ({LIMITS.get(check.op, check.op)} {bound})")
+
+
+def is_distance(check: CheckRecord) -> bool:
+    """Tell whether a check measures the distance from a reference: a relative error, or a value named so."""
+    small = isinstance(check.bound, float) and check.bound < 1
+    return check.op == "<=" and (check.name.endswith(" off") or (small and bool(DISTANCES.search(check.name))))
+
+
+def measurement(check: CheckRecord) -> str:
+    """Return a failed check as reproducers print it: ``gradient 0.31, bound <= 0.06``."""
     return plain(f"{check.name} {shown(check.value)}, bound {check.op} {shown(check.bound)}")
 
 
+def measurements(outcome: Outcome) -> str:
+    """Return the failed checks of an outcome, for patterns to search."""
+    return "; ".join(map(measurement, missed(outcome)))
+
+
 def missed(outcome: Outcome) -> tuple[CheckRecord, ...]:
+    """Return the failed checks."""
     return tuple(check for check in outcome.checks if not check.ok)
 
 
 def headline(outcome: Outcome, longest: int = LONGEST) -> str:
-    """Why the cell is as it is: its error, else the checks it missed, else the reason given."""
+    """Return the reason for a verdict in one line: the error, else the failed checks, else the stored reason."""
     if outcome.error is not None:
         return trimmed(f"{first_line(outcome.error.type)}: {first_line(outcome.error.message)}", longest)
     off = "; ".join(check_words(check) for check in missed(outcome))
@@ -59,37 +84,40 @@ def headline(outcome: Outcome, longest: int = LONGEST) -> str:
 
 
 def gist(outcome: Outcome) -> str:
-    """What must be the same for two cells to have gone wrong in the same way; measured values may differ."""
+    """Return what two cells that failed in the same way have in common; measured values may differ."""
     if outcome.error is None and missed(outcome):
         return ", ".join(sorted(check.name for check in missed(outcome)))
     return headline(outcome)
 
 
 def again(version_set: str, case: str, *, backend: str = "") -> str:
-    """The command that runs just this cell; where it was laid over a host's torch, with a folder of wheels to name."""
+    """Return the command that runs this cell alone.
+
+    A cell that used the host's torch also needs the folder of wheels, which the user has to name.
+    """
     over = ("--offline", "WHEELS", "--system-torch") if backend == SYSTEM else ()
     return shlex.join(["ftmatrix", "run", *over, "--sets", version_set, "--where", f"case={case}"])
 
 
 def rates(verdicts: Counter[Verdict]) -> str:
-    """Of a flaky cell, e.g. ``pass 2 of 3, wrong 1 of 3``."""
+    """Return the verdicts of a flaky cell with their counts, e.g. ``pass 2 of 3, wrong 1 of 3``."""
     return ", ".join(f"{LOOKS[each].word} {count} of {verdicts.total()}" for each, count in verdicts.items())
 
 
 def device(record: RunRecord | Fixes) -> str:
-    """The kind of machine, so that a CPU result is never taken for a GPU result."""
+    """Return the kind of device, so that nobody takes a CPU result for a GPU result."""
     return "CPU (gloo)" if record.device == "cpu" else f"GPU ({record.device})"
 
 
 def machine(record: RunRecord) -> str:
-    """The hardware and, of GPUs, the driver with the newest CUDA that it runs."""
+    """Return the hardware; for GPUs also the driver, and the newest CUDA version that it supports."""
     driver, runs = record.facts.get("driver"), record.facts.get("driver_cuda")
-    told = f", driver {driver}" if driver else ""
-    return f"{record.hardware}{told}{f' (CUDA {runs})' if runs else ''}"
+    driver_words = f", driver {driver}" if driver else ""
+    return f"{record.hardware}{driver_words}{f' (CUDA {runs})' if runs else ''}"
 
 
-def brought(outcomes: Iterable[Outcome]) -> dict[str, dict[str, str]]:
-    """By set, what its torch was built for and talks through, as cells on GPUs told; nothing of a run on a CPU."""
+def torch_builds(outcomes: Iterable[Outcome]) -> dict[str, dict[str, str]]:
+    """Return the CUDA and NCCL versions of torch, by version set, as cells on GPUs reported them."""
     found: dict[str, dict[str, str]] = {}
     for outcome in outcomes:
         if outcome.facts.get("nccl"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from cases.space.case import Case
@@ -62,11 +63,22 @@ def green_beside(red: Outcome, matrix: Grid) -> Beside | None:
         return None
     if start.flow in OWN_CODE:
         return None
-    for radius in range(1, neighbours.FARTHEST + 1):
-        for changes in neighbours.settings(start, radius):
-            there = neighbours.moved(start, changes)
-            found = None if there is None else matrix.lookup(Case("", "", there).id, red.set)
-            if found is not None and found.verdict is Verdict.PASS and (found.case, found.set) not in matrix.flaky:
-                told = tuple(Change(name=name, old=getattr(start, name), new=new) for name, new in changes.items())
-                return Beside(changes=told, shown=found)
+    for case, changes in neighbouring_cases(start):
+        found = matrix.lookup(case, red.set)
+        if found is not None and found.verdict is Verdict.PASS and (found.case, found.set) not in matrix.flaky:
+            return Beside(changes=changes, shown=found)
     return Beside()
+
+
+@cache
+def neighbouring_cases(start: Options) -> tuple[tuple[str, tuple[Change, ...]], ...]:
+    """Return the ids of the cases that differ in settings only, the nearest first, each with the changes.
+
+    The cells of a case on several version sets share the result.
+    """
+    return tuple(
+        (Case("", "", there).id, tuple(Change(name=name, old=getattr(start, name), new=new) for name, new in found))
+        for radius in range(1, neighbours.FARTHEST + 1)
+        for changes in neighbours.settings(start, radius)
+        if (there := neighbours.moved(start, changes)) is not None and (found := changes.items())
+    )

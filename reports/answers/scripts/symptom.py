@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space.verdict import RED, Phase, Verdict
 from matrix.errors import UserError
-from reports.results.wording import check_words, missed
+from reports.results.wording import measurement, missed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,7 @@ class Symptom:
         """A measurement as the script tells it: in torch's names of dtypes."""
         if self.check is None:
             return ""
-        told = check_words(self.check)
+        told = measurement(self.check)
         return SHORT.sub(lambda name: DTYPES[name[0]], told) if self.kind is Kind.DTYPE else told
 
     @property

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from matrix.run.outcome import ErrorRecord
-from reports.results.wording import again, device, first_line, headline, plain, seconds_words, trimmed
+import pytest
+
+from matrix.run.outcome import CheckRecord, ErrorRecord
+from reports.results.wording import again, check_words, device, first_line, headline, plain, seconds_words, trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +37,22 @@ def test_an_error_is_the_headline_before_the_reason(build_outcome: Callable[...,
 
 def test_a_cell_that_says_nothing_gets_the_verdicts_meaning(build_outcome: Callable[..., Outcome]) -> None:
     assert headline(build_outcome(verdict="hang")) == "a rank stopped making progress"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "op", "bound", "words"),
+    [
+        ("loss", 0.00522, "<=", 5.36e-07, "loss differs by 0.00522 (allowed: 5.36e-07)"),
+        ("weights", 0.3, "<=", 0.01, "weights differ by 0.3 (allowed: 0.01)"),
+        ("reloaded logits", float("nan"), "<=", 0.01, "reloaded logits differ by nan (allowed: 0.01)"),
+        ("gradients off", 2, "<=", 1.5, "gradients differ by 2 (allowed: 1.5)"),
+        ("loss", 130.0, "<=", 100.0, "loss: 130 (allowed: at most 100)"),
+        ("tensors in float32", 3, ">=", 4, "tensors in float32: 3 (required: at least 4)"),
+        ("safetensors written", False, "==", True, "safetensors written: False (expected: True)"),
+    ],
+)
+def test_a_failed_check_is_a_sentence(name: str, value: Any, op: str, bound: Any, words: str) -> None:
+    assert check_words(CheckRecord(name=name, value=value, op=op, bound=bound, ok=False)) == words
 
 
 def test_the_command_survives_a_shell() -> None:
