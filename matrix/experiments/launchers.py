@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from cases.alone import result_name
 from cases.flows import stages
+from cases.runtime import rank_env
 from cases.runtime.gpu_pool import BusyError
 from cases.runtime.judge import judge
 from cases.runtime.rank_state import RankState
@@ -147,7 +148,7 @@ class Ground:
             "OMP_NUM_THREADS": "1",  # torchrun has a long warning otherwise
         }
         lent = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-        return {**self.bench.variables(self.environment), **own, **lent}
+        return {**rank_env.variables(self.bench.variables(self.environment)), **own, **lent}
 
     def lent(self, count: int) -> AbstractContextManager[tuple[str, ...]]:
         return nullcontext(()) if self.bench.device == "cpu" else self.open_pool().acquire(count)

@@ -23,9 +23,36 @@ def scrubbed(text: str, places: Mapping[str, str]) -> str:
     text = masked(text)  # first, or a path within a secret would be replaced
     for path in sorted(places, key=len, reverse=True):
         text = text.replace(path, places[path])
-    text = text.replace(str(Path.home()), "~")
-    user = getpass.getuser()
-    return text if user == "root" else re.sub(rf"\b{re.escape(user)}\b", "user", text)
+    return without_user(text, home=home_folder(), user=user_name())
+
+
+def without_user(text: str, *, home: str, user: str) -> str:
+    """Text without the user's home folder and name.
+
+    A name counts only as a part of a path or of an address such as ``me@host``: users may be called ``test`` or
+    ``train``. The root folder is nobody's home (``HOME=/`` of containers).
+    """
+    if home.strip("/"):
+        text = re.sub(rf"{re.escape(home.rstrip('/'))}(?![\w.-])", "~", text)
+    if user and user != "root":
+        text = re.sub(rf"(?<=[/\\]){re.escape(user)}(?=[/\\])|(?<![\w.-]){re.escape(user)}(?=@)", "user", text)
+    return text
+
+
+def home_folder() -> str:
+    """The user's home folder; empty if there is none, as for a user id without a passwd entry."""
+    try:
+        return str(Path.home())
+    except (KeyError, RuntimeError):
+        return ""
+
+
+def user_name() -> str:
+    """The user's name; empty for a user id without a passwd entry, as in containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def scrubbed_tail(text: str, length: int, places: Mapping[str, str]) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
-from matrix.run.evidence_files import LONGEST, keep, scrubbed, scrubbed_values
+import pytest
 
-if TYPE_CHECKING:
-    import pytest
+from matrix.run.evidence_files import LONGEST, keep, scrubbed, scrubbed_values, without_user
 
 PLACES = {"/data/cache": "<cache>", "/data/cache/envs/abc": "<environment>"}
 
@@ -39,6 +38,35 @@ def test_no_text_of_plain_data_is_left_out() -> None:
 
 def test_the_home_folder_is_not_told() -> None:
     assert scrubbed(f"{Path.home()}/thing", {}) == "~/thing"
+
+
+def test_root_is_nobodys_home() -> None:
+    assert without_user("/data/x.py: 1/2", home="/", user="") == "/data/x.py: 1/2"
+
+
+@pytest.mark.parametrize("user", ["test", "train"])
+def test_a_user_name_that_is_a_word_stays_in_sentences(user: str) -> None:
+    text = f"the {user} loop in {user}_step, torch.{user}"
+    assert without_user(text, home=f"/home/{user}", user=user) == text
+
+
+def test_a_user_name_in_a_path_or_an_address_is_replaced() -> None:
+    text = "/scratch/alice/x.py, alice@host"
+    assert without_user(text, home="/home/alice", user="alice") == "/scratch/user/x.py, user@host"
+
+
+def test_another_folder_that_begins_like_the_home_folder_stays() -> None:
+    assert without_user("/home/al/x /home/alice", home="/home/al", user="al") == "~/x /home/alice"
+
+
+def test_a_user_id_without_a_passwd_entry_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> NoReturn:
+        raise KeyError("getpwuid(): uid not found: 4242")
+
+    for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert scrubbed("loss is 1/2", {}) == "loss is 1/2"
 
 
 def test_a_log_without_words_is_not_kept(tmp_path: Path) -> None:
