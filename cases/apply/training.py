@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from cases.apply import build, compat, compiling, optimiser_step, wrapping
 from cases.checks import observers
-from cases.checks.engagement import Witness
+from cases.checks.engagement import evidence
+from cases.checks.engagement.recorder import EngagementRecorder
 from cases.model import adapter_start, adapters, architectures, tiny
 from cases.reference import tolerance
 from cases.reference.twin import Trajectory, dequantised
@@ -32,7 +33,7 @@ class Trainee:
     wrapped: Any
     optimiser: Any
     scheduler: Any
-    seen: Witness
+    seen: EngagementRecorder
     before: dict[str, Any]  # every parameter, by canonical name
     states: dict[str, str]  # digests of quantisation states
     loading: list[Check]
@@ -62,7 +63,7 @@ def prepare(here: Setting) -> Trainee:
 def watched(here: Setting, model: Any) -> Trainee:
     """A model that was loaded as it is to be used: one process, no wrapper."""
     alone = wrapping.alone(model, here.options, here.place)
-    seen = Witness(here.options, here.place)
+    seen = EngagementRecorder(here.options, here.place)
     seen.before_wrap(alone)
     seen.wrapped = alone
     before = {name: observers.raw(p) for name, p in tiny.named(alone)}
@@ -97,7 +98,7 @@ def wrap(here: Setting, model: Any, loading: list[Check]) -> Trainee:
 def noted(here: Setting, model: Any, loading: list[Check]) -> Trainee:
     """An adapted model, and what wrapping it would hide."""
     with here.say.observing():
-        seen = Witness(here.options, here.place)
+        seen = EngagementRecorder(here.options, here.place)
         seen.before_wrap(model)
         states = observers.state_digests(model)
         before = start_values(model, here.options, here.place)
@@ -197,7 +198,7 @@ def checks(job: Trainee) -> list[Check]:
         job.here.say.metric("graph_breaks", compiling.breaks())
     job.found.after = {name: after[name].float() for name in sorted(job.seen.trainable) if name in after}
     return [
-        *job.seen.checks(),
+        *evidence.checks(job.seen),
         *job.loading,
         *moved(job.before, after, job.seen.trainable),
         *unchanged(job.states, job.wrapped),

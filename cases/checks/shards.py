@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from cases.space.options import Options
     from cases.space.place import Place
 
+SLACK = 1.1  # flat parameters are padded; a tenth more than 1/N is padding, not replication
+
 
 def copies(options: Options) -> int:
     """How many whole copies of a sharded model its ranks hold together."""

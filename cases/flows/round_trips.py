@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from cases.apply import build, checkpoints, front_ends, training
 from cases.apply.training import Trainee
-from cases.checks import engagement, observers, shards
+from cases.checks import observers, shards
+from cases.checks.engagement import fsdp
 from cases.model import adapters, architectures, heads, tiny
 from cases.reference import tolerance
 from cases.reference.twin import Trajectory
@@ -41,7 +42,7 @@ def save(here: Setting) -> None:
     here.say.phase(Phase.SAVE)
     front_ends.save_model(job, here.kept)
     with here.say.observing():
-        here.say.checks(list(engagement.state_dict(job.seen)))
+        here.say.checks(list(fsdp.state_dict_type(job.seen)))
         remember(job, here.kept)
 
 
@@ -84,7 +85,7 @@ def interrupt(here: Setting) -> None:
     here.say.phase(Phase.SAVE)
     front_ends.save_training(job, here.kept)
     with here.say.observing():
-        here.say.checks(list(engagement.state_dict(job.seen)))
+        here.say.checks(list(fsdp.state_dict_type(job.seen)))
         remember(job, here.kept)
 
 
@@ -98,7 +99,7 @@ def resume(here: Setting) -> None:
 
 
 def go_on(job: Trainee, own: Trajectory) -> None:
-    job.seen.forget(tiny.STEPS - STOP)
+    job.seen.restart(tiny.STEPS - STOP)
     job.found.losses, job.found.gradients, job.found.between = own.losses, own.gradients, own.between
     front_ends.steps(job, range(STOP, tiny.STEPS))
     with job.here.say.observing():
@@ -199,7 +200,7 @@ def generate(here: Setting) -> None:
         job.seen.root_whole = shards.root_is_whole(job.wrapped) if here.options.strategy in SHARDED else None
         tokens = build.generate(job.wrapped, here)
     with here.say.observing():
-        here.say.checks(list(engagement.gathered(job.seen)))
+        here.say.checks(list(fsdp.summon_full_params(job.seen)))
         here.say.checks(tolerance.generation(tokens, here.twin(), here.options))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.apply import build, front_ends, training
-from cases.checks.engagement import Witness
+from cases.checks.engagement import evidence
+from cases.checks.engagement.recorder import EngagementRecorder
 from cases.model import architectures, tiny
 from cases.reference import tolerance
 from cases.space.verdict import Phase
@@ -21,8 +22,8 @@ def load(here: Setting) -> None:
     options, place, say = here.options, here.place, here.say
     say.phase(Phase.LOAD)
     model = build.load(options, place, here.cache)
-    seen = Witness(options, place)
-    seen.before_wrap(model)
+    recorder = EngagementRecorder(options, place)
+    recorder.before_wrap(model)
     quantised = training.quantisation_checks(model, options)
     say.phase(Phase.FORWARD)
     with torch.no_grad():
@@ -30,7 +31,7 @@ def load(here: Setting) -> None:
         logits: Any = model.eval()(**architectures.inputs(ids, options)).logits
     with say.observing():
         found = tolerance.inference(logits.float().cpu(), here.twin().logits, options)
-        say.checks([*seen.checks(), *quantised, *found])
+        say.checks([*evidence.checks(recorder), *quantised, *found])
 
 
 def train(here: Setting) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from cases.apply import compat
-from cases.checks.engagement import EVIDENCE, wrap, wrapper
+from cases.checks.engagement.evidence import EVIDENCE
+from cases.checks.engagement.fsdp import auto_wrap_policy
+from cases.checks.engagement.recorder import wrapper_class
 from cases.space.options import OPEN, Options, names
 
 
@@ -39,8 +41,8 @@ def sharded(*units: Any, front_end: str, strategy: str = "fsdp2") -> set[str]:
     """The checks of units that are not held, by name."""
     model = SimpleNamespace(modules=lambda: [*units, object()])
     options = Options().but(front_end=front_end, strategy=strategy)
-    seen: Any = SimpleNamespace(options=options, wrapped=model)
-    return {check.name for check in wrap(seen) if not check.ok}
+    recorder: Any = SimpleNamespace(options=options, wrapped=model)
+    return {check.name for check in auto_wrap_policy(recorder) if not check.ok}
 
 
 LAYERS = (FSDPLlamaDecoderLayer(), FSDPLlamaDecoderLayer())
@@ -75,7 +77,7 @@ def test_fsdp1_wraps_a_layer() -> None:
 
 def test_the_class_of_fsdp2_has_the_name_that_this_torch_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options().but(strategy="fsdp2")
-    assert wrapper(options) == "FSDPModule"
+    assert wrapper_class(options) == "FSDPModule"
     of_2_3 = type("FSDP", (), {})
     monkeypatch.setattr(compat, "fsdp2", lambda: SimpleNamespace(FSDP=of_2_3))
-    assert wrapper(options) == "FSDP"
+    assert wrapper_class(options) == "FSDP"
