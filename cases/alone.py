@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases import suite
 from cases.apply import quantised_saving
-from cases.apply.context import Setting
+from cases.apply.context import Context
 from cases.flows import stages
 from cases.model import architectures
 from cases.reference import twin
@@ -118,7 +118,7 @@ def run_stage(name: str, stage: int, place: Place, reporter: Printer) -> None:
             known = cache / f"{twin.key(options)}.pt"
             return twin.read(known) if known.exists() else twin.run(options)
 
-        stages.run(stage, Setting(options, place, cache, kept, kept, reference, reporter))
+        stages.run(stage, Context(options, place, cache, kept, kept, reference, reporter))
     if dist.is_initialized():
         dist.destroy_process_group()
 

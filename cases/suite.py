@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cases.apply import quantised_saving
-from cases.apply.context import Setting
+from cases.apply.context import Context
 from cases.flows import stages
 from cases.model import architectures
 from cases.reference import twin
@@ -83,7 +83,7 @@ class LibrarySuite:
             return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"
         return ""
 
-    def requirements(self, name: str, device: str) -> list[requirements.Need]:
+    def requirements(self, name: str, device: str) -> list[requirements.Requirement]:
         from cases.probes import requirements  # probes are not part of the code of other cells
 
         return requirements.applicable(self.cases[name].options, device)
@@ -143,7 +143,7 @@ class LibrarySuite:
                 kept = Path(job.folder) / "kept"
                 kept.mkdir(exist_ok=True)
                 reference = partial(read_reference, cache / f"{twin.key(options)}.pt", companion, reporter)
-                ctx = Setting(options, place, cache, kept, Path(job.source or kept), reference, reporter)
+                ctx = Context(options, place, cache, kept, Path(job.source or kept), reference, reporter)
                 stages.run(stage, ctx)
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.space.verdict import Check, Phase
 
-    Body = Callable[[Setting], Iterator[Check]]
+    Body = Callable[[Context], Iterator[Check]]
 
 MODULES = (  # of this package, each with its calls
     "adapters",
@@ -30,6 +30,7 @@ MODULES = (  # of this package, each with its calls
     "merging",
     "quantised",
     "quantised_training",
+    "replicating",
     "saving",
     "sharded",
     "sharded_adapters",
@@ -43,7 +44,7 @@ MODULES = (  # of this package, each with its calls
 
 @dataclass(frozen=True)
 class Call:
-    """``group`` is the heading in a report, ``needs`` names probes of ``cases.needs``."""
+    """``group`` is the heading in a report, ``requires`` names requirements of ``cases.probes``."""
 
     name: str
     body: Body
@@ -51,31 +52,31 @@ class Call:
     why: str
     phase: Phase
     ranks: int
-    needs: tuple[str, ...]
+    requires: tuple[str, ...]
 
 
 CALLS: dict[str, Call] = {}
 
 
-def call(group: str, *, phase: Phase, ranks: int = 1, needs: tuple[str, ...] = ()) -> Callable[[Body], Body]:
+def call(group: str, *, phase: Phase, ranks: int = 1, requires: tuple[str, ...] = ()) -> Callable[[Body], Body]:
     """Register a function as a call; the first line of its docstring says what a user learns from it."""
 
     def register(body: Body) -> Body:
         if body.__name__ in CALLS:
             raise ValueError(f"two calls are named {body.__name__}")
         why = (body.__doc__ or "").strip().splitlines()[0].rstrip(".")
-        CALLS[body.__name__] = Call(body.__name__, body, group, why, phase, ranks, needs)
+        CALLS[body.__name__] = Call(body.__name__, body, group, why, phase, ranks, requires)
         return body
 
     return register
 
 
-def run(here: Setting) -> None:
+def run(ctx: Context) -> None:
     """Run a call: its checks are the case's."""
-    importlib.import_module(f"{__name__}.{module_of(here.options.call)}")
-    chosen = CALLS[here.options.call]
-    here.say.phase(chosen.phase)
-    here.say.checks(list(chosen.body(here)))
+    importlib.import_module(f"{__name__}.{module_of(ctx.options.call)}")
+    chosen = CALLS[ctx.options.call]
+    ctx.reporter.phase(chosen.phase)
+    ctx.reporter.checks(list(chosen.body(ctx)))
 
 
 def module_of(name: str) -> str:
@@ -85,9 +86,9 @@ def module_of(name: str) -> str:
     return next(module for module, text in texts if defined in text)
 
 
-def needs(name: str) -> tuple[str, ...]:
-    """Probes that the call of this name needs; none, if there is no such call."""
-    return CALLS[name].needs if name in CALLS else ()
+def requirements(name: str) -> tuple[str, ...]:
+    """The names of the requirements of a call; none if no call has this name."""
+    return CALLS[name].requires if name in CALLS else ()
 
 
 def load() -> dict[str, Call]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 GROUP = "Adapters in a user's script"
 # What adapter_config.json of peft 0.19 says beside what peft 0.8 knew, with values that change nothing.
@@ -38,22 +38,22 @@ LATER_FIELDS = {
 }
 
 
-def saved_adapter(here: Setting, base: Any, **more: Any) -> tuple[Path, Any]:
+def saved_adapter(ctx: Context, base: Any, **more: Any) -> tuple[Path, Any]:
     """A folder with an adapter, and the logits it gives."""
     from peft import get_peft_model
 
     model = some.fill_adapter(get_peft_model(base, some.lora(**more)))
-    model.save_pretrained(here.kept / "adapter")
-    return here.kept / "adapter", some.logits(model, here)
+    model.save_pretrained(ctx.kept / "adapter")
+    return ctx.kept / "adapter", some.logits(model, ctx)
 
 
 @call(GROUP, phase=Phase.ADAPT)
-def lora_trains(here: Setting) -> Iterator[Check]:
+def lora_trains(ctx: Context) -> Iterator[Check]:
     """get_peft_model and a backward: every adapter gets a gradient, whatever else is installed."""
     from peft import get_peft_model
 
-    model = some.fill_adapter(get_peft_model(some.base(here), some.lora()))
-    ids = tiny.batch(0).to(here.place.device)
+    model = some.fill_adapter(get_peft_model(some.base(ctx), some.lora()))
+    ids = tiny.batch(0).to(ctx.place.device)
     model(input_ids=ids, labels=ids).loss.backward()
     reached = [
         weight.grad is not None and bool(weight.grad.any()) for weight in model.parameters() if weight.requires_grad
@@ -62,48 +62,48 @@ def lora_trains(here: Setting) -> Iterator[Check]:
 
 
 @call(GROUP, phase=Phase.WRAP)
-def peft_fsdp_policy(here: Setting) -> Iterator[Check]:
+def peft_fsdp_policy(ctx: Context) -> Iterator[Check]:
     """PEFT's FSDP wrap policy can be made from an adapted model."""
     from peft import get_peft_model
     from peft.utils.other import fsdp_auto_wrap_policy
 
-    policy = fsdp_auto_wrap_policy(get_peft_model(some.base(here), some.lora()))
+    policy = fsdp_auto_wrap_policy(get_peft_model(some.base(ctx), some.lora()))
     yield equal("a policy", callable(policy), bound=True)
 
 
 @call(GROUP, phase=Phase.RELOAD)
-def adapter_of_later_peft(here: Setting) -> Iterator[Check]:
+def adapter_of_later_peft(ctx: Context) -> Iterator[Check]:
     """An adapter whose adapter_config.json has the fields of a later peft loads: their values ask for nothing."""
     from peft import PeftModel
 
-    folder, expected = saved_adapter(here, some.base(here))
+    folder, expected = saved_adapter(ctx, some.base(ctx))
     path = folder / "adapter_config.json"
     path.write_text(json.dumps({**LATER_FIELDS, **json.loads(path.read_text())}))
-    found = some.logits(PeftModel.from_pretrained(some.base(here), folder), here)
+    found = some.logits(PeftModel.from_pretrained(some.base(ctx), folder), ctx)
     yield at_most("logits off", some.furthest(found, expected), SAME)
 
 
 @call(GROUP, phase=Phase.RELOAD)
-def adapter_by_transformers(here: Setting) -> Iterator[Check]:
+def adapter_by_transformers(ctx: Context) -> Iterator[Check]:
     """model.load_adapter, transformers' own way to load an adapter, gives what PEFT's gives."""
-    folder, expected = saved_adapter(here, some.base(here))
-    model = some.base(here)
+    folder, expected = saved_adapter(ctx, some.base(ctx))
+    model = some.base(ctx)
     model.load_adapter(str(folder))
-    yield at_most("logits off", some.furthest(some.logits(model, here), expected), SAME)
+    yield at_most("logits off", some.furthest(some.logits(model, ctx), expected), SAME)
 
 
-def experts(here: Setting) -> Any:
+def experts(ctx: Context) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(mixtral(here)).to(here.place.device)
+    return AutoModelForCausalLM.from_pretrained(mixtral(ctx)).to(ctx.place.device)
 
 
 @call(GROUP, phase=Phase.ADAPT)
-def lora_on_experts(here: Setting) -> Iterator[Check]:
+def lora_on_experts(ctx: Context) -> Iterator[Check]:
     """LoRA on the experts' layers, by their names of the time (w1, w2, w3), reaches every expert."""
     from peft import get_peft_model
 
-    model = get_peft_model(experts(here), some.lora(target_modules=["q_proj", "v_proj", "w1", "w2", "w3"]))
+    model = get_peft_model(experts(ctx), some.lora(target_modules=["q_proj", "v_proj", "w1", "w2", "w3"]))
     trained = sum(weight.numel() for name, weight in model.named_parameters() if "experts" in name and "lora_" in name)
     yield at_least("experts' weights to train", trained, EXPERT_VALUES)
 
@@ -112,26 +112,26 @@ EXPERT_VALUES = tiny.LAYERS * EXPERTS * 3 * tiny.RANK * 3 * tiny.HIDDEN  # r * (
 
 
 @call(GROUP, phase=Phase.RELOAD)
-def reload_on_experts(here: Setting) -> Iterator[Check]:
+def reload_on_experts(ctx: Context) -> Iterator[Check]:
     """An adapter of a model with experts gives the same logits when it is loaded again."""
     from peft import PeftModel
 
     targets = ["q_proj", "v_proj", "w1", "w2", "w3"]
-    folder, expected = saved_adapter(here, experts(here), target_modules=targets)
-    found = some.logits(PeftModel.from_pretrained(experts(here), folder), here)
+    folder, expected = saved_adapter(ctx, experts(ctx), target_modules=targets)
+    found = some.logits(PeftModel.from_pretrained(experts(ctx), folder), ctx)
     yield at_most("logits off", some.furthest(found, expected), SAME)
 
 
 @call(GROUP, phase=Phase.FORWARD)
-def prefix_encoder_decoder(here: Setting) -> Iterator[Check]:
+def prefix_encoder_decoder(ctx: Context) -> Iterator[Check]:
     """Prefix tuning of an encoder-decoder model: every prefix gets a gradient."""
     from peft import PrefixTuningConfig, get_peft_model
     from transformers import T5Config, T5ForConditionalGeneration
 
     sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
-    base = T5ForConditionalGeneration(T5Config(vocab_size=tiny.VOCABULARY, **sizes)).to(here.place.device)
+    base = T5ForConditionalGeneration(T5Config(vocab_size=tiny.VOCABULARY, **sizes)).to(ctx.place.device)
     model = get_peft_model(base, PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=4))
-    ids = tiny.batch(0).to(here.place.device)
+    ids = tiny.batch(0).to(ctx.place.device)
     model(input_ids=ids, labels=ids).loss.backward()
     reached = [
         weight.grad is not None and bool(weight.grad.any()) for weight in model.parameters() if weight.requires_grad
@@ -141,20 +141,20 @@ def prefix_encoder_decoder(here: Setting) -> Iterator[Check]:
 
 
 @call(GROUP, phase=Phase.RELOAD)
-def adapter_of_earlier_llava(here: Setting) -> Iterator[Check]:
+def adapter_of_earlier_llava(ctx: Context) -> Iterator[Check]:
     """An adapter of a vision-language model, saved before transformers 4.52 renamed the modules, takes effect."""
     from peft import PeftModel, get_peft_model
     from safetensors.torch import load_file, save_file
 
     config = some.lora(target_modules=r".*language_model.*\.(q_proj|v_proj)")
-    model = some.fill_adapter(get_peft_model(llava(here), config))
-    expected = seen(model, here)
-    model.save_pretrained(here.kept / "adapter")
-    path = here.kept / "adapter" / "adapter_model.safetensors"
+    model = some.fill_adapter(get_peft_model(llava(ctx), config))
+    expected = seen(model, ctx)
+    model.save_pretrained(ctx.kept / "adapter")
+    path = ctx.kept / "adapter" / "adapter_model.safetensors"
     weights = {earlier_name(name): weight for name, weight in load_file(path).items()}
     save_file(weights, path, metadata={"format": "pt"})
-    found = seen(PeftModel.from_pretrained(llava(here), here.kept / "adapter"), here)
-    yield at_least("what the adapter does", some.furthest(expected, seen(llava(here), here)), 100 * SAME)
+    found = seen(PeftModel.from_pretrained(llava(ctx), ctx.kept / "adapter"), ctx)
+    yield at_least("what the adapter does", some.furthest(expected, seen(llava(ctx), ctx)), 100 * SAME)
     yield at_most("logits off", some.furthest(found, expected), SAME)
 
 
@@ -168,7 +168,7 @@ IMAGE = tiny.VOCABULARY  # the token that stands for a patch of an image; the te
 PATCHES = 4
 
 
-def llava(here: Setting) -> Any:
+def llava(ctx: Context) -> Any:
     import torch
     from transformers import CLIPVisionConfig, LlavaConfig, LlavaForConditionalGeneration
 
@@ -178,10 +178,10 @@ def llava(here: Setting) -> Any:
     text.vocab_size = IMAGE + 1
     torch.manual_seed(0)
     config = LlavaConfig(vision_config=eye, text_config=text, image_token_index=IMAGE, image_seq_length=PATCHES)
-    return LlavaForConditionalGeneration(config).to(here.place.device)
+    return LlavaForConditionalGeneration(config).to(ctx.place.device)
 
 
-def seen(model: Any, here: Setting) -> Any:
+def seen(model: Any, ctx: Context) -> Any:
     """Logits of a batch whose rows begin with an image."""
     import torch
 
@@ -189,19 +189,19 @@ def seen(model: Any, here: Setting) -> Any:
     pixels = tiny.values("pixels", (GLOBAL_BATCH, 3, 8, 8))
     with torch.no_grad():
         found = model.eval()(
-            input_ids=ids.to(here.place.device),
-            pixel_values=pixels.to(here.place.device),
-            attention_mask=torch.ones_like(ids).to(here.place.device),
+            input_ids=ids.to(ctx.place.device),
+            pixel_values=pixels.to(ctx.place.device),
+            attention_mask=torch.ones_like(ids).to(ctx.place.device),
         )
     return found.logits.float().cpu()
 
 
 @call(GROUP, phase=Phase.IMPORT)
-def peft_utilities(here: Setting) -> Iterator[Check]:
+def peft_utilities(ctx: Context) -> Iterator[Check]:
     """Every module of peft.utils can be imported, as projects that patch PEFT do."""
     import peft.utils
 
-    del here
+    del ctx
     names = [module.name for module in pkgutil.iter_modules(peft.utils.__path__, "peft.utils.")]
     for name in names:
         importlib.import_module(name)

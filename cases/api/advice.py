@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from cases.api import call, jobs
 from cases.api.jobs import FSDP1, FSDP2, PACKED
-from cases.api.sharding import lora_config
 from cases.apply import compat
 from cases.checks import observers
 from cases.model import architectures, tiny
@@ -17,35 +16,35 @@ from cases.space.verdict import Check, Phase, at_least, at_most, equal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.space.options import DType, Storage
 
 ADVICE = "Advice, judged"
 
 
-@call(ADVICE, phase=Phase.ADAPT, needs=PACKED)
-def cast_parameters_uint8_storage(here: Setting) -> Iterator[Check]:
+@call(ADVICE, phase=Phase.ADAPT, requires=PACKED)
+def cast_parameters_uint8_storage(ctx: Context) -> Iterator[Check]:
     """Casting the data of every parameter to bfloat16 leaves 4-bit weights stored in bytes as they were."""
-    yield from cast_to_bfloat16(here, "uint8")
+    yield from cast_to_bfloat16(ctx, "uint8")
 
 
-@call(ADVICE, phase=Phase.ADAPT, needs=PACKED)
-def cast_parameters_fp32_storage(here: Setting) -> Iterator[Check]:
+@call(ADVICE, phase=Phase.ADAPT, requires=PACKED)
+def cast_parameters_fp32_storage(ctx: Context) -> Iterator[Check]:
     """Casting the data of every parameter to bfloat16 leaves 4-bit weights stored in float32 as they were."""
-    yield from cast_to_bfloat16(here, "fp32")
+    yield from cast_to_bfloat16(ctx, "fp32")
 
 
-@call(ADVICE, phase=Phase.ADAPT, needs=PACKED)
-def cast_parameters_bf16_storage(here: Setting) -> Iterator[Check]:
+@call(ADVICE, phase=Phase.ADAPT, requires=PACKED)
+def cast_parameters_bf16_storage(ctx: Context) -> Iterator[Check]:
     """Casting the data of every parameter to bfloat16, which 4-bit weights are stored in, casts adapters only."""
-    yield from cast_to_bfloat16(here, "bf16")
+    yield from cast_to_bfloat16(ctx, "bf16")
 
 
-def cast_to_bfloat16(here: Setting, storage: Storage) -> Iterator[Check]:
+def cast_to_bfloat16(ctx: Context, storage: Storage) -> Iterator[Check]:
     import torch
 
-    model = jobs.adapted(here, quant="nf4", torch_dtype="bf16", bnb_4bit_quant_storage=storage).train()
-    ids = tiny.batch(0).to(here.place.device)
+    model = jobs.adapted(ctx, quant="nf4", torch_dtype="bf16", bnb_4bit_quant_storage=storage).train()
+    ids = tiny.batch(0).to(ctx.place.device)
     expected = model(input_ids=ids).logits.float()  # with gradients: without, bitsandbytes repacks weights on the CPU
     for parameter in model.parameters():
         if parameter.dtype != torch.bfloat16:
@@ -54,110 +53,110 @@ def cast_to_bfloat16(here: Setting, storage: Storage) -> Iterator[Check]:
     yield at_most("logits off", tolerance.relative(found.detach(), expected.detach()), jobs.HALF)
 
 
-@call(ADVICE, phase=Phase.FORWARD, needs=PACKED)
-def attention_dtype_storage_is_load_dtype(here: Setting) -> Iterator[Check]:
+@call(ADVICE, phase=Phase.FORWARD, requires=PACKED)
+def attention_dtype_storage_is_load_dtype(ctx: Context) -> Iterator[Check]:
     """Under bfloat16 autocast attention gets bfloat16, with the float32 storage dtype passed on as the load dtype."""
-    yield query_dtype(packed(here, load="fp32", storage="fp32"), here)
+    yield query_dtype(packed(ctx, load="fp32", storage="fp32"), ctx)
 
 
-@call(ADVICE, phase=Phase.FORWARD, needs=PACKED)
-def attention_dtype_bf16_storage_is_load_dtype(here: Setting) -> Iterator[Check]:
+@call(ADVICE, phase=Phase.FORWARD, requires=PACKED)
+def attention_dtype_bf16_storage_is_load_dtype(ctx: Context) -> Iterator[Check]:
     """Under bfloat16 autocast attention gets bfloat16, with the bfloat16 storage dtype passed on as the load dtype."""
-    yield query_dtype(packed(here, load="bf16", storage="bf16"), here)
+    yield query_dtype(packed(ctx, load="bf16", storage="bf16"), ctx)
 
 
-@call(ADVICE, phase=Phase.FORWARD, needs=PACKED)
-def attention_dtype_storage_set_apart(here: Setting) -> Iterator[Check]:
+@call(ADVICE, phase=Phase.FORWARD, requires=PACKED)
+def attention_dtype_storage_set_apart(ctx: Context) -> Iterator[Check]:
     """Under bfloat16 autocast attention gets bfloat16, with float32 storage beside bfloat16 as the load dtype."""
-    yield query_dtype(packed(here, load="bf16", storage="fp32"), here)
+    yield query_dtype(packed(ctx, load="bf16", storage="fp32"), ctx)
 
 
-def packed(here: Setting, *, load: DType, storage: Storage) -> Any:
+def packed(ctx: Context, *, load: DType, storage: Storage) -> Any:
     """A 4-bit model that computes in bfloat16, whatever it is loaded and stored in."""
     import torch
     from transformers import AutoModelForCausalLM
 
     asked = Options().but(quant="nf4", torch_dtype=load, bnb_4bit_quant_storage=storage)
-    arguments = compat.load_arguments(asked, here.place.device)
+    arguments = compat.load_arguments(asked, ctx.place.device)
     arguments["quantization_config"].bnb_4bit_compute_dtype = torch.bfloat16
-    return AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(here.cache), **arguments)
+    return AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(ctx.cache), **arguments)
 
 
-def query_dtype(model: Any, here: Setting) -> Check:
+def query_dtype(model: Any, ctx: Context) -> Check:
     """FlashAttention takes float16 and bfloat16 only."""
     import torch
 
     seen = []
     query = next(module for name, module in model.named_modules() if name.endswith("q_proj"))
     query.register_forward_hook(lambda _module, _inputs, output: seen.append(compat.dtype_name(output.dtype)))
-    with torch.no_grad(), torch.autocast(here.place.kind, dtype=torch.bfloat16):
-        jobs.loss(model, here)
+    with torch.no_grad(), torch.autocast(ctx.place.kind, dtype=torch.bfloat16):
+        jobs.loss(model, ctx)
     return equal("dtype of the queries", "+".join(seen), "bf16")
 
 
-@call(ADVICE, phase=Phase.LOAD, needs=PACKED)
-def float32_storage_bytes(here: Setting) -> Iterator[Check]:
+@call(ADVICE, phase=Phase.LOAD, requires=PACKED)
+def float32_storage_bytes(ctx: Context) -> Iterator[Check]:
     """A 4-bit model takes no more memory with float32 storage than with bytes."""
-    yield bytes_beside_default(packed(here, load="bf16", storage="fp32"), here)
+    yield bytes_beside_default(packed(ctx, load="bf16", storage="fp32"), ctx)
 
 
-@call(ADVICE, phase=Phase.LOAD, needs=PACKED)
-def float32_storage_as_load_dtype_bytes(here: Setting) -> Iterator[Check]:
+@call(ADVICE, phase=Phase.LOAD, requires=PACKED)
+def float32_storage_as_load_dtype_bytes(ctx: Context) -> Iterator[Check]:
     """A 4-bit model takes no more memory with float32 storage passed on as the load dtype than with bytes."""
-    yield bytes_beside_default(packed(here, load="fp32", storage="fp32"), here)
+    yield bytes_beside_default(packed(ctx, load="fp32", storage="fp32"), ctx)
 
 
-def bytes_beside_default(model: Any, here: Setting) -> Check:
-    usual = observers.local_bytes(packed(here, load="bf16", storage="uint8"))
+def bytes_beside_default(model: Any, ctx: Context) -> Check:
+    usual = observers.local_bytes(packed(ctx, load="bf16", storage="uint8"))
     return at_most("bytes / of the default storage", observers.local_bytes(model) / usual, 1.01)
 
 
 @call(ADVICE, phase=Phase.MERGE)
-def merge_with_device_map_auto(here: Setting) -> Iterator[Check]:
+def merge_with_device_map_auto(ctx: Context) -> Iterator[Check]:
     """AutoPeftModelForCausalLM.from_pretrained(device_map='auto') and merge_and_unload infer what the adapter did."""
     import torch
     from peft import AutoPeftModelForCausalLM
 
-    jobs.adapted(here).save_pretrained(here.kept)
-    ids = tiny.batch(0).to(here.place.device)
+    jobs.adapted(ctx).save_pretrained(ctx.kept)
+    ids = tiny.batch(0).to(ctx.place.device)
     with torch.no_grad():
-        expected = jobs.adapted(here)(input_ids=ids).logits
-        model = AutoPeftModelForCausalLM.from_pretrained(here.kept, device_map="auto")
+        expected = jobs.adapted(ctx)(input_ids=ids).logits
+        model = AutoPeftModelForCausalLM.from_pretrained(ctx.kept, device_map="auto")
         found = model.merge_and_unload()(input_ids=ids).logits
     yield at_most("merged logits off", tolerance.relative(found.cpu(), expected.cpu()), jobs.SAME)
 
 
-@call(ADVICE, phase=Phase.ADAPT, ranks=2, needs=FSDP1)
-def fsdp1_dora_after_wrap(here: Setting) -> Iterator[Check]:
+@call(ADVICE, phase=Phase.ADAPT, ranks=2, requires=FSDP1)
+def fsdp1_dora_after_wrap(ctx: Context) -> Iterator[Check]:
     """DoRA that is put on a model under FSDP1 has the base's norms as its magnitudes."""
-    yield from magnitudes_after_wrap(here, "fsdp1")
+    yield from magnitudes_after_wrap(ctx, "fsdp1")
 
 
-@call(ADVICE, phase=Phase.ADAPT, ranks=2, needs=FSDP2)
-def fsdp2_dora_after_wrap(here: Setting) -> Iterator[Check]:
+@call(ADVICE, phase=Phase.ADAPT, ranks=2, requires=FSDP2)
+def fsdp2_dora_after_wrap(ctx: Context) -> Iterator[Check]:
     """DoRA that is put on a model under FSDP2 has the base's norms as its magnitudes."""
-    yield from magnitudes_after_wrap(here, "fsdp2")
+    yield from magnitudes_after_wrap(ctx, "fsdp2")
 
 
-def magnitudes_after_wrap(here: Setting, strategy: str) -> Iterator[Check]:
+def magnitudes_after_wrap(ctx: Context, strategy: str) -> Iterator[Check]:
     from peft import get_peft_model
 
-    base = jobs.base(here)
-    jobs.wrapped(here, base, strategy=strategy, method="full")
-    model = get_peft_model(base, lora_config(use_dora=True))
+    base = jobs.base(ctx)
+    jobs.wrapped(ctx, base, strategy=strategy, method="full")
+    model = get_peft_model(base, jobs.lora_config(use_dora=True))
     name, found = next((n, p) for n, p in tiny.named(model) if "up_proj.lora_magnitude" in n)
     rows = tiny.values(name.rpartition(".lora_")[0] + ".weight", (2 * tiny.HIDDEN, tiny.HIDDEN))
     yield equal("magnitudes", found.numel(), len(rows))
     yield at_most("magnitudes off", tolerance.relative(observers.whole(found).reshape(-1), rows.norm(dim=1)), jobs.SAME)
-    jobs.loss(model, here).backward()
+    jobs.loss(model, ctx).backward()
 
 
-@call(ADVICE, phase=Phase.FORWARD, ranks=2, needs=(*PACKED, *FSDP2))
-def fsdp2_packed_bits(here: Setting) -> Iterator[Check]:
+@call(ADVICE, phase=Phase.FORWARD, ranks=2, requires=(*PACKED, *FSDP2))
+def fsdp2_packed_bits(ctx: Context) -> Iterator[Check]:
     """4-bit weights stored in bfloat16 keep every bit when FSDP2 shards and gathers them."""
     from bitsandbytes.nn import Linear4bit
 
-    layer = packed_layer(here)
+    layer = packed_layer(ctx)
     fully_shard = compat.fully_shard()
     before = observers.digest(observers.raw(layer[0].weight))
     yield at_least("weights that are NaN if read as numbers", int(layer[0].weight.isnan().sum()), 1)
@@ -168,11 +167,11 @@ def fsdp2_packed_bits(here: Setting) -> Iterator[Check]:
     yield equal("bits as gathered", observers.digest(observers.raw(layer[0].weight)) == before, bound=True)
 
 
-def packed_layer(here: Setting) -> Any:
+def packed_layer(ctx: Context) -> Any:
     """Large enough for pairs of its bytes that are NaN when they are read as bfloat16."""
     import torch
     from bitsandbytes.nn import Linear4bit
 
     torch.manual_seed(0)
     layer = Linear4bit(512, 512, bias=False, quant_type="nf4", quant_storage=torch.bfloat16)
-    return torch.nn.Sequential(layer.to(here.place.device))
+    return torch.nn.Sequential(layer.to(ctx.place.device))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.space.verdict import Check
 
 DEVICES = "One model on several devices"
@@ -34,11 +34,11 @@ def devices(model: Any) -> str:
     return "+".join(sorted({str(weight.device) for weight in model.parameters()}))
 
 
-def mapped(here: Setting, device_map: Any, **other: Any) -> Any:
+def mapped(ctx: Context, device_map: Any, **other: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(
-        architectures.plain_checkpoint(here.cache), device_map=device_map, **other
+        architectures.plain_checkpoint(ctx.cache), device_map=device_map, **other
     )
 
 
@@ -55,75 +55,75 @@ def furthest(found: dict[str, Any], expected: dict[str, Any]) -> float:
     return max(relative(found[name], each) for name, each in expected.items())
 
 
-def alone(here: Setting) -> Any:
+def alone(ctx: Context) -> Any:
     """The adapted model on one device."""
-    return made.adapted(made.loaded(here, dtype="fp32"))
+    return made.adapted(made.loaded(ctx, dtype="fp32"))
 
 
-@call(DEVICES, phase=Phase.LOAD, needs=GPU)
-def device_map_auto(here: Setting) -> Iterator[Check]:
+@call(DEVICES, phase=Phase.LOAD, requires=GPU)
+def device_map_auto(ctx: Context) -> Iterator[Check]:
     """device_map="auto" puts a model that fits on the GPU, and it infers the same."""
-    model = mapped(here, "auto")
+    model = mapped(ctx, "auto")
     yield equal("devices of the weights", devices(model), "cuda:0")
-    expected = made.logits(made.loaded(here, dtype="fp32"))
+    expected = made.logits(made.loaded(ctx, dtype="fp32"))
     yield at_most("logits off", relative(made.logits(model), expected), FP32)
 
 
-@call(DEVICES, phase=Phase.LOAD, needs=(*GPU, "4bit", "4bit_loading"))
-def device_map_auto_four_bit(here: Setting) -> Iterator[Check]:
+@call(DEVICES, phase=Phase.LOAD, requires=(*GPU, "4bit", "4bit_loading"))
+def device_map_auto_four_bit(ctx: Context) -> Iterator[Check]:
     """device_map="auto" puts a 4-bit model on the GPU, and it infers the same."""
     asked = compat.quantisation(made.chosen("nf4"))
-    model, named = (mapped(here, each, quantization_config=asked) for each in ("auto", {"": here.place.device}))
+    model, named = (mapped(ctx, each, quantization_config=asked) for each in ("auto", {"": ctx.place.device}))
     yield equal("devices of the weights", devices(model), "cuda:0")
     yield at_most("logits off", relative(made.logits(model), made.logits(named)), FP32)
 
 
-@call(DEVICES, phase=Phase.LOAD, ranks=2, needs=GPU)
-def device_map_per_rank(here: Setting) -> Iterator[Check]:
+@call(DEVICES, phase=Phase.LOAD, ranks=2, requires=GPU)
+def device_map_per_rank(ctx: Context) -> Iterator[Check]:
     """device_map={"": rank} puts each rank's model on its own GPU, and it infers the same."""
-    model = mapped(here, {"": here.place.device})
-    yield equal("weights on the rank's own GPU", devices(model) == f"cuda:{here.place.rank}", bound=True)
-    expected = made.logits(made.loaded(here, dtype="fp32"))
+    model = mapped(ctx, {"": ctx.place.device})
+    yield equal("weights on the rank's own GPU", devices(model) == f"cuda:{ctx.place.rank}", bound=True)
+    expected = made.logits(made.loaded(ctx, dtype="fp32"))
     yield at_most("logits off", relative(made.logits(model), expected), FP32)
 
 
-@call(DEVICES, phase=Phase.BACKWARD, ranks=2, needs=GPU)
-def device_map_over_two_gpus(here: Setting) -> Iterator[Check]:
+@call(DEVICES, phase=Phase.BACKWARD, ranks=2, requires=GPU)
+def device_map_over_two_gpus(ctx: Context) -> Iterator[Check]:
     """A model whose layers lie on two GPUs gives its adapter the same gradients."""
-    if here.place.rank > 0:
+    if ctx.place.rank > 0:
         return  # one process has both GPUs
-    base = offloaded(here, architectures.plain_checkpoint(here.cache), SECOND)
+    base = offloaded(ctx, architectures.plain_checkpoint(ctx.cache), SECOND)
     yield equal("devices of the weights", devices(base), "cuda:0+cuda:1")
     found = gradients(made.adapted(base))
-    yield at_most("gradients off", furthest(found, gradients(alone(here))), FP32)
+    yield at_most("gradients off", furthest(found, gradients(alone(ctx))), FP32)
 
 
-@call(DEVICES, phase=Phase.MERGE, ranks=2, needs=GPU)
-def merge_over_two_gpus(here: Setting) -> Iterator[Check]:
+@call(DEVICES, phase=Phase.MERGE, ranks=2, requires=GPU)
+def merge_over_two_gpus(ctx: Context) -> Iterator[Check]:
     """An adapter of a model whose layers lie on two GPUs is merged, saved and loaded again."""
-    if here.place.rank > 0:
+    if ctx.place.rank > 0:
         return  # as above
-    yield from merged_and_saved(here, architectures.plain_checkpoint(here.cache), SECOND)
+    yield from merged_and_saved(ctx, architectures.plain_checkpoint(ctx.cache), SECOND)
 
 
-@call(DEVICES, phase=Phase.BACKWARD, needs=GPU)
-def device_map_layer_on_cpu(here: Setting) -> Iterator[Check]:
+@call(DEVICES, phase=Phase.BACKWARD, requires=GPU)
+def device_map_layer_on_cpu(ctx: Context) -> Iterator[Check]:
     """A model with a layer left on the CPU gives its adapter the same gradients."""
-    base = offloaded(here, architectures.plain_checkpoint(here.cache), "cpu")
+    base = offloaded(ctx, architectures.plain_checkpoint(ctx.cache), "cpu")
     yield equal("devices of the weights", devices(base), "cuda:0+meta")
     found = gradients(made.adapted(base))
-    yield at_most("gradients off", furthest(found, gradients(alone(here))), FP32)
+    yield at_most("gradients off", furthest(found, gradients(alone(ctx))), FP32)
 
 
-@call(DEVICES, phase=Phase.MERGE, needs=GPU)
-def merge_layer_on_cpu(here: Setting) -> Iterator[Check]:
+@call(DEVICES, phase=Phase.MERGE, requires=GPU)
+def merge_layer_on_cpu(ctx: Context) -> Iterator[Check]:
     """An adapter of a model with a layer left on the CPU is merged, saved and loaded again."""
-    yield from merged_and_saved(here, architectures.plain_checkpoint(here.cache), "cpu")
+    yield from merged_and_saved(ctx, architectures.plain_checkpoint(ctx.cache), "cpu")
 
 
-def merged_apart(here: Setting, base: Any, adapter: Any) -> Iterator[Check]:
+def merged_apart(ctx: Context, base: Any, adapter: Any) -> Iterator[Check]:
     """The adapter's weights are moved away from the base's before the merge."""
-    model = made.adapted(made.loaded(here, dtype="fp32").to(base))
+    model = made.adapted(made.loaded(ctx, dtype="fp32").to(base))
     on_top = made.logits(model)
     for name, weight in model.named_parameters():
         if ".lora_" in name:
@@ -132,50 +132,50 @@ def merged_apart(here: Setting, base: Any, adapter: Any) -> Iterator[Check]:
     yield at_most("merged logits off", relative(made.logits(model.merge_and_unload()), on_top), FP32)
 
 
-@call(DEVICES, phase=Phase.MERGE, needs=GPU)
-def merge_adapter_on_cpu(here: Setting) -> Iterator[Check]:
+@call(DEVICES, phase=Phase.MERGE, requires=GPU)
+def merge_adapter_on_cpu(ctx: Context) -> Iterator[Check]:
     """An adapter on the CPU is merged into a base on the GPU."""
-    yield from merged_apart(here, here.place.device, "cpu")
+    yield from merged_apart(ctx, ctx.place.device, "cpu")
 
 
-@call(DEVICES, phase=Phase.MERGE, needs=GPU)
-def merge_base_on_cpu(here: Setting) -> Iterator[Check]:
+@call(DEVICES, phase=Phase.MERGE, requires=GPU)
+def merge_base_on_cpu(ctx: Context) -> Iterator[Check]:
     """An adapter on the GPU is merged into a base on the CPU."""
-    yield from merged_apart(here, "cpu", here.place.device)
+    yield from merged_apart(ctx, "cpu", ctx.place.device)
 
 
-def merged_as_loaded(here: Setting, folder: Path, **other: Any) -> Iterator[Check]:
+def merged_as_loaded(ctx: Context, folder: Path, **other: Any) -> Iterator[Check]:
     """A base that is left where ``from_pretrained`` puts it, on the CPU, and an adapter that PEFT loads."""
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    on_top = made.logits(alone(here))
-    base = AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(here.cache))
+    on_top = made.logits(alone(ctx))
+    base = AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(ctx.cache))
     yield equal("devices of the base", devices(base), "cpu")
     model = PeftModel.from_pretrained(base, folder, **other)
     yield at_most("merged logits off", relative(made.logits(model.merge_and_unload()), on_top), FP32)
 
 
-@call(DEVICES, phase=Phase.MERGE, needs=GPU)
-def merge_loaded_on_cpu(here: Setting) -> Iterator[Check]:
+@call(DEVICES, phase=Phase.MERGE, requires=GPU)
+def merge_loaded_on_cpu(ctx: Context) -> Iterator[Check]:
     """An adapter that is loaded onto a base on the CPU, where there is a GPU, is merged on the CPU."""
-    yield from merged_as_loaded(here, made.saved_adapter(here))
+    yield from merged_as_loaded(ctx, made.saved_adapter(ctx))
 
 
-@call(DEVICES, phase=Phase.MERGE, needs=GPU)
-def merge_loaded_on_gpu(here: Setting) -> Iterator[Check]:
+@call(DEVICES, phase=Phase.MERGE, requires=GPU)
+def merge_loaded_on_gpu(ctx: Context) -> Iterator[Check]:
     """An adapter that is loaded with torch_device="cuda" onto a base on the CPU is merged all the same."""
-    yield from merged_as_loaded(here, made.saved_adapter(here), torch_device="cuda")
+    yield from merged_as_loaded(ctx, made.saved_adapter(ctx), torch_device="cuda")
 
 
-@call(PAGED, phase=Phase.OPTIMIZER, needs=("paged_state",))
-def paged_moments(here: Setting) -> Iterator[Check]:
+@call(PAGED, phase=Phase.OPTIMIZER, requires=("paged_state",))
+def paged_moments(ctx: Context) -> Iterator[Check]:
     """PagedAdamW8bit keeps moments of a large weight in pages, and steps as AdamW8bit does."""
     import bitsandbytes
 
-    usual, state = stepped(here, bitsandbytes.optim.AdamW8bit)
+    usual, state = stepped(ctx, bitsandbytes.optim.AdamW8bit)
     yield equal("moments in pages", in_pages(state), 0)
-    paged, state = stepped(here, bitsandbytes.optim.PagedAdamW8bit)
+    paged, state = stepped(ctx, bitsandbytes.optim.PagedAdamW8bit)
     yield equal("moments in pages, paged", in_pages(state), len(MOMENTS))
     yield at_least("what the steps changed", relative(usual, tiny.values("paged", (WIDE, WIDE))), 1e-2)
     yield at_most("weights off", relative(paged, usual), FP32)
@@ -185,12 +185,12 @@ def in_pages(state: dict[str, Any]) -> int:
     return sum(bool(getattr(state[name], "is_paged", False)) for name in MOMENTS)
 
 
-def stepped(here: Setting, optimiser: Any) -> tuple[Any, dict[str, Any]]:
+def stepped(ctx: Context, optimiser: Any) -> tuple[Any, dict[str, Any]]:
     """A weight of more numbers than bitsandbytes leaves unpaged (100,000), after some steps; and its state."""
     import torch
 
-    weight = torch.nn.Parameter(tiny.values("paged", (WIDE, WIDE)).to(here.place.device))
-    goal = tiny.values("goal", (WIDE, WIDE)).to(here.place.device)
+    weight = torch.nn.Parameter(tiny.values("paged", (WIDE, WIDE)).to(ctx.place.device))
+    goal = tiny.values("goal", (WIDE, WIDE)).to(ctx.place.device)
     steps = optimiser([weight], lr=0.01, min_8bit_size=1)
     for _ in range(STEPS):
         steps.zero_grad()

@@ -11,7 +11,7 @@ from cases.space.options import GLOBAL_BATCH
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 IGNORED = -100  # the label of what is not in the loss
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # at the ids that the tiny model's config names
@@ -58,10 +58,10 @@ def dataset(**columns: list[str]) -> Any:
     return Dataset.from_dict(columns)
 
 
-def base(here: Setting) -> Any:
+def base(ctx: Context) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(here.cache)).to(here.place.device)
+    return AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(ctx.cache)).to(ctx.place.device)
 
 
 def lora(**more: Any) -> Any:
@@ -82,29 +82,29 @@ def fill_adapter(model: Any) -> Any:
     return model
 
 
-def logits(model: Any, here: Setting) -> Any:
+def logits(model: Any, ctx: Context) -> Any:
     import torch
 
     with torch.no_grad():
-        return model.eval()(input_ids=tiny.batch(0).to(here.place.device)).logits.float().cpu()
+        return model.eval()(input_ids=tiny.batch(0).to(ctx.place.device)).logits.float().cpu()
 
 
 def furthest(one: Any, other: Any) -> float:
     return float((one - other).abs().max())
 
 
-def folder(here: Setting, name: str) -> Path:
-    made = here.kept / name
+def folder(ctx: Context, name: str) -> Path:
+    made = ctx.kept / name
     made.mkdir(exist_ok=True)
     return made
 
 
-def arguments(here: Setting, made: Any = None, **more: Any) -> Any:
+def arguments(ctx: Context, made: Any = None, **more: Any) -> Any:
     """``TrainingArguments``, or another class of the kind, for two steps of plain gradient descent."""
     from transformers import TrainingArguments
 
     few: dict[str, Any] = {
-        "output_dir": str(here.kept / "output"),
+        "output_dir": str(ctx.kept / "output"),
         "max_steps": 2,
         "per_device_train_batch_size": GLOBAL_BATCH,
         "learning_rate": 0.1,
@@ -114,7 +114,7 @@ def arguments(here: Setting, made: Any = None, **more: Any) -> Any:
         "logging_steps": 1,
         "save_strategy": "no",
         "report_to": "none",
-        "use_cpu": here.place.kind == "cpu",
+        "use_cpu": ctx.place.kind == "cpu",
         "remove_unused_columns": False,
     }
     return (made or TrainingArguments)(**{**few, **more})

@@ -16,7 +16,7 @@ from cases.space.options import Options
 from cases.space.verdict import Check, at_most
 
 if TYPE_CHECKING:
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 FSDP1, FSDP2 = ("fsdp1",), ("fsdp2_exists", "fsdp2")  # needs
 PACKED = ("4bit", "4bit_loading")
@@ -28,28 +28,34 @@ def options(**chosen: Any) -> Options:
     return Options().but(**chosen)
 
 
-def base(here: Setting, **chosen: Any) -> Any:
-    return build.load(options(**chosen), here.place, here.cache)
+def lora_config(**more: Any) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(task_type="CAUSAL_LM", r=tiny.RANK, target_modules=list(tiny.TARGETS), **more)
 
 
-def adapted(here: Setting, **chosen: Any) -> Any:
+def base(ctx: Context, **chosen: Any) -> Any:
+    return build.load(options(**chosen), ctx.place, ctx.cache)
+
+
+def adapted(ctx: Context, **chosen: Any) -> Any:
     """The base with a LoRA adapter, not wrapped."""
-    return build.adapt(base(here, **chosen), options(**chosen))
+    return build.adapt(base(ctx, **chosen), options(**chosen))
 
 
-def wrapped(here: Setting, model: Any = None, **chosen: Any) -> Any:
+def wrapped(ctx: Context, model: Any = None, **chosen: Any) -> Any:
     """The model, or the base with a LoRA adapter, sharded as a user of ``cases.options`` would."""
-    return build.wrap(adapted(here, **chosen) if model is None else model, options(**chosen), here.place)
+    return build.wrap(adapted(ctx, **chosen) if model is None else model, options(**chosen), ctx.place)
 
 
-def loss(model: Any, here: Setting, step: int = 0) -> Any:
+def loss(model: Any, ctx: Context, step: int = 0) -> Any:
     """Of this rank's rows of the batch."""
-    ids = tiny.shard(step, here.place.rank, here.place.world_size).to(here.place.device)
+    ids = tiny.shard(step, ctx.place.rank, ctx.place.world_size).to(ctx.place.device)
     return model(input_ids=ids, labels=ids).loss
 
 
-def whole_loss(model: Any, here: Setting, step: int = 0) -> Any:
-    ids = tiny.batch(step).to(here.place.device)
+def whole_loss(model: Any, ctx: Context, step: int = 0) -> Any:
+    ids = tiny.batch(step).to(ctx.place.device)
     return model(input_ids=ids, labels=ids).loss
 
 
@@ -57,20 +63,20 @@ def gradients(model: Any, **chosen: Any) -> dict[str, Any]:
     return observers.gradients(model, options(**chosen))
 
 
-def expected_gradients(here: Setting) -> dict[str, Any]:
+def expected_gradients(ctx: Context) -> dict[str, Any]:
     """Of a LoRA adapter in one process, over the batch that the ranks share."""
-    model = adapted(here)
-    whole_loss(model, here).backward()
+    model = adapted(ctx)
+    whole_loss(model, ctx).backward()
     return gradients(model)
 
 
-def as_in_one_process(found: dict[str, Any], here: Setting, within: float = SAME) -> Check:
+def as_in_one_process(found: dict[str, Any], ctx: Context, within: float = SAME) -> Check:
     """Gradients that ranks found together."""
-    return at_most("gradient off", tolerance.worst_tensor(found, expected_gradients(here)), within)
+    return at_most("gradient off", tolerance.worst_tensor(found, expected_gradients(ctx)), within)
 
 
-def step(model: Any, here: Setting, optimiser: Any, number: int = 0) -> None:
-    loss(model, here, number).backward()
+def step(model: Any, ctx: Context, optimiser: Any, number: int = 0) -> None:
+    loss(model, ctx, number).backward()
     optimiser.step()
     optimiser.zero_grad()
 
@@ -79,7 +85,7 @@ def trained_parameters(model: Any) -> list[Any]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def accelerator(here: Setting, plugin: Any) -> Any:
+def accelerator(ctx: Context, plugin: Any) -> Any:
     """Accelerate with an FSDP plugin.
 
     It takes the world from the environment, as launchers leave it there. It shards over accelerators only, and has to
@@ -89,12 +95,12 @@ def accelerator(here: Setting, plugin: Any) -> Any:
     from accelerate import Accelerator, PartialState
     from accelerate.utils import DistributedType
 
-    world = {"RANK": here.place.rank, "LOCAL_RANK": here.place.rank, "WORLD_SIZE": here.place.world_size}
+    world = {"RANK": ctx.place.rank, "LOCAL_RANK": ctx.place.rank, "WORLD_SIZE": ctx.place.world_size}
     os.environ |= {name: str(number) for name, number in world.items()}
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}  # unused: the ranks have met
-    made = Accelerator(cpu=here.place.kind == "cpu")
+    made = Accelerator(cpu=ctx.place.kind == "cpu")
     PartialState().distributed_type = made.state.distributed_type = DistributedType.FSDP
-    if here.place.kind == "cpu":
+    if ctx.place.kind == "cpu":
         PartialState().device = made.state.device = torch.device("cpu")  # not cpu:0, which FSDP1 takes for another
     made.state.fsdp_plugin = plugin
     return made

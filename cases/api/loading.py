@@ -15,22 +15,22 @@ from cases.space.verdict import Check, Phase, at_most, equal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 GROUP = "Loading and saving in a user's script"
 EXPERTS = 4
 SAME = 1e-5  # the same arithmetic in float32, on logits of about 1
 
 
-def mixtral(here: Setting) -> Path:
+def mixtral(ctx: Context) -> Path:
     """A checkpoint with experts."""
     from transformers import MixtralConfig, MixtralForCausalLM
 
     sizes = {name: value for name, value in architectures.plain_config().to_dict().items() if name in SIZES}
     model = MixtralForCausalLM(MixtralConfig(**sizes, num_local_experts=EXPERTS, num_experts_per_tok=2))
     tiny.fill(model)
-    model.save_pretrained(some.folder(here, "mixtral"))
-    return here.kept / "mixtral"
+    model.save_pretrained(some.folder(ctx, "mixtral"))
+    return ctx.kept / "mixtral"
 
 
 SIZES = (
@@ -52,121 +52,121 @@ def four_bit_layers(model: Any) -> int:
     return sum(isinstance(module, Linear4bit) for module in model.modules())
 
 
-@call(GROUP, phase=Phase.LOAD, needs=("4bit_loading",))
-def load_in_4bit_keyword(here: Setting) -> Iterator[Check]:
+@call(GROUP, phase=Phase.LOAD, requires=("4bit_loading",))
+def load_in_4bit_keyword(ctx: Context) -> Iterator[Check]:
     """from_pretrained takes load_in_4bit=True, as scripts before BitsAndBytesConfig give it."""
     from transformers import AutoModelForCausalLM
 
-    device = {"": here.place.device}
+    device = {"": ctx.place.device}
     model = AutoModelForCausalLM.from_pretrained(
-        architectures.plain_checkpoint(here.cache), load_in_4bit=True, device_map=device
+        architectures.plain_checkpoint(ctx.cache), load_in_4bit=True, device_map=device
     )
     yield equal("4-bit layers", four_bit_layers(model), len(tiny.LINEARS) * tiny.LAYERS)
 
 
-@call(GROUP, phase=Phase.LOAD, needs=("4bit_loading",))
-def experts_in_4bit(here: Setting) -> Iterator[Check]:
+@call(GROUP, phase=Phase.LOAD, requires=("4bit_loading",))
+def experts_in_4bit(ctx: Context) -> Iterator[Check]:
     """The experts of a mixture are quantised with the rest: half a byte for each of their weights."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(
-        mixtral(here), quantization_config=four_bit(), device_map={"": here.place.device}
+        mixtral(ctx), quantization_config=four_bit(), device_map={"": ctx.place.device}
     )
     held = sum(weight.nbytes for name, weight in model.named_parameters() if ".experts." in name)
     weights = tiny.LAYERS * EXPERTS * 3 * tiny.HIDDEN * 2 * tiny.HIDDEN
     yield at_most("bytes for a weight of an expert", held / weights, 0.5)
 
 
-def loaded_in_4bit(here: Setting) -> Any:
+def loaded_in_4bit(ctx: Context) -> Any:
     from transformers import AutoModelForCausalLM
 
-    device = {"": here.place.device}
+    device = {"": ctx.place.device}
     return AutoModelForCausalLM.from_pretrained(
-        architectures.plain_checkpoint(here.cache), quantization_config=four_bit(), device_map=device
+        architectures.plain_checkpoint(ctx.cache), quantization_config=four_bit(), device_map=device
     )
 
 
-@call(GROUP, phase=Phase.LOAD, needs=("4bit_loading",))
-def dispatch_quantised(here: Setting) -> Iterator[Check]:
+@call(GROUP, phase=Phase.LOAD, requires=("4bit_loading",))
+def dispatch_quantised(ctx: Context) -> Iterator[Check]:
     """accelerate.dispatch_model takes a 4-bit model that is on its one device already."""
     from accelerate import dispatch_model
 
-    model = dispatch_model(loaded_in_4bit(here), {"": here.place.device})
-    expected = some.logits(loaded_in_4bit(here), here)
-    yield at_most("logits off", some.furthest(some.logits(model, here), expected), 0.0)
+    model = dispatch_model(loaded_in_4bit(ctx), {"": ctx.place.device})
+    expected = some.logits(loaded_in_4bit(ctx), ctx)
+    yield at_most("logits off", some.furthest(some.logits(model, ctx), expected), 0.0)
 
 
-@call(GROUP, phase=Phase.LOAD, needs=("4bit_loading",))
-def dispatch_quantised_after_use(here: Setting) -> Iterator[Check]:
+@call(GROUP, phase=Phase.LOAD, requires=("4bit_loading",))
+def dispatch_quantised_after_use(ctx: Context) -> Iterator[Check]:
     """The same for a model that has computed before: the logits stay what they were."""
     from accelerate import dispatch_model
 
-    model = loaded_in_4bit(here)
-    before = some.logits(model, here)
-    model = dispatch_model(model, {"": here.place.device})
-    yield at_most("logits off", some.furthest(some.logits(model, here), before), 0.0)
+    model = loaded_in_4bit(ctx)
+    before = some.logits(model, ctx)
+    model = dispatch_model(model, {"": ctx.place.device})
+    yield at_most("logits off", some.furthest(some.logits(model, ctx), before), 0.0)
 
 
 @call(GROUP, phase=Phase.SAVE)
-def save_safe_serialization(here: Setting) -> Iterator[Check]:
+def save_safe_serialization(ctx: Context) -> Iterator[Check]:
     """save_pretrained and push_to_hub take safe_serialization=True, as merge scripts give it."""
-    model = some.base(here)
-    model.save_pretrained(here.kept / "out", safe_serialization=True)
-    yield equal("safetensors written", (here.kept / "out" / "model.safetensors").exists(), bound=True)
+    model = some.base(ctx)
+    model.save_pretrained(ctx.kept / "out", safe_serialization=True)
+    yield equal("safetensors written", (ctx.kept / "out" / "model.safetensors").exists(), bound=True)
     inspect.signature(model.push_to_hub).bind("someone/model", safe_serialization=True)  # all but the network
 
 
 @call(GROUP, phase=Phase.SAVE)
-def save_not_safe(here: Setting) -> Iterator[Check]:
+def save_not_safe(ctx: Context) -> Iterator[Check]:
     """save_pretrained(safe_serialization=False) writes pytorch_model.bin, for readers that know nothing else."""
-    some.base(here).save_pretrained(here.kept / "out", safe_serialization=False)
-    yield equal("pytorch_model.bin written", (here.kept / "out" / "pytorch_model.bin").exists(), bound=True)
+    some.base(ctx).save_pretrained(ctx.kept / "out", safe_serialization=False)
+    yield equal("pytorch_model.bin written", (ctx.kept / "out" / "pytorch_model.bin").exists(), bound=True)
 
 
 @call(GROUP, phase=Phase.WRAP, ranks=2)
-def device_map_auto_under_ddp(here: Setting) -> Iterator[Check]:
+def device_map_auto_under_ddp(ctx: Context) -> Iterator[Check]:
     """device_map="auto" under a launcher loads the whole model on each rank, which DDP then wraps."""
     from torch.nn.parallel import DistributedDataParallel
     from transformers import AutoModelForCausalLM
 
-    launched(here)
-    model = AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(here.cache), device_map="auto")
+    launched(ctx)
+    model = AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(ctx.cache), device_map="auto")
     kinds = {type(weight.data).__name__ for weight in model.parameters()}
     yield equal("kinds of tensors", ", ".join(sorted(kinds)), "Tensor")
     ids = tiny.batch(0).to(model.device)
     DistributedDataParallel(model)(input_ids=ids, labels=ids).loss.backward()
 
 
-def launched(here: Setting) -> None:
+def launched(ctx: Context) -> None:
     """The environment as torchrun leaves it."""
-    world = {"RANK": here.place.rank, "LOCAL_RANK": here.place.rank, "WORLD_SIZE": here.place.world_size}
+    world = {"RANK": ctx.place.rank, "LOCAL_RANK": ctx.place.rank, "WORLD_SIZE": ctx.place.world_size}
     os.environ |= {name: str(number) for name, number in world.items()}
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}  # unused: the ranks have met
 
 
 @call(GROUP, phase=Phase.LOAD, ranks=2)
-def load_without_tp_plan(here: Setting) -> Iterator[Check]:
+def load_without_tp_plan(ctx: Context) -> Iterator[Check]:
     """A model whose class has no tensor-parallel plan loads on its device in a distributed job."""
     from transformers import AutoModel, EsmConfig, EsmModel
 
-    launched(here)
+    launched(ctx)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    if here.place.rank == 0:
-        EsmModel(EsmConfig(vocab_size=33, pad_token_id=1, **sizes)).save_pretrained(here.kept / "esm")
+    if ctx.place.rank == 0:
+        EsmModel(EsmConfig(vocab_size=33, pad_token_id=1, **sizes)).save_pretrained(ctx.kept / "esm")
     import torch.distributed as dist
 
     dist.barrier()
-    model = AutoModel.from_pretrained(here.kept / "esm", device_map={"": here.place.device})
+    model = AutoModel.from_pretrained(ctx.kept / "esm", device_map={"": ctx.place.device})
     yield equal("layers", len(model.encoder.layer), 1)
 
 
 @call(GROUP, phase=Phase.LOAD)
-def bitsandbytes_library(here: Setting) -> Iterator[Check]:
+def bitsandbytes_library(ctx: Context) -> Iterator[Check]:
     """``bitsandbytes`` ships a native library for the CUDA that torch is built for."""
     import bitsandbytes
     import torch
 
-    del here
+    del ctx
     wanted = f"libbitsandbytes_cuda{(torch.version.cuda or '').replace('.', '')}.so"
     there = {path.name for path in Path(bitsandbytes.__file__).parent.glob("libbitsandbytes_*.so")}
     yield equal(wanted, wanted if wanted in there else "not shipped", wanted)

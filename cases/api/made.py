@@ -11,16 +11,16 @@ from cases.space.options import Options
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 
 def chosen(quant: str = "none", dtype: str = "bf16", storage: str = "uint8") -> Options:
     return Options().but(flow="load", method="full", quant=quant, torch_dtype=dtype, bnb_4bit_quant_storage=storage)
 
 
-def loaded(here: Setting, quant: str = "none", dtype: str = "bf16", *, folder: Path | None = None) -> Any:
+def loaded(ctx: Context, quant: str = "none", dtype: str = "bf16", *, folder: Path | None = None) -> Any:
     """A checkpoint, the tiny one if no other is given, as ``from_pretrained`` gives it."""
-    return build.load_from(folder or architectures.plain_checkpoint(here.cache), chosen(quant, dtype), here.place)
+    return build.load_from(folder or architectures.plain_checkpoint(ctx.cache), chosen(quant, dtype), ctx.place)
 
 
 def config(**other: Any) -> Any:
@@ -66,22 +66,22 @@ def logits(model: Any, *, training: bool = False) -> Any:
         return model.train(training)(ids(model)).logits.float().cpu()
 
 
-def published(here: Setting, config: Any, dtype: str = "bf16") -> Path:
+def published(ctx: Context, config: Any, dtype: str = "bf16") -> Path:
     """A checkpoint of another model, in the dtype in which it was published."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_config(config)
     tiny.fill(model)
-    folder = here.kept / "published"
+    folder = ctx.kept / "published"
     model.to(compat.dtype(dtype)).save_pretrained(folder)  # type: ignore[arg-type]
     return folder
 
 
-def pickled(here: Setting) -> Path:
+def pickled(ctx: Context) -> Path:
     """The tiny model in one pickle file, as most models were published until 2023."""
     import torch
 
-    folder, model = here.kept / "pickled", loaded(here, dtype="fp32")
+    folder, model = ctx.kept / "pickled", loaded(ctx, dtype="fp32")
     model.config.save_pretrained(folder)
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     return folder
@@ -95,10 +95,10 @@ def variant(**other: Any) -> Any:
     return changed
 
 
-def saved_adapter(here: Setting, **other: Any) -> Path:
+def saved_adapter(ctx: Context, **other: Any) -> Path:
     """A folder with an adapter for the tiny model in float32."""
-    folder = here.kept / "adapter"
-    adapted(loaded(here, dtype="fp32"), **other).save_pretrained(folder)
+    folder = ctx.kept / "adapter"
+    adapted(loaded(ctx, dtype="fp32"), **other).save_pretrained(folder)
     return folder
 
 

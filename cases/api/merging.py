@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.space.verdict import Check
 
 MERGING = "Merging"
@@ -24,9 +24,9 @@ CYCLES = 100
 
 
 @call(MERGING, phase=Phase.MERGE)
-def merge_twice(here: Setting) -> Iterator[Check]:
+def merge_twice(ctx: Context) -> Iterator[Check]:
     """Merging an adapter a second time changes nothing."""
-    model = made.adapted(made.loaded(here, dtype="fp32"))
+    model = made.adapted(made.loaded(ctx, dtype="fp32"))
     model.merge_adapter()
     once = made.logits(model)
     model.merge_adapter()
@@ -34,9 +34,9 @@ def merge_twice(here: Setting) -> Iterator[Check]:
 
 
 @call(MERGING, phase=Phase.MERGE)
-def merge_and_then_unload(here: Setting) -> Iterator[Check]:
+def merge_and_then_unload(ctx: Context) -> Iterator[Check]:
     """An adapter that is merged already is not merged again when it is unloaded."""
-    model = made.adapted(made.loaded(here, dtype="fp32"))
+    model = made.adapted(made.loaded(ctx, dtype="fp32"))
     on_top = made.logits(model)
     model.merge_adapter()
     merged = model.merge_and_unload()
@@ -50,46 +50,46 @@ def merged_on(model: Any) -> Iterator[Check]:
     yield at_most("merged logits", relative(made.logits(merged, training=True), on_top), BF16)
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("4bit", "4bit_loading"))
-def merge_into_four_bit(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
+def merge_into_four_bit(ctx: Context) -> Iterator[Check]:
     """Merged into a 4-bit base, the adapter infers what it did on top of it."""
-    yield from merged_on(made.loaded(here, "nf4"))
+    yield from merged_on(made.loaded(ctx, "nf4"))
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("4bit", "4bit_loading"))
-def merge_into_four_bit_after_inference(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
+def merge_into_four_bit_after_inference(ctx: Context) -> Iterator[Check]:
     """Merging into a 4-bit base does as much after the model was used as before."""
-    model = made.adapted(made.loaded(here, "nf4"))
+    model = made.adapted(made.loaded(ctx, "nf4"))
     before = made.logits(model.merge_and_unload(), training=True)
-    model = made.adapted(made.loaded(here, "nf4"))
+    model = made.adapted(made.loaded(ctx, "nf4"))
     made.logits(model)
     after = made.logits(model.merge_and_unload(), training=True)
     yield at_most("merged logits", relative(after, before), BF16)
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("8bit", "8bit_loading"))
-def merge_into_eight_bit(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("8bit", "8bit_loading"))
+def merge_into_eight_bit(ctx: Context) -> Iterator[Check]:
     """Merged into an 8-bit base, the adapter infers what it did on top of it."""
-    yield from merged_on(made.loaded(here, "int8"))
+    yield from merged_on(made.loaded(ctx, "int8"))
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("4bit", "4bit_loading"))
-def merge_after_dequantising(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
+def merge_after_dequantising(ctx: Context) -> Iterator[Check]:
     """Merged into the dequantised base, the adapter infers what it did on top of it."""
-    yield from merged_on(made.loaded(here, "nf4").dequantize())
+    yield from merged_on(made.loaded(ctx, "nf4").dequantize())
 
 
-def small_update(here: Setting, dtype: str) -> Iterator[Check]:
+def small_update(ctx: Context, dtype: str) -> Iterator[Check]:
     """What is left of an update a thousandth of the weights' size, judged in float32."""
     import torch
 
-    base = made.logits(made.loaded(here, dtype="fp32"))
-    model = made.adapted(made.loaded(here, dtype=dtype))
+    base = made.logits(made.loaded(ctx, dtype="fp32"))
+    model = made.adapted(made.loaded(ctx, dtype=dtype))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if ".lora_B." in name:
                 parameter.mul_(2**-10)
-    whole = made.adapted(made.loaded(here, dtype="fp32"))
+    whole = made.adapted(made.loaded(ctx, dtype="fp32"))
     whole.load_state_dict({n: p.float() for n, p in model.state_dict().items()})
     wanted = made.logits(whole) - base
     got = made.logits(model.merge_and_unload().float()) - base
@@ -97,20 +97,20 @@ def small_update(here: Setting, dtype: str) -> Iterator[Check]:
 
 
 @call(MERGING, phase=Phase.MERGE)
-def merge_small_update_bf16(here: Setting) -> Iterator[Check]:
+def merge_small_update_bf16(ctx: Context) -> Iterator[Check]:
     """Merging into bfloat16 weights keeps a small update."""
-    yield from small_update(here, "bf16")
+    yield from small_update(ctx, "bf16")
 
 
 @call(MERGING, phase=Phase.MERGE)
-def merge_small_update_fp32(here: Setting) -> Iterator[Check]:
+def merge_small_update_fp32(ctx: Context) -> Iterator[Check]:
     """Merging into float32 weights keeps a small update."""
-    yield from small_update(here, "fp32")
+    yield from small_update(ctx, "fp32")
 
 
-def head(here: Setting, *, tied: bool) -> Iterator[Check]:
-    folder = made.published(here, made.variant(tie_word_embeddings=tied), "fp32")
-    model = made.adapted(made.loaded(here, dtype="fp32", folder=folder), target_modules=["lm_head"])
+def head(ctx: Context, *, tied: bool) -> Iterator[Check]:
+    folder = made.published(ctx, made.variant(tie_word_embeddings=tied), "fp32")
+    model = made.adapted(made.loaded(ctx, dtype="fp32", folder=folder), target_modules=["lm_head"])
     on_top, before = made.logits(model), model.get_input_embeddings().weight.detach().clone()
     merged = model.merge_and_unload()
     yield at_most("what merging the head changed in the embeddings", relative(embeddings(merged), before), 0.0)
@@ -122,22 +122,22 @@ def embeddings(model: Any) -> Any:
 
 
 @call(MERGING, phase=Phase.MERGE)
-def merge_tied_head(here: Setting) -> Iterator[Check]:
+def merge_tied_head(ctx: Context) -> Iterator[Check]:
     """Merging an adapter of the head leaves the embeddings alone when both are one tensor."""
-    yield from head(here, tied=True)
+    yield from head(ctx, tied=True)
 
 
 @call(MERGING, phase=Phase.MERGE)
-def merge_untied_head(here: Setting) -> Iterator[Check]:
+def merge_untied_head(ctx: Context) -> Iterator[Check]:
     """Merging an adapter of the head leaves the embeddings alone."""
-    yield from head(here, tied=False)
+    yield from head(ctx, tied=False)
 
 
-def drift(here: Setting, dtype: str) -> Iterator[Check]:
+def drift(ctx: Context, dtype: str) -> Iterator[Check]:
     """How far the base weights are off after many cycles, in units of how far after one."""
     import torch
 
-    model = made.adapted(made.loaded(here, dtype=dtype))
+    model = made.adapted(made.loaded(ctx, dtype=dtype))
     with torch.no_grad():
         made.projection(model).lora_B["default"].weight.mul_(0.9)  # the start values alone add up without rounding
     weight = made.projection(model).get_base_layer().weight
@@ -152,45 +152,45 @@ def drift(here: Setting, dtype: str) -> Iterator[Check]:
 
 
 @call(MERGING, phase=Phase.MERGE)
-def merge_unmerge_drift_bf16(here: Setting) -> Iterator[Check]:
+def merge_unmerge_drift_bf16(ctx: Context) -> Iterator[Check]:
     """Merging and unmerging a hundred times leaves bfloat16 weights where they were."""
-    yield from drift(here, "bf16")
+    yield from drift(ctx, "bf16")
 
 
 @call(MERGING, phase=Phase.MERGE)
-def merge_unmerge_drift_fp32(here: Setting) -> Iterator[Check]:
+def merge_unmerge_drift_fp32(ctx: Context) -> Iterator[Check]:
     """Merging and unmerging a hundred times leaves float32 weights where they were."""
-    yield from drift(here, "fp32")
+    yield from drift(ctx, "fp32")
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("dora",))
-def merge_one_dora(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("dora",))
+def merge_one_dora(ctx: Context) -> Iterator[Check]:
     """One merged DoRA adapter infers what it did on top."""
-    model = made.adapted(made.loaded(here, dtype="fp32"), use_dora=True)
+    model = made.adapted(made.loaded(ctx, dtype="fp32"), use_dora=True)
     on_top = made.logits(model)
     yield at_most("merged logits", relative(made.logits(model.merge_and_unload()), on_top), FP32)
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("dora",))
-def merge_two_dora(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("dora",))
+def merge_two_dora(ctx: Context) -> Iterator[Check]:
     """Two merged DoRA adapters infer what they did together on top."""
-    model = made.with_second(made.adapted(made.loaded(here, dtype="fp32"), use_dora=True), use_dora=True)
+    model = made.with_second(made.adapted(made.loaded(ctx, dtype="fp32"), use_dora=True), use_dora=True)
     model.base_model.set_adapter(["default", "second"])
     on_top = made.logits(model)
     yield at_most("merged logits", relative(made.logits(model.merge_and_unload()), on_top), FP32)
 
 
-def with_bias(here: Setting, quant: str, **other: Any) -> Any:
+def with_bias(ctx: Context, quant: str, **other: Any) -> Any:
     """An adapter with a bias of its own on layers that have one."""
-    folder = made.published(here, made.variant(attention_bias=True))
-    model = made.loaded(here, quant, folder=folder)
+    folder = made.published(ctx, made.variant(attention_bias=True))
+    model = made.loaded(ctx, quant, folder=folder)
     return made.adapted(model, lora_bias=True, target_modules=["q_proj", "v_proj"], **other)
 
 
-def merged_bias(here: Setting, quant: str, **other: Any) -> Iterator[Check]:
+def merged_bias(ctx: Context, quant: str, **other: Any) -> Iterator[Check]:
     import torch
 
-    model = with_bias(here, quant, **other)
+    model = with_bias(ctx, quant, **other)
     layer = made.projection(model)
     adapter, scaling = layer.lora_B["default"].bias.detach().float(), layer.scaling["default"]
     before, on_top = layer.get_base_layer().bias.detach().float(), made.logits(model, training=True)
@@ -202,57 +202,57 @@ def merged_bias(here: Setting, quant: str, **other: Any) -> Iterator[Check]:
         yield at_most("merged logits", relative(made.logits(merged), on_top), BF16)
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("lora_bias",))
-def merge_bias(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("lora_bias",))
+def merge_bias(ctx: Context) -> Iterator[Check]:
     """An adapter's bias is scaled as the rest of it when it is merged."""
-    yield from merged_bias(here, "none")
+    yield from merged_bias(ctx, "none")
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("lora_bias", "4bit", "4bit_loading"))
-def merge_bias_nf4(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "4bit", "4bit_loading"))
+def merge_bias_nf4(ctx: Context) -> Iterator[Check]:
     """An adapter's bias is scaled as the rest of it when it is merged into a 4-bit layer."""
-    yield from merged_bias(here, "nf4")
+    yield from merged_bias(ctx, "nf4")
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("lora_bias", "8bit", "8bit_loading"))
-def merge_bias_int8(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "8bit", "8bit_loading"))
+def merge_bias_int8(ctx: Context) -> Iterator[Check]:
     """An adapter's bias is scaled as the rest of it when it is merged into an 8-bit layer."""
-    yield from merged_bias(here, "int8")
+    yield from merged_bias(ctx, "int8")
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("lora_bias", "8bit", "8bit_loading"))
-def merge_bias_int8_scaled_by_one(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "8bit", "8bit_loading"))
+def merge_bias_int8_scaled_by_one(ctx: Context) -> Iterator[Check]:
     """With lora_alpha equal to r, an adapter's bias is merged whole into an 8-bit layer."""
-    yield from merged_bias(here, "int8", lora_alpha=tiny.RANK)
+    yield from merged_bias(ctx, "int8", lora_alpha=tiny.RANK)
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("lora_bias", "4bit", "4bit_loading"))
-def safe_merge_bias_nf4(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "4bit", "4bit_loading"))
+def safe_merge_bias_nf4(ctx: Context) -> Iterator[Check]:
     """A safe merge of an adapter with a bias into a 4-bit layer goes through."""
-    merged = with_bias(here, "nf4").merge_and_unload(safe_merge=True)
+    merged = with_bias(ctx, "nf4").merge_and_unload(safe_merge=True)
     yield equal("layers that still have an adapter", sum("lora" in name for name, _ in merged.named_modules()), 0)
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("lora_bias", "8bit", "8bit_loading"))
-def safe_merge_bias_int8(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "8bit", "8bit_loading"))
+def safe_merge_bias_int8(ctx: Context) -> Iterator[Check]:
     """A safe merge of an adapter with a bias into an 8-bit layer goes through."""
-    merged = with_bias(here, "int8").merge_and_unload(safe_merge=True)
+    merged = with_bias(ctx, "int8").merge_and_unload(safe_merge=True)
     yield equal("layers that still have an adapter", sum("lora" in name for name, _ in merged.named_modules()), 0)
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("4bit", "4bit_loading"))
-def safe_merge_nf4(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
+def safe_merge_nf4(ctx: Context) -> Iterator[Check]:
     """A safe merge of an adapter without a bias into a 4-bit layer goes through."""
-    merged = made.adapted(made.loaded(here, "nf4")).merge_and_unload(safe_merge=True)
+    merged = made.adapted(made.loaded(ctx, "nf4")).merge_and_unload(safe_merge=True)
     yield equal("layers that still have an adapter", sum("lora" in name for name, _ in merged.named_modules()), 0)
 
 
-@call(MERGING, phase=Phase.MERGE, needs=("lora_bias", "4bit", "4bit_loading"))
-def safe_merge_refused_nf4(here: Setting) -> Iterator[Check]:
+@call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "4bit", "4bit_loading"))
+def safe_merge_refused_nf4(ctx: Context) -> Iterator[Check]:
     """A safe merge that finds a broken bias leaves the 4-bit layer as it was."""
     import torch
 
-    model = with_bias(here, "nf4")
+    model = with_bias(ctx, "nf4")
     layer = made.projection(model)
     with torch.no_grad():
         layer.lora_B["default"].bias.fill_(float("nan"))
@@ -266,13 +266,13 @@ def safe_merge_refused_nf4(here: Setting) -> Iterator[Check]:
     yield equal("the weight is as before", same, True)  # noqa: FBT003
 
 
-def weighted(here: Setting, **other: Any) -> Iterator[Check]:
+def weighted(ctx: Context, **other: Any) -> Iterator[Check]:
     """The combination's outputs at one layer against the weighted sum of the adapters' own."""
     import torch
 
-    model = made.with_second(made.adapted(made.loaded(here, dtype="fp32"), **other), **other)
+    model = made.with_second(made.adapted(made.loaded(ctx, dtype="fp32"), **other), **other)
     model.add_weighted_adapter(["default", "second"], [0.25, 0.5], "sum", combination_type="cat")
-    layer, inputs = made.projection(model), tiny.values("inputs", (4, tiny.HIDDEN)).to(here.place.device)
+    layer, inputs = made.projection(model), tiny.values("inputs", (4, tiny.HIDDEN)).to(ctx.place.device)
     with torch.no_grad():
         base = layer.get_base_layer()(inputs)
         found = {}
@@ -284,57 +284,57 @@ def weighted(here: Setting, **other: Any) -> Iterator[Check]:
 
 
 @call(COMBINING, phase=Phase.ADAPT)
-def weighted_lora(here: Setting) -> Iterator[Check]:
+def weighted_lora(ctx: Context) -> Iterator[Check]:
     """Two adapters combined are their weighted sum."""
-    yield from weighted(here)
+    yield from weighted(ctx)
 
 
 @call(COMBINING, phase=Phase.ADAPT)
-def weighted_rslora(here: Setting) -> Iterator[Check]:
+def weighted_rslora(ctx: Context) -> Iterator[Check]:
     """Two adapters with rank-stabilised scaling combined are their weighted sum."""
-    yield from weighted(here, use_rslora=True)
+    yield from weighted(ctx, use_rslora=True)
 
 
-@call(COMBINING, phase=Phase.ADAPT, needs=("lora_bias",))
-def weighted_bias(here: Setting) -> Iterator[Check]:
+@call(COMBINING, phase=Phase.ADAPT, requires=("lora_bias",))
+def weighted_bias(ctx: Context) -> Iterator[Check]:
     """Two adapters with biases combined are their weighted sum."""
-    yield from weighted(here, lora_bias=True)
+    yield from weighted(ctx, lora_bias=True)
 
 
-def offloaded(here: Setting, folder: Path, where: Any) -> Any:
+def offloaded(ctx: Context, folder: Path, where: Any) -> Any:
     """The model with its second layer elsewhere, as ``device_map="auto"`` leaves it when memory is short."""
     from transformers import AutoModelForCausalLM
 
     parts = ("model.embed_tokens", "model.layers.0", "model.norm", "model.rotary_emb", "lm_head")
-    devices = {**dict.fromkeys(parts, here.place.device), "model.layers.1": where}
-    return AutoModelForCausalLM.from_pretrained(folder, device_map=devices, offload_folder=str(here.kept / "offload"))
+    devices = {**dict.fromkeys(parts, ctx.place.device), "model.layers.1": where}
+    return AutoModelForCausalLM.from_pretrained(folder, device_map=devices, offload_folder=str(ctx.kept / "offload"))
 
 
-def merged_and_saved(here: Setting, folder: Path, where: Any) -> Iterator[Check]:
+def merged_and_saved(ctx: Context, folder: Path, where: Any) -> Iterator[Check]:
     from peft import PeftModel
 
-    adapter = made.saved_adapter(here)
-    on_top = made.logits(made.adapted(made.loaded(here, dtype="fp32")))
-    base = offloaded(here, folder, where)
-    model = PeftModel.from_pretrained(base, adapter, offload_folder=str(here.kept / "again"))
-    model.merge_and_unload().save_pretrained(here.kept / "merged")
-    merged = made.loaded(here, dtype="fp32", folder=here.kept / "merged")
+    adapter = made.saved_adapter(ctx)
+    on_top = made.logits(made.adapted(made.loaded(ctx, dtype="fp32")))
+    base = offloaded(ctx, folder, where)
+    model = PeftModel.from_pretrained(base, adapter, offload_folder=str(ctx.kept / "again"))
+    model.merge_and_unload().save_pretrained(ctx.kept / "merged")
+    merged = made.loaded(ctx, dtype="fp32", folder=ctx.kept / "merged")
     yield at_most("logits of the reloaded merged model", relative(made.logits(merged), on_top), FP32)
 
 
 @call(MERGING, phase=Phase.MERGE)
-def merge_offloaded(here: Setting) -> Iterator[Check]:
+def merge_offloaded(ctx: Context) -> Iterator[Check]:
     """A model with a layer on disk is merged and saved whole."""
-    yield from merged_and_saved(here, architectures.plain_checkpoint(here.cache), "disk")
+    yield from merged_and_saved(ctx, architectures.plain_checkpoint(ctx.cache), "disk")
 
 
 @call(MERGING, phase=Phase.MERGE)
-def merge_offloaded_pickle(here: Setting) -> Iterator[Check]:
+def merge_offloaded_pickle(ctx: Context) -> Iterator[Check]:
     """A model published as a pickle file, with a layer on disk, is merged and saved whole."""
-    yield from merged_and_saved(here, made.pickled(here), "disk")
+    yield from merged_and_saved(ctx, made.pickled(ctx), "disk")
 
 
 @call(MERGING, phase=Phase.MERGE)
-def merge_on_one_device(here: Setting) -> Iterator[Check]:
+def merge_on_one_device(ctx: Context) -> Iterator[Check]:
     """A model on one device is merged and saved whole."""
-    yield from merged_and_saved(here, architectures.plain_checkpoint(here.cache), here.place.device)
+    yield from merged_and_saved(ctx, architectures.plain_checkpoint(ctx.cache), ctx.place.device)

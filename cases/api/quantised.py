@@ -13,7 +13,7 @@ from cases.space.verdict import Phase, at_least, at_most, equal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.space.verdict import Check
 
 LOADING = "Loading quantised models"
@@ -27,64 +27,64 @@ def linears(model: Any) -> list[Any]:
     return [module for module in model.modules() if type(module).__name__ in ("Linear4bit", "Linear8bitLt")]
 
 
-def reloaded(here: Setting, quant: str, storage: str = "uint8", *, used: bool = False) -> Iterator[Check]:
+def reloaded(ctx: Context, quant: str, storage: str = "uint8", *, used: bool = False) -> Iterator[Check]:
     """Save a quantised model and load it again as it is."""
     from cases.apply.build import load
 
-    model = load(made.chosen(quant, storage=storage), here.place, here.cache)
+    model = load(made.chosen(quant, storage=storage), ctx.place, ctx.cache)
     expected = made.logits(model, training=not used)
-    model.save_pretrained(here.kept / "saved")
-    again = from_saved(here)
+    model.save_pretrained(ctx.kept / "saved")
+    again = from_saved(ctx)
     yield equal("quantised layers", len(linears(again)), tiny.LAYERS * len(tiny.LINEARS))
     yield at_most("reloaded logits", relative(made.logits(again, training=not used), expected), BF16)
 
 
-def from_saved(here: Setting, **other: Any) -> Any:
+def from_saved(ctx: Context, **other: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     arguments = {**compat.load_arguments(made.chosen(), "cpu"), **other}
-    return AutoModelForCausalLM.from_pretrained(here.kept / "saved", device_map={"": here.place.device}, **arguments)
+    return AutoModelForCausalLM.from_pretrained(ctx.kept / "saved", device_map={"": ctx.place.device}, **arguments)
 
 
-@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
-def reload_nf4(here: Setting) -> Iterator[Check]:
+@call(SAVING, phase=Phase.RELOAD, requires=FOUR)
+def reload_nf4(ctx: Context) -> Iterator[Check]:
     """A 4-bit checkpoint infers what the model did that it was saved from."""
-    yield from reloaded(here, "nf4")
+    yield from reloaded(ctx, "nf4")
 
 
-@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
-def reload_nf4_after_inference(here: Setting) -> Iterator[Check]:
+@call(SAVING, phase=Phase.RELOAD, requires=FOUR)
+def reload_nf4_after_inference(ctx: Context) -> Iterator[Check]:
     """A 4-bit model that was used for inference is saved as it was loaded."""
-    yield from reloaded(here, "nf4", used=True)
+    yield from reloaded(ctx, "nf4", used=True)
 
 
-@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
-def reload_nf4_bf16_storage(here: Setting) -> Iterator[Check]:
+@call(SAVING, phase=Phase.RELOAD, requires=FOUR)
+def reload_nf4_bf16_storage(ctx: Context) -> Iterator[Check]:
     """A 4-bit checkpoint with bfloat16 storage infers what the model did that it was saved from."""
-    yield from reloaded(here, "nf4", "bf16")
+    yield from reloaded(ctx, "nf4", "bf16")
 
 
-@call(SAVING, phase=Phase.RELOAD, needs=EIGHT)
-def reload_int8(here: Setting) -> Iterator[Check]:
+@call(SAVING, phase=Phase.RELOAD, requires=EIGHT)
+def reload_int8(ctx: Context) -> Iterator[Check]:
     """An 8-bit checkpoint infers what the model did that it was saved from."""
-    yield from reloaded(here, "int8")
+    yield from reloaded(ctx, "int8")
 
 
-@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
-def compute_dtype_of_prequantised(here: Setting) -> Iterator[Check]:
+@call(SAVING, phase=Phase.RELOAD, requires=FOUR)
+def compute_dtype_of_prequantised(ctx: Context) -> Iterator[Check]:
     """The compute dtype given for a 4-bit checkpoint is the one its layers use."""
     import torch
     from transformers import BitsAndBytesConfig
 
-    made.loaded(here, "nf4").save_pretrained(here.kept / "saved")
+    made.loaded(ctx, "nf4").save_pretrained(ctx.kept / "saved")
     asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
-    model = from_saved(here, quantization_config=asked)
+    model = from_saved(ctx, quantization_config=asked)
     found = {compat.dtype_name(layer.compute_dtype) for layer in linears(model)}
     yield equal("compute dtype", "+".join(sorted(found)), "fp32")
 
 
-@call(LOADING, phase=Phase.LOAD, needs=FOUR)
-def compute_dtype_when_quantised(here: Setting) -> Iterator[Check]:
+@call(LOADING, phase=Phase.LOAD, requires=FOUR)
+def compute_dtype_when_quantised(ctx: Context) -> Iterator[Check]:
     """The compute dtype given while a checkpoint is quantised is the one its layers use."""
     import torch
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
@@ -92,164 +92,164 @@ def compute_dtype_when_quantised(here: Setting) -> Iterator[Check]:
     asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
     arguments = {**compat.load_arguments(made.chosen(), "cpu"), "quantization_config": asked}
     model = AutoModelForCausalLM.from_pretrained(
-        architectures.plain_checkpoint(here.cache), device_map={"": "cpu"}, **arguments
+        architectures.plain_checkpoint(ctx.cache), device_map={"": "cpu"}, **arguments
     )
     found = {compat.dtype_name(layer.compute_dtype) for layer in linears(model)}
     yield equal("compute dtype", "+".join(sorted(found)), "fp32")
 
 
-@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
-def quant_state_dtype(here: Setting) -> Iterator[Check]:
+@call(SAVING, phase=Phase.RELOAD, requires=FOUR)
+def quant_state_dtype(ctx: Context) -> Iterator[Check]:
     """A 4-bit bfloat16 checkpoint loaded as float16 dequantises to float16."""
     import torch
 
-    made.loaded(here, "nf4").save_pretrained(here.kept / "saved")
+    made.loaded(ctx, "nf4").save_pretrained(ctx.kept / "saved")
     name = next(iter(compat.load_arguments(made.chosen(), "cpu")))
-    model = from_saved(here, **{name: torch.float16})
+    model = from_saved(ctx, **{name: torch.float16})
     found = {compat.dtype_name(layer.weight.quant_state.dtype) for layer in linears(model)}
     yield equal("dtype of the model", compat.dtype_name(model.model.norm.weight.dtype), "fp16")
     yield equal("dtype that weights dequantise to", "+".join(sorted(found)), "fp16")
 
 
-@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
-def state_dict_strict(here: Setting) -> Iterator[Check]:
+@call(SAVING, phase=Phase.RELOAD, requires=FOUR)
+def state_dict_strict(ctx: Context) -> Iterator[Check]:
     """A 4-bit model loads its own state dict."""
-    model = made.loaded(here, "nf4")
+    model = made.loaded(ctx, "nf4")
     expected = made.logits(model, training=True)
     model.load_state_dict(model.state_dict())
     yield at_most("logits", relative(made.logits(model, training=True), expected), 0.0)
 
 
-def into_another(here: Setting, **arguments: Any) -> Iterator[Check]:
+def into_another(ctx: Context, **arguments: Any) -> Iterator[Check]:
     """The state dict of a 4-bit model loaded into one that was quantised from other weights."""
     import torch
 
-    model = made.loaded(here, "nf4")
-    other = made.loaded(here, dtype="bf16")
+    model = made.loaded(ctx, "nf4")
+    other = made.loaded(ctx, dtype="bf16")
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.mul_(2)
-    other.save_pretrained(here.kept / "other")
-    another = made.loaded(here, "nf4", folder=here.kept / "other")
+    other.save_pretrained(ctx.kept / "other")
+    another = made.loaded(ctx, "nf4", folder=ctx.kept / "other")
     another.load_state_dict(model.state_dict(), **arguments)
     expected = made.logits(model, training=True)
     yield at_most("logits", relative(made.logits(another, training=True), expected), BF16)
 
 
-@call(SAVING, phase=Phase.RELOAD, needs=FOUR)
-def state_dict_lenient(here: Setting) -> Iterator[Check]:
+@call(SAVING, phase=Phase.RELOAD, requires=FOUR)
+def state_dict_lenient(ctx: Context) -> Iterator[Check]:
     """A 4-bit state dict loaded with strict=False gives the model it is from."""
-    yield from into_another(here, strict=False)
+    yield from into_another(ctx, strict=False)
 
 
-@call(DEQUANTISING, phase=Phase.MERGE, needs=FOUR)
-def move_nf4(here: Setting) -> Iterator[Check]:
+@call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
+def move_nf4(ctx: Context) -> Iterator[Check]:
     """A 4-bit model can be told to go to the device where it is."""
-    model = made.loaded(here, "nf4")
+    model = made.loaded(ctx, "nf4")
     expected = made.logits(model)
-    yield at_most("logits", relative(made.logits(model.to(here.place.device)), expected), 0.0)
+    yield at_most("logits", relative(made.logits(model.to(ctx.place.device)), expected), 0.0)
 
 
-@call(DEQUANTISING, phase=Phase.MERGE, needs=EIGHT)
-def move_int8(here: Setting) -> Iterator[Check]:
+@call(DEQUANTISING, phase=Phase.MERGE, requires=EIGHT)
+def move_int8(ctx: Context) -> Iterator[Check]:
     """An 8-bit model can be told to go to the device where it is."""
-    model = made.loaded(here, "int8")
+    model = made.loaded(ctx, "int8")
     expected = made.logits(model)
-    yield at_most("logits", relative(made.logits(model.to(here.place.device)), expected), 0.0)
+    yield at_most("logits", relative(made.logits(model.to(ctx.place.device)), expected), 0.0)
 
 
-@call(DEQUANTISING, phase=Phase.RELOAD, needs=FOUR)
-def dequantise_and_save(here: Setting) -> Iterator[Check]:
+@call(DEQUANTISING, phase=Phase.RELOAD, requires=FOUR)
+def dequantise_and_save(ctx: Context) -> Iterator[Check]:
     """A dequantised model is saved and loaded as a plain one."""
     from transformers import AutoModelForCausalLM
 
-    model = made.loaded(here, "nf4").dequantize()
+    model = made.loaded(ctx, "nf4").dequantize()
     expected = made.logits(model)
-    model.save_pretrained(here.kept / "plain")
-    again = AutoModelForCausalLM.from_pretrained(here.kept / "plain", **compat.load_arguments(made.chosen(), "cpu"))
+    model.save_pretrained(ctx.kept / "plain")
+    again = AutoModelForCausalLM.from_pretrained(ctx.kept / "plain", **compat.load_arguments(made.chosen(), "cpu"))
     yield equal("quantised layers", len(linears(again)), 0)
-    yield at_most("reloaded logits", relative(made.logits(again.to(here.place.device)), expected), BF16)
+    yield at_most("reloaded logits", relative(made.logits(again.to(ctx.place.device)), expected), BF16)
 
 
-@call(DEQUANTISING, phase=Phase.RELOAD, needs=FOUR)
-def dequantise_and_forget(here: Setting) -> Iterator[Check]:
+@call(DEQUANTISING, phase=Phase.RELOAD, requires=FOUR)
+def dequantise_and_forget(ctx: Context) -> Iterator[Check]:
     """A dequantised model without quantization_config is saved and loaded as a plain one."""
     from transformers import AutoModelForCausalLM
 
-    model = made.loaded(here, "nf4").dequantize()
+    model = made.loaded(ctx, "nf4").dequantize()
     expected = made.logits(model)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    model.save_pretrained(here.kept / "plain")
-    again = AutoModelForCausalLM.from_pretrained(here.kept / "plain", **compat.load_arguments(made.chosen(), "cpu"))
+    model.save_pretrained(ctx.kept / "plain")
+    again = AutoModelForCausalLM.from_pretrained(ctx.kept / "plain", **compat.load_arguments(made.chosen(), "cpu"))
     yield equal("quantised layers", len(linears(again)), 0)
-    yield at_most("reloaded logits", relative(made.logits(again.to(here.place.device)), expected), BF16)
+    yield at_most("reloaded logits", relative(made.logits(again.to(ctx.place.device)), expected), BF16)
 
 
-@call(DEQUANTISING, phase=Phase.MERGE, needs=FOUR)
-def dequantise_after_inference(here: Setting) -> Iterator[Check]:
+@call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
+def dequantise_after_inference(ctx: Context) -> Iterator[Check]:
     """A 4-bit model that was used for inference dequantises to the weights it had."""
-    expected = made.logits(made.loaded(here, "nf4").dequantize())
-    model = made.loaded(here, "nf4")
+    expected = made.logits(made.loaded(ctx, "nf4").dequantize())
+    model = made.loaded(ctx, "nf4")
     made.logits(model)
     yield at_most("logits", relative(made.logits(model.dequantize()), expected), BF16)
 
 
-@call(DEQUANTISING, phase=Phase.MERGE, needs=FOUR)
-def dequantise_and_cast(here: Setting) -> Iterator[Check]:
+@call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
+def dequantise_and_cast(ctx: Context) -> Iterator[Check]:
     """A dequantised model can be cast as a plain one."""
     import torch
 
-    model = made.loaded(here, "nf4").dequantize().to(torch.float32)
+    model = made.loaded(ctx, "nf4").dequantize().to(torch.float32)
     yield equal("dtype", compat.dtype_name(made.projection(model).weight.dtype), "fp32")
 
 
-@call(DEQUANTISING, phase=Phase.MERGE, needs=FOUR)
-def dequantise_reset_and_cast(here: Setting) -> Iterator[Check]:
+@call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
+def dequantise_reset_and_cast(ctx: Context) -> Iterator[Check]:
     """A dequantised model whose quantization_method was reset can be cast."""
     import torch
 
-    model = made.loaded(here, "nf4").dequantize()
+    model = made.loaded(ctx, "nf4").dequantize()
     model.quantization_method = None
     yield equal("dtype", compat.dtype_name(made.projection(model.to(torch.float32)).weight.dtype), "fp32")
 
 
-@call(LOADING, phase=Phase.LOAD, needs=FOUR)
-def load_in_4bit_config(here: Setting) -> Iterator[Check]:
+@call(LOADING, phase=Phase.LOAD, requires=FOUR)
+def load_in_4bit_config(ctx: Context) -> Iterator[Check]:
     """from_pretrained takes a BitsAndBytesConfig."""
-    yield equal("quantised layers", len(linears(made.loaded(here, "nf4"))), tiny.LAYERS * len(tiny.LINEARS))
+    yield equal("quantised layers", len(linears(made.loaded(ctx, "nf4"))), tiny.LAYERS * len(tiny.LINEARS))
 
 
-@call(LOADING, phase=Phase.LOAD, needs=FOUR)
-def load_in_4bit_without_map(here: Setting) -> Iterator[Check]:
+@call(LOADING, phase=Phase.LOAD, requires=FOUR)
+def load_in_4bit_without_map(ctx: Context) -> Iterator[Check]:
     """A model is quantised on loading when no device is named."""
     from transformers import AutoModelForCausalLM
 
     asked = compat.load_arguments(made.chosen("nf4"), "cpu")
     del asked["device_map"]
-    model = AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(here.cache), **asked)
-    yield at_most("logits", relative(made.logits(model), made.logits(made.loaded(here, "nf4"))), BF16)
+    model = AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(ctx.cache), **asked)
+    yield at_most("logits", relative(made.logits(model), made.logits(made.loaded(ctx, "nf4"))), BF16)
 
 
-@call(LOADING, phase=Phase.FORWARD, needs=("bitsandbytes_4bit",))
-def four_bit_never_moved(here: Setting) -> Iterator[Check]:
+@call(LOADING, phase=Phase.FORWARD, requires=("bitsandbytes_4bit",))
+def four_bit_never_moved(ctx: Context) -> Iterator[Check]:
     """A 4-bit layer works without being moved."""
     import torch
     from bitsandbytes.nn import Linear4bit
 
-    del here
+    del ctx
     layer = Linear4bit(tiny.HIDDEN, tiny.HIDDEN, bias=False, quant_type="nf4", compute_dtype=torch.bfloat16)
     yield at_least("size of what comes out", float(layer(torch.ones(2, tiny.HIDDEN)).float().norm()), 1e-3)
 
 
-@call(LOADING, phase=Phase.FORWARD, needs=("4bit",))
-def four_bit_moved(here: Setting) -> Iterator[Check]:
+@call(LOADING, phase=Phase.FORWARD, requires=("4bit",))
+def four_bit_moved(ctx: Context) -> Iterator[Check]:
     """A 4-bit layer works once it was moved to its device."""
     import torch
     from bitsandbytes.nn import Linear4bit
 
     layer = Linear4bit(tiny.HIDDEN, tiny.HIDDEN, bias=False, quant_type="nf4", compute_dtype=torch.bfloat16)
-    layer, inputs = layer.to(here.place.device), torch.ones(2, tiny.HIDDEN, device=here.place.device)
+    layer, inputs = layer.to(ctx.place.device), torch.ones(2, tiny.HIDDEN, device=ctx.place.device)
     yield at_least("size of what comes out", float(layer(inputs).float().norm()), 1e-3)
 
 
@@ -275,10 +275,10 @@ def experts(name: str) -> Any:
     )
 
 
-@call(LOADING, phase=Phase.LOAD, needs=FOUR)
-def experts_quantised(here: Setting) -> Iterator[Check]:
+@call(LOADING, phase=Phase.LOAD, requires=FOUR)
+def experts_quantised(ctx: Context) -> Iterator[Check]:
     """The experts of a mixture are quantised as the rest of the model."""
-    model = made.loaded(here, "nf4", folder=made.published(here, experts("olmoe")))
+    model = made.loaded(ctx, "nf4", folder=made.published(ctx, experts("olmoe")))
     left = sum(
         parameter.nbytes
         for name, parameter in model.named_parameters()
@@ -287,8 +287,8 @@ def experts_quantised(here: Setting) -> Iterator[Check]:
     yield equal("bytes of experts that were not quantised", left, 0)
 
 
-@call(LOADING, phase=Phase.FORWARD, needs=(*FOUR, "llama4"))
-def quantised_router(here: Setting) -> Iterator[Check]:
+@call(LOADING, phase=Phase.FORWARD, requires=(*FOUR, "llama4"))
+def quantised_router(ctx: Context) -> Iterator[Check]:
     """A 4-bit Llama 4 routes tokens to its experts."""
     from transformers import Llama4TextConfig
 
@@ -303,6 +303,6 @@ def quantised_router(here: Setting) -> Iterator[Check]:
         attention_chunk_size=2 * tiny.LENGTH,
         attn_implementation="eager",
     )
-    folder = made.published(here, config)
-    expected = made.logits(made.loaded(here, folder=folder))
-    yield at_most("logits", relative(made.logits(made.loaded(here, "nf4", folder=folder)), expected), 1.0)
+    folder = made.published(ctx, config)
+    expected = made.logits(made.loaded(ctx, folder=folder))
+    yield at_most("logits", relative(made.logits(made.loaded(ctx, "nf4", folder=folder)), expected), 1.0)

@@ -14,7 +14,7 @@ from cases.space.verdict import Phase, at_most, equal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.space.verdict import Check
 
 TRAINERS = "Trainers and quantised models"
@@ -25,60 +25,60 @@ def rows() -> list[dict[str, Any]]:
     return [{"input_ids": row, "labels": row} for row in tiny.batch(0).tolist()]
 
 
-def arguments(here: Setting, kind: Any, **other: Any) -> Any:
+def arguments(ctx: Context, kind: Any, **other: Any) -> Any:
     """Of those given, the ones that this version knows."""
     known = inspect.signature(kind.__init__).parameters
     usual: dict[str, Any] = {
-        "output_dir": str(here.kept / "out"),
+        "output_dir": str(ctx.kept / "out"),
         "max_steps": 2,
         "per_device_train_batch_size": GLOBAL_BATCH,
         "report_to": [],
-        "use_cpu": here.place.kind == "cpu",
+        "use_cpu": ctx.place.kind == "cpu",
         "disable_tqdm": True,
         **other,
     }
     return kind(**{name: value for name, value in usual.items() if name in known})
 
 
-def trainer(here: Setting, model: Any, **other: Any) -> Any:
+def trainer(ctx: Context, model: Any, **other: Any) -> Any:
     from transformers import Trainer, TrainingArguments
 
     return Trainer(
-        model=model, args=arguments(here, TrainingArguments, **other), train_dataset=rows(), eval_dataset=rows()
+        model=model, args=arguments(ctx, TrainingArguments, **other), train_dataset=rows(), eval_dataset=rows()
     )
 
 
-@call(TRAINERS, phase=Phase.WRAP, needs=FOUR)
-def trainer_without_adapter(here: Setting) -> Iterator[Check]:
+@call(TRAINERS, phase=Phase.WRAP, requires=FOUR)
+def trainer_without_adapter(ctx: Context) -> Iterator[Check]:
     """The trainer takes a 4-bit model without adapters whose head is trained."""
-    model = made.loaded(here, "nf4")
+    model = made.loaded(ctx, "nf4")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith("lm_head"))
-    yield equal("steps", trainer(here, model).train().global_step, 2)
+    yield equal("steps", trainer(ctx, model).train().global_step, 2)
 
 
-@call(TRAINERS, phase=Phase.WRAP, needs=FOUR)
-def trainer_with_adapter(here: Setting) -> Iterator[Check]:
+@call(TRAINERS, phase=Phase.WRAP, requires=FOUR)
+def trainer_with_adapter(ctx: Context) -> Iterator[Check]:
     """The trainer takes a 4-bit model with adapters."""
-    yield equal("steps", trainer(here, made.adapted(made.loaded(here, "nf4"))).train().global_step, 2)
+    yield equal("steps", trainer(ctx, made.adapted(made.loaded(ctx, "nf4"))).train().global_step, 2)
 
 
-@call(TRAINERS, phase=Phase.RESUME, needs=EIGHT)
-def best_model_int8(here: Setting) -> Iterator[Check]:
+@call(TRAINERS, phase=Phase.RESUME, requires=EIGHT)
+def best_model_int8(ctx: Context) -> Iterator[Check]:
     """The trainer loads the best adapter of an 8-bit model at the end."""
-    yield from best(here, "int8", "bf16")
+    yield from best(ctx, "int8", "bf16")
 
 
 @call(TRAINERS, phase=Phase.RESUME)
-def best_model(here: Setting) -> Iterator[Check]:
+def best_model(ctx: Context) -> Iterator[Check]:
     """The trainer loads the best adapter at the end."""
-    yield from best(here, "none", "fp32")
+    yield from best(ctx, "none", "fp32")
 
 
-def best(here: Setting, quant: str, dtype: str) -> Iterator[Check]:
+def best(ctx: Context, quant: str, dtype: str) -> Iterator[Check]:
     found = trainer(
-        here,
-        made.adapted(made.loaded(here, quant, dtype)),
+        ctx,
+        made.adapted(made.loaded(ctx, quant, dtype)),
         load_best_model_at_end=True,
         save_strategy="steps",
         eval_strategy="steps",
@@ -90,7 +90,7 @@ def best(here: Setting, quant: str, dtype: str) -> Iterator[Check]:
     yield equal("best model found", bool(found.state.best_model_checkpoint), True)  # noqa: FBT003 - the value measured
 
 
-def fine_tuner(here: Setting, model: Any, *, adapter: bool, bf16: bool) -> Any:
+def fine_tuner(ctx: Context, model: Any, *, adapter: bool, bf16: bool) -> Any:
     """Trl's trainer for supervised fine-tuning, on rows that are tokens already."""
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
@@ -98,7 +98,7 @@ def fine_tuner(here: Setting, model: Any, *, adapter: bool, bf16: bool) -> Any:
     from cases.api.saving import tokeniser
 
     known = inspect.signature(SFTTrainer.__init__).parameters
-    config = arguments(here, SFTConfig, bf16=bf16, max_length=tiny.LENGTH, max_seq_length=tiny.LENGTH)
+    config = arguments(ctx, SFTConfig, bf16=bf16, max_length=tiny.LENGTH, max_seq_length=tiny.LENGTH)
     named = {"processing_class" if "processing_class" in known else "tokenizer": tokeniser(tiny.VOCABULARY)}
     data = Dataset.from_list([{"input_ids": row} for row in tiny.batch(0).tolist()])
     return SFTTrainer(
@@ -106,42 +106,42 @@ def fine_tuner(here: Setting, model: Any, *, adapter: bool, bf16: bool) -> Any:
     )
 
 
-@call(TRAINERS, phase=Phase.INFER, needs=FOUR)
-def generate_after_sft(here: Setting) -> Iterator[Check]:
+@call(TRAINERS, phase=Phase.INFER, requires=FOUR)
+def generate_after_sft(ctx: Context) -> Iterator[Check]:
     """A QLoRA model generates within its trainer, without autocast."""
     from cases.apply.build import generate
 
-    found = fine_tuner(here, made.loaded(here, "nf4"), adapter=True, bf16=True)
+    found = fine_tuner(ctx, made.loaded(ctx, "nf4"), adapter=True, bf16=True)
     found.train()
-    tokens = generate(found.model, here)
+    tokens = generate(found.model, ctx)
     yield equal("new tokens", tokens.shape[1], tiny.NEW_TOKENS)
 
 
-@call(TRAINERS, phase=Phase.WRAP, needs=FOUR)
-def adapters_after_sft_nf4(here: Setting) -> Iterator[Check]:
+@call(TRAINERS, phase=Phase.WRAP, requires=FOUR)
+def adapters_after_sft_nf4(ctx: Context) -> Iterator[Check]:
     """Trl leaves the float32 adapters of a 4-bit model as they are when it trains without bf16."""
-    yield from adapters_left(here, "nf4")
+    yield from adapters_left(ctx, "nf4")
 
 
 @call(TRAINERS, phase=Phase.WRAP)
-def adapters_after_sft(here: Setting) -> Iterator[Check]:
+def adapters_after_sft(ctx: Context) -> Iterator[Check]:
     """Trl leaves the float32 adapters of a bfloat16 model as they are when it trains without bf16."""
-    yield from adapters_left(here, "none")
+    yield from adapters_left(ctx, "none")
 
 
-def adapters_left(here: Setting, quant: str) -> Iterator[Check]:
-    found = fine_tuner(here, made.loaded(here, quant), adapter=True, bf16=False)
+def adapters_left(ctx: Context, quant: str) -> Iterator[Check]:
+    found = fine_tuner(ctx, made.loaded(ctx, quant), adapter=True, bf16=False)
     dtypes = {compat.dtype_name(p.dtype) for name, p in found.model.named_parameters() if tiny.is_adapter(name)}
     yield equal("dtype of the adapter", "+".join(sorted(dtypes)), "fp32")
 
 
 @call(TRAINERS, phase=Phase.FORWARD)
-def entropy_in_bf16(here: Setting) -> Iterator[Check]:
+def entropy_in_bf16(ctx: Context) -> Iterator[Check]:
     """GRPO's mask of tokens with a high entropy is found in bfloat16."""
     import torch
     from trl.trainer import grpo_trainer
 
-    del here
+    del ctx
     mask, entropies = torch.ones(2, 8), torch.arange(16, dtype=torch.bfloat16).view(2, 8)
     alone = getattr(grpo_trainer, "get_high_entropy_mask", None)
     if alone is not None:

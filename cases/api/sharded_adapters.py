@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call, jobs
 from cases.api.jobs import FSDP1, FSDP2, PACKED
 from cases.api.sharded_saving import plugin
-from cases.api.sharding import decoder_policy, fsdp1, lora_config, wait
+from cases.api.sharding import decoder_policy, fsdp1, wait
 from cases.apply import build, compat
 from cases.checks import observers
 from cases.model import adapter_start, architectures, tiny
@@ -19,95 +19,95 @@ from cases.space.verdict import Check, Phase, at_least, at_most, equal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 TOGETHER = "Adapters, checkpointing and optimisers together"
 
 
-@call(TOGETHER, phase=Phase.BACKWARD, needs=("activated_lora",))
-def activated_lora_checkpointed(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.BACKWARD, requires=("activated_lora",))
+def activated_lora_checkpointed(ctx: Context) -> Iterator[Check]:
     """Activated LoRA gets the same gradients with non-reentrant checkpointing as without."""
-    yield from activated(here, use_reentrant=False)
+    yield from activated(ctx, use_reentrant=False)
 
 
-@call(TOGETHER, phase=Phase.BACKWARD, needs=("activated_lora",))
-def activated_lora_checkpointed_reentrant(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.BACKWARD, requires=("activated_lora",))
+def activated_lora_checkpointed_reentrant(ctx: Context) -> Iterator[Check]:
     """Activated LoRA gets the same gradients with reentrant checkpointing as without."""
-    yield from activated(here, use_reentrant=True)
+    yield from activated(ctx, use_reentrant=True)
 
 
-def activated(here: Setting, **kind: bool) -> Iterator[Check]:
-    expected = activated_gradients(here)
-    found = activated_gradients(here, gradient_checkpointing_kwargs=kind)
+def activated(ctx: Context, **kind: bool) -> Iterator[Check]:
+    expected = activated_gradients(ctx)
+    found = activated_gradients(ctx, gradient_checkpointing_kwargs=kind)
     yield at_least("largest gradient", max(float(each.abs().max()) for each in expected.values()), 1e-3)
     yield at_most("gradient off", tolerance.worst_tensor(found, expected), jobs.SAME)
 
 
-def activated_gradients(here: Setting, **checkpointing: Any) -> dict[str, Any]:
+def activated_gradients(ctx: Context, **checkpointing: Any) -> dict[str, Any]:
     import torch
     from peft import get_peft_model
 
     invocation = [5, 6]
-    base = jobs.base(here)
+    base = jobs.base(ctx)
     if checkpointing:
         base.gradient_checkpointing_enable(**checkpointing)
         base.enable_input_require_grads()
-    model = get_peft_model(base, lora_config(alora_invocation_tokens=invocation)).train()
+    model = get_peft_model(base, jobs.lora_config(alora_invocation_tokens=invocation)).train()
     adapter_start.start(model, Options())
-    ids = tiny.batch(0).to(here.place.device)
+    ids = tiny.batch(0).to(ctx.place.device)
     ids[:, 4:6] = torch.tensor(invocation)
     model(input_ids=ids, labels=ids).loss.backward()
     return jobs.gradients(model)
 
 
 @call(TOGETHER, phase=Phase.BACKWARD)
-def reentrant_checkpointing_after_adapter(here: Setting) -> Iterator[Check]:
+def reentrant_checkpointing_after_adapter(ctx: Context) -> Iterator[Check]:
     """Reentrant checkpointing that is switched on after the adapter, as Trainer does, leaves the gradients right."""
-    yield from checkpointed_after(here, use_reentrant=True)
+    yield from checkpointed_after(ctx, use_reentrant=True)
 
 
 @call(TOGETHER, phase=Phase.BACKWARD)
-def non_reentrant_checkpointing_after_adapter(here: Setting) -> Iterator[Check]:
+def non_reentrant_checkpointing_after_adapter(ctx: Context) -> Iterator[Check]:
     """Non-reentrant checkpointing that is switched on after the adapter leaves the gradients right."""
-    yield from checkpointed_after(here, use_reentrant=False)
+    yield from checkpointed_after(ctx, use_reentrant=False)
 
 
 @call(TOGETHER, phase=Phase.BACKWARD)
-def reentrant_checkpointing_with_trained_head(here: Setting) -> Iterator[Check]:
+def reentrant_checkpointing_with_trained_head(ctx: Context) -> Iterator[Check]:
     """Reentrant checkpointing after an adapter whose trained head gets gradients anyway trains the adapter."""
-    yield from checkpointed_after(here, config={"modules_to_save": ["lm_head"]}, use_reentrant=True)
+    yield from checkpointed_after(ctx, config={"modules_to_save": ["lm_head"]}, use_reentrant=True)
 
 
-def checkpointed_after(here: Setting, config: dict[str, Any] | None = None, **kind: bool) -> Iterator[Check]:
+def checkpointed_after(ctx: Context, config: dict[str, Any] | None = None, **kind: bool) -> Iterator[Check]:
     from peft import get_peft_model
 
-    model = get_peft_model(jobs.base(here), lora_config(lora_alpha=16, **(config or {}))).train()
+    model = get_peft_model(jobs.base(ctx), jobs.lora_config(lora_alpha=16, **(config or {}))).train()
     adapter_start.start(model, Options())
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kind)
-    jobs.whole_loss(model, here).backward()
+    jobs.whole_loss(model, ctx).backward()
     found = {name: each for name, each in jobs.gradients(model).items() if tiny.is_adapter(name)}
-    yield jobs.as_in_one_process(found, here)
+    yield jobs.as_in_one_process(found, ctx)
 
 
-@call(TOGETHER, phase=Phase.FORWARD, ranks=2, needs=("target_parameters", *FSDP1))
-def fsdp1_lora_on_fused_experts(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.FORWARD, ranks=2, requires=("target_parameters", *FSDP1))
+def fsdp1_lora_on_fused_experts(ctx: Context) -> Iterator[Check]:
     """LoRA on the fused weights of experts (target_parameters) under FSDP1."""
     model = experts()
-    sharded = fsdp1(model, here, auto_wrap_policy=decoder_policy(model), use_orig_params=True)
-    yield from experts_trained(here, sharded, "fsdp1")
+    sharded = fsdp1(model, ctx, auto_wrap_policy=decoder_policy(model), use_orig_params=True)
+    yield from experts_trained(ctx, sharded, "fsdp1")
 
 
-@call(TOGETHER, phase=Phase.FORWARD, ranks=2, needs=("target_parameters", *FSDP2))
-def fsdp2_lora_on_fused_experts(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.FORWARD, ranks=2, requires=("target_parameters", *FSDP2))
+def fsdp2_lora_on_fused_experts(ctx: Context) -> Iterator[Check]:
     """LoRA on the fused weights of experts (target_parameters) under FSDP2."""
-    yield from experts_trained(here, jobs.wrapped(here, experts(), strategy="fsdp2"), "fsdp2")
+    yield from experts_trained(ctx, jobs.wrapped(ctx, experts(), strategy="fsdp2"), "fsdp2")
 
 
-@call(TOGETHER, phase=Phase.FORWARD, ranks=2, needs=("target_parameters", *FSDP1))
-def fsdp1_lora_on_fused_experts_peft_policy(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.FORWARD, ranks=2, requires=("target_parameters", *FSDP1))
+def fsdp1_lora_on_fused_experts_peft_policy(ctx: Context) -> Iterator[Check]:
     """LoRA on the fused weights of experts under PEFT's wrap policy, which makes each adapter weight a unit."""
-    sharded = jobs.wrapped(here, experts(), strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft")
-    yield from experts_trained(here, sharded, "fsdp1")
+    sharded = jobs.wrapped(ctx, experts(), strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft")
+    yield from experts_trained(ctx, sharded, "fsdp1")
 
 
 def experts() -> Any:
@@ -128,35 +128,35 @@ def experts() -> Any:
     return model
 
 
-def experts_trained(here: Setting, sharded: Any, strategy: str) -> Iterator[Check]:
+def experts_trained(ctx: Context, sharded: Any, strategy: str) -> Iterator[Check]:
     expected = experts()
-    jobs.whole_loss(expected, here).backward()
-    jobs.loss(sharded, here).backward()
+    jobs.whole_loss(expected, ctx).backward()
+    jobs.loss(sharded, ctx).backward()
     found = jobs.gradients(sharded, strategy=strategy)
     yield at_most("gradient off", tolerance.worst_tensor(found, jobs.gradients(expected)), 1e-4)
 
 
-@call(TOGETHER, phase=Phase.SAVE, ranks=2, needs=("adamw_8bit_step", *FSDP1))
-def fsdp1_state_dict_of_adamw_8bit(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.SAVE, ranks=2, requires=("adamw_8bit_step", *FSDP1))
+def fsdp1_state_dict_of_adamw_8bit(ctx: Context) -> Iterator[Check]:
     """FSDP1's optimizer state dict of bitsandbytes' 8-bit AdamW can be made."""
     from bitsandbytes.optim import AdamW8bit
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    sharded = jobs.wrapped(here, jobs.base(here), strategy="fsdp1", method="full")
+    sharded = jobs.wrapped(ctx, jobs.base(ctx), strategy="fsdp1", method="full")
     optimiser = AdamW8bit(sharded.parameters(), lr=1e-3, min_8bit_size=16)
-    jobs.step(sharded, here, optimiser)
+    jobs.step(sharded, ctx, optimiser)
     held = FullyShardedDataParallel.optim_state_dict(sharded, optimiser)
-    if here.place.rank == 0:
-        yield equal("parameters with a state", len(held["state"]), sum(1 for _ in jobs.base(here).parameters()))
+    if ctx.place.rank == 0:
+        yield equal("parameters with a state", len(held["state"]), sum(1 for _ in jobs.base(ctx).parameters()))
 
 
-@call(TOGETHER, phase=Phase.OPTIMIZER, ranks=2, needs=FSDP1)
-def fsdp1_accelerate_keeps_adamw_8bit(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.OPTIMIZER, ranks=2, requires=FSDP1)
+def fsdp1_accelerate_keeps_adamw_8bit(ctx: Context) -> Iterator[Check]:
     """Accelerate's prepare leaves an 8-bit optimiser 8-bit under FSDP1."""
     from bitsandbytes.optim import AdamW8bit
 
-    model = jobs.base(here)
-    given = jobs.accelerator(here, plugin(model, 1))
+    model = jobs.base(ctx)
+    given = jobs.accelerator(ctx, plugin(model, 1))
     _, optimiser = given.prepare(model, AdamW8bit(model.parameters(), lr=1e-3))
     inner = optimiser.optimizer
     yield equal("optimiser", type(inner).__name__, "AdamW8bit")
@@ -165,18 +165,18 @@ def fsdp1_accelerate_keeps_adamw_8bit(here: Setting) -> Iterator[Check]:
 
 
 @call(TOGETHER, phase=Phase.LOAD)
-def resize_embeddings_on_meta(here: Setting) -> Iterator[Check]:
+def resize_embeddings_on_meta(ctx: Context) -> Iterator[Check]:
     """Embeddings of a model on the meta device, as ranks beside the first load it, are resized by default."""
-    yield from resized(here)
+    yield from resized(ctx)
 
 
 @call(TOGETHER, phase=Phase.LOAD)
-def resize_embeddings_on_meta_plainly(here: Setting) -> Iterator[Check]:
+def resize_embeddings_on_meta_plainly(ctx: Context) -> Iterator[Check]:
     """The embeddings are resized with mean_resizing=False, where there is such a choice."""
-    yield from resized(here, mean_resizing=False)
+    yield from resized(ctx, mean_resizing=False)
 
 
-def resized(_here: Setting, **chosen: bool) -> Iterator[Check]:
+def resized(_here: Context, **chosen: bool) -> Iterator[Check]:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -188,70 +188,70 @@ def resized(_here: Setting, **chosen: bool) -> Iterator[Check]:
     yield equal("rows", model.get_input_embeddings().weight.shape[0], wanted)
 
 
-@call(TOGETHER, phase=Phase.WRAP, ranks=2, needs=FSDP2)
-def fsdp2_trl_reference_model(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.WRAP, ranks=2, requires=FSDP2)
+def fsdp2_trl_reference_model(ctx: Context) -> Iterator[Check]:
     """TRL's prepare_fsdp shards a reference model by the FSDP2 plugin that shards the trained one."""
     import torch
     from torch.distributed.fsdp import MixedPrecisionPolicy
     from trl.models.utils import prepare_fsdp
 
-    model = jobs.base(here)
+    model = jobs.base(ctx)
     wanted = plugin(model, 2)
     wanted.mixed_precision_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
-    reference = prepare_fsdp(model, jobs.accelerator(here, wanted))
+    reference = prepare_fsdp(model, jobs.accelerator(ctx, wanted))
     yield equal("parameters left whole", sum(not hasattr(p, "full_tensor") for p in reference.parameters()), 0)
-    jobs.loss(reference, here)
+    jobs.loss(reference, ctx)
 
 
-@call(TOGETHER, phase=Phase.RELOAD, ranks=2, needs=FSDP1)
-def fsdp1_prompt_tuning_pretrained_weights(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.RELOAD, ranks=2, requires=FSDP1)
+def fsdp1_prompt_tuning_pretrained_weights(ctx: Context) -> Iterator[Check]:
     """load_state_dict(strict=False) of pretrained weights into prompt tuning under FSDP1 says what is missing."""
     from peft import PromptTuningConfig, get_peft_model
 
-    model = get_peft_model(jobs.base(here), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
+    model = get_peft_model(jobs.base(ctx), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
     pretrained = {n: t.clone() for n, t in model.state_dict().items() if "prompt" not in n and "word_emb" not in n}
-    sharded = jobs.wrapped(here, model, strategy="fsdp1", auto_wrap_policy="peft")
+    sharded = jobs.wrapped(ctx, model, strategy="fsdp1", auto_wrap_policy="peft")
     missing = sharded.load_state_dict(pretrained, strict=False).missing_keys
     yield equal("missing that are no prompts", sum("prompt" not in n and "word_emb" not in n for n in missing), 0)
     yield equal("prompts missing", sum("prompt_encoder" in name for name in missing), 1)
 
 
-@call(TOGETHER, phase=Phase.RELOAD, needs=PACKED)
-def prequantised_checkpoint(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.RELOAD, requires=PACKED)
+def prequantised_checkpoint(ctx: Context) -> Iterator[Check]:
     """A checkpoint saved in 4 bits with bfloat16 storage infers what the model did that was saved."""
-    jobs.base(here, **STORED).save_pretrained(here.kept)
-    yield from as_saved(here, reloaded(here))
+    jobs.base(ctx, **STORED).save_pretrained(ctx.kept)
+    yield from as_saved(ctx, reloaded(ctx))
 
 
-@call(TOGETHER, phase=Phase.RELOAD, needs=PACKED)
-def prequantised_checkpoint_with_dtype(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.RELOAD, requires=PACKED)
+def prequantised_checkpoint_with_dtype(ctx: Context) -> Iterator[Check]:
     """A checkpoint saved in 4 bits with bfloat16 storage, loaded with that dtype, infers what the saved model did."""
-    jobs.base(here, **STORED).save_pretrained(here.kept)
-    yield from as_saved(here, reloaded(here, **compat.load_arguments(jobs.options(torch_dtype="bf16"), None)))
+    jobs.base(ctx, **STORED).save_pretrained(ctx.kept)
+    yield from as_saved(ctx, reloaded(ctx, **compat.load_arguments(jobs.options(torch_dtype="bf16"), None)))
 
 
-@call(TOGETHER, phase=Phase.WRAP, ranks=2, needs=(*PACKED, *FSDP1))
-def fsdp1_prequantised_checkpoint(here: Setting) -> Iterator[Check]:
+@call(TOGETHER, phase=Phase.WRAP, ranks=2, requires=(*PACKED, *FSDP1))
+def fsdp1_prequantised_checkpoint(ctx: Context) -> Iterator[Check]:
     """A checkpoint saved in 4 bits with bfloat16 storage infers under FSDP1 what the model did that was saved."""
-    if here.place.rank == 0:
-        jobs.base(here, **STORED).save_pretrained(here.kept)
+    if ctx.place.rank == 0:
+        jobs.base(ctx, **STORED).save_pretrained(ctx.kept)
     wait()
-    model = build.adapt(reloaded(here), jobs.options(**STORED))
-    sharded = jobs.wrapped(here, model, strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft")
-    yield from as_saved(here, sharded, adapted=True)
+    model = build.adapt(reloaded(ctx), jobs.options(**STORED))
+    sharded = jobs.wrapped(ctx, model, strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft")
+    yield from as_saved(ctx, sharded, adapted=True)
 
 
 STORED: dict[str, Any] = {"quant": "nf4", "torch_dtype": "bf16", "bnb_4bit_quant_storage": "bf16"}
 
 
-def reloaded(here: Setting, **arguments: Any) -> Any:
+def reloaded(ctx: Context, **arguments: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(here.kept, device_map={"": here.place.device}, **arguments)
+    return AutoModelForCausalLM.from_pretrained(ctx.kept, device_map={"": ctx.place.device}, **arguments)
 
 
-def as_saved(here: Setting, model: Any, *, adapted: bool = False) -> Iterator[Check]:
-    ids = tiny.batch(0).to(here.place.device)
-    original = jobs.adapted(here, **STORED) if adapted else jobs.base(here, **STORED)
+def as_saved(ctx: Context, model: Any, *, adapted: bool = False) -> Iterator[Check]:
+    ids = tiny.batch(0).to(ctx.place.device)
+    original = jobs.adapted(ctx, **STORED) if adapted else jobs.base(ctx, **STORED)
     expected, found = (observers.whole(each.train()(input_ids=ids).logits) for each in (original, model))
     yield at_most("logits off", tolerance.relative(found, expected), jobs.HALF)

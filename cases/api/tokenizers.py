@@ -13,16 +13,16 @@ from cases.space.verdict import Check, Phase, equal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 GROUP = "Tokenisers"
 
 
-def ids_with(config: dict[str, Any], here: Setting) -> str:
+def ids_with(config: dict[str, Any], ctx: Context) -> str:
     """Of a sentence, by the tokeniser that a folder with this tokenizer_config.json holds."""
     from transformers import AutoTokenizer
 
-    folder = some.folder(here, "tokenizer")
+    folder = some.folder(ctx, "tokenizer")
     some.words().save(str(folder / "tokenizer.json"))
     names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), some.SPECIAL, strict=True))
     (folder / "tokenizer_config.json").write_text(json.dumps({**names, **config}))
@@ -34,30 +34,30 @@ def expected() -> str:
 
 
 @call(GROUP, phase=Phase.RELOAD)
-def tokenizer_of_transformers_4(here: Setting) -> Iterator[Check]:
+def tokenizer_of_transformers_4(ctx: Context) -> Iterator[Check]:
     """A tokeniser with the class name that transformers 4 writes."""
-    yield equal("ids", ids_with({"tokenizer_class": "PreTrainedTokenizerFast"}, here), expected())
+    yield equal("ids", ids_with({"tokenizer_class": "PreTrainedTokenizerFast"}, ctx), expected())
 
 
 @call(GROUP, phase=Phase.RELOAD)
-def tokenizer_of_transformers_5(here: Setting) -> Iterator[Check]:
+def tokenizer_of_transformers_5(ctx: Context) -> Iterator[Check]:
     """A tokeniser with the class name that transformers 5 writes."""
-    yield equal("ids", ids_with({"tokenizer_class": "TokenizersBackend", "backend": "tokenizers"}, here), expected())
+    yield equal("ids", ids_with({"tokenizer_class": "TokenizersBackend", "backend": "tokenizers"}, ctx), expected())
 
 
 @call(GROUP, phase=Phase.RELOAD)
-def tokenizer_extra_tokens_listed(here: Setting) -> Iterator[Check]:
+def tokenizer_extra_tokens_listed(ctx: Context) -> Iterator[Check]:
     """A tokeniser whose extra_special_tokens are a list, as transformers 5 writes them."""
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "extra_special_tokens": ["w4"]}
-    yield equal("ids", ids_with(config, here), expected())
+    yield equal("ids", ids_with(config, ctx), expected())
 
 
 @call(GROUP, phase=Phase.SAVE)
-def tokenizer_round_trip(here: Setting) -> Iterator[Check]:
+def tokenizer_round_trip(ctx: Context) -> Iterator[Check]:
     """A tokeniser saved by this version is read by it."""
     from transformers import AutoTokenizer
 
-    some.tokenizer().save_pretrained(here.kept / "out")
-    found = AutoTokenizer.from_pretrained(here.kept / "out")
+    some.tokenizer().save_pretrained(ctx.kept / "out")
+    found = AutoTokenizer.from_pretrained(ctx.kept / "out")
     yield equal("words", len(found), tiny.VOCABULARY)
     yield equal("ids", str(found(some.sentence(5))["input_ids"]), expected())

@@ -14,20 +14,20 @@ from cases.space.verdict import Check, Phase, at_least, at_most, equal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 GROUP = "Trainer"
 SAME = 1e-5  # the same arithmetic in float32, on weights of about 1
 
 
-def expected(here: Setting, steps: int) -> dict[str, Any]:
+def expected(ctx: Context, steps: int) -> dict[str, Any]:
     """The weights after plain gradient descent, by torch alone."""
     import torch
 
-    model = some.base(here)
+    model = some.base(ctx)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(steps):
-        ids = tiny.batch(step).to(here.place.device)
+        ids = tiny.batch(step).to(ctx.place.device)
         logits = model(input_ids=ids).logits[:, :-1].flatten(0, 1)
         torch.nn.functional.cross_entropy(logits, ids[:, 1:].flatten()).backward()
         optimiser.step()
@@ -52,38 +52,38 @@ def in_order(trainer: type) -> type:
 
 
 @call(GROUP, phase=Phase.OPTIMIZER)
-def trainer_steps(here: Setting) -> Iterator[Check]:
+def trainer_steps(ctx: Context) -> Iterator[Check]:
     """Trainer does what a loop of a few lines does."""
     from transformers import Trainer
 
-    model = some.base(here)
-    in_order(Trainer)(model=model, args=some.arguments(here), train_dataset=some.rows()).train()
-    yield trained_like(model, expected(here, 2))
+    model = some.base(ctx)
+    in_order(Trainer)(model=model, args=some.arguments(ctx), train_dataset=some.rows()).train()
+    yield trained_like(model, expected(ctx, 2))
 
 
 @call(GROUP, phase=Phase.FORWARD)
-def trainer_mean_loss(here: Setting) -> Iterator[Check]:
+def trainer_mean_loss(ctx: Context) -> Iterator[Check]:
     """Trainer trains on the mean over the tokens that are predicted, also if the first label of a row is not masked."""
     from transformers import Trainer
 
-    model, data = some.base(here), some.rows(first_counts=True)
-    in_order(Trainer)(model=model, args=some.arguments(here), train_dataset=data).train()
-    yield trained_like(model, expected(here, 2))
+    model, data = some.base(ctx), some.rows(first_counts=True)
+    in_order(Trainer)(model=model, args=some.arguments(ctx), train_dataset=data).train()
+    yield trained_like(model, expected(ctx, 2))
 
 
 @call(GROUP, phase=Phase.OPTIMIZER)
-def trainer_accumulation(here: Setting) -> Iterator[Check]:
+def trainer_accumulation(ctx: Context) -> Iterator[Check]:
     """Trainer with gradient_accumulation_steps=2 does what batches of twice the size do."""
     from transformers import Trainer
 
-    model = some.base(here)
+    model = some.base(ctx)
     half = {"per_device_train_batch_size": GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2}
-    in_order(Trainer)(model=model, args=some.arguments(here, **half), train_dataset=some.rows()).train()
-    yield trained_like(model, expected(here, 2))
+    in_order(Trainer)(model=model, args=some.arguments(ctx, **half), train_dataset=some.rows()).train()
+    yield trained_like(model, expected(ctx, 2))
 
 
 @call(GROUP, phase=Phase.FORWARD)
-def trainer_log_override(here: Setting) -> Iterator[Check]:
+def trainer_log_override(ctx: Context) -> Iterator[Check]:
     """An override of Trainer.log with the signature of its time, log(logs), goes on working."""
     from transformers import Trainer
 
@@ -94,12 +94,12 @@ def trainer_log_override(here: Setting) -> Iterator[Check]:
             seen.extend(logs[name] for name in logs if name == "loss")
             super().log(logs)
 
-    Logging(model=some.base(here), args=some.arguments(here), train_dataset=some.rows()).train()
+    Logging(model=some.base(ctx), args=some.arguments(ctx), train_dataset=some.rows()).train()
     yield equal("losses logged", len(seen), 2)
 
 
 @call(GROUP, phase=Phase.FORWARD)
-def trainer_compute_loss_override(here: Setting) -> Iterator[Check]:
+def trainer_compute_loss_override(ctx: Context) -> Iterator[Check]:
     """An override of Trainer.compute_loss with the signature of its time goes on working."""
     from transformers import Trainer
 
@@ -108,13 +108,13 @@ def trainer_compute_loss_override(here: Setting) -> Iterator[Check]:
             found = model(**inputs)
             return (2 * found.loss, found) if return_outputs else 2 * found.loss
 
-    model = some.base(here)
-    in_order(Doubled)(model=model, args=some.arguments(here, learning_rate=0.05), train_dataset=some.rows()).train()
-    yield trained_like(model, expected(here, 2))
+    model = some.base(ctx)
+    in_order(Doubled)(model=model, args=some.arguments(ctx, learning_rate=0.05), train_dataset=some.rows()).train()
+    yield trained_like(model, expected(ctx, 2))
 
 
 @call(GROUP, phase=Phase.FORWARD)
-def trainer_sampler_override(here: Setting) -> Iterator[Check]:
+def trainer_sampler_override(ctx: Context) -> Iterator[Check]:
     """An override of Trainer._get_train_sampler with the signature of its time chooses the rows."""
     import torch
     from transformers import Trainer
@@ -123,97 +123,95 @@ def trainer_sampler_override(here: Setting) -> Iterator[Check]:
         def _get_train_sampler(self) -> Any:
             return torch.utils.data.SequentialSampler(self.train_dataset)
 
-    model = some.base(here)
-    InOrder(model=model, args=some.arguments(here), train_dataset=some.rows()).train()
-    yield trained_like(model, expected(here, 2))
+    model = some.base(ctx)
+    InOrder(model=model, args=some.arguments(ctx), train_dataset=some.rows()).train()
+    yield trained_like(model, expected(ctx, 2))
 
 
 @call(GROUP, phase=Phase.WRAP)
-def trainer_dispatch_batches(here: Setting) -> Iterator[Check]:
+def trainer_dispatch_batches(ctx: Context) -> Iterator[Check]:
     """TrainingArguments takes dispatch_batches and split_batches, as scripts of 2023 and 2024 give them."""
     from transformers import Trainer
 
-    model = some.base(here)
-    given = some.arguments(here, dispatch_batches=False, split_batches=False)
+    model = some.base(ctx)
+    given = some.arguments(ctx, dispatch_batches=False, split_batches=False)
     in_order(Trainer)(model=model, args=given, train_dataset=some.rows()).train()
-    yield trained_like(model, expected(here, 2))
+    yield trained_like(model, expected(ctx, 2))
 
 
 @call(GROUP, phase=Phase.WRAP)
-def trainer_tokenizer_keyword(here: Setting) -> Iterator[Check]:
+def trainer_tokenizer_keyword(ctx: Context) -> Iterator[Check]:
     """Trainer takes tokenizer=, as scripts before processing_class= give it, and saves it with the model."""
     from transformers import AutoTokenizer, Trainer
 
-    Trainer(model=some.base(here), args=some.arguments(here), tokenizer=some.tokenizer()).save_model(here.kept / "out")
-    yield equal("words saved", len(AutoTokenizer.from_pretrained(here.kept / "out")), tiny.VOCABULARY)
+    Trainer(model=some.base(ctx), args=some.arguments(ctx), tokenizer=some.tokenizer()).save_model(ctx.kept / "out")
+    yield equal("words saved", len(AutoTokenizer.from_pretrained(ctx.kept / "out")), tiny.VOCABULARY)
 
 
 @call(GROUP, phase=Phase.BACKWARD)
-def trainer_checkpointing_adapter(here: Setting) -> Iterator[Check]:
+def trainer_checkpointing_adapter(ctx: Context) -> Iterator[Check]:
     """Trainer(args=TrainingArguments(gradient_checkpointing=True)) trains a PEFT model."""
     from peft import get_peft_model
     from transformers import Trainer
 
-    model = get_peft_model(some.base(here), some.lora())
-    given = some.arguments(here, gradient_checkpointing=True)
+    model = get_peft_model(some.base(ctx), some.lora())
+    given = some.arguments(ctx, gradient_checkpointing=True)
     Trainer(model=model, args=given, train_dataset=some.rows()).train()
     moved = [bool(weight.any()) for name, weight in model.named_parameters() if "lora_B" in name]
     yield equal("adapters that moved from zero", sum(moved), len(tiny.TARGETS) * tiny.LAYERS)
 
 
 @call(GROUP, phase=Phase.BACKWARD)
-def trainer_checkpointing_adapter_not_reentrant(here: Setting) -> Iterator[Check]:
+def trainer_checkpointing_adapter_not_reentrant(ctx: Context) -> Iterator[Check]:
     """The same with use_reentrant=False."""
     from peft import get_peft_model
     from transformers import Trainer
 
-    model = get_peft_model(some.base(here), some.lora())
+    model = get_peft_model(some.base(ctx), some.lora())
     how = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
-    Trainer(model=model, args=some.arguments(here, **how), train_dataset=some.rows()).train()
+    Trainer(model=model, args=some.arguments(ctx, **how), train_dataset=some.rows()).train()
     moved = [bool(weight.any()) for name, weight in model.named_parameters() if "lora_B" in name]
     yield equal("adapters that moved from zero", sum(moved), len(tiny.TARGETS) * tiny.LAYERS)
 
 
 @call(GROUP, phase=Phase.RESUME)
-def trainer_resume(here: Setting) -> Iterator[Check]:
+def trainer_resume(ctx: Context) -> Iterator[Check]:
     """trainer.train(resume_from_checkpoint=...) ends where training without a stop ends."""
     from transformers import Trainer
 
-    first = some.arguments(here, save_strategy="steps", save_steps=2)
-    in_order(Trainer)(model=some.base(here), args=first, train_dataset=some.rows()).train()
-    model = some.base(here)
-    trainer = in_order(Trainer)(model=model, args=some.arguments(here, max_steps=3), train_dataset=some.rows())
-    trainer.train(resume_from_checkpoint=str(here.kept / "output" / "checkpoint-2"))
+    first = some.arguments(ctx, save_strategy="steps", save_steps=2)
+    in_order(Trainer)(model=some.base(ctx), args=first, train_dataset=some.rows()).train()
+    model = some.base(ctx)
+    trainer = in_order(Trainer)(model=model, args=some.arguments(ctx, max_steps=3), train_dataset=some.rows())
+    trainer.train(resume_from_checkpoint=str(ctx.kept / "output" / "checkpoint-2"))
     yield equal("steps taken", trainer.state.global_step, 3)
-    yield trained_like(model, expected(here, 3))
+    yield trained_like(model, expected(ctx, 3))
 
 
 @call(GROUP, phase=Phase.RESUME)
-def trainer_best_model(here: Setting) -> Iterator[Check]:
+def trainer_best_model(ctx: Context) -> Iterator[Check]:
     """load_best_model_at_end loads the best one, from the .bin files of save_safetensors=False."""
     from transformers import Trainer, TrainingArguments
 
     given = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "metric_for_best_model": "loss"}
     strategy = "eval_strategy" if hasattr(TrainingArguments, "eval_strategy") else "evaluation_strategy"
-    arguments = some.arguments(
-        here, **given, **{strategy: "steps"}, load_best_model_at_end=True, save_safetensors=False
-    )
-    trainer = Trainer(model=some.base(here), args=arguments, train_dataset=some.rows(), eval_dataset=some.rows())
+    arguments = some.arguments(ctx, **given, **{strategy: "steps"}, load_best_model_at_end=True, save_safetensors=False)
+    trainer = Trainer(model=some.base(ctx), args=arguments, train_dataset=some.rows(), eval_dataset=some.rows())
     trainer.train()
     yield at_most("loss off the best", abs(trainer.evaluate()["eval_loss"] - trainer.state.best_metric), SAME)
 
 
 @call(GROUP, phase=Phase.WRAP)
-def trainer_fsdp_words(here: Setting) -> Iterator[Check]:
+def trainer_fsdp_words(ctx: Context) -> Iterator[Check]:
     """TrainingArguments(fsdp="full_shard auto_wrap") asks for FSDP1, as it did when it was written."""
     wrapped = {"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
-    made = some.arguments(here, fsdp="full_shard auto_wrap", fsdp_config=wrapped)
+    made = some.arguments(ctx, fsdp="full_shard auto_wrap", fsdp_config=wrapped)
     plugin = getattr(made, "fsdp_plugin_args", None) or {}
     yield equal("version of FSDP", int(plugin.get("fsdp_version", os.environ.get("FSDP_VERSION", "1"))), 1)
 
 
 @call(GROUP, phase=Phase.FORWARD)
-def trainer_numpy_metrics(here: Setting) -> Iterator[Check]:
+def trainer_numpy_metrics(ctx: Context) -> Iterator[Check]:
     """trainer.evaluate hands compute_metrics NumPy arrays, so torch and NumPy have to fit."""
     from transformers import Trainer
 
@@ -224,7 +222,7 @@ def trainer_numpy_metrics(here: Setting) -> Iterator[Check]:
         return {"mean": float(found.predictions.mean())}
 
     trainer = Trainer(
-        model=some.base(here), args=some.arguments(here), eval_dataset=some.rows(1), compute_metrics=measured
+        model=some.base(ctx), args=some.arguments(ctx), eval_dataset=some.rows(1), compute_metrics=measured
     )
     trainer.evaluate()
     yield equal("shape of the logits", str(shapes), str([(GLOBAL_BATCH, tiny.LENGTH, tiny.VOCABULARY)]))

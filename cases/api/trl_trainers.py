@@ -13,23 +13,23 @@ from cases.space.verdict import Check, Phase, at_least, equal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 GROUP = "TRL"
 PROMPT = 10  # words
 LONG = 1500  # tokens: more than the 1024 that trl's trainers cut at if they are not told otherwise
 
 
-def supervised(here: Setting, data: Any, config: Any) -> Any:
+def supervised(ctx: Context, data: Any, config: Any) -> Any:
     from trl import SFTTrainer
 
-    return SFTTrainer(model=some.base(here), args=config, train_dataset=data, **some.spoken_to(SFTTrainer))
+    return SFTTrainer(model=some.base(ctx), args=config, train_dataset=data, **some.spoken_to(SFTTrainer))
 
 
-def sft_config(here: Setting, **more: Any) -> Any:
+def sft_config(ctx: Context, **more: Any) -> Any:
     from trl import SFTConfig
 
-    return some.arguments(here, SFTConfig, remove_unused_columns=True, bf16=False, gradient_checkpointing=False, **more)
+    return some.arguments(ctx, SFTConfig, remove_unused_columns=True, bf16=False, gradient_checkpointing=False, **more)
 
 
 def first_batch(trainer: Any) -> Any:
@@ -37,41 +37,41 @@ def first_batch(trainer: Any) -> Any:
 
 
 @call(GROUP, phase=Phase.WRAP)
-def sft_trains(here: Setting) -> Iterator[Check]:
+def sft_trains(ctx: Context) -> Iterator[Check]:
     """SFTTrainer trains on rows of text, with the tokeniser under the keyword of its version."""
     text = [some.sentence(tiny.LENGTH, row) for row in range(8)]
-    trainer = supervised(here, some.dataset(text=text), sft_config(here, dataset_text_field="text"))
+    trainer = supervised(ctx, some.dataset(text=text), sft_config(ctx, dataset_text_field="text"))
     trainer.train()
     yield equal("steps taken", trainer.state.global_step, 2)
 
 
 @call(GROUP, phase=Phase.FORWARD)
-def sft_max_seq_length(here: Setting) -> Iterator[Check]:
+def sft_max_seq_length(ctx: Context) -> Iterator[Check]:
     """A wrapper that sets max_seq_length on the config gets rows of that length, not cut at 1024."""
-    config = sft_config(here, per_device_train_batch_size=1, dataset_text_field="text")
+    config = sft_config(ctx, per_device_train_batch_size=1, dataset_text_field="text")
     config.max_seq_length = 2 * LONG
-    batch = first_batch(supervised(here, some.dataset(text=[some.sentence(LONG)] * 2), config))
+    batch = first_batch(supervised(ctx, some.dataset(text=[some.sentence(LONG)] * 2), config))
     yield at_least("tokens of the longest row", batch["input_ids"].shape[1], LONG)
 
 
 @call(GROUP, phase=Phase.FORWARD)
-def sft_prompt_and_completion(here: Setting) -> Iterator[Check]:
+def sft_prompt_and_completion(ctx: Context) -> Iterator[Check]:
     """The loss of a dataset with prompt and completion is over both, as it was."""
     columns = {"prompt": [some.sentence(PROMPT)] * 2, "completion": [" " + some.sentence(6, PROMPT)] * 2}
-    batch = first_batch(supervised(here, some.dataset(**columns), sft_config(here, per_device_train_batch_size=1)))
+    batch = first_batch(supervised(ctx, some.dataset(**columns), sft_config(ctx, per_device_train_batch_size=1)))
     yield equal("prompt tokens in the loss", int((batch["labels"][0, :PROMPT] != some.IGNORED).sum()), PROMPT)
 
 
 @call(GROUP, phase=Phase.FORWARD)
-def dpo_trains(here: Setting) -> Iterator[Check]:
+def dpo_trains(ctx: Context) -> Iterator[Check]:
     """DPOTrainer trains two steps on pairs."""
     from trl import DPOConfig, DPOTrainer
 
     pairs = {"prompt": [some.sentence(6)] * 8, "chosen": [some.sentence(4)] * 8, "rejected": [some.sentence(4, 9)] * 8}
-    config = some.arguments(here, DPOConfig, bf16=False, gradient_checkpointing=False)
+    config = some.arguments(ctx, DPOConfig, bf16=False, gradient_checkpointing=False)
     trainer = DPOTrainer(
-        model=some.base(here),
-        ref_model=some.base(here),
+        model=some.base(ctx),
+        ref_model=some.base(ctx),
         args=config,
         train_dataset=some.dataset(**pairs),
         **some.spoken_to(DPOTrainer),
@@ -81,10 +81,10 @@ def dpo_trains(here: Setting) -> Iterator[Check]:
 
 
 @call(GROUP, phase=Phase.IMPORT)
-def trl_value_head(here: Setting) -> Iterator[Check]:
+def trl_value_head(ctx: Context) -> Iterator[Check]:
     """``from trl import AutoModelForCausalLMWithValueHead`` and a forward: one value for each token."""
     from trl import AutoModelForCausalLMWithValueHead
 
-    model = AutoModelForCausalLMWithValueHead.from_pretrained(str(architectures.plain_checkpoint(here.cache)))
+    model = AutoModelForCausalLMWithValueHead.from_pretrained(str(architectures.plain_checkpoint(ctx.cache)))
     values = model(input_ids=tiny.batch(0))[-1]
     yield equal("shape of the values", str(tuple(values.shape)), str((GLOBAL_BATCH, tiny.LENGTH)))

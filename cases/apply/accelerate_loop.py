@@ -17,7 +17,7 @@ from cases.space.verdict import LackingError, Phase
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.apply.training import Trainee
 
 STATE = "state"  # folder of a checkpoint
@@ -30,40 +30,40 @@ class Driver:
     watch: Watch
 
 
-def prepare(here: Setting) -> Trainee:
-    options, place, say = here.options, here.place, here.say
-    say.phase(Phase.LOAD)
-    accelerator = configured(here)
-    base = build.load(options, place, here.cache)
+def prepare(ctx: Context) -> Trainee:
+    options, place, reporter = ctx.options, ctx.place, ctx.reporter
+    reporter.phase(Phase.LOAD)
+    accelerator = configured(ctx)
+    base = build.load(options, place, ctx.cache)
     loading = training.quantisation_checks(base, options)
-    say.phase(Phase.ADAPT)
-    job = training.noted(here, build.adapt(base, options), loading)
+    reporter.phase(Phase.ADAPT)
+    job = training.noted(ctx, build.adapt(base, options), loading)
     watch = Watch(job)
     optimiser = build.optimiser(job.model, options)
     watch.optimiser(optimiser)
-    say.phase(Phase.WRAP)
+    reporter.phase(Phase.WRAP)
     if options.strategy == "ddp" and place.rank > 0:
         training.spoil(job.model)
     job.wrapped, job.optimiser, batches, job.scheduler = accelerator.prepare(
-        job.model, optimiser, loader(here), build.scheduler(optimiser)
+        job.model, optimiser, loader(ctx), build.scheduler(optimiser)
     )
     job.front = Driver(accelerator, batches, watch)
     job.seen.wrapped, job.seen.front = job.wrapped, accelerator
     if options.strategy == "ddp":
-        with say.observing():
+        with reporter.observing():
             job.seen.synced = training.same(observers.weights(job.wrapped, options), job.before)
     return job
 
 
-def configured(here: Setting) -> Any:
+def configured(ctx: Context) -> Any:
     """Accelerate with the schedule in our hands: it would step it once per process at every optimiser's step."""
     from accelerate import Accelerator
     from accelerate.utils import DistributedDataParallelKwargs, GradScalerKwargs
 
-    options = here.options
-    here.say.facts({"schedule": "step_scheduler_with_optimizer=False, stepped once when gradients are synchronised"})
+    options = ctx.options
+    ctx.reporter.facts({"schedule": "step_scheduler_with_optimizer=False, stepped when gradients are synchronised"})
     return Accelerator(
-        cpu=here.place.kind == "cpu",
+        cpu=ctx.place.kind == "cpu",
         mixed_precision="no" if options.autocast == "off" else options.autocast,
         gradient_accumulation_steps=options.gradient_accumulation_steps,
         step_scheduler_with_optimizer=False,
@@ -78,14 +78,12 @@ def configured(here: Setting) -> Any:
     )
 
 
-def loader(here: Setting) -> Any:
+def loader(ctx: Context) -> Any:
     """All rows in order; accelerate gives each process every so-many-th batch, so that a step sees a global batch."""
     from torch.utils.data import DataLoader
 
     rows = [{"input_ids": ids, "labels": ids} for ids in tiny.rows()]
-    return DataLoader(
-        rows, batch_size=tiny.rows_at_once(here.place.world_size, here.options.gradient_accumulation_steps)
-    )
+    return DataLoader(rows, batch_size=tiny.rows_at_once(ctx.place.world_size, ctx.options.gradient_accumulation_steps))
 
 
 def steps(job: Trainee, numbers: range) -> None:
@@ -106,13 +104,13 @@ def step(job: Trainee, driver: Driver, batch: dict[str, Any]) -> None:
     Raises:
         LackingError: the model returned no loss.
     """
-    accelerator, say = driver.accelerator, job.here.say
-    say.phase(Phase.FORWARD)
+    accelerator, reporter = driver.accelerator, job.ctx.reporter
+    reporter.phase(Phase.FORWARD)
     job.wrapped.train()
     loss = job.wrapped(**batch).loss
     if loss is None:
         raise LackingError("the model was given labels and returned no loss")
-    say.phase(Phase.BACKWARD)
+    reporter.phase(Phase.BACKWARD)
     accelerator.backward(loss)
     driver.watch.loss(loss, 1 / job.options.gradient_accumulation_steps)
     if accelerator.sync_gradients and job.options.clip_grad_norm:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.space.options import Options
     from cases.space.place import Place
 ALL = 1  # min_8bit_size: by default, tensors of fewer than 4096 numbers keep their state in float32
@@ -102,11 +102,11 @@ def scheduler(optimiser: Any) -> Any:
     return torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: tiny.SCHEDULE[min(step, tiny.STEPS - 1)])
 
 
-def generate(model: Any, here: Setting) -> Any:
+def generate(model: Any, ctx: Context) -> Any:
     """New tokens of a greedy generation, int64, shape (batch, new tokens); the end token is never chosen."""
     import torch
 
-    ids = tiny.prompt(architectures.vocabulary(here.options)).to(here.place.device)
+    ids = tiny.prompt(architectures.vocabulary(ctx.options)).to(ctx.place.device)
     with torch.no_grad():
         # DDP and FSDP1 have no generate: users call it on the model inside.
         found = (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.apply.training import Trainee
     from cases.reference.twin import Trajectory
     from cases.space.options import Options
@@ -33,28 +33,28 @@ def save_model(job: Trainee, folder: Path) -> None:
         dcp.save({"model": model_state(job, full=False)}, checkpoint_id=str(folder / "model"))
         return
     state = model_state(job, full=True) if options.strategy in SHARDED else None
-    if job.here.place.rank == 0:
+    if job.ctx.place.rank == 0:
         job.model.save_pretrained(folder, **({} if state is None else {"state_dict": state}))
 
 
-def load_model(here: Setting, *, to_train: bool = False) -> Trainee:
+def load_model(ctx: Context, *, to_train: bool = False) -> Trainee:
     """What ``save_model`` wrote, loaded the way a user of the checkpoint would."""
-    options = here.options
+    options = ctx.options
     if options.strategy in SHARDED and options.state_dict_type == "sharded":
         import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.state_dict import set_model_state_dict
 
-        job = training.prepare(here)
+        job = training.prepare(ctx)
         held = {"model": model_state(job, full=False)}
-        dcp.load(held, checkpoint_id=str(here.given / "model"))
+        dcp.load(held, checkpoint_id=str(ctx.given / "model"))
         set_model_state_dict(job.wrapped, held["model"])
         return job
     if options.method == "full":
-        model = build.load_from(here.given, options, here.place)
+        model = build.load_from(ctx.given, options, ctx.place)
     else:
-        base = build.load(options, here.place, here.cache, filled=False)
-        model = compat.adapter_from(here.given, base, options, to_train=to_train)
-    return training.watched(here, model)
+        base = build.load(options, ctx.place, ctx.cache, filled=False)
+        model = compat.adapter_from(ctx.given, base, options, to_train=to_train)
+    return training.watched(ctx, model)
 
 
 def model_state(job: Trainee, *, full: bool) -> dict[str, Any]:
@@ -102,18 +102,18 @@ def whole_state(job: Trainee, *, everywhere: bool = False, offload: bool = True)
 
 def gathered(job: Trainee) -> Any:
     """The adapted model, whole and plain, on rank 0; nothing on the other ranks. Collective."""
-    here = job.here
-    if here.options.strategy == "fsdp1":
+    ctx = job.ctx
+    if ctx.options.strategy == "fsdp1":
         with whole_state(job, offload=False):  # left on the device, where it is merged
             state = job.wrapped.state_dict()
     else:
         state = model_state(job, full=True)
-    if here.place.rank > 0:
+    if ctx.place.rank > 0:
         return None
-    model = build.adapt(build.load(here.options, here.place, here.cache), here.options)
+    model = build.adapt(build.load(ctx.options, ctx.place, ctx.cache), ctx.options)
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     model.load_state_dict({name: state[name] for name in trained & state.keys()}, strict=False)
-    here.say.checks([equal("trained parameters missing in the gathered state", len(trained - state.keys()), 0)])
+    ctx.reporter.checks([equal("trained parameters missing in the gathered state", len(trained - state.keys()), 0)])
     return model
 
 
@@ -126,10 +126,10 @@ def save_training(job: Trainee, folder: Path) -> None:
         import torch.distributed.checkpoint as dcp
 
         dcp.save(training_state(job, full=False), checkpoint_id=str(folder / "training"))
-        torch.save(job.scheduler.state_dict(), folder / f"scheduler-{job.here.place.rank}.pt")
+        torch.save(job.scheduler.state_dict(), folder / f"scheduler-{job.ctx.place.rank}.pt")
         return
     state = training_state(job, full=True) if sharded else plain_state(job)
-    if job.here.place.rank == 0:
+    if job.ctx.place.rank == 0:
         torch.save({**state, "scheduler": job.scheduler.state_dict()}, folder / "training.pt")
 
 
@@ -143,7 +143,7 @@ def load_training(job: Trainee, folder: Path) -> None:
         state = training_state(job, full=False)
         dcp.load(state, checkpoint_id=str(folder / "training"))
         set_training_state(job, state, full=False)
-        job.scheduler.load_state_dict(torch.load(folder / f"scheduler-{job.here.place.rank}.pt", weights_only=True))
+        job.scheduler.load_state_dict(torch.load(folder / f"scheduler-{job.ctx.place.rank}.pt", weights_only=True))
         return
     state = torch.load(folder / "training.pt", weights_only=True)
     job.scheduler.load_state_dict(state.pop("scheduler"))
@@ -187,21 +187,21 @@ def set_training_state(job: Trainee, state: dict[str, Any], *, full: bool) -> No
     set_optimizer_state_dict(job.wrapped, job.optimiser, optim_state_dict=state["optimiser"], options=wanted)
 
 
-def files(own: Trajectory, here: Setting) -> list[Check]:
+def files(own: Trajectory, ctx: Context) -> list[Check]:
     """What ``save_pretrained`` left on disk is complete, not empty, and there once."""
-    if here.options.strategy in SHARDED and here.options.state_dict_type == "sharded":
+    if ctx.options.strategy in SHARDED and ctx.options.state_dict_type == "sharded":
         return []  # DCP's files are read back shard by shard: what is missing raises
-    written = dict(saved_tensors(here.given))
-    promised = adapters.promised_on_disk(here.options) | heads.saved_beside(here.options)
-    expected = adapters.expected_on_disk(own.after, here.options)
-    head = heads.tied_head(here.options)
+    written = dict(saved_tensors(ctx.given))
+    promised = adapters.promised_on_disk(ctx.options) | heads.saved_beside(ctx.options)
+    expected = adapters.expected_on_disk(own.after, ctx.options)
+    head = heads.tied_head(ctx.options)
     missing = sum(name not in written for name in {*expected, *promised})
     foreign = sum(name not in expected and name not in promised and name != head for name in written)
     misshapen = sum(tuple(written[name]) != tuple(expected[name].shape) for name in expected if name in written)
     promised_bytes = 4 * sum(math.prod(shape) for name, shape in written.items() if name in {*expected, *promised})
     weights = [
         path
-        for path in here.given.iterdir()
+        for path in ctx.given.iterdir()
         if path.suffix in (".safetensors", ".bin") and path.name != "training_args.bin"  # the Trainer's settings
     ]
     return [

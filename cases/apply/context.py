@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Context:
     """One rank of one act of a case.
 
     ``cache`` is shared by all cases of a version set; ``kept`` is the cell's own folder, which outlives an act;
@@ -42,4 +42,4 @@ class Setting:
     kept: Path
     given: Path
     twin: Callable[[], Trajectory]
-    say: Reporter
+    reporter: Reporter

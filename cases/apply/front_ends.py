@@ -16,7 +16,7 @@ from cases.space.options import SHARDED
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.apply.training import Trainee
     from cases.space.options import Options
     from cases.space.place import Place
@@ -32,8 +32,8 @@ class FrontEnd:
     training: str
     saving: str
 
-    def prepare(self, here: Setting) -> Trainee:
-        job: Trainee = module(self.training).prepare(here)
+    def prepare(self, ctx: Context) -> Trainee:
+        job: Trainee = module(self.training).prepare(ctx)
         return job
 
     def steps(self, job: Trainee, numbers: range) -> None:
@@ -61,10 +61,10 @@ def module(name: str) -> Any:
     return importlib.import_module(f"cases.apply.{name}")
 
 
-def prepare(here: Setting) -> Trainee:
-    if here.options.front_end != "loop":
-        os.environ.update({**launched(here.place), **sharding(here.options)})
-    return FRONT_ENDS[here.options.front_end].prepare(here)
+def prepare(ctx: Context) -> Trainee:
+    if ctx.options.front_end != "loop":
+        os.environ.update({**launched(ctx.place), **sharding(ctx.options)})
+    return FRONT_ENDS[ctx.options.front_end].prepare(ctx)
 
 
 def launched(place: Place) -> dict[str, str]:

@@ -24,7 +24,7 @@ class QuantisedSavingError(RuntimeError):
     """The version under test could not load, quantise and save; its own error is the text."""
 
 
-def make(cache: Path, options: Options, place: Place, say: Any) -> None:
+def make(cache: Path, options: Options, place: Place, reporter: Any) -> None:
     """Whoever comes first makes it; before ranks join, as then only rank 0 would write it whole.
 
     Raises:
@@ -35,7 +35,7 @@ def make(cache: Path, options: Options, place: Place, say: Any) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if made.exists():
             return
-        say.phase(Phase.SAVE)
+        reporter.phase(Phase.SAVE)
         said = made.with_suffix(".error")
         said.unlink(missing_ok=True)
         parent, child = os.getpid(), os.fork()
@@ -45,7 +45,7 @@ def make(cache: Path, options: Options, place: Place, say: Any) -> None:
         if status != 0:
             why = said.read_text() if said.exists() else f"its process ended with status {status}"
             raise QuantisedSavingError(f"saving a quantised model: {why}")
-    say.phase(Phase.LOAD)
+    reporter.phase(Phase.LOAD)
 
 
 def write(made: Path, said: Path, cache: Path, options: Options, place: Place, parent: int) -> None:

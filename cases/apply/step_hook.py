@@ -22,9 +22,9 @@ class Watch:
 
     def model(self, model: Any) -> None:
         """Tell the phases by what the model does: the loop is not ours."""
-        say = self.job.here.say
-        model.register_forward_pre_hook(lambda *_: say.phase(Phase.FORWARD))
-        model.register_forward_hook(lambda *_: say.phase(Phase.BACKWARD) if model.training else None)
+        reporter = self.job.ctx.reporter
+        model.register_forward_pre_hook(lambda *_: reporter.phase(Phase.FORWARD))
+        model.register_forward_hook(lambda *_: reporter.phase(Phase.BACKWARD) if model.training else None)
 
     def optimiser(self, optimiser: Any) -> None:
         """Watch the steps of torch's own optimiser, whatever it will be wrapped in."""
@@ -33,16 +33,16 @@ class Watch:
 
     def loss(self, loss: Any, share: float = 1.0) -> None:
         """A batch was trained on, backward pass and all; ``share`` is how much its loss counts in the step's."""
-        with self.job.here.say.observing():
+        with self.job.ctx.reporter.observing():
             self.job.seen.after_forward(loss)
             self.shares.append(loss.detach().float() * share)
             self.job.seen.after_micro_batch(last=len(self.shares) == self.job.options.gradient_accumulation_steps)
 
     def before_step(self, *_: Any) -> None:
         job = self.job
-        job.here.say.phase(Phase.OPTIMIZER)
-        with job.here.say.observing():
-            job.found.losses.append(training.mean_over_ranks(sum(self.shares), job.here.place))
+        job.ctx.reporter.phase(Phase.OPTIMIZER)
+        with job.ctx.reporter.observing():
+            job.found.losses.append(training.mean_over_ranks(sum(self.shares), job.ctx.place))
             job.found.gradients.append(observers.gradients(job.wrapped, job.options))
             job.seen.after_backward(job.found.gradients[-1])
             scaler = self.accelerator().scaler

@@ -20,7 +20,7 @@ from cases.space.verdict import Phase
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.apply.training import Trainee
     from cases.space.options import Options
 
@@ -38,23 +38,23 @@ class Driver:
     checkpoint: str | None = None
 
 
-def prepare(here: Setting) -> Trainee:
-    options, say = here.options, here.say
-    say.phase(Phase.LOAD)
-    base = build.load(options, here.place, here.cache)
+def prepare(ctx: Context) -> Trainee:
+    options, reporter = ctx.options, ctx.reporter
+    reporter.phase(Phase.LOAD)
+    base = build.load(options, ctx.place, ctx.cache)
     loading = training.quantisation_checks(base, options)
-    say.phase(Phase.ADAPT)
+    reporter.phase(Phase.ADAPT)
     if trainer_adapts(options):
-        trainer = made(here, base, peft_config=adapters.config(options))
+        trainer = made(ctx, base, peft_config=adapters.config(options))
         adapter_start.start(trainer.model, options)
     else:
-        trainer = made(here, adapted(base, options))
-    job = training.noted(here, trainer.model, loading)
+        trainer = made(ctx, adapted(base, options))
+    job = training.noted(ctx, trainer.model, loading)
     trainer.watch = Watch(job)
     trainer.watch.model(job.model)
     trainer.add_callback(callback(job))
     job.front, job.seen.front = Driver(trainer, trainer.watch), trainer
-    say.phase(Phase.WRAP)  # which the trainer does when training begins
+    reporter.phase(Phase.WRAP)  # which the trainer does when training begins
     return job
 
 
@@ -72,40 +72,40 @@ def adapted(base: Any, options: Options) -> Any:
     return model
 
 
-def made(here: Setting, model: Any, **more: Any) -> Any:
+def made(ctx: Context, model: Any, **more: Any) -> Any:
     """The trainer."""
     import transformers
     from transformers import Trainer
 
-    options = here.options
+    options = ctx.options
     if options.front_end == "sft":
         from trl import SFTTrainer
 
         masked = compat.has_completion_mask()
-        here.say.facts({"first token of a row": "masked" if masked else "left to TRL's collator"})
+        ctx.reporter.facts({"first token of a row": "masked" if masked else "left to TRL's collator"})
         base, rows = SFTTrainer, token_dataset(masked=masked)
         more.update(compat.text_arguments())
     else:
         base, rows = Trainer, [{"input_ids": ids, "labels": labels(ids)} for ids in tiny.rows()]
         more["data_collator"] = transformers.default_data_collator
     how = compat.tokenizer_argument(base)
-    here.say.facts({"tokenizer passed as": how})
+    ctx.reporter.facts({"tokenizer passed as": how})
     return driven(base, options)(
         model=model,
-        args=compat.training_arguments(arguments(here), sft=options.front_end == "sft"),
+        args=compat.training_arguments(arguments(ctx), sft=options.front_end == "sft"),
         train_dataset=rows,
         **{how: tokenizer()},
         **more,
     )
 
 
-def arguments(here: Setting) -> dict[str, Any]:
+def arguments(ctx: Context) -> dict[str, Any]:
     """Everything that the trainers would otherwise decide, said."""
-    options = here.options
+    options = ctx.options
     found: dict[str, Any] = {
-        "output_dir": str(here.kept / CHECKPOINTS),
+        "output_dir": str(ctx.kept / CHECKPOINTS),
         "max_steps": tiny.STEPS,
-        "per_device_train_batch_size": tiny.rows_at_once(here.place.world_size, options.gradient_accumulation_steps),
+        "per_device_train_batch_size": tiny.rows_at_once(ctx.place.world_size, options.gradient_accumulation_steps),
         "gradient_accumulation_steps": options.gradient_accumulation_steps,
         "max_grad_norm": MAX_NORM if options.clip_grad_norm else 0.0,
         "learning_rate": LEARNING_RATE[options.optim],
@@ -114,7 +114,7 @@ def arguments(here: Setting) -> dict[str, Any]:
         "gradient_checkpointing": options.gradient_checkpointing != "off",
         "ddp_find_unused_parameters": options.find_unused_parameters,
         "dataloader_pin_memory": False,
-        "use_cpu": here.place.kind == "cpu",
+        "use_cpu": ctx.place.kind == "cpu",
         "save_strategy": "steps" if options.flow == "resume" else "no",
         "save_steps": 1,
         "logging_steps": 1,
@@ -207,18 +207,18 @@ def callback(job: Trainee) -> Any:
     """Notes the model as it is when training begins, and ends it where the case says."""
     from transformers import TrainerCallback
 
-    say = job.here.say
+    reporter = job.ctx.reporter
 
     class Callback(TrainerCallback):  # type: ignore[misc]  # as above
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            with say.observing():
+            with reporter.observing():
                 job.wrapped = job.seen.wrapped = job.front.trainer.model_wrapped
                 if spoils(job):
                     job.seen.synced = training.same(observers.weights(job.wrapped, job.options), job.before)
 
         def on_step_end(self, _arguments: Any, state: Any, control: Any, **_: Any) -> None:
             if control.should_save:
-                say.phase(Phase.SAVE)
+                reporter.phase(Phase.SAVE)
             if state.global_step >= job.front.stop:
                 control.should_training_stop = True
 
@@ -233,7 +233,7 @@ def spoils(job: Trainee) -> bool:
 def steps(job: Trainee, numbers: range) -> None:
     driver: Driver = job.front
     driver.stop = numbers.stop
-    if spoils(job) and job.here.place.rank > 0:
+    if spoils(job) and job.ctx.place.rank > 0:
         training.spoil(job.model)
     driver.trainer.train(resume_from_checkpoint=driver.checkpoint)
     driver.watch.complete(numbers.stop)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.space.options import Options
     from cases.space.place import Place
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Trainee:
     """A model ready to be trained, what was noted of it before it was wrapped, and what training did."""
 
-    here: Setting
+    ctx: Context
     model: Any  # adapted, not wrapped
     wrapped: Any
     optimiser: Any
@@ -43,51 +43,51 @@ class Trainee:
 
     @property
     def options(self) -> Options:
-        return self.here.options
+        return self.ctx.options
 
 
-def prepare(here: Setting) -> Trainee:
+def prepare(ctx: Context) -> Trainee:
     """Load, adapt and wrap the model, make its optimiser and its schedule."""
-    options, place, say = here.options, here.place, here.say
-    say.phase(Phase.LOAD)
-    base = build.load(options, place, here.cache)
+    options, place, reporter = ctx.options, ctx.place, ctx.reporter
+    reporter.phase(Phase.LOAD)
+    base = build.load(options, place, ctx.cache)
     loading, states = quantisation_checks(base, options), observers.state_digests(base)
-    say.phase(Phase.ADAPT)
+    reporter.phase(Phase.ADAPT)
     model = build.adapt(base, options)
-    with say.observing():
+    with reporter.observing():
         loading += unchanged(states, model, "when adapted")
         loading += adapter_start.start_checks(model, options, tolerance.UNIT_ROUNDOFF[options.torch_dtype])
-    return wrap(here, model, loading)
+    return wrap(ctx, model, loading)
 
 
-def watched(here: Setting, model: Any) -> Trainee:
+def watched(ctx: Context, model: Any) -> Trainee:
     """A model that was loaded as it is to be used: one process, no wrapper."""
-    alone = wrapping.alone(model, here.options, here.place)
-    seen = EngagementRecorder(here.options, here.place)
+    alone = wrapping.alone(model, ctx.options, ctx.place)
+    seen = EngagementRecorder(ctx.options, ctx.place)
     seen.before_wrap(alone)
     seen.wrapped = alone
     before = {name: observers.raw(p) for name, p in tiny.named(alone)}
-    job = Trainee(here, alone, alone, None, None, seen, before, observers.state_digests(alone), [])
+    job = Trainee(ctx, alone, alone, None, None, seen, before, observers.state_digests(alone), [])
     if seen.trainable:
-        job.optimiser = build.optimiser(alone, here.options)
+        job.optimiser = build.optimiser(alone, ctx.options)
         job.scheduler = build.scheduler(job.optimiser)
         seen.watch(job.optimiser)
     return job
 
 
-def wrap(here: Setting, model: Any, loading: list[Check]) -> Trainee:
+def wrap(ctx: Context, model: Any, loading: list[Check]) -> Trainee:
     """From the adapted model to one that can be trained."""
-    options, place, say = here.options, here.place, here.say
-    job = noted(here, model, loading)
+    options, place, reporter = ctx.options, ctx.place, ctx.reporter
+    job = noted(ctx, model, loading)
     seen, before = job.seen, job.before
-    say.phase(Phase.WRAP)
+    reporter.phase(Phase.WRAP)
     promised = options.strategy == "ddp" or options.cpu_ram_efficient_loading
     promised = promised or (options.strategy == "fsdp1" and options.sync_module_states)
     if promised and place.rank > 0:
         spoil(model)
     seen.wrapped = wrapped = build.wrap(model, options, place)
     if promised:
-        with say.observing():
+        with reporter.observing():
             seen.synced = same(observers.weights(wrapped, options), before)
     job.wrapped, job.optimiser = wrapped, build.optimiser(wrapped, options)
     seen.watch(job.optimiser)
@@ -95,14 +95,14 @@ def wrap(here: Setting, model: Any, loading: list[Check]) -> Trainee:
     return job
 
 
-def noted(here: Setting, model: Any, loading: list[Check]) -> Trainee:
+def noted(ctx: Context, model: Any, loading: list[Check]) -> Trainee:
     """An adapted model, and what wrapping it would hide."""
-    with here.say.observing():
-        seen = EngagementRecorder(here.options, here.place)
+    with ctx.reporter.observing():
+        seen = EngagementRecorder(ctx.options, ctx.place)
         seen.before_wrap(model)
         states = observers.state_digests(model)
-        before = start_values(model, here.options, here.place)
-    return Trainee(here, model, model, None, None, seen, before, states, loading)
+        before = start_values(model, ctx.options, ctx.place)
+    return Trainee(ctx, model, model, None, None, seen, before, states, loading)
 
 
 def start_values(model: Any, options: Options, place: Place) -> dict[str, Any]:
@@ -118,18 +118,18 @@ def start_values(model: Any, options: Options, place: Place) -> dict[str, Any]:
 
 def steps(job: Trainee, numbers: Iterable[int] = range(tiny.STEPS)) -> None:
     """The training loop; the loss that is kept is the mean over ranks, which is the global batch's."""
-    options, place, say = job.options, job.here.place, job.here.say
+    options, place, reporter = job.options, job.ctx.place, job.ctx.reporter
     for step in numbers:
         ids = tiny.shard(step, place.rank, place.world_size, architectures.vocabulary(options)).to(place.device)
         job.wrapped.train()
         losses = [micro_step(job, part, last=last) for part, last in optimiser_step.micro_batches(ids, options)]
         optimiser_step.unscale(job.scaler, job.optimiser, job.wrapped, job.seen.trace)
         optimiser_step.clip(job.wrapped, options, job.seen.trace)
-        with say.observing():
+        with reporter.observing():
             job.found.losses.append(mean_over_ranks(sum(losses) / len(losses), place))
             job.found.gradients.append(observers.gradients(job.wrapped, options))
             job.seen.after_backward(job.found.gradients[-1])
-        say.phase(Phase.OPTIMIZER)
+        reporter.phase(Phase.OPTIMIZER)
         optimiser_step.step(job.scaler, job.optimiser, options, job.seen.trace)
         job.scheduler.step()
         adapters.after_step(job.model, options, step)
@@ -137,9 +137,9 @@ def steps(job: Trainee, numbers: Iterable[int] = range(tiny.STEPS)) -> None:
         if options.loop == "eval" and step < tiny.STEPS - 1:
             evaluate(job)
         if options.loop == "generate" and step < tiny.STEPS - 1:
-            say.phase(Phase.INFER)
+            reporter.phase(Phase.INFER)
             with build.gathered(job.wrapped, options):
-                job.found.between.append((build.generate(job.wrapped, job.here), None))
+                job.found.between.append((build.generate(job.wrapped, job.ctx), None))
 
 
 def micro_step(job: Trainee, ids: Any, *, last: bool) -> Any:
@@ -148,20 +148,20 @@ def micro_step(job: Trainee, ids: Any, *, last: bool) -> Any:
     Raises:
         LackingError: the model returned no loss.
     """
-    options, place, say = job.options, job.here.place, job.here.say
+    options, place, reporter = job.options, job.ctx.place, job.ctx.reporter
     with optimiser_step.synchronised(job.wrapped, options, last=last):
-        say.phase(Phase.FORWARD)
+        reporter.phase(Phase.FORWARD)
         with autocast(options, place):
             loss = job.wrapped(input_ids=ids, labels=ids).loss
         if loss is None:
             raise LackingError("the model was given labels and returned no loss")
-        with say.observing():
+        with reporter.observing():
             job.seen.after_forward(loss)
             job.found.loss_in = compat.dtype_name(loss.dtype)
-        say.phase(Phase.BACKWARD)
+        reporter.phase(Phase.BACKWARD)
         mean = loss / options.gradient_accumulation_steps
         (mean if job.scaler is None else job.scaler.scale(mean)).backward()
-    with say.observing():
+    with reporter.observing():
         job.seen.after_micro_batch(last=last)
     return loss.detach()
 
@@ -170,8 +170,8 @@ def evaluate(job: Trainee) -> None:
     """What a trainer does between steps: eval mode, no gradients, one batch, back to training."""
     import torch
 
-    place = job.here.place
-    job.here.say.phase(Phase.INFER)
+    place = job.ctx.place
+    job.ctx.reporter.phase(Phase.INFER)
     job.wrapped.eval()
     with torch.no_grad(), autocast(job.options, place):
         job.wrapped(**architectures.inputs(tiny.batch(99).to(place.device), job.options))
@@ -181,8 +181,8 @@ def logits(job: Trainee) -> Any:
     """Of batch 0, by the model as it is wrapped: float32, shape (batch, length, vocabulary). Collective."""
     import torch
 
-    place = job.here.place
-    job.here.say.phase(Phase.INFER)
+    place = job.ctx.place
+    job.ctx.reporter.phase(Phase.INFER)
     job.wrapped.eval()
     with torch.no_grad(), autocast(job.options, place):
         ids = tiny.batch(0, architectures.vocabulary(job.options)).to(place.device)
@@ -191,11 +191,11 @@ def logits(job: Trainee) -> Any:
 
 def checks(job: Trainee) -> list[Check]:
     """What a trained model must show: engagement, what moved, what did not, and the twin's trajectory. Collective."""
-    options, place = job.options, job.here.place
+    options, place = job.options, job.ctx.place
     after = observers.weights(job.wrapped, options)
     job.seen.after_training(after)
     if options.torch_compile:
-        job.here.say.metric("graph_breaks", compiling.breaks())
+        job.ctx.reporter.metric("graph_breaks", compiling.breaks())
     job.found.after = {name: after[name].float() for name in sorted(job.seen.trainable) if name in after}
     return [
         *evidence.checks(job.seen),
@@ -203,8 +203,8 @@ def checks(job: Trainee) -> list[Check]:
         *moved(job.before, after, job.seen.trainable),
         *unchanged(job.states, job.wrapped),
         *replicas(after, place, options),
-        *tolerance.differential(job.found, job.here.twin(), options),
-        *tolerance.between(job.found, job.here.twin(), options),
+        *tolerance.differential(job.found, job.ctx.twin(), options),
+        *tolerance.between(job.found, job.ctx.twin(), options),
     ]
 
 

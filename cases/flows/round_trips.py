@@ -20,47 +20,47 @@ from cases.space.verdict import Check, Phase, at_least, at_most, equal
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 STOP = 1  # steps before the interruption: the schedule and Adam's moments have to be found again for the others
 
 
-def trained(here: Setting) -> Trainee:
+def trained(ctx: Context) -> Trainee:
     """A model that was trained and passed under its checks, and its logits, by which what follows is judged."""
-    job = front_ends.prepare(here)
+    job = front_ends.prepare(ctx)
     front_ends.steps(job, range(tiny.STEPS))
-    with here.say.observing():
-        here.say.checks(training.checks(job))
+    with ctx.reporter.observing():
+        ctx.reporter.checks(training.checks(job))
     job.found.logits = training.logits(job)
-    with here.say.observing():
-        here.say.checks(tolerance.inference(job.found.logits, here.twin().logits, here.options))
+    with ctx.reporter.observing():
+        ctx.reporter.checks(tolerance.inference(job.found.logits, ctx.twin().logits, ctx.options))
     return job
 
 
-def save(here: Setting) -> None:
-    job = trained(here)
-    here.say.phase(Phase.SAVE)
-    front_ends.save_model(job, here.kept)
-    with here.say.observing():
-        here.say.checks(list(fsdp.state_dict_type(job.seen)))
-        remember(job, here.kept)
+def save(ctx: Context) -> None:
+    job = trained(ctx)
+    ctx.reporter.phase(Phase.SAVE)
+    front_ends.save_model(job, ctx.kept)
+    with ctx.reporter.observing():
+        ctx.reporter.checks(list(fsdp.state_dict_type(job.seen)))
+        remember(job, ctx.kept)
 
 
-def reload(here: Setting) -> None:
+def reload(ctx: Context) -> None:
     """What is on disk, the weights that come back, and what they infer, against what the training process had."""
-    own = recalled(here.given)
-    here.say.phase(Phase.RELOAD)
-    job = checkpoints.load_model(here)
-    with here.say.observing():
-        found = {name: tensor.float() for name, tensor in observers.weights(job.wrapped, here.options).items()}
-        kept = adapters.expected_on_disk(own.after, here.options)
-        here.say.checks([*checkpoints.files(own, here), *restored(found, kept)])
+    own = recalled(ctx.given)
+    ctx.reporter.phase(Phase.RELOAD)
+    job = checkpoints.load_model(ctx)
+    with ctx.reporter.observing():
+        found = {name: tensor.float() for name, tensor in observers.weights(job.wrapped, ctx.options).items()}
+        kept = adapters.expected_on_disk(own.after, ctx.options)
+        ctx.reporter.checks([*checkpoints.files(own, ctx), *restored(found, kept)])
     again = training.logits(job)
-    with here.say.observing():
+    with ctx.reporter.observing():
         # What FSDP computed in half precision is computed in the precision of the weights when they are loaded alone.
-        kind = "logits" if here.options.mixed_precision != "off" and here.place.world_size == 1 else "reload"
-        here.say.checks(
-            [at_most("reloaded logits", tolerance.relative(again, own.logits), tolerance.bound(kind, here.options))]
+        kind = "logits" if ctx.options.mixed_precision != "off" and ctx.place.world_size == 1 else "reload"
+        ctx.reporter.checks(
+            [at_most("reloaded logits", tolerance.relative(again, own.logits), tolerance.bound(kind, ctx.options))]
         )
 
 
@@ -78,23 +78,23 @@ def equal_bits(found: Any, expected: Any) -> bool:
     return found.shape == expected.shape and observers.digest(found) == observers.digest(expected)
 
 
-def interrupt(here: Setting) -> None:
+def interrupt(ctx: Context) -> None:
     """The first step, and a checkpoint of everything that the others depend on."""
-    job = front_ends.prepare(here)
+    job = front_ends.prepare(ctx)
     front_ends.steps(job, range(STOP))
-    here.say.phase(Phase.SAVE)
-    front_ends.save_training(job, here.kept)
-    with here.say.observing():
-        here.say.checks(list(fsdp.state_dict_type(job.seen)))
-        remember(job, here.kept)
+    ctx.reporter.phase(Phase.SAVE)
+    front_ends.save_training(job, ctx.kept)
+    with ctx.reporter.observing():
+        ctx.reporter.checks(list(fsdp.state_dict_type(job.seen)))
+        remember(job, ctx.kept)
 
 
-def resume(here: Setting) -> None:
+def resume(ctx: Context) -> None:
     """The other steps in fresh processes; the trajectory must be the one without a stop."""
-    own = recalled(here.given)
-    job = front_ends.prepare(here)
-    here.say.phase(Phase.RESUME)
-    front_ends.load_training(job, here.given)
+    own = recalled(ctx.given)
+    job = front_ends.prepare(ctx)
+    ctx.reporter.phase(Phase.RESUME)
+    front_ends.load_training(job, ctx.given)
     go_on(job, own)
 
 
@@ -102,33 +102,33 @@ def go_on(job: Trainee, own: Trajectory) -> None:
     job.seen.restart(tiny.STEPS - STOP)
     job.found.losses, job.found.gradients, job.found.between = own.losses, own.gradients, own.between
     front_ends.steps(job, range(STOP, tiny.STEPS))
-    with job.here.say.observing():
-        job.here.say.checks(training.checks(job))
+    with job.ctx.reporter.observing():
+        job.ctx.reporter.checks(training.checks(job))
 
 
-def merge(here: Setting) -> None:
+def merge(ctx: Context) -> None:
     """Merge, unmerge, merge for good: what is inferred stays within the rounding of a weight, weights come back."""
-    job = trained(here)
-    here.say.phase(Phase.MERGE)
-    with observers.writable(job.wrapped, here.options):
+    job = trained(ctx)
+    ctx.reporter.phase(Phase.MERGE)
+    with observers.writable(job.wrapped, ctx.options):
         before = observers.base_weights(job.model)
         job.model.merge_adapter()
         merged = observers.base_weights(job.model)
     once = training.logits(job)
-    here.say.phase(Phase.MERGE)
-    with observers.writable(job.wrapped, here.options):
+    ctx.reporter.phase(Phase.MERGE)
+    with observers.writable(job.wrapped, ctx.options):
         job.model.unmerge_adapter()
         after = observers.base_weights(job.model)
     apart = training.logits(job)
-    with here.say.observing():
-        here.say.checks(
+    with ctx.reporter.observing():
+        ctx.reporter.checks(
             [
                 at_least(
-                    "weights that merging changed", changed(before, merged), architectures.spec(here.options).adapted
+                    "weights that merging changed", changed(before, merged), architectures.spec(ctx.options).adapted
                 ),
-                *tolerance.merged("merged logits", once, job.found.logits, here.options),
-                *tolerance.merged("unmerged logits", apart, job.found.logits, here.options),
-                tolerance.unmerged(after, before, here.options),
+                *tolerance.merged("merged logits", once, job.found.logits, ctx.options),
+                *tolerance.merged("unmerged logits", apart, job.found.logits, ctx.options),
+                tolerance.unmerged(after, before, ctx.options),
             ]
         )
     merge_for_good(job)
@@ -143,16 +143,16 @@ def merge_for_good(job: Trainee) -> Any:
 
     What is sharded is gathered first, into a whole model in rank 0's memory, which the other ranks lack. Collective.
     """
-    say = job.here.say
-    say.phase(Phase.MERGE)
+    reporter = job.ctx.reporter
+    reporter.phase(Phase.MERGE)
     whole = checkpoints.gathered(job) if job.options.strategy in SHARDED else job.model
     if whole is None:
         return None
     merged = whole.merge_and_unload()
     logits = training.logits(job_with(job, merged))
-    with say.observing():
+    with reporter.observing():
         left = sum(tiny.is_adapter(name) for name, _ in merged.named_parameters())
-        say.checks(
+        reporter.checks(
             [
                 equal("adapter parameters left in the merged model", left, 0),
                 *heads.tie_checks(merged, job.options, "in the merged model"),
@@ -163,72 +163,72 @@ def merge_for_good(job: Trainee) -> Any:
 
 
 def job_with(job: Trainee, model: Any) -> Trainee:
-    return Trainee(job.here, model, model, None, None, job.seen, {}, {}, [])
+    return Trainee(job.ctx, model, model, None, None, job.seen, {}, {}, [])
 
 
-def merge_and_save(here: Setting) -> None:
-    job = trained(here)
+def merge_and_save(ctx: Context) -> None:
+    job = trained(ctx)
     merged = merge_for_good(job)
-    here.say.phase(Phase.SAVE)
-    if merged is not None and here.place.rank == 0:
-        merged.save_pretrained(here.kept)
-    with here.say.observing():
-        remember(job, here.kept)
+    ctx.reporter.phase(Phase.SAVE)
+    if merged is not None and ctx.place.rank == 0:
+        merged.save_pretrained(ctx.kept)
+    with ctx.reporter.observing():
+        remember(job, ctx.kept)
 
 
-def reload_merged(here: Setting) -> None:
+def reload_merged(ctx: Context) -> None:
     """The merged checkpoint is an ordinary one: it loads without PEFT and infers what the adapter did."""
-    own = recalled(here.given)
-    here.say.phase(Phase.RELOAD)
-    model = build.load_from(here.given, here.options, here.place)
-    logits = training.logits(Trainee(here, model, model, None, None, None, {}, {}, []))  # type: ignore[arg-type]
-    with here.say.observing():
-        here.say.checks(
+    own = recalled(ctx.given)
+    ctx.reporter.phase(Phase.RELOAD)
+    model = build.load_from(ctx.given, ctx.options, ctx.place)
+    logits = training.logits(Trainee(ctx, model, model, None, None, None, {}, {}, []))  # type: ignore[arg-type]
+    with ctx.reporter.observing():
+        ctx.reporter.checks(
             [
-                equal("adapter files beside the merged model", len(list(here.given.glob("adapter_*"))), 0),
-                *heads.tie_checks(model, here.options, "in the reloaded merged model"),
-                *tolerance.merged("logits of the reloaded merged model", logits, own.logits, here.options),
+                equal("adapter files beside the merged model", len(list(ctx.given.glob("adapter_*"))), 0),
+                *heads.tie_checks(model, ctx.options, "in the reloaded merged model"),
+                *tolerance.merged("logits of the reloaded merged model", logits, own.logits, ctx.options),
             ]
         )
 
 
-def generate(here: Setting) -> None:
+def generate(ctx: Context) -> None:
     """Greedy generation, against the twin's token by token."""
-    job = trained(here)
-    here.say.phase(Phase.INFER)
-    with build.gathered(job.wrapped, here.options):
-        job.seen.root_whole = shards.root_is_whole(job.wrapped) if here.options.strategy in SHARDED else None
-        tokens = build.generate(job.wrapped, here)
-    with here.say.observing():
-        here.say.checks(list(fsdp.summon_full_params(job.seen)))
-        here.say.checks(tolerance.generation(tokens, here.twin(), here.options))
+    job = trained(ctx)
+    ctx.reporter.phase(Phase.INFER)
+    with build.gathered(job.wrapped, ctx.options):
+        job.seen.root_whole = shards.root_is_whole(job.wrapped) if ctx.options.strategy in SHARDED else None
+        tokens = build.generate(job.wrapped, ctx)
+    with ctx.reporter.observing():
+        ctx.reporter.checks(list(fsdp.summon_full_params(job.seen)))
+        ctx.reporter.checks(tolerance.generation(tokens, ctx.twin(), ctx.options))
 
 
-def carry(here: Setting) -> None:
+def carry(ctx: Context) -> None:
     """The first step, and the adapter as a file."""
-    job = training.prepare(here)
+    job = training.prepare(ctx)
     training.steps(job, range(STOP))
     job.found.logits = training.logits(job)
-    here.say.phase(Phase.SAVE)
-    checkpoints.save_model(job, here.kept)
-    with here.say.observing():
-        remember(job, here.kept)
+    ctx.reporter.phase(Phase.SAVE)
+    checkpoints.save_model(job, ctx.kept)
+    with ctx.reporter.observing():
+        remember(job, ctx.kept)
 
 
-def use(here: Setting) -> None:
+def use(ctx: Context) -> None:
     """Load an adapter that may be from another version set: infer, go on training, merge."""
-    own = recalled(here.given)
-    here.say.phase(Phase.RELOAD)
-    job = checkpoints.load_model(here, to_train=True)
+    own = recalled(ctx.given)
+    ctx.reporter.phase(Phase.RELOAD)
+    job = checkpoints.load_model(ctx, to_train=True)
     again = training.logits(job)
-    with here.say.observing():
-        here.say.checks(
-            [at_most("reloaded logits", tolerance.relative(again, own.logits), tolerance.bound("reload", here.options))]
+    with ctx.reporter.observing():
+        ctx.reporter.checks(
+            [at_most("reloaded logits", tolerance.relative(again, own.logits), tolerance.bound("reload", ctx.options))]
         )
     for _ in range(STOP):
         job.scheduler.step()  # an adapter brings no schedule with it
     go_on(job, own)
-    if here.options.method not in ("prompt", "prefix"):
+    if ctx.options.method not in ("prompt", "prefix"):
         job.found.logits = training.logits(job)
         merge_for_good(job)
 
@@ -239,7 +239,7 @@ def remember(job: Trainee, folder: Path) -> None:
 
     weights = observers.weights(job.wrapped, job.options)
     job.found.after = {name: weights[name].float() for name in sorted(job.seen.trainable) if name in weights}
-    if job.here.place.rank == 0:
+    if job.ctx.place.rank == 0:
         torch.save(vars(job.found), folder / "own.pt")
 
 

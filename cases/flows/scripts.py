@@ -19,7 +19,7 @@ from cases.runtime import imported_modules
 from cases.space.verdict import Check, Phase, at_least, equal
 
 if TYPE_CHECKING:
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 DECLARED = Path(__file__).parents[2] / "scripts.json"
 HEADING = "Scripts"
@@ -75,37 +75,37 @@ def known() -> dict[str, Script]:
     return {script.name: script for script in (*PACKAGED, *rows)}
 
 
-def run(here: Setting) -> None:
+def run(ctx: Context) -> None:
     """Run the command to its end and look at what it wrote."""
-    script = known()[here.options.call]
-    here.say.phase(Phase.FORWARD)
-    log = here.kept.parent / "script.log"
+    script = known()[ctx.options.call]
+    ctx.reporter.phase(Phase.FORWARD)
+    log = ctx.kept.parent / "script.log"
     try:
-        output = carried_out(script, here, log)
+        output = carried_out(script, ctx, log)
     finally:
-        here.say.modules(sorted(imported_modules.noted_in(modules_file(here))))
-    with here.say.observing():
-        here.say.checks(left_behind(script, here.kept))
-    here.say.metric("output_bytes", float(len(output)))
+        ctx.reporter.modules(sorted(imported_modules.noted_in(modules_file(ctx))))
+    with ctx.reporter.observing():
+        ctx.reporter.checks(left_behind(script, ctx.kept))
+    ctx.reporter.metric("output_bytes", float(len(output)))
 
 
-def carried_out(script: Script, here: Setting, log: Path) -> str:
+def carried_out(script: Script, ctx: Context, log: Path) -> str:
     """What the command printed.
 
     Raises:
         ScriptError: there is no such command, or it ended with another exit code than 0.
     """
-    words = [word.replace("{python}", sys.executable).replace("{out}", str(here.kept)) for word in script.command]
+    words = [word.replace("{python}", sys.executable).replace("{out}", str(ctx.kept)) for word in script.command]
     own = {
-        "FTMATRIX_OUT": str(here.kept),
-        "FTMATRIX_DEVICE": here.place.kind,
-        imported_modules.FILE: str(modules_file(here)),
+        "FTMATRIX_OUT": str(ctx.kept),
+        "FTMATRIX_DEVICE": ctx.place.kind,
+        imported_modules.FILE: str(modules_file(ctx)),
     }
     with log.open("wb") as sink:
         try:
             child = subprocess.Popen(
                 words,
-                cwd=script.folder or here.kept,
+                cwd=script.folder or ctx.kept,
                 env={**os.environ, **own, "PYTHONPATH": path_with(Path(__file__).parents[2])},
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -114,7 +114,7 @@ def carried_out(script: Script, here: Setting, log: Path) -> str:
         except OSError as error:
             raise ScriptError(f"{words[0]!r} cannot be started: {error.strerror}", "") from None
         while child.poll() is None:
-            here.say.beat()
+            ctx.reporter.beat()
             time.sleep(POLL_S)
     output = log.read_text(errors="replace")
     if child.returncode != 0:
@@ -122,9 +122,9 @@ def carried_out(script: Script, here: Setting, log: Path) -> str:
     return output
 
 
-def modules_file(here: Setting) -> Path:
+def modules_file(ctx: Context) -> Path:
     """The file in which processes of the command that import ``cases`` note the modules."""
-    return here.kept.parent / "modules.txt"
+    return ctx.kept.parent / "modules.txt"
 
 
 def path_with(folder: Path) -> str:

@@ -10,13 +10,13 @@ from cases.apply import attention
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
     from cases.space.options import Options
 
 
-def run(act: int, here: Setting) -> None:
-    with attention.forced(here.options):
-        stage(here.options.flow, act)(here)
+def run(act: int, ctx: Context) -> None:
+    with attention.forced(ctx.options):
+        stage(ctx.options.flow, act)(ctx)
 
 
 def acts(options: Options, *, continues: bool = False) -> list[tuple[int, int]]:
@@ -47,8 +47,8 @@ FLOWS: Mapping[str, tuple[str, ...]] = {  # modules are imported by the ranks of
 }
 
 
-def stage(flow: str, number: int) -> Callable[[Setting], None]:
+def stage(flow: str, number: int) -> Callable[[Context], None]:
     """The function of a stage."""
     module, _, name = FLOWS[flow][number].rpartition(".")
-    found: Callable[[Setting], None] = getattr(importlib.import_module(f"cases.{module}"), name)
+    found: Callable[[Context], None] = getattr(importlib.import_module(f"cases.{module}"), name)
     return found

@@ -12,31 +12,31 @@ from cases.reference import tolerance
 from cases.space.verdict import Phase
 
 if TYPE_CHECKING:
-    from cases.apply.context import Setting
+    from cases.apply.context import Context
 
 
-def load(here: Setting) -> None:
+def load(ctx: Context) -> None:
     """Load the checkpoint and compare the logits of one batch with the twin's."""
     import torch
 
-    options, place, say = here.options, here.place, here.say
-    say.phase(Phase.LOAD)
-    model = build.load(options, place, here.cache)
+    options, place, reporter = ctx.options, ctx.place, ctx.reporter
+    reporter.phase(Phase.LOAD)
+    model = build.load(options, place, ctx.cache)
     recorder = EngagementRecorder(options, place)
     recorder.before_wrap(model)
     quantised = training.quantisation_checks(model, options)
-    say.phase(Phase.FORWARD)
+    reporter.phase(Phase.FORWARD)
     with torch.no_grad():
         ids = tiny.batch(0, architectures.vocabulary(options)).to(place.device)
         logits: Any = model.eval()(**architectures.inputs(ids, options)).logits
-    with say.observing():
-        found = tolerance.inference(logits.float().cpu(), here.twin().logits, options)
-        say.checks([*evidence.checks(recorder), *quantised, *found])
+    with reporter.observing():
+        found = tolerance.inference(logits.float().cpu(), ctx.twin().logits, options)
+        reporter.checks([*evidence.checks(recorder), *quantised, *found])
 
 
-def train(here: Setting) -> None:
+def train(ctx: Context) -> None:
     """Train a few steps on this rank's shard, and compare the trajectory with the twin's on the whole batch."""
-    job = front_ends.prepare(here)
+    job = front_ends.prepare(ctx)
     front_ends.steps(job, range(tiny.STEPS))
-    with here.say.observing():
-        here.say.checks(training.checks(job))
+    with ctx.reporter.observing():
+        ctx.reporter.checks(training.checks(job))

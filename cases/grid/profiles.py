@@ -91,7 +91,7 @@ def on_gpus(case: Case) -> bool:
         or (options.world_size > 1 and case in grid.DEFAULT)
         or options.world_size == MESH_RANKS
         or one_dtype(options)
-        or bool({"another_device", "paged_state"} & set(api.needs(options.call)))
+        or bool({"another_device", "paged_state"} & set(api.requirements(options.call)))
     )
 
 

@@ -17,8 +17,8 @@ def test_a_call_says_what_a_user_learns(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_needs_only_what_can_be_probed(name: str) -> None:
-    assert set(CALLS[name].needs) <= set(requirements.PROBES)
+def test_a_call_requires_only_known_requirements(name: str) -> None:
+    assert set(CALLS[name].requires) <= set(requirements.PROBES)
 
 
 def test_what_a_call_needs_is_probed() -> None:

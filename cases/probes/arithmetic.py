@@ -1,0 +1,112 @@
+"""Probes of torch on this machine: dtypes, attention kernels, optimisers, compilation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cases.apply.attention import forced
+from cases.space.verdict import LackingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cases.space.place import Place
+
+
+def differentiate(layer: Any, dtype: Any, place: Place) -> None:
+    """One forward and backward through a layer with frozen weights."""
+    import torch
+
+    inputs = torch.ones(2, 64, dtype=dtype, device=place.device, requires_grad=True)
+    layer(inputs).float().sum().backward()
+
+
+def step_once(place: Place, make: Callable[[list[Any]], Any], size: int = 64) -> None:
+    import torch
+
+    layer = torch.nn.Linear(size, size, device=place.device)
+    optimiser = make(list(layer.parameters()))
+    layer(torch.ones(2, size, device=place.device)).sum().backward()
+    optimiser.step()
+
+
+def cpu_scaler(_place: Place, _cache: Path) -> None:
+    from torch.amp import GradScaler
+
+    if not GradScaler("cpu").is_enabled():
+        raise LackingError("the scaler is off")
+
+
+def half_arithmetic(place: Place, _cache: Path) -> None:
+    import torch
+
+    layer = torch.nn.Linear(64, 64, dtype=torch.float16, device=place.device)
+    differentiate(layer, torch.float16, place)
+    torch.nn.functional.silu(layer.weight).softmax(-1).mean().backward()
+
+
+def half_autocast(place: Place, _cache: Path) -> None:
+    import torch
+
+    layer = torch.nn.Linear(64, 64, device=place.device)
+    with torch.autocast(place.kind, dtype=torch.float16):
+        found = layer(torch.ones(2, 64, device=place.device)).dtype
+    if found is not torch.float16:
+        raise LackingError(f"torch {torch.__version__} leaves {found} under float16 autocast on the CPU")
+
+
+def gradient_scaler(place: Place, _cache: Path) -> None:
+    """One step of one layer. FSDP1's own scaler comes with FSDP1."""
+    import torch
+    from torch.amp import GradScaler
+
+    layer = torch.nn.Linear(64, 64, device=place.device)
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    scaler = GradScaler(place.kind)
+    scaler.scale(layer(torch.ones(2, 64, device=place.device)).sum()).backward()
+    scaler.step(optimiser)
+
+
+def fused_step(place: Place, _cache: Path, rule: str) -> None:
+    import torch
+
+    step_once(place, lambda trained: getattr(torch.optim, rule)(trained, lr=0.1, fused=True))
+
+
+def compiling(place: Place, _cache: Path) -> None:
+    """With an activation, for which Triton compiles a launcher in C; a linear layer alone is a call of a library."""
+    import torch
+
+    layer = torch.nn.Sequential(torch.nn.Linear(64, 64, device=place.device), torch.nn.GELU())
+    layer.compile(backend="aot_eager" if place.kind == "cpu" else "inductor")
+    differentiate(layer, torch.float32, place)
+
+
+def forced_attention(place: Place, _cache: Path, attention: str) -> None:
+    """The bare function with one back end, on what that back end is for."""
+    import torch
+
+    from cases.space.options import Options
+
+    dtype = torch.float32 if place.kind == "cpu" else torch.bfloat16
+    one = torch.ones(1, 4, 16, 16, dtype=dtype, device=place.device, requires_grad=True)
+    with forced(Options().but(attn_implementation=attention)):
+        torch.nn.functional.scaled_dot_product_attention(one, one, one, is_causal=True).float().sum().backward()
+
+
+def flash_attention_package(place: Place, _cache: Path) -> None:
+    if place.kind == "cpu":
+        raise LackingError("flash-attn runs on GPUs")
+    import flash_attn
+
+    assert flash_attn  # noqa: S101 - the import is the probe
+
+
+def another_device(place: Place, _cache: Path) -> None:
+    if place.kind == "cpu":
+        raise LackingError("the cells run on the CPU, and there is no other device")
+
+
+def offload(_place: Place, _cache: Path) -> None:
+    raise LackingError("without a GPU all weights lie in the CPU's memory, and nothing would be moved")

@@ -1,0 +1,117 @@
+"""Probes of transformers and PEFT: the models, methods and arguments that a version offers."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING
+
+from cases.apply import compat
+from cases.model import adapters, architectures
+from cases.space.verdict import LackingError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cases.space.place import Place
+
+
+def llama4(_place: Place, _cache: Path) -> None:
+    from transformers import Llama4TextConfig
+
+    assert Llama4TextConfig  # noqa: S101 - the import is the probe
+
+
+def known_model(_place: Place, _cache: Path, model: str) -> None:
+    import transformers
+
+    name = architectures.SPECS[model].named[1]
+    if not hasattr(transformers, name):
+        raise LackingError(f"transformers has no {name}")
+
+
+def model_with_sdpa(_place: Place, _cache: Path, model: str) -> None:
+    import transformers
+
+    known = getattr(transformers, architectures.SPECS[model].named[1])
+    if not getattr(known, "_supports_sdpa", False):
+        raise LackingError(f"{known.__name__} says that it does not support it")
+
+
+def storage_option(_place: Place, _cache: Path) -> None:
+    from transformers import BitsAndBytesConfig
+
+    if "bnb_4bit_quant_storage" not in inspect.signature(BitsAndBytesConfig.__init__).parameters:
+        raise LackingError("BitsAndBytesConfig has no bnb_4bit_quant_storage")
+
+
+def runtime_option(_place: Place, _cache: Path) -> None:
+    from peft import LoraRuntimeConfig
+
+    assert LoraRuntimeConfig  # noqa: S101 - the import is the probe
+
+
+def lora_bias_option(_place: Place, _cache: Path) -> None:
+    from peft import LoraConfig
+
+    if "lora_bias" not in inspect.signature(LoraConfig).parameters:
+        raise LackingError("LoraConfig has no lora_bias")
+
+
+def method_options(_place: Place, _cache: Path, method: str) -> None:
+    """The method's configuration exists and has what the case writes into it."""
+    import peft
+
+    name, arguments = adapters.CONFIGS[method]
+    if not hasattr(peft, name):
+        raise LackingError(f"peft has no {name}")
+    unknown = set(arguments) - set(inspect.signature(getattr(peft, name)).parameters)
+    if unknown:
+        raise LackingError(f"{name} has no {', '.join(sorted(unknown))}")
+
+
+def scipy(_place: Place, _cache: Path) -> None:
+    importlib.import_module("scipy")
+
+
+def computed_start(_place: Place, _cache: Path, method: str) -> None:
+    """One linear layer, and a start that is computed from its weights."""
+    import torch
+    from peft import get_peft_model
+
+    name, arguments = adapters.CONFIGS[method]
+    config = getattr(importlib.import_module("peft"), name)(target_modules=["0"], **arguments)
+    get_peft_model(torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False)), config)
+
+
+def adapter_dtype_option(_place: Place, _cache: Path) -> None:
+    if not compat.has_adapter_autocast():
+        raise LackingError("get_peft_model has no autocast_adapter_dtype")
+
+
+def activated_lora_option(_place: Place, _cache: Path) -> None:
+    from peft import LoraConfig
+
+    if "alora_invocation_tokens" not in inspect.signature(LoraConfig).parameters:
+        raise LackingError("LoraConfig has no alora_invocation_tokens")
+
+
+def target_parameters_option(_place: Place, _cache: Path) -> None:
+    from peft import LoraConfig
+    from transformers import GptOssForCausalLM
+
+    assert GptOssForCausalLM  # noqa: S101 - the import is half of the probe
+    if "target_parameters" not in inspect.signature(LoraConfig).parameters:
+        raise LackingError("LoraConfig has no target_parameters")
+
+
+def peft_policy(_place: Place, _cache: Path) -> None:
+    from peft.utils.other import fsdp_auto_wrap_policy
+
+    assert callable(fsdp_auto_wrap_policy)  # noqa: S101 - the import is the probe
+
+
+def trainer_half(place: Place, cache: Path) -> None:
+    from transformers import TrainingArguments
+
+    TrainingArguments(output_dir=str(cache / "unused"), fp16=True, use_cpu=place.kind == "cpu", report_to="none")
