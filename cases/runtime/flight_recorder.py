@@ -1,8 +1,8 @@
-"""The flight recorder of torch: which collective the ranks disagree on, when a cell hangs.
+"""Reads the flight recorder of torch, to find the collective that the ranks of a hanging cell disagree on.
 
-Torch keeps the last collectives of a rank. A thread of ours in each rank waits to be asked for them, whatever the rank
-itself is waiting for; torch's own (``TORCH_NCCL_DEBUG_INFO_PIPE_FILE``) listens in some versions only, and before 2.7
-only if it may also do other things. What is dumped is a pickle of plain values.
+Torch keeps the last collectives of a rank. A thread of ours in each rank dumps them on request, whatever the rank
+itself waits for. Torch's own thread (``TORCH_NCCL_DEBUG_INFO_PIPE_FILE``) exists in some versions only, and before 2.7
+it does other things too. A dump is a pickle of plain values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHOWN = 20  # the last ones, in a rank's summary
 DUMP_S = 5.0
 POLL_S = 0.05
 UNEVEN = ("scatter", "all_to_all", "all_to_all_single", "alltoall", "alltoall_base")
-# Newest first. Without stack traces: to put names to their frames, torch imports its compiler, which takes seconds.
+# Newest first. Without stack traces: to name their frames, torch imports its compiler, which takes seconds.
 RECORDERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("_dump_fr_trace", {"includeStackTraces": False, "backend": "nccl2"}),  # the default from 2.15
     ("_dump_nccl_trace", {"includeStackTraces": False}),
@@ -39,9 +39,9 @@ RECORDERS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def variables(folder: Path) -> dict[str, str]:
-    """For a rank's environment, before its process group; older and newer versions of torch name them differently.
+    """Variables to set before a rank creates its process group, under the names of older and newer versions of torch.
 
-    The dumps are those that torch makes unasked when a collective fails.
+    Torch itself dumps to these files when a collective fails.
     """
     dumps = str(folder / "flight-of-torch-")
     return {
@@ -53,31 +53,31 @@ def variables(folder: Path) -> dict[str, str]:
 
 
 def listen(folder: Path, rank: int, dump: Callable[[], bytes] | None = None) -> None:
-    """In a rank: dump what was recorded whenever somebody asks, as long as the process lives.
+    """Dump this rank's records on every request, as long as the process lives.
 
-    Where the folder can hold no pipe, nobody is answered, and the cell runs all the same.
+    Without a pipe in the folder no request can arrive, and the cell runs all the same.
     """
     pipe = folder / f"flight-ask-{rank}.pipe"
     with contextlib.suppress(OSError):
-        pipe.unlink(missing_ok=True)  # an earlier act's
+        pipe.unlink(missing_ok=True)  # an earlier stage may have left one
         os.mkfifo(pipe)
-        reading = os.open(pipe, os.O_RDWR)  # with a writer of our own, no read meets an end
-        wanted = (reading, folder / f"flight-{rank}", dump or dumped)
-        threading.Thread(target=answer, args=wanted, daemon=True, name="flight recorder").start()
+        reading = os.open(pipe, os.O_RDWR)  # our own writer keeps the pipe open
+        arguments = (reading, folder / f"flight-{rank}", dump or dump_records)
+        threading.Thread(target=answer_requests, args=arguments, daemon=True, name="flight recorder").start()
 
 
-def answer(reading: int, kept: Path, dump: Callable[[], bytes]) -> None:
+def answer_requests(reading: int, kept: Path, dump: Callable[[], bytes]) -> None:
     while os.read(reading, 1):
         unfinished = kept.with_suffix(".unfinished")
         try:
             unfinished.write_bytes(dump())
-        except Exception as error:  # noqa: BLE001 - who asked reads it
+        except Exception as error:  # noqa: BLE001 - the supervisor reads it
             unfinished.write_bytes(pickle.dumps({"error": f"{type(error).__name__}: {error}"}))
         unfinished.rename(kept)
 
 
-def dumped() -> bytes:
-    """What torch recorded of this process's groups: the first of its recorders that has anything.
+def dump_records() -> bytes:
+    """The records of the first recorder of torch that has any for this process's groups.
 
     Raises:
         UnrecordedError: this version has no recorder.
@@ -92,26 +92,26 @@ def dumped() -> bytes:
     return next((dump for dump in found if entries_of(dump)), found[0])
 
 
-def ask(folder: Path, ranks: Sequence[int]) -> list[int]:
-    """Tell ranks to dump what they recorded; those that listen."""
+def request_dumps(folder: Path, ranks: Sequence[int]) -> list[int]:
+    """Request a dump of each rank; returns the ranks that listen."""
     for rank in ranks:
-        (folder / f"flight-{rank}").unlink(missing_ok=True)  # an earlier act's
-    return [rank for rank in ranks if told_to_dump(folder / f"flight-ask-{rank}.pipe")]
+        (folder / f"flight-{rank}").unlink(missing_ok=True)  # an earlier stage may have left one
+    return [rank for rank in ranks if send_request(folder / f"flight-ask-{rank}.pipe")]
 
 
 @dataclass
-class Answers:
-    """What ranks recorded, and why some could not tell; who did not answer in time is in neither."""
+class Dumps:
+    """The records of ranks, or their errors. A rank that did not answer in time is in neither."""
 
     entries: dict[int, list[Entry]] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
 
 
-def answered(folder: Path, asked: Sequence[int], limit_s: float = DUMP_S) -> Answers:
-    """The collectives of each rank that was asked."""
-    found = Answers()
+def read_dumps(folder: Path, ranks: Sequence[int], limit_s: float = DUMP_S) -> Dumps:
+    """Read the dumps of the ranks that listen."""
+    found = Dumps()
     end = time.monotonic() + limit_s
-    while (waiting := [rank for rank in asked if rank not in {**found.entries, **found.errors}]) and (
+    while (waiting := [rank for rank in ranks if rank not in {**found.entries, **found.errors}]) and (
         time.monotonic() < end
     ):
         time.sleep(POLL_S)
@@ -120,70 +120,72 @@ def answered(folder: Path, asked: Sequence[int], limit_s: float = DUMP_S) -> Ans
             try:
                 if dump.exists():
                     found.entries[rank] = entries_of(dump.read_bytes())
-            except Exception as error:  # noqa: BLE001 - of whatever version it is, one that cannot be read is said
+            except Exception as error:  # noqa: BLE001 - any version may write an unreadable one
                 found.errors[rank] = f"{type(error).__name__}: {error}"
     return found
 
 
-def told_to_dump(pipe: Path) -> bool:
-    """Whether somebody listens."""
+def send_request(pipe: Path) -> bool:
+    """Request a dump; returns whether a rank listens."""
     try:
         descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
         return False
-    with os.fdopen(descriptor, "wb", buffering=0) as asked:
-        asked.write(b"1")
+    with os.fdopen(descriptor, "wb", buffering=0) as sink:
+        sink.write(b"1")
     return True
 
 
 class UnrecordedError(Exception):
-    """A rank could not dump what torch recorded; its error is the text."""
+    """A rank could not dump its records; the text has its error."""
 
 
-class Plain(pickle.Unpickler):
-    """Reads values and nothing that runs."""
+class PlainUnpickler(pickle.Unpickler):
+    """Reads plain values, and no objects that could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"no plain value: {module}.{name}")
 
 
 def entries_of(dump: bytes) -> list[Entry]:
-    found: dict[str, Any] = Plain(io.BytesIO(dump)).load()
+    found: dict[str, Any] = PlainUnpickler(io.BytesIO(dump)).load()
     if "error" in found:
         raise UnrecordedError(found["error"])
     return list(found.get("entries", ()))
 
 
 def disagreement(recorded: Mapping[int, Sequence[Entry]]) -> str:
-    """The first collective of a group that some rank did not enter, or entered otherwise; empty if there is none.
+    """A description of the first collective that some rank did not enter, or entered differently; empty if none.
 
-    What the recorder of a rank has already forgotten counts for nothing.
+    Collectives that the recorder of a rank no longer holds do not count.
     """
     for group in dict.fromkeys(group_of(entry) for each in recorded.values() for entry in each):
         calls = {rank: in_group(entries, group) for rank, entries in recorded.items()}
         calls = {rank: numbered for rank, numbered in calls.items() if numbered}
         for number in sorted({number for numbered in calls.values() for number in numbered}):
-            said = {rank: numbered.get(number) for rank, numbered in calls.items() if number >= min(numbered)}
-            if len(set(said.values())) > 1:
-                return "; ".join(f"rank {rank} {told(what, number)}" for rank, what in sorted(said.items()))
-    alone = [rank for rank, entries in recorded.items() if not entries]
-    if alone and len(alone) < len(recorded):
-        return f"rank {', '.join(map(str, alone))} entered no collective"
+            calls_of_rank = {rank: numbered.get(number) for rank, numbered in calls.items() if number >= min(numbered)}
+            if len(set(calls_of_rank.values())) > 1:
+                return "; ".join(
+                    f"rank {rank} {position(name, number)}" for rank, name in sorted(calls_of_rank.items())
+                )
+    idle = [rank for rank, entries in recorded.items() if not entries]
+    if idle and len(idle) < len(recorded):
+        return f"rank {', '.join(map(str, idle))} entered no collective"
     return ""
 
 
 def in_group(entries: Sequence[Entry], group: str) -> dict[int, str]:
-    """What was called, by its number in the group."""
-    return {number(entry): same_for_all(entry) for entry in entries if group_of(entry) == group and not is_p2p(entry)}
+    """The collectives of a group by their number in it."""
+    return {number(entry): common_part(entry) for entry in entries if group_of(entry) == group and not is_p2p(entry)}
 
 
-def same_for_all(entry: Entry) -> str:
-    """What every rank has to call alike: of some collectives, ranks bring what differs in size."""
+def common_part(entry: Entry) -> str:
+    """The part of a call that must be equal on every rank: in some collectives, sizes may differ."""
     return name_of(entry) if name_of(entry) in UNEVEN else call(entry)
 
 
 def group_of(entry: Entry) -> str:
-    """Of torch 2.3, which records no groups, all are one."""
+    """The group of a collective; torch 2.3 records no groups, so all collectives are in one."""
     return str(entry.get("process_group", ""))
 
 
@@ -196,24 +198,24 @@ def is_p2p(entry: Entry) -> bool:
 
 
 def name_of(entry: Entry) -> str:
-    """Without the library's."""
+    """The name of a collective without that of the library."""
     return str(entry.get("profiling_name", "a collective")).rpartition(":")[2]
 
 
 def call(entry: Entry) -> str:
-    """As ``all_reduce of [64, 32] Float``."""
+    """A description such as ``all_reduce of [64, 32] Float``."""
     name = name_of(entry)
     sizes, kinds = entry.get("input_sizes", ()), entry.get("input_dtypes", ())
     shapes = ", ".join(f"{list(size)} {kind}".strip() for size, kind in zip_longest(sizes, kinds, fillvalue=""))
     return f"{name} of {shapes}" if shapes else name
 
 
-def told(what: str | None, number: int) -> str:
-    return f"never entered collective {number}" if what is None else f"is in collective {number}, {what}"
+def position(name: str | None, number: int) -> str:
+    return f"never entered collective {number}" if name is None else f"is in collective {number}, {name}"
 
 
 def summary(entries: Sequence[Entry]) -> str:
-    """The last collectives of a rank, a line each: number in its group, how far it came, and what it is."""
+    """The last collectives of a rank, one on each line: number in its group, state, and description."""
     if not entries:
         return "torch recorded no collective\n"
     left_out = len(entries) - SHOWN

@@ -1,6 +1,6 @@
-"""Looks at ranks that hang, while they hang: their stacks, the collectives they are in, and what their GPUs do.
+"""Analyses ranks while they hang: their stacks, the collectives they are in, and the state of their GPUs.
 
-Each part of it has a time of its own, and one that fails costs nothing but itself: the verdict does not depend on it.
+Each part has its own time limit, and a part that fails does not affect the others. The verdict does not depend on them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from cases.runtime import flight_recorder, nvml
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-STACKS_S = 2.0  # how long a hung rank may take to write its stacks
-DEVICES_S = 3.0  # how long the driver may take to tell what the GPUs do
-DEVICES = (sys.executable, "-I", nvml.__file__)  # -I: its folder has modules with names of others
+STACKS_S = 2.0  # limit for a hung rank to write its stacks
+DEVICES_S = 3.0  # limit for the driver to report the state of the GPUs
+DEVICES = (sys.executable, "-I", nvml.__file__)  # -I: its folder has modules whose names hide others
 KILLED_S = 0.5
 POLL_S = 0.02
 FILE = "autopsy.log"
 
 
 @dataclass(frozen=True)
-class Finding:
-    """``waiting_in`` is the innermost call of each rank; ``desync`` the collective that they disagree on, if any."""
+class HangAnalysis:
+    """The innermost call of each rank, and the collective that the ranks disagree on, if any."""
 
     waiting_in: Mapping[int, str]
     desync: str
@@ -40,44 +40,44 @@ class Finding:
 
 
 @dataclass
-class Notes:
-    """What was found, for people, in the order in which it was found."""
+class AnalysisLog:
+    """Findings for people, in the order in which they were made."""
 
     lines: list[str] = field(default_factory=list)
 
     def attempt(self, what: str, look: Callable[[], None]) -> None:
-        """Look at one thing; an error is noted in its place."""
+        """Run one part of the analysis; log its error in place of its findings."""
         try:
             look()
-        except Exception as error:  # noqa: BLE001 - what cannot be had is said, and the rest is looked at
-            self.lines.append(f"{what}: could not be had: {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - the log has the error, and the other parts follow
+            self.lines.append(f"{what}: not available: {type(error).__name__}: {error}")
 
 
 def examine(
     folder: Path, ranks: Mapping[int, int], gpus: Sequence[str], *, cut_short: Callable[[], bool] = lambda: False
-) -> Finding:
-    """Look at the ranks of a job, given by number and pid, and at the GPUs that are lent to it.
+) -> HangAnalysis:
+    """Analyse the ranks of a job, given by number and pid, and the GPUs that it has acquired.
 
     Leaves ``autopsy.log`` and a rank's ``.stack`` and ``.collectives`` in ``folder``. Takes about a second, and at most
     the sum of its limits.
     """
     began = time.monotonic()
-    notes, waiting_in, desync = Notes(), dict.fromkeys(ranks, ""), [""]
+    notes, waiting_in, desync = AnalysisLog(), dict.fromkeys(ranks, ""), [""]
 
     def stacks() -> None:
         write_stacks(folder, ranks, cut_short)
         waiting_in.update({number: innermost(stack_file(folder, number)) for number in ranks})
         notes.lines += [f"rank {number}: {call or 'wrote no stack'}" for number, call in waiting_in.items()]
 
-    def collectives() -> None:  # after the stacks: Python may die of writing those of a thread that runs
-        asked = flight_recorder.ask(folder, list(ranks))
-        found = flight_recorder.answered(folder, asked)
+    def collectives() -> None:  # after the stacks: Python may crash while it writes those of a running thread
+        listening = flight_recorder.request_dumps(folder, list(ranks))
+        found = flight_recorder.read_dumps(folder, listening)
         for number in ranks:
             if number in found.entries:
                 (folder / f"rank-{number}.collectives").write_text(flight_recorder.summary(found.entries[number]))
             else:
-                silent = "did not say which collectives it entered" if number in asked else "is in no process group"
-                notes.lines.append(f"rank {number} {found.errors.get(number, silent)}")
+                missing = "did not report its collectives" if number in listening else "is in no process group"
+                notes.lines.append(f"rank {number} {found.errors.get(number, missing)}")
         desync[0] = flight_recorder.disagreement(found.entries)
         agreed = "the ranks agree" if len(found.entries) > 1 else "unknown"
         notes.lines.append(f"collectives: {desync[0] or agreed}")
@@ -90,11 +90,11 @@ def examine(
     notes.attempt("processes", lambda: notes.lines.extend(process_state(*each) for each in ranks.items()))
     with contextlib.suppress(OSError):
         (folder / FILE).write_text("\n".join(notes.lines) + "\n")
-    return Finding(waiting_in, desync[0], time.monotonic() - began)
+    return HangAnalysis(waiting_in, desync[0], time.monotonic() - began)
 
 
 def write_stacks(folder: Path, ranks: Mapping[int, int], cut_short: Callable[[], bool]) -> None:
-    """Ask every rank for its Python stacks, until they are whole or no more come."""
+    """Make every rank write its Python stacks; return when they stop growing, or after the limit."""
     for pid in ranks.values():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGUSR1)
@@ -114,21 +114,21 @@ def size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-DIED = "Fatal Python error"  # while it wrote them
+CRASHED = "Fatal Python error"  # while it wrote the stacks
 THREAD = re.compile(r"^(?:Current thread|Thread) ", re.MULTILINE)
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 WRAPPERS = ("c10d_logger.py", "_contextlib.py", "decorators.py")
 
 
 def innermost(path: Path) -> str:
-    """The call that a hung rank's main thread is in, as ``all_reduce (distributed_c10d.py:2501)``; empty if unknown."""
+    """The innermost call of a rank's main thread, e.g. ``all_reduce (distributed_c10d.py:2501)``; empty if unknown."""
     try:
         text = path.read_text()
     except OSError:
         return ""
-    if DIED in text:
+    if CRASHED in text:
         return ""
-    main = THREAD.split(text)[-1]  # the newest thread comes first; the signal may have come to any of them
+    main = THREAD.split(text)[-1]  # the newest thread comes first; any of them may have received the signal
     for frame in FRAME.finditer(main):
         name = Path(frame["file"]).name
         if name not in WRAPPERS:
@@ -137,22 +137,22 @@ def innermost(path: Path) -> str:
 
 
 def device_states(gpus: Sequence[str]) -> list[str]:
-    """A line for each, told by a process of its own: a broken driver may never answer, or end who asks."""
-    with tempfile.TemporaryFile("w+") as told:  # no pipe, whose end may never come
-        child = subprocess.Popen([*DEVICES, *gpus], stdin=subprocess.DEVNULL, stdout=told, stderr=subprocess.STDOUT)
+    """A line for each GPU, from a process of its own: a broken driver may never answer, or crash its client."""
+    with tempfile.TemporaryFile("w+") as output:  # a pipe might never be closed
+        child = subprocess.Popen([*DEVICES, *gpus], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
             code = child.wait(DEVICES_S)
         except subprocess.TimeoutExpired:
             child.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # what waits in a driver may not end
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a process that waits in a driver may not end
                 child.wait(KILLED_S)
             return [f"GPUs: the driver did not answer in {DEVICES_S:g} s"]
-        told.seek(0)
-        return told.read().splitlines() or [f"GPUs: who asked the driver ended with exit code {code}"]
+        output.seek(0)
+        return output.read().splitlines() or [f"GPUs: the process that queried the driver ended with exit code {code}"]
 
 
 def process_state(number: int, pid: int) -> str:
-    """What the kernel says of a rank: running, sleeping, stopped, or in a driver (``D``), and in which of its calls."""
+    """The state of a rank in the kernel (running, sleeping, stopped, in a driver: ``D``) and the call it waits in."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     waits = ""
     with contextlib.suppress(OSError):

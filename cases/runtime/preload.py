@@ -1,4 +1,4 @@
-"""Imports the stack into the parent that ranks are forked from, and tells whether that made it unfit for forking."""
+"""Imports the stack into the process that ranks are forked from, and checks whether the CUDA driver is initialised."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import ctypes
 import importlib
 import sys
 
-from cases.runtime.cuda_guard import untouched
+from cases.runtime.cuda_guard import uninitialised_cuda
 
-# Imported by the parent that ranks are forked from. The first five are the stack; the rest are what these import
-# lazily on first use, named here so that a rank finds them ready. One that a version lacks is passed over.
+# Modules that the process imports before ranks are forked from it. The first five are the stack. They import the others
+# lazily on first use; the list has them so that a rank finds them ready. Modules that a version lacks are skipped.
 REQUIRED = ("torch", "transformers", "accelerate", "peft", "bitsandbytes")
 LAZY = (
     "torch.distributed.fsdp",
@@ -50,27 +50,27 @@ LAZY = (
     "transformers.trainer",
     "trl.trainer.sft_trainer",
 )
-# Functions that fill a cache of their module when they are first called, and what they are called with: transformers
-# >= 5 compiles a thousand patterns of weights' names, which took every rank about a tenth of a second.
+# Functions whose first call fills a cache of their module, each with an argument: transformers >= 5 compiles a thousand
+# patterns of weight names, which took every rank about a tenth of a second.
 FILLS = (("transformers.conversion_mapping", "get_checkpoint_conversion_mapping", "llama"),)
-DONE: list[bool] = []  # so far in this process, or in the one that it was forked from
+DONE: list[bool] = []  # not empty after a preload in this process, or in the one that it was forked from
 
 CUDA_ERROR_NOT_INITIALIZED = 3  # cuda.h
 
 
 def preload(*, to_fork: bool = False) -> None:
-    """Import the stack; ``to_fork``, without initialising CUDA as far as that can be helped.
+    """Import the stack; with ``to_fork``, without initialising CUDA where that can be avoided.
 
     Raises:
-        Exception: whatever a required package raises, for that is the stack's own error.
+        Exception: whatever a required package raises: it is the stack's own error.
     """
     if DONE:
-        count_gpus_anew()
+        clear_gpu_count()
         return
-    with untouched() if to_fork else contextlib.nullcontext():
+    with uninitialised_cuda() if to_fork else contextlib.nullcontext():
         for name in REQUIRED:
             importlib.import_module(name)
-        # Any error may be: a rank that needs the module meets it again and says so.
+        # Errors do not matter here: a rank that needs the module meets them again and reports them.
         for name in LAZY:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
@@ -80,16 +80,16 @@ def preload(*, to_fork: bool = False) -> None:
     DONE.append(True)
 
 
-def count_gpus_anew() -> None:
-    """Forget how many there are, which torch before 2.4 remembers: the parent sees all, a rank those of its job."""
+def clear_gpu_count() -> None:
+    """Clear the number of GPUs that torch before 2.4 caches: the parent sees all GPUs, a rank only those of its job."""
     count = getattr(sys.modules.get("torch.cuda"), "device_count", None)
-    forget = getattr(count, "cache_clear", None)
-    if forget is not None:
-        forget()
+    clear = getattr(count, "cache_clear", None)
+    if clear is not None:
+        clear()
 
 
 def cuda_driver_initialised() -> bool:
-    """Whether anything in this process called cuInit, which torch need not know of; asking does not call it."""
+    """Whether any code in this process called cuInit, possibly without torch. The check itself does not call it."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cases.runtime import cuda_guard as module
-from cases.runtime.cuda_guard import INITIALISED, told_by_a_fork, untouched
+from cases.runtime.cuda_guard import INITIALISED, query_in_fork, uninitialised_cuda
 
 # As torch.cuda does it: what answers is looked up in the module, and a question about a device initialises.
 CUDA = """
@@ -57,32 +57,32 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_question_about_a_gpu_is_answered_and_initialises_nothing(cuda: Any) -> None:
-    with untouched():
+    with uninitialised_cuda():
         assert cuda.get_device_capability("cuda:1") == (9, 1)
     assert not cuda.is_initialized()
 
 
 def test_the_answer_is_the_gpus_own_and_another_process_asked(cuda: Any) -> None:
-    with untouched():
+    with uninitialised_cuda():
         assert cuda.get_device_properties(1).name == "GPU 1"
         assert cuda.get_device_properties(1).asked_by != os.getpid()
 
 
 def test_the_first_gpu_is_the_current_one_until_somebody_chooses(cuda: Any) -> None:
-    with untouched():
+    with uninitialised_cuda():
         assert cuda.current_device() == 0
         assert cuda.get_device_capability() == (9, 0)
 
 
 def test_afterwards_everything_is_the_real_one(cuda: Any) -> None:
-    with untouched():
+    with uninitialised_cuda():
         kept = cuda.get_device_properties  # as `from torch.cuda import get_device_properties` does
     assert kept(0).asked_by == os.getpid()
     assert cuda.current_device() == 1
 
 
 def test_who_initialises_all_the_same_is_named(cuda: Any) -> None:
-    with untouched():
+    with uninitialised_cuda():
         cuda._lazy_init()
     assert cuda.is_initialized()
     (line,) = module.INITIALISED
@@ -92,13 +92,13 @@ def test_who_initialises_all_the_same_is_named(cuda: Any) -> None:
 def test_without_a_gpu_nothing_is_replaced(cuda: Any) -> None:
     vars(cuda)["is_available"] = lambda: False
     real = cuda.current_device
-    with untouched():
+    with uninitialised_cuda():
         assert cuda.current_device is real
 
 
 def test_an_error_of_the_import_is_let_through_and_everything_put_back(cuda: Any) -> None:
     real = cuda.current_device
-    with pytest.raises(ImportError, match="no such library"), untouched():
+    with pytest.raises(ImportError, match="no such library"), uninitialised_cuda():
         raise ImportError("no such library")
     assert cuda.current_device is real
 
@@ -107,7 +107,7 @@ def test_what_torchs_compiler_was_told_is_forgotten(cuda: Any, monkeypatch: pyte
     interface = ModuleType("torch._dynamo.device_interface")
     vars(interface)["caching_worker_device_properties"] = {"cuda": ["told"]}
     monkeypatch.setitem(sys.modules, interface.__name__, interface)
-    with untouched():
+    with uninitialised_cuda():
         cuda.get_device_properties(0)
     assert not vars(interface)["caching_worker_device_properties"]
 
@@ -116,5 +116,5 @@ def test_a_fork_that_fails_tells_nothing() -> None:
     def fails() -> list[dict[str, Any]]:
         raise RuntimeError("no driver")
 
-    assert told_by_a_fork(fails) == []
+    assert query_in_fork(fails) == []
     assert INITIALISED == []

@@ -82,8 +82,8 @@ def test_a_summary_shows_the_last_collectives() -> None:
     assert shown[-1].startswith("   30  scheduled  all_reduce of [64, 32] Float")
 
 
-def asked(folder: Path, ranks: list[int], limit_s: float = 5.0) -> flight_recorder.Answers:
-    return flight_recorder.answered(folder, flight_recorder.ask(folder, ranks), limit_s)
+def asked(folder: Path, ranks: list[int], limit_s: float = 5.0) -> flight_recorder.Dumps:
+    return flight_recorder.read_dumps(folder, flight_recorder.request_dumps(folder, ranks), limit_s)
 
 
 def test_a_rank_dumps_as_often_as_it_is_asked(tmp_path: Path) -> None:
@@ -105,12 +105,12 @@ def test_a_rank_that_cannot_dump_says_why(tmp_path: Path) -> None:
 
 def test_a_rank_that_does_not_answer_is_waited_for_no_longer_than_the_limit(tmp_path: Path) -> None:
     flight_recorder.listen(tmp_path, 0, slow)
-    assert asked(tmp_path, [0], limit_s=0.1) == flight_recorder.Answers()
+    assert asked(tmp_path, [0], limit_s=0.1) == flight_recorder.Dumps()
 
 
 def test_a_folder_that_can_hold_no_pipe_costs_only_the_answer(tmp_path: Path) -> None:
     flight_recorder.listen(tmp_path / "missing", 0)
-    assert asked(tmp_path, [0]) == flight_recorder.Answers()
+    assert asked(tmp_path, [0]) == flight_recorder.Dumps()
 
 
 def slow() -> bytes:
@@ -120,7 +120,7 @@ def slow() -> bytes:
 
 def test_a_dump_of_earlier_is_not_taken_for_an_answer(tmp_path: Path) -> None:
     (tmp_path / "flight-0").write_bytes(pickle.dumps({"entries": []}))
-    assert asked(tmp_path, [0]) == flight_recorder.Answers()
+    assert asked(tmp_path, [0]) == flight_recorder.Dumps()
 
 
 def test_a_dump_runs_nothing(tmp_path: Path) -> None:

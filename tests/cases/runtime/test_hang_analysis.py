@@ -102,7 +102,10 @@ def test_a_driver_that_ends_who_asks_it_ends_nobody_else(
 ) -> None:
     monkeypatch.setattr(hang_analysis, "DEVICES", asking("import ctypes; ctypes.string_at(0)"))
     hang_analysis.examine(tmp_path, ranks(tmp_path, 1), ("GPU-0",))
-    assert "GPUs: who asked the driver ended with exit code -11" in (tmp_path / hang_analysis.FILE).read_text()
+    assert (
+        "GPUs: the process that queried the driver ended with exit code -11"
+        in (tmp_path / hang_analysis.FILE).read_text()
+    )
 
 
 def test_who_asks_the_driver_says_when_there_is_none() -> None:
