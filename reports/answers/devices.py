@@ -21,7 +21,15 @@ from matrix.versions.sets import PACKAGES
 from reports.answers import knowledge
 from reports.answers.checkup.nearest_sets import public, without_build
 from reports.answers.diagnosis.diagnose import UNEXPLAINED, diagnose, symptom
-from reports.results.comparison import Comparison, Difference, Kind, Near, On, Pair, Side
+from reports.results.comparison import (
+    ComparedCells,
+    ComparedSets,
+    Comparison,
+    DeviceResult,
+    Difference,
+    DifferenceKind,
+    Nearness,
+)
 from reports.results.wording import gist, headline
 
 if TYPE_CHECKING:
@@ -60,7 +68,7 @@ def dumped(found: Comparison) -> str:
 class Met:
     """A cell on GPUs and the nearest one of its case on the CPU."""
 
-    near: Near
+    near: Nearness
     cpu: Outcome
     gpu: Outcome
     columns: tuple[SetRecord, SetRecord]
@@ -83,16 +91,16 @@ class Met:
         return gist(self.cpu), gist(self.gpu)
 
     @cached_property
-    def kind(self) -> Kind | None:
+    def kind(self) -> DifferenceKind | None:
         """None if they are alike, or not compared."""
         red = self.cpu.verdict in RED, self.gpu.verdict in RED
         if not self.is_compared or not any(red):
             return None
         if not all(red):
-            return Kind.GPU if red[1] else Kind.CPU
+            return DifferenceKind.GPU if red[1] else DifferenceKind.CPU
         if self.cpu.verdict is self.gpu.verdict and is_alike(*self.causes, self.cpu, self.gpu):
             return None
-        return Kind.BOTH
+        return DifferenceKind.BOTH
 
     @property
     def same_code(self) -> bool:
@@ -137,25 +145,25 @@ def meetings(cpu: Grid, gpu: Grid) -> Iterator[Met]:
             )
 
 
-def nearby(columns: Iterable[SetRecord], gpu: SetRecord) -> Iterator[tuple[Near, SetRecord]]:
+def nearby(columns: Iterable[SetRecord], gpu: SetRecord) -> Iterator[tuple[Nearness, SetRecord]]:
     """The sets of the CPU that are near, the nearest first; of those that differ in torch, the nearest release."""
     found = ((near(column, gpu), column) for column in columns)
 
-    def far(each: tuple[Near, SetRecord]) -> tuple[object, ...]:
+    def far(each: tuple[Nearness, SetRecord]) -> tuple[object, ...]:
         how, column = each
-        return list(Near).index(how), away(column, gpu), gpu.key.partition("+torch")[0] != column.key, column.key
+        return list(Nearness).index(how), away(column, gpu), gpu.key.partition("+torch")[0] != column.key, column.key
 
     yield from sorted(((how, column) for how, column in found if how is not None), key=far)
 
 
-def near(cpu: SetRecord, gpu: SetRecord) -> Near | None:
+def near(cpu: SetRecord, gpu: SetRecord) -> Nearness | None:
     """How near two sets are; None if they are not."""
     if cpu.lock and cpu.lock == gpu.lock:
-        return Near.LOCK
+        return Nearness.LOCK
     moved = {name for name in PACKAGES if release(cpu, name) != release(gpu, name)}
     if not moved:
-        return Near.PINS
-    return Near.TORCH if moved == {"torch"} else None
+        return Nearness.PINS
+    return Nearness.TORCH if moved == {"torch"} else None
 
 
 def release(column: SetRecord, name: str) -> str:
@@ -181,21 +189,21 @@ def cause(outcome: Outcome, column: SetRecord) -> str:
     return found[0].signature.id if found else UNEXPLAINED
 
 
-def pairs(met: Iterable[Met]) -> Iterator[Pair]:
+def pairs(met: Iterable[Met]) -> Iterator[ComparedSets]:
     """The counts of each two sets and machines, the nearest first."""
     together: dict[tuple[str, ...], list[Met]] = {}
     for each in met:
         key = each.columns[0].key, each.columns[1].key, each.cpu.hardware, each.gpu.hardware
         together.setdefault(key, []).append(each)
     made = (pair(each) for each in together.values())
-    yield from sorted(made, key=lambda each: list(Near).index(each.near))
+    yield from sorted(made, key=lambda each: list(Nearness).index(each.near))
 
 
-def pair(met: Sequence[Met]) -> Pair:
+def pair(met: Sequence[Met]) -> ComparedSets:
     cpu, gpu = met[0].columns
     kinds = Counter(each.kind for each in met if each.is_compared)
     ran = Counter(each.ran for each in met)
-    return Pair(
+    return ComparedSets(
         cpu=cpu.key,
         gpu=gpu.key,
         near=met[0].near,
@@ -206,9 +214,9 @@ def pair(met: Sequence[Met]) -> Pair:
         gpu_hardware=met[0].gpu.hardware,
         compared=ran[True, True],
         alike=kinds[None],
-        red_on_gpu=kinds[Kind.GPU],
-        red_on_cpu=kinds[Kind.CPU],
-        red_on_both=kinds[Kind.BOTH],
+        red_on_gpu=kinds[DifferenceKind.GPU],
+        red_on_cpu=kinds[DifferenceKind.CPU],
+        red_on_both=kinds[DifferenceKind.BOTH],
         same_code=sum(each.same_code for each in met if each.is_compared),
         ran_on_gpu=ran[False, True],
         ran_on_cpu=ran[True, False],
@@ -235,17 +243,17 @@ def differences(met: Iterable[Met], cpu: Grid, gpu: Grid) -> Iterator[Difference
 
 
 def order(of: Difference) -> tuple[int, int, bool, str]:
-    return list(Kind).index(of.kind), list(Near).index(of.near), bool(of.cpu_too or of.gpu_too), of.case
+    return list(DifferenceKind).index(of.kind), list(Nearness).index(of.near), bool(of.cpu_too or of.gpu_too), of.case
 
 
 def difference(met: Sequence[Met], cpu: Grid, gpu: Grid) -> Difference:
     first = met[0]
     return Difference(
         case=first.gpu.case,
-        kind=Kind(str(first.kind)),
+        kind=DifferenceKind(str(first.kind)),
         near=first.near,
-        cpu=Side(verdict=first.cpu.verdict, cause=first.causes[0], hardware=first.cpu.hardware),
-        gpu=Side(verdict=first.gpu.verdict, cause=first.causes[1], hardware=first.gpu.hardware),
+        cpu=DeviceResult(verdict=first.cpu.verdict, cause=first.causes[0], hardware=first.cpu.hardware),
+        gpu=DeviceResult(verdict=first.gpu.verdict, cause=first.causes[1], hardware=first.gpu.hardware),
         sets=tuple(map(on, met)),
         cpu_too=tuple(showing(first.gpu, first.causes[1], cpu)),
         gpu_too=tuple(showing(first.cpu, first.causes[0], gpu)),
@@ -259,7 +267,7 @@ def of_torch(met: Met, cpu: Grid, gpu: Grid) -> bool:
     Then other sets of a device show what the other device does, as far as their torch lies towards its; and none whose
     torch is as far, or farther, still shows what its own device did.
     """
-    if met.near is not Near.TORCH:
+    if met.near is not Nearness.TORCH:
         return False
     here, there = zip((met.cpu, met.gpu), met.causes, strict=True)
     one, other = met.columns
@@ -301,8 +309,8 @@ def is_alike(one: str, other: str, first: Outcome, second: Outcome) -> bool:
     return one == other and (one != UNEXPLAINED or gist(first) == gist(second))
 
 
-def on(met: Met) -> On:
-    return On(
+def on(met: Met) -> ComparedCells:
+    return ComparedCells(
         cpu=met.cpu.set,
         gpu=met.gpu.set,
         cpu_said=headline(met.cpu) if met.cpu.verdict in RED else "",

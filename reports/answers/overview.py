@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reports.answers.known_problems import Met
     from reports.answers.support.recommend import Recommendation, Usual
     from reports.answers.support.support import Support
-    from reports.results.grid import Finding, Grid
+    from reports.results.grid import CaseFailure, Grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +79,10 @@ class Overview:
     def by_cell(self) -> Mapping[str, Cause]:
         return {outcome.cell: cause for cause in self.causes for outcome in cause.cells}
 
-    def findings(self, cause: Cause) -> tuple[Finding, ...]:
+    def findings(self, cause: Cause) -> tuple[CaseFailure, ...]:
         return findings(cause.cells)
 
-    def ways(self, finding: Finding) -> tuple[Way, ...]:
+    def ways(self, finding: CaseFailure) -> tuple[Way, ...]:
         """The fixes of a finding's cells, each once."""
         alike: dict[str, list[str]] = {}
         first: dict[str, Remedy | Beside] = {}

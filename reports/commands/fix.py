@@ -71,7 +71,7 @@ def fix(
         cold_sample=0,
         repeats=1,
     )
-    wish = fix_search.Wish(
+    wish = fix_search.FixOptions(
         cell=cell,
         every=every,
         known=known,
@@ -87,7 +87,7 @@ def fix(
     raise typer.Exit(NONE_FOUND if any(each.fix.kind is Kind.NONE for each in found) else 0)
 
 
-def searched(order: fix_search.Order, publish: Path | None) -> tuple[Remedy, ...]:
+def searched(order: fix_search.FixRequest, publish: Path | None) -> tuple[Remedy, ...]:
     console = Console(stderr=True, highlight=False)
     directory, found = fix_search.search(order, say=console.print)
     if publish is not None:

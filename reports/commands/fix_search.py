@@ -53,7 +53,7 @@ Cell = tuple["VersionSet", "Case"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class FixOptions:
     """What a user asked for, as they typed it."""
 
     cell: str = ""
@@ -66,7 +66,7 @@ class Wish:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class FixRequest:
     """What to look for: red cells, what is known of them, and how far to go."""
 
     asked: Asked
@@ -79,7 +79,7 @@ class Order:
     results: Path
 
 
-def order(asked: Asked, wish: Wish) -> Order:
+def order(asked: Asked, wish: FixOptions) -> FixRequest:
     """A wish, checked.
 
     Raises:
@@ -89,7 +89,7 @@ def order(asked: Asked, wish: Wish) -> Order:
     before = tuple(each for each in outcomes(wish.results) if of_device(each, asked.place))
     cases = {**beside_grid(before), **asked.suite.cases}
     problems = known_problems.load()
-    return Order(
+    return FixRequest(
         asked=asked,
         cells=tuple(cells(asked, wish, cases, verdicts(before))),
         before=before,
@@ -101,7 +101,7 @@ def order(asked: Asked, wish: Wish) -> Order:
     )
 
 
-def cells(asked: Asked, wish: Wish, cases: Mapping[str, Case], known: Mapping[str, Verdict]) -> tuple[Cell, ...]:
+def cells(asked: Asked, wish: FixOptions, cases: Mapping[str, Case], known: Mapping[str, Verdict]) -> tuple[Cell, ...]:
     """The red cells that are meant, each once."""
     if bool(wish.cell) == bool(wish.every or wish.known):
         raise UserError("name one cell (SET__CASE), or ask for --all or --known")
@@ -163,7 +163,7 @@ def beside_grid(before: Iterable[Outcome]) -> dict[str, Case]:
     return found
 
 
-def looked_up(order: Order, *, say: Callable[[str], None]) -> tuple[Remedy, ...]:
+def looked_up(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Remedy, ...]:
     """What earlier searches on such a device found; nothing is run. Cells that none was about are said.
 
     Raises:
@@ -180,7 +180,7 @@ def looked_up(order: Order, *, say: Callable[[str], None]) -> tuple[Remedy, ...]
     return tuple(known[cell] for cell in wanted if cell in known)
 
 
-def search(order: Order, *, say: Callable[[str], None]) -> tuple[Path, tuple[Remedy, ...]]:
+def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tuple[Remedy, ...]]:
     """Look for the fixes; the run's directory and what was found. ``fixes.json`` in it grows as the search goes on.
 
     Raises:
@@ -225,7 +225,7 @@ def write(so_far: Iterable[Fix], directory: Path) -> Fixes:
     return found
 
 
-def told(found: Iterable[Remedy], order: Order) -> Iterator[str]:
+def told(found: Iterable[Remedy], order: FixRequest) -> Iterator[str]:
     """Each fix with its edit."""
     by_key = {cell_key(version_set.key, case.id): (version_set, case) for version_set, case in order.cells}
     for each in found:

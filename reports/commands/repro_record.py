@@ -27,7 +27,7 @@ SCHEMA: Final = 1
 PUBLISHED: Final = Path(__file__).parents[1] / "published" / "reproducers.json"
 
 
-class Ran(Stored):
+class ReproducerRun(Stored):
     """One reproducer, run once."""
 
     set: str
@@ -47,21 +47,21 @@ class Ran(Stored):
         return cell_key(self.set, self.case)
 
 
-class Record(Stored):
+class ReproducerRecord(Stored):
     """The newest run of each."""
 
     schema_: Literal[1] = Field(default=SCHEMA, alias="schema")
-    reproducers: tuple[Ran, ...] = ()
+    reproducers: tuple[ReproducerRun, ...] = ()
 
 
 def digest(made: Reproducer) -> str:
     return sha256(made.text.encode()).hexdigest()[:12]
 
 
-def ran(made: Reproducer, found: Confirmation, *, hardware: str, now: datetime) -> Ran:
+def ran(made: Reproducer, found: Confirmation, *, hardware: str, now: datetime) -> ReproducerRun:
     error, _, message = found.said.partition(": ")
     version_set, _, case = made.cell.partition("__")
-    return Ran(
+    return ReproducerRun(
         set=version_set,
         case=case,
         error=error,
@@ -76,16 +76,16 @@ def ran(made: Reproducer, found: Confirmation, *, hardware: str, now: datetime) 
     )
 
 
-def read(path: Path = PUBLISHED) -> Record:
+def read(path: Path = PUBLISHED) -> ReproducerRecord:
     """What a file records; nothing, if there is no such file.
 
     Raises:
         UserError: it cannot be read, or is no such document.
     """
     try:
-        return Record.model_validate_json(path.read_bytes())
+        return ReproducerRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return Record()
+        return ReproducerRecord()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); name another file") from None
     except ValidationError as error:
@@ -93,14 +93,16 @@ def read(path: Path = PUBLISHED) -> Record:
         raise UserError(f"{path}: no record of reproducers: {first['msg']}; name another file") from None
 
 
-def add(new: Ran, path: Path) -> None:
+def add(new: ReproducerRun, path: Path) -> None:
     """Put a run into a file, in the place of the earlier one of its cell.
 
     Raises:
         UserError: the file holds something else, or cannot be written.
     """
     kept = {each.cell: each for each in read(path).reproducers} | {new.cell: new}
-    text = Record(reproducers=tuple(kept[cell] for cell in sorted(kept))).model_dump_json(by_alias=True, indent=1)
+    text = ReproducerRecord(reproducers=tuple(kept[cell] for cell in sorted(kept))).model_dump_json(
+        by_alias=True, indent=1
+    )
     try:
         write_whole(path, text + "\n")
     except OSError as error:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from reports.answers.diagnosis import signatures
-from reports.results.comparison import Kind, Near
+from reports.results.comparison import DifferenceKind, Nearness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from reports.results.comparison import Comparison, Difference, Pair, Side
+    from reports.results.comparison import ComparedSets, Comparison, DeviceResult, Difference
 
 NOTHING: Final = "Nothing ran on both a CPU and GPUs, on sets that are near."
 CAUTION: Final = (
@@ -28,7 +28,7 @@ def summary(found: Comparison) -> str:
     """How many pairs of cells were compared, and what came out, in one line."""
     if not found.pairs:
         return NOTHING
-    kinds = ", ".join(f"{found.cells(kind)} {kind}" for kind in Kind)
+    kinds = ", ".join(f"{found.cells(kind)} {kind}" for kind in DifferenceKind)
     told = f"{cells(found.total('compared'))} compared ({nearness(found)}): {found.total('alike')} alike, {kinds}."
     return told + (
         f" {found.of_torch} of those that differ may differ by torch and not by the device." if found.of_torch else ""
@@ -41,7 +41,7 @@ def cells(count: int) -> str:
 
 def nearness(found: Comparison) -> str:
     """How many of the compared cells are how near, e.g. ``12 on the same lock``."""
-    counts = {near: found.total("compared", near) for near in Near}
+    counts = {near: found.total("compared", near) for near in Nearness}
     return ", ".join(f"{count} on {near}" for near, count in counts.items() if count)
 
 
@@ -60,7 +60,7 @@ def hardware(found: Comparison) -> str:
     return "; ".join(dict.fromkeys(name for each in found.pairs for name in (each.cpu_hardware, each.gpu_hardware)))
 
 
-def versions(pair: Pair) -> str:
+def versions(pair: ComparedSets) -> str:
     """How near two sets are, with the versions that differ: on the CPU, and on GPUs."""
     told = (f"{name} {cpu} on the CPU, {gpu} on GPUs" for name, (cpu, gpu) in pair.differs.items())
     return "; ".join([pair.near, *told])
@@ -71,11 +71,11 @@ def distance(difference: Difference) -> str:
     return f"{difference.near}, which may be why" if difference.torch_too else difference.near
 
 
-def counts(pair: Pair) -> tuple[int, ...]:
+def counts(pair: ComparedSets) -> tuple[int, ...]:
     return pair.compared, pair.alike, pair.red_on_gpu, pair.red_on_cpu, pair.red_on_both
 
 
-def shown(side: Side) -> str:
+def shown(side: DeviceResult) -> str:
     """The verdict, and the cause of what is red."""
     return f"{side.verdict.value} ({side.cause})" if side.cause else side.verdict.value
 
@@ -115,7 +115,7 @@ def lines(found: Comparison) -> Iterator[str]:
     for pair in found.pairs:
         yield f"{pair.gpu} beside {pair.cpu}: {versions(pair)}"
         yield f"  {pair.compared} compared, {pair.alike} alike"
-    for kind in Kind:
+    for kind in DifferenceKind:
         for each in found.of(kind):
             yield from ("", f"{each.case}: {kind} ({distance(each)})", *told(each))
     if why := causes(found):

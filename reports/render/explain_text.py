@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
-from reports.results.known_results import Holding
+from reports.results.known_results import AdviceResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ def cures(each: Explanation) -> Iterator[str]:
     if each.signature.fix:
         yield from indented(f"{each.signature.fix} [advice, not proven by a run]", "  advice: ")
     for claim in each.claims:
-        if claim.holding is not Holding.HOLDS:
+        if claim.holding is not AdviceResult.HOLDS:
             yield from indented(f"{claim.says}: {claim.holding.value}", "  judged: ")
     for needs in each.needs:
         yield from indented(f"not measured yet; it takes {needs}", "  proof:  ")

@@ -6,34 +6,34 @@ from typing import TYPE_CHECKING
 
 from cases.space.verdict import Verdict
 from reports.render.markdown import CPU_WARNING, code, table, text
-from reports.results.known_results import Holding, Standing, address, counts, entries
+from reports.results.known_results import AdviceResult, Reproduction, address, counts, entries
 from reports.results.verdict_style import LOOKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from matrix.run.outcome import RunRecord
-    from reports.results.known_results import Advice, Judged, Shown
+    from reports.results.known_results import CellResult, JudgedAdvice, ProblemResult
 
 
-def markdown(record: RunRecord, found: Sequence[Judged]) -> str:
+def markdown(record: RunRecord, found: Sequence[ProblemResult]) -> str:
     families = [each for each in found if each.problem.family]
     sections = [
         "# Known problems",
         *([CPU_WARNING] if record.device == "cpu" else []),
         summary(record, found),
         *(["## Families of failures", *(family(each) for each in families)] if families else []),
-        *(part(standing, [each for each in found if each.standing is standing]) for standing in Standing),
+        *(part(standing, [each for each in found if each.standing is standing]) for standing in Reproduction),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def findings(record: RunRecord, found: Sequence[Judged]) -> str:
+def findings(record: RunRecord, found: Sequence[ProblemResult]) -> str:
     """``findings.md``: what no thread reports, the silent errors first."""
-    shown = [each for each in found if each.standing is Standing.REPRODUCED]
+    shown = [each for each in found if each.standing is Reproduction.REPRODUCED]
     silent = [row(each) for each in shown if each.problem.silent]
     loud = [row(each) for each in shown if not each.problem.silent]
-    others = [row(each) for each in found if each.standing is not Standing.REPRODUCED]
+    others = [row(each) for each in found if each.standing is not Reproduction.REPRODUCED]
     sections = [
         "# Findings",
         *([CPU_WARNING] if record.device == "cpu" else []),
@@ -49,11 +49,11 @@ def findings(record: RunRecord, found: Sequence[Judged]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def summary(record: RunRecord, found: Sequence[Judged]) -> str:
+def summary(record: RunRecord, found: Sequence[ProblemResult]) -> str:
     rows, reports = counts(found), entries(found)
-    told = ", ".join(f"{reports[each]} {each.value}" for each in Standing)
-    beside = sum(each.green_beside for each in found if each.standing is Standing.REPRODUCED)
-    asked = sum(bool(each.problem.green) for each in found if each.standing is Standing.REPRODUCED)
+    told = ", ".join(f"{reports[each]} {each.value}" for each in Reproduction)
+    beside = sum(each.green_beside for each in found if each.standing is Reproduction.REPRODUCED)
+    asked = sum(bool(each.problem.green) for each in found if each.standing is Reproduction.REPRODUCED)
     return (
         f"{rows.total()} rows that stand for {reports.total()} upstream reports: {told}. Of {asked} reproduced rows "
         f"with a known remedy, {beside} were green beside it. {text(record.hardware)}, "
@@ -61,7 +61,7 @@ def summary(record: RunRecord, found: Sequence[Judged]) -> str:
     )
 
 
-def family(each: Judged) -> str:
+def family(each: ProblemResult) -> str:
     claims = table(
         ("advice", "judged", "where it holds", "where it does not", ""),
         [claim(advice) for advice in each.advice],
@@ -69,8 +69,8 @@ def family(each: Judged) -> str:
     return f"### {text(each.problem.title)}\n\n{row(each)}" + (f"\n\n{claims}" if each.advice else "")
 
 
-def claim(advice: Advice) -> tuple[str, ...]:
-    held = f"**{advice.holding.value}**" if advice.holding is not Holding.UNKNOWN else advice.holding.value
+def claim(advice: JudgedAdvice) -> tuple[str, ...]:
+    held = f"**{advice.holding.value}**" if advice.holding is not AdviceResult.UNKNOWN else advice.holding.value
     return text(advice.says), held, sets(advice.holds_on), sets(advice.fails_on), text(advice.note)
 
 
@@ -78,20 +78,20 @@ def sets(keys: Sequence[str]) -> str:
     return ", ".join(code(key) for key in keys)
 
 
-def part(standing: Standing, found: Sequence[Judged]) -> str:
+def part(standing: Reproduction, found: Sequence[ProblemResult]) -> str:
     if not found:
         return ""
     return f"## {standing.value.capitalize()}\n\n" + "\n".join(row(each) for each in found)
 
 
-def row(each: Judged) -> str:
+def row(each: ProblemResult) -> str:
     links = ", ".join(f"[{text(link)}]({address(link)})" for link in each.problem.links)
     threads = f" ({links})" if links else ""
     lines = [f"- **{text(each.problem.title)}**{threads}", *(f"  - {line}" for line in details(each))]
     return "\n".join(lines)
 
 
-def details(each: Judged) -> Iterator[str]:
+def details(each: ProblemResult) -> Iterator[str]:
     yield from (cell(shown) for shown in each.red)
     for shown, why in zip(each.green, reasons(each), strict=True):
         yield cell(shown) + (f" ({text(why)})" if why else "")
@@ -101,16 +101,18 @@ def details(each: Judged) -> Iterator[str]:
         yield text(each.problem.note)
 
 
-def reasons(each: Judged) -> Iterator[str]:
+def reasons(each: ProblemResult) -> Iterator[str]:
     for cells in each.problem.green:
         yield from (cells.because for _ in cells.sets)
 
 
-def cell(shown: Shown) -> str:
+def cell(shown: CellResult) -> str:
     signs = {verdict.value: look.sign for verdict, look in LOOKS.items()}
     told = f": {code(shown.headline)}" if shown.headline else ""
     doubt = (
-        "" if shown.as_said or shown.verdict in (Verdict.SKIP.value, Standing.NOT_RUN.value) else " (not as expected)"
+        ""
+        if shown.as_said or shown.verdict in (Verdict.SKIP.value, Reproduction.NOT_RUN.value)
+        else " (not as expected)"
     )
     return (
         f"{signs.get(shown.verdict, '')} {code(shown.case)} on {code(shown.set)}: {shown.verdict}{doubt}{told}".strip()

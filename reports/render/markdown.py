@@ -23,7 +23,7 @@ from reports.render.devices_text import summary as summed
 from reports.render.devices_text import versions as near
 from reports.render.recommend_text import how
 from reports.render.support_text import short
-from reports.results.comparison import Kind
+from reports.results.comparison import DifferenceKind
 from reports.results.grid import NOT_RUN
 from reports.results.known_results import address
 from reports.results.verdict_style import LOOKS, UNKNOWN, look
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from reports.answers.known_problems import Met
     from reports.answers.overview import Overview
     from reports.answers.support.recommend import Recommendation, Usual
-    from reports.results.comparison import Comparison, Difference, Pair, Side
-    from reports.results.grid import Finding, Grid
+    from reports.results.comparison import ComparedSets, Comparison, DeviceResult, Difference
+    from reports.results.grid import CaseFailure, Grid
 
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 VERDICTS: Final = (*LOOKS, None)
@@ -193,7 +193,7 @@ def why(signature: Signature) -> str:
     return " ".join(parts)
 
 
-def told(finding: Finding, known: Overview, shown: set[str]) -> Iterator[str]:
+def told(finding: CaseFailure, known: Overview, shown: set[str]) -> Iterator[str]:
     """A finding and its fixes; ``shown`` are edits that stand above already."""
     phase = f" in {finding.phase.value}" if finding.phase else ""
     shape = look(finding.verdict)
@@ -233,7 +233,7 @@ def differing(found: Comparison) -> Iterator[str]:
     yield f"{text(summed(found))} {text(left_out(found))}"
     yield f"{text(CAUTION)} Measured: {text(hardware(found))}."
     yield table(PAIR, map(pair, found.pairs))
-    for kind in (kind for kind in Kind if found.of(kind)):
+    for kind in (kind for kind in DifferenceKind if found.of(kind)):
         yield f"### {kind.heading} ({found.cells(kind)})"
         yield table(DIFFERENCE, map(difference, found.of(kind)))
     if why := causes(found):
@@ -241,7 +241,7 @@ def differing(found: Comparison) -> Iterator[str]:
         yield "\n".join(f"- {code(name)}: {text(sentence)}" for name, sentence in why.items())
 
 
-def pair(of: Pair) -> tuple[str, ...]:
+def pair(of: ComparedSets) -> tuple[str, ...]:
     return code(of.gpu), code(of.cpu), text(near(of)), *map(str, counts(of))
 
 
@@ -251,7 +251,7 @@ def difference(of: Difference) -> tuple[str, ...]:
     return code(of.case), *(side(*each) for each in sides), pairs, text(distance(of)), text(beside(of))
 
 
-def side(of: Side, words: str) -> str:
+def side(of: DeviceResult, words: str) -> str:
     told = f": {code(words)}" if words else ""
     return f"{text(f'{look(of.verdict).sign} {shown(of)}')}{told}"
 

@@ -21,7 +21,7 @@ from reports.render import devices_text
 from reports.render.devices_text import distance, shown
 from reports.render.recommend_text import how
 from reports.render.support_text import short
-from reports.results.comparison import Kind
+from reports.results.comparison import DifferenceKind
 from reports.results.known_results import address
 from reports.results.verdict_style import LOOKS, UNKNOWN, look
 from reports.results.wording import again, device, headline, machine, rates, torch_builds
@@ -86,7 +86,7 @@ def environment() -> Environment:
     made.globals.update(
         look=look, versions=versions, told=told, rates=rates, address=address, how=how, short=short, ran=ran
     )
-    made.globals.update(kinds=tuple(Kind), differing=devices_text, linked=linked)
+    made.globals.update(kinds=tuple(DifferenceKind), differing=devices_text, linked=linked)
     made.filters.update(breakable=breakable, heading=heading)
     return made
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from matrix.run.outcome import RunRecord, SetRecord
     from reports.answers.overview import Overview
-    from reports.results.grid import Finding, Grid
+    from reports.results.grid import CaseFailure, Grid
 
 GAP: Final = 2
 LEAST_NAME: Final = 30
@@ -174,7 +174,7 @@ def compared(known: Overview) -> Iterator[Text]:
         yield Text.assemble(("CPU and GPU: ", "bold"), differences(known.devices))
 
 
-def told(finding: Finding, known: Overview) -> Iterator[Text]:
+def told(finding: CaseFailure, known: Overview) -> Iterator[Text]:
     """The cell's key, which commands take; further sets on which the same happened; what it was, and its fix."""
     first, *others = finding.sets
     shape = look(finding.verdict)

@@ -10,7 +10,7 @@ from cases.space.verdict import Verdict
 from matrix.run.outcome import Stored
 
 
-class Near(StrEnum):
+class Nearness(StrEnum):
     """How near the set on the CPU is to the one on GPUs, the nearest first. A build of torch is no other version."""
 
     LOCK = "the same lock"
@@ -18,7 +18,7 @@ class Near(StrEnum):
     TORCH = "the same versions but torch"
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """In what way a case differs."""
 
     GPU = "red only on GPUs"
@@ -30,7 +30,7 @@ class Kind(StrEnum):
         return self[0].upper() + self[1:]
 
 
-class Side(Stored):
+class DeviceResult(Stored):
     """What a case showed on one kind of device. ``cause`` is a signature or unexplained; empty where it is green."""
 
     verdict: Verdict
@@ -38,7 +38,7 @@ class Side(Stored):
     hardware: str
 
 
-class On(Stored):
+class ComparedCells(Stored):
     """A pair of cells that differ, by their sets, and what each said if it is red."""
 
     cpu: str
@@ -56,17 +56,17 @@ class Difference(Stored):
     """
 
     case: str
-    kind: Kind
-    near: Near
-    cpu: Side
-    gpu: Side
-    sets: tuple[On, ...]
+    kind: DifferenceKind
+    near: Nearness
+    cpu: DeviceResult
+    gpu: DeviceResult
+    sets: tuple[ComparedCells, ...]
     cpu_too: tuple[str, ...] = Field(default=(), description="sets on which the CPU shows what GPUs show here")
     gpu_too: tuple[str, ...] = Field(default=(), description="sets on which GPUs show what the CPU shows here")
     torch_too: bool = Field(default=False, description="other sets speak for torch as the reason, and not the device")
 
 
-class Pair(Stored):
+class ComparedSets(Stored):
     """Two sets that were compared, on two machines: how near they are, and how many cases did what.
 
     ``differs`` are the versions that are not the same, on the CPU and on GPUs. A cell that was skipped, blocked or lost
@@ -75,7 +75,7 @@ class Pair(Stored):
 
     cpu: str
     gpu: str
-    near: Near
+    near: Nearness
     differs: dict[str, tuple[str, str]] = Field(default_factory=dict)
     cpu_lock: str = ""
     gpu_lock: str = ""
@@ -95,15 +95,15 @@ class Pair(Stored):
 class Comparison(Stored):
     """Every cell on GPUs beside the nearest on the CPU."""
 
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[ComparedSets, ...] = ()
     differences: tuple[Difference, ...] = ()
     alone: int = Field(default=0, description="cells on GPUs whose case the CPU has on no set that is near")
 
-    def total(self, count: str, near: Near | None = None) -> int:
+    def total(self, count: str, near: Nearness | None = None) -> int:
         """A count of all pairs of sets together, or of those that are so near."""
         return sum(getattr(pair, count) for pair in self.pairs if near in {None, pair.near})
 
-    def cells(self, kind: Kind) -> int:
+    def cells(self, kind: DifferenceKind) -> int:
         """How many pairs of cells differ so."""
         return sum(len(each.sets) for each in self.of(kind))
 
@@ -112,5 +112,5 @@ class Comparison(Stored):
         """How many pairs of cells differ as two releases of torch may."""
         return sum(len(each.sets) for each in self.differences if each.torch_too)
 
-    def of(self, kind: Kind) -> tuple[Difference, ...]:
+    def of(self, kind: DifferenceKind) -> tuple[Difference, ...]:
         return tuple(each for each in self.differences if each.kind is kind)

@@ -32,7 +32,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CaseFailure:
     """A case that failed in one way, on one or more sets."""
 
     case: str
@@ -110,7 +110,7 @@ class Grid:
         return found
 
     @cached_property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[CaseFailure, ...]:
         """The red cells in row order, each failure of a case once."""
         return findings(outcome for outcome in self.outcomes if outcome.verdict in RED)
 
@@ -121,7 +121,7 @@ class Grid:
         return Counter(dict(reasons.most_common()))
 
 
-def findings(red: Iterable[Outcome]) -> tuple[Finding, ...]:
+def findings(red: Iterable[Outcome]) -> tuple[CaseFailure, ...]:
     """Group red outcomes: one finding for each case and way in which it failed."""
     alike: dict[tuple[str, Verdict, Phase | None, str], list[Outcome]] = {}
     for outcome in red:
@@ -129,9 +129,9 @@ def findings(red: Iterable[Outcome]) -> tuple[Finding, ...]:
     return tuple(finding(outcomes) for outcomes in alike.values())
 
 
-def finding(outcomes: Sequence[Outcome]) -> Finding:
+def finding(outcomes: Sequence[Outcome]) -> CaseFailure:
     first = outcomes[0]
-    return Finding(
+    return CaseFailure(
         case=first.case,
         verdict=first.verdict,
         phase=first.phase,

@@ -22,7 +22,7 @@ SCHEMA = 1
 LINK = "https://github.com/{}/issues/{}"
 
 
-class Standing(StrEnum):
+class Reproduction(StrEnum):
     """Of a report, after the runs."""
 
     REPRODUCED = "reproduced"  # red, with the text that was reported
@@ -31,7 +31,7 @@ class Standing(StrEnum):
     NOT_RUN = "not run"
 
 
-class Holding(StrEnum):
+class AdviceResult(StrEnum):
     """Of a piece of advice, after the runs."""
 
     HOLDS = "holds"
@@ -41,7 +41,7 @@ class Holding(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class CellResult:
     """One cell that bears on a problem, and whether it is as the table says."""
 
     set: str
@@ -52,21 +52,21 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advice:
+class JudgedAdvice:
     says: str
-    holding: Holding
+    holding: AdviceResult
     holds_on: tuple[str, ...]
     fails_on: tuple[str, ...]
     note: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class ProblemResult:
     problem: Problem
-    standing: Standing
-    red: tuple[Shown, ...]
-    green: tuple[Shown, ...]
-    advice: tuple[Advice, ...]
+    standing: Reproduction
+    red: tuple[CellResult, ...]
+    green: tuple[CellResult, ...]
+    advice: tuple[JudgedAdvice, ...]
 
     @property
     def green_beside(self) -> bool:
@@ -89,11 +89,11 @@ class Judged:
         }
 
 
-def judged(problems: Iterable[Problem], matrix: Grid) -> tuple[Judged, ...]:
+def judged(problems: Iterable[Problem], matrix: Grid) -> tuple[ProblemResult, ...]:
     return tuple(judge(problem, matrix) for problem in problems)
 
 
-def judge(problem: Problem, matrix: Grid) -> Judged:
+def judge(problem: Problem, matrix: Grid) -> ProblemResult:
     red = tuple(
         shown(matrix, key, cells.case, lambda found, wanted=cells.shows: is_shown(found, wanted))
         for cells in problem.red
@@ -105,7 +105,7 @@ def judge(problem: Problem, matrix: Grid) -> Judged:
         for key in cells.sets
     )
     advice = tuple(judge_claim(claim, matrix) for claim in problem.claims)
-    return Judged(problem=problem, standing=standing(problem, red, green), red=red, green=green, advice=advice)
+    return ProblemResult(problem=problem, standing=standing(problem, red, green), red=red, green=green, advice=advice)
 
 
 def is_shown(found: Outcome, wanted: str) -> bool:
@@ -115,30 +115,30 @@ def is_shown(found: Outcome, wanted: str) -> bool:
     return found.verdict in RED | {Verdict.BLOCKED} and re.search(wanted, text) is not None
 
 
-def shown(matrix: Grid, key: str, case: str, is_as_said: Any) -> Shown:
+def shown(matrix: Grid, key: str, case: str, is_as_said: Any) -> CellResult:
     found = matrix.lookup(case, key)
     verdict = matrix.verdict(case, key)
-    return Shown(
+    return CellResult(
         set=key,
         case=case,
-        verdict=verdict.value if verdict is not None else Standing.NOT_RUN.value,
+        verdict=verdict.value if verdict is not None else Reproduction.NOT_RUN.value,
         headline=headline(found) if found and found.verdict is not Verdict.PASS else "",
         as_said=found is not None and bool(is_as_said(found)),
     )
 
 
-def standing(problem: Problem, red: Sequence[Shown], green: Sequence[Shown]) -> Standing:
+def standing(problem: Problem, red: Sequence[CellResult], green: Sequence[CellResult]) -> Reproduction:
     """A row without a red cell is of something that did not show: it was tried where its green cells ran."""
     if any(each.as_said for each in red):
-        return Standing.REPRODUCED
+        return Reproduction.REPRODUCED
     if problem.needs or any(each.verdict == Verdict.SKIP.value and "GPU" in each.headline for each in red):
-        return Standing.NEEDS_HARDWARE
+        return Reproduction.NEEDS_HARDWARE
     ran = {verdict.value for verdict in RED | {Verdict.PASS}}
     tried = red or [each for each in green if each.as_said]
-    return Standing.NOT_REPRODUCED if any(each.verdict in ran for each in tried) else Standing.NOT_RUN
+    return Reproduction.NOT_REPRODUCED if any(each.verdict in ran for each in tried) else Reproduction.NOT_RUN
 
 
-def judge_claim(claim: Claim, matrix: Grid) -> Advice:
+def judge_claim(claim: Claim, matrix: Grid) -> JudgedAdvice:
     """A claim holds on a set where all its cells are as it says; sets on which a cell could not run say nothing."""
     holds: list[str] = []
     fails: list[str] = []
@@ -149,7 +149,7 @@ def judge_claim(claim: Claim, matrix: Grid) -> Advice:
             continue
         right = all(verdict is Verdict.PASS for verdict in greens) and all(verdict in RED for verdict in reds)
         (holds if right else fails).append(key)
-    return Advice(
+    return JudgedAdvice(
         says=claim.says,
         holding=holding(holds, fails),
         holds_on=tuple(holds),
@@ -158,19 +158,19 @@ def judge_claim(claim: Claim, matrix: Grid) -> Advice:
     )
 
 
-def holding(holds: Sequence[str], fails: Sequence[str]) -> Holding:
+def holding(holds: Sequence[str], fails: Sequence[str]) -> AdviceResult:
     if not holds and not fails:
-        return Holding.UNKNOWN
+        return AdviceResult.UNKNOWN
     if not fails:
-        return Holding.HOLDS
-    return Holding.ONLY if holds else Holding.DOES_NOT
+        return AdviceResult.HOLDS
+    return AdviceResult.ONLY if holds else AdviceResult.DOES_NOT
 
 
-def counts(found: Iterable[Judged]) -> Counter[Standing]:
+def counts(found: Iterable[ProblemResult]) -> Counter[Reproduction]:
     return Counter(each.standing for each in found)
 
 
-def entries(found: Iterable[Judged]) -> Counter[Standing]:
+def entries(found: Iterable[ProblemResult]) -> Counter[Reproduction]:
     """Counted by upstream report: a row may stand for several."""
     return Counter(each.standing for each in found for _ in each.problem.entries)
 
@@ -183,7 +183,7 @@ def address(link: str) -> str:
     return LINK.format(repository, number)
 
 
-def document(found: Sequence[Judged]) -> dict[str, Any]:
+def document(found: Sequence[ProblemResult]) -> dict[str, Any]:
     """``known_problems.json``."""
     return {
         "schema": SCHEMA,

@@ -31,7 +31,7 @@ def main(versions: Path, out: Path, found: Path, published: Path) -> None:
     )
     request.run(wanted)
     looked = replace(wanted, sets="good", out=found)
-    order = fix_search.order(looked, fix_search.Wish(every=True, results=out))
+    order = fix_search.order(looked, fix_search.FixOptions(every=True, results=out))
     directory, fixes = fix_search.search(order, say=lambda _: None)
     fix_search.publish(directory, published)
     sys.stdout.write("\n\n".join(fix_search.told(fixes, order)))

@@ -16,7 +16,7 @@ from reports.answers import knowledge
 from reports.answers.diagnosis import diagnose
 from reports.answers.fixes import proven, remedies
 from reports.results import known_results, wording
-from reports.results.known_results import Holding
+from reports.results.known_results import AdviceResult
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ class Claim:
     """Advice from a thread, which runs judged."""
 
     says: str
-    holding: Holding
+    holding: AdviceResult
     holds_on: tuple[str, ...]
     fails_on: tuple[str, ...]
     device: str
@@ -137,7 +137,7 @@ class Measured:
         for device, matrix in self.grids.items():
             for problem in self.of(row):
                 for each in known_results.judge(problem, matrix).advice:
-                    if each.holding is not Holding.UNKNOWN:
+                    if each.holding is not AdviceResult.UNKNOWN:
                         yield Claim(
                             says=each.says,
                             holding=each.holding,

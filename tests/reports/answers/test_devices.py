@@ -15,7 +15,7 @@ from reports.answers import devices, knowledge
 from reports.answers.devices import compare, everything, of_run
 from reports.render.devices_text import NOTHING, beside, causes, left_out, lines, summary
 from reports.render.markdown import differences
-from reports.results.comparison import Comparison, Kind, Near
+from reports.results.comparison import Comparison, DifferenceKind, Nearness
 from reports.results.grid import Grid, grid
 
 if TYPE_CHECKING:
@@ -83,19 +83,21 @@ def both(build: Build, column: Callable[..., SetRecord]) -> Callable[..., Compar
 @pytest.mark.parametrize(
     ("versions", "near"),
     [
-        ({"lock": "abc", "torch": "2.11.0"}, Near.LOCK),
-        ({"lock": "def", "torch": "2.11.0"}, Near.PINS),
-        ({"torch": "2.12.0"}, Near.TORCH),
+        ({"lock": "abc", "torch": "2.11.0"}, Nearness.LOCK),
+        ({"lock": "def", "torch": "2.11.0"}, Nearness.PINS),
+        ({"torch": "2.12.0"}, Nearness.TORCH),
         ({"torch": "2.11.0", "peft": "2.0"}, None),
         ({"torch": "2.12.0", "peft": "2.0"}, None),
     ],
 )
-def test_how_near_two_sets_are(versions: dict[str, str], near: Near | None, column: Callable[..., SetRecord]) -> None:
+def test_how_near_two_sets_are(
+    versions: dict[str, str], near: Nearness | None, column: Callable[..., SetRecord]
+) -> None:
     assert devices.near(column(CPU, **versions), column(GPU, torch="2.11.0+cu130", lock="abc")) is near
 
 
 def test_sets_without_a_lock_do_not_share_one(column: Callable[..., SetRecord]) -> None:
-    assert devices.near(column(CPU), column(GPU)) is Near.PINS
+    assert devices.near(column(CPU), column(GPU)) is Nearness.PINS
 
 
 def test_the_nearest_set_is_taken_then_the_nearest_release_of_torch(column: Callable[..., SetRecord]) -> None:
@@ -114,8 +116,8 @@ def test_a_case_that_the_nearest_set_lacks_is_taken_from_the_next(
     cpu = build({(CASE, "near"): "pass", (CASE, "next"): "pass", (OTHER, "next"): "pass"}, *columns)
     gpu = build({(CASE, GPU): "pass", (OTHER, GPU): "pass"}, column(GPU, torch="2.11.0+cu130"))
     assert [(each.cpu, each.near, each.compared) for each in compare(cpu, gpu).pairs] == [
-        ("near", Near.PINS, 1),
-        ("next", Near.TORCH, 1),
+        ("near", Nearness.PINS, 1),
+        ("next", Nearness.TORCH, 1),
     ]
 
 
@@ -134,7 +136,9 @@ def test_a_pair_says_which_versions_differ(both: Callable[..., Comparison], colu
 
 def test_what_else_is_known_of_the_runs_own_device_is_left_out(build: Build, column: Callable[..., SetRecord]) -> None:
     cpu, gpu, elsewhere = (build({(CASE, CPU): verdict}, column(CPU)) for verdict in ("pass", "wrong", "pass"))
-    assert [each.kind for each in of_run("cuda", gpu, {"cpu": cpu, "cuda": elsewhere}).differences] == [Kind.GPU]
+    assert [each.kind for each in of_run("cuda", gpu, {"cpu": cpu, "cuda": elsewhere}).differences] == [
+        DifferenceKind.GPU
+    ]
     assert of_run("cuda", gpu, {"cuda": elsewhere}) == Comparison()
     assert everything({"cpu": cpu, "cuda": gpu}) == of_run("cpu", cpu, {"cuda": gpu})
 
@@ -144,8 +148,8 @@ def test_what_else_is_known_of_the_runs_own_device_is_left_out(build: Build, col
 
 @pytest.mark.parametrize("red", sorted(each.value for each in RED))
 def test_red_on_one_of_them_is_a_difference(red: str, both: Callable[..., Comparison]) -> None:
-    assert [each.kind for each in both("pass", f"{red} ValueError: no").differences] == [Kind.GPU]
-    assert [each.kind for each in both(f"{red} ValueError: no", "pass").differences] == [Kind.CPU]
+    assert [each.kind for each in both("pass", f"{red} ValueError: no").differences] == [DifferenceKind.GPU]
+    assert [each.kind for each in both(f"{red} ValueError: no", "pass").differences] == [DifferenceKind.CPU]
 
 
 @pytest.mark.parametrize(
@@ -153,14 +157,14 @@ def test_red_on_one_of_them_is_a_difference(red: str, both: Callable[..., Compar
     [
         ("pass", "pass", []),
         ("fail ValueError: nobody knows", "fail ValueError: nobody knows", []),
-        ("fail ValueError: nobody knows", "fail ValueError: nobody else", [Kind.BOTH]),
-        ("fail ValueError: nobody knows", "wrong ValueError: nobody knows", [Kind.BOTH]),
+        ("fail ValueError: nobody knows", "fail ValueError: nobody else", [DifferenceKind.BOTH]),
+        ("fail ValueError: nobody knows", "wrong ValueError: nobody knows", [DifferenceKind.BOTH]),
         (f"fail {OFFLOADED}", f"fail {OFFLOADED.replace('cuda:0', 'cuda:1')}", []),  # one cause, in other words
-        (f"fail {OFFLOADED}", "fail ValueError: nobody knows", [Kind.BOTH]),
+        (f"fail {OFFLOADED}", "fail ValueError: nobody knows", [DifferenceKind.BOTH]),
     ],
 )
 def test_two_red_cells_differ_in_their_verdict_or_cause(
-    cpu: str, gpu: str, kinds: list[Kind], both: Callable[..., Comparison]
+    cpu: str, gpu: str, kinds: list[DifferenceKind], both: Callable[..., Comparison]
 ) -> None:
     found = both(cpu, gpu)
     assert [each.kind for each in found.differences] == kinds
@@ -192,7 +196,7 @@ def test_sets_on_which_a_case_differs_in_one_way_are_one_row(build: Build, colum
     assert [on.gpu_said for each in found.differences for on in each.sets] == [
         *("ValueError: one", "ValueError: one", "ValueError: two"),
     ]
-    assert found.cells(Kind.GPU) == 3
+    assert found.cells(DifferenceKind.GPU) == 3
 
 
 def test_results_of_two_machines_are_never_taken_together(
@@ -282,7 +286,7 @@ def test_repeats_that_disagree_are_said(
     flaky = grid(build_run(), [column(CPU)], outcomes)
     steady = grid(build_run(), [column(CPU)], outcomes[:1])
     (found,) = compare(flaky, steady).differences
-    assert (found.kind, found.sets[0].flaky, beside(found)) == (Kind.CPU, True, f"flaky on {CPU}")
+    assert (found.kind, found.sets[0].flaky, beside(found)) == (DifferenceKind.CPU, True, f"flaky on {CPU}")
 
 
 @pytest.mark.parametrize(("cpu", "gpu", "same"), [("a", "a", 1), ("a", "b", 0), ("", "", 0)])
@@ -351,7 +355,7 @@ def test_the_published_file_is_valid() -> None:
 def test_every_published_cell_on_gpus_is_counted_once(grids: dict[str, Grid], published: Comparison) -> None:
     counts = ("compared", "ran_on_gpu", "ran_on_cpu", "ran_on_neither")
     assert sum(map(published.total, counts)) + published.alone == len(grids["cuda"].outcomes)
-    assert published.total("compared") - published.total("alike") == sum(map(published.cells, Kind))
+    assert published.total("compared") - published.total("alike") == sum(map(published.cells, DifferenceKind))
 
 
 def test_every_published_difference_is_in_the_results(grids: dict[str, Grid], published: Comparison) -> None:

@@ -11,7 +11,7 @@ import pytest
 from matrix.run.store import Store
 from matrix.versions.sets import PACKAGES
 from reports.answers import devices
-from reports.results.comparison import Kind
+from reports.results.comparison import DifferenceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def test_a_run_is_compared_with_one_on_another_device(
     code, out, _ = ftmatrix("report", str(run), str(other))
     assert code == 0
     assert "CPU and GPU: 1 cell compared (1 on the same lock): 0 alike, 1 red only on GPUs" in " ".join(out.split())
-    assert [each["kind"] for each in compared(run)["differences"]] == [Kind.GPU]  # type: ignore[attr-defined]
+    assert [each["kind"] for each in compared(run)["differences"]] == [DifferenceKind.GPU]  # type: ignore[attr-defined]
     assert "### Red only on GPUs (1)" in (run / "matrix.md").read_text(encoding="utf-8")
     assert not (other / "matrix.json").exists()
 

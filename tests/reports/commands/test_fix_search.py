@@ -18,7 +18,7 @@ from matrix.search.finder import BESIDE
 from matrix.search.fixes import Change, Fix, Fixes, Kind
 from reports.answers.fixes.remedies import Remedy
 from reports.commands import fix_search
-from reports.commands.fix_search import Wish
+from reports.commands.fix_search import FixOptions
 from reports.results.document import document, dumped
 from reports.results.grid import grid
 
@@ -66,24 +66,24 @@ def remedy(fix: Fix) -> Remedy:
     return Remedy(fix=fix, found=Fixes(generated=when, device="cpu", hardware="cpu: test", code="c0de", fixes=(fix,)))
 
 
-def keys(order: fix_search.Order) -> list[str]:
+def keys(order: fix_search.FixRequest) -> list[str]:
     return [f"{version_set.key}__{case.id}" for version_set, case in order.cells]
 
 
 def test_all_are_the_red_cells_of_the_profile(results: Path) -> None:
-    assert keys(fix_search.order(ASKED, Wish(every=True, results=results))) == [CELL]
+    assert keys(fix_search.order(ASKED, FixOptions(every=True, results=results))) == [CELL]
 
 
 def test_a_cell_can_be_named(results: Path) -> None:
-    assert keys(fix_search.order(ASKED, Wish(cell=CELL, results=results))) == [CELL]
+    assert keys(fix_search.order(ASKED, FixOptions(cell=CELL, results=results))) == [CELL]
 
 
 def test_the_red_cells_of_the_families_are_meant_by_their_name(results: Path) -> None:
-    assert len(keys(fix_search.order(ASKED, Wish(known="families", results=results)))) >= 5
+    assert len(keys(fix_search.order(ASKED, FixOptions(known="families", results=results)))) >= 5
 
 
 def test_advice_of_a_known_problem_stands_beside_its_red_cells(results: Path) -> None:
-    advised = fix_search.order(ASKED, Wish(cell=CELL, results=results)).advised
+    advised = fix_search.order(ASKED, FixOptions(cell=CELL, results=results)).advised
     assert any(advised.values())
     assert all(cell.partition("__")[2] in Suite().cases for cell in advised)
 
@@ -105,22 +105,26 @@ def test_a_wish_that_cannot_be_is_refused_with_what_would_do(
     results: Path, wish: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(UserError, match=sentence):
-        fix_search.order(ASKED, Wish(results=results, **wish))
+        fix_search.order(ASKED, FixOptions(results=results, **wish))
 
 
 def test_where_nothing_is_red_that_is_said(results: Path) -> None:
     with pytest.raises(UserError, match="none of these cells is red there"):
-        fix_search.order(Asked(device="cpu", profile="default", sets="2024-04"), Wish(every=True, results=results))
+        fix_search.order(
+            Asked(device="cpu", profile="default", sets="2024-04"), FixOptions(every=True, results=results)
+        )
 
 
 def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no run and no matrix\.json"):
-        fix_search.order(ASKED, Wish(every=True, results=tmp_path))
+        fix_search.order(ASKED, FixOptions(every=True, results=tmp_path))
 
 
 def test_results_of_gpus_say_nothing_about_a_cpu(results: Path) -> None:
     with pytest.raises(UserError, match="none of these cells is red there"):
-        fix_search.order(Asked(device="cuda", profile="default", sets="slices"), Wish(every=True, results=results))
+        fix_search.order(
+            Asked(device="cuda", profile="default", sets="slices"), FixOptions(every=True, results=results)
+        )
 
 
 def test_the_newest_case_code_says_whether_a_cell_is_red(build_outcome: Callable[..., Outcome]) -> None:
@@ -149,14 +153,14 @@ def test_a_case_beside_the_grid_is_known_by_what_was_written_of_it(build_outcome
 
 
 def test_what_was_found_before_is_looked_up(results: Path) -> None:
-    order = fix_search.order(ASKED, Wish(cell=CELL, results=results))
+    order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
     assert fix_search.looked_up(order, say=print) == (remedy(FOUND),)
     (row,) = json.loads(fix_search.listed([remedy(FOUND)]))["fixes"]
     assert (row["to_case"], row["device"], row["hardware"]) == (GREEN, "cpu", "cpu: test")
 
 
 def test_what_was_found_on_a_cpu_is_not_looked_up_for_a_gpu(results: Path) -> None:
-    order = fix_search.order(replace(ASKED, device="cuda"), Wish(cell=CELL, results=results))
+    order = fix_search.order(replace(ASKED, device="cuda"), FixOptions(cell=CELL, results=results))
     with pytest.raises(UserError, match="no published search looked for its fix on cuda"):
         fix_search.looked_up(order, say=print)
 
@@ -164,18 +168,18 @@ def test_what_was_found_on_a_cpu_is_not_looked_up_for_a_gpu(results: Path) -> No
 def test_fixes_in_a_folder_below_are_looked_up_too(results: Path) -> None:
     (results / "more").mkdir()
     (results / "fixes.json").rename(results / "more" / "fixes.json")
-    order = fix_search.order(ASKED, Wish(cell=CELL, results=results))
+    order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
     assert fix_search.looked_up(order, say=print) == (remedy(FOUND),)
 
 
 def test_what_was_never_looked_for_is_not_found(results: Path) -> None:
-    order = fix_search.order(ASKED, Wish(known="families", results=results))
+    order = fix_search.order(ASKED, FixOptions(known="families", results=results))
     with pytest.raises(UserError, match="no published search looked for its fix"):
         fix_search.looked_up(order, say=print)
 
 
 def test_a_fix_is_told_with_its_edit(results: Path) -> None:
-    order = fix_search.order(ASKED, Wish(cell=CELL, results=results))
+    order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
     (text,) = fix_search.told([remedy(FOUND)], order)
     assert "-    use_orig_params=False,\n+    use_orig_params=True," in text
     assert "-  fsdp_use_orig_params: false\n+  fsdp_use_orig_params: true" in text
@@ -183,7 +187,7 @@ def test_a_fix_is_told_with_its_edit(results: Path) -> None:
 
 
 def test_that_there_is_none_is_told_with_what_was_tried(results: Path) -> None:
-    order = fix_search.order(ASKED, Wish(cell=CELL, results=results))
+    order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
     none = Fix(set="2025-09", case=RED, kind=Kind.NONE, tried=9, within="9 single settings")
     (text,) = fix_search.told([remedy(none)], order)
     assert text == f"{CELL}\nNo fix was found on CPU (gloo), cpu: test, 2026-11-20 (9 single settings)."

@@ -28,7 +28,7 @@ OTHER = "2025-12__save_reload-vera-single-fp32"
 SHOWN = repro_record.read().reproducers
 
 
-def run(made: Reproducer, *, said: str = "ValueError: no: never", same: bool = True) -> repro_record.Ran:
+def run(made: Reproducer, *, said: str = "ValueError: no: never", same: bool = True) -> repro_record.ReproducerRun:
     found = Confirmation(same=same, said=said, wanted="ValueError: no: never", log="", seconds=12.34)
     return repro_record.ran(made, found, hardware="cpu: test", now=datetime(2026, 11, 21, tzinfo=UTC))
 
@@ -73,7 +73,9 @@ def test_they_are_of_several_kinds(make: Make) -> None:
 
 
 @pytest.mark.parametrize("row", SHOWN, ids=lambda row: row.cell)
-def test_the_script_that_was_run_is_the_one_made_today(row: repro_record.Ran, make: Make, published: Grid) -> None:
+def test_the_script_that_was_run_is_the_one_made_today(
+    row: repro_record.ReproducerRun, make: Make, published: Grid
+) -> None:
     assert outcome_of(row.cell, published).verdict in RED
     record = repro_record.PUBLISHED.relative_to(repro_record.PUBLISHED.parents[2])
     again = f"ftmatrix repro {row.cell} --check --record {record}"

@@ -10,7 +10,7 @@ from matrix.known.known_problems import Problem
 from matrix.run.outcome import ErrorRecord
 from reports.render import known_page
 from reports.results.grid import grid
-from reports.results.known_results import Holding, Standing, document, judge
+from reports.results.known_results import AdviceResult, Reproduction, document, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,45 +37,45 @@ def a_problem(**other: Any) -> Problem:
 
 
 @pytest.fixture
-def standing_of(build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun) -> Callable[..., Standing]:
-    def found(problem: Problem, **red: Any) -> Standing:
+def standing_of(build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun) -> Callable[..., Reproduction]:
+    def found(problem: Problem, **red: Any) -> Reproduction:
         outcomes = [build_outcome("red", **red)] if red else []
         return judge(problem, grid(build_run(), [build_set()], outcomes)).standing
 
     return found
 
 
-def test_red_with_the_reported_text_is_reproduced(standing_of: Callable[..., Standing]) -> None:
-    assert standing_of(a_problem(), verdict="fail", error=RAISED) is Standing.REPRODUCED
+def test_red_with_the_reported_text_is_reproduced(standing_of: Callable[..., Reproduction]) -> None:
+    assert standing_of(a_problem(), verdict="fail", error=RAISED) is Reproduction.REPRODUCED
 
 
-def test_red_with_another_text_is_not(standing_of: Callable[..., Standing]) -> None:
+def test_red_with_another_text_is_not(standing_of: Callable[..., Reproduction]) -> None:
     other = ErrorRecord(type="KeyError", message="'model'")
-    assert standing_of(a_problem(), verdict="fail", error=other) is Standing.NOT_REPRODUCED
+    assert standing_of(a_problem(), verdict="fail", error=other) is Reproduction.NOT_REPRODUCED
 
 
-def test_green_is_not(standing_of: Callable[..., Standing]) -> None:
-    assert standing_of(a_problem()) is Standing.NOT_RUN
-    assert standing_of(a_problem(), verdict="pass") is Standing.NOT_REPRODUCED
+def test_green_is_not(standing_of: Callable[..., Reproduction]) -> None:
+    assert standing_of(a_problem()) is Reproduction.NOT_RUN
+    assert standing_of(a_problem(), verdict="pass") is Reproduction.NOT_REPRODUCED
 
 
-def test_a_skip_needs_other_hardware(standing_of: Callable[..., Standing]) -> None:
-    assert standing_of(a_problem(), verdict="skip", reason="needs a GPU") is Standing.NEEDS_HARDWARE
+def test_a_skip_needs_other_hardware(standing_of: Callable[..., Reproduction]) -> None:
+    assert standing_of(a_problem(), verdict="skip", reason="needs a GPU") is Reproduction.NEEDS_HARDWARE
 
 
 @pytest.mark.parametrize(
     ("verdicts", "holding"),
     [
-        ({"2024-06": "pass", "2024-09": "pass"}, Holding.HOLDS),
-        ({"2024-06": "pass", "2024-09": "fail"}, Holding.ONLY),
-        ({"2024-06": "wrong", "2024-09": "fail"}, Holding.DOES_NOT),
-        ({"2024-06": "skip"}, Holding.UNKNOWN),
-        ({"2024-06": "lost", "2024-09": "pass"}, Holding.HOLDS),
+        ({"2024-06": "pass", "2024-09": "pass"}, AdviceResult.HOLDS),
+        ({"2024-06": "pass", "2024-09": "fail"}, AdviceResult.ONLY),
+        ({"2024-06": "wrong", "2024-09": "fail"}, AdviceResult.DOES_NOT),
+        ({"2024-06": "skip"}, AdviceResult.UNKNOWN),
+        ({"2024-06": "lost", "2024-09": "pass"}, AdviceResult.HOLDS),
     ],
 )
 def test_advice_holds_where_its_cells_are_green(
     verdicts: dict[str, str],
-    holding: Holding,
+    holding: AdviceResult,
     build_outcome: BuildOutcome,
     build_set: BuildSet,
     build_run: BuildRun,
