@@ -1,1 +1,1 @@
-"""Hosts without an index: packs of wheels, and overlays on a torch that must stay."""
+"""Runs without a package index: packs of wheels, and overlays on a host's torch."""

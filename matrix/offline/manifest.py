@@ -1,7 +1,7 @@
-"""A folder of wheels that sets can be run from where no index is reached: what is in it, and how that is written down.
+"""Reads and writes ``pack.toml``, the contents of a pack: a folder of wheels for hosts without a package index.
 
-``pack.toml`` lists the wheels of each set and of the runner (pytest) for each Python; the files lie in ``wheels/``, a
-wheel that several sets share once. A set that is there as a whole has its lock in ``locks/``.
+``pack.toml`` lists the wheels of each set, and those of pytest for each Python. The files are in ``wheels/``, which
+sets share. A complete set, of which nothing was left out, has its lock in ``locks/``.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ PACK: Final = "pack.toml"
 
 
 class Packed(Protocol):
-    """Sets that come out of a folder: whole, or laid over what a host has."""
+    """Sets that are installed from a pack: complete ones, or overlays on a host's packages."""
 
     @property
     def backend(self) -> str:
-        """Which build of torch its environments have."""
+        """The build of torch that the environments have."""
 
     @property
     def sets(self) -> tuple[VersionSet, ...]: ...
 
     @property
     def host_paths(self) -> tuple[str, ...]:
-        """Folders of the host that environments see."""
+        """Folders of the host that the environments import from."""
 
     def lock(self, version_set: VersionSet) -> Lock | Evidence: ...
 
@@ -50,7 +50,7 @@ class Packed(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Pack:
-    """The folder."""
+    """A pack in a folder."""
 
     folder: Path
 
@@ -74,10 +74,10 @@ class Pack:
         return sets.table(self.rows, key, at=f"{PACK}: sets")
 
     def wheels(self, key: str) -> list[tuple[str, str, Path]]:
-        """Name, version and file of each wheel of a set, by the pack's name for it.
+        """Name, version and file of each wheel of a set.
 
         Raises:
-            UserError: the pack is damaged, or lists a wheel that is not there.
+            UserError: the pack is damaged, or lists a wheel that it lacks.
         """
         return self.files(self.row(key).get("wheels"), at=f"{PACK}: sets.{key}.wheels")
 
@@ -88,12 +88,12 @@ class Pack:
 
     @property
     def runners(self) -> Mapping[str, Any]:
-        """By Python, the wheels of pytest and what it needs."""
+        """File names of the wheels of pytest and its dependencies, by Python version."""
         return sets.table(self.document, "runner", at=PACK) if "runner" in self.document else {}
 
     @property
-    def whole_sets(self) -> tuple[VersionSet, ...]:
-        """Those of which nothing was left out."""
+    def complete_sets(self) -> tuple[VersionSet, ...]:
+        """Sets of which nothing was left out."""
         return tuple(self.version_set(key) for key in self.rows if "lock" in self.row(key))
 
     def version_set(self, key: str) -> VersionSet:
@@ -107,33 +107,33 @@ class Pack:
         )
 
     def lock(self, version_set: VersionSet) -> Lock:
-        """The lock that travelled with a whole set.
+        """The lock of a complete set.
 
         Raises:
-            UserError: it is not there, or is another one than was packed.
+            UserError: the lock is missing, or has changed since it was packed.
         """
         found = locks.read(version_set, folder=self.locks_folder)
-        wanted = self.row(version_set.key).get("lock")
-        if found is None or found.digest != wanted:
-            there = "there is none" if found is None else f"the one that is there has {found.digest}"
-            raise UserError(f"{PACK}: sets.{version_set.key}: its lock has the digest {wanted}, {there}: pack it again")
+        expected = self.row(version_set.key).get("lock")
+        if found is None or found.digest != expected:
+            problem = "its lock is missing" if found is None else f"its lock has the digest {found.digest}"
+            raise UserError(f"{PACK}: sets.{version_set.key}: {problem} instead of {expected}; pack the set again")
         return found
 
 
-def opened(folder: Path) -> Pack:
-    """The pack that somebody named.
+def open_pack(folder: Path) -> Pack:
+    """The pack in the folder of ``--offline``.
 
     Raises:
-        UserError: the folder is none.
+        UserError: the folder is no pack.
     """
     if not (folder / PACK).is_file():
-        raise UserError(f"--offline {folder}: there is no {PACK} in it; `ftmatrix pack` writes it when all is there")
+        raise UserError(f"--offline {folder}: there is no {PACK} in it; `ftmatrix pack` writes it last")
     return Pack(folder=folder.absolute())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """What is written of a set. ``lock``: its digest, if nothing was left out."""
+class PackedSet:
+    """A set as ``pack.toml`` lists it. ``lock`` is its digest, empty if something was left out."""
 
     version_set: VersionSet
     wheels: Sequence[str]
@@ -141,32 +141,37 @@ class Row:
 
     @property
     def table(self) -> tomlkit.items.Table:
-        made = tomlkit.table()
-        made["python"] = self.version_set.python
-        made["as-of"] = self.version_set.as_of
-        made["why"] = self.version_set.why
+        table = tomlkit.table()
+        table["python"] = self.version_set.python
+        table["as-of"] = self.version_set.as_of
+        table["why"] = self.version_set.why
         if self.lock:
-            made["lock"] = self.lock
-        made["wheels"] = tomlkit.array().multiline(multiline=True)
-        made["wheels"].extend(sorted(self.wheels))
-        made["pins"] = dict(self.version_set.pins)
-        return made
+            table["lock"] = self.lock
+        table["wheels"] = tomlkit.array().multiline(multiline=True)
+        table["wheels"].extend(sorted(self.wheels))
+        table["pins"] = dict(self.version_set.pins)
+        return table
 
 
-def write(folder: Path, rows: Sequence[Row], runners: Mapping[str, Sequence[str]]) -> None:
-    """Add sets to the folder's list, or replace those of the same names. Whole or not at all."""
+def write(folder: Path, packed: Sequence[PackedSet], runners: Mapping[str, Sequence[str]]) -> None:
+    """Add sets to ``pack.toml``, or replace those of the same key. Replaces the file in one step."""
     path = folder / PACK
     document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
     for name in ("sets", "runner"):
         document.setdefault(name, tomlkit.table(is_super_table=name == "sets"))
-    for row in rows:
-        document["sets"][row.version_set.key] = row.table
+    for each in packed:
+        document["sets"][each.version_set.key] = each.table
     for python, files in runners.items():
         document["runner"][python] = sorted(files)
     sets.save(document, path)
 
 
 def wheel(path: Path, *, at: str) -> tuple[str, str, Path]:
+    """Name, version and path of a wheel.
+
+    Raises:
+        UserError: the file is missing, or its name is not that of a wheel.
+    """
     try:
         name, version, _, _ = parse_wheel_filename(path.name)
     except InvalidWheelFilename as error:
@@ -177,5 +182,6 @@ def wheel(path: Path, *, at: str) -> tuple[str, str, Path]:
 
 
 def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -268,7 +268,7 @@ def on_this_host(folder: Path, *, python: str, cache: Path, uv: Uv) -> Overlay:
     Raises:
         UserError: the folder is no pack, or the interpreter has no torch or no pytest.
     """
-    pack = manifest.opened(folder)
+    pack = manifest.open_pack(folder)
     return Overlay(folder=pack.folder, host=inspect_interpreter(python, runners=pack.runners), cache=cache, uv=uv)
 
 

@@ -1,7 +1,7 @@
-"""A pack is made here: the wheels of whole sets, or of what a host with a torch of its own lacks.
+"""Packs wheels: of complete sets, or of what a host that has its own torch lacks.
 
-What may be left out is read from what the packages themselves require. Nothing of an earlier pack in the same folder
-is lost, and what is there already is not fetched again.
+The requirements of the packages determine what can be left out. Sets of earlier packs in the same folder stay, and
+wheels that the folder has are not downloaded again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from matrix.environments.pytest_runner import RUNNER
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.offline import manifest, wheels
-from matrix.offline.manifest import Pack, Row
+from matrix.offline.manifest import Pack, PackedSet
 from matrix.versions import locking, locks
 from matrix.versions.uv import blame_machine, reason
 
@@ -41,8 +41,8 @@ BUILD_LIMIT_S: Final = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """What is to be packed, and for which target. ``python``: empty for each set's own."""
+class PackRequest:
+    """Version sets to pack, and their target. ``python`` is a minor version; empty for each set's own."""
 
     sets: Sequence[VersionSet]
     folder: Path
@@ -54,20 +54,20 @@ class Order:
     runner: Path = RUNNER
 
     def check(self) -> None:
-        """Raise for what nothing could be packed of.
+        """Check the values that do not need an index.
 
         Raises:
-            UserError: a Python that is none, or a folder that is taken.
+            UserError: the Python version is invalid, or the folder is a file.
         """
         if self.python and not PYTHON.fullmatch(self.python):
             raise UserError(f"--python {self.python}: expected a version such as 3.12")
         if self.folder.exists() and not self.folder.is_dir():
-            raise UserError(f"--out {self.folder}: a file is there; name a folder")
+            raise UserError(f"--out {self.folder}: is a file; name a folder")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A set, the runner of a Python, or the harness, as it lies in the folder now."""
+    """The wheels of a set, of pytest for one Python, or of the harness."""
 
     name: str
     files: Sequence[Path]
@@ -80,18 +80,26 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
-    """The folder after packing. ``sets``: those that were asked for."""
+class PackResult:
+    """The folder after packing.
+
+    Attributes:
+        folder: the pack.
+        sets: the requested sets.
+        others: pytest and the harness.
+        fetched: number of wheels that were downloaded now.
+        notes: remarks for the user.
+    """
 
     folder: Path
     sets: Sequence[Part]
-    others: Sequence[Part]  # runners and harness
+    others: Sequence[Part]
     fetched: int
     notes: Sequence[str] = ()
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every wheel in the folder, also those of earlier packs."""
+        """Every wheel in the folder, including those of earlier packs."""
         return tuple(sorted(self.folder.rglob("*.whl")))
 
     @property
@@ -100,108 +108,117 @@ class Made:
         return sum(path.stat().st_size for path in self.files)
 
 
-def pack(order: Order, *, uv: Uv, say: Callable[[str], None] = print) -> Made:
-    """Bring the wheels, then list them.
+def pack(request: PackRequest, *, uv: Uv, say: Callable[[str], None] = print) -> PackResult:
+    """Download the wheels, then list them in ``pack.toml``.
 
     Raises:
-        UserError: a set that does not resolve for the target, a wheel that is not to be had, or a full disk.
+        UserError: a set does not resolve for the target, a wheel cannot be downloaded, or the disk is full.
     """
-    order.check()
-    chosen = [Chosen.of(each, order, uv=uv) for each in order.sets]
-    unused = [each for each in order.exclude if not any(each in one.used for one in chosen)]
+    request.check()
+    selected = [select(each, request, uv=uv) for each in request.sets]
+    unused = [each for each in request.exclude if not any(each in one.matched_patterns for one in selected)]
     if unused:
-        raise UserError(f"--exclude {unused[0]}: nothing that these sets need has such a name")
-    wheels.make(order.folder)
-    pythons = sorted({each.version_set.python for each in chosen})
-    wanted = order.runner.read_text(encoding="utf-8").splitlines()  # pytest and what it needs, as environments get it
-    runners = {python: wheels.chosen(wanted, python=python, uv=uv) for python in pythons}
-    there = Pack(folder=order.folder)
-    brought = 0
+        raise UserError(f"--exclude {unused[0]}: these sets have no such package; correct the name or the pattern")
+    wheels.create_folder(request.folder)
+    pythons = sorted({each.version_set.python for each in selected})
+    pytest_pins = request.runner.read_text(encoding="utf-8").splitlines()
+    runners = {python: wheels.select_wheels(pytest_pins, python=python, uv=uv) for python in pythons}
+    target = Pack(folder=request.folder)
+    fetched = 0
     for python, own in runners.items():
-        of_sets = [each for one in chosen if one.version_set.python == python for each in one.taken]
-        brought += wheels.fetched([*of_sets, *own], there.wheels_folder, python=python, uv=uv, say=say)
-    for each in chosen:
-        locks.write(each.lock, folder=there.locks_folder)
+        of_sets = [each for one in selected if one.version_set.python == python for each in one.wheels]
+        fetched += wheels.fetch([*of_sets, *own], target.wheels_folder, python=python, uv=uv, say=say)
+    for each in selected:
+        locks.write(each.lock, folder=target.locks_folder)
     manifest.write(
-        order.folder,
-        [each.row for each in chosen],
+        request.folder,
+        [each.packed_set for each in selected],
         {python: [each.file for each in own] for python, own in runners.items()},
     )
-    others = [Part(name=f"pytest for Python {p}", files=paths(own, there)) for p, own in runners.items()]
+    others = [Part(name=f"pytest for Python {p}", files=paths(own, target)) for p, own in runners.items()]
     notes: tuple[str, ...] = ()
-    if order.with_harness:
+    if request.with_harness:
         for python in runners:
-            count, notes = harness(order.folder / "harness", python=python, uv=uv, say=say)
-            brought += count
-        others.append(Part(name="the harness", files=sorted((order.folder / "harness").glob("*.whl"))))
-    return Made(
-        folder=order.folder,
-        sets=[Part(name=c.version_set.key, files=paths(c.taken, there), left_out=c.left_out) for c in chosen],
+            count, notes = pack_harness(request.folder / "harness", python=python, uv=uv, say=say)
+            fetched += count
+        others.append(Part(name="the harness", files=sorted((request.folder / "harness").glob("*.whl"))))
+    return PackResult(
+        folder=request.folder,
+        sets=[Part(name=s.version_set.key, files=paths(s.wheels, target), left_out=s.left_out) for s in selected],
         others=others,
-        fetched=brought,
+        fetched=fetched,
         notes=notes,
     )
 
 
-def paths(chosen: Iterable[Wheel], there: Pack) -> list[Path]:
-    return [there.wheels_folder / each.file for each in chosen]
+def paths(selected: Iterable[Wheel], pack: Pack) -> list[Path]:
+    return [pack.wheels_folder / each.file for each in selected]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """A set for the target: its lock, the wheels that are taken, and the names of what is left out."""
+class SelectedSet:
+    """A set for the target.
+
+    Attributes:
+        version_set: the set, on the target's Python.
+        lock: its lock.
+        wheels: the wheels to pack.
+        left_out: names of the packages that are not packed.
+        matched_patterns: patterns of ``--exclude`` that match a package of the set.
+    """
 
     version_set: VersionSet
     lock: Lock
-    taken: Sequence[Wheel]
+    wheels: Sequence[Wheel]
     left_out: Sequence[str]
-    used: Collection[str]  # the patterns of --exclude that something matched
-
-    @classmethod
-    def of(cls, asked: VersionSet, order: Order, *, uv: Uv) -> Chosen:
-        version_set = for_python(asked, order.python)
-        lock = locked(version_set, order, uv=uv)
-        names = list(lock.versions)
-        matched = {each: [name for name in names if fnmatchcase(name, each.lower())] for each in order.exclude}
-        left_out = {name for found in matched.values() for name in found}
-        if order.system_torch:
-            left_out |= only_for_torch(version_set, lock, uv=uv)
-        wanted = [f"{name}==={version}" for name, version in lock.versions.items() if name not in left_out]
-        taken = wheels.chosen(wanted, python=version_set.python, uv=uv)
-        check_hashes(taken, lock)
-        return cls(
-            version_set=version_set,
-            lock=lock,
-            taken=taken,
-            left_out=sorted(left_out),
-            used={each for each, found in matched.items() if found},
-        )
+    matched_patterns: Collection[str]
 
     @property
-    def row(self) -> Row:
+    def packed_set(self) -> PackedSet:
         lock = "" if self.left_out else self.lock.digest
-        return Row(version_set=self.version_set, wheels=[each.file for each in self.taken], lock=lock)
+        return PackedSet(version_set=self.version_set, wheels=[each.file for each in self.wheels], lock=lock)
+
+
+def select(version_set: VersionSet, request: PackRequest, *, uv: Uv) -> SelectedSet:
+    """Select the wheels of a set for the request's target."""
+    version_set = for_python(version_set, request.python)
+    lock = lock_for(version_set, request, uv=uv)
+    names = list(lock.versions)
+    matches = {each: [name for name in names if fnmatchcase(name, each.lower())] for each in request.exclude}
+    left_out = {name for found in matches.values() for name in found}
+    if request.system_torch:
+        left_out |= only_for_torch(version_set, lock, uv=uv)
+    pins = [f"{name}==={version}" for name, version in lock.versions.items() if name not in left_out]
+    selected = wheels.select_wheels(pins, python=version_set.python, uv=uv)
+    check_hashes(selected, lock)
+    return SelectedSet(
+        version_set=version_set,
+        lock=lock,
+        wheels=selected,
+        left_out=sorted(left_out),
+        matched_patterns={each for each, found in matches.items() if found},
+    )
 
 
 def for_python(version_set: VersionSet, python: str) -> VersionSet:
-    """The set on another Python is another set, and says so: 2025-03+py3.12."""
+    """The set on another Python, which is another set with a name such as 2025-03+py3.12."""
     if python in {"", version_set.python}:
         return version_set
     return replace(version_set, key=f"{version_set.key}+py{python}", python=python, default=False)
 
 
-def locked(version_set: VersionSet, order: Order, *, uv: Uv) -> Lock:
-    """The set's own lock; on another Python than its own, one as of the same date, which travels with the pack."""
-    its_own = version_set.key in {each.key for each in order.sets}
-    folder = order.lock_folder if its_own else Pack(folder=order.folder).locks_folder
+def lock_for(version_set: VersionSet, request: PackRequest, *, uv: Uv) -> Lock:
+    """The set's lock. A set on another Python has its lock, of the same date, in the pack."""
+    on_own_python = version_set.key in {each.key for each in request.sets}
+    folder = request.lock_folder if on_own_python else Pack(folder=request.folder).locks_folder
     found = locking.read_or_resolve(version_set, uv=uv, folder=folder)
     if isinstance(found, Evidence):
-        raise UserError(f"{version_set.key} cannot be packed, it does not resolve: {found.reason}")
+        raise UserError(f"{version_set.key} cannot be packed because it does not resolve: {found.reason}")
     return found
 
 
 def only_for_torch(version_set: VersionSet, lock: Lock, *, uv: Uv) -> set[str]:
-    """Torch, and what nothing else of the set needs."""
+    """Names of torch and of the packages that only torch needs."""
     needed_by = parents(lock, python=version_set.python, uv=uv)
     reached = {str(canonicalize_name(Requirement(line).name)) for line in version_set.requirements} - {"torch"}
     waiting = list(reached)
@@ -214,58 +231,59 @@ def only_for_torch(version_set: VersionSet, lock: Lock, *, uv: Uv) -> set[str]:
 
 
 def parents(lock: Lock, *, python: str, uv: Uv) -> dict[str, set[str]]:
-    """Who needs each package of the lock, as uv finds it in what the packages require."""
+    """Names of the packages that require each package of the lock, as uv resolves them."""
     source = uv.without_links() if uv.dated else uv
-    with source.requirements_file([f"{name}==={version}" for name, version in lock.versions.items()]) as wanted:
+    with source.requirements_file([f"{name}==={version}" for name, version in lock.versions.items()]) as path:
         done = source.pip(
-            *("compile", wanted, "--no-header", "--annotation-style", "line"),
+            *("compile", path, "--no-header", "--annotation-style", "line"),
             *("--python-version", python, "--python-platform", locks.PLATFORM),
             timeout_s=locks.RESOLVE_LIMIT_S,
         )
     if done.exit_code != 0:
-        blame_machine(done, doing=f"asking what needs what in {lock.version_set.key}")
-        raise UserError(f"what needs what in {lock.version_set.key} cannot be found out: {reason(done.log)}")
+        blame_machine(done, doing=f"resolving the dependencies in {lock.version_set.key}")
+        raise UserError(f"the dependencies in {lock.version_set.key} cannot be resolved: {reason(done.log)}")
     return {
         canonicalize_name(name): {word.strip() for word in via.split(",") if not word.strip().startswith("-")}
         for name, via in VIA.findall(done.log)
     }
 
 
-def check_hashes(taken: Iterable[Wheel], lock: Lock) -> None:
-    """What the index has is what was locked.
+def check_hashes(selected: Iterable[Wheel], lock: Lock) -> None:
+    """Compare the index's wheels with the lock.
 
     Raises:
-        UserError: it is not.
+        UserError: a wheel has another hash.
     """
     known = dict(hashes(lock.text))
-    for each in taken:
+    for each in selected:
         if each.sha256 not in known.get(each.name, ""):
-            raise UserError(f"{lock.version_set.key}: {each.file} of the index has another hash than its lock says")
+            raise UserError(f"{lock.version_set.key}: the index has {each.file} with another hash than the lock")
 
 
 def hashes(text: str) -> Iterator[tuple[str, str]]:
+    """Normalised name and the rest of each line of a lock."""
     for line in locks.statements(text):
         name, _, rest = line.partition("==")
         yield canonicalize_name(name), rest
 
 
-def harness(
+def pack_harness(
     folder: Path, *, python: str, uv: Uv, say: Callable[[str], None], source: Path = SOURCE
 ) -> tuple[int, tuple[str, ...]]:
-    """This program and what it needs, uv among it: how many files were brought, and how they are installed."""
-    own = wheels.chosen(requirements(source), python=python, uv=uv, with_dependencies=True)
-    brought = wheels.fetched(own, folder, python=python, uv=uv, say=say)
+    """Pack ftmatrix and its dependencies, including uv; return the number of downloads and notes for the user."""
+    own = wheels.select_wheels(requirements(source), python=python, uv=uv, with_dependencies=True)
+    fetched = wheels.fetch(own, folder, python=python, uv=uv, say=say)
     if not (source / "pyproject.toml").is_file():
-        return brought, (f"{HARNESS} itself is not in {folder}: it was not started from its source; add its wheel",)
+        return fetched, (f"{folder} lacks {HARNESS} itself, which does not run from its source; add its wheel",)
     done = uv("build", "--wheel", "--quiet", "--out-dir", folder.absolute(), source, timeout_s=BUILD_LIMIT_S)
     if done.exit_code != 0:
         blame_machine(done, doing=f"building the wheel of {HARNESS}")
-        raise UserError(f"the wheel of {HARNESS} cannot be built: {reason(done.log)}")
-    return brought, (f"there: python -m pip install --no-index --find-links {folder} {HARNESS}",)
+        raise UserError(f"the wheel of {HARNESS} could not be built: {reason(done.log)}")
+    return fetched, (f"on the target: python -m pip install --no-index --find-links {folder} {HARNESS}",)
 
 
 def requirements(source: Path) -> list[str]:
-    """What this program needs: as its source has it now, or as it was installed."""
+    """Requirements of ftmatrix, from its source or from its installed metadata."""
     project = source / "pyproject.toml"
     if project.is_file():
         return list(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"])

@@ -1,4 +1,4 @@
-"""Whole sets out of a folder: under their own names and locks, as an index would have given them, with none asked."""
+"""Installs the complete sets of a pack, with the same names and locks as from an index, but without network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Wheelhouse:
-    """A pack whose whole sets are installed as they are."""
+    """A pack whose complete sets are installed unchanged."""
 
     pack: Pack
     cache: Path
@@ -35,16 +35,16 @@ class Wheelhouse:
 
     @property
     def sets(self) -> tuple[VersionSet, ...]:
-        """Those that are there as a whole.
+        """The complete sets of the pack.
 
         Raises:
             UserError: there is none.
         """
-        found = self.pack.whole_sets
+        found = self.pack.complete_sets
         if not found:
             raise UserError(
-                f"--offline {self.pack.folder}: no set is there as a whole: --system-torch lays what is there over the"
-                " host's torch; `ftmatrix pack` without --system-torch and --exclude packs whole sets"
+                f"--offline {self.pack.folder}: no complete set; add --system-torch to use the host's torch, or pack"
+                " complete sets with `ftmatrix pack` without --system-torch and --exclude"
             )
         return found
 
@@ -52,7 +52,7 @@ class Wheelhouse:
         return self.pack.lock(version_set)
 
     def install(self, lock: Lock, *, make_room: Callable[[], object] = tuple) -> Environment | Evidence:
-        """The set's environment, made of the folder's wheels by the lock's hashes; or why there is none.
+        """The set's environment, installed from the pack's wheels by the lock's hashes, or evidence why it cannot be.
 
         Raises:
             UserError: the pack is damaged.
@@ -60,27 +60,26 @@ class Wheelhouse:
         files = self.pack.wheels(lock.version_set.key)
         python = lock.version_set.python
         if self.uv("python", "find", "--no-project", python).exit_code != 0:
-            there = ", ".join(provision.interpreters(self.uv)) or "none"
+            found = ", ".join(provision.interpreters(self.uv)) or "none"
             return Evidence(
                 phase=Phase.INSTALL,
-                reason=f"Python {python} is needed, and there is none that works (found: {there});"
-                f" `ftmatrix pack --python` packs for another",
+                reason=f"no working Python {python} found (found: {found}); `ftmatrix pack --python` packs for another",
             )
         source = self.uv.from_folder(self.pack.wheels_folder)
-        made = provision.install(lock, cache=self.cache, uv=source, make_room=make_room)
-        if isinstance(made, Evidence):
-            check(files, lock)
-        return made
+        result = provision.install(lock, cache=self.cache, uv=source, make_room=make_room)
+        if isinstance(result, Evidence):
+            check_hashes(files, lock)
+        return result
 
 
-def check(files: list[tuple[str, str, Path]], lock: Lock) -> None:
-    """Whether it was the pack that failed, not the set.
+def check_hashes(files: list[tuple[str, str, Path]], lock: Lock) -> None:
+    """Check that the pack is intact, so that a failure is the set's.
 
     Raises:
-        UserError: a file is not the one that was packed.
+        UserError: a file has changed since it was packed.
     """
     for _, _, path in files:
         if digest(path) not in lock.text:
             raise UserError(
-                f"{path}: damaged: its hash is not the one of the lock; pack the set again, or copy the file"
+                f"{path}: damaged, its hash differs from the lock's; pack the set again, or copy the file again"
             )

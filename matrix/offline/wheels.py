@@ -1,7 +1,7 @@
-"""The one wheel of each distribution that a target takes, where it lies, and how it is brought into a folder.
+"""Selects one wheel of each distribution for a target, and downloads the wheels into a folder.
 
-uv, which knows the indexes, says where the wheels are; pip, which knows passwords, proxies and broken lines, brings
-them. A wheel counts as brought only when it has the hash that it was asked for by.
+uv, which knows the indexes, resolves their URLs. pip, which handles passwords, proxies and retries, downloads them. A
+downloaded wheel must have the hash of its resolution.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
     from matrix.versions.uv import Uv
 
-AT_ONCE: Final = 4
+PARALLEL_DOWNLOADS: Final = 4
 BATCH, BATCH_BYTES = 12, 100 * 10**6
-GLIBC: Final = int(PLATFORM.rpartition("_")[2])  # of the oldest host that takes these wheels: 2.28
+GLIBC: Final = int(PLATFORM.rpartition("_")[2])  # minor version on the oldest supported host: 28 of 2.28
 OLDER_NAMES: Final = {17: "manylinux2014_x86_64", 12: "manylinux2010_x86_64", 5: "manylinux1_x86_64"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """A file on an index or on this machine. ``stated_size`` in bytes; 0 where the index does not say."""
+    """A wheel on an index or on this machine. ``stated_size`` is in bytes; 0 if the index does not state it."""
 
     name: str
     version: str
@@ -55,23 +55,25 @@ class Wheel:
         return parse_wheel_filename(self.file)[3]
 
     @property
-    def here(self) -> Path | None:
-        """Where it lies, if that is on this machine."""
+    def local_path(self) -> Path | None:
+        """The file, if it is on this machine."""
         parts = urlsplit(self.url)
         return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
     @property
     def size(self) -> int:
-        return self.here.stat().st_size if self.here else self.stated_size
+        return self.local_path.stat().st_size if self.local_path else self.stated_size
 
 
-def chosen(requirements: Sequence[str], *, python: str, uv: Uv, with_dependencies: bool = False) -> tuple[Wheel, ...]:
-    """The wheel of each requirement that this Python on Linux takes first.
+def select_wheels(
+    requirements: Sequence[str], *, python: str, uv: Uv, with_dependencies: bool = False
+) -> tuple[Wheel, ...]:
+    """The preferred wheel of each requirement for this Python on Linux.
 
     Raises:
-        UserError: a requirement that cannot be met, or has no wheel for the target.
+        UserError: a requirement cannot be met, or has no wheel for the target.
     """
-    source = uv.without_links() if uv.dated else uv  # as locks are made
+    source = uv.without_links() if uv.dated else uv  # as for locks
     done = source.compile(
         requirements,
         *(() if with_dependencies else ("--no-deps",)),
@@ -80,28 +82,29 @@ def chosen(requirements: Sequence[str], *, python: str, uv: Uv, with_dependencie
         timeout_s=RESOLVE_LIMIT_S,
     )
     if done.exit_code != 0:
-        blame_machine(done, doing="looking for the wheels")
-        raise UserError(f"the wheels for Python {python} cannot be had: {reason(done.log)}")
+        blame_machine(done, doing="resolving the wheels")
+        raise UserError(f"the wheels for Python {python} cannot be resolved: {reason(done.log)}")
     document = tomllib.loads(done.log[done.log.index("lock-version") :])
-    order = {tag: place for place, tag in enumerate(accepted(python))}
-    return tuple(first(package, order, python=python) for package in document.get("packages", ()))
+    order = {tag: place for place, tag in enumerate(accepted_tags(python))}
+    return tuple(preferred_wheel(package, order, python=python) for package in document.get("packages", ()))
 
 
-def first(package: Mapping[str, Any], order: Mapping[Tag, int], *, python: str) -> Wheel:
-    fitting = [
+def preferred_wheel(package: Mapping[str, Any], order: Mapping[Tag, int], *, python: str) -> Wheel:
+    compatible = [
         (min(order[tag] for tag in each.tags if tag in order), each)
-        for each in offered(package)
+        for each in wheels_of(package)
         if not each.tags.isdisjoint(order)
     ]
-    if not fitting:
+    if not compatible:
         raise UserError(
-            f"{package['name']} {package['version']}: there is no wheel for Python {python} on Linux (x86-64), and"
-            " nothing is built"
+            f"{package['name']} {package['version']} has no wheel for Python {python} on Linux (x86-64), and ftmatrix"
+            " does not build packages; choose another --python, or leave it out with --exclude"
         )
-    return min(fitting, key=lambda each: each[0])[1]
+    return min(compatible, key=lambda each: each[0])[1]
 
 
-def offered(package: Mapping[str, Any]) -> tuple[Wheel, ...]:
+def wheels_of(package: Mapping[str, Any]) -> tuple[Wheel, ...]:
+    """The wheels of a package of pylock.toml (https://packaging.python.org/en/latest/specifications/pylock-toml/)."""
     return tuple(
         Wheel(
             name=canonicalize_name(package["name"]),
@@ -114,8 +117,8 @@ def offered(package: Mapping[str, Any]) -> tuple[Wheel, ...]:
     )
 
 
-def accepted(python: str) -> list[Tag]:
-    """What a CPython of this version takes on the oldest Linux that locks are made for, the best first."""
+def accepted_tags(python: str) -> list[Tag]:
+    """Tags that a CPython of this version accepts on the oldest supported Linux, the preferred first."""
     version = tuple(int(part) for part in python.split("."))
     interpreter = f"cp{python.replace('.', '')}"
     platforms = list(accepted_platforms())
@@ -126,91 +129,91 @@ def accepted(python: str) -> list[Tag]:
 
 
 def accepted_platforms() -> list[str]:
-    found: list[str] = []
+    platforms: list[str] = []
     for minor in range(GLIBC, 4, -1):
-        found.append(f"manylinux_2_{minor}_x86_64")
-        found += [OLDER_NAMES[minor]] if minor in OLDER_NAMES else []
-    return [*found, "linux_x86_64"]
+        platforms.append(f"manylinux_2_{minor}_x86_64")
+        platforms += [OLDER_NAMES[minor]] if minor in OLDER_NAMES else []
+    return [*platforms, "linux_x86_64"]
 
 
-def fetched(wheels: Sequence[Wheel], folder: Path, *, python: str, uv: Uv, say: Callable[[str], None]) -> int:
-    """Bring into the folder what is not there, or there in part or damaged; the number of files that were brought.
+def fetch(wheels: Sequence[Wheel], folder: Path, *, python: str, uv: Uv, say: Callable[[str], None]) -> int:
+    """Download the wheels that the folder lacks or has damaged; return their number.
 
     Raises:
-        UserError: the disk is too small, or a file cannot be brought.
+        UserError: the disk is too small, or a download fails.
     """
-    make(folder)
+    create_folder(folder)
     distinct = {each.file: each for each in wheels}.values()
-    lacking = sorted((each for each in distinct if not is_there(each, folder)), key=lambda each: -each.size)
-    room(sum(each.size for each in lacking), folder)
-    if lacking:
-        say(f"{len(lacking)} wheels to fetch, {sum(each.size for each in lacking) / 1e6:.0f} MB")
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    missing = sorted((each for each in distinct if not is_intact(each, folder)), key=lambda each: -each.size)
+    check_space(sum(each.size for each in missing), folder)
+    if missing:
+        say(f"{len(missing)} wheels to fetch, {sum(each.size for each in missing) / 1e6:.0f} MB")
+    with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
         try:
-            for _ in pool.map(lambda batch: bring(batch, folder, python=python, uv=uv), batches(lacking)):
+            for _ in pool.map(lambda batch: fetch_batch(batch, folder, python=python, uv=uv), batches(missing)):
                 pass
         except KeyboardInterrupt:
-            processes.end_calls()  # or the threads would wait for the last byte
+            processes.end_calls()  # otherwise the threads wait for their downloads
             raise
-    return len(lacking)
+    return len(missing)
 
 
 def batches(wheels: Sequence[Wheel]) -> list[list[Wheel]]:
-    """Large ones alone, small ones together: starting pip takes as long as a small wheel."""
-    made: list[list[Wheel]] = []
+    """Batches for one call of pip: small wheels share one, because starting pip takes as long as a small wheel."""
+    grouped: list[list[Wheel]] = []
     for each in wheels:
-        if made and goes_with(each, made[-1]):
-            made[-1].append(each)
+        if grouped and fits_batch(each, grouped[-1]):
+            grouped[-1].append(each)
         else:
-            made.append([each])
-    return made
+            grouped.append([each])
+    return grouped
 
 
-def goes_with(wheel: Wheel, batch: Sequence[Wheel]) -> bool:
-    """Whether one call of pip can bring it as well: no two releases of one package."""
+def fits_batch(wheel: Wheel, batch: Sequence[Wheel]) -> bool:
+    """True if one call of pip can download the wheel as well. pip refuses two releases of one package."""
     small = sum(each.size for each in batch) + wheel.size < BATCH_BYTES
     return small and len(batch) < BATCH and wheel.name not in {each.name for each in batch}
 
 
-def make(folder: Path) -> None:
+def create_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder} cannot be made ({error.strerror}); name a folder that can be: --out") from error
+        raise UserError(f"{folder} cannot be created ({error.strerror}); name another folder with --out") from error
 
 
-def is_there(wheel: Wheel, folder: Path) -> bool:
+def is_intact(wheel: Wheel, folder: Path) -> bool:
     path = folder / wheel.file
     return path.is_file() and digest(path) == wheel.sha256
 
 
-def room(needed: int, folder: Path) -> None:
+def check_space(needed: int, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
-            f"{folder}: {needed / 1e9:.1f} GB are to come, {free / 1e9:.1f} GB are free; name another: --out"
+            f"{folder}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free; name another folder with --out"
         )
 
 
-def bring(batch: Sequence[Wheel], folder: Path, *, python: str, uv: Uv) -> None:
-    """Into a folder beside first: a file that has its name is whole."""
-    beside = folder / f".{batch[0].file}.new"
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir()
+def fetch_batch(batch: Sequence[Wheel], folder: Path, *, python: str, uv: Uv) -> None:
+    """Download into a temporary folder first, so that a file in ``folder`` is complete."""
+    new = folder / f".{batch[0].file}.new"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
     try:
-        remote = [each for each in batch if each.here is None]
+        remote = [each for each in batch if each.local_path is None]
         if remote:
-            download(remote, beside, python=python, uv=uv)
+            download(remote, new, python=python, uv=uv)
         for each in batch:
-            if each.here is not None:
-                shutil.copyfile(each.here, beside / each.file)
-            if not is_there(each, beside):
-                raise UserError(f"{each.file}: what was fetched has another hash than the lock says; it was not kept")
-            (beside / each.file).replace(folder / each.file)
+            if each.local_path is not None:
+                shutil.copyfile(each.local_path, new / each.file)
+            if not is_intact(each, new):
+                raise UserError(f"{each.file}: the downloaded file has another hash than the lock; it was discarded")
+            (new / each.file).replace(folder / each.file)
     except OSError as error:
         raise UserError(f"{folder}: {batch[0].file} cannot be written ({error.strerror})") from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def download(batch: Sequence[Wheel], into: Path, *, python: str, uv: Uv) -> None:
@@ -220,11 +223,11 @@ def download(batch: Sequence[Wheel], into: Path, *, python: str, uv: Uv) -> None
     done = uv(
         *("tool", "run", "--python", sys.executable, "pip", "download", "--quiet", "--disable-pip-version-check"),
         *("--no-deps", "--no-index", "--no-cache-dir", "--only-binary=:all:", f"--python-version={python}", *target),
-        *("--dest", into.absolute()),  # uv works in a folder of its own
+        *("--dest", into.absolute()),  # absolute, because uv runs in another folder
         *(f"{each.url}#sha256={each.sha256}" for each in batch),
         timeout_s=INSTALL_LIMIT_S,
     )
     if done.exit_code != 0:
         names = batch[0].file if len(batch) == 1 else f"one of {', '.join(each.name for each in batch)}"
-        blame_machine(done, doing=f"fetching {names}")
-        raise UserError(f"{names} cannot be fetched: {reason(done.log)}")
+        blame_machine(done, doing=f"downloading {names}")
+        raise UserError(f"{names} could not be downloaded: {reason(done.log)}")

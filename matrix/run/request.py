@@ -101,7 +101,7 @@ class Asked:
         tool = uv.on_this_machine(cache)
         if self.system_torch:
             return overlays.on_this_host(self.offline, python=self.system_python, cache=cache, uv=tool)
-        return Wheelhouse(pack=packs.opened(self.offline), cache=cache, uv=tool)
+        return Wheelhouse(pack=packs.open_pack(self.offline), cache=cache, uv=tool)
 
     def backend(self, tool: Uv) -> Backend:
         """The build of torch: what is packed, or the one that is asked for."""

@@ -42,7 +42,7 @@ def pack(
     as_json: AsJson = False,
 ) -> None:
     """Download the wheels of version sets into a folder; `run --offline FOLDER` then needs no network."""
-    order = packing.Order(
+    request = packing.PackRequest(
         sets=sets.select(sets.load(versions), chosen),
         folder=out,
         python=python,
@@ -52,7 +52,7 @@ def pack(
         lock_folder=locks.locks_folder(versions),
     )
     tool = uv.on_this_machine(cache_folder())
-    made = packing.pack(order, uv=tool, say=lambda text: typer.echo(text, err=True))
+    made = packing.pack(request, uv=tool, say=lambda text: typer.echo(text, err=True))
     if as_json:
         typer.echo(json.dumps(pack_text.document(made), indent=1))
         return

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from matrix.offline.packing import Made, Part
+    from matrix.offline.packing import PackResult, Part
 
 
-def table(made: Made) -> Table:
+def table(made: PackResult) -> Table:
     """Every wheel of this packing, the largest first, with what it is for."""
     drawn = Table("MB", "wheel", "version", "for", box=None)
     for path, names in sorted(users(made).items(), key=lambda each: -each[0].stat().st_size):
@@ -24,7 +24,7 @@ def table(made: Made) -> Table:
     return drawn
 
 
-def users(made: Made) -> dict[Path, list[str]]:
+def users(made: PackResult) -> dict[Path, list[str]]:
     found: defaultdict[Path, list[str]] = defaultdict(list)
     for part in (*made.sets, *made.others):
         for path in part.files:
@@ -32,7 +32,7 @@ def users(made: Made) -> dict[Path, list[str]]:
     return found
 
 
-def lines(made: Made) -> Iterator[str]:
+def lines(made: PackResult) -> Iterator[str]:
     for part in (*made.sets, *made.others):
         yield part_words(part)
     yield (
@@ -47,7 +47,7 @@ def part_words(part: Part) -> str:
     return f"{part.name}: {len(part.files)} wheels, {megabytes(part.size):.1f} MB{without}"
 
 
-def document(made: Made) -> dict[str, Any]:
+def document(made: PackResult) -> dict[str, Any]:
     return {
         "folder": str(made.folder),
         "sets": [part_document(part) for part in made.sets],

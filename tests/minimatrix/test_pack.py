@@ -1,4 +1,4 @@
-"""What was packed where there is an index runs where there is none, under the same lock and with the same outcomes."""
+"""A pack runs without an index, under the same locks and with the same outcomes."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ WHERE = "case=pass-plain,wrong-no-number"
 
 
 @pytest.fixture
-def packed(mini: Any) -> Callable[[], packing.Made]:
-    """Pack the good set from the fake index, without pytest, which is not on it."""
+def packed(mini: Any) -> Callable[[], packing.PackResult]:
+    """Packs the good set from the fake index, which has no pytest."""
 
-    def pack() -> packing.Made:
-        nothing = mini.folder / "runner.txt"
-        nothing.write_text("")
-        order = packing.Order(
+    def pack() -> packing.PackResult:
+        no_pytest = mini.folder / "runner.txt"
+        no_pytest.write_text("")
+        request = packing.PackRequest(
             sets=sets.select(sets.load(mini.versions), "good"),
             folder=mini.folder / "pack",
             lock_folder=locks.locks_folder(mini.versions),
-            runner=nothing,
+            runner=no_pytest,
         )
         tool = uv.on_this_machine(mini.folder / "cache", environ=mini.variables)
-        return packing.pack(order, uv=tool, say=lambda _: None)
+        return packing.pack(request, uv=tool, say=lambda _: None)
 
     return pack
 
 
-def test_a_whole_set_runs_without_an_index_as_it_does_with_one(mini: Any, packed: Callable[[], packing.Made]) -> None:
+def test_a_complete_set_has_the_same_outcomes_without_an_index(
+    mini: Any, packed: Callable[[], packing.PackResult]
+) -> None:
     packed()
     closed = replace(mini, index="http://127.0.0.1:9/simple")
     done = closed.run(offline=str(mini.folder / "pack"), where=WHERE)
@@ -50,7 +52,7 @@ def test_a_whole_set_runs_without_an_index_as_it_does_with_one(mini: Any, packed
     assert len(offline) == 2
 
 
-def test_packing_again_fetches_nothing_but_what_is_damaged(mini: Any, packed: Callable[[], packing.Made]) -> None:
+def test_packing_again_fetches_only_damaged_wheels(mini: Any, packed: Callable[[], packing.PackResult]) -> None:
     assert packed().fetched == 6
     assert packed().fetched == 0
     victim: Path = mini.folder / "pack" / "wheels" / "peft-0.0.1-py3-none-any.whl"
@@ -58,7 +60,7 @@ def test_packing_again_fetches_nothing_but_what_is_damaged(mini: Any, packed: Ca
     assert packed().fetched == 1
 
 
-def test_a_damaged_wheel_is_named_and_nothing_is_painted_red(mini: Any, packed: Callable[[], packing.Made]) -> None:
+def test_a_damaged_wheel_is_bad_input_and_no_failure(mini: Any, packed: Callable[[], packing.PackResult]) -> None:
     packed()
     victim: Path = mini.folder / "pack" / "wheels" / "peft-0.0.1-py3-none-any.whl"
     victim.write_bytes(victim.read_bytes() + b"more")

@@ -1,4 +1,4 @@
-"""The list of a pack: what is written is read back, and what is wrong in it is said with its place."""
+"""pack.toml is read back as it was written, and errors name their place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from matrix.errors import UserError
 from matrix.offline import manifest
-from matrix.offline.manifest import PACK, Pack, Row
+from matrix.offline.manifest import PACK, Pack, PackedSet
 from matrix.versions import locks, sets
 from matrix.versions.locks import Lock
 from matrix.versions.sets import VersionSet
@@ -31,47 +31,47 @@ def a_pack(folder: Path, **other: Any) -> Pack:
         (folder / "wheels" / name).touch()
     lock = Lock(version_set=a_set(), text=f"{locks.header(a_set())}\npeft==1.0 --hash=sha256:aa\n")
     locks.write(lock, folder=folder / "locks")
-    row = Row(**{"version_set": a_set(), "wheels": FILES, "lock": lock.digest, **other})
+    row = PackedSet(**{"version_set": a_set(), "wheels": FILES, "lock": lock.digest, **other})
     manifest.write(folder, [row], {"3.12": ["pytest-9-py3-none-any.whl"]})
     return Pack(folder=folder)
 
 
-def test_a_whole_set_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_complete_set_is_read_back_unchanged(tmp_path: Path) -> None:
     pack = a_pack(tmp_path)
-    assert pack.whole_sets == (a_set(),)
+    assert pack.complete_sets == (a_set(),)
     assert [(name, version) for name, version, _ in pack.wheels(a_set().key)] == [("peft", "1.0"), ("torch", "1.0")]
     assert "peft==1.0" in pack.lock(a_set()).text
 
 
-def test_a_set_without_a_lock_is_not_whole(tmp_path: Path) -> None:
-    assert a_pack(tmp_path, lock="").whole_sets == ()
+def test_a_set_without_a_lock_is_not_complete(tmp_path: Path) -> None:
+    assert a_pack(tmp_path, lock="").complete_sets == ()
 
 
 def test_writing_again_adds_sets_and_keeps_runners(tmp_path: Path) -> None:
     a_pack(tmp_path)
-    manifest.write(tmp_path, [Row(version_set=a_set("2025-06"), wheels=FILES[:1])], {"3.11": ["x"]})
+    manifest.write(tmp_path, [PackedSet(version_set=a_set("2025-06"), wheels=FILES[:1])], {"3.11": ["x"]})
     pack = Pack(folder=tmp_path)
     assert (list(pack.rows), list(pack.runners)) == (["2025-03+py3.12", "2025-06"], ["3.12", "3.11"])
-    assert pack.whole_sets == (a_set(),)
+    assert pack.complete_sets == (a_set(),)
 
 
-def test_a_set_that_is_packed_again_in_part_is_no_whole_one_any_more(tmp_path: Path) -> None:
+def test_a_set_packed_again_in_part_is_no_longer_complete(tmp_path: Path) -> None:
     a_pack(tmp_path)
-    assert a_pack(tmp_path, wheels=FILES[:1], lock="").whole_sets == ()
+    assert a_pack(tmp_path, wheels=FILES[:1], lock="").complete_sets == ()
 
 
-def test_a_lock_that_was_exchanged_is_said(tmp_path: Path) -> None:
+def test_a_changed_lock_is_bad_input(tmp_path: Path) -> None:
     pack = a_pack(tmp_path)
     path = tmp_path / "locks" / "2025-03+py3.12.txt"
     path.write_text(path.read_text().replace("aa", "bb"))
-    with pytest.raises(UserError, match=r"sets\.2025-03\+py3\.12: its lock has the digest .* pack it again"):
+    with pytest.raises(UserError, match=r"sets\.2025-03\+py3\.12: its lock has the digest .* pack the set again"):
         pack.lock(a_set())
 
 
-def test_a_lock_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_lock_is_bad_input(tmp_path: Path) -> None:
     pack = a_pack(tmp_path)
     (tmp_path / "locks" / "2025-03+py3.12.txt").unlink()
-    with pytest.raises(UserError, match="there is none: pack it again"):
+    with pytest.raises(UserError, match=r"its lock is missing .* pack the set again"):
         pack.lock(a_set())
 
 
@@ -84,16 +84,16 @@ def test_a_lock_that_is_not_there_is_said(tmp_path: Path) -> None:
         ("[sets.", "[sets", "not valid TOML|sets: missing"),
     ],
 )
-def test_what_is_wrong_in_it_is_said_with_its_place(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+def test_errors_name_their_place(tmp_path: Path, old: str, new: str, sentence: str) -> None:
     a_pack(tmp_path)
     path = tmp_path / PACK
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(UserError, match=sentence):
-        _ = Pack(folder=tmp_path).whole_sets
+        _ = Pack(folder=tmp_path).complete_sets
 
 
-def test_a_list_that_somebody_wrote_by_hand_is_added_to(tmp_path: Path) -> None:
+def test_a_handwritten_pack_toml_is_extended(tmp_path: Path) -> None:
     (tmp_path / PACK).write_text('# mine\n[sets."2026-11"]\nas-of = 2026-11-15\nwhy = "x"\nwheels = ["a"]\n')
     a_pack(tmp_path)
     assert list(Pack(folder=tmp_path).rows) == ["2026-11", "2025-03+py3.12"]

@@ -1,4 +1,4 @@
-"""What is packed, what is left out, and how a set is named that is packed for another Python."""
+"""Packs have the selected wheels, and sets for another Python have their own name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from matrix.errors import UserError
 from matrix.offline import packing
 from matrix.offline.manifest import Pack
-from matrix.offline.packing import Chosen, Order, for_python, only_for_torch
+from matrix.offline.packing import PackRequest, SelectedSet, for_python, only_for_torch
 from matrix.offline.wheels import Wheel
 from matrix.processes import Finished
 from matrix.versions import locks, sets
@@ -85,19 +85,19 @@ def hash_of(name: str) -> str:
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> Order:
-    """One set with a lock that fits it, to be packed as a whole, without pytest."""
+def pack_request(tmp_path: Path) -> PackRequest:
+    """A request for one complete set that has a lock, without pytest."""
     lines = (f"{name}=={version} --hash=sha256:{hash_of(name)}" for name, version in {**PINS, **REST}.items())
     made = Lock(version_set=a_set(), text="\n".join([locks.header(a_set()), *lines]) + "\n")
     locks.write(made, folder=tmp_path / "locks")
     (tmp_path / "runner.txt").write_text("")
-    return Order(
+    return PackRequest(
         sets=[a_set()], folder=tmp_path / "pack", lock_folder=tmp_path / "locks", runner=tmp_path / "runner.txt"
     )
 
 
-def pack(order: Order, tool: Uv) -> packing.Made:
-    return packing.pack(order, uv=tool, say=lambda _: None)
+def pack(pack_request: PackRequest, tool: Uv) -> packing.PackResult:
+    return packing.pack(pack_request, uv=tool, say=lambda _: None)
 
 
 def names(folder: Path, key: str = "2025-03") -> set[str]:
@@ -110,71 +110,71 @@ def test_a_set_on_another_python_is_another_set() -> None:
     assert for_python(a_set(), "3.11") == for_python(a_set(), "") == a_set()
 
 
-def test_only_for_torch_is_what_nothing_else_needs_in_turn(tool: Uv) -> None:
+def test_dependencies_of_torch_alone_can_be_left_out(tool: Uv) -> None:
     found = only_for_torch(a_set(), a_lock(a_set()), uv=tool)
     assert found == {"torch", "nvidia-cublas", "jinja2", "sympy", "mpmath"}
 
 
-def test_a_whole_set_travels_with_its_lock(order: Order, tool: Uv) -> None:
-    made = pack(order, tool)
-    there = Pack(folder=order.folder)
-    (each,) = there.whole_sets
-    assert names(order.folder) == {*PINS, *REST}
-    assert there.lock(each).digest == locks.read(a_set(), folder=order.lock_folder).digest  # type: ignore[union-attr]
+def test_a_complete_set_is_packed_with_its_lock(pack_request: PackRequest, tool: Uv) -> None:
+    made = pack(pack_request, tool)
+    packed = Pack(folder=pack_request.folder)
+    (each,) = packed.complete_sets
+    assert names(pack_request.folder) == {*PINS, *REST}
+    assert packed.lock(each).digest == locks.read(a_set(), folder=pack_request.lock_folder).digest  # type: ignore[union-attr]
     assert (made.fetched, len(made.files)) == (12, 12)
     assert made.size == sum(len(name) for name in {**PINS, **REST})
 
 
-def test_without_torch_it_is_no_whole_set(order: Order, tool: Uv) -> None:
-    made = pack(replace(order, system_torch=True), tool)
-    assert Pack(folder=order.folder).whole_sets == ()
-    assert names(order.folder) == {"numpy", "setuptools", *PINS} - {"torch"}
+def test_a_set_without_torch_is_not_complete(pack_request: PackRequest, tool: Uv) -> None:
+    made = pack(replace(pack_request, system_torch=True), tool)
+    assert Pack(folder=pack_request.folder).complete_sets == ()
+    assert names(pack_request.folder) == {"numpy", "setuptools", *PINS} - {"torch"}
     assert made.sets[0].left_out == ["jinja2", "mpmath", "nvidia-cublas", "sympy", "torch"]
 
 
-def test_patterns_leave_out_what_the_target_has(order: Order, tool: Uv) -> None:
-    pack(replace(order, exclude=["nvidia-*", "Sympy"]), tool)
-    assert {*PINS, *REST} - names(order.folder) == {"nvidia-cublas", "sympy"}
+def test_patterns_leave_out_packages(pack_request: PackRequest, tool: Uv) -> None:
+    pack(replace(pack_request, exclude=["nvidia-*", "Sympy"]), tool)
+    assert {*PINS, *REST} - names(pack_request.folder) == {"nvidia-cublas", "sympy"}
 
 
-def test_a_pattern_that_nothing_has_is_a_mistake(order: Order, tool: Uv) -> None:
-    with pytest.raises(UserError, match=r"--exclude nvida-\*: nothing that these sets need"):
-        pack(replace(order, exclude=["nvida-*"]), tool)
+def test_a_pattern_without_a_match_is_bad_input(pack_request: PackRequest, tool: Uv) -> None:
+    with pytest.raises(UserError, match=r"--exclude nvida-\*: these sets have no such package"):
+        pack(replace(pack_request, exclude=["nvida-*"]), tool)
 
 
-def test_packing_into_the_same_folder_adds_sets_and_shares_wheels(order: Order, tool: Uv) -> None:
-    pack(order, tool)
+def test_packing_into_the_same_folder_adds_sets_and_shares_wheels(pack_request: PackRequest, tool: Uv) -> None:
+    pack(pack_request, tool)
     other = a_set(key="2025-03+other")
-    text = (order.lock_folder / "2025-03.txt").read_text().replace("lock of 2025-03:", "lock of 2025-03+other:")
-    (order.lock_folder / "2025-03+other.txt").write_text(text)
-    made = pack(replace(order, sets=[other]), tool)
-    assert [each.key for each in Pack(folder=order.folder).whole_sets] == ["2025-03", "2025-03+other"]
+    text = (pack_request.lock_folder / "2025-03.txt").read_text().replace("lock of 2025-03:", "lock of 2025-03+other:")
+    (pack_request.lock_folder / "2025-03+other.txt").write_text(text)
+    made = pack(replace(pack_request, sets=[other]), tool)
+    assert [each.key for each in Pack(folder=pack_request.folder).complete_sets] == ["2025-03", "2025-03+other"]
     assert (made.fetched, len(made.files)) == (0, 12)
 
 
-def test_a_lock_for_another_python_is_kept_in_the_pack(order: Order, tool: Uv) -> None:
+def test_a_lock_for_another_python_is_stored_in_the_pack(pack_request: PackRequest, tool: Uv) -> None:
     moved = for_python(a_set(), "3.12")
-    folder = order.folder / "locks"
-    text = (order.lock_folder / "2025-03.txt").read_text().replace(locks.header(a_set()), locks.header(moved))
+    folder = pack_request.folder / "locks"
+    text = (pack_request.lock_folder / "2025-03.txt").read_text().replace(locks.header(a_set()), locks.header(moved))
     locks.write(Lock(version_set=moved, text=text), folder=folder)
-    pack(replace(order, python="3.12"), tool)
-    assert [each.key for each in Pack(folder=order.folder).whole_sets] == ["2025-03+py3.12"]
-    assert not (order.lock_folder / "2025-03+py3.12.txt").exists()
+    pack(replace(pack_request, python="3.12"), tool)
+    assert [each.key for each in Pack(folder=pack_request.folder).complete_sets] == ["2025-03+py3.12"]
+    assert not (pack_request.lock_folder / "2025-03+py3.12.txt").exists()
 
 
-def test_a_set_that_does_not_resolve_for_the_target_is_said(order: Order, tool: Uv) -> None:
+def test_a_set_that_does_not_resolve_for_the_target_is_bad_input(pack_request: PackRequest, tool: Uv) -> None:
     def refuse(argv: Sequence[str], **rest: Any) -> Finished:
         if "--generate-hashes" in argv:
             return Finished(exit_code=1, log="error: numpy==1.24 has no wheels with a matching Python version tag")
         return tool.call(argv, **rest)
 
-    with pytest.raises(UserError, match=r"2025-03\+py3\.13 cannot be packed, it does not resolve: numpy==1\.24 has no"):
-        pack(replace(order, python="3.13"), replace(tool, call=refuse))
+    with pytest.raises(UserError, match=r"2025-03\+py3\.13 cannot be packed because it does not resolve: numpy==1"):
+        pack(replace(pack_request, python="3.13"), replace(tool, call=refuse))
 
 
-def test_an_index_with_another_file_than_was_locked_is_said() -> None:
+def test_an_index_with_another_hash_than_the_lock_is_bad_input() -> None:
     other = Wheel(name="peft", version="0.14.0", url="file:///peft-0.14.0-py3-none-any.whl", sha256="f00")
-    with pytest.raises(UserError, match=r"2025-03: peft-0\.14\.0-py3-none-any\.whl of the index has another hash"):
+    with pytest.raises(UserError, match=r"2025-03: the index has peft-0\.14\.0-py3-none-any\.whl with another hash"):
         packing.check_hashes([other], a_lock(a_set()))
 
 
@@ -182,31 +182,33 @@ def test_an_index_with_another_file_than_was_locked_is_said() -> None:
     ("wrong", "sentence"),
     [
         ({"python": "three"}, "--python three: expected"),
-        ({"folder": Path(__file__)}, "a file is there"),
+        ({"folder": Path(__file__)}, "is a file; name a folder"),
     ],
 )
-def test_bad_input_is_one_sentence(order: Order, tool: Uv, wrong: Mapping[str, Any], sentence: str) -> None:
+def test_bad_input_is_one_sentence(
+    pack_request: PackRequest, tool: Uv, wrong: Mapping[str, Any], sentence: str
+) -> None:
     with pytest.raises(UserError, match=sentence):
-        pack(replace(order, **wrong), tool)
+        pack(replace(pack_request, **wrong), tool)
 
 
-def test_a_harness_that_was_not_started_from_its_source_is_packed_without_itself(tmp_path: Path, tool: Uv) -> None:
+def test_an_installed_harness_is_packed_without_itself(tmp_path: Path, tool: Uv) -> None:
     def nothing(*_: Any, **__: Any) -> Finished:
         return Finished(exit_code=0, log='lock-version = "1.0"\n')
 
     empty = replace(tool, call=nothing)
-    _, notes = packing.harness(
+    _, notes = packing.pack_harness(
         tmp_path / "harness", python="3.12", uv=empty, say=lambda _: None, source=tmp_path / "none"
     )
     assert "add its wheel" in notes[0]
 
 
-def test_a_harness_needs_what_its_source_says() -> None:
+def test_the_requirements_of_the_harness_come_from_its_source() -> None:
     assert any(line.startswith("uv>=") for line in packing.requirements(packing.SOURCE))
     assert packing.requirements(Path("/no/such/source"))
 
 
-def test_what_is_chosen_says_its_lock_only_when_it_is_whole() -> None:
-    whole = Chosen(version_set=a_set(), lock=a_lock(a_set()), taken=[], left_out=[], used=[])
-    assert whole.row.lock == a_lock(a_set()).digest
-    assert replace(whole, left_out=["torch"]).row.lock == ""
+def test_only_a_complete_set_states_its_lock() -> None:
+    complete = SelectedSet(version_set=a_set(), lock=a_lock(a_set()), wheels=[], left_out=[], matched_patterns=[])
+    assert complete.packed_set.lock == a_lock(a_set()).digest
+    assert replace(complete, left_out=["torch"]).packed_set.lock == ""

@@ -1,4 +1,4 @@
-"""Which wheel a target takes, and that what lies in a folder is what was asked for."""
+"""A target gets its preferred wheels, downloaded completely."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from matrix import processes
 from matrix.errors import UserError
 from matrix.offline import wheels
-from matrix.offline.wheels import Wheel, accepted, chosen, fetched
+from matrix.offline.wheels import Wheel, accepted_tags, select_wheels
 from matrix.processes import Finished
 from matrix.versions.uv import Uv
 
@@ -41,49 +41,49 @@ def offering(tmp_path: Path, *files: str) -> Uv:
 
 
 def picked(tmp_path: Path, *files: str, python: str = "3.12") -> str:
-    (one,) = chosen(["pyarrow===19"], python=python, uv=offering(tmp_path, *files))
+    (one,) = select_wheels(["pyarrow===19"], python=python, uv=offering(tmp_path, *files))
     return one.file
 
 
-def test_the_newest_platform_that_the_oldest_host_takes_comes_first(tmp_path: Path) -> None:
+def test_the_newest_platform_that_the_oldest_host_supports_is_preferred(tmp_path: Path) -> None:
     old, fits, new = (f"pyarrow-19-cp312-cp312-manylinux_2_{minor}_x86_64.whl" for minor in (17, 28, 34))
     assert picked(tmp_path, old, fits, new) == fits
 
 
-def test_a_wheel_of_the_python_comes_before_one_of_any(tmp_path: Path) -> None:
+def test_a_wheel_for_the_python_version_is_preferred(tmp_path: Path) -> None:
     files = [f"pyarrow-19-py{minor}-none-any.whl" for minor in ("3", "38", "311", "312", "313")]
     assert picked(tmp_path, *files) == "pyarrow-19-py312-none-any.whl"
 
 
-def test_older_names_of_platforms_and_the_stable_interface_are_taken(tmp_path: Path) -> None:
+def test_older_platform_names_and_the_stable_abi_are_accepted(tmp_path: Path) -> None:
     assert picked(tmp_path, name := "pyarrow-19-cp38-abi3-manylinux2014_x86_64.whl") == name
 
 
-def test_the_name_and_the_address_are_read_as_they_are_meant(tmp_path: Path) -> None:
-    (one,) = chosen(["pyarrow"], python="3.12", uv=offering(tmp_path, "pyarrow-19-py3-none-any.whl"))
-    assert (one.name, one.version, one.size, one.here) == ("pyarrow", "19", 7, None)
+def test_name_and_url_are_normalised(tmp_path: Path) -> None:
+    (one,) = select_wheels(["pyarrow"], python="3.12", uv=offering(tmp_path, "pyarrow-19-py3-none-any.whl"))
+    assert (one.name, one.version, one.size, one.local_path) == ("pyarrow", "19", 7, None)
 
 
 @pytest.mark.parametrize("file", ["pyarrow-19-cp311-cp311-manylinux_2_28_x86_64.whl", ""])
-def test_what_has_no_wheel_for_the_target_is_one_sentence(tmp_path: Path, file: str) -> None:
-    with pytest.raises(UserError, match=r"Pyarrow 19: there is no wheel for Python 3\.12 on Linux"):
+def test_a_package_without_a_wheel_for_the_target_is_bad_input(tmp_path: Path, file: str) -> None:
+    with pytest.raises(UserError, match=r"Pyarrow 19 has no wheel for Python 3\.12 on Linux"):
         picked(tmp_path, *[file] if file else [])
 
 
-def test_uv_says_why_something_cannot_be_had(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"wheels for Python 3\.12 cannot be had: .*no wheels"):
-        chosen(["x"], python="3.12", uv=a_uv(tmp_path, "error: x has no wheels\n", exit_code=1))
+def test_an_unresolvable_requirement_is_bad_input_with_uvs_reason(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"wheels for Python 3\.12 cannot be resolved: .*no wheels"):
+        select_wheels(["x"], python="3.12", uv=a_uv(tmp_path, "error: x has no wheels\n", exit_code=1))
 
 
-def test_nothing_for_another_machine_is_accepted() -> None:
-    platforms = {tag.platform for tag in accepted("3.12")}
+def test_wheels_for_other_machines_are_not_accepted() -> None:
+    platforms = {tag.platform for tag in accepted_tags("3.12")}
     assert not [name for name in platforms if name != "any" and not name.endswith("x86_64")]
     assert not [name for name in platforms if "musl" in name]
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Wheel:
-    """One that lies on this machine."""
+    """A wheel on this machine."""
     path = tmp_path / "index" / "peft-1-py3-none-any.whl"
     path.parent.mkdir()
     path.write_bytes(CONTENT)
@@ -91,14 +91,14 @@ def local(tmp_path: Path) -> Wheel:
 
 
 def fetch(each: Wheel, folder: Path, *, uv: Uv | None = None) -> int:
-    return fetched([each], folder, python="3.12", uv=uv or a_uv(folder.parent, ""), say=lambda _: None)
+    return wheels.fetch([each], folder, python="3.12", uv=uv or a_uv(folder.parent, ""), say=lambda _: None)
 
 
-def test_what_is_there_is_not_fetched_again(local: Wheel, tmp_path: Path) -> None:
+def test_an_intact_wheel_is_not_fetched_again(local: Wheel, tmp_path: Path) -> None:
     assert [fetch(local, tmp_path / "wheels") for _ in range(2)] == [1, 0]
 
 
-def test_what_is_there_in_part_is_fetched_again(local: Wheel, tmp_path: Path) -> None:
+def test_a_truncated_wheel_is_fetched_again(local: Wheel, tmp_path: Path) -> None:
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / local.file).write_bytes(CONTENT[:3])
     assert fetch(local, tmp_path / "wheels") == 1
@@ -107,23 +107,23 @@ def test_what_is_there_in_part_is_fetched_again(local: Wheel, tmp_path: Path) ->
 
 def test_a_wheel_of_two_sets_is_fetched_once(local: Wheel, tmp_path: Path) -> None:
     twice = [local, local]
-    assert fetched(twice, tmp_path / "wheels", python="3.12", uv=a_uv(tmp_path, ""), say=lambda _: None) == 1
+    assert wheels.fetch(twice, tmp_path / "wheels", python="3.12", uv=a_uv(tmp_path, ""), say=lambda _: None) == 1
 
 
-def test_what_has_another_hash_is_not_kept(local: Wheel, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="another hash than the lock says"):
+def test_a_wheel_with_another_hash_is_discarded(local: Wheel, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="another hash than the lock"):
         fetch(replace(local, sha256="0" * 64), tmp_path / "wheels")
     assert list((tmp_path / "wheels").iterdir()) == []
 
 
-def test_a_disk_that_is_too_small_is_said_before_anything_comes(tmp_path: Path) -> None:
+def test_a_small_disk_is_reported_before_any_download(tmp_path: Path) -> None:
     huge = Wheel(name="x", version="1", url="https://e.example/x-1-py3-none-any.whl", sha256=SHA, stated_size=10**17)
-    with pytest.raises(UserError, match="GB are to come"):
+    with pytest.raises(UserError, match="GB are needed"):
         fetch(huge, tmp_path / "wheels")
 
 
 def pip(write: Callable[[Path], object], *, exit_code: int = 0) -> Callable[..., Finished]:
-    """A download that writes what it is told to."""
+    """A fake pip download."""
 
     def call(argv: Sequence[str], **_: Any) -> Finished:
         assert {"--no-deps", "--no-index", "--only-binary=:all:", "--abi=none", "--platform=any"} <= set(argv)
@@ -136,39 +136,37 @@ def pip(write: Callable[[Path], object], *, exit_code: int = 0) -> Callable[...,
 REMOTE = Wheel(name="x", version="1", url="https://e.example/x-1-py3-none-any.whl", sha256=SHA)
 
 
-def test_a_wheel_of_an_index_comes_by_pip_and_under_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_complete_download_gets_the_name_of_the_wheel(tmp_path: Path) -> None:
     tool = replace(a_uv(tmp_path, ""), call=pip(lambda path: path.write_bytes(CONTENT)))
     assert fetch(REMOTE, tmp_path / "wheels", uv=tool) == 1
     assert [path.name for path in (tmp_path / "wheels").iterdir()] == [REMOTE.file]
 
 
-def test_pip_brings_a_wheel_to_the_folder_that_was_named_wherever_uv_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pip_downloads_into_an_absolute_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asked: list[Path] = []
+    folders: list[Path] = []
 
     def write(path: Path) -> None:
-        asked.append(path.parent)
+        folders.append(path.parent)
         path.write_bytes(CONTENT)
 
     assert fetch(REMOTE, Path("wheels"), uv=replace(a_uv(tmp_path, ""), call=pip(write))) == 1
-    assert [each.is_absolute() for each in asked] == [True]
+    assert [each.is_absolute() for each in folders] == [True]
 
 
-def test_ctrl_c_ends_what_the_threads_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_the_downloads_of_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = threading.Event()
 
-    def pressed(_pool: object, bring: Callable[..., None], batches: list[Any]) -> None:
-        thread = threading.Thread(target=lambda: ended.append(brought(bring, batches[0])))
+    def pressed(_pool: object, fetch_batch: Callable[..., None], batches: list[Any]) -> None:
+        thread = threading.Thread(target=lambda: ended.append(fetched(fetch_batch, batches[0])))
         threads.append(thread)
         thread.start()
         assert started.wait(20)
         raise KeyboardInterrupt
 
-    def brought(bring: Callable[..., None], batch: list[Any]) -> str:
+    def fetched(fetch_batch: Callable[..., None], batch: list[Any]) -> str:
         try:
-            bring(batch)
+            fetch_batch(batch)
         except UserError as error:
             return str(error)
         return ""
@@ -184,28 +182,28 @@ def test_ctrl_c_ends_what_the_threads_wait_for(tmp_path: Path, monkeypatch: pyte
         fetch(REMOTE, tmp_path / "wheels", uv=replace(a_uv(tmp_path, ""), call=slow))
     threads[0].join(20)
     assert len(ended) == 1
-    assert "cannot be fetched" in ended[0]
+    assert "could not be downloaded" in ended[0]
     assert list((tmp_path / "wheels").iterdir()) == []
 
 
-def test_a_download_that_fails_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_download_leaves_no_files(tmp_path: Path) -> None:
     tool = replace(a_uv(tmp_path, ""), call=pip(lambda path: path.write_bytes(b"half"), exit_code=1))
-    with pytest.raises(UserError, match=r"x-1-py3-none-any\.whl cannot be fetched: .*404"):
+    with pytest.raises(UserError, match=r"x-1-py3-none-any\.whl could not be downloaded: .*404"):
         fetch(REMOTE, tmp_path / "wheels", uv=tool)
     assert list((tmp_path / "wheels").iterdir()) == []
 
 
-def test_small_wheels_come_together_and_large_ones_alone() -> None:
+def test_small_wheels_share_a_batch() -> None:
     sizes = [10**9, 9 * 10**7, 10**6, *[0] * 13]
-    made = wheels.batches([replace(REMOTE, name=f"x{n}", stated_size=size) for n, size in enumerate(sizes)])
-    assert [[each.size for each in batch] for batch in made] == [sizes[:1], sizes[1:13], sizes[13:]]
+    batches = wheels.batches([replace(REMOTE, name=f"x{n}", stated_size=size) for n, size in enumerate(sizes)])
+    assert [[each.size for each in batch] for batch in batches] == [sizes[:1], sizes[1:13], sizes[13:]]
 
 
-def test_two_releases_of_a_package_do_not_come_together() -> None:
+def test_two_releases_of_a_package_are_in_different_batches() -> None:
     assert len(wheels.batches([REMOTE, replace(REMOTE, version="2")])) == 2
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="cannot be made"):
-        wheels.make(tmp_path / "file" / "wheels")
+    with pytest.raises(UserError, match="cannot be created"):
+        wheels.create_folder(tmp_path / "file" / "wheels")

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def orders(monkeypatch: pytest.MonkeyPatch) -> list[packing.Order]:
+def orders(monkeypatch: pytest.MonkeyPatch) -> list[packing.PackRequest]:
     """What was ordered, instead of gigabytes."""
-    seen: list[packing.Order] = []
+    seen: list[packing.PackRequest] = []
 
-    def note(order: packing.Order, **_: Any) -> packing.Made:
+    def note(order: packing.PackRequest, **_: Any) -> packing.PackResult:
         seen.append(order)
-        return packing.Made(folder=order.folder, sets=[packing.Part(name="2025-03", files=[])], others=[], fetched=0)
+        return packing.PackResult(
+            folder=order.folder, sets=[packing.Part(name="2025-03", files=[])], others=[], fetched=0
+        )
 
     monkeypatch.setattr(packing, "pack", note)
     return seen
@@ -44,7 +46,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return call
 
 
-def test_what_was_asked_for_is_ordered(run: Run, orders: list[packing.Order], tmp_path: Path) -> None:
+def test_what_was_asked_for_is_ordered(run: Run, orders: list[packing.PackRequest], tmp_path: Path) -> None:
     code, out, _ = run("--sets", "2025-03,2024-09", "--out", str(tmp_path), "--python", "3.12", "--exclude", "a*, b")
     (order,) = orders
     assert code == 0
@@ -53,7 +55,7 @@ def test_what_was_asked_for_is_ordered(run: Run, orders: list[packing.Order], tm
     assert "2025-03: 0 wheels" in out
 
 
-def test_machines_are_told_in_json(run: Run, orders: list[packing.Order], tmp_path: Path) -> None:
+def test_machines_are_told_in_json(run: Run, orders: list[packing.PackRequest], tmp_path: Path) -> None:
     _, out, _ = run("--sets", "2025-03", "--out", str(tmp_path), "--system-torch", "--json")
     assert orders[0].system_torch
     assert json.loads(out)["sets"][0]["name"] == "2025-03"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from matrix.offline.packing import Made, Part
+from matrix.offline.packing import PackResult, Part
 from reports.render import pack_text
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Made:
+def made(tmp_path: Path) -> PackResult:
     """Two sets that share a wheel, and one wheel of an earlier pack."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     for name, size in (("torch-2.6.0", 3_000_000), ("peft-0.14.0", 500_000), ("trl-0.1", 1_000_000)):
         (wheels / f"{name}-py3-none-any.whl").write_bytes(b"0" * size)
     torch, peft = wheels / "torch-2.6.0-py3-none-any.whl", wheels / "peft-0.14.0-py3-none-any.whl"
-    return Made(
+    return PackResult(
         folder=tmp_path,
         sets=[Part(name="a", files=[torch, peft]), Part(name="b", files=[peft], left_out=["torch", "triton"])],
         others=[],
@@ -31,7 +31,7 @@ def made(tmp_path: Path) -> Made:
     )
 
 
-def test_each_part_is_weighed_and_the_folder_counts_a_wheel_once(made: Made) -> None:
+def test_each_part_is_weighed_and_the_folder_counts_a_wheel_once(made: PackResult) -> None:
     assert list(pack_text.lines(made)) == [
         "a: 2 wheels, 3.5 MB",
         "b: 1 wheels, 0.5 MB, without torch, triton",
@@ -40,7 +40,7 @@ def test_each_part_is_weighed_and_the_folder_counts_a_wheel_once(made: Made) -> 
     ]
 
 
-def test_the_largest_wheel_comes_first_and_says_what_it_is_for(made: Made) -> None:
+def test_the_largest_wheel_comes_first_and_says_what_it_is_for(made: PackResult) -> None:
     console = Console(width=100)
     with console.capture() as captured:
         console.print(pack_text.table(made))
@@ -48,7 +48,7 @@ def test_the_largest_wheel_comes_first_and_says_what_it_is_for(made: Made) -> No
     assert rows[1:] == [["3.0", "torch", "2.6.0", "a"], ["0.5", "peft", "0.14.0", "a,", "b"]]
 
 
-def test_machines_are_told_the_same(made: Made) -> None:
+def test_machines_are_told_the_same(made: PackResult) -> None:
     told = pack_text.document(made)
     assert (told["megabytes"], told["wheels"], told["fetched"]) == (4.5, 3, 1)
     assert [(part["name"], part["megabytes"], part["left_out"]) for part in told["sets"]] == [
