@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from reports.answers.diagnosis.diagnose import Symptom, diagnose, narrower
 LOGS = Path(__file__).with_name("logs")
 EXAMPLES = sorted(path for path in LOGS.iterdir() if path.suffix in {".txt", ".json"})
 SHORTEST_CAUSE = 40
+LINEAR_S = 0.25
 PACKAGE = r"(torch|transformers|peft|bitsandbytes|accelerate|trl)"
 VERSION = r"\d+(?:\.\d+)*"
 BOUNDS = [  # a version up to which, or from which, the cause holds
@@ -144,6 +146,22 @@ def test_every_anchor_is_in_a_log() -> None:
 def test_an_anchor_is_text_that_every_match_has(pattern: str, anchor: str) -> None:
     row = signatures.Signature(id="a", pattern=pattern, cause="because", kind=signatures.Kind.BUG)
     assert row.anchor == anchor
+
+
+@pytest.mark.parametrize("text", ["a" * 20_000, "A_" * 10_000, " " * 20_000, "1" * 20_000], ids=lambda text: text[:2])
+@pytest.mark.parametrize("field", ["pattern", "near", "through"])
+def test_every_pattern_scans_a_long_word_in_linear_time(field: str, text: str) -> None:
+    """A linear scan takes a few milliseconds of processor time; a quadratic one takes seconds."""
+    seconds = {row.id: seconds_to_scan(getattr(row, field), text) for row in signatures.load() if getattr(row, field)}
+    assert {name: each for name, each in seconds.items() if each > LINEAR_S} == {}
+
+
+def seconds_to_scan(pattern: str, text: str) -> float:
+    compiled = re.compile(signatures.unquoted(pattern), re.MULTILINE)
+    start = time.process_time()
+    for _ in compiled.finditer(text):
+        pass
+    return time.process_time() - start
 
 
 @pytest.mark.parametrize(
