@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cases.space.renamed import current_case_id
 from matrix.errors import UserError
 from matrix.run import store
 from reports.answers.diagnosis.diagnose import is_ours
@@ -89,7 +90,7 @@ def trimmed(document: dict[str, Any], only: Container[str] | None = None) -> dic
     document.pop("devices", None)
     cells = document.get("cells")
     if only is not None and isinstance(cells, list):
-        cells = [cell for cell in cells if isinstance(cell, dict) and cell.get("case") in only]
+        cells = [cell for cell in cells if isinstance(cell, dict) and current_case_id(str(cell.get("case"))) in only]
         document["cells"] = cells
     for cell in cells if isinstance(cells, list) else ():
         if isinstance(cell, dict) and cell.get("verdict") in {"pass", "skip"}:

@@ -14,6 +14,7 @@ from cases.space.verdict import RED
 from matrix.known import known_problems as tables
 from reports.answers import knowledge
 from reports.answers.diagnosis import diagnose
+from reports.answers.diagnosis.observed_options import observe
 from reports.answers.fixes import proven, remedies
 from reports.results import known_results, wording
 from reports.results.known_results import AdviceResult
@@ -126,7 +127,7 @@ class Measured:
     def fixes(self, row: Signature, red: Mapping[str, Sequence[Outcome]]) -> Iterator[Fix]:
         for device, matrix in self.grids.items():
             for problem in self.of(row):
-                yield from proven.beside(problem, red[device], matrix, device)
+                yield from proven.by_problem(problem, red[device], matrix, device, keep_unquantised=True)
             found = self.remedies.get(device, {})
             for outcome in red[device]:
                 remedy = found.get(outcome.cell)
@@ -184,7 +185,7 @@ def explained(found: Diagnosis, measured: Measured, shown: Symptom) -> Explanati
         diagnosis=found,
         narrower=diagnose.narrower(found, shown),
         phase=usual([each for cells in red.values() for each in cells], row),
-        fixes=proven.ordered(measured.fixes(row, red), shown.versions, measured.pins),
+        fixes=proven.ordered(measured.fixes(row, observe(shown).admitted(red)), shown.versions, measured.pins),
         claims=tuple(measured.claims(row)),
         needs=tuple(dict.fromkeys(measured.needs(row, red))),
         links=tuple(dict.fromkeys(known_results.address(link) for link in threads)),

@@ -48,10 +48,13 @@ class Fix:
         return {"says": self.says, "proven": True, **asdict(self), "kind": self.kind.value}
 
 
-def beside(problem: Problem, red: Sequence[Outcome], matrix: Grid, device: str) -> Iterator[Fix]:
-    """What is green beside the red cells of a known problem.
+def by_problem(
+    problem: Problem, red: Sequence[Outcome], matrix: Grid, device: str, *, keep_unquantised: bool = False
+) -> Iterator[Fix]:
+    """Yield the fixes that the green cells of a known problem prove for its red cells.
 
-    Where the two differ in settings, they are looked for on every set, and not only on those that the problem names.
+    Fixes that change settings are looked up on every set, not only on those that the problem names.
+    ``keep_unquantised`` leaves out fixes that quantise a base which the red cell does not quantise.
     """
     pins = {column.key: column.pins for column in matrix.sets}
     shown = [each for each in red if each.case in {cells.case for cells in problem.red}]
@@ -61,8 +64,16 @@ def beside(problem: Problem, red: Sequence[Outcome], matrix: Grid, device: str) 
             if green is not None and green.verdict is Verdict.PASS:
                 before = nearest(shown, green, pins)
                 fix = by_pair(before, green, cells.because, device, pins)
-                if fix.says and (before.set == green.set or before.case == green.case):
+                comparable = before.set == green.set or before.case == green.case
+                if fix.says and comparable and not (keep_unquantised and adds_quantisation(before, green)):
                     yield fix
+
+
+def adds_quantisation(red: Outcome, green: Outcome) -> bool:
+    """Tell if only the green cell is quantised: a change of the base weights, and no fix of the job."""
+    options = (red.options, green.options)
+    without, quantised = (each.get("quant", "none") == "none" and "call" not in each for each in options)
+    return without and not quantised and not is_other_code(red, green)
 
 
 def is_a_setting(green: Cells, problem: Problem) -> bool:

@@ -128,7 +128,7 @@ def test_an_outcome_of_a_set_that_is_not_described_is_refused(
     folder = publish("one", build_outcome("a"))
     text = (folder / "one" / "matrix.json").read_text()
     (folder / "one" / "matrix.json").write_text(text.replace('"key":"2024-06"', '"key":"2025-06"'))
-    with pytest.raises(UserError, match="there are outcomes of 2024-06"):
+    with pytest.raises(UserError, match="outcomes of 2024-06, but no record of this set"):
         knowledge.load(folder)
 
 

@@ -56,6 +56,22 @@ def test_a_proof_is_a_green_cell_and_a_red_one(name: str) -> None:
         assert matrix.verdict(case, key) in RED
 
 
+QUANTISATION = ("quant=", "bnb_4bit", "llm_int8")
+
+
+def test_a_log_without_quantisation_gets_no_fix_that_changes_it() -> None:
+    changes = [fix.change for fix in of("fsdp1-uniform-dtype").fixes]
+    assert changes
+    assert [change for change in changes if any(name in change for name in QUANTISATION)] == []
+
+
+def test_a_log_with_four_bits_gets_fixes_of_four_bits() -> None:
+    text = "load_in_4bit=True\n" + (LOGS / "fsdp1-uniform-dtype.txt").read_text()
+    (found,) = explain(Symptom(text=text))
+    assert "bnb_4bit_quant_storage=bf16 instead of fp32" in {fix.change for fix in found.fixes}
+    assert {"-nf4-" in fix.red for fix in found.fixes} == {True}
+
+
 def test_what_is_only_said_is_advice() -> None:
     found = of("fsdp2-8bit-optimiser-memory")  # takes two GPUs
     assert [fix["proven"] for fix in found.as_json()["fixes"]] == [False]

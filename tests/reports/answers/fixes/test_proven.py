@@ -54,7 +54,7 @@ def fixes(
             green=(Cells(case=case, sets=(on,), because=because),),
         )
         matrix = grid(build_run(), (old, new), (red, green))
-        return list(proven.beside(problem, [red], matrix, "cpu"))
+        return list(proven.by_problem(problem, [red], matrix, "cpu"))
 
     return found
 
@@ -155,7 +155,7 @@ def test_a_setting_is_looked_for_on_every_set(
     red = build_outcome("red", "2026-03", "fail", options=OPTIONS)
     green = build_outcome("green", "2026-03", options={**OPTIONS, "auto_wrap_policy": "peft"})
     matrix = grid(build_run(), (build_set("2026-03"),), (red, green))
-    (fix,) = proven.beside(problem, [red], matrix, "cuda")
+    (fix,) = proven.by_problem(problem, [red], matrix, "cuda")
     assert (fix.red, fix.green, fix.device) == ("2026-03__red", ("2026-03__green",), "cuda")
 
 
@@ -180,7 +180,7 @@ def test_the_same_call_on_another_set_is_nearer_than_another_call(
     ]
     sets = (build_set("2024-06", pins={"peft": "0.11.0"}), build_set("2025-12", pins={"peft": "0.18.0"}))
     matrix = grid(build_run(), sets, [*red, build_outcome("one", "2025-12", options=one)])
-    (fix,) = proven.beside(problem, red, matrix, "cpu")
+    (fix,) = proven.by_problem(problem, red, matrix, "cpu")
     assert (fix.kind, fix.red, fix.says) == (
         Kind.VERSIONS,
         "2024-06__one",
@@ -193,7 +193,7 @@ def test_of_what_was_published_no_fix_is_to_run_something_else() -> None:
     rows = (*known.load(known.PACKAGED), *known.load(known.FINDINGS))
     for device, matrix in knowledge.by_device().items():
         red = [each for each in matrix.outcomes if each.verdict in RED]
-        found = [fix for row in rows for fix in proven.beside(row, red, matrix, device)]
+        found = [fix for row in rows for fix in proven.by_problem(row, red, matrix, device)]
         assert found
         assert [fix.red for fix in found if not fix.says or re.search("flow=|call=", fix.change)] == []
         settings = {name.partition("=")[0] for f in found if f.kind is Kind.SETTINGS for name in f.change.split(", ")}
