@@ -1,7 +1,7 @@
-"""Sessions only: what each does is a command of the package or a tool's.
+"""Sessions: each runs a command of the package, or a tool.
 
-``nox -s matrix`` runs the default version sets, ``nox -s "matrix(2025-09)"`` one of them; what stands behind ``--``
-goes to ``ftmatrix run``.
+``nox -s matrix`` runs the default version sets, and ``nox -s "matrix(2025-09)"`` one of them. Arguments after ``--``
+are passed to ``ftmatrix run``.
 """
 
 from __future__ import annotations
@@ -22,59 +22,63 @@ SETS = tomllib.loads((HERE / "matrix" / "versions" / "versions.toml").read_text(
 
 
 def install(session: nox.Session, *groups: str) -> None:
-    """The harness, editable, with what a session needs beside it."""
-    wanted = nox.project.dependency_groups(PROJECT, *groups) if groups else ()
-    session.install("-q", "-e", ".", *wanted)
+    """Install the harness in editable mode, with dependency groups."""
+    requirements = nox.project.dependency_groups(PROJECT, *groups) if groups else ()
+    session.install("-q", "-e", ".", *requirements)
 
 
 def ftmatrix(session: nox.Session, *arguments: str) -> None:
-    """The command, from the one environment that all these sessions share."""
+    """Run the command from the environment that all these sessions share."""
     environments = Path(session.cache_dir).parent
     session.run(str(environments / "harness" / "bin" / "ftmatrix"), *arguments, *session.posargs, external=True)
 
 
 @nox.session(default=False)
 def harness(session: nox.Session) -> None:
-    """The environment of the sessions that run the command."""
+    """Create the environment of the sessions that run the command."""
     install(session)
 
 
-def command(name: str, does: str, *arguments: str) -> None:
-    """A session that runs one command."""
+def command(name: str, summary: str, *arguments: str) -> None:
+    """Define a session that runs one command."""
 
     @nox.session(name=name, default=False, venv_backend="none", requires=["harness"])
     def run(session: nox.Session) -> None:
         ftmatrix(session, *arguments)
 
-    run.__doc__ = does
+    run.__doc__ = summary
 
 
 command("matrix", "Install the default version sets, run the cells, render the matrix.", "run")
 for each in SETS:
-    command(f"matrix({each})", f"The same on {each}.", "run", "--sets", each)
-command("report", "Render a run again: `nox -s report -- DIRECTORY`, or the newest.", "report")
-command("known_problems", "Run what upstream threads report: reproduced, or not, or needs other hardware.", "known")
-command("selfcheck", "Plant faults in a working stack: the share that is caught, and false alarms.", "selfcheck")
-command("bench", "Measure a warm cell beside torchrun and accelerate launch, and where its time goes.", "bench")
+    command(f"matrix({each})", f"Install {each}, run its cells, render the matrix.", "run", "--sets", each)
+command("report", "Render a run again: the latest one, or `nox -s report -- DIRECTORY`.", "report")
+command(
+    "known_problems",
+    "Run the cases of upstream issues: reproduced, not reproduced, or not runnable here.",
+    "known",
+)
+command("selfcheck", "Inject faults into a working stack; report how many are caught, and false alarms.", "selfcheck")
+command("bench", "Compare the time of a cell with torchrun and accelerate launch, and break it down.", "bench")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Unit tests, the whole harness on a fake ecosystem, and one real version set."""
+    """Run unit tests, the whole harness on a fake ecosystem, and one real version set."""
     install(session, "tests")
     session.run("pytest", "-n", "auto", *session.posargs)
 
 
 @nox.session(default=False)
 def minimatrix(session: nox.Session) -> None:
-    """Only the whole harness on a fake ecosystem."""
+    """Run the whole harness on a fake ecosystem."""
     install(session, "tests")
     session.run("pytest", "tests/minimatrix", *session.posargs)
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style, and formatting."""
+    """Check style and formatting."""
     install(session, "lint")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -82,6 +86,6 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy, strict."""
+    """Check types with mypy in strict mode."""
     install(session, "types", "tests")
     session.run("mypy")

@@ -117,10 +117,10 @@ def environments(cache: Path) -> list[Path]:
 
 
 def test_an_environment_states_its_contents(tmp_path: Path) -> None:
-    made = ready(tmp_path, FakeUv())
-    assert (made.key, made.lock, made.backend) == ("2025-09", LOCK.digest, "pypi")
-    assert made.installed == {"six": "1.17.0", "torch": "2.8.0"}
-    assert made.notes == ("a note",)
+    environment = ready(tmp_path, FakeUv())
+    assert (environment.key, environment.lock, environment.backend) == ("2025-09", LOCK.digest, "pypi")
+    assert environment.installed == {"six": "1.17.0", "torch": "2.8.0"}
+    assert environment.notes == ("a note",)
 
 
 def test_a_complete_environment_is_reused(tmp_path: Path) -> None:
@@ -137,8 +137,8 @@ def test_an_incomplete_environment_is_installed_again(tmp_path: Path) -> None:
 
 
 def test_pytest_comes_after_the_environments_own_packages(tmp_path: Path) -> None:
-    made = ready(tmp_path, FakeUv())
-    (line,) = (site_packages(made.root) / PTH).read_text(encoding="utf-8").split()
+    environment = ready(tmp_path, FakeUv())
+    (line,) = (site_packages(environment.root) / PTH).read_text(encoding="utf-8").split()
     assert Path(line).parent == tmp_path / "runner"
 
 
@@ -150,15 +150,15 @@ def test_environments_share_one_pytest(tmp_path: Path) -> None:
 
 
 def test_each_build_of_torch_has_its_own_environment(tmp_path: Path) -> None:
-    made = ready(tmp_path, FakeUv(), Backend(name="cpu"))
-    assert made.installed["torch"] == "2.8.0+cpu"
-    assert made.root != ready(tmp_path, FakeUv()).root
+    environment = ready(tmp_path, FakeUv(), Backend(name="cpu"))
+    assert environment.installed["torch"] == "2.8.0+cpu"
+    assert environment.root != ready(tmp_path, FakeUv()).root
 
 
 def test_a_build_that_cannot_be_installed_falls_back_with_a_note(tmp_path: Path) -> None:
-    made = ready(tmp_path, FakeUv(results={"--torch-backend": BROKEN}), Backend(name="cpu"))
-    assert made.backend == "pypi"
-    assert "torch's cpu build could not be installed (Hash mismatch for `six==1.17.0`)" in made.notes[-1]
+    environment = ready(tmp_path, FakeUv(results={"--torch-backend": BROKEN}), Backend(name="cpu"))
+    assert environment.backend == "pypi"
+    assert "torch's cpu build could not be installed (Hash mismatch for `six==1.17.0`)" in environment.notes[-1]
 
 
 def test_a_build_whose_index_is_unreachable_falls_back(tmp_path: Path) -> None:
@@ -218,9 +218,9 @@ def test_room_is_made_for_new_environments_only(tmp_path: Path) -> None:
     calls: list[str] = []
     uv = Uv(binary=tmp_path / "uv", workdir=tmp_path / "work", variables={}, call=FakeUv())
     for _ in range(2):
-        made = install(LOCK, cache=tmp_path, uv=uv, make_room=lambda: calls.append("room"))
-        assert isinstance(made, Environment)
-        made.release()
+        environment = install(LOCK, cache=tmp_path, uv=uv, make_room=lambda: calls.append("room"))
+        assert isinstance(environment, Environment)
+        environment.release()
     assert len(calls) == 2
 
 
@@ -257,14 +257,14 @@ def test_an_environment_without_its_interpreter_is_installed_again(tmp_path: Pat
 
 
 def test_a_given_pytest_is_not_installed(tmp_path: Path) -> None:
-    fake, here = FakeUv(), tmp_path / "here"
-    here.mkdir()
+    fake, pytest_folder = FakeUv(), tmp_path / "pytest"
+    pytest_folder.mkdir()
     uv = Uv(binary=tmp_path / "uv", workdir=tmp_path / "work", variables={}, call=fake)
-    made = install(LOCK, cache=tmp_path, uv=uv, runner=here)
-    assert isinstance(made, Environment)
-    made.release()
+    environment = install(LOCK, cache=tmp_path, uv=uv, runner=pytest_folder)
+    assert isinstance(environment, Environment)
+    environment.release()
     assert "--target" not in fake.steps
-    assert (site_packages(made.root) / PTH).read_text(encoding="utf-8") == f"{tmp_path}/here\n"
+    assert (site_packages(environment.root) / PTH).read_text(encoding="utf-8") == f"{tmp_path}/pytest\n"
 
 
 def test_a_removed_pytest_is_installed_again(tmp_path: Path) -> None:
@@ -314,8 +314,8 @@ def test_a_removed_package_is_installed_again(tmp_path: Path) -> None:
 
 def test_a_damaged_file_in_uvs_cache_is_fetched_again(tmp_path: Path) -> None:
     fake = FakeUv(truncated={"torch"})
-    made = ready(tmp_path, fake)
-    assert (site_packages(made.root) / "torch.py").read_text(encoding="utf-8") == "x = 1\n"
+    environment = ready(tmp_path, fake)
+    assert (site_packages(environment.root) / "torch.py").read_text(encoding="utf-8") == "x = 1\n"
     assert fake.commands[fake.steps.index("cache")][-3:] == ["cache", "clean", "torch"]
 
 
