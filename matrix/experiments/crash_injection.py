@@ -1,7 +1,7 @@
-"""Shows that a disaster in a cell is named rightly, ended soon, and harms no cell that comes after it on its GPUs.
+"""Injects crashes and hangs, and measures whether the harness names them, ends them soon and protects later cells.
 
-First a clean pass of the healthy cells. Then one run in which each disaster is followed at once by some of them, and
-the last one by all: so that as many come after every disaster.
+A clean pass of healthy cells comes first. A second run starts some of them right after each crash, and all of them
+after the last one, so that enough healthy cells follow every crash.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from matrix.run.progress import Progress
     from matrix.run.request import Asked
 
-SPARE: Final = 1.5  # cases for so many times the healthy cells: some are red, or cannot be run
+SPARE: Final = 1.5  # factor of reserve cases: some are red, or cannot be run
 RANKS: Final = 2  # of every cell: with one worker, each is on the GPUs of the one before it
-ENDS_S: Final = 45.0  # from when a rank was silent for too long until its GPUs are free
+ENDS_S: Final = 45.0  # limit from the silence timeout of a rank until its GPUs are free
 
 
 @dataclass(frozen=True, kw_only=True)
-class Met:
-    """One disaster as it was met. Seconds are from the last sign of life of the rank that it happened to."""
+class InjectedCrash:
+    """The outcome of one injected crash. Seconds count from the last event of the rank that crashed."""
 
-    disaster: str
+    crash: str
     what: str
     case: str
     verdict: str
@@ -48,14 +48,14 @@ class Met:
     failure: str
     expected: str
     shows: str
-    ended_s: float | None  # until the ranks were ended; None if none had to be
-    settled_s: float | None  # from there until the GPUs were free; None without GPUs
-    left: str  # what stayed on the GPUs
-    limit_s: float  # until then all has to be over
+    ended_s: float | None  # until the ranks had ended; None if the supervisor had to end none
+    settled_s: float | None  # from then until the GPUs were free; None without GPUs
+    left: str  # memory that stayed on the GPUs
+    limit_s: float  # for both together
 
     @property
     def is_named(self) -> bool:
-        """Whether the verdict and the reason are what they should be."""
+        """Whether the verdict and the reason are the expected ones."""
         return self.verdict == self.expected and re.search(self.shows, self.reason) is not None
 
     @property
@@ -64,8 +64,8 @@ class Met:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Harmed:
-    """A healthy cell that ended otherwise after a disaster than without one."""
+class HarmedCell:
+    """A healthy cell that did not pass after a crash."""
 
     case: str
     after: str
@@ -74,45 +74,53 @@ class Harmed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfSet:
-    """One version set. ``after`` is the fewest healthy cells that came after any disaster, of the ``wanted`` ones."""
+class CrashResults:
+    """The results of one version set.
+
+    ``after`` is the smallest number of healthy cells that followed any crash; ``wanted`` is how many should follow.
+    """
 
     set: str
-    met: tuple[Met, ...]
-    not_planted: tuple[str, ...]  # no case of theirs is green without them
+    crashes: tuple[InjectedCrash, ...]
+    not_injected: tuple[str, ...]  # none of their cases is green without them
     wanted: int
     after: int
-    healthy: int  # all that ran
-    harmed: tuple[Harmed, ...]
+    healthy: int  # all healthy cells that ran
+    harmed: tuple[HarmedCell, ...]
     lost: tuple[str, ...]
 
     @property
     def is_sound(self) -> bool:
-        """Every disaster named and over soon, cells enough after it and none harmed, nothing lost or left out."""
-        good = all(each.is_named and each.is_over_soon for each in self.met)
+        """Whether each crash was named and over soon, and enough cells followed, none harmed, lost or left out."""
+        good = all(each.is_named and each.is_over_soon for each in self.crashes)
         return (
-            bool(self.met) and good and not (self.harmed or self.lost or self.not_planted) and self.after >= self.wanted
+            bool(self.crashes)
+            and good
+            and not (self.harmed or self.lost or self.not_injected)
+            and self.after >= self.wanted
         )
 
     def as_json(self) -> dict[str, Any]:
-        rows = [{**asdict(each), "is_named": each.is_named, "is_over_soon": each.is_over_soon} for each in self.met]
-        return {**asdict(self), "met": rows, "is_sound": self.is_sound}
+        rows = [{**asdict(each), "is_named": each.is_named, "is_over_soon": each.is_over_soon} for each in self.crashes]
+        return {**asdict(self), "crashes": rows, "is_sound": self.is_sound}
 
 
 def run(
     asked: Asked, *, after: int, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
-) -> tuple[OfSet, ...]:
-    """A clean pass and one with disasters, on each set that was asked for; outcomes stay in ``directory``.
+) -> tuple[CrashResults, ...]:
+    """Run a clean pass and one with crashes on each set of the request; outcomes stay in ``directory``.
 
     Raises:
         UserError: bad input.
     """
     if (directory / "clean").exists():
-        raise UserError(f"--out {directory} holds an earlier selfcheck: choose another, disasters begin anew")
+        raise UserError(
+            f"--out {directory} holds an earlier selfcheck; choose another directory: --crashes cannot resume"
+        )
     if after < 1:
         raise UserError(f"--after {after}: expected a whole number above 0")
     healthy = plan.spread([case for case in asked.cases() if case.ranks == RANKS], int(after * SPARE))
-    struck = {name: asked.suite.cases[name] for disaster in CRASHES.values() for name in disaster.cases}
+    struck = {name: asked.suite.cases[name] for crash in CRASHES.values() for name in crash.cases}
     cases = tuple({**{case.id: case for case in healthy}, **struck}.values())
     clean = replace(asked, out=directory / "clean", repeats=1, cold_sample=0)
     whole = [(each, cases) for each in asked.version_sets()]
@@ -123,54 +131,56 @@ def run(
         (each, sequence(asked.place, [case for case in cases if (each.key, case.id) in green], after))
         for each in asked.version_sets()
     ]
-    doomed_run = replace(
+    crash_run = replace(
         clean,
-        out=directory / "disasters",
+        out=directory / "crashes",
         profile="",
         suite=Suite(module="cases.injection.crash_suite"),
-        workers=asked.workers or 1,  # one after the other, so that it is known what comes after what
+        workers=asked.workers or 1,  # one after the other, so that the order is known
     )
-    asking.run(doomed_run, work=work, watcher=watcher(sum(len(cells) for _, cells in work)), say=say)
-    _, _, met = store.read(directory / "disasters")
+    asking.run(crash_run, work=work, watcher=watcher(sum(len(cells) for _, cells in work)), say=say)
+    _, _, injected = store.read(directory / "crashes")
     return tuple(
-        of_set(each.key, cells, selfcheck.of(each.key, met), device=asked.place, wanted=after)
-        for each, cells in doomed_cells(work)
+        of_set(each.key, cells, selfcheck.of(each.key, injected), device=asked.place, wanted=after)
+        for each, cells in crash_cases(work)
     )
 
 
-def doomed_cells(work: Work) -> list[tuple[Any, list[CrashCase]]]:
+def crash_cases(work: Work) -> list[tuple[Any, list[CrashCase]]]:
     return [(each, [case for case in cells if isinstance(case, CrashCase)]) for each, cells in work]
 
 
 def sequence(device: str, green: Sequence[Case], after: int) -> list[CrashCase]:
-    """The disasters in their order, each with healthy cells behind it: a few, and behind the last one ``after``."""
+    """The crashes in their order, each followed by a few healthy cells, and the last one by ``after`` of them."""
     names = {case.id for case in green}
-    planted = [case for case in CASES.values() if case.clean in names and device in CRASHES[case.crash].shows]
+    injected = [case for case in CASES.values() if case.clean in names and device in CRASHES[case.crash].shows]
     found: list[CrashCase] = []
-    few = max(1, after // max(1, len(planted)))
-    for number, case in enumerate(planted):
-        last = number == len(planted) - 1
+    few = max(1, after // max(1, len(injected)))
+    for number, case in enumerate(injected):
+        last = number == len(injected) - 1
         start = 0 if last else number * few
-        behind = [green[(start + step) % len(green)] for step in range(min(after if last else few, len(green)))]
-        found += [case, *(crash_case(each.id, case.id.rpartition("-with-")[2], struck=False) for each in behind)]
+        following = [green[(start + step) % len(green)] for step in range(min(after if last else few, len(green)))]
+        found += [case, *(crash_case(each.id, case.id.rpartition("-with-")[2], struck=False) for each in following)]
     return list({case.id: case for case in found}.values())
 
 
-def of_set(key: str, cells: Sequence[CrashCase], outcomes: Iterable[Outcome], *, device: str, wanted: int) -> OfSet:
+def of_set(
+    key: str, cells: Sequence[CrashCase], outcomes: Iterable[Outcome], *, device: str, wanted: int
+) -> CrashResults:
     found = {outcome.case: outcome for outcome in outcomes}
     struck = [case for case in cells if case.struck]
     healthy = [case for case in cells if not case.struck]
-    planted = {case.crash for case in struck}
+    injected = {case.crash for case in struck}
     ran = [found[case.id] for case in healthy if case.id in found and found[case.id].verdict in selfcheck.RAN]
-    return OfSet(
+    return CrashResults(
         set=key,
-        met=tuple(met(case, found[case.id], device) for case in struck if case.id in found),
-        not_planted=tuple(name for name, each in CRASHES.items() if device in each.shows and name not in planted),
+        crashes=tuple(injected_crash(case, found[case.id], device) for case in struck if case.id in found),
+        not_injected=tuple(name for name, each in CRASHES.items() if device in each.shows and name not in injected),
         wanted=wanted,
-        after=min((came_after(found[case.id], ran) for case in struck if case.id in found), default=0),
+        after=min((cells_after(found[case.id], ran) for case in struck if case.id in found), default=0),
         healthy=len(ran),
         harmed=tuple(
-            Harmed(case=case.clean, after=case.crash, verdict=outcome.verdict.value, reason=outcome.reason)
+            HarmedCell(case=case.clean, after=case.crash, verdict=outcome.verdict.value, reason=outcome.reason)
             for case in healthy
             if (outcome := found.get(case.id)) is not None and outcome.verdict is not Verdict.PASS
         ),
@@ -178,23 +188,23 @@ def of_set(key: str, cells: Sequence[CrashCase], outcomes: Iterable[Outcome], *,
     )
 
 
-def came_after(disaster: Outcome, healthy: Sequence[Outcome]) -> int:
-    """How many of the healthy cells began when it was over."""
-    over = disaster.started + timedelta(seconds=disaster.seconds)
+def cells_after(crash: Outcome, healthy: Sequence[Outcome]) -> int:
+    """The number of healthy cells that began after the end of a crash."""
+    over = crash.started + timedelta(seconds=crash.seconds)
     return sum(outcome.started >= over for outcome in healthy)
 
 
-def met(case: CrashCase, outcome: Outcome, device: str) -> Met:
-    disaster = CRASHES[case.crash]
-    return Met(
-        disaster=case.crash,
-        what=disaster.what,
+def injected_crash(case: CrashCase, outcome: Outcome, device: str) -> InjectedCrash:
+    crash = CRASHES[case.crash]
+    return InjectedCrash(
+        crash=case.crash,
+        what=crash.what,
         case=case.clean,
         verdict=outcome.verdict.value,
         reason=outcome.reason,
         failure=str(outcome.facts.get("failure") or ""),
-        expected=disaster.verdict.value,
-        shows=disaster.shows[device],
+        expected=crash.verdict.value,
+        shows=crash.shows[device],
         ended_s=outcome.metrics.get("aftermath_s"),
         settled_s=outcome.metrics.get("gpus_settle_s"),
         left=str(outcome.facts.get("left_on_gpus") or ""),

@@ -1,8 +1,8 @@
-"""Measures the harness's own sensitivity: faults planted in a working stack, and what a clean repeat says wrongly.
+"""Injects faults into a working stack to measure how many the checks catch, and how many false alarms they raise.
 
-A fault is planted only in cells that were green in both clean passes: in another, there would be nothing to see. It is
-caught if every cell that it was planted in came out wrong, by a check that was missed. An error does not count, unless
-the fault is one that the stack may notice itself: a patch that raises shows nothing of our checks.
+The harness injects a fault only into cells that were green in both clean passes. A fault is caught if every cell with
+it is wrong because a check was missed. An error does not count unless the stack may notice the fault itself: a patch
+that raises shows nothing about our checks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cases.injection.fault_suite import CASES as PLANTED
+from cases.injection.fault_suite import CASES as INJECTED
 from cases.injection.faults import FAULTS
 from cases.space.verdict import RED, Verdict
 from matrix.run import request as asking
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from matrix.run.progress import Progress
     from matrix.run.request import Asked
 
-PASSES: Final = 2  # of the clean stack: the second is the repeat in which an alarm would be false
+PASSES: Final = 2  # of the clean stack: an alarm in the second one is false
 RAN: Final = RED | {Verdict.PASS}
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlantedCell:
-    """``caught_by`` are the checks that were missed, or the error."""
+class InjectedCell:
+    """A cell with a fault. ``caught_by`` are the checks that were missed, or the error."""
 
     case: str
     verdict: str
@@ -41,10 +41,10 @@ class PlantedCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlantedFault:
+class InjectedFault:
     name: str
     what: str
-    cells: tuple[PlantedCell, ...]
+    cells: tuple[InjectedCell, ...]
 
     @property
     def caught(self) -> bool:
@@ -52,19 +52,19 @@ class PlantedFault:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfSet:
-    """One version set. ``not_planted`` are faults none of whose cases is green there."""
+class FaultResults:
+    """The results of one version set. ``not_injected`` are faults none of whose cases is green there."""
 
     set: str
-    faults: tuple[PlantedFault, ...]
-    not_planted: tuple[str, ...]
-    clean_cells: int  # of the repeat, that ran
-    false_alarms: tuple[str, ...]  # another verdict in the repeat than in the first pass, one of the two red
-    silent_errors: tuple[str, ...]  # wrong in both passes: a finding about the stack, or an error of ours
-    lost: tuple[str, ...] = ()  # planted cells that did not run: they count for nothing
+    faults: tuple[InjectedFault, ...]
+    not_injected: tuple[str, ...]
+    clean_cells: int  # of the second clean pass, that ran
+    false_alarms: tuple[str, ...]  # cells whose two clean verdicts differ, one of them red
+    silent_errors: tuple[str, ...]  # cells wrong in both clean passes: a finding about the stack, or an error of ours
+    lost: tuple[str, ...] = ()  # cells with a fault that did not run; they do not count
 
     @property
-    def planted(self) -> int:
+    def injected(self) -> int:
         return len(self.faults)
 
     @property
@@ -76,9 +76,9 @@ class OfSet:
         cells = [cell for each in self.faults for cell in each.cells]
         return {
             **asdict(self),
-            "planted": self.planted,
+            "injected": self.injected,
             "caught": self.caught,
-            "planted_cells": len(cells),
+            "injected_cells": len(cells),
             "caught_cells": sum(cell.caught for cell in cells),
             "faults": faults,
             "false_alarms": len(self.false_alarms),
@@ -88,35 +88,39 @@ class OfSet:
 
 def run(
     asked: Asked, *, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
-) -> tuple[OfSet, ...]:
-    """Two clean passes and one with faults, on each set that was asked for; outcomes stay in ``directory``.
+) -> tuple[FaultResults, ...]:
+    """Run two clean passes and one with faults on each set of the request; outcomes stay in ``directory``.
 
-    With ``asked.resume``, what an earlier one left there is gone on with.
+    With ``resume`` in the request, an earlier selfcheck in the directory continues.
 
     Raises:
         UserError: bad input.
     """
     clean = replace(asked, out=directory / "clean", repeats=PASSES, cold_sample=0)
-    needed = {case.clean: asked.suite.cases[case.clean] for case in PLANTED.values()}
+    needed = {case.clean: asked.suite.cases[case.clean] for case in INJECTED.values()}
     cases = tuple({**{case.id: case for case in asked.cases()}, **needed}.values())
     whole = [(each, cases) for each in asked.version_sets()]
     asking.run(clean, work=whole, watcher=watcher(len(whole) * len(cases) * PASSES), say=say)
     _, _, outcomes = store.read(directory / "clean")
-    work = planted_work(clean, green(outcomes))
-    begun = asked.resume and (directory / "planted" / store.RUN).exists()
-    faulty = replace(
-        clean, out=directory / "planted", profile="", repeats=1, suite=Suite(module="cases.injection.fault_suite")
-    )
-    faulty = replace(faulty, resume=begun)
+    work = injected_work(clean, green(outcomes))
+    out = faults_folder(directory)
+    faulty = replace(clean, out=out, profile="", repeats=1, suite=Suite(module="cases.injection.fault_suite"))
+    faulty = replace(faulty, resume=asked.resume and (out / store.RUN).exists())
     asking.run(faulty, work=work, watcher=watcher(sum(len(cases) for _, cases in work)), say=say)
-    _, _, planted = store.read(directory / "planted")
+    _, _, injected = store.read(out)
     keys = [each.key for each in asked.version_sets()]
-    return tuple(of_set(key, of(key, outcomes), of(key, planted)) for key in keys)
+    return tuple(of_set(key, of(key, outcomes), of(key, injected)) for key in keys)
 
 
-def planted_work(asked: Asked, healthy: set[tuple[str, str]]) -> Work:
+def faults_folder(directory: Path) -> Path:
+    """The folder of the run with faults; earlier versions called it ``planted``."""
+    former = directory / "planted"
+    return former if former.exists() else directory / "injected"
+
+
+def injected_work(asked: Asked, healthy: set[tuple[str, str]]) -> Work:
     return [
-        (each, tuple(case for case in PLANTED.values() if (each.key, case.clean) in healthy))
+        (each, tuple(case for case in INJECTED.values() if (each.key, case.clean) in healthy))
         for each in asked.version_sets()
     ]
 
@@ -132,38 +136,42 @@ def of(key: str, outcomes: Iterable[Outcome]) -> list[Outcome]:
     return [each for each in outcomes if each.set == key]
 
 
-def of_set(key: str, clean: Sequence[Outcome], planted: Sequence[Outcome]) -> OfSet:
+def of_set(key: str, clean: Sequence[Outcome], injected: Sequence[Outcome]) -> FaultResults:
     first = {each.case: each.verdict for each in clean if each.repeat == 1}
     again = {each.case: each.verdict for each in clean if each.repeat > 1 and each.verdict in RAN}
     both = {case: (first[case], verdict) for case, verdict in again.items() if first.get(case) in RAN}
-    names = dict.fromkeys(case.fault for case in PLANTED.values())
-    met = {each.case: each for each in planted}
-    faults = tuple(found for name in names for found in [fault(name, met)] if found.cells)
-    return OfSet(
+    names = dict.fromkeys(case.fault for case in INJECTED.values())
+    outcomes = {each.case: each for each in injected}
+    faults = tuple(found for name in names for found in [fault(name, outcomes)] if found.cells)
+    return FaultResults(
         set=key,
         faults=faults,
-        not_planted=tuple(name for name in names if name not in {each.name for each in faults}),
+        not_injected=tuple(name for name in names if name not in {each.name for each in faults}),
         clean_cells=len(again),
         false_alarms=tuple(case for case, (one, other) in both.items() if one is not other),
         silent_errors=tuple(case for case, (one, other) in both.items() if one is other is Verdict.WRONG),
-        lost=tuple(each.case for each in planted if each.verdict not in RAN),
+        lost=tuple(each.case for each in injected if each.verdict not in RAN),
     )
 
 
-def fault(name: str, met: dict[str, Outcome]) -> PlantedFault:
-    cases = [case for case in PLANTED.values() if case.fault == name]
-    cells = tuple(cell(case.clean, met[case.id]) for case in cases if case.id in met and met[case.id].verdict in RAN)
-    return PlantedFault(name=name, what=cases[0].why, cells=cells)
+def fault(name: str, outcomes: dict[str, Outcome]) -> InjectedFault:
+    cases = [case for case in INJECTED.values() if case.fault == name]
+    cells = tuple(
+        cell(case.clean, outcomes[case.id])
+        for case in cases
+        if case.id in outcomes and outcomes[case.id].verdict in RAN
+    )
+    return InjectedFault(name=name, what=cases[0].why, cells=cells)
 
 
-def cell(case: str, outcome: Outcome) -> PlantedCell:
+def cell(case: str, outcome: Outcome) -> InjectedCell:
     missed = tuple(check.name for check in outcome.checks if not check.ok)
     error = () if outcome.error is None else (f"{outcome.error.type}: {first_line(outcome.error.message)}",)
-    loud = FAULTS[PLANTED[outcome.case].fault].loud
+    loud = FAULTS[INJECTED[outcome.case].fault].loud
     caught = outcome.verdict is Verdict.WRONG or (loud and outcome.verdict in RED)
-    return PlantedCell(case=case, verdict=outcome.verdict.value, caught=caught, caught_by=missed or error)
+    return InjectedCell(case=case, verdict=outcome.verdict.value, caught=caught, caught_by=missed or error)
 
 
 def first_line(message: str) -> str:
-    """An error need not have a message."""
+    """The first line of an error's message, which may be empty."""
     return message.partition("\n")[0][:120]

@@ -1,4 +1,4 @@
-"""What ``selfcheck --disasters`` found, in words and as JSON."""
+"""Renders the results of ``selfcheck --crashes`` as text and as JSON."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.experiments.crash_injection import Met, OfSet
+    from matrix.experiments.crash_injection import CrashResults, InjectedCrash
 
 
-def document(found: Sequence[OfSet]) -> dict[str, Any]:
-    """Sums over the sets, then each set with every disaster."""
+def document(found: Sequence[CrashResults]) -> dict[str, Any]:
+    """Sums over the sets, then each set with every crash."""
     return {
-        "disasters": sum(len(each.met) for each in found),
-        "named": sum(met.is_named for each in found for met in each.met),
-        "over_soon": sum(met.is_over_soon for each in found for met in each.met),
+        "crashes": sum(len(each.crashes) for each in found),
+        "named": sum(crash.is_named for each in found for crash in each.crashes),
+        "over_soon": sum(crash.is_over_soon for each in found for crash in each.crashes),
         "healthy_cells": sum(each.healthy for each in found),
         "harmed_cells": sum(len(each.harmed) for each in found),
         "sets": [each.as_json() for each in found],
     }
 
 
-def lines(found: Sequence[OfSet]) -> Iterator[str]:
+def lines(found: Sequence[CrashResults]) -> Iterator[str]:
     for each in found:
         yield from of_set(each)
 
 
-def of_set(each: OfSet) -> Iterator[str]:
+def of_set(each: CrashResults) -> Iterator[str]:
     yield each.set
-    for met in each.met:
-        yield from of_disaster(met)
-    if each.not_planted:
-        yield f"  not planted, since no clean cell is green: {', '.join(each.not_planted)}"
+    for crash in each.crashes:
+        yield from of_crash(crash)
+    if each.not_injected:
+        yield f"  not injected, since no clean cell is green: {', '.join(each.not_injected)}"
     yield (
-        f"  {sum(met.is_named for met in each.met)} of {len(each.met)} disasters named rightly, "
-        f"{sum(met.is_over_soon for met in each.met)} over soon; {each.healthy} healthy cells among them, at least "
-        f"{each.after} after each (asked for: {each.wanted}), {len(each.harmed)} harmed"
+        f"  {sum(crash.is_named for crash in each.crashes)} of {len(each.crashes)} crashes named correctly, "
+        f"{sum(crash.is_over_soon for crash in each.crashes)} over soon; {each.healthy} healthy cells among them, "
+        f"at least {each.after} after each (asked for: {each.wanted}), {len(each.harmed)} harmed"
     )
     for harmed in each.harmed:
         yield f"  harmed: {harmed.case}, after {harmed.after}: {harmed.verdict}, {harmed.reason}"
     if each.lost:
-        yield f"  lost, so nothing is known of them: {', '.join(each.lost)}"
+        yield f"  lost, so their outcome is unknown: {', '.join(each.lost)}"
 
 
-def of_disaster(met: Met) -> Iterator[str]:
-    yield f"  {'named' if met.is_named else 'WRONG'}  {met.disaster}: {met.what}"
-    yield f"         {met.case}: {met.verdict}, {met.reason}"
-    if not met.is_named:
-        yield f"         expected: {met.expected}, and a reason that matches {met.shows}"
-    free = "" if met.settled_s is None else f", GPUs free {met.settled_s:.1f} s later"
-    late = "" if met.is_over_soon else f"  TOO LATE{f': {met.left}' if met.left else ''}"
-    ended = f"ranks ended {met.ended_s or 0.0:.1f} s after the last sign of life"
-    if met.ended_s is None:
+def of_crash(crash: InjectedCrash) -> Iterator[str]:
+    yield f"  {'named' if crash.is_named else 'WRONG'}  {crash.crash}: {crash.what}"
+    yield f"         {crash.case}: {crash.verdict}, {crash.reason}"
+    if not crash.is_named:
+        yield f"         expected: {crash.expected}, and a reason that matches {crash.shows}"
+    free = "" if crash.settled_s is None else f", GPUs free {crash.settled_s:.1f} s later"
+    late = "" if crash.is_over_soon else f"  TOO LATE{f': {crash.left}' if crash.left else ''}"
+    ended = f"ranks ended {crash.ended_s or 0.0:.1f} s after the last sign of life"
+    if crash.ended_s is None:
         ended = "no rank had to be ended"
     yield f"         {ended}{free}{late}"
 
 
-def is_sound(found: Sequence[OfSet]) -> bool:
+def is_sound(found: Sequence[CrashResults]) -> bool:
     return all(each.is_sound for each in found)

@@ -1,4 +1,4 @@
-"""What ``selfcheck`` found, in words and as JSON."""
+"""Renders the results of ``selfcheck`` as text and as JSON."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from matrix.experiments.selfcheck import OfSet
+    from matrix.experiments.selfcheck import FaultResults
     from matrix.run.outcome import RunRecord, SetRecord
 
 
 def run_document(record: RunRecord, sets: Iterable[SetRecord]) -> dict[str, Any]:
-    """Where and on what it was measured, in front of what was found."""
+    """The hardware, code and versions of a selfcheck, for the start of its document."""
     return {
         "hardware": record.hardware,
         "started": record.started.isoformat(),
@@ -23,10 +23,10 @@ def run_document(record: RunRecord, sets: Iterable[SetRecord]) -> dict[str, Any]
     }
 
 
-def document(found: Sequence[OfSet]) -> dict[str, Any]:
+def document(found: Sequence[FaultResults]) -> dict[str, Any]:
     """Sums over the sets, then each set with every fault."""
     return {
-        "planted": sum(each.planted for each in found),
+        "injected": sum(each.injected for each in found),
         "caught": sum(each.caught for each in found),
         "clean_cells": sum(each.clean_cells for each in found),
         "false_alarms": sum(len(each.false_alarms) for each in found),
@@ -34,22 +34,22 @@ def document(found: Sequence[OfSet]) -> dict[str, Any]:
     }
 
 
-def lines(found: Sequence[OfSet]) -> Iterator[str]:
+def lines(found: Sequence[FaultResults]) -> Iterator[str]:
     for each in found:
         yield from of_set(each)
 
 
-def of_set(each: OfSet) -> Iterator[str]:
+def of_set(each: FaultResults) -> Iterator[str]:
     yield each.set
     for fault in each.faults:
         yield f"  {'caught' if fault.caught else 'MISSED'}  {fault.name}: {fault.what}"
         for cell in fault.cells:
             by = "; ".join(cell.caught_by) if cell.caught else "nothing"
             yield f"            {cell.case}: {cell.verdict}, by {by}"
-    if each.not_planted:
-        yield f"  not planted, since no clean cell is green: {', '.join(each.not_planted)}"
+    if each.not_injected:
+        yield f"  not injected, since no clean cell is green: {', '.join(each.not_injected)}"
     yield (
-        f"  {each.caught} of {each.planted} faults caught, {len(each.false_alarms)} false alarms in "
+        f"  {each.caught} of {each.injected} faults caught, {len(each.false_alarms)} false alarms in "
         f"{each.clean_cells} clean cells"
     )
     yield from (f"  false alarm: {case}" for case in each.false_alarms)
@@ -59,6 +59,6 @@ def of_set(each: OfSet) -> Iterator[str]:
         yield f"  lost, and not counted: {', '.join(each.lost)}"
 
 
-def is_sound(found: Sequence[OfSet]) -> bool:
-    """Every fault caught, no false alarm, nothing lost."""
-    return all(each.caught == each.planted and not each.false_alarms and not each.lost for each in found)
+def is_sound(found: Sequence[FaultResults]) -> bool:
+    """Whether every fault was caught, without a false alarm or a lost cell."""
+    return all(each.caught == each.injected and not each.false_alarms and not each.lost for each in found)

@@ -1,4 +1,4 @@
-"""Disasters are judged strictly, and as many healthy cells come after each as was asked for."""
+"""Crashes are judged strictly, and the requested number of healthy cells follows each of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cases.injection.crashes import CRASHES
 from cases.space.verdict import RED, Verdict
 from cases.suite import CASES
 from matrix.errors import UserError
-from matrix.experiments.crash_injection import OfSet, of_set, run, sequence
+from matrix.experiments.crash_injection import CrashResults, of_set, run, sequence
 from matrix.run.outcome import Outcome
 from matrix.run.request import Asked
 
@@ -34,7 +34,7 @@ def an_outcome(case: str, verdict: str = "pass", **other: Any) -> Outcome:
     return Outcome(set="2026-11", case=case, **fields)
 
 
-def told(*outcomes: Outcome, device: str = "cuda") -> OfSet:
+def results(*outcomes: Outcome, device: str = "cuda") -> CrashResults:
     return of_set("2026-11", [CRASHING[outcome.case] for outcome in outcomes], outcomes, device=device, wanted=1)
 
 
@@ -43,48 +43,48 @@ def exits(**other: Any) -> Outcome:
     return an_outcome(EXITS, **{"verdict": "crash", "reason": REASON, "metrics": metrics, **other})
 
 
-@pytest.mark.parametrize("disaster", CRASHES.values(), ids=lambda disaster: disaster.name)
-def test_a_disaster_says_what_it_is_and_what_must_be_made_of_it(disaster: Any) -> None:
-    assert disaster.what
-    assert disaster.verdict in RED
-    assert set(disaster.cases) <= set(CASES)
-    assert all(re.compile(pattern) for pattern in disaster.shows.values())
+@pytest.mark.parametrize("crash", CRASHES.values(), ids=lambda crash: crash.name)
+def test_a_crash_declares_its_description_verdict_and_reason(crash: Any) -> None:
+    assert crash.what
+    assert crash.verdict in RED
+    assert set(crash.cases) <= set(CASES)
+    assert all(re.compile(pattern) for pattern in crash.shows.values())
 
 
-def test_every_kind_of_crash_that_can_be_planted_is() -> None:
-    shown = " ".join(pattern for disaster in CRASHES.values() for pattern in disaster.shows.values())
+def test_every_kind_of_crash_that_can_be_injected_is() -> None:
+    shown = " ".join(pattern for crash in CRASHES.values() for pattern in crash.shows.values())
     wanted = ("illegal memory access", "device-side assert", "out of device memory", "out of host memory", "NCCL error")
     assert [name for name in wanted if name not in shown] == []
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_so_many_healthy_cells_come_after_every_disaster(device: str) -> None:
+def test_enough_healthy_cells_follow_every_crash(device: str) -> None:
     cells = sequence(device, GREEN, 20)
     behind = [sum(not each.struck for each in cells[number:]) for number, case in enumerate(cells) if case.struck]
     assert min(behind) >= 20
 
 
-def test_every_disaster_of_a_device_is_followed_at_once_by_a_healthy_cell() -> None:
+def test_a_healthy_cell_follows_every_crash_at_once() -> None:
     cells = sequence("cpu", GREEN, 5)
     assert {case.crash for case in cells if case.struck} == {d.name for d in CRASHES.values() if "cpu" in d.shows}
     assert all(not after.struck for before, after in pairwise(cells) if before.struck)
     assert all(after.crash == before.crash for before, after in pairwise(cells) if before.struck)
 
 
-def test_no_cell_is_there_twice() -> None:
+def test_no_cell_occurs_twice() -> None:
     cells = [case.id for case in sequence("cuda", GREEN, 60)]
     assert len(cells) == len(set(cells))
 
 
-def test_a_disaster_that_is_named_and_over_soon_is_as_it_should_be() -> None:
-    (met,) = told(exits()).met
-    assert (met.is_named, met.is_over_soon) == (True, True)
+def test_a_crash_with_the_expected_reason_is_named_and_over_soon() -> None:
+    (crash,) = results(exits()).crashes
+    assert (crash.is_named, crash.is_over_soon) == (True, True)
 
 
 @pytest.mark.parametrize("other", [{"verdict": "fail"}, {"reason": "rank 0 ended without a report, exit code 3"}])
-def test_another_verdict_or_another_rank_is_not(other: dict[str, Any]) -> None:
-    (met,) = told(exits(**other)).met
-    assert not met.is_named
+def test_a_crash_with_another_verdict_or_rank_is_not_named(other: dict[str, Any]) -> None:
+    (crash,) = results(exits(**other)).crashes
+    assert not crash.is_named
 
 
 @pytest.mark.parametrize(
@@ -95,30 +95,30 @@ def test_another_verdict_or_another_rank_is_not(other: dict[str, Any]) -> None:
         {"facts": {"left_on_gpus": "GPU 0 has 600 MiB in use"}},
     ],
 )
-def test_what_takes_longer_than_a_minute_or_stays_on_a_gpu_is_not_over(other: dict[str, Any]) -> None:
-    (met,) = told(exits(**other)).met
-    assert not met.is_over_soon
+def test_a_crash_that_takes_over_a_minute_or_leaves_memory_is_not_over_soon(other: dict[str, Any]) -> None:
+    (crash,) = results(exits(**other)).crashes
+    assert not crash.is_over_soon
 
 
-def test_only_cells_that_began_later_came_after() -> None:
+def test_only_cells_that_began_later_count_as_following() -> None:
     early, late = "train-full-ddp-fp32-after-exits", "train-lora-ddp-fp32-adamw-after-exits"
-    found = told(an_outcome(early), exits(), an_outcome(late))
+    found = results(an_outcome(early), exits(), an_outcome(late))
     assert (found.healthy, found.after) == (2, 1)
 
 
 def test_a_healthy_cell_that_is_red_was_harmed() -> None:
-    found = told(exits(), an_outcome("train-full-ddp-fp32-after-exits", "fail", reason="no"))
+    found = results(exits(), an_outcome("train-full-ddp-fp32-after-exits", "fail", reason="no"))
     assert [(each.case, each.after) for each in found.harmed] == [("train-full-ddp-fp32", "exits")]
     assert not found.is_sound
 
 
-def test_what_could_not_be_planted_or_was_lost_is_not_passed_over() -> None:
-    found = told(exits(), an_outcome("train-full-ddp-fp32-after-exits", "lost"))
-    assert "killed" in found.not_planted
+def test_crashes_that_were_not_injected_and_lost_cells_are_listed() -> None:
+    found = results(exits(), an_outcome("train-full-ddp-fp32-after-exits", "lost"))
+    assert "killed" in found.not_injected
     assert found.lost == ("train-full-ddp-fp32-after-exits",)
 
 
-def test_a_set_is_sound_when_nothing_is_amiss() -> None:
+def test_a_set_without_problems_is_sound() -> None:
     cells = sequence("cpu", GREEN, 2)
     outcomes = [
         an_outcome(
@@ -156,12 +156,12 @@ def test_on_gpus_a_hang_has_to_name_the_collective() -> None:
     assert not re.search(shows, f"no sign of life for 15 s: {waits}")
 
 
-def test_no_healthy_cells_are_asked_for_in_vain(tmp_path: Any) -> None:
+def test_a_request_for_no_healthy_cells_is_refused(tmp_path: Any) -> None:
     with pytest.raises(UserError, match="--after 0: expected a whole number above 0"):
         run(Asked(), after=0, directory=tmp_path, watcher=lambda _: pytest.fail("it ran"), say=print)
 
 
-def test_an_earlier_check_is_not_written_over(tmp_path: Any) -> None:
+def test_an_earlier_selfcheck_is_not_overwritten(tmp_path: Any) -> None:
     (tmp_path / "clean").mkdir()
-    with pytest.raises(UserError, match="holds an earlier selfcheck: choose another"):
+    with pytest.raises(UserError, match="holds an earlier selfcheck; choose another"):
         run(Asked(), after=1, directory=tmp_path, watcher=lambda _: pytest.fail("it ran"), say=print)

@@ -1,4 +1,4 @@
-"""The share of faults that are caught is counted strictly, and a false alarm is told from a finding."""
+"""Caught faults are counted strictly, and false alarms are distinguished from findings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cases.injection.fault_suite import CASES as PLANTED
+from cases.injection.fault_suite import CASES as INJECTED
 from cases.injection.faults import FAULTS
 from cases.space.verdict import Verdict
 from cases.suite import CASES
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FAULT = "sum_instead_of_mean"
-CELLS = [name for name, case in PLANTED.items() if case.fault == FAULT]
+CELLS = [name for name, case in INJECTED.items() if case.fault == FAULT]
 MISSED = CheckRecord(name="gradient", value=1.0, op="<=", bound=0.1, ok=False)
 
 
@@ -40,7 +40,7 @@ def an_outcome(case: str, verdict: str = "pass", repeat: int = 1, **other: Any) 
     )
 
 
-def test_there_are_faults_enough_over_every_kind_of_flow() -> None:
+def test_faults_cover_every_kind_of_flow_and_strategy() -> None:
     flows = {CASES[case].options.flow for fault in FAULTS.values() for case in fault.cases}
     strategies = {CASES[case].options.strategy for fault in FAULTS.values() for case in fault.cases}
     assert len(FAULTS) >= 30
@@ -49,7 +49,7 @@ def test_there_are_faults_enough_over_every_kind_of_flow() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda fault: fault.name)
-def test_a_fault_says_what_it_is_and_where_it_is_planted(fault: Any) -> None:
+def test_a_fault_declares_its_description_and_cases(fault: Any) -> None:
     assert fault.what
     assert fault.cases
     assert set(fault.cases) <= set(CASES)
@@ -57,9 +57,9 @@ def test_a_fault_says_what_it_is_and_where_it_is_planted(fault: Any) -> None:
 
 def test_a_fault_that_one_cell_misses_is_not_caught() -> None:
     first, *others = CELLS
-    planted = [an_outcome(first), *(an_outcome(name, "wrong", checks=(MISSED,)) for name in others)]
-    found = of_set("2026-11", [], planted)
-    assert (found.planted, found.caught) == (1, 0)
+    injected = [an_outcome(first), *(an_outcome(name, "wrong", checks=(MISSED,)) for name in others)]
+    found = of_set("2026-11", [], injected)
+    assert (found.injected, found.caught) == (1, 0)
 
 
 def test_the_check_that_caught_it_is_named() -> None:
@@ -78,14 +78,14 @@ def test_green_once_and_wrong_again_is_a_false_alarm_and_wrong_twice_a_finding()
     assert (found.clean_cells, found.false_alarms, found.silent_errors) == (2, ("a",), ("b",))
 
 
-def test_faults_are_planted_only_where_every_pass_was_green() -> None:
+def test_faults_are_injected_only_where_every_pass_was_green() -> None:
     clean = [an_outcome("a"), an_outcome("a", repeat=2), an_outcome("b"), an_outcome("b", "wrong", 2)]
     assert green(clean) == {("2026-11", "a")}
 
 
-@pytest.mark.parametrize("begun", ["clean", "planted"])
-def test_a_selfcheck_goes_on_where_it_was(begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both of its runs do, the second one if it had begun."""
+@pytest.mark.parametrize("begun", ["clean", "injected", "planted"])
+def test_a_selfcheck_resumes(begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both of its runs do; the second one only if it had begun."""
     asked = Asked(sets="2026-11", where="case=train-lora-ddp-bf16", device="cpu", resume=True)
     (tmp_path / begun).mkdir()
     (tmp_path / begun / "run.json").touch()
@@ -98,10 +98,11 @@ def test_a_selfcheck_goes_on_where_it_was(begun: str, tmp_path: Path, monkeypatc
     monkeypatch.setattr("matrix.experiments.selfcheck.asking.run", run)
     monkeypatch.setattr("matrix.experiments.selfcheck.store.read", lambda _: (None, (), ()))
     selfcheck.run(asked, directory=tmp_path, watcher=lambda _: Silent(), say=print)
-    assert seen == {"clean": True, "planted": begun == "planted"}
+    faults = "planted" if begun == "planted" else "injected"  # the name in earlier versions
+    assert seen == {"clean": True, faults: begun != "clean"}
 
 
-def test_an_error_without_a_message_catches_all_the_same() -> None:
+def test_an_error_without_a_message_counts_too() -> None:
     error = ErrorRecord(type="AssertionError", message="", traceback="")
     (fault,) = of_set("2026-11", [], [an_outcome(name, "wrong", error=error) for name in CELLS]).faults
     assert {cell.caught_by for cell in fault.cells} == {("AssertionError: ",)}

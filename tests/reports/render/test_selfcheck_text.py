@@ -1,4 +1,4 @@
-"""What a selfcheck found is told with where and on what it was measured."""
+"""The document of a selfcheck names its hardware, code and versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from matrix.run.outcome import RunRecord, SetRecord
 from reports.render.selfcheck_text import run_document
 
 
-def test_what_was_found_is_told_with_hardware_code_and_versions() -> None:
+def test_the_document_has_hardware_code_and_versions() -> None:
     record = RunRecord(
         harness="0.1.0",
         code="abc",
