@@ -15,6 +15,7 @@ from packaging.version import Version
 
 from matrix.environments.host import by_name
 from matrix.errors import UserError
+from matrix.keys import HOST, SetKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from matrix.environments.host import HostInterpreter
 
-HOSTED: Final = "+host"  # ends the name of a set that has its own torch and the host's CUDA libraries
 CUDA: Final = re.compile(r"nvidia-.*|cuda-.*")
 VERSION: Final = re.compile(r"^__version__ = ['\"]([^'\"]+)['\"]", re.MULTILINE)
 
@@ -71,7 +71,8 @@ class OverlaidSet:
 
     @property
     def hosted_key(self) -> str:
-        return f"{self.key}{HOSTED if self.packed_torch else f'+torch{self.host.torch}'}"
+        key = SetKey.parse(self.key)
+        return str(key.plus(HOST) if self.packed_torch else key.plus("torch", self.host.torch))
 
     @property
     def description(self) -> str:

@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 from matrix.environments.pytest_runner import RUNNER
 from matrix.errors import UserError
 from matrix.evidence import Evidence
+from matrix.keys import SetKey
 from matrix.offline import manifest, wheels
 from matrix.offline.manifest import Pack, PackedSet
 from matrix.versions import locking, locks
@@ -204,7 +205,8 @@ def for_python(version_set: VersionSet, python: str) -> VersionSet:
     """The set on another Python, which is another set with a name such as 2025-03+py3.12."""
     if python in {"", version_set.python}:
         return version_set
-    return replace(version_set, key=f"{version_set.key}+py{python}", python=python, default=False)
+    key = SetKey.parse(version_set.key).on_python(python)
+    return replace(version_set, key=str(key), python=python, default=False)
 
 
 def lock_for(version_set: VersionSet, request: PackRequest, *, uv: Uv) -> Lock:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cases.runtime import torch_builds
 from cases.runtime.nvml import UnavailableError
 from matrix.errors import UserError
+from matrix.keys import local_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +59,7 @@ def cuda_of(lock: Lock, backend: str) -> str:
     """The CUDA that the build of torch is for, e.g. ``12.8``; empty where lock and backend do not tell."""
     if backend == NO_CUDA:
         return NO_CUDA
-    label = lock.versions.get("torch", "").partition("+")[2]
+    label = local_version(lock.versions.get("torch", ""))
     named = re.match(r"cu(\d+)(\d)(?!\d)", backend) or re.match(r"cu(\d+)(\d)(?!\d)", label)
     if named:
         return ".".join(named.groups())

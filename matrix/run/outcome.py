@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from cases.space.renamed import current_case_id, current_cell, current_options
 from cases.space.verdict import Phase, Verdict
+from matrix.keys import CellKey
 from matrix.run import code_digest
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Outcome(Stored):
 
     @property
     def cell(self) -> str:
-        return cell_key(self.set, self.case)
+        return str(CellKey(self.set, self.case))
 
     def has_same_code(self, other: Outcome) -> bool:
         """Whether the same case code produced both outcomes, as far as both imported it.
@@ -102,11 +103,6 @@ class Outcome(Stored):
         Outcomes of an older schema know only the digest of all case code.
         """
         return code_digest.same_code(self.modules, self.code, other.modules, other.code)
-
-
-def cell_key(version_set: str, case: str) -> str:
-    """The name of a cell: file name, report anchor, argument of commands."""
-    return f"{version_set}__{case}"
 
 
 class SetRecord(Stored):

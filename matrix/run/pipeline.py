@@ -17,10 +17,11 @@ from cases.runtime.wire import CellReport, ErrorReport, Limits
 from cases.space.verdict import Verdict
 from matrix.environments import disk, provision
 from matrix.evidence import Evidence
+from matrix.keys import CellKey, EnvironmentKey
 from matrix.run import code_digest, evidence_files, fit, machine, timings
 from matrix.run.code_digest import NO_CODE
 from matrix.run.execute import Bench, Suite
-from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, SetRecord, cell_key
+from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, SetRecord
 from matrix.run.progress import Progress, Silent
 from matrix.run.store import WORK
 from matrix.versions import locking, locks
@@ -86,7 +87,7 @@ def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> Non
     at.watcher.set_started(version_set.key, len(cases) * at.repeats)
     began, known = time.monotonic(), len(at.store.outcomes)
     prepared = prepare(version_set, at)
-    lock = environment_key(prepared, at.backend.name) if isinstance(prepared, locks.Lock) else ""
+    lock = str(EnvironmentKey(prepared.digest, at.backend.name)) if isinstance(prepared, locks.Lock) else ""
     fitting = fit.look(prepared, at.backend.name, at.pool) if isinstance(prepared, locks.Lock) else fit.Fit()
     for repeat in range(1, at.repeats + 1):
         missing = unfinished(version_set, cases, lock, repeat, at)
@@ -115,7 +116,7 @@ def install_and_run(
     at.watcher.stage(version_set.key, "installing")
     environment = install(lock, at)
     if isinstance(environment, Evidence):
-        block(version_set, cases, environment, environment_key(lock, at.backend.name), repeat, at)
+        block(version_set, cases, environment, str(EnvironmentKey(lock.digest, at.backend.name)), repeat, at)
         return
     try:
         at.store.note(met(version_set, lock=lock.digest, backend=environment.backend, notes=environment.notes))
@@ -123,11 +124,6 @@ def install_and_run(
         run_cells(version_set, cases, environment, repeat, at)
     finally:
         environment.release()
-
-
-def environment_key(lock: locks.Lock, backend: str) -> str:
-    """What was installed: the lock, and the build of torch."""
-    return f"{lock.digest}-{backend}"
 
 
 def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
@@ -235,7 +231,7 @@ def run_cells(
 
 def carried(at: Workshop, version_set: str, case: str) -> Path:
     """Where a run keeps what a cell saved for other version sets to open."""
-    return at.store.directory.absolute() / "carried" / cell_key(version_set, case)
+    return at.store.directory.absolute() / "carried" / str(CellKey(version_set, case))
 
 
 def keep_what_is_carried(version_set: VersionSet, case: Case, bench: Bench, at: Workshop) -> None:
@@ -252,7 +248,7 @@ def new_folder(parent: Path, prefix: str) -> Path:
 
 def sample(version_set: VersionSet, cells: Sequence[str], at: Workshop) -> list[str]:
     """The cells that a cold start must confirm: others for every set, the same ones at every run."""
-    order = sorted(cells, key=lambda cell: sha256(cell_key(version_set.key, cell).encode()).digest())
+    order = sorted(cells, key=lambda cell: sha256(str(CellKey(version_set.key, cell)).encode()).digest())
     return [] if at.cold else order[: at.cold_sample]
 
 
@@ -338,7 +334,7 @@ class Told:
         return self.start().model_copy(update={"reason": reason, "error": error, "evidence": self.evidence()})
 
     def start(self) -> Outcome:
-        lock = f"{self.environment.lock}-{self.environment.backend}"  # as environment_key has it
+        lock = str(EnvironmentKey(self.environment.lock, self.environment.backend))
         known = blank(self.version_set, self.case, lock, self.at)
         return known.model_copy(update={"attempt": self.attempt, "repeat": self.repeat})
 
@@ -349,7 +345,7 @@ class Told:
 
     def evidence(self) -> dict[str, str]:
         """The cell's logs, moved beside the outcomes, by paths relative to the run."""
-        cell = cell_key(self.version_set.key, self.case.id)
+        cell = str(CellKey(self.version_set.key, self.case.id))
         target = self.at.store.directory / "logs" / cell
         kept = evidence_files.keep(self.bench.job_folder(self.case.id), target, self.places)
         return {what: f"logs/{cell}/{name}" for what, name in kept.items()}

@@ -16,12 +16,13 @@ from matrix.environments import disk
 from matrix.environments.environment import cache_folder
 from matrix.errors import UserError
 from matrix.experiments import bench as benches
+from matrix.keys import CellKey
 from matrix.offline import manifest as packs
 from matrix.offline import overlay as overlays
 from matrix.offline.wheelhouse import Wheelhouse
 from matrix.run import machine, pipeline, plan, store, timings
 from matrix.run.execute import Suite
-from matrix.run.outcome import RunRecord, cell_key
+from matrix.run.outcome import RunRecord
 from matrix.run.progress import Progress, Silent
 from matrix.versions import backends, locks, uv
 from matrix.versions import sets as known_sets
@@ -289,7 +290,7 @@ def planned_work(record: RunRecord, asked: Asked) -> Work:
     cases = asked.suite.cases
     work: list[tuple[VersionSet, list[Case]]] = []
     for cell in record.planned:
-        key, _, name = cell.partition("__")
+        key, name = CellKey.parse(cell)
         try:
             each, case = known[key], cases[name]
         except KeyError:
@@ -393,7 +394,7 @@ def default_workers(device: str) -> int:
 
 def opened(asked: Asked, work: Work) -> store.Store:
     """The run's directory, new or continued."""
-    planned = tuple(cell_key(each.key, case.id) for each, cases in work for case in cases)
+    planned = tuple(str(CellKey(each.key, case.id)) for each, cases in work for case in cases)
     record = RunRecord(
         harness=metadata.version("ftmatrix"),
         code=asked.suite.digest,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cases.space.case import Case
 from cases.space.verdict import RED, Verdict
 from matrix.errors import UserError
+from matrix.keys import moved_key
 from matrix.run import code_digest
 from matrix.search import neighbours
 from matrix.search.fixes import Change, Kind
@@ -194,7 +195,7 @@ class Search:
         try:
             return other_set(quest, self.ground.moved(quest.version_set, pins))
         except UserError:
-            quest.missed["+".join([quest.version_set.key, *map("".join, pins.items())])] = "cannot be made"
+            quest.missed[moved_key(quest.version_set.key, pins)] = "cannot be made"
             return None
 
     def affordable(self, ways: Mapping[Quest, list[Way]]) -> dict[Quest, list[Way]]:

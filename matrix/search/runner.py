@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from cases.space.plural import counted
 from cases.space.verdict import Verdict
+from matrix.keys import CellKey, EnvironmentKey, moved_key
 from matrix.run import pipeline
-from matrix.run.outcome import cell_key
 from matrix.versions import locking
 from matrix.versions.locks import Lock
 
@@ -53,13 +53,13 @@ class Measured:
 
     def outcomes(self, version_set: VersionSet, case: Case) -> list[Outcome]:
         """Each run of the cell under this lock, case code and hardware, once: a published run may be known twice."""
-        cell = cell_key(version_set.key, case.id)
+        cell = str(CellKey(version_set.key, case.id))
         runs = (*self.elsewhere.get(cell, ()), *self.repeats(cell).values())
         return list({each.started: each for each in runs if self.is_same(version_set, each)}.values())
 
     def hint(self, version_set: VersionSet, case: Case) -> bool:
         """As ``Ground`` says."""
-        known = self.elsewhere.get(cell_key(version_set.key, case.id), ())
+        known = self.elsewhere.get(str(CellKey(version_set.key, case.id)), ())
         return Verdict.PASS in {each.verdict for each in known} or Verdict.PASS in self.seen(version_set, case)
 
     def measure(self, version_set: VersionSet, times: Mapping[Case, int]) -> None:
@@ -68,14 +68,14 @@ class Measured:
         for case, often in times.items():
             known = self.seen(version_set, case)
             if len(known) < often and not set(known) & CANNOT:
-                here = self.repeats(cell_key(version_set.key, case.id))
+                here = self.repeats(str(CellKey(version_set.key, case.id)))
                 by_repeats[len(here) + often - len(known)].append(case)
         for repeats, cases in by_repeats.items():
             self.run(version_set, cases, repeats)
 
     def run(self, version_set: VersionSet, cases: Sequence[Case], repeats: int) -> None:
         at = self.workshop
-        planned = (cell_key(version_set.key, case.id) for case in cases)
+        planned = (str(CellKey(version_set.key, case.id)) for case in cases)
         record = at.store.record
         at.store.replan(record.model_copy(update={"planned": tuple(dict.fromkeys((*record.planned, *planned)))}))
         free = tuple(case for case in cases if case.id not in at.suite.cases)
@@ -92,7 +92,7 @@ class Measured:
         known = next((each for each in there if each.python == base.python), None)
         if known is not None:
             return known
-        key = base.key + "".join(f"+{name}{version}" for name, version in sorted(pins.items()))
+        key = moved_key(base.key, pins)
         if key not in self.made:
             self.made[key] = locking.with_pins(key, pins, base=base, uv=self.workshop.uv)
         return self.made[key]
@@ -115,7 +115,7 @@ class Measured:
         if version_set.key not in self.digests:
             lock = locking.read_or_resolve(version_set, uv=self.workshop.uv, folder=self.folder(version_set))
             name = self.workshop.backend.name
-            self.digests[version_set.key] = pipeline.environment_key(lock, name) if isinstance(lock, Lock) else ""
+            self.digests[version_set.key] = str(EnvironmentKey(lock.digest, name)) if isinstance(lock, Lock) else ""
         return self.digests[version_set.key]
 
     def folder(self, version_set: VersionSet) -> Path:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from matrix.run.outcome import cell_key
+from matrix.keys import CellKey
 from matrix.search.fixes import Change, Fix, Kind
 from matrix.search.moves import moves
 
@@ -27,7 +27,7 @@ class Way:
 
     @property
     def cell(self) -> str:
-        return cell_key(self.to_set.key, self.to_case.id)
+        return str(CellKey(self.to_set.key, self.to_case.id))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -45,7 +45,7 @@ class Quest:
 
     @property
     def cell(self) -> str:
-        return cell_key(self.version_set.key, self.case.id)
+        return str(CellKey(self.version_set.key, self.case.id))
 
     def found(
         self, kind: Kind, way: Way, *, runs: int, witnesses: Sequence[str], blocked: Sequence[str], minimal: bool
@@ -66,7 +66,7 @@ class Quest:
 
     def other_sets(self, green: Iterable[str]) -> str:
         """What was seen of other sets, ``green`` among them; and why not more was."""
-        seen = {cell.partition("__")[0] for cell in self.looked_at} - {self.version_set.key}
+        seen = {CellKey.parse(cell).set for cell in self.looked_at} - {self.version_set.key}
         missed = {**dict.fromkeys(green, "not tried"), **self.missed}
         left = [f"{key} ({why})" for key, why in sorted(missed.items()) if key not in seen]
         said = [

@@ -15,6 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from matrix.errors import UserError
+from matrix.keys import SetKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -179,7 +180,7 @@ def two_years_apart(sets: Iterable[VersionSet]) -> tuple[VersionSet, VersionSet]
     everything = tuple(sets)
     (last,) = newest(everything)
     target = last.as_of - timedelta(days=2 * 365)
-    quarterly = (each for each in everything if "+" not in each.key)
+    quarterly = (each for each in everything if SetKey.parse(each.key).is_slice)
     return min(quarterly, key=lambda each: abs(each.as_of - target)), last
 
 
@@ -187,7 +188,7 @@ def two_years_apart(sets: Iterable[VersionSet]) -> tuple[VersionSet, VersionSet]
 GROUPS: Final[Mapping[str, Callable[[tuple[VersionSet, ...]], tuple[VersionSet, ...]]]] = {
     "default": lambda sets: tuple(each for each in sets if each.default),
     "newest": newest,
-    "slices": lambda sets: tuple(each for each in sets if "+" not in each.key),
+    "slices": lambda sets: tuple(each for each in sets if SetKey.parse(each.key).is_slice),
     "all": lambda sets: sets,
 }
 

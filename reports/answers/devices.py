@@ -17,6 +17,7 @@ from pydantic import Field
 from pydantic.json_schema import GenerateJsonSchema
 
 from cases.space.verdict import RED, Verdict
+from matrix.keys import SetKey
 from matrix.versions.sets import PACKAGES
 from reports.answers import knowledge
 from reports.answers.checkup.nearest_sets import public, without_build
@@ -151,7 +152,8 @@ def nearby(columns: Iterable[SetRecord], gpu: SetRecord) -> Iterator[tuple[Nearn
 
     def far(each: tuple[Nearness, SetRecord]) -> tuple[object, ...]:
         how, column = each
-        return list(Nearness).index(how), away(column, gpu), gpu.key.partition("+torch")[0] != column.key, column.key
+        is_other_set = str(SetKey.parse(gpu.key).without("torch")) != column.key
+        return list(Nearness).index(how), away(column, gpu), is_other_set, column.key
 
     yield from sorted(((how, column) for how, column in found if how is not None), key=far)
 

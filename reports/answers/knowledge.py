@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cases.space.renamed import current_case_id
 from matrix.errors import UserError
+from matrix.keys import EnvironmentKey
 from matrix.run import store
 from reports.answers.diagnosis.diagnose import is_ours
 from reports.results import document as data
@@ -125,7 +126,7 @@ def latest(found: Iterable[MatrixDocument], locks: Mapping[str, str]) -> Iterato
 
 def is_of(lock: str, digest: str) -> bool:
     """Whether an outcome's lock, which names the build of torch as well, is the one with the digest, or unknown."""
-    return not lock or not digest or lock.partition("-")[0] == digest
+    return not lock or not digest or EnvironmentKey.parse(lock).lock == digest
 
 
 def are_repeats(one: Outcome, other: Outcome) -> bool:

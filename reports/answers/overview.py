@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cases.space.verdict import RED
 from cases.suite import CASES
+from matrix.keys import CellKey
 from matrix.versions import sets as known_sets
 from reports.answers import devices, knowledge
 from reports.answers import known_problems as problems
@@ -87,7 +88,7 @@ class Overview:
         alike: dict[str, list[str]] = {}
         first: dict[str, Remedy | Beside] = {}
         for key in finding.sets:
-            remedy = self.fixes.get(f"{key}__{finding.case}")
+            remedy = self.fixes.get(str(CellKey(key, finding.case)))
             if remedy is not None:
                 alike.setdefault(remedy.words, []).append(key)
                 first.setdefault(remedy.words, remedy)

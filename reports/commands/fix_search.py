@@ -13,10 +13,10 @@ from cases.space.options import Options
 from cases.space.renamed import current_cell
 from cases.space.verdict import RED, Verdict
 from matrix.errors import UserError
+from matrix.keys import CellKey
 from matrix.known import known_problems
 from matrix.run import request as asking
 from matrix.run import store
-from matrix.run.outcome import cell_key
 from matrix.run.progress import Silent
 from matrix.search import fixes as known_fixes
 from matrix.search.finder import BESIDE, Search
@@ -115,7 +115,7 @@ def cells(asked: Asked, wish: FixOptions, cases: Mapping[str, Case], known: Mapp
         found += of_problems(chosen(wish.known), table, cases)
     if not found:
         raise UserError(f"{wish.results}: none of these cells is red there; `ftmatrix run` measures them")
-    return tuple({cell_key(version_set.key, case.id): (version_set, case) for version_set, case in found}.values())
+    return tuple({str(CellKey(version_set.key, case.id)): (version_set, case) for version_set, case in found}.values())
 
 
 def chosen(known: str) -> tuple[Problem, ...]:
@@ -170,7 +170,7 @@ def looked_up(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Remedy,
         UserError: there was none about any of these cells.
     """
     known = remedies.load(order.results, device=order.asked.place)
-    wanted = [cell_key(version_set.key, case.id) for version_set, case in order.cells]
+    wanted = [str(CellKey(version_set.key, case.id)) for version_set, case in order.cells]
     unknown = [cell for cell in wanted if cell not in known]
     missing = [f"{cell}: no published search looked for its fix on {order.asked.place}" for cell in unknown]
     if len(missing) == len(wanted):
@@ -227,9 +227,9 @@ def write(so_far: Iterable[Fix], directory: Path) -> Fixes:
 
 def told(found: Iterable[Remedy], order: FixRequest) -> Iterator[str]:
     """Each fix with its edit."""
-    by_key = {cell_key(version_set.key, case.id): (version_set, case) for version_set, case in order.cells}
+    by_key = {str(CellKey(version_set.key, case.id)): (version_set, case) for version_set, case in order.cells}
     for each in found:
-        version_set, case = by_key[cell_key(each.fix.set, each.fix.case)]
+        version_set, case = by_key[str(CellKey(each.fix.set, each.fix.case))]
         before = edits.Stack(pins=pinned(version_set), options=case.options, set=version_set.key)
         yield edits.told(each, before, edits.reached(each.fix, case.options, order.asked.suite.cases))
 
@@ -290,9 +290,10 @@ def named(cell: str, sets: Iterable[VersionSet], cases: Mapping[str, Case]) -> C
     Raises:
         UserError: there is no such set, or no such case.
     """
-    key, separator, name = current_cell(cell).partition("__")
-    if not separator:
-        raise UserError(f"{cell!r} is no cell: a set and a case, e.g. 2026-11__train-lora-fsdp1-bf16")
+    try:
+        key, name = CellKey.parse(current_cell(cell))
+    except ValueError:
+        raise UserError(f"{cell!r} is no cell: a set and a case, e.g. 2026-11__train-lora-fsdp1-bf16") from None
     version_set = known_sets.find(key, {each.key: each for each in sets})
     try:
         return version_set, cases[name]
@@ -306,7 +307,7 @@ def red(known: Mapping[str, Verdict], sets: Sequence[VersionSet], cases: Sequenc
     """Set by set."""
     for version_set in sets:
         for case in cases:
-            if known.get(cell_key(version_set.key, case.id)) in RED:
+            if known.get(str(CellKey(version_set.key, case.id))) in RED:
                 yield version_set, case
 
 
@@ -326,7 +327,7 @@ def advised(problems: Iterable[Problem], cases: Mapping[str, Case]) -> dict[str,
         for cells in problem.red:
             for key in cells.sets:
                 beside = tuple(cases[each.case] for each in problem.green if key in each.sets and each.case in cases)
-                found[cell_key(key, cells.case)] = (*found.get(cell_key(key, cells.case), ()), *beside)
+                found[str(CellKey(key, cells.case))] = (*found.get(str(CellKey(key, cells.case)), ()), *beside)
     return found
 
 
@@ -337,7 +338,7 @@ def not_green(cell: Cell, known: Mapping[str, Verdict]) -> Cell:
         UserError: it is green.
     """
     version_set, case = cell
-    key = cell_key(version_set.key, case.id)
+    key = str(CellKey(version_set.key, case.id))
     if known.get(key) is Verdict.PASS:
         raise UserError(f"{key} is green: there is nothing to fix")
     return cell

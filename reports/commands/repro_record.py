@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field, ValidationError
 
 from matrix.errors import UserError
-from matrix.run.outcome import Stored, cell_key
+from matrix.keys import CellKey
+from matrix.run.outcome import Stored
 from reports.render.write import write_whole
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class ReproducerRun(Stored):
 
     @property
     def cell(self) -> str:
-        return cell_key(self.set, self.case)
+        return str(CellKey(self.set, self.case))
 
 
 class ReproducerRecord(Stored):
@@ -60,7 +61,7 @@ def digest(made: Reproducer) -> str:
 
 def ran(made: Reproducer, found: Confirmation, *, hardware: str, now: datetime) -> ReproducerRun:
     error, _, message = found.said.partition(": ")
-    version_set, _, case = made.cell.partition("__")
+    version_set, case = CellKey.parse(made.cell)
     return ReproducerRun(
         set=version_set,
         case=case,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from matrix.keys import CellKey
 from reports.answers.known_problems import ran
 from reports.render.devices_text import (
     CAUTION,
@@ -203,7 +204,7 @@ def told(finding: CaseFailure, known: Overview, shown: set[str]) -> Iterator[str
         on = f" on {codes(way.sets)}" if way.sets != finding.sets else ""
         proof = f" ({text(way.remedy.proof)})" if way.remedy.proof else ""
         yield f"  - fix{on}: {text(way.remedy.words)}{proof}"
-        edit = known.edits.get(f"{way.sets[0]}__{finding.case}", "")
+        edit = known.edits.get(str(CellKey(way.sets[0], finding.case)), "")
         if edit and edit not in shown:
             shown.add(edit)
             yield from ("", *(f"    {line}".rstrip() for line in ("```diff", *plain(edit).splitlines(), "```")), "")

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic_core import to_json
 
-from matrix.run.outcome import cell_key
+from matrix.keys import CellKey
 from reports.answers.devices import CPU
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.known_problems import ran
@@ -124,7 +124,7 @@ def heading(key: str) -> Markup:
 def linked(matrix: Grid, case: str, version_set: str) -> Markup:
     """A set, as a link to its cell if the page has it."""
     if matrix.belongs(case, version_set):
-        return Markup('<a href="#{}">{}</a>').format(quote(f"{version_set}__{case}"), version_set)
+        return Markup('<a href="#{}">{}</a>').format(quote(str(CellKey(version_set, case))), version_set)
     return Markup("{}").format(version_set)
 
 
@@ -150,9 +150,9 @@ def details(matrix: Grid, known: Overview, evidence: str, device: str) -> dict[s
         "cases": {o.case: {"group": o.group, "why": o.why, "options": o.options} for o in matrix.outcomes},
         "causes": {one.id: because(one) for one in signed},
         "cells": {
-            f"{column.key}__{case}": cell(matrix, case, column, evidence)
-            | answers(known, f"{column.key}__{case}")
-            | differs(elsewhere.get(f"{column.key}__{case}", []))
+            str(CellKey(column.key, case)): cell(matrix, case, column, evidence)
+            | answers(known, str(CellKey(column.key, case)))
+            | differs(elsewhere.get(str(CellKey(column.key, case)), []))
             for case in matrix.cases
             for column in matrix.sets
             if matrix.belongs(case, column.key)
@@ -200,7 +200,7 @@ def other_device(found: Comparison, device: str) -> Mapping[str, list[str]]:
                 words = f"On GPUs, on {on.gpu} ({distance(each)}): {shown(each.gpu)}"
             else:
                 words = f"On the CPU, on {on.cpu} ({distance(each)}): {shown(each.cpu)}"
-            told.setdefault(cell_key(on.cpu if device == CPU else on.gpu, each.case), []).append(words)
+            told.setdefault(str(CellKey(on.cpu if device == CPU else on.gpu, each.case)), []).append(words)
     return told
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from matrix.run.outcome import cell_key
+from matrix.keys import CellKey
 from reports.answers.support.status import NOT_RUN, Standing
 from reports.results.wording import again, headline, trimmed
 
@@ -56,15 +56,15 @@ def best_lines(best: Candidate) -> list[str]:
 
 def held_lines(held: Held) -> list[str]:
     if held.standing is Standing.GREEN:
-        return [f"  green as it is: {held.need.text}", *(f"    cell {cell_key(held.set, case)}" for case in held.proof)]
+        return [f"  green as it is: {held.need.text}", *(f"    cell {CellKey(held.set, case)}" for case in held.proof)]
     first, *more = held.greens
     others = [green.words for green in more if not first.settings.items() <= green.settings.items()][:SHOWN]
     plain = "" if held.avoid else "; without it, nothing was run"
     return [
         f"  green with {first.words}: {held.need.text}{plain}",
-        f"    cell {cell_key(held.set, first.case)}",
+        f"    cell {CellKey(held.set, first.case)}",
         *(f"    or with {words}" for words in others),
-        *(f"    avoid, it is red: {cell_key(held.set, case)}" for case in held.avoid),
+        *(f"    avoid, it is red: {CellKey(held.set, case)}" for case in held.avoid),
     ]
 
 

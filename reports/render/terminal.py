@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cases.space.verdict import Verdict
+from matrix.keys import CellKey
 from reports.render.devices_text import summary as differences
 from reports.results.verdict_style import LOOKS, look
 from reports.results.wording import device, machine, plain, rates
@@ -164,7 +165,7 @@ def flaky(grid: Grid) -> Iterator[Text]:
         yield Text()
         yield Text("Flaky cells", style="bold")
     for (case, key), verdicts in grid.flaky.items():
-        yield Text.assemble((f"{key}__{case}", "bold"), f"  {rates(verdicts)}")
+        yield Text.assemble((str(CellKey(key, case)), "bold"), f"  {rates(verdicts)}")
 
 
 def compared(known: Overview) -> Iterator[Text]:
@@ -179,7 +180,9 @@ def told(finding: CaseFailure, known: Overview) -> Iterator[Text]:
     first, *others = finding.sets
     shape = look(finding.verdict)
     phase = f"  {finding.phase.value}" if finding.phase else ""
-    yield Text.assemble((f"{first}__{finding.case}", "bold"), "  ", (f"{shape.sign} {shape.word}", shape.style), phase)
+    yield Text.assemble(
+        (str(CellKey(first, finding.case)), "bold"), "  ", (f"{shape.sign} {shape.word}", shape.style), phase
+    )
     if others:
         yield Text(f"  also on {', '.join(others)}")
     yield Text(f"  {finding.headline}", style="dim")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cases.space.verdict import RED, Phase, Verdict
 from matrix.errors import UserError
+from matrix.keys import CellKey
 from reports.results.wording import first_line, gist, headline
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcom
         sets=columns,
         groups=tuple(grouped(list(rows(record, last.values())), last.values())),
         cells=last,
-        planned=frozenset((case, key) for key, _, case in (cell.partition("__") for cell in record.planned)),
+        planned=frozenset((case, key) for key, case in map(CellKey.parse, record.planned)),
         repeats={cell: tuple(outcome.verdict for outcome in each) for cell, each in repeats.items()},
     )
 
@@ -178,7 +179,7 @@ def severity(outcome: Outcome) -> tuple[int, bool]:
 
 def rows(record: RunRecord, outcomes: Iterable[Outcome]) -> Iterator[str]:
     """Yield every case once, the planned ones first, in planned order."""
-    planned = [key.partition("__")[2] for key in record.planned]
+    planned = [CellKey.parse(key).case for key in record.planned]
     yield from dict.fromkeys([*planned, *(outcome.case for outcome in outcomes)])
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from cases.space.verdict import Verdict
-from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, RunRecord, SetRecord, cell_key
+from matrix.keys import CellKey
+from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, RunRecord, SetRecord
 from matrix.search.fixes import Change, Fix, Fixes
 from matrix.search.fixes import Kind as Ways
 from matrix.versions import sets
@@ -107,7 +108,7 @@ def a_small_matrix() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
         an_outcome("train-nf4-fsdp2-bf16", "2024-06", "lost", reason="the disk was full", **nf4),
         an_outcome("train-lora-ddp-fp32", "2025-09", "blocked", reason="no version of bitsandbytes==9"),
     ]
-    planned = dict.fromkeys(cell_key(column.key, outcome.case) for outcome in outcomes for column in sets)
+    planned = dict.fromkeys(str(CellKey(column.key, outcome.case)) for outcome in outcomes for column in sets)
     return a_run(*planned), sets, outcomes
 
 
@@ -133,8 +134,8 @@ def an_overview(matrix: Grid) -> Overview:
     found_one = {"set": "2024-06", "kind": Ways.SETTINGS, "to_set": "2024-06", "to_case": "green"}
     helps = none.model_copy(update={**found_one, "changes": (change,), "runs": 2})
     found = Fixes(generated=NOON, device="cpu", hardware="cpu: test", code="c0de", fixes=(helps, none))
-    fixes = {cell_key(fix.set, fix.case): Remedy(fix=fix, found=found) for fix in found.fixes}
-    edits = {cell_key(helps.set, helps.case): "--- a/train.py\n+++ b/train.py"}
+    fixes = {str(CellKey(fix.set, fix.case)): Remedy(fix=fix, found=found) for fix in found.fixes}
+    edits = {str(CellKey(helps.set, helps.case)): "--- a/train.py\n+++ b/train.py"}
     return Overview(causes=causes(matrix, [SIGNATURE]), fixes=fixes, edits=edits)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space.verdict import RED
 from matrix.errors import UserError
+from matrix.keys import local_version
 from reports.answers.checkup import coverage, nearest_sets, repairs
 from reports.answers.checkup.installed import short
 from reports.answers.diagnosis.diagnose import causes, diagnose, symptom
@@ -209,7 +210,8 @@ def otherwise(installed: Installed, columns: Iterable[SetRecord]) -> Iterator[st
     if pythons:
         yield f"Python {' and '.join(sorted(pythons))}, and here it is {installed.python}"
     torch = installed.versions.get("torch", "")
-    builds = {column.pins["torch"] for column in unique if "+" in torch and "+" in column.pins["torch"]} - {torch}
+    measured = {column.pins["torch"] for column in unique if local_version(column.pins["torch"])}
+    builds = measured - {torch} if local_version(torch) else set()
     if builds:
         yield f"torch {' and '.join(sorted(builds))}, and here it is {torch}"
 

@@ -5,13 +5,13 @@ Only the packages that a job uses count: a release of TRL changes nothing for a 
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from packaging.version import InvalidVersion, Version
 
+from matrix.keys import SetKey, local_version, without_local
 from matrix.versions.sets import PACKAGES
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matrix.run.outcome import SetRecord
 
 LOW_BIT: Final = "8bit"  # in the names of bitsandbytes' optimisers
-HOSTED: Final = re.compile(r"\+(?:py3\.\d+|host)(?=\+|$)")  # says of a key where it was installed, not what
 NOT_FOR_CUDA: Final = ("cpu", "rocm", "xpu")  # how the local parts of torch's other builds begin
 # The plainest uses (``call=``), which every job is one of, with the packages that they import.
 PLAINEST: Final = {
@@ -43,12 +42,12 @@ def public(version: str) -> Version:
 
 def without_build(version: str) -> str:
     """As a package index has it: local versions are of other indexes."""
-    return version.partition("+")[0]
+    return without_local(version)
 
 
 def is_for_gpus(torch: str) -> bool:
     """Whether what was measured on GPUs (of CUDA) can be so of a build; one that does not say what it is for may be."""
-    return not torch.partition("+")[2].startswith(NOT_FOR_CUDA)
+    return not local_version(torch).startswith(NOT_FOR_CUDA)
 
 
 def used(options: Options) -> tuple[str, ...]:
@@ -67,8 +66,8 @@ def used(options: Options) -> tuple[str, ...]:
 
 def is_plain(column: SetRecord) -> bool:
     """Whether it was made of its pins: some sets were made for a seventh package, which no environment is asked for."""
-    changed = HOSTED.sub("", column.key).partition("+")[2]
-    return not changed or changed.startswith(PACKAGES)
+    changes = SetKey.parse(column.key).changes
+    return not changes or changes[0].name.startswith(PACKAGES)
 
 
 def differing(versions: Mapping[str, str], column: SetRecord, names: Iterable[str] = PACKAGES) -> tuple[str, ...]:
@@ -109,7 +108,7 @@ def around(
 ) -> tuple[SetRecord, SetRecord] | None:
     """The sets between which an environment lies in every package, if there are: the newest older, the oldest newer."""
     there = [name for name in names if name in versions]
-    dated = sorted((each for each in columns if "+" not in each.key), key=lambda each: each.as_of)
+    dated = sorted((each for each in columns if SetKey.parse(each.key).is_slice), key=lambda each: each.as_of)
     older = [each for each in dated if all(public(each.pins[name]) <= public(versions[name]) for name in there)]
     newer = [each for each in dated if all(public(each.pins[name]) >= public(versions[name]) for name in there)]
     return (older[-1], newer[0]) if older and newer else None

@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from cases.space.options import Options, names
 from cases.space.verdict import Verdict
+from matrix.keys import CellKey
 from matrix.search.fixes import Change, Kind
 from matrix.search.neighbours import steps
 from reports.answers.scripts.edits import said
@@ -149,7 +150,7 @@ def searched(remedy: Remedy, device: str) -> Fix:
         change=", ".join(map(said, remedy.fix.changes)),
         because="",
         kind=remedy.fix.kind,
-        red=f"{remedy.fix.set}__{remedy.fix.case}",
+        red=str(CellKey(remedy.fix.set, remedy.fix.case)),
         green=(remedy.green,),
         device=device,
         hardware=remedy.found.hardware,
@@ -164,7 +165,7 @@ def ordered(
     age = {key: number for number, key in enumerate(pins)}  # oldest first
 
     def like(fix: Fix) -> tuple[int, int]:
-        key = fix.green[0].partition("__")[0]
+        key = CellKey.parse(fix.green[0]).set
         return -closeness(pins.get(key, {}), versions), -age.get(key, 0)
 
     def rank(fix: Fix) -> tuple[bool, int, int, int, int]:

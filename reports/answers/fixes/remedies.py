@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cases.space.options import Options
+from matrix.keys import CellKey
 from matrix.run.code_digest import same_code
-from matrix.run.outcome import cell_key
 from matrix.search import fixes
 from matrix.search.fixes import Kind
 from matrix.search.moves import pinned
@@ -46,7 +46,7 @@ class Remedy:
     @property
     def green(self) -> str:
         """The cell that is green; empty if none was found."""
-        return cell_key(self.fix.to_set, self.fix.to_case) if self.fix.to_case else ""
+        return str(CellKey(self.fix.to_set, self.fix.to_case)) if self.fix.to_case else ""
 
     @property
     def words(self) -> str:
@@ -98,7 +98,7 @@ def load(folder: Path = PUBLISHED, *, device: str) -> Mapping[str, Remedy]:
     ordered = sorted((each for each in documents if each.device == device), key=lambda each: each.generated)
     known: dict[str, Remedy] = {}
     for each in (Remedy(fix=fix, found=document) for document in ordered for fix in document.fixes):
-        cell = cell_key(each.fix.set, each.fix.case)
+        cell = str(CellKey(each.fix.set, each.fix.case))
         before = known.get(cell)
         if each.green or before is None or not before.green or each.has_same_code(before):
             known[cell] = each

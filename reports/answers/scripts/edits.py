@@ -14,6 +14,7 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
 from cases import api
+from matrix.keys import CellKey
 from matrix.search import neighbours
 from matrix.search.fixes import Kind
 from reports.answers.scripts import accelerate_config, user_script
@@ -42,7 +43,7 @@ class Stack:
 def told(remedy: Remedy, before: Stack, after: Options) -> str:
     """A fix in words, with what shows that it is one and where it was measured, and its edit."""
     fix = remedy.fix
-    cell, device = f"{fix.set}__{fix.case}", wording.device(remedy.found)
+    cell, device = str(CellKey(fix.set, fix.case)), wording.device(remedy.found)
     if fix.kind is Kind.NONE:
         return f"{cell}\nNo fix was found on {device}, {remedy.where} ({fix.within})."
     lines = [

@@ -11,6 +11,7 @@ from packaging.version import Version
 from cases.space.renamed import current_cell
 from cases.space.verdict import RED
 from matrix.errors import UserError
+from matrix.keys import CellKey
 from matrix.versions import locks, sets
 
 if TYPE_CHECKING:
@@ -40,12 +41,13 @@ def outcome_of(cell: str, matrix: Grid) -> Outcome:
     Raises:
         UserError: nothing; red cells of a like name are offered.
     """
-    version_set, _, case = current_cell(cell).partition("__")
+    try:
+        version_set, case = CellKey.parse(current_cell(cell))
+    except ValueError:
+        raise UserError(f"{cell!r} is no cell: give SET__CASE, e.g. {offered(cell, matrix)}") from None
     found = matrix.lookup(case, version_set)
     if found is not None:
         return found
-    if not case:
-        raise UserError(f"{cell!r} is no cell: give SET__CASE, e.g. {offered(cell, matrix)}")
     if any(each.key == version_set for each in matrix.sets) and case in matrix.cases:
         raise UserError(f"{cell} was not run; red are e.g. {offered(cell, matrix)}")
     raise UserError(f"no result of a cell {cell!r}; did you mean {offered(cell, matrix)}?")

@@ -20,7 +20,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from matrix.errors import UserError
-from matrix.run.outcome import cell_key
+from matrix.keys import CellKey, without_local
 from matrix.versions import locks
 from matrix.versions import sets as known_sets
 from matrix.versions.sets import PACKAGES
@@ -111,8 +111,8 @@ def held_json(held: Held) -> dict[str, Any]:
         "terms": held.need.terms,
         "standing": held.standing.value,
         "settings": dict(held.greens[0].settings) if held.good else {},
-        "cells": [cell_key(held.set, case) for case in held.proof],
-        "avoid": [cell_key(held.set, case) for case in held.avoid] if held.good else [],
+        "cells": [str(CellKey(held.set, case)) for case in held.proof],
+        "avoid": [str(CellKey(held.set, case)) for case in held.avoid] if held.good else [],
         "reason": held.reason,
     }
 
@@ -127,7 +127,7 @@ def obstacles_json(candidate: Candidate) -> list[dict[str, Any]]:
             "standing": held.standing.value,
             "reason": held.reason,
             "cells": [
-                {"cell": cell_key(held.set, case), "verdict": said[case].verdict.value, "why": headline(said[case])}
+                {"cell": str(CellKey(held.set, case)), "verdict": said[case].verdict.value, "why": headline(said[case])}
                 for case in held.proof
             ],
         }
@@ -324,7 +324,7 @@ def requirement(text: str) -> Requirement:
         raise UserError(
             f"--have {text!r}: the sets pin {', '.join(PACKAGES)}" + (f"; did you mean {close[0]}?" if close else "")
         )
-    wanted.specifier = SpecifierSet(",".join(str(each).partition("+")[0] for each in wanted.specifier))
+    wanted.specifier = SpecifierSet(",".join(without_local(str(each)) for each in wanted.specifier))
     return wanted
 
 

@@ -14,7 +14,8 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from cases.space.options import OWN_CODE
 from matrix.errors import UserError
-from matrix.run.outcome import Stored, cell_key
+from matrix.keys import CellKey
+from matrix.run.outcome import Stored
 from matrix.versions.sets import PACKAGES
 from reports.answers import knowledge
 from reports.answers.support.query import SAID, Need, check, parse
@@ -181,6 +182,6 @@ def of_set(candidate: Candidate) -> SetSupport:
         set=candidate.key,
         standing=candidate.standing,
         settings=candidate.settings if good else "",
-        cells=tuple(dict.fromkeys(cell_key(held.set, case) for held in shown for case in held.proof)),
+        cells=tuple(dict.fromkeys(str(CellKey(held.set, case)) for held in shown for case in held.proof)),
         reason=why(candidate),
     )

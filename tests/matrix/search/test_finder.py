@@ -11,7 +11,7 @@ from cases.space.case import Case
 from cases.space.options import Options
 from cases.space.verdict import Verdict
 from matrix.errors import UserError
-from matrix.run.outcome import cell_key
+from matrix.keys import CellKey
 from matrix.search.finder import Search
 from matrix.search.fixes import Fix, Kind
 from matrix.search.target import Quest
@@ -45,14 +45,14 @@ class Ground:
     unknown_pins: frozenset[str] = frozenset()
 
     def seen(self, version_set: VersionSet, case: Case) -> tuple[Verdict, ...]:
-        return tuple(self.known[cell_key(version_set.key, case.id)])
+        return tuple(self.known[str(CellKey(version_set.key, case.id))])
 
     def modules(self, version_set: VersionSet, case: Case) -> str:
         return f"{case.options.strategy}={version_set.pins['peft']}"
 
     def measure(self, version_set: VersionSet, times: Mapping[Case, int]) -> None:
         for case, often in times.items():
-            cell = cell_key(version_set.key, case.id)
+            cell = str(CellKey(version_set.key, case.id))
             while len(self.known[cell]) < often:
                 odd = cell in self.flaky and self.runs[cell] % 2
                 self.known[cell].append(RED if odd else self.says(version_set, case.options))
@@ -60,7 +60,7 @@ class Ground:
                 self.order.append(cell)
 
     def hint(self, version_set: VersionSet, case: Case) -> bool:
-        return cell_key(version_set.key, case.id) in self.greens
+        return str(CellKey(version_set.key, case.id)) in self.greens
 
     def moved(self, base: VersionSet, pins: Mapping[str, str]) -> VersionSet:
         if set(pins.values()) & self.unknown_pins:
@@ -104,7 +104,7 @@ def test_versions_come_before_alternatives() -> None:
     newer = a_set("2025-12", peft="2.0")
     ground = Ground(
         lambda v, o: GREEN if v.pins["peft"] == "2.0" or o.strategy == "ddp" else RED,
-        greens=frozenset({cell_key("2025-12", a_case().id)}),
+        greens=frozenset({str(CellKey("2025-12", a_case().id))}),
     )
     fix = searched(ground, a_case(), [newer])
     assert (fix.kind, fix.to_set, changed(fix)) == (Kind.VERSIONS, "2025-12", {"peft": "2.0"})
@@ -138,7 +138,9 @@ def test_a_pair_has_a_red_witness_for_each_change() -> None:
 
 def test_of_a_jump_only_the_package_that_matters_moves() -> None:
     far = a_set("2026-11", torch="2.0", peft="2.0", trl="2.0")
-    ground = Ground(green_on(lambda pins: pins["peft"] == "2.0"), greens=frozenset({cell_key("2026-11", a_case().id)}))
+    ground = Ground(
+        green_on(lambda pins: pins["peft"] == "2.0"), greens=frozenset({str(CellKey("2026-11", a_case().id))})
+    )
     fix = searched(ground, a_case(), [far])
     assert (fix.to_set, changed(fix)) == ("2025-09+peft2.0", {"peft": "2.0"})
 
@@ -146,7 +148,7 @@ def test_of_a_jump_only_the_package_that_matters_moves() -> None:
 def test_two_packages_that_have_to_move_together_are_found_in_a_jump() -> None:
     far = a_set("2026-11", torch="2.0", peft="2.0", trl="2.0")
     both = green_on(lambda pins: pins["peft"] == pins["trl"] == "2.0")
-    ground = Ground(both, greens=frozenset({cell_key("2026-11", a_case().id)}))
+    ground = Ground(both, greens=frozenset({str(CellKey("2026-11", a_case().id))}))
     fix = searched(ground, a_case(), [far], environments=20)
     assert (changed(fix), fix.minimal) == ({"peft": "2.0", "trl": "2.0"}, True)
 
@@ -154,7 +156,7 @@ def test_two_packages_that_have_to_move_together_are_found_in_a_jump() -> None:
 def test_a_jump_whose_parts_were_not_afforded_is_not_called_minimal() -> None:
     far = a_set("2026-11", torch="2.0", peft="2.0", trl="2.0")
     ground = Ground(green_on(lambda pins: pins["peft"] == pins["trl"] == "2.0"))
-    ground.known[cell_key("2026-11", a_case().id)] = [GREEN, GREEN]
+    ground.known[str(CellKey("2026-11", a_case().id))] = [GREEN, GREEN]
     ground.greens = frozenset(ground.known)
     fix = searched(ground, a_case(), [far], environments=0)
     assert (fix.kind, fix.minimal, len(fix.changes)) == (Kind.VERSIONS, False, 3)
@@ -167,18 +169,18 @@ def test_a_fix_is_green_twice_beside_a_cell_that_is_red_twice() -> None:
     ground = Ground(green_if(lambda o: o.auto_wrap_policy == "peft"))
     fix = searched(ground, a_case())
     assert fix.runs == 2
-    assert ground.known[cell_key(fix.set, fix.case)] == [RED, RED]
-    assert ground.known[cell_key(fix.to_set, fix.to_case)] == [GREEN, GREEN]
+    assert ground.known[str(CellKey(fix.set, fix.case))] == [RED, RED]
+    assert ground.known[str(CellKey(fix.to_set, fix.to_case))] == [GREEN, GREEN]
 
 
 def test_a_cell_that_is_green_only_once_is_no_fix() -> None:
-    flaky = cell_key("2025-09", a_case(auto_wrap_policy="peft").id)
+    flaky = str(CellKey("2025-09", a_case(auto_wrap_policy="peft").id))
     ground = Ground(green_if(lambda o: o.auto_wrap_policy in {"peft", "size"}), flaky=frozenset({flaky}))
     assert changed(searched(ground, a_case())) == {"auto_wrap_policy": "size"}
 
 
 def test_of_a_cell_that_is_not_red_every_time_no_fix_is_looked_for() -> None:
-    ground = Ground(green_if(lambda _: True), flaky=frozenset({cell_key("2025-09", a_case().id)}))
+    ground = Ground(green_if(lambda _: True), flaky=frozenset({str(CellKey("2025-09", a_case().id))}))
     fix = searched(ground, a_case())
     assert (fix.kind, fix.within) == (Kind.NONE, "it is not red every time: pass, fail")
 
@@ -213,13 +215,13 @@ def test_a_cell_that_two_quests_reach_is_run_once() -> None:
     quests = [Quest(version_set=a_set(), case=each) for each in (a_case(), a_case(use_orig_params=False))]
     Search(ground=ground, quests=quests, table=[a_set()], cases={}, radius=1).run()
     assert {each for each, count in ground.runs.items() if count > 1} == {
-        cell_key("2025-09", each.case.id) for each in quests
+        str(CellKey("2025-09", each.case.id)) for each in quests
     }
 
 
 def test_no_more_environments_are_made_than_allowed() -> None:
     far = a_set("2026-11", **dict.fromkeys(PACKAGES, "2.0"))
-    ground = Ground(green_if(lambda _: False), greens=frozenset({cell_key("2026-11", a_case().id)}))
+    ground = Ground(green_if(lambda _: False), greens=frozenset({str(CellKey("2026-11", a_case().id))}))
     searched(ground, a_case(), [far], environments=2)
     assert len({cell.partition("__")[0] for cell in ground.runs} - {"2025-09"}) == 2
 
@@ -227,7 +229,7 @@ def test_no_more_environments_are_made_than_allowed() -> None:
 def test_green_sets_that_were_not_looked_at_are_named_with_the_reason() -> None:
     sets = [a_set("2025-12", peft="9.9", trl="2.0"), a_set("2026-11", peft="2.0", trl="3.0", torch="2.0")]
     ground = Ground(green_if(lambda _: False), unknown_pins=frozenset({"9.9"}))
-    ground.greens = frozenset(cell_key(each.key, a_case().id) for each in sets)
+    ground.greens = frozenset(str(CellKey(each.key, a_case().id)) for each in sets)
     assert searched(ground, a_case(), sets, environments=0, kinds=frozenset({Kind.VERSIONS})).within == (
         "sets not looked at: 2025-09+peft9.9 (cannot be made), 2025-09+trl2.0 (no environment left),"
         " 2025-12 (no environment left), 2026-11 (no environment left)"
@@ -237,7 +239,7 @@ def test_green_sets_that_were_not_looked_at_are_named_with_the_reason() -> None:
 def test_a_green_set_that_is_blocked_here_is_named_as_blocked() -> None:
     other = a_set("2025-12", peft="2.0")
     blocked = Ground(lambda v, _: Verdict.BLOCKED if v.pins["peft"] == "2.0" else RED)
-    blocked.greens = frozenset({cell_key("2025-12", a_case().id)})
+    blocked.greens = frozenset({str(CellKey("2025-12", a_case().id))})
     found = searched(blocked, a_case(), [other], kinds=frozenset({Kind.VERSIONS}))
     assert "sets not looked at: 2025-09+peft2.0 (blocked), 2025-12 (blocked)" in found.within
 
@@ -249,8 +251,8 @@ def test_a_set_that_cannot_be_resolved_without_a_move_is_no_red_witness() -> Non
         moved = [version_set.pins[name] == "2.0" for name in ("peft", "trl")]
         return GREEN if all(moved) else Verdict.BLOCKED if moved[0] else RED
 
-    fix = searched(Ground(says, greens=frozenset({cell_key("2026-11", a_case().id)})), a_case(), [far])
-    assert fix.blocked == (cell_key("2025-09+peft2.0", a_case().id),)
+    fix = searched(Ground(says, greens=frozenset({str(CellKey("2026-11", a_case().id))})), a_case(), [far])
+    assert fix.blocked == (str(CellKey("2025-09+peft2.0", a_case().id)),)
     assert set(fix.blocked) < set(fix.witnesses)
 
 
@@ -267,7 +269,7 @@ def test_only_the_ways_that_were_asked_for_are_tried() -> None:
 def test_a_version_that_no_index_has_is_passed_over() -> None:
     far = a_set("2026-11", peft="9.9", trl="2.0")
     ground = Ground(green_on(lambda pins: pins["trl"] == "2.0"), unknown_pins=frozenset({"9.9"}))
-    ground.greens = frozenset({cell_key("2026-11", a_case().id)})
+    ground.greens = frozenset({str(CellKey("2026-11", a_case().id))})
     assert changed(searched(ground, a_case(), [far])) == {"trl": "2.0"}
 
 
@@ -282,5 +284,5 @@ def test_another_use_that_a_known_problem_names_is_tried() -> None:
     use = Case("api", "a test", Options().but(flow="api", call="fails"))
     other = Case("api", "a test", Options().but(flow="api", call="works"))
     ground = Ground(green_if(lambda o: o.call == "works"))
-    fix = searched(ground, use, advised={cell_key("2025-09", use.id): (other,)})
+    fix = searched(ground, use, advised={str(CellKey("2025-09", use.id)): (other,)})
     assert (fix.kind, changed(fix)) == (Kind.ALTERNATIVE, {"call": "works"})

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from cases.space.verdict import RED, Verdict
-from matrix.run.outcome import cell_key
+from matrix.keys import CellKey
 from matrix.search import fixes
 from matrix.search.fixes import Kind
 from matrix.versions import sets
@@ -55,13 +55,13 @@ def test_every_red_cell_of_the_default_profile_was_searched() -> None:
     document = data.read(path)
     red = {each.cell for each in document.cells if each.verdict in RED}
     assert red
-    assert red - {cell_key(each.set, each.case) for each in FOUND.fixes} == set()
+    assert red - {str(CellKey(each.set, each.case)) for each in FOUND.fixes} == set()
 
 
 def test_every_red_cell_is_red_twice_and_every_green_one_green_twice() -> None:
     found = [each for each in FOUND.fixes if each.kind is not Kind.NONE]
-    red = {cell_key(each.set, each.case) for each in found}
-    green = {cell_key(each.to_set, each.to_case) for each in found}
+    red = {str(CellKey(each.set, each.case)) for each in found}
+    green = {str(CellKey(each.to_set, each.to_case)) for each in found}
     assert [cell for cell in red if not is_red(cell) or times(cell) < SURE] == []
     assert [cell for cell in green if not is_green(cell) or times(cell) < SURE] == []
 
@@ -82,8 +82,8 @@ def test_every_set_that_a_fix_leads_to_can_be_had() -> None:
 
 def test_every_cell_that_a_fix_names_was_looked_at() -> None:
     named = {
-        (each.set, each.case, each.tried): {cell_key(each.to_set, each.to_case), *each.witnesses}
-        - {cell_key(each.set, each.case), cell_key("", "")}
+        (each.set, each.case, each.tried): {str(CellKey(each.to_set, each.to_case)), *each.witnesses}
+        - {str(CellKey(each.set, each.case)), str(CellKey("", ""))}
         for each in FOUND.fixes
     }
     assert any(len(cells) > 1 for cells in named.values())
@@ -92,4 +92,4 @@ def test_every_cell_that_a_fix_names_was_looked_at() -> None:
 
 def test_a_fix_does_not_claim_more_green_runs_than_are_published() -> None:
     found = [each for each in FOUND.fixes if each.kind is not Kind.NONE]
-    assert [each for each in found if not SURE <= each.runs <= times(cell_key(each.to_set, each.to_case))] == []
+    assert [each for each in found if not SURE <= each.runs <= times(str(CellKey(each.to_set, each.to_case)))] == []
