@@ -109,7 +109,7 @@ class LibrarySuite:
     def stages(self, job: Job) -> list[tuple[int, int]]:
         if job.kind != "cell":
             return [(0, job.ranks)]
-        return stages.acts(Options(**job.options), continues=bool(job.source))
+        return stages.numbered_stages(Options(**job.options), continues=bool(job.source))
 
     def run(self, job: Job, rank: int, stage: int, companion: Callable[[str], Iterator[None]], reporter: Any) -> None:
         """Run one rank of one stage, from joining the process group to its checks."""

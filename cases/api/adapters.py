@@ -7,8 +7,7 @@ import json
 import pkgutil
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call
-from cases.api import ingredients as some
+from cases.api import call, ingredients
 from cases.api.loading import EXPERTS, SAME, mixtral
 from cases.model import architectures, tiny
 from cases.space.options import GLOBAL_BATCH
@@ -42,9 +41,9 @@ def saved_adapter(ctx: Context, base: Any, **more: Any) -> tuple[Path, Any]:
     """A folder with an adapter, and the logits it gives."""
     from peft import get_peft_model
 
-    model = some.fill_adapter(get_peft_model(base, some.lora(**more)))
+    model = ingredients.fill_adapter(get_peft_model(base, ingredients.lora(**more)))
     model.save_pretrained(ctx.kept / "adapter")
-    return ctx.kept / "adapter", some.logits(model, ctx)
+    return ctx.kept / "adapter", ingredients.logits(model, ctx)
 
 
 @call(GROUP, phase=Phase.ADAPT)
@@ -52,7 +51,7 @@ def lora_trains(ctx: Context) -> Iterator[Check]:
     """get_peft_model and a backward: every adapter gets a gradient, whatever else is installed."""
     from peft import get_peft_model
 
-    model = some.fill_adapter(get_peft_model(some.base(ctx), some.lora()))
+    model = ingredients.fill_adapter(get_peft_model(ingredients.base(ctx), ingredients.lora()))
     ids = tiny.batch(0).to(ctx.place.device)
     model(input_ids=ids, labels=ids).loss.backward()
     reached = [
@@ -67,7 +66,7 @@ def peft_fsdp_policy(ctx: Context) -> Iterator[Check]:
     from peft import get_peft_model
     from peft.utils.other import fsdp_auto_wrap_policy
 
-    policy = fsdp_auto_wrap_policy(get_peft_model(some.base(ctx), some.lora()))
+    policy = fsdp_auto_wrap_policy(get_peft_model(ingredients.base(ctx), ingredients.lora()))
     yield equal("a policy", callable(policy), bound=True)
 
 
@@ -76,20 +75,20 @@ def adapter_of_later_peft(ctx: Context) -> Iterator[Check]:
     """An adapter whose adapter_config.json has the fields of a later peft loads: their values ask for nothing."""
     from peft import PeftModel
 
-    folder, expected = saved_adapter(ctx, some.base(ctx))
+    folder, expected = saved_adapter(ctx, ingredients.base(ctx))
     path = folder / "adapter_config.json"
     path.write_text(json.dumps({**LATER_FIELDS, **json.loads(path.read_text())}))
-    found = some.logits(PeftModel.from_pretrained(some.base(ctx), folder), ctx)
-    yield at_most("logits off", some.furthest(found, expected), SAME)
+    found = ingredients.logits(PeftModel.from_pretrained(ingredients.base(ctx), folder), ctx)
+    yield at_most("logits off", ingredients.largest_difference(found, expected), SAME)
 
 
 @call(GROUP, phase=Phase.RELOAD)
 def adapter_by_transformers(ctx: Context) -> Iterator[Check]:
     """model.load_adapter, transformers' own way to load an adapter, gives what PEFT's gives."""
-    folder, expected = saved_adapter(ctx, some.base(ctx))
-    model = some.base(ctx)
+    folder, expected = saved_adapter(ctx, ingredients.base(ctx))
+    model = ingredients.base(ctx)
     model.load_adapter(str(folder))
-    yield at_most("logits off", some.furthest(some.logits(model, ctx), expected), SAME)
+    yield at_most("logits off", ingredients.largest_difference(ingredients.logits(model, ctx), expected), SAME)
 
 
 def experts(ctx: Context) -> Any:
@@ -103,7 +102,7 @@ def lora_on_experts(ctx: Context) -> Iterator[Check]:
     """LoRA on the experts' layers, by their names of the time (w1, w2, w3), reaches every expert."""
     from peft import get_peft_model
 
-    model = get_peft_model(experts(ctx), some.lora(target_modules=["q_proj", "v_proj", "w1", "w2", "w3"]))
+    model = get_peft_model(experts(ctx), ingredients.lora(target_modules=["q_proj", "v_proj", "w1", "w2", "w3"]))
     trained = sum(weight.numel() for name, weight in model.named_parameters() if "experts" in name and "lora_" in name)
     yield at_least("experts' weights to train", trained, EXPERT_VALUES)
 
@@ -118,8 +117,8 @@ def reload_on_experts(ctx: Context) -> Iterator[Check]:
 
     targets = ["q_proj", "v_proj", "w1", "w2", "w3"]
     folder, expected = saved_adapter(ctx, experts(ctx), target_modules=targets)
-    found = some.logits(PeftModel.from_pretrained(experts(ctx), folder), ctx)
-    yield at_most("logits off", some.furthest(found, expected), SAME)
+    found = ingredients.logits(PeftModel.from_pretrained(experts(ctx), folder), ctx)
+    yield at_most("logits off", ingredients.largest_difference(found, expected), SAME)
 
 
 @call(GROUP, phase=Phase.FORWARD)
@@ -146,16 +145,18 @@ def adapter_of_earlier_llava(ctx: Context) -> Iterator[Check]:
     from peft import PeftModel, get_peft_model
     from safetensors.torch import load_file, save_file
 
-    config = some.lora(target_modules=r".*language_model.*\.(q_proj|v_proj)")
-    model = some.fill_adapter(get_peft_model(llava(ctx), config))
-    expected = seen(model, ctx)
+    config = ingredients.lora(target_modules=r".*language_model.*\.(q_proj|v_proj)")
+    model = ingredients.fill_adapter(get_peft_model(llava(ctx), config))
+    expected = image_logits(model, ctx)
     model.save_pretrained(ctx.kept / "adapter")
     path = ctx.kept / "adapter" / "adapter_model.safetensors"
     weights = {earlier_name(name): weight for name, weight in load_file(path).items()}
     save_file(weights, path, metadata={"format": "pt"})
-    found = seen(PeftModel.from_pretrained(llava(ctx), ctx.kept / "adapter"), ctx)
-    yield at_least("what the adapter does", some.furthest(expected, seen(llava(ctx), ctx)), 100 * SAME)
-    yield at_most("logits off", some.furthest(found, expected), SAME)
+    found = image_logits(PeftModel.from_pretrained(llava(ctx), ctx.kept / "adapter"), ctx)
+    yield at_least(
+        "what the adapter does", ingredients.largest_difference(expected, image_logits(llava(ctx), ctx)), 100 * SAME
+    )
+    yield at_most("logits off", ingredients.largest_difference(found, expected), SAME)
 
 
 def earlier_name(name: str) -> str:
@@ -181,7 +182,7 @@ def llava(ctx: Context) -> Any:
     return LlavaForConditionalGeneration(config).to(ctx.place.device)
 
 
-def seen(model: Any, ctx: Context) -> Any:
+def image_logits(model: Any, ctx: Context) -> Any:
     """Logits of a batch whose rows begin with an image."""
     import torch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call, made
+from cases.api import call, models
 from cases.apply import compat
 from cases.model import architectures, tiny
 from cases.reference.tolerance import relative
@@ -23,7 +23,7 @@ MANY_WORDS = 4096
 
 
 def narrow(ctx: Context, quant: str) -> Iterator[Check]:
-    model = compat.adapted(made.loaded(ctx, quant), made.config(), autocast_adapter_dtype=False)
+    model = compat.adapted(models.loaded(ctx, quant), models.config(), autocast_adapter_dtype=False)
     found = {compat.dtype_name(p.dtype) for name, p in model.named_parameters() if tiny.is_adapter(name)}
     yield equal("dtype of the adapter", "+".join(sorted(found)), "bf16")
 
@@ -48,7 +48,7 @@ def narrow_adapter_int8(ctx: Context) -> Iterator[Check]:
 
 def step(model: Any) -> Iterator[Check]:
     """A loss, and what of it reaches the adapters."""
-    loss = model.train()(input_ids=made.ids(model), labels=made.ids(model)).loss
+    loss = model.train()(input_ids=models.ids(model), labels=models.ids(model)).loss
     loss.backward()
     gradients = [float(p.grad.float().norm()) for p in model.parameters() if p.requires_grad and p.grad is not None]
     yield at_most("loss", float(loss), 100.0)
@@ -61,7 +61,7 @@ def adalora(ctx: Context, quant: str) -> Iterator[Check]:
     config = AdaLoraConfig(
         task_type="CAUSAL_LM", target_modules=list(tiny.TARGETS), init_r=tiny.RANK, total_step=10, tinit=1, tfinal=1
     )
-    yield from step(get_peft_model(made.loaded(ctx, quant), config))
+    yield from step(get_peft_model(models.loaded(ctx, quant), config))
 
 
 @call(ADAPTING, phase=Phase.FORWARD, requires=EIGHT)
@@ -85,20 +85,20 @@ def adalora_plain(ctx: Context) -> Iterator[Check]:
 @call(ADAPTING, phase=Phase.FORWARD, requires=("dora", *EIGHT))
 def dora_int8(ctx: Context) -> Iterator[Check]:
     """DoRA trains on an 8-bit base."""
-    yield from step(made.adapted(made.loaded(ctx, "int8"), use_dora=True))
+    yield from step(models.adapted(models.loaded(ctx, "int8"), use_dora=True))
 
 
 @call(ADAPTING, phase=Phase.FORWARD, requires=("dora", *FOUR))
 def dora_nf4(ctx: Context) -> Iterator[Check]:
     """DoRA trains on a 4-bit base."""
-    yield from step(made.adapted(made.loaded(ctx, "nf4"), use_dora=True))
+    yield from step(models.adapted(models.loaded(ctx, "nf4"), use_dora=True))
 
 
 def ephemeral(ctx: Context, *, offload: bool) -> Iterator[Check]:
     from peft import LoraRuntimeConfig
 
     runtime = LoraRuntimeConfig(ephemeral_gpu_offload=offload)
-    yield from step(made.adapted(made.loaded(ctx, dtype="fp32"), use_dora=True, runtime_config=runtime))
+    yield from step(models.adapted(models.loaded(ctx, dtype="fp32"), use_dora=True, runtime_config=runtime))
 
 
 @call(ADAPTING, phase=Phase.ADAPT, requires=("dora", "runtime_config"))
@@ -117,7 +117,7 @@ def ia3(ctx: Context, quant: str) -> Iterator[Check]:
     from peft import IA3Config, get_peft_model
 
     config = IA3Config(task_type="CAUSAL_LM", target_modules=["k_proj", "v_proj"], feedforward_modules=[])
-    merged = get_peft_model(made.loaded(ctx, quant), config).merge_and_unload()
+    merged = get_peft_model(models.loaded(ctx, quant), config).merge_and_unload()
     yield equal("layers that still have an adapter", sum("ia3" in name for name, _ in merged.named_modules()), 0)
 
 
@@ -142,25 +142,27 @@ def prepared_size(ctx: Context) -> Iterator[Check]:
     """Prepared for training, a 4-bit model is smaller than in bfloat16."""
     from peft import prepare_model_for_kbit_training
 
-    folder = made.published(ctx, made.variant(vocab_size=MANY_WORDS))
-    whole = size(made.loaded(ctx, folder=folder))
-    prepared = prepare_model_for_kbit_training(made.loaded(ctx, "nf4", folder=folder))
+    folder = models.published(ctx, models.variant(vocab_size=MANY_WORDS))
+    whole = size(models.loaded(ctx, folder=folder))
+    prepared = prepare_model_for_kbit_training(models.loaded(ctx, "nf4", folder=folder))
     yield at_most("bytes, in units of the bfloat16 model's", size(prepared) / whole, 1.0)
 
 
 @call(PREPARING, phase=Phase.ADAPT, requires=FOUR)
 def unprepared_size(ctx: Context) -> Iterator[Check]:
     """As it was loaded, a 4-bit model is smaller than in bfloat16."""
-    folder = made.published(ctx, made.variant(vocab_size=MANY_WORDS))
-    whole = size(made.loaded(ctx, folder=folder))
-    yield at_most("bytes, in units of the bfloat16 model's", size(made.loaded(ctx, "nf4", folder=folder)) / whole, 1.0)
+    folder = models.published(ctx, models.variant(vocab_size=MANY_WORDS))
+    whole = size(models.loaded(ctx, folder=folder))
+    yield at_most(
+        "bytes, in units of the bfloat16 model's", size(models.loaded(ctx, "nf4", folder=folder)) / whole, 1.0
+    )
 
 
 def widened(ctx: Context) -> Any:
     """A QLoRA model whose norms are float32, with a head in bfloat16, as trl's trainers make it."""
     import torch
 
-    model = made.adapted(made.loaded(ctx, "nf4"))
+    model = models.adapted(models.loaded(ctx, "nf4"))
     for name, module in model.named_modules():
         if "norm" in name:
             module.to(torch.float32)
@@ -186,7 +188,7 @@ def infer(model: Any) -> Any:
     import torch
 
     with torch.no_grad():
-        return model.eval()(input_ids=made.ids(model), labels=made.ids(model)).loss
+        return model.eval()(input_ids=models.ids(model), labels=models.ids(model)).loss
 
 
 def without_dtype(ctx: Context, **arguments: Any) -> Iterator[Check]:
@@ -195,13 +197,13 @@ def without_dtype(ctx: Context, **arguments: Any) -> Iterator[Check]:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
-    folder = made.published(ctx, architectures.plain_config())
+    folder = models.published(ctx, architectures.plain_config())
     model = AutoModelForCausalLM.from_pretrained(
         folder, quantization_config=asked, device_map={"": ctx.place.device}, **arguments
     )
     rest = {compat.dtype_name(p.dtype) for p in model.parameters() if p.is_floating_point()}
     yield equal("dtype of what is not quantised", "+".join(sorted(rest)), "bf16")
-    yield at_most("loss", float(infer(made.adapted(model))), 100.0)
+    yield at_most("loss", float(infer(models.adapted(model))), 100.0)
 
 
 @call(PREPARING, phase=Phase.FORWARD, requires=FOUR)
@@ -213,7 +215,7 @@ def compute_dtype_alone(ctx: Context) -> Iterator[Check]:
 @call(PREPARING, phase=Phase.FORWARD, requires=FOUR)
 def compute_dtype_and_dtype(ctx: Context) -> Iterator[Check]:
     """A model loaded in 4 bits is in the rest what it was told to be."""
-    yield from without_dtype(ctx, **compat.load_arguments(made.chosen(), ctx.place.device))
+    yield from without_dtype(ctx, **compat.load_arguments(models.chosen(), ctx.place.device))
 
 
 def initialised(ctx: Context, how: str) -> Any:
@@ -221,9 +223,9 @@ def initialised(ctx: Context, how: str) -> Any:
     import torch
     from peft import LoftQConfig, PeftModel, get_peft_model
 
-    whole = made.loaded(ctx, dtype="fp32")
+    whole = models.loaded(ctx, dtype="fp32")
     torch.manual_seed(0)
-    config = made.config(init_lora_weights="loftq", loftq_config=LoftQConfig(loftq_bits=4))
+    config = models.config(init_lora_weights="loftq", loftq_config=LoftQConfig(loftq_bits=4))
     model = get_peft_model(whole, config)
     model.peft_config["default"].init_lora_weights = True  # or it would be done again on loading
     model.save_pretrained(ctx.kept / "adapter")
@@ -231,15 +233,15 @@ def initialised(ctx: Context, how: str) -> Any:
     if how == "rebuilt":
         folder = ctx.kept / "base"
         model.unload().save_pretrained(folder)
-    return PeftModel.from_pretrained(made.loaded(ctx, "nf4", folder=folder), ctx.kept / "adapter")
+    return PeftModel.from_pretrained(models.loaded(ctx, "nf4", folder=folder), ctx.kept / "adapter")
 
 
 def lost(ctx: Context, model: Any) -> float:
-    return relative(made.logits(model, training=True), made.logits(made.loaded(ctx, dtype="fp32")))
+    return relative(models.logits(model, training=True), models.logits(models.loaded(ctx, dtype="fp32")))
 
 
 def loftq(ctx: Context, how: str) -> Iterator[Check]:
-    plain = lost(ctx, made.loaded(ctx, "nf4"))
+    plain = lost(ctx, models.loaded(ctx, "nf4"))
     found = lost(ctx, initialised(ctx, how))
     yield at_most("error of the quantised model, in units of the one without LoftQ", found / plain, 1.0)
 
@@ -261,8 +263,8 @@ def loftq_replaced(ctx: Context) -> Iterator[Check]:
     """replace_lora_weights_loftq makes a 4-bit model more accurate."""
     from peft import get_peft_model, replace_lora_weights_loftq
 
-    plain = lost(ctx, made.loaded(ctx, "nf4"))
-    model = get_peft_model(made.loaded(ctx, "nf4"), made.config())
+    plain = lost(ctx, models.loaded(ctx, "nf4"))
+    model = get_peft_model(models.loaded(ctx, "nf4"), models.config())
     replace_lora_weights_loftq(model, model_path=str(architectures.plain_checkpoint(ctx.cache) / "model.safetensors"))
     found = lost(ctx, model)
     yield at_most("error of the quantised model, in units of the one without LoftQ", found / plain, 1.0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call, made
+from cases.api import call, models
 from cases.api.merging import FP32, merged_and_saved, offloaded
 from cases.apply import compat
 from cases.model import architectures, tiny
@@ -44,7 +44,7 @@ def mapped(ctx: Context, device_map: Any, **other: Any) -> Any:
 
 def gradients(model: Any) -> dict[str, Any]:
     """Of an adapter after one batch, on the CPU."""
-    ids = made.ids(model)
+    ids = models.ids(model)
     model.train()(input_ids=ids, labels=ids).loss.backward()
     trained = ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
     return {name: weight.grad.float().cpu() for name, weight in trained}
@@ -57,7 +57,7 @@ def furthest(found: dict[str, Any], expected: dict[str, Any]) -> float:
 
 def alone(ctx: Context) -> Any:
     """The adapted model on one device."""
-    return made.adapted(made.loaded(ctx, dtype="fp32"))
+    return models.adapted(models.loaded(ctx, dtype="fp32"))
 
 
 @call(DEVICES, phase=Phase.LOAD, requires=GPU)
@@ -65,17 +65,17 @@ def device_map_auto(ctx: Context) -> Iterator[Check]:
     """device_map="auto" puts a model that fits on the GPU, and it infers the same."""
     model = mapped(ctx, "auto")
     yield equal("devices of the weights", devices(model), "cuda:0")
-    expected = made.logits(made.loaded(ctx, dtype="fp32"))
-    yield at_most("logits off", relative(made.logits(model), expected), FP32)
+    expected = models.logits(models.loaded(ctx, dtype="fp32"))
+    yield at_most("logits off", relative(models.logits(model), expected), FP32)
 
 
 @call(DEVICES, phase=Phase.LOAD, requires=(*GPU, "4bit", "4bit_loading"))
 def device_map_auto_four_bit(ctx: Context) -> Iterator[Check]:
     """device_map="auto" puts a 4-bit model on the GPU, and it infers the same."""
-    asked = compat.quantisation(made.chosen("nf4"))
+    asked = compat.quantisation(models.chosen("nf4"))
     model, named = (mapped(ctx, each, quantization_config=asked) for each in ("auto", {"": ctx.place.device}))
     yield equal("devices of the weights", devices(model), "cuda:0")
-    yield at_most("logits off", relative(made.logits(model), made.logits(named)), FP32)
+    yield at_most("logits off", relative(models.logits(model), models.logits(named)), FP32)
 
 
 @call(DEVICES, phase=Phase.LOAD, ranks=2, requires=GPU)
@@ -83,8 +83,8 @@ def device_map_per_rank(ctx: Context) -> Iterator[Check]:
     """device_map={"": rank} puts each rank's model on its own GPU, and it infers the same."""
     model = mapped(ctx, {"": ctx.place.device})
     yield equal("weights on the rank's own GPU", devices(model) == f"cuda:{ctx.place.rank}", bound=True)
-    expected = made.logits(made.loaded(ctx, dtype="fp32"))
-    yield at_most("logits off", relative(made.logits(model), expected), FP32)
+    expected = models.logits(models.loaded(ctx, dtype="fp32"))
+    yield at_most("logits off", relative(models.logits(model), expected), FP32)
 
 
 @call(DEVICES, phase=Phase.BACKWARD, ranks=2, requires=GPU)
@@ -94,7 +94,7 @@ def device_map_over_two_gpus(ctx: Context) -> Iterator[Check]:
         return  # one process has both GPUs
     base = offloaded(ctx, architectures.plain_checkpoint(ctx.cache), SECOND)
     yield equal("devices of the weights", devices(base), "cuda:0+cuda:1")
-    found = gradients(made.adapted(base))
+    found = gradients(models.adapted(base))
     yield at_most("gradients off", furthest(found, gradients(alone(ctx))), FP32)
 
 
@@ -111,7 +111,7 @@ def device_map_layer_on_cpu(ctx: Context) -> Iterator[Check]:
     """A model with a layer left on the CPU gives its adapter the same gradients."""
     base = offloaded(ctx, architectures.plain_checkpoint(ctx.cache), "cpu")
     yield equal("devices of the weights", devices(base), "cuda:0+meta")
-    found = gradients(made.adapted(base))
+    found = gradients(models.adapted(base))
     yield at_most("gradients off", furthest(found, gradients(alone(ctx))), FP32)
 
 
@@ -123,13 +123,13 @@ def merge_layer_on_cpu(ctx: Context) -> Iterator[Check]:
 
 def merged_apart(ctx: Context, base: Any, adapter: Any) -> Iterator[Check]:
     """The adapter's weights are moved away from the base's before the merge."""
-    model = made.adapted(made.loaded(ctx, dtype="fp32").to(base))
-    on_top = made.logits(model)
+    model = models.adapted(models.loaded(ctx, dtype="fp32").to(base))
+    on_top = models.logits(model)
     for name, weight in model.named_parameters():
         if ".lora_" in name:
             weight.data = weight.data.to(adapter)
     yield equal("devices of the weights", devices(model), "cpu+cuda:0")
-    yield at_most("merged logits off", relative(made.logits(model.merge_and_unload()), on_top), FP32)
+    yield at_most("merged logits off", relative(models.logits(model.merge_and_unload()), on_top), FP32)
 
 
 @call(DEVICES, phase=Phase.MERGE, requires=GPU)
@@ -149,23 +149,23 @@ def merged_as_loaded(ctx: Context, folder: Path, **other: Any) -> Iterator[Check
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    on_top = made.logits(alone(ctx))
+    on_top = models.logits(alone(ctx))
     base = AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(ctx.cache))
     yield equal("devices of the base", devices(base), "cpu")
     model = PeftModel.from_pretrained(base, folder, **other)
-    yield at_most("merged logits off", relative(made.logits(model.merge_and_unload()), on_top), FP32)
+    yield at_most("merged logits off", relative(models.logits(model.merge_and_unload()), on_top), FP32)
 
 
 @call(DEVICES, phase=Phase.MERGE, requires=GPU)
 def merge_loaded_on_cpu(ctx: Context) -> Iterator[Check]:
     """An adapter that is loaded onto a base on the CPU, where there is a GPU, is merged on the CPU."""
-    yield from merged_as_loaded(ctx, made.saved_adapter(ctx))
+    yield from merged_as_loaded(ctx, models.saved_adapter(ctx))
 
 
 @call(DEVICES, phase=Phase.MERGE, requires=GPU)
 def merge_loaded_on_gpu(ctx: Context) -> Iterator[Check]:
     """An adapter that is loaded with torch_device="cuda" onto a base on the CPU is merged all the same."""
-    yield from merged_as_loaded(ctx, made.saved_adapter(ctx), torch_device="cuda")
+    yield from merged_as_loaded(ctx, models.saved_adapter(ctx), torch_device="cuda")
 
 
 @call(PAGED, phase=Phase.OPTIMIZER, requires=("paged_state",))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call
-from cases.api import ingredients as some
+from cases.api import call, ingredients
 from cases.api.loading import SAME, launched
 from cases.apply import build
 from cases.model import tiny
@@ -41,7 +40,7 @@ def accelerate_fsdp2(ctx: Context) -> Iterator[Check]:
     """accelerator.prepare with fsdp_version=2 shards every weight."""
     import torch
 
-    model = some.base(ctx)
+    model = ingredients.base(ctx)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     made = accelerator(ctx, fsdp_version=2)
     model, optimiser = made.prepare(model, optimiser)
@@ -58,14 +57,14 @@ def fsdp2_inner_module(ctx: Context) -> Iterator[Check]:
     import torch
     from peft import get_peft_model
 
-    model = some.fill_adapter(get_peft_model(some.base(ctx), some.lora()))
+    model = ingredients.fill_adapter(get_peft_model(ingredients.base(ctx), ingredients.lora()))
     ids = tiny.batch(0).to(ctx.place.device)
     with torch.no_grad():
         states = model(input_ids=ids, output_hidden_states=True).hidden_states[-1]
         expected = model.get_output_embeddings()(states)
         sharded = build.wrap(model, Options().but(strategy="fsdp2"), ctx.place)
         found = sharded.get_output_embeddings()(states)
-    yield at_most("logits off", some.furthest(found, expected), SAME)
+    yield at_most("logits off", ingredients.largest_difference(found, expected), SAME)
 
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2, requires=("fsdp2_exists", "fsdp2"))
@@ -73,10 +72,10 @@ def fsdp2_whole_model(ctx: Context) -> Iterator[Check]:
     """The same model called as a whole."""
     from peft import get_peft_model
 
-    model = some.fill_adapter(get_peft_model(some.base(ctx), some.lora()))
-    expected = some.logits(model, ctx)
+    model = ingredients.fill_adapter(get_peft_model(ingredients.base(ctx), ingredients.lora()))
+    expected = ingredients.logits(model, ctx)
     sharded = build.wrap(model, Options().but(strategy="fsdp2"), ctx.place)
-    yield at_most("logits off", some.furthest(some.logits(sharded, ctx), expected), SAME)
+    yield at_most("logits off", ingredients.largest_difference(ingredients.logits(sharded, ctx), expected), SAME)
 
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2, requires=("fsdp2_exists", "fsdp2", "4bit"))
@@ -95,4 +94,4 @@ def fsdp2_four_bit_layer(ctx: Context) -> Iterator[Check]:
         sharded = build.wrap(layer, Options().but(strategy="fsdp2", auto_wrap_policy="none"), ctx.place)
         found = sharded(inputs).float()
     yield at_least("outputs", float(expected.abs().max()), SAME)
-    yield at_most("outputs off", some.furthest(found, expected), 0.0)
+    yield at_most("outputs off", ingredients.largest_difference(found, expected), 0.0)

@@ -18,7 +18,7 @@ SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")  # at the ids that the tiny model's 
 WORDS = tuple(f"w{number}" for number in range(len(SPECIAL), tiny.VOCABULARY))
 
 
-def words() -> Any:
+def word_tokenizer() -> Any:
     """A tokeniser of one id per word, as the ``tokenizers`` package holds it."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -32,7 +32,7 @@ def tokenizer() -> Any:
     from transformers import PreTrainedTokenizerFast
 
     names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), SPECIAL, strict=True))
-    return PreTrainedTokenizerFast(tokenizer_object=words(), **names)
+    return PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), **names)
 
 
 def sentence(length: int, start: int = 0) -> str:
@@ -89,7 +89,7 @@ def logits(model: Any, ctx: Context) -> Any:
         return model.eval()(input_ids=tiny.batch(0).to(ctx.place.device)).logits.float().cpu()
 
 
-def furthest(one: Any, other: Any) -> float:
+def largest_difference(one: Any, other: Any) -> float:
     return float((one - other).abs().max())
 
 
@@ -120,7 +120,7 @@ def arguments(ctx: Context, made: Any = None, **more: Any) -> Any:
     return (made or TrainingArguments)(**{**few, **more})
 
 
-def spoken_to(trainer: Any) -> dict[str, Any]:
+def tokenizer_argument(trainer: Any) -> dict[str, Any]:
     """The tokeniser, under the name that this version's trainers take it."""
     known = inspect.signature(trainer.__init__).parameters
     return {"processing_class" if "processing_class" in known else "tokenizer": tokenizer()}

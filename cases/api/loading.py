@@ -7,8 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call
-from cases.api import ingredients as some
+from cases.api import call, ingredients
 from cases.model import architectures, tiny
 from cases.space.verdict import Check, Phase, at_most, equal
 
@@ -29,7 +28,7 @@ def mixtral(ctx: Context) -> Path:
     sizes = {name: value for name, value in architectures.plain_config().to_dict().items() if name in SIZES}
     model = MixtralForCausalLM(MixtralConfig(**sizes, num_local_experts=EXPERTS, num_experts_per_tok=2))
     tiny.fill(model)
-    model.save_pretrained(some.folder(ctx, "mixtral"))
+    model.save_pretrained(ingredients.folder(ctx, "mixtral"))
     return ctx.kept / "mixtral"
 
 
@@ -92,8 +91,8 @@ def dispatch_quantised(ctx: Context) -> Iterator[Check]:
     from accelerate import dispatch_model
 
     model = dispatch_model(loaded_in_4bit(ctx), {"": ctx.place.device})
-    expected = some.logits(loaded_in_4bit(ctx), ctx)
-    yield at_most("logits off", some.furthest(some.logits(model, ctx), expected), 0.0)
+    expected = ingredients.logits(loaded_in_4bit(ctx), ctx)
+    yield at_most("logits off", ingredients.largest_difference(ingredients.logits(model, ctx), expected), 0.0)
 
 
 @call(GROUP, phase=Phase.LOAD, requires=("4bit_loading",))
@@ -102,15 +101,15 @@ def dispatch_quantised_after_use(ctx: Context) -> Iterator[Check]:
     from accelerate import dispatch_model
 
     model = loaded_in_4bit(ctx)
-    before = some.logits(model, ctx)
+    before = ingredients.logits(model, ctx)
     model = dispatch_model(model, {"": ctx.place.device})
-    yield at_most("logits off", some.furthest(some.logits(model, ctx), before), 0.0)
+    yield at_most("logits off", ingredients.largest_difference(ingredients.logits(model, ctx), before), 0.0)
 
 
 @call(GROUP, phase=Phase.SAVE)
 def save_safe_serialization(ctx: Context) -> Iterator[Check]:
     """save_pretrained and push_to_hub take safe_serialization=True, as merge scripts give it."""
-    model = some.base(ctx)
+    model = ingredients.base(ctx)
     model.save_pretrained(ctx.kept / "out", safe_serialization=True)
     yield equal("safetensors written", (ctx.kept / "out" / "model.safetensors").exists(), bound=True)
     inspect.signature(model.push_to_hub).bind("someone/model", safe_serialization=True)  # all but the network
@@ -119,7 +118,7 @@ def save_safe_serialization(ctx: Context) -> Iterator[Check]:
 @call(GROUP, phase=Phase.SAVE)
 def save_not_safe(ctx: Context) -> Iterator[Check]:
     """save_pretrained(safe_serialization=False) writes pytorch_model.bin, for readers that know nothing else."""
-    some.base(ctx).save_pretrained(ctx.kept / "out", safe_serialization=False)
+    ingredients.base(ctx).save_pretrained(ctx.kept / "out", safe_serialization=False)
     yield equal("pytorch_model.bin written", (ctx.kept / "out" / "pytorch_model.bin").exists(), bound=True)
 
 
@@ -167,6 +166,7 @@ def bitsandbytes_library(ctx: Context) -> Iterator[Check]:
     import torch
 
     del ctx
-    wanted = f"libbitsandbytes_cuda{(torch.version.cuda or '').replace('.', '')}.so"
+    build = (torch.version.cuda or "").replace(".", "")
+    library = f"libbitsandbytes_cuda{build}.so"
     there = {path.name for path in Path(bitsandbytes.__file__).parent.glob("libbitsandbytes_*.so")}
-    yield equal(wanted, wanted if wanted in there else "not shipped", wanted)
+    yield equal(library, library if library in there else "not shipped", library)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call, made
+from cases.api import call, models
 from cases.model import architectures, tiny
 from cases.reference.tolerance import UNIT_ROUNDOFF, relative
 from cases.space.verdict import Phase, at_most, equal
@@ -26,73 +26,73 @@ CYCLES = 100
 @call(MERGING, phase=Phase.MERGE)
 def merge_twice(ctx: Context) -> Iterator[Check]:
     """Merging an adapter a second time changes nothing."""
-    model = made.adapted(made.loaded(ctx, dtype="fp32"))
+    model = models.adapted(models.loaded(ctx, dtype="fp32"))
     model.merge_adapter()
-    once = made.logits(model)
+    once = models.logits(model)
     model.merge_adapter()
-    yield at_most("logits after a second merge", relative(made.logits(model), once), 1e-6)
+    yield at_most("logits after a second merge", relative(models.logits(model), once), 1e-6)
 
 
 @call(MERGING, phase=Phase.MERGE)
 def merge_and_then_unload(ctx: Context) -> Iterator[Check]:
     """An adapter that is merged already is not merged again when it is unloaded."""
-    model = made.adapted(made.loaded(ctx, dtype="fp32"))
-    on_top = made.logits(model)
+    model = models.adapted(models.loaded(ctx, dtype="fp32"))
+    on_top = models.logits(model)
     model.merge_adapter()
     merged = model.merge_and_unload()
-    yield at_most("logits after merge_adapter and merge_and_unload", relative(made.logits(merged), on_top), FP32)
+    yield at_most("logits after merge_adapter and merge_and_unload", relative(models.logits(merged), on_top), FP32)
 
 
 def merged_on(model: Any) -> Iterator[Check]:
-    model = made.adapted(model)
-    on_top = made.logits(model, training=True)
+    model = models.adapted(model)
+    on_top = models.logits(model, training=True)
     merged = model.merge_and_unload()
-    yield at_most("merged logits", relative(made.logits(merged, training=True), on_top), BF16)
+    yield at_most("merged logits", relative(models.logits(merged, training=True), on_top), BF16)
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
 def merge_into_four_bit(ctx: Context) -> Iterator[Check]:
     """Merged into a 4-bit base, the adapter infers what it did on top of it."""
-    yield from merged_on(made.loaded(ctx, "nf4"))
+    yield from merged_on(models.loaded(ctx, "nf4"))
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
 def merge_into_four_bit_after_inference(ctx: Context) -> Iterator[Check]:
     """Merging into a 4-bit base does as much after the model was used as before."""
-    model = made.adapted(made.loaded(ctx, "nf4"))
-    before = made.logits(model.merge_and_unload(), training=True)
-    model = made.adapted(made.loaded(ctx, "nf4"))
-    made.logits(model)
-    after = made.logits(model.merge_and_unload(), training=True)
+    model = models.adapted(models.loaded(ctx, "nf4"))
+    before = models.logits(model.merge_and_unload(), training=True)
+    model = models.adapted(models.loaded(ctx, "nf4"))
+    models.logits(model)
+    after = models.logits(model.merge_and_unload(), training=True)
     yield at_most("merged logits", relative(after, before), BF16)
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("8bit", "8bit_loading"))
 def merge_into_eight_bit(ctx: Context) -> Iterator[Check]:
     """Merged into an 8-bit base, the adapter infers what it did on top of it."""
-    yield from merged_on(made.loaded(ctx, "int8"))
+    yield from merged_on(models.loaded(ctx, "int8"))
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
 def merge_after_dequantising(ctx: Context) -> Iterator[Check]:
     """Merged into the dequantised base, the adapter infers what it did on top of it."""
-    yield from merged_on(made.loaded(ctx, "nf4").dequantize())
+    yield from merged_on(models.loaded(ctx, "nf4").dequantize())
 
 
 def small_update(ctx: Context, dtype: str) -> Iterator[Check]:
     """What is left of an update a thousandth of the weights' size, judged in float32."""
     import torch
 
-    base = made.logits(made.loaded(ctx, dtype="fp32"))
-    model = made.adapted(made.loaded(ctx, dtype=dtype))
+    base = models.logits(models.loaded(ctx, dtype="fp32"))
+    model = models.adapted(models.loaded(ctx, dtype=dtype))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if ".lora_B." in name:
                 parameter.mul_(2**-10)
-    whole = made.adapted(made.loaded(ctx, dtype="fp32"))
+    whole = models.adapted(models.loaded(ctx, dtype="fp32"))
     whole.load_state_dict({n: p.float() for n, p in model.state_dict().items()})
-    wanted = made.logits(whole) - base
-    got = made.logits(model.merge_and_unload().float()) - base
+    wanted = models.logits(whole) - base
+    got = models.logits(model.merge_and_unload().float()) - base
     yield at_most("what merging changed in the update's effect", relative(got, wanted), 0.1)
 
 
@@ -109,12 +109,12 @@ def merge_small_update_fp32(ctx: Context) -> Iterator[Check]:
 
 
 def head(ctx: Context, *, tied: bool) -> Iterator[Check]:
-    folder = made.published(ctx, made.variant(tie_word_embeddings=tied), "fp32")
-    model = made.adapted(made.loaded(ctx, dtype="fp32", folder=folder), target_modules=["lm_head"])
-    on_top, before = made.logits(model), model.get_input_embeddings().weight.detach().clone()
+    folder = models.published(ctx, models.variant(tie_word_embeddings=tied), "fp32")
+    model = models.adapted(models.loaded(ctx, dtype="fp32", folder=folder), target_modules=["lm_head"])
+    on_top, before = models.logits(model), model.get_input_embeddings().weight.detach().clone()
     merged = model.merge_and_unload()
     yield at_most("what merging the head changed in the embeddings", relative(embeddings(merged), before), 0.0)
-    yield at_most("merged logits", relative(made.logits(merged), on_top), FP32)
+    yield at_most("merged logits", relative(models.logits(merged), on_top), FP32)
 
 
 def embeddings(model: Any) -> Any:
@@ -137,15 +137,15 @@ def drift(ctx: Context, dtype: str) -> Iterator[Check]:
     """How far the base weights are off after many cycles, in units of how far after one."""
     import torch
 
-    model = made.adapted(made.loaded(ctx, dtype=dtype))
+    model = models.adapted(models.loaded(ctx, dtype=dtype))
     with torch.no_grad():
-        made.projection(model).lora_B["default"].weight.mul_(0.9)  # the start values alone add up without rounding
-    weight = made.projection(model).get_base_layer().weight
+        models.projection(model).lora_B["default"].weight.mul_(0.9)  # the start values alone add up without rounding
+    weight = models.projection(model).get_base_layer().weight
     before, after = weight.detach().clone(), []
     for _ in range(CYCLES):
         model.merge_adapter()
         model.unmerge_adapter()
-        after.append(relative(made.projection(model).get_base_layer().weight.detach(), before))
+        after.append(relative(models.projection(model).get_base_layer().weight.detach(), before))
     once = max(after[0], UNIT_ROUNDOFF[dtype])
     yield at_most("error of the base weights after one cycle", after[0], 4 * UNIT_ROUNDOFF[dtype])
     yield at_most(f"the same after {CYCLES} cycles, in units of it", after[-1] / once, 4.0)
@@ -166,40 +166,40 @@ def merge_unmerge_drift_fp32(ctx: Context) -> Iterator[Check]:
 @call(MERGING, phase=Phase.MERGE, requires=("dora",))
 def merge_one_dora(ctx: Context) -> Iterator[Check]:
     """One merged DoRA adapter infers what it did on top."""
-    model = made.adapted(made.loaded(ctx, dtype="fp32"), use_dora=True)
-    on_top = made.logits(model)
-    yield at_most("merged logits", relative(made.logits(model.merge_and_unload()), on_top), FP32)
+    model = models.adapted(models.loaded(ctx, dtype="fp32"), use_dora=True)
+    on_top = models.logits(model)
+    yield at_most("merged logits", relative(models.logits(model.merge_and_unload()), on_top), FP32)
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("dora",))
 def merge_two_dora(ctx: Context) -> Iterator[Check]:
     """Two merged DoRA adapters infer what they did together on top."""
-    model = made.with_second(made.adapted(made.loaded(ctx, dtype="fp32"), use_dora=True), use_dora=True)
+    model = models.with_second(models.adapted(models.loaded(ctx, dtype="fp32"), use_dora=True), use_dora=True)
     model.base_model.set_adapter(["default", "second"])
-    on_top = made.logits(model)
-    yield at_most("merged logits", relative(made.logits(model.merge_and_unload()), on_top), FP32)
+    on_top = models.logits(model)
+    yield at_most("merged logits", relative(models.logits(model.merge_and_unload()), on_top), FP32)
 
 
 def with_bias(ctx: Context, quant: str, **other: Any) -> Any:
     """An adapter with a bias of its own on layers that have one."""
-    folder = made.published(ctx, made.variant(attention_bias=True))
-    model = made.loaded(ctx, quant, folder=folder)
-    return made.adapted(model, lora_bias=True, target_modules=["q_proj", "v_proj"], **other)
+    folder = models.published(ctx, models.variant(attention_bias=True))
+    model = models.loaded(ctx, quant, folder=folder)
+    return models.adapted(model, lora_bias=True, target_modules=["q_proj", "v_proj"], **other)
 
 
 def merged_bias(ctx: Context, quant: str, **other: Any) -> Iterator[Check]:
     import torch
 
     model = with_bias(ctx, quant, **other)
-    layer = made.projection(model)
+    layer = models.projection(model)
     adapter, scaling = layer.lora_B["default"].bias.detach().float(), layer.scaling["default"]
-    before, on_top = layer.get_base_layer().bias.detach().float(), made.logits(model, training=True)
+    before, on_top = layer.get_base_layer().bias.detach().float(), models.logits(model, training=True)
     with torch.no_grad():
         merged = model.merge_and_unload()
-    after = made.projection(merged).bias.detach().float()
+    after = models.projection(merged).bias.detach().float()
     yield at_most("merged bias", relative(after, before + scaling * adapter), 2 * UNIT_ROUNDOFF["bf16"])
     if quant != "nf4":  # merging into 4 bits is coarse, see merge_into_four_bit
-        yield at_most("merged logits", relative(made.logits(merged), on_top), BF16)
+        yield at_most("merged logits", relative(models.logits(merged), on_top), BF16)
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("lora_bias",))
@@ -243,7 +243,7 @@ def safe_merge_bias_int8(ctx: Context) -> Iterator[Check]:
 @call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
 def safe_merge_nf4(ctx: Context) -> Iterator[Check]:
     """A safe merge of an adapter without a bias into a 4-bit layer goes through."""
-    merged = made.adapted(made.loaded(ctx, "nf4")).merge_and_unload(safe_merge=True)
+    merged = models.adapted(models.loaded(ctx, "nf4")).merge_and_unload(safe_merge=True)
     yield equal("layers that still have an adapter", sum("lora" in name for name, _ in merged.named_modules()), 0)
 
 
@@ -253,7 +253,7 @@ def safe_merge_refused_nf4(ctx: Context) -> Iterator[Check]:
     import torch
 
     model = with_bias(ctx, "nf4")
-    layer = made.projection(model)
+    layer = models.projection(model)
     with torch.no_grad():
         layer.lora_B["default"].bias.fill_(float("nan"))
     before, refused = layer.get_base_layer().weight.data.clone(), False
@@ -270,9 +270,9 @@ def weighted(ctx: Context, **other: Any) -> Iterator[Check]:
     """The combination's outputs at one layer against the weighted sum of the adapters' own."""
     import torch
 
-    model = made.with_second(made.adapted(made.loaded(ctx, dtype="fp32"), **other), **other)
+    model = models.with_second(models.adapted(models.loaded(ctx, dtype="fp32"), **other), **other)
     model.add_weighted_adapter(["default", "second"], [0.25, 0.5], "sum", combination_type="cat")
-    layer, inputs = made.projection(model), tiny.values("inputs", (4, tiny.HIDDEN)).to(ctx.place.device)
+    layer, inputs = models.projection(model), tiny.values("inputs", (4, tiny.HIDDEN)).to(ctx.place.device)
     with torch.no_grad():
         base = layer.get_base_layer()(inputs)
         found = {}
@@ -313,13 +313,13 @@ def offloaded(ctx: Context, folder: Path, where: Any) -> Any:
 def merged_and_saved(ctx: Context, folder: Path, where: Any) -> Iterator[Check]:
     from peft import PeftModel
 
-    adapter = made.saved_adapter(ctx)
-    on_top = made.logits(made.adapted(made.loaded(ctx, dtype="fp32")))
+    adapter = models.saved_adapter(ctx)
+    on_top = models.logits(models.adapted(models.loaded(ctx, dtype="fp32")))
     base = offloaded(ctx, folder, where)
     model = PeftModel.from_pretrained(base, adapter, offload_folder=str(ctx.kept / "again"))
     model.merge_and_unload().save_pretrained(ctx.kept / "merged")
-    merged = made.loaded(ctx, dtype="fp32", folder=ctx.kept / "merged")
-    yield at_most("logits of the reloaded merged model", relative(made.logits(merged), on_top), FP32)
+    merged = models.loaded(ctx, dtype="fp32", folder=ctx.kept / "merged")
+    yield at_most("logits of the reloaded merged model", relative(models.logits(merged), on_top), FP32)
 
 
 @call(MERGING, phase=Phase.MERGE)
@@ -331,7 +331,7 @@ def merge_offloaded(ctx: Context) -> Iterator[Check]:
 @call(MERGING, phase=Phase.MERGE)
 def merge_offloaded_pickle(ctx: Context) -> Iterator[Check]:
     """A model published as a pickle file, with a layer on disk, is merged and saved whole."""
-    yield from merged_and_saved(ctx, made.pickled(ctx), "disk")
+    yield from merged_and_saved(ctx, models.pickled(ctx), "disk")
 
 
 @call(MERGING, phase=Phase.MERGE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call, made
+from cases.api import call, models
 from cases.apply import compat
 from cases.model import architectures, tiny
 from cases.reference.tolerance import UNIT_ROUNDOFF, relative
@@ -31,18 +31,18 @@ def reloaded(ctx: Context, quant: str, storage: str = "uint8", *, used: bool = F
     """Save a quantised model and load it again as it is."""
     from cases.apply.build import load
 
-    model = load(made.chosen(quant, storage=storage), ctx.place, ctx.cache)
-    expected = made.logits(model, training=not used)
+    model = load(models.chosen(quant, storage=storage), ctx.place, ctx.cache)
+    expected = models.logits(model, training=not used)
     model.save_pretrained(ctx.kept / "saved")
     again = from_saved(ctx)
     yield equal("quantised layers", len(linears(again)), tiny.LAYERS * len(tiny.LINEARS))
-    yield at_most("reloaded logits", relative(made.logits(again, training=not used), expected), BF16)
+    yield at_most("reloaded logits", relative(models.logits(again, training=not used), expected), BF16)
 
 
 def from_saved(ctx: Context, **other: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
-    arguments = {**compat.load_arguments(made.chosen(), "cpu"), **other}
+    arguments = {**compat.load_arguments(models.chosen(), "cpu"), **other}
     return AutoModelForCausalLM.from_pretrained(ctx.kept / "saved", device_map={"": ctx.place.device}, **arguments)
 
 
@@ -76,7 +76,7 @@ def compute_dtype_of_prequantised(ctx: Context) -> Iterator[Check]:
     import torch
     from transformers import BitsAndBytesConfig
 
-    made.loaded(ctx, "nf4").save_pretrained(ctx.kept / "saved")
+    models.loaded(ctx, "nf4").save_pretrained(ctx.kept / "saved")
     asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
     model = from_saved(ctx, quantization_config=asked)
     found = {compat.dtype_name(layer.compute_dtype) for layer in linears(model)}
@@ -90,7 +90,7 @@ def compute_dtype_when_quantised(ctx: Context) -> Iterator[Check]:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     asked = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
-    arguments = {**compat.load_arguments(made.chosen(), "cpu"), "quantization_config": asked}
+    arguments = {**compat.load_arguments(models.chosen(), "cpu"), "quantization_config": asked}
     model = AutoModelForCausalLM.from_pretrained(
         architectures.plain_checkpoint(ctx.cache), device_map={"": "cpu"}, **arguments
     )
@@ -103,8 +103,8 @@ def quant_state_dtype(ctx: Context) -> Iterator[Check]:
     """A 4-bit bfloat16 checkpoint loaded as float16 dequantises to float16."""
     import torch
 
-    made.loaded(ctx, "nf4").save_pretrained(ctx.kept / "saved")
-    name = next(iter(compat.load_arguments(made.chosen(), "cpu")))
+    models.loaded(ctx, "nf4").save_pretrained(ctx.kept / "saved")
+    name = next(iter(compat.load_arguments(models.chosen(), "cpu")))
     model = from_saved(ctx, **{name: torch.float16})
     found = {compat.dtype_name(layer.weight.quant_state.dtype) for layer in linears(model)}
     yield equal("dtype of the model", compat.dtype_name(model.model.norm.weight.dtype), "fp16")
@@ -114,26 +114,26 @@ def quant_state_dtype(ctx: Context) -> Iterator[Check]:
 @call(SAVING, phase=Phase.RELOAD, requires=FOUR)
 def state_dict_strict(ctx: Context) -> Iterator[Check]:
     """A 4-bit model loads its own state dict."""
-    model = made.loaded(ctx, "nf4")
-    expected = made.logits(model, training=True)
+    model = models.loaded(ctx, "nf4")
+    expected = models.logits(model, training=True)
     model.load_state_dict(model.state_dict())
-    yield at_most("logits", relative(made.logits(model, training=True), expected), 0.0)
+    yield at_most("logits", relative(models.logits(model, training=True), expected), 0.0)
 
 
 def into_another(ctx: Context, **arguments: Any) -> Iterator[Check]:
     """The state dict of a 4-bit model loaded into one that was quantised from other weights."""
     import torch
 
-    model = made.loaded(ctx, "nf4")
-    other = made.loaded(ctx, dtype="bf16")
+    model = models.loaded(ctx, "nf4")
+    other = models.loaded(ctx, dtype="bf16")
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.mul_(2)
     other.save_pretrained(ctx.kept / "other")
-    another = made.loaded(ctx, "nf4", folder=ctx.kept / "other")
+    another = models.loaded(ctx, "nf4", folder=ctx.kept / "other")
     another.load_state_dict(model.state_dict(), **arguments)
-    expected = made.logits(model, training=True)
-    yield at_most("logits", relative(made.logits(another, training=True), expected), BF16)
+    expected = models.logits(model, training=True)
+    yield at_most("logits", relative(models.logits(another, training=True), expected), BF16)
 
 
 @call(SAVING, phase=Phase.RELOAD, requires=FOUR)
@@ -145,17 +145,17 @@ def state_dict_lenient(ctx: Context) -> Iterator[Check]:
 @call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
 def move_nf4(ctx: Context) -> Iterator[Check]:
     """A 4-bit model can be told to go to the device where it is."""
-    model = made.loaded(ctx, "nf4")
-    expected = made.logits(model)
-    yield at_most("logits", relative(made.logits(model.to(ctx.place.device)), expected), 0.0)
+    model = models.loaded(ctx, "nf4")
+    expected = models.logits(model)
+    yield at_most("logits", relative(models.logits(model.to(ctx.place.device)), expected), 0.0)
 
 
 @call(DEQUANTISING, phase=Phase.MERGE, requires=EIGHT)
 def move_int8(ctx: Context) -> Iterator[Check]:
     """An 8-bit model can be told to go to the device where it is."""
-    model = made.loaded(ctx, "int8")
-    expected = made.logits(model)
-    yield at_most("logits", relative(made.logits(model.to(ctx.place.device)), expected), 0.0)
+    model = models.loaded(ctx, "int8")
+    expected = models.logits(model)
+    yield at_most("logits", relative(models.logits(model.to(ctx.place.device)), expected), 0.0)
 
 
 @call(DEQUANTISING, phase=Phase.RELOAD, requires=FOUR)
@@ -163,12 +163,12 @@ def dequantise_and_save(ctx: Context) -> Iterator[Check]:
     """A dequantised model is saved and loaded as a plain one."""
     from transformers import AutoModelForCausalLM
 
-    model = made.loaded(ctx, "nf4").dequantize()
-    expected = made.logits(model)
+    model = models.loaded(ctx, "nf4").dequantize()
+    expected = models.logits(model)
     model.save_pretrained(ctx.kept / "plain")
-    again = AutoModelForCausalLM.from_pretrained(ctx.kept / "plain", **compat.load_arguments(made.chosen(), "cpu"))
+    again = AutoModelForCausalLM.from_pretrained(ctx.kept / "plain", **compat.load_arguments(models.chosen(), "cpu"))
     yield equal("quantised layers", len(linears(again)), 0)
-    yield at_most("reloaded logits", relative(made.logits(again.to(ctx.place.device)), expected), BF16)
+    yield at_most("reloaded logits", relative(models.logits(again.to(ctx.place.device)), expected), BF16)
 
 
 @call(DEQUANTISING, phase=Phase.RELOAD, requires=FOUR)
@@ -176,23 +176,23 @@ def dequantise_and_forget(ctx: Context) -> Iterator[Check]:
     """A dequantised model without quantization_config is saved and loaded as a plain one."""
     from transformers import AutoModelForCausalLM
 
-    model = made.loaded(ctx, "nf4").dequantize()
-    expected = made.logits(model)
+    model = models.loaded(ctx, "nf4").dequantize()
+    expected = models.logits(model)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.save_pretrained(ctx.kept / "plain")
-    again = AutoModelForCausalLM.from_pretrained(ctx.kept / "plain", **compat.load_arguments(made.chosen(), "cpu"))
+    again = AutoModelForCausalLM.from_pretrained(ctx.kept / "plain", **compat.load_arguments(models.chosen(), "cpu"))
     yield equal("quantised layers", len(linears(again)), 0)
-    yield at_most("reloaded logits", relative(made.logits(again.to(ctx.place.device)), expected), BF16)
+    yield at_most("reloaded logits", relative(models.logits(again.to(ctx.place.device)), expected), BF16)
 
 
 @call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
 def dequantise_after_inference(ctx: Context) -> Iterator[Check]:
     """A 4-bit model that was used for inference dequantises to the weights it had."""
-    expected = made.logits(made.loaded(ctx, "nf4").dequantize())
-    model = made.loaded(ctx, "nf4")
-    made.logits(model)
-    yield at_most("logits", relative(made.logits(model.dequantize()), expected), BF16)
+    expected = models.logits(models.loaded(ctx, "nf4").dequantize())
+    model = models.loaded(ctx, "nf4")
+    models.logits(model)
+    yield at_most("logits", relative(models.logits(model.dequantize()), expected), BF16)
 
 
 @call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
@@ -200,8 +200,8 @@ def dequantise_and_cast(ctx: Context) -> Iterator[Check]:
     """A dequantised model can be cast as a plain one."""
     import torch
 
-    model = made.loaded(ctx, "nf4").dequantize().to(torch.float32)
-    yield equal("dtype", compat.dtype_name(made.projection(model).weight.dtype), "fp32")
+    model = models.loaded(ctx, "nf4").dequantize().to(torch.float32)
+    yield equal("dtype", compat.dtype_name(models.projection(model).weight.dtype), "fp32")
 
 
 @call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
@@ -209,15 +209,15 @@ def dequantise_reset_and_cast(ctx: Context) -> Iterator[Check]:
     """A dequantised model whose quantization_method was reset can be cast."""
     import torch
 
-    model = made.loaded(ctx, "nf4").dequantize()
+    model = models.loaded(ctx, "nf4").dequantize()
     model.quantization_method = None
-    yield equal("dtype", compat.dtype_name(made.projection(model.to(torch.float32)).weight.dtype), "fp32")
+    yield equal("dtype", compat.dtype_name(models.projection(model.to(torch.float32)).weight.dtype), "fp32")
 
 
 @call(LOADING, phase=Phase.LOAD, requires=FOUR)
 def load_in_4bit_config(ctx: Context) -> Iterator[Check]:
     """from_pretrained takes a BitsAndBytesConfig."""
-    yield equal("quantised layers", len(linears(made.loaded(ctx, "nf4"))), tiny.LAYERS * len(tiny.LINEARS))
+    yield equal("quantised layers", len(linears(models.loaded(ctx, "nf4"))), tiny.LAYERS * len(tiny.LINEARS))
 
 
 @call(LOADING, phase=Phase.LOAD, requires=FOUR)
@@ -225,10 +225,10 @@ def load_in_4bit_without_map(ctx: Context) -> Iterator[Check]:
     """A model is quantised on loading when no device is named."""
     from transformers import AutoModelForCausalLM
 
-    asked = compat.load_arguments(made.chosen("nf4"), "cpu")
+    asked = compat.load_arguments(models.chosen("nf4"), "cpu")
     del asked["device_map"]
     model = AutoModelForCausalLM.from_pretrained(architectures.plain_checkpoint(ctx.cache), **asked)
-    yield at_most("logits", relative(made.logits(model), made.logits(made.loaded(ctx, "nf4"))), BF16)
+    yield at_most("logits", relative(models.logits(model), models.logits(models.loaded(ctx, "nf4"))), BF16)
 
 
 @call(LOADING, phase=Phase.FORWARD, requires=("bitsandbytes_4bit",))
@@ -278,7 +278,7 @@ def experts(name: str) -> Any:
 @call(LOADING, phase=Phase.LOAD, requires=FOUR)
 def experts_quantised(ctx: Context) -> Iterator[Check]:
     """The experts of a mixture are quantised as the rest of the model."""
-    model = made.loaded(ctx, "nf4", folder=made.published(ctx, experts("olmoe")))
+    model = models.loaded(ctx, "nf4", folder=models.published(ctx, experts("olmoe")))
     left = sum(
         parameter.nbytes
         for name, parameter in model.named_parameters()
@@ -303,6 +303,6 @@ def quantised_router(ctx: Context) -> Iterator[Check]:
         attention_chunk_size=2 * tiny.LENGTH,
         attn_implementation="eager",
     )
-    folder = made.published(ctx, config)
-    expected = made.logits(made.loaded(ctx, folder=folder))
-    yield at_most("logits", relative(made.logits(made.loaded(ctx, "nf4", folder=folder)), expected), 1.0)
+    folder = models.published(ctx, config)
+    expected = models.logits(models.loaded(ctx, folder=folder))
+    yield at_most("logits", relative(models.logits(models.loaded(ctx, "nf4", folder=folder)), expected), 1.0)

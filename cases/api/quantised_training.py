@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call, made
+from cases.api import call, models
 from cases.apply import compat
 from cases.model import tiny
 from cases.space.options import GLOBAL_BATCH
@@ -51,7 +51,7 @@ def trainer(ctx: Context, model: Any, **other: Any) -> Any:
 @call(TRAINERS, phase=Phase.WRAP, requires=FOUR)
 def trainer_without_adapter(ctx: Context) -> Iterator[Check]:
     """The trainer takes a 4-bit model without adapters whose head is trained."""
-    model = made.loaded(ctx, "nf4")
+    model = models.loaded(ctx, "nf4")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith("lm_head"))
     yield equal("steps", trainer(ctx, model).train().global_step, 2)
@@ -60,7 +60,7 @@ def trainer_without_adapter(ctx: Context) -> Iterator[Check]:
 @call(TRAINERS, phase=Phase.WRAP, requires=FOUR)
 def trainer_with_adapter(ctx: Context) -> Iterator[Check]:
     """The trainer takes a 4-bit model with adapters."""
-    yield equal("steps", trainer(ctx, made.adapted(made.loaded(ctx, "nf4"))).train().global_step, 2)
+    yield equal("steps", trainer(ctx, models.adapted(models.loaded(ctx, "nf4"))).train().global_step, 2)
 
 
 @call(TRAINERS, phase=Phase.RESUME, requires=EIGHT)
@@ -78,7 +78,7 @@ def best_model(ctx: Context) -> Iterator[Check]:
 def best(ctx: Context, quant: str, dtype: str) -> Iterator[Check]:
     found = trainer(
         ctx,
-        made.adapted(made.loaded(ctx, quant, dtype)),
+        models.adapted(models.loaded(ctx, quant, dtype)),
         load_best_model_at_end=True,
         save_strategy="steps",
         eval_strategy="steps",
@@ -102,7 +102,7 @@ def fine_tuner(ctx: Context, model: Any, *, adapter: bool, bf16: bool) -> Any:
     named = {"processing_class" if "processing_class" in known else "tokenizer": tokeniser(tiny.VOCABULARY)}
     data = Dataset.from_list([{"input_ids": row} for row in tiny.batch(0).tolist()])
     return SFTTrainer(
-        model=model, args=config, train_dataset=data, peft_config=made.config() if adapter else None, **named
+        model=model, args=config, train_dataset=data, peft_config=models.config() if adapter else None, **named
     )
 
 
@@ -111,7 +111,7 @@ def generate_after_sft(ctx: Context) -> Iterator[Check]:
     """A QLoRA model generates within its trainer, without autocast."""
     from cases.apply.build import generate
 
-    found = fine_tuner(ctx, made.loaded(ctx, "nf4"), adapter=True, bf16=True)
+    found = fine_tuner(ctx, models.loaded(ctx, "nf4"), adapter=True, bf16=True)
     found.train()
     tokens = generate(found.model, ctx)
     yield equal("new tokens", tokens.shape[1], tiny.NEW_TOKENS)
@@ -130,7 +130,7 @@ def adapters_after_sft(ctx: Context) -> Iterator[Check]:
 
 
 def adapters_left(ctx: Context, quant: str) -> Iterator[Check]:
-    found = fine_tuner(ctx, made.loaded(ctx, quant), adapter=True, bf16=False)
+    found = fine_tuner(ctx, models.loaded(ctx, quant), adapter=True, bf16=False)
     dtypes = {compat.dtype_name(p.dtype) for name, p in found.model.named_parameters() if tiny.is_adapter(name)}
     yield equal("dtype of the adapter", "+".join(sorted(dtypes)), "fp32")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call, made
+from cases.api import call, models
 from cases.apply import compat
 from cases.model import architectures, tiny
 from cases.reference.tolerance import UNIT_ROUNDOFF, relative
@@ -40,11 +40,11 @@ def mismatched_keys(ctx: Context) -> Iterator[Check]:
     """An adapter none of whose weights has a place in the model does not load in silence."""
     from peft import PeftModel
 
-    folder = made.saved_adapter(ctx)
+    folder = models.saved_adapter(ctx)
     renamed(folder)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        PeftModel.from_pretrained(made.loaded(ctx, dtype="fp32"), folder)
+        PeftModel.from_pretrained(models.loaded(ctx, dtype="fp32"), folder)
     told = sum("missing adapter keys" in str(each.message) for each in heard)
     yield at_least("warnings of missing adapter weights", told, 1)
 
@@ -54,11 +54,11 @@ def mismatched_keys_merged(ctx: Context) -> Iterator[Check]:
     """An adapter whose weights are called otherwise than the model's modules has an effect when it is merged."""
     from peft import PeftModel
 
-    folder = made.saved_adapter(ctx)
+    folder = models.saved_adapter(ctx)
     renamed(folder)
-    base = made.logits(made.loaded(ctx, dtype="fp32"))
-    merged = PeftModel.from_pretrained(made.loaded(ctx, dtype="fp32"), folder).merge_and_unload()
-    yield at_least("what the merged adapter changed", relative(made.logits(merged), base), 0.01)
+    base = models.logits(models.loaded(ctx, dtype="fp32"))
+    merged = PeftModel.from_pretrained(models.loaded(ctx, dtype="fp32"), folder).merge_and_unload()
+    yield at_least("what the merged adapter changed", relative(models.logits(merged), base), 0.01)
 
 
 @call(LOADING, phase=Phase.RELOAD)
@@ -66,10 +66,10 @@ def matching_keys_merged(ctx: Context) -> Iterator[Check]:
     """An adapter has an effect when it is loaded and merged."""
     from peft import PeftModel
 
-    folder = made.saved_adapter(ctx)
-    base = made.logits(made.loaded(ctx, dtype="fp32"))
-    merged = PeftModel.from_pretrained(made.loaded(ctx, dtype="fp32"), folder).merge_and_unload()
-    yield at_least("what the merged adapter changed", relative(made.logits(merged), base), 0.01)
+    folder = models.saved_adapter(ctx)
+    base = models.logits(models.loaded(ctx, dtype="fp32"))
+    merged = PeftModel.from_pretrained(models.loaded(ctx, dtype="fp32"), folder).merge_and_unload()
+    yield at_least("what the merged adapter changed", relative(models.logits(merged), base), 0.01)
 
 
 def resized(model: Any) -> Any:
@@ -79,9 +79,9 @@ def resized(model: Any) -> Any:
 
 def with_added_tokens(ctx: Context) -> tuple[Path, Any]:
     """An adapter trained after tokens were added, and what it infers."""
-    model = made.adapted(resized(made.loaded(ctx, dtype="fp32")), modules_to_save=["embed_tokens", "lm_head"])
+    model = models.adapted(resized(models.loaded(ctx, dtype="fp32")), modules_to_save=["embed_tokens", "lm_head"])
     model.save_pretrained(ctx.kept / "adapter")
-    return ctx.kept / "adapter", made.logits(model)
+    return ctx.kept / "adapter", models.logits(model)
 
 
 @call(LOADING, phase=Phase.RELOAD)
@@ -90,8 +90,8 @@ def added_tokens(ctx: Context) -> Iterator[Check]:
     from peft import PeftModel
 
     folder, expected = with_added_tokens(ctx)
-    model = PeftModel.from_pretrained(made.loaded(ctx, dtype="fp32"), folder)
-    yield at_most("reloaded logits", relative(made.logits(model), expected), FP32)
+    model = PeftModel.from_pretrained(models.loaded(ctx, dtype="fp32"), folder)
+    yield at_most("reloaded logits", relative(models.logits(model), expected), FP32)
 
 
 @call(LOADING, phase=Phase.RELOAD)
@@ -100,8 +100,8 @@ def added_tokens_resized_first(ctx: Context) -> Iterator[Check]:
     from peft import PeftModel
 
     folder, expected = with_added_tokens(ctx)
-    model = PeftModel.from_pretrained(resized(made.loaded(ctx, dtype="fp32")), folder)
-    yield at_most("reloaded logits", relative(made.logits(model), expected), FP32)
+    model = PeftModel.from_pretrained(resized(models.loaded(ctx, dtype="fp32")), folder)
+    yield at_most("reloaded logits", relative(models.logits(model), expected), FP32)
 
 
 def tokeniser(size: int) -> Any:
@@ -117,15 +117,15 @@ def tokeniser(size: int) -> Any:
 def spare_embeddings(ctx: Context, *, auto: bool) -> Iterator[Check]:
     from peft import AutoPeftModelForCausalLM, PeftModel
 
-    model = made.adapted(made.loaded(ctx, dtype="fp32"), modules_to_save=["lm_head"])
-    expected, folder = made.logits(model), ctx.kept / "adapter"
+    model = models.adapted(models.loaded(ctx, dtype="fp32"), modules_to_save=["lm_head"])
+    expected, folder = models.logits(model), ctx.kept / "adapter"
     model.save_pretrained(folder)
     tokeniser(tiny.VOCABULARY - 28).save_pretrained(folder)
     if auto:
         again = AutoPeftModelForCausalLM.from_pretrained(folder)
     else:
-        again = PeftModel.from_pretrained(made.loaded(ctx, dtype="fp32"), folder)
-    yield at_most("reloaded logits", relative(made.logits(again), expected), FP32)
+        again = PeftModel.from_pretrained(models.loaded(ctx, dtype="fp32"), folder)
+    yield at_most("reloaded logits", relative(models.logits(again), expected), FP32)
 
 
 @call(LOADING, phase=Phase.RELOAD)
@@ -144,7 +144,7 @@ def half_adapter(ctx: Context) -> Path:
     """An adapter whose weights are bfloat16, for a base in bfloat16."""
     from peft import get_peft_model
 
-    model = get_peft_model(made.loaded(ctx), made.config(), **narrow(get_peft_model))
+    model = get_peft_model(models.loaded(ctx), models.config(), **narrow(get_peft_model))
     folder = ctx.kept / "adapter"
     model.save_pretrained(folder)
     return folder
@@ -166,7 +166,7 @@ def half_adapter_by_default(ctx: Context) -> Iterator[Check]:
     """An adapter saved in bfloat16 loads in bfloat16 by default."""
     from peft import PeftModel
 
-    model = PeftModel.from_pretrained(made.loaded(ctx), half_adapter(ctx))
+    model = PeftModel.from_pretrained(models.loaded(ctx), half_adapter(ctx))
     yield equal("adapter weights in float32", widened(model), 0)
 
 
@@ -175,7 +175,7 @@ def half_adapter_asked_for(ctx: Context) -> Iterator[Check]:
     """An adapter saved in bfloat16 loads in bfloat16 with autocast_adapter_dtype=False."""
     from peft import PeftModel
 
-    model = PeftModel.from_pretrained(made.loaded(ctx), half_adapter(ctx), autocast_adapter_dtype=False)
+    model = PeftModel.from_pretrained(models.loaded(ctx), half_adapter(ctx), autocast_adapter_dtype=False)
     yield equal("adapter weights in float32", widened(model), 0)
 
 
@@ -184,7 +184,7 @@ def half_adapter_auto(ctx: Context) -> Iterator[Check]:
     """AutoPeftModel does as it is told with autocast_adapter_dtype=False."""
     from peft import AutoPeftModelForCausalLM
 
-    arguments = compat.load_arguments(made.chosen(), ctx.place.device)
+    arguments = compat.load_arguments(models.chosen(), ctx.place.device)
     folder = half_adapter(ctx)
     model = AutoPeftModelForCausalLM.from_pretrained(folder, autocast_adapter_dtype=False, **arguments)
     yield equal("adapter weights in float32", widened(model), 0)
@@ -206,7 +206,7 @@ def merged_dtype_by_default(ctx: Context) -> Iterator[Check]:
     """A bfloat16 model, loaded without naming a dtype and merged, is saved in bfloat16."""
     from transformers import AutoModelForCausalLM
 
-    model = made.adapted(AutoModelForCausalLM.from_pretrained(made.published(ctx, architectures.plain_config())))
+    model = models.adapted(AutoModelForCausalLM.from_pretrained(models.published(ctx, architectures.plain_config())))
     model.merge_and_unload().save_pretrained(ctx.kept / "merged")
     yield equal("dtype of the merged checkpoint", dtypes(ctx.kept / "merged"), "bf16")
 
@@ -214,7 +214,7 @@ def merged_dtype_by_default(ctx: Context) -> Iterator[Check]:
 @call(SAVING, phase=Phase.SAVE)
 def merged_dtype_named(ctx: Context) -> Iterator[Check]:
     """A bfloat16 model, loaded as such and merged, is saved in bfloat16."""
-    model = made.adapted(made.loaded(ctx, folder=made.published(ctx, architectures.plain_config())))
+    model = models.adapted(models.loaded(ctx, folder=models.published(ctx, architectures.plain_config())))
     model.merge_and_unload().save_pretrained(ctx.kept / "merged")
     yield equal("dtype of the merged checkpoint", dtypes(ctx.kept / "merged"), "bf16")
 
@@ -229,7 +229,7 @@ def merged_without_adapter_files(ctx: Context) -> Iterator[Check]:
     """A merged model is saved without adapter files."""
     from peft import PeftModel
 
-    model = PeftModel.from_pretrained(made.loaded(ctx, dtype="fp32"), made.saved_adapter(ctx))
+    model = PeftModel.from_pretrained(models.loaded(ctx, dtype="fp32"), models.saved_adapter(ctx))
     model.merge_and_unload().save_pretrained(ctx.kept / "merged")
     yield from left_over(ctx.kept / "merged")
 
@@ -239,8 +239,8 @@ def merged_from_adapter_folder(ctx: Context) -> Iterator[Check]:
     """A model whose base was loaded by the adapter's folder is saved without adapter files once it is merged."""
     from peft import PeftModel
 
-    folder = made.saved_adapter(ctx)
-    model = PeftModel.from_pretrained(made.loaded(ctx, dtype="fp32", folder=folder), folder)
+    folder = models.saved_adapter(ctx)
+    model = PeftModel.from_pretrained(models.loaded(ctx, dtype="fp32", folder=folder), folder)
     model.merge_and_unload().save_pretrained(ctx.kept / "merged")
     yield from left_over(ctx.kept / "merged")
 
@@ -262,14 +262,14 @@ def go_on(ctx: Context, **arguments: Any) -> Iterator[Check]:
     import torch
     from peft import PeftModel
 
-    model = PeftModel.from_pretrained(made.loaded(ctx, dtype="fp32"), made.saved_adapter(ctx), **arguments)
+    model = PeftModel.from_pretrained(models.loaded(ctx, dtype="fp32"), models.saved_adapter(ctx), **arguments)
     model.enable_input_require_grads()
-    before = made.projection(model).lora_B["default"].weight.detach().clone()
+    before = models.projection(model).lora_B["default"].weight.detach().clone()
     optimiser, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler(ctx.place.kind)
-    scaler.scale(model(made.ids(model), labels=made.ids(model)).loss).backward()
+    scaler.scale(model(models.ids(model), labels=models.ids(model)).loss).backward()
     scaler.step(optimiser)
     scaler.update()
-    moved = relative(made.projection(model).lora_B["default"].weight.detach(), before)
+    moved = relative(models.projection(model).lora_B["default"].weight.detach(), before)
     yield at_least("how far an adapter's weight moved", moved, UNIT_ROUNDOFF["fp32"])
 
 
@@ -289,15 +289,15 @@ def on_disk(ctx: Context, **where: str) -> Iterator[Check]:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    folder = made.published(ctx, made.variant(num_hidden_layers=2 * tiny.LAYERS), "fp32")
-    model = made.adapted(made.loaded(ctx, dtype="fp32", folder=folder))
-    expected = made.logits(model)
+    folder = models.published(ctx, models.variant(num_hidden_layers=2 * tiny.LAYERS), "fp32")
+    model = models.adapted(models.loaded(ctx, dtype="fp32", folder=folder))
+    expected = models.logits(model)
     model.save_pretrained(ctx.kept / "adapter")
     short: dict[str, Any] = {"device_map": "auto", "max_memory": {"cpu": MEMORY}}
     base = AutoModelForCausalLM.from_pretrained(folder, offload_folder=str(ctx.kept / "offload"), **short)
     yield at_least("modules on disk", sum(each == "disk" for each in base.hf_device_map.values()), 1)
     model = PeftModel.from_pretrained(base, ctx.kept / "adapter", **short, **where)
-    yield at_most("logits", relative(made.logits(model), expected), FP32)
+    yield at_most("logits", relative(models.logits(model), expected), FP32)
 
 
 @call(LOADING, phase=Phase.RELOAD)
@@ -316,19 +316,19 @@ def head_restored(ctx: Context, quant: str, dtype: str) -> Iterator[Check]:
     import torch
     from peft import PeftModel, get_peft_model
 
-    model = get_peft_model(classifier(ctx, quant, dtype), made.config(task_type="SEQ_CLS"))
+    model = get_peft_model(classifier(ctx, quant, dtype), models.config(task_type="SEQ_CLS"))
     trained = [p for p in model.parameters() if p.requires_grad]
     head = {n: p.detach().clone() for n, p in model.named_parameters() if "score" in n}
     optimiser = torch.optim.SGD(trained, lr=1.0)
-    labels = torch.tensor([0, 1, 0, 1], device=made.ids(model).device)
-    model(input_ids=made.ids(model), labels=labels).loss.backward()
+    labels = torch.tensor([0, 1, 0, 1], device=models.ids(model).device)
+    model(input_ids=models.ids(model), labels=labels).loss.backward()
     optimiser.step()
     moved = {n for n, p in model.named_parameters() if "score" in n and not torch.equal(p, head[n])}
     yield equal("weights of the head that moved", "+".join(sorted(n.split("score.")[1] for n in moved)), HEAD)
-    expected = made.logits(model)
+    expected = models.logits(model)
     model.save_pretrained(ctx.kept / "adapter")
     again = PeftModel.from_pretrained(classifier(ctx, quant, dtype), ctx.kept / "adapter")
-    yield at_most("reloaded logits", relative(made.logits(again), expected), UNIT_ROUNDOFF[dtype])
+    yield at_most("reloaded logits", relative(models.logits(again), expected), UNIT_ROUNDOFF[dtype])
 
 
 HEAD = "modules_to_save.default.weight"
@@ -339,5 +339,5 @@ def classifier(ctx: Context, quant: str, dtype: str) -> Any:
     from transformers import AutoModelForSequenceClassification
 
     torch.manual_seed(0)  # the head is new, each time the same
-    arguments = compat.load_arguments(made.chosen(quant, dtype), ctx.place.device)
+    arguments = compat.load_arguments(models.chosen(quant, dtype), ctx.place.device)
     return AutoModelForSequenceClassification.from_pretrained(architectures.plain_checkpoint(ctx.cache), **arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call, made
+from cases.api import call, models
 from cases.apply import build, compat
 from cases.model import architectures, tiny
 from cases.reference.tolerance import UNIT_ROUNDOFF, relative
@@ -29,22 +29,22 @@ def shard(ctx: Context, model: Any, **arguments: Any) -> Any:
 
 
 def quantised(ctx: Context, quant: str, storage: str = "uint8") -> Any:
-    return build.load(made.chosen(quant, storage=storage), ctx.place, ctx.cache)
+    return build.load(models.chosen(quant, storage=storage), ctx.place, ctx.cache)
 
 
 @call(SHARDING, phase=Phase.ADAPT, ranks=2, requires=("fsdp2_exists", "fsdp2", *FOUR))
 def adapt_after_sharding(ctx: Context) -> Iterator[Check]:
     """An adapter is put on a 4-bit model that is sharded already."""
     model = shard(ctx, quantised(ctx, "nf4", "bf16"))
-    adapted = made.adapted(model)
-    yield equal("type of an adapted layer", type(made.projection(adapted)).__name__, "Linear4bit")
+    adapted = models.adapted(model)
+    yield equal("type of an adapted layer", type(models.projection(adapted)).__name__, "Linear4bit")
 
 
 @call(SHARDING, phase=Phase.ADAPT, ranks=2, requires=("fsdp2_exists", "fsdp2", *FOUR))
 def adapt_before_sharding(ctx: Context) -> Iterator[Check]:
     """A 4-bit model is sharded with its adapter on it."""
-    adapted = shard(ctx, made.adapted(quantised(ctx, "nf4", "bf16")))
-    yield equal("type of an adapted layer", type(made.projection(adapted)).__name__, "Linear4bit")
+    adapted = shard(ctx, models.adapted(quantised(ctx, "nf4", "bf16")))
+    yield equal("type of an adapted layer", type(models.projection(adapted)).__name__, "Linear4bit")
 
 
 def packed(ctx: Context, storage: str, how: str) -> Iterator[Check]:
@@ -90,11 +90,11 @@ def mixed(ctx: Context, *, norms: bool) -> Iterator[Check]:
 
     policies = __import__(compat.fully_shard().__module__, fromlist=["MixedPrecisionPolicy"])
     policy = policies.MixedPrecisionPolicy(param_dtype=torch.bfloat16)
-    model = made.adapted(made.loaded(ctx))
+    model = models.adapted(models.loaded(ctx))
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(tiny.is_adapter(name) or (norms and "norm" in name))
     model = shard(ctx, model, mp_policy=policy)
-    loss = model(input_ids=made.ids(model), labels=made.ids(model)).loss
+    loss = model(input_ids=models.ids(model), labels=models.ids(model)).loss
     loss.backward()
     yield at_most("loss", float(loss), 100.0)
 
@@ -122,14 +122,14 @@ def efficient(ctx: Context, quant: str, storage: str = "uint8", *, saved: bool =
             quantised(ctx, quant, storage).save_pretrained(folder)
         dist.barrier()
     os.environ.update(ACCELERATE_USE_FSDP="true", FSDP_CPU_RAM_EFFICIENT_LOADING="true", LOCAL_RANK=str(ctx.place.rank))
-    arguments = compat.load_arguments(made.chosen(quant, storage=storage), ctx.place.device)
+    arguments = compat.load_arguments(models.chosen(quant, storage=storage), ctx.place.device)
     del arguments["device_map"]
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, **arguments)
     if ctx.place.rank == 0:
-        expected = made.logits(quantised(ctx, quant, storage), training=True)
-        yield at_most("logits", relative(made.logits(model, training=True), expected), UNIT_ROUNDOFF["bf16"])
+        expected = models.logits(quantised(ctx, quant, storage), training=True)
+        yield at_most("logits", relative(models.logits(model, training=True), expected), UNIT_ROUNDOFF["bf16"])
     layers = sum(type(module).__name__ in ("Linear4bit", "Linear8bitLt") for module in model.modules())
     yield equal("quantised layers", layers, tiny.LAYERS * len(tiny.LINEARS))
 
@@ -166,4 +166,4 @@ def int8_in_one_unit(ctx: Context) -> Iterator[Check]:
 
     device = torch.device("cpu") if ctx.place.kind == "cpu" else ctx.place.device
     model = FullyShardedDataParallel(quantised(ctx, "int8"), device_id=device)
-    yield at_most("loss", float(model(input_ids=made.ids(model), labels=made.ids(model)).loss), 100.0)
+    yield at_most("loss", float(model(input_ids=models.ids(model), labels=models.ids(model)).loss), 100.0)

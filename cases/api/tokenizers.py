@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call
-from cases.api import ingredients as some
+from cases.api import call, ingredients
 from cases.model import tiny
 from cases.space.verdict import Check, Phase, equal
 
@@ -22,15 +21,15 @@ def ids_with(config: dict[str, Any], ctx: Context) -> str:
     """Of a sentence, by the tokeniser that a folder with this tokenizer_config.json holds."""
     from transformers import AutoTokenizer
 
-    folder = some.folder(ctx, "tokenizer")
-    some.words().save(str(folder / "tokenizer.json"))
-    names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), some.SPECIAL, strict=True))
+    folder = ingredients.folder(ctx, "tokenizer")
+    ingredients.word_tokenizer().save(str(folder / "tokenizer.json"))
+    names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), ingredients.SPECIAL, strict=True))
     (folder / "tokenizer_config.json").write_text(json.dumps({**names, **config}))
-    return str(AutoTokenizer.from_pretrained(folder)(some.sentence(5))["input_ids"])
+    return str(AutoTokenizer.from_pretrained(folder)(ingredients.sentence(5))["input_ids"])
 
 
 def expected() -> str:
-    return str(some.words().encode(some.sentence(5)).ids)
+    return str(ingredients.word_tokenizer().encode(ingredients.sentence(5)).ids)
 
 
 @call(GROUP, phase=Phase.RELOAD)
@@ -57,7 +56,7 @@ def tokenizer_round_trip(ctx: Context) -> Iterator[Check]:
     """A tokeniser saved by this version is read by it."""
     from transformers import AutoTokenizer
 
-    some.tokenizer().save_pretrained(ctx.kept / "out")
+    ingredients.tokenizer().save_pretrained(ctx.kept / "out")
     found = AutoTokenizer.from_pretrained(ctx.kept / "out")
     yield equal("words", len(found), tiny.VOCABULARY)
-    yield equal("ids", str(found(some.sentence(5))["input_ids"]), expected())
+    yield equal("ids", str(found(ingredients.sentence(5))["input_ids"]), expected())

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call
-from cases.api import ingredients as some
+from cases.api import call, ingredients
 from cases.model import tiny
 from cases.space.options import GLOBAL_BATCH
 from cases.space.verdict import Check, Phase, at_least, at_most, equal
@@ -24,7 +23,7 @@ def expected(ctx: Context, steps: int) -> dict[str, Any]:
     """The weights after plain gradient descent, by torch alone."""
     import torch
 
-    model = some.base(ctx)
+    model = ingredients.base(ctx)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(steps):
         ids = tiny.batch(step).to(ctx.place.device)
@@ -37,7 +36,9 @@ def expected(ctx: Context, steps: int) -> dict[str, Any]:
 
 def trained_like(model: Any, weights: dict[str, Any]) -> Check:
     found = model.state_dict()
-    return at_most("weight off", max(some.furthest(found[name], weights[name]) for name in weights), SAME)
+    return at_most(
+        "weight off", max(ingredients.largest_difference(found[name], weights[name]) for name in weights), SAME
+    )
 
 
 def in_order(trainer: type) -> type:
@@ -56,8 +57,8 @@ def trainer_steps(ctx: Context) -> Iterator[Check]:
     """Trainer does what a loop of a few lines does."""
     from transformers import Trainer
 
-    model = some.base(ctx)
-    in_order(Trainer)(model=model, args=some.arguments(ctx), train_dataset=some.rows()).train()
+    model = ingredients.base(ctx)
+    in_order(Trainer)(model=model, args=ingredients.arguments(ctx), train_dataset=ingredients.rows()).train()
     yield trained_like(model, expected(ctx, 2))
 
 
@@ -66,8 +67,8 @@ def trainer_mean_loss(ctx: Context) -> Iterator[Check]:
     """Trainer trains on the mean over the tokens that are predicted, also if the first label of a row is not masked."""
     from transformers import Trainer
 
-    model, data = some.base(ctx), some.rows(first_counts=True)
-    in_order(Trainer)(model=model, args=some.arguments(ctx), train_dataset=data).train()
+    model, data = ingredients.base(ctx), ingredients.rows(first_counts=True)
+    in_order(Trainer)(model=model, args=ingredients.arguments(ctx), train_dataset=data).train()
     yield trained_like(model, expected(ctx, 2))
 
 
@@ -76,9 +77,9 @@ def trainer_accumulation(ctx: Context) -> Iterator[Check]:
     """Trainer with gradient_accumulation_steps=2 does what batches of twice the size do."""
     from transformers import Trainer
 
-    model = some.base(ctx)
+    model = ingredients.base(ctx)
     half = {"per_device_train_batch_size": GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2}
-    in_order(Trainer)(model=model, args=some.arguments(ctx, **half), train_dataset=some.rows()).train()
+    in_order(Trainer)(model=model, args=ingredients.arguments(ctx, **half), train_dataset=ingredients.rows()).train()
     yield trained_like(model, expected(ctx, 2))
 
 
@@ -94,7 +95,7 @@ def trainer_log_override(ctx: Context) -> Iterator[Check]:
             seen.extend(logs[name] for name in logs if name == "loss")
             super().log(logs)
 
-    Logging(model=some.base(ctx), args=some.arguments(ctx), train_dataset=some.rows()).train()
+    Logging(model=ingredients.base(ctx), args=ingredients.arguments(ctx), train_dataset=ingredients.rows()).train()
     yield equal("losses logged", len(seen), 2)
 
 
@@ -108,8 +109,10 @@ def trainer_compute_loss_override(ctx: Context) -> Iterator[Check]:
             found = model(**inputs)
             return (2 * found.loss, found) if return_outputs else 2 * found.loss
 
-    model = some.base(ctx)
-    in_order(Doubled)(model=model, args=some.arguments(ctx, learning_rate=0.05), train_dataset=some.rows()).train()
+    model = ingredients.base(ctx)
+    in_order(Doubled)(
+        model=model, args=ingredients.arguments(ctx, learning_rate=0.05), train_dataset=ingredients.rows()
+    ).train()
     yield trained_like(model, expected(ctx, 2))
 
 
@@ -123,8 +126,8 @@ def trainer_sampler_override(ctx: Context) -> Iterator[Check]:
         def _get_train_sampler(self) -> Any:
             return torch.utils.data.SequentialSampler(self.train_dataset)
 
-    model = some.base(ctx)
-    InOrder(model=model, args=some.arguments(ctx), train_dataset=some.rows()).train()
+    model = ingredients.base(ctx)
+    InOrder(model=model, args=ingredients.arguments(ctx), train_dataset=ingredients.rows()).train()
     yield trained_like(model, expected(ctx, 2))
 
 
@@ -133,9 +136,9 @@ def trainer_dispatch_batches(ctx: Context) -> Iterator[Check]:
     """TrainingArguments takes dispatch_batches and split_batches, as scripts of 2023 and 2024 give them."""
     from transformers import Trainer
 
-    model = some.base(ctx)
-    given = some.arguments(ctx, dispatch_batches=False, split_batches=False)
-    in_order(Trainer)(model=model, args=given, train_dataset=some.rows()).train()
+    model = ingredients.base(ctx)
+    given = ingredients.arguments(ctx, dispatch_batches=False, split_batches=False)
+    in_order(Trainer)(model=model, args=given, train_dataset=ingredients.rows()).train()
     yield trained_like(model, expected(ctx, 2))
 
 
@@ -144,7 +147,9 @@ def trainer_tokenizer_keyword(ctx: Context) -> Iterator[Check]:
     """Trainer takes tokenizer=, as scripts before processing_class= give it, and saves it with the model."""
     from transformers import AutoTokenizer, Trainer
 
-    Trainer(model=some.base(ctx), args=some.arguments(ctx), tokenizer=some.tokenizer()).save_model(ctx.kept / "out")
+    Trainer(model=ingredients.base(ctx), args=ingredients.arguments(ctx), tokenizer=ingredients.tokenizer()).save_model(
+        ctx.kept / "out"
+    )
     yield equal("words saved", len(AutoTokenizer.from_pretrained(ctx.kept / "out")), tiny.VOCABULARY)
 
 
@@ -154,9 +159,9 @@ def trainer_checkpointing_adapter(ctx: Context) -> Iterator[Check]:
     from peft import get_peft_model
     from transformers import Trainer
 
-    model = get_peft_model(some.base(ctx), some.lora())
-    given = some.arguments(ctx, gradient_checkpointing=True)
-    Trainer(model=model, args=given, train_dataset=some.rows()).train()
+    model = get_peft_model(ingredients.base(ctx), ingredients.lora())
+    given = ingredients.arguments(ctx, gradient_checkpointing=True)
+    Trainer(model=model, args=given, train_dataset=ingredients.rows()).train()
     moved = [bool(weight.any()) for name, weight in model.named_parameters() if "lora_B" in name]
     yield equal("adapters that moved from zero", sum(moved), len(tiny.TARGETS) * tiny.LAYERS)
 
@@ -167,9 +172,9 @@ def trainer_checkpointing_adapter_not_reentrant(ctx: Context) -> Iterator[Check]
     from peft import get_peft_model
     from transformers import Trainer
 
-    model = get_peft_model(some.base(ctx), some.lora())
+    model = get_peft_model(ingredients.base(ctx), ingredients.lora())
     how = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
-    Trainer(model=model, args=some.arguments(ctx, **how), train_dataset=some.rows()).train()
+    Trainer(model=model, args=ingredients.arguments(ctx, **how), train_dataset=ingredients.rows()).train()
     moved = [bool(weight.any()) for name, weight in model.named_parameters() if "lora_B" in name]
     yield equal("adapters that moved from zero", sum(moved), len(tiny.TARGETS) * tiny.LAYERS)
 
@@ -179,10 +184,12 @@ def trainer_resume(ctx: Context) -> Iterator[Check]:
     """trainer.train(resume_from_checkpoint=...) ends where training without a stop ends."""
     from transformers import Trainer
 
-    first = some.arguments(ctx, save_strategy="steps", save_steps=2)
-    in_order(Trainer)(model=some.base(ctx), args=first, train_dataset=some.rows()).train()
-    model = some.base(ctx)
-    trainer = in_order(Trainer)(model=model, args=some.arguments(ctx, max_steps=3), train_dataset=some.rows())
+    first = ingredients.arguments(ctx, save_strategy="steps", save_steps=2)
+    in_order(Trainer)(model=ingredients.base(ctx), args=first, train_dataset=ingredients.rows()).train()
+    model = ingredients.base(ctx)
+    trainer = in_order(Trainer)(
+        model=model, args=ingredients.arguments(ctx, max_steps=3), train_dataset=ingredients.rows()
+    )
     trainer.train(resume_from_checkpoint=str(ctx.kept / "output" / "checkpoint-2"))
     yield equal("steps taken", trainer.state.global_step, 3)
     yield trained_like(model, expected(ctx, 3))
@@ -195,8 +202,12 @@ def trainer_best_model(ctx: Context) -> Iterator[Check]:
 
     given = {"save_strategy": "steps", "save_steps": 1, "eval_steps": 1, "metric_for_best_model": "loss"}
     strategy = "eval_strategy" if hasattr(TrainingArguments, "eval_strategy") else "evaluation_strategy"
-    arguments = some.arguments(ctx, **given, **{strategy: "steps"}, load_best_model_at_end=True, save_safetensors=False)
-    trainer = Trainer(model=some.base(ctx), args=arguments, train_dataset=some.rows(), eval_dataset=some.rows())
+    arguments = ingredients.arguments(
+        ctx, **given, **{strategy: "steps"}, load_best_model_at_end=True, save_safetensors=False
+    )
+    trainer = Trainer(
+        model=ingredients.base(ctx), args=arguments, train_dataset=ingredients.rows(), eval_dataset=ingredients.rows()
+    )
     trainer.train()
     yield at_most("loss off the best", abs(trainer.evaluate()["eval_loss"] - trainer.state.best_metric), SAME)
 
@@ -205,7 +216,7 @@ def trainer_best_model(ctx: Context) -> Iterator[Check]:
 def trainer_fsdp_words(ctx: Context) -> Iterator[Check]:
     """TrainingArguments(fsdp="full_shard auto_wrap") asks for FSDP1, as it did when it was written."""
     wrapped = {"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
-    made = some.arguments(ctx, fsdp="full_shard auto_wrap", fsdp_config=wrapped)
+    made = ingredients.arguments(ctx, fsdp="full_shard auto_wrap", fsdp_config=wrapped)
     plugin = getattr(made, "fsdp_plugin_args", None) or {}
     yield equal("version of FSDP", int(plugin.get("fsdp_version", os.environ.get("FSDP_VERSION", "1"))), 1)
 
@@ -222,7 +233,10 @@ def trainer_numpy_metrics(ctx: Context) -> Iterator[Check]:
         return {"mean": float(found.predictions.mean())}
 
     trainer = Trainer(
-        model=some.base(ctx), args=some.arguments(ctx), eval_dataset=some.rows(1), compute_metrics=measured
+        model=ingredients.base(ctx),
+        args=ingredients.arguments(ctx),
+        eval_dataset=ingredients.rows(1),
+        compute_metrics=measured,
     )
     trainer.evaluate()
     yield equal("shape of the logits", str(shapes), str([(GLOBAL_BATCH, tiny.LENGTH, tiny.VOCABULARY)]))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call
-from cases.api import ingredients as some
+from cases.api import call, ingredients
 from cases.model import architectures, tiny
 from cases.space.options import GLOBAL_BATCH
 from cases.space.verdict import Check, Phase, at_least, equal
@@ -23,13 +22,17 @@ LONG = 1500  # tokens: more than the 1024 that trl's trainers cut at if they are
 def supervised(ctx: Context, data: Any, config: Any) -> Any:
     from trl import SFTTrainer
 
-    return SFTTrainer(model=some.base(ctx), args=config, train_dataset=data, **some.spoken_to(SFTTrainer))
+    return SFTTrainer(
+        model=ingredients.base(ctx), args=config, train_dataset=data, **ingredients.tokenizer_argument(SFTTrainer)
+    )
 
 
 def sft_config(ctx: Context, **more: Any) -> Any:
     from trl import SFTConfig
 
-    return some.arguments(ctx, SFTConfig, remove_unused_columns=True, bf16=False, gradient_checkpointing=False, **more)
+    return ingredients.arguments(
+        ctx, SFTConfig, remove_unused_columns=True, bf16=False, gradient_checkpointing=False, **more
+    )
 
 
 def first_batch(trainer: Any) -> Any:
@@ -39,8 +42,8 @@ def first_batch(trainer: Any) -> Any:
 @call(GROUP, phase=Phase.WRAP)
 def sft_trains(ctx: Context) -> Iterator[Check]:
     """SFTTrainer trains on rows of text, with the tokeniser under the keyword of its version."""
-    text = [some.sentence(tiny.LENGTH, row) for row in range(8)]
-    trainer = supervised(ctx, some.dataset(text=text), sft_config(ctx, dataset_text_field="text"))
+    text = [ingredients.sentence(tiny.LENGTH, row) for row in range(8)]
+    trainer = supervised(ctx, ingredients.dataset(text=text), sft_config(ctx, dataset_text_field="text"))
     trainer.train()
     yield equal("steps taken", trainer.state.global_step, 2)
 
@@ -50,16 +53,16 @@ def sft_max_seq_length(ctx: Context) -> Iterator[Check]:
     """A wrapper that sets max_seq_length on the config gets rows of that length, not cut at 1024."""
     config = sft_config(ctx, per_device_train_batch_size=1, dataset_text_field="text")
     config.max_seq_length = 2 * LONG
-    batch = first_batch(supervised(ctx, some.dataset(text=[some.sentence(LONG)] * 2), config))
+    batch = first_batch(supervised(ctx, ingredients.dataset(text=[ingredients.sentence(LONG)] * 2), config))
     yield at_least("tokens of the longest row", batch["input_ids"].shape[1], LONG)
 
 
 @call(GROUP, phase=Phase.FORWARD)
 def sft_prompt_and_completion(ctx: Context) -> Iterator[Check]:
     """The loss of a dataset with prompt and completion is over both, as it was."""
-    columns = {"prompt": [some.sentence(PROMPT)] * 2, "completion": [" " + some.sentence(6, PROMPT)] * 2}
-    batch = first_batch(supervised(ctx, some.dataset(**columns), sft_config(ctx, per_device_train_batch_size=1)))
-    yield equal("prompt tokens in the loss", int((batch["labels"][0, :PROMPT] != some.IGNORED).sum()), PROMPT)
+    columns = {"prompt": [ingredients.sentence(PROMPT)] * 2, "completion": [" " + ingredients.sentence(6, PROMPT)] * 2}
+    batch = first_batch(supervised(ctx, ingredients.dataset(**columns), sft_config(ctx, per_device_train_batch_size=1)))
+    yield equal("prompt tokens in the loss", int((batch["labels"][0, :PROMPT] != ingredients.IGNORED).sum()), PROMPT)
 
 
 @call(GROUP, phase=Phase.FORWARD)
@@ -67,14 +70,18 @@ def dpo_trains(ctx: Context) -> Iterator[Check]:
     """DPOTrainer trains two steps on pairs."""
     from trl import DPOConfig, DPOTrainer
 
-    pairs = {"prompt": [some.sentence(6)] * 8, "chosen": [some.sentence(4)] * 8, "rejected": [some.sentence(4, 9)] * 8}
-    config = some.arguments(ctx, DPOConfig, bf16=False, gradient_checkpointing=False)
+    pairs = {
+        "prompt": [ingredients.sentence(6)] * 8,
+        "chosen": [ingredients.sentence(4)] * 8,
+        "rejected": [ingredients.sentence(4, 9)] * 8,
+    }
+    config = ingredients.arguments(ctx, DPOConfig, bf16=False, gradient_checkpointing=False)
     trainer = DPOTrainer(
-        model=some.base(ctx),
-        ref_model=some.base(ctx),
+        model=ingredients.base(ctx),
+        ref_model=ingredients.base(ctx),
         args=config,
-        train_dataset=some.dataset(**pairs),
-        **some.spoken_to(DPOTrainer),
+        train_dataset=ingredients.dataset(**pairs),
+        **ingredients.tokenizer_argument(DPOTrainer),
     )
     trainer.train()
     yield equal("steps taken", trainer.state.global_step, 2)

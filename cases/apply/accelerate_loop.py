@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.apply import build, training
 from cases.apply.optimiser_step import FIRST_SCALE
-from cases.apply.step_hook import Watch
+from cases.apply.step_hook import StepHook
 from cases.checks import observers
 from cases.model import tiny
 from cases.reference.quantisation import MAX_NORM
@@ -24,38 +24,38 @@ STATE = "state"  # folder of a checkpoint
 
 
 @dataclass(frozen=True)
-class Driver:
+class AccelerateDriver:
     accelerator: Any
     loader: Any
-    watch: Watch
+    watch: StepHook
 
 
 def prepare(ctx: Context) -> Trainee:
     options, place, reporter = ctx.options, ctx.place, ctx.reporter
     reporter.phase(Phase.LOAD)
-    accelerator = configured(ctx)
+    accelerator = create_accelerator(ctx)
     base = build.load(options, place, ctx.cache)
     loading = training.quantisation_checks(base, options)
     reporter.phase(Phase.ADAPT)
-    job = training.noted(ctx, build.adapt(base, options), loading)
-    watch = Watch(job)
+    job = training.recorded(ctx, build.adapt(base, options), loading)
+    watch = StepHook(job)
     optimiser = build.optimiser(job.model, options)
     watch.optimiser(optimiser)
     reporter.phase(Phase.WRAP)
     if options.strategy == "ddp" and place.rank > 0:
-        training.spoil(job.model)
+        training.corrupt(job.model)
     job.wrapped, job.optimiser, batches, job.scheduler = accelerator.prepare(
         job.model, optimiser, loader(ctx), build.scheduler(optimiser)
     )
-    job.front = Driver(accelerator, batches, watch)
-    job.seen.wrapped, job.seen.front = job.wrapped, accelerator
+    job.front = AccelerateDriver(accelerator, batches, watch)
+    job.recorder.wrapped, job.recorder.front = job.wrapped, accelerator
     if options.strategy == "ddp":
         with reporter.observing():
-            job.seen.synced = training.same(observers.weights(job.wrapped, options), job.before)
+            job.recorder.synced = training.equal_bits(observers.weights(job.wrapped, options), job.before)
     return job
 
 
-def configured(ctx: Context) -> Any:
+def create_accelerator(ctx: Context) -> Any:
     """Accelerate with the schedule in our hands: it would step it once per process at every optimiser's step."""
     from accelerate import Accelerator
     from accelerate.utils import DistributedDataParallelKwargs, GradScalerKwargs
@@ -87,7 +87,7 @@ def loader(ctx: Context) -> Any:
 
 
 def steps(job: Trainee, numbers: range) -> None:
-    driver: Driver = job.front
+    driver: AccelerateDriver = job.front
     accumulation = job.options.gradient_accumulation_steps
     batches = driver.loader
     if numbers.start:
@@ -98,7 +98,7 @@ def steps(job: Trainee, numbers: range) -> None:
     driver.watch.complete(numbers.stop)
 
 
-def step(job: Trainee, driver: Driver, batch: dict[str, Any]) -> None:
+def step(job: Trainee, driver: AccelerateDriver, batch: dict[str, Any]) -> None:
     """One batch, and the optimiser's step if it is the last of its global step.
 
     Raises:
@@ -115,7 +115,7 @@ def step(job: Trainee, driver: Driver, batch: dict[str, Any]) -> None:
     driver.watch.loss(loss, 1 / job.options.gradient_accumulation_steps)
     if accelerator.sync_gradients and job.options.clip_grad_norm:
         norm = accelerator.clip_grad_norm_(job.wrapped.parameters(), MAX_NORM)
-        job.seen.trace.norms.append(float(observers.whole(norm)))
+        job.recorder.trace.norms.append(float(observers.whole(norm)))
     job.optimiser.step()
     if accelerator.sync_gradients and not accelerator.optimizer_step_was_skipped:
         job.scheduler.step()

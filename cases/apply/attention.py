@@ -27,7 +27,7 @@ def implementation(options: Options) -> str:
     return "" if options.attn_implementation == "default" else options.attn_implementation
 
 
-def forced(options: Options) -> AbstractContextManager[Any]:
+def force_back_end(options: Options) -> AbstractContextManager[Any]:
     """Inside, scaled-dot-product attention has one back end to choose from.
 
     Raises:

@@ -77,7 +77,7 @@ def compile_in_place(wrapped: Any, place: Place) -> None:
     On the CPU, graphs are captured and differentiated, then run as they are: to generate C++ for this small model took
     ten times as long.
     """
-    wrapped.compile(backend=compiling.counted("aot_eager" if place.kind == "cpu" else "inductor"))
+    wrapped.compile(backend=compiling.counting_backend("aot_eager" if place.kind == "cpu" else "inductor"))
 
 
 def optimiser(model: Any, options: Options) -> Any:

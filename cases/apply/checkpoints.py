@@ -54,7 +54,7 @@ def load_model(ctx: Context, *, to_train: bool = False) -> Trainee:
     else:
         base = build.load(options, ctx.place, ctx.cache, filled=False)
         model = compat.adapter_from(ctx.given, base, options, to_train=to_train)
-    return training.watched(ctx, model)
+    return training.loaded(ctx, model)
 
 
 def model_state(job: Trainee, *, full: bool) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def model_state(job: Trainee, *, full: bool) -> dict[str, Any]:
         from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
         found = get_model_state_dict(job.wrapped, options=state_options(job.options, full=full))
-    job.seen.saved_entries = shards.entries(found, job.seen.dtypes)
+    job.recorder.saved_entries = shards.entries(found, job.recorder.dtypes)
     return found
 
 

@@ -23,7 +23,7 @@ class Graphs:
 GRAPHS = Graphs()
 
 
-def counted(backend: str) -> Callable[[Any, list[Any]], Callable[..., Any]]:
+def counting_backend(backend: str) -> Callable[[Any, list[Any]], Callable[..., Any]]:
     """A backend of ``torch.compile`` by name, whose graphs are counted when they are made and when they run."""
 
     def make(graph: Any, examples: list[Any]) -> Callable[..., Any]:

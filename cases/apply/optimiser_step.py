@@ -41,7 +41,7 @@ def micro_batches(ids: Any, options: Options) -> Iterator[tuple[Any, bool]]:
 
 
 @contextlib.contextmanager
-def synchronised(wrapped: Any, options: Options, *, last: bool) -> Iterator[None]:
+def synchronise(wrapped: Any, options: Options, *, last: bool) -> Iterator[None]:
     """Gradients are exchanged for a step's last micro-batch only; the others' stay with each rank."""
     if options.strategy == "fsdp2":
         wrapped.set_requires_gradient_sync(last)
@@ -53,7 +53,7 @@ def synchronised(wrapped: Any, options: Options, *, last: bool) -> Iterator[None
             yield
 
 
-def are_local(wrapped: Any, options: Options, place: Place) -> bool:
+def gradients_are_local(wrapped: Any, options: Options, place: Place) -> bool:
     """Whether gradients are as the rank's own rows made them: not reduced, and not sharded yet. Collective."""
     if options.strategy == "fsdp2":
         return all(p.grad is None for p in wrapped.parameters())  # they are kept beside the unsharded parameters
@@ -105,7 +105,11 @@ def clip(wrapped: Any, options: Options, trace: Trace) -> None:
 
 
 def step(scaler: Any, optimiser: Any, options: Options, trace: Trace) -> None:
-    with contextlib.nullcontext() if options.optim_implementation == "default" else listened(trace.operations):
+    with (
+        contextlib.nullcontext()
+        if options.optim_implementation == "default"
+        else recording_operations(trace.operations)
+    ):
         if scaler is None:
             optimiser.step()
         else:
@@ -113,19 +117,19 @@ def step(scaler: Any, optimiser: Any, options: Options, trace: Trace) -> None:
             scaler.update()
 
 
-def listened(names: set[str]) -> Any:
+def recording_operations(names: set[str]) -> Any:
     """Inside, the names of torch's operations are noted, e.g. ``aten._fused_adamw_.default``."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Listener(TorchDispatchMode):  # type: ignore[misc]  # torch is typed as Any
+    class OperationRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is typed as Any
         def __torch_dispatch__(self, function: Any, _types: Any, given: Any = (), named: Any = None) -> Any:
             names.add(str(function))
             return function(*given, **(named or {}))
 
-    return Listener()
+    return OperationRecorder()
 
 
-def saw_gradients(gradients: dict[str, Any], trace: Trace) -> None:
+def record_gradients(gradients: dict[str, Any], trace: Trace) -> None:
     """Whole gradients as the optimiser gets them."""
     trace.clipped_norms.append(sum(float(g.double().square().sum()) for g in gradients.values()) ** 0.5)
 
@@ -136,6 +140,6 @@ def local_norm(wrapped: Any) -> float:
     return float(sum(float(each.double().square().sum()) for each in held) ** 0.5)
 
 
-def reduced(options: Options) -> bool:
+def exchanges_gradients(options: Options) -> bool:
     """Whether there is anything to exchange, so that leaving it out can be told."""
     return options.strategy in ("ddp", *SHARDED)

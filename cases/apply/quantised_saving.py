@@ -30,36 +30,36 @@ def make(cache: Path, options: Options, place: Place, reporter: Any) -> None:
     Raises:
         QuantisedSavingError: it could not be made.
     """
-    made = prequantised.folder(cache, options)
-    with made.with_suffix(".lock").open("w") as lock:
+    folder = prequantised.folder(cache, options)
+    with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if made.exists():
+        if folder.exists():
             return
         reporter.phase(Phase.SAVE)
-        said = made.with_suffix(".error")
-        said.unlink(missing_ok=True)
+        error_file = folder.with_suffix(".error")
+        error_file.unlink(missing_ok=True)
         parent, child = os.getpid(), os.fork()
         if child == 0:
-            write(made, said, cache, options, place, parent)
+            write(folder, error_file, cache, options, place, parent)
         _, status = os.waitpid(child, 0)
         if status != 0:
-            why = said.read_text() if said.exists() else f"its process ended with status {status}"
+            why = error_file.read_text() if error_file.exists() else f"its process ended with status {status}"
             raise QuantisedSavingError(f"saving a quantised model: {why}")
     reporter.phase(Phase.LOAD)
 
 
-def write(made: Path, said: Path, cache: Path, options: Options, place: Place, parent: int) -> None:
+def write(folder: Path, error_file: Path, cache: Path, options: Options, place: Place, parent: int) -> None:
     """The whole life of the process that saves."""
     die_with_parent(parent)
     code = 1
     try:
         model = build.load(replace(options, prequantised=False), place, cache)
-        unfinished = made.with_suffix(".unfinished")
+        unfinished = folder.with_suffix(".unfinished")
         model.save_pretrained(unfinished)
-        unfinished.rename(made)
+        unfinished.rename(folder)
         code = 0
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the finding
         traceback.print_exc()
-        said.write_text(f"{type(error).__name__}: {error}")
+        error_file.write_text(f"{type(error).__name__}: {error}")
     finally:
         os._exit(code)

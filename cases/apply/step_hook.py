@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Watch:
+class StepHook:
     """``shares`` are the losses of the batches that the step under way has seen so far; they add up to the step's."""
 
     job: Trainee
@@ -28,15 +28,15 @@ class Watch:
 
     def optimiser(self, optimiser: Any) -> None:
         """Watch the steps of torch's own optimiser, whatever it will be wrapped in."""
-        self.job.seen.watch(optimiser)
+        self.job.recorder.watch(optimiser)
         optimiser.register_step_pre_hook(self.before_step)
 
     def loss(self, loss: Any, share: float = 1.0) -> None:
         """A batch was trained on, backward pass and all; ``share`` is how much its loss counts in the step's."""
         with self.job.ctx.reporter.observing():
-            self.job.seen.after_forward(loss)
+            self.job.recorder.after_forward(loss)
             self.shares.append(loss.detach().float() * share)
-            self.job.seen.after_micro_batch(last=len(self.shares) == self.job.options.gradient_accumulation_steps)
+            self.job.recorder.after_micro_batch(last=len(self.shares) == self.job.options.gradient_accumulation_steps)
 
     def before_step(self, *_: Any) -> None:
         job = self.job
@@ -44,15 +44,15 @@ class Watch:
         with job.ctx.reporter.observing():
             job.found.losses.append(training.mean_over_ranks(sum(self.shares), job.ctx.place))
             job.found.gradients.append(observers.gradients(job.wrapped, job.options))
-            job.seen.after_backward(job.found.gradients[-1])
+            job.recorder.after_backward(job.found.gradients[-1])
             scaler = self.accelerator().scaler
             if scaler is not None:
-                job.seen.trace.scales.append(scaler.get_scale())
+                job.recorder.trace.scales.append(scaler.get_scale())
         self.shares.clear()
 
     def accelerator(self) -> Any:
         """The trainers have one too."""
-        front = self.job.seen.front
+        front = self.job.recorder.front
         return getattr(front, "accelerator", front)
 
     def complete(self, steps: int) -> None:

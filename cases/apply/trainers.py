@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cases.apply import build, compat, training
-from cases.apply.step_hook import Watch
+from cases.apply.step_hook import StepHook
 from cases.checks import observers
 from cases.model import adapter_start, adapters, tiny
 from cases.reference.quantisation import MAX_NORM
@@ -29,11 +29,11 @@ IGNORED = -100  # the label of a token that nobody has to predict
 
 
 @dataclass
-class Driver:
+class TrainerDriver:
     """``stop`` is the global step after which training ends; ``checkpoint`` is what it goes on from."""
 
     trainer: Any
-    watch: Watch
+    watch: StepHook
     stop: int = tiny.STEPS
     checkpoint: str | None = None
 
@@ -45,15 +45,15 @@ def prepare(ctx: Context) -> Trainee:
     loading = training.quantisation_checks(base, options)
     reporter.phase(Phase.ADAPT)
     if trainer_adapts(options):
-        trainer = made(ctx, base, peft_config=adapters.config(options))
+        trainer = create_trainer(ctx, base, peft_config=adapters.config(options))
         adapter_start.start(trainer.model, options)
     else:
-        trainer = made(ctx, adapted(base, options))
-    job = training.noted(ctx, trainer.model, loading)
-    trainer.watch = Watch(job)
+        trainer = create_trainer(ctx, adapted(base, options))
+    job = training.recorded(ctx, trainer.model, loading)
+    trainer.watch = StepHook(job)
     trainer.watch.model(job.model)
     trainer.add_callback(callback(job))
-    job.front, job.seen.front = Driver(trainer, trainer.watch), trainer
+    job.front, job.recorder.front = TrainerDriver(trainer, trainer.watch), trainer
     reporter.phase(Phase.WRAP)  # which the trainer does when training begins
     return job
 
@@ -72,7 +72,7 @@ def adapted(base: Any, options: Options) -> Any:
     return model
 
 
-def made(ctx: Context, model: Any, **more: Any) -> Any:
+def create_trainer(ctx: Context, model: Any, **more: Any) -> Any:
     """The trainer."""
     import transformers
     from transformers import Trainer
@@ -90,7 +90,7 @@ def made(ctx: Context, model: Any, **more: Any) -> Any:
         more["data_collator"] = transformers.default_data_collator
     how = compat.tokenizer_argument(base)
     ctx.reporter.facts({"tokenizer passed as": how})
-    return driven(base, options)(
+    return trainer_class(base, options)(
         model=model,
         args=compat.training_arguments(arguments(ctx), sft=options.front_end == "sft"),
         train_dataset=rows,
@@ -170,12 +170,12 @@ def word(token: int) -> str:
     return {tiny.PADDING: "<pad>", tiny.START: "<s>", tiny.END: "</s>"}.get(token, f"t{token}")
 
 
-def driven(base: Any, options: Options) -> Any:
+def trainer_class(base: Any, options: Options) -> Any:
     """A trainer that takes the rows in order and our optimiser and schedule, and shows what each batch's loss was."""
     from torch.utils.data import SequentialSampler
 
-    class Driven(base):  # type: ignore[misc]  # as the stack, typed as Any
-        watch: Watch
+    class CaseTrainer(base):  # type: ignore[misc]  # as the stack, typed as Any
+        watch: StepHook
         optimizer: Any
         lr_scheduler: Any
 
@@ -199,8 +199,8 @@ def driven(base: Any, options: Options) -> Any:
             self.watch.loss(loss)
             return loss
 
-    Driven.__name__ = base.__name__  # the trainers write their name into what they save
-    return Driven
+    CaseTrainer.__name__ = base.__name__  # the trainers write their name into what they save
+    return CaseTrainer
 
 
 def callback(job: Trainee) -> Any:
@@ -212,9 +212,9 @@ def callback(job: Trainee) -> Any:
     class Callback(TrainerCallback):  # type: ignore[misc]  # as above
         def on_train_begin(self, *_: Any, **__: Any) -> None:
             with reporter.observing():
-                job.wrapped = job.seen.wrapped = job.front.trainer.model_wrapped
-                if spoils(job):
-                    job.seen.synced = training.same(observers.weights(job.wrapped, job.options), job.before)
+                job.wrapped = job.recorder.wrapped = job.front.trainer.model_wrapped
+                if corrupts_other_ranks(job):
+                    job.recorder.synced = training.equal_bits(observers.weights(job.wrapped, job.options), job.before)
 
         def on_step_end(self, _arguments: Any, state: Any, control: Any, **_: Any) -> None:
             if control.should_save:
@@ -225,21 +225,21 @@ def callback(job: Trainee) -> Any:
     return Callback()
 
 
-def spoils(job: Trainee) -> bool:
+def corrupts_other_ranks(job: Trainee) -> bool:
     """Whether other ranks' weights are made wrong: not if each reads a checkpoint."""
     return job.options.strategy == "ddp" and job.front.checkpoint is None
 
 
 def steps(job: Trainee, numbers: range) -> None:
-    driver: Driver = job.front
+    driver: TrainerDriver = job.front
     driver.stop = numbers.stop
-    if spoils(job) and job.ctx.place.rank > 0:
-        training.spoil(job.model)
+    if corrupts_other_ranks(job) and job.ctx.place.rank > 0:
+        training.corrupt(job.model)
     driver.trainer.train(resume_from_checkpoint=driver.checkpoint)
     driver.watch.complete(numbers.stop)
     if job.options.clip_grad_norm:
         logged = [entry["grad_norm"] for entry in driver.trainer.state.log_history if "grad_norm" in entry]
-        job.seen.trace.norms += logged[numbers.start :]
+        job.recorder.trace.norms += logged[numbers.start :]
 
 
 def save_model(job: Trainee, folder: Path) -> None:

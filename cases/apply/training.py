@@ -33,7 +33,7 @@ class Trainee:
     wrapped: Any
     optimiser: Any
     scheduler: Any
-    seen: EngagementRecorder
+    recorder: EngagementRecorder
     before: dict[str, Any]  # every parameter, by canonical name
     states: dict[str, str]  # digests of quantisation states
     loading: list[Check]
@@ -60,49 +60,49 @@ def prepare(ctx: Context) -> Trainee:
     return wrap(ctx, model, loading)
 
 
-def watched(ctx: Context, model: Any) -> Trainee:
+def loaded(ctx: Context, model: Any) -> Trainee:
     """A model that was loaded as it is to be used: one process, no wrapper."""
     alone = wrapping.alone(model, ctx.options, ctx.place)
-    seen = EngagementRecorder(ctx.options, ctx.place)
-    seen.before_wrap(alone)
-    seen.wrapped = alone
+    recorder = EngagementRecorder(ctx.options, ctx.place)
+    recorder.before_wrap(alone)
+    recorder.wrapped = alone
     before = {name: observers.raw(p) for name, p in tiny.named(alone)}
-    job = Trainee(ctx, alone, alone, None, None, seen, before, observers.state_digests(alone), [])
-    if seen.trainable:
+    job = Trainee(ctx, alone, alone, None, None, recorder, before, observers.state_digests(alone), [])
+    if recorder.trainable:
         job.optimiser = build.optimiser(alone, ctx.options)
         job.scheduler = build.scheduler(job.optimiser)
-        seen.watch(job.optimiser)
+        recorder.watch(job.optimiser)
     return job
 
 
 def wrap(ctx: Context, model: Any, loading: list[Check]) -> Trainee:
     """From the adapted model to one that can be trained."""
     options, place, reporter = ctx.options, ctx.place, ctx.reporter
-    job = noted(ctx, model, loading)
-    seen, before = job.seen, job.before
+    job = recorded(ctx, model, loading)
+    recorder, before = job.recorder, job.before
     reporter.phase(Phase.WRAP)
     promised = options.strategy == "ddp" or options.cpu_ram_efficient_loading
     promised = promised or (options.strategy == "fsdp1" and options.sync_module_states)
     if promised and place.rank > 0:
-        spoil(model)
-    seen.wrapped = wrapped = build.wrap(model, options, place)
+        corrupt(model)
+    recorder.wrapped = wrapped = build.wrap(model, options, place)
     if promised:
         with reporter.observing():
-            seen.synced = same(observers.weights(wrapped, options), before)
+            recorder.synced = equal_bits(observers.weights(wrapped, options), before)
     job.wrapped, job.optimiser = wrapped, build.optimiser(wrapped, options)
-    seen.watch(job.optimiser)
+    recorder.watch(job.optimiser)
     job.scheduler, job.scaler = build.scheduler(job.optimiser), optimiser_step.scaler(options, place)
     return job
 
 
-def noted(ctx: Context, model: Any, loading: list[Check]) -> Trainee:
+def recorded(ctx: Context, model: Any, loading: list[Check]) -> Trainee:
     """An adapted model, and what wrapping it would hide."""
     with ctx.reporter.observing():
-        seen = EngagementRecorder(ctx.options, ctx.place)
-        seen.before_wrap(model)
+        recorder = EngagementRecorder(ctx.options, ctx.place)
+        recorder.before_wrap(model)
         states = observers.state_digests(model)
         before = start_values(model, ctx.options, ctx.place)
-    return Trainee(ctx, model, model, None, None, seen, before, states, loading)
+    return Trainee(ctx, model, model, None, None, recorder, before, states, loading)
 
 
 def start_values(model: Any, options: Options, place: Place) -> dict[str, Any]:
@@ -123,14 +123,14 @@ def steps(job: Trainee, numbers: Iterable[int] = range(tiny.STEPS)) -> None:
         ids = tiny.shard(step, place.rank, place.world_size, architectures.vocabulary(options)).to(place.device)
         job.wrapped.train()
         losses = [micro_step(job, part, last=last) for part, last in optimiser_step.micro_batches(ids, options)]
-        optimiser_step.unscale(job.scaler, job.optimiser, job.wrapped, job.seen.trace)
-        optimiser_step.clip(job.wrapped, options, job.seen.trace)
+        optimiser_step.unscale(job.scaler, job.optimiser, job.wrapped, job.recorder.trace)
+        optimiser_step.clip(job.wrapped, options, job.recorder.trace)
         with reporter.observing():
             job.found.losses.append(mean_over_ranks(sum(losses) / len(losses), place))
             job.found.gradients.append(observers.gradients(job.wrapped, options))
-            job.seen.after_backward(job.found.gradients[-1])
+            job.recorder.after_backward(job.found.gradients[-1])
         reporter.phase(Phase.OPTIMIZER)
-        optimiser_step.step(job.scaler, job.optimiser, options, job.seen.trace)
+        optimiser_step.step(job.scaler, job.optimiser, options, job.recorder.trace)
         job.scheduler.step()
         adapters.after_step(job.model, options, step)
         job.optimiser.zero_grad()
@@ -149,20 +149,20 @@ def micro_step(job: Trainee, ids: Any, *, last: bool) -> Any:
         LackingError: the model returned no loss.
     """
     options, place, reporter = job.options, job.ctx.place, job.ctx.reporter
-    with optimiser_step.synchronised(job.wrapped, options, last=last):
+    with optimiser_step.synchronise(job.wrapped, options, last=last):
         reporter.phase(Phase.FORWARD)
         with autocast(options, place):
             loss = job.wrapped(input_ids=ids, labels=ids).loss
         if loss is None:
             raise LackingError("the model was given labels and returned no loss")
         with reporter.observing():
-            job.seen.after_forward(loss)
+            job.recorder.after_forward(loss)
             job.found.loss_in = compat.dtype_name(loss.dtype)
         reporter.phase(Phase.BACKWARD)
         mean = loss / options.gradient_accumulation_steps
         (mean if job.scaler is None else job.scaler.scale(mean)).backward()
     with reporter.observing():
-        job.seen.after_micro_batch(last=last)
+        job.recorder.after_micro_batch(last=last)
     return loss.detach()
 
 
@@ -193,14 +193,14 @@ def checks(job: Trainee) -> list[Check]:
     """What a trained model must show: engagement, what moved, what did not, and the twin's trajectory. Collective."""
     options, place = job.options, job.ctx.place
     after = observers.weights(job.wrapped, options)
-    job.seen.after_training(after)
+    job.recorder.after_training(after)
     if options.torch_compile:
         job.ctx.reporter.metric("graph_breaks", compiling.breaks())
-    job.found.after = {name: after[name].float() for name in sorted(job.seen.trainable) if name in after}
+    job.found.after = {name: after[name].float() for name in sorted(job.recorder.trainable) if name in after}
     return [
-        *evidence.checks(job.seen),
+        *evidence.checks(job.recorder),
         *job.loading,
-        *moved(job.before, after, job.seen.trainable),
+        *moved(job.before, after, job.recorder.trainable),
         *unchanged(job.states, job.wrapped),
         *replicas(after, place, options),
         *tolerance.differential(job.found, job.ctx.twin(), options),
@@ -227,7 +227,7 @@ def mean_over_ranks(loss: Any, place: Place) -> float:
     return float(total.item()) / place.world_size
 
 
-def spoil(model: Any) -> None:
+def corrupt(model: Any) -> None:
     """Make this rank's weights wrong, so that weights taken from rank 0 can be told from its own."""
     import torch
 
@@ -237,7 +237,7 @@ def spoil(model: Any) -> None:
                 parameter.zero_()
 
 
-def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
+def equal_bits(found: dict[str, Any], expected: dict[str, Any]) -> bool:
     return {n: observers.digest(t) for n, t in found.items()} == {n: observers.digest(t) for n, t in expected.items()}
 
 
@@ -261,8 +261,8 @@ def unchanged(states: dict[str, str], model: Any, when: str = "") -> list[Check]
     if not states:
         return []
     now = observers.state_digests(model)
-    name = f"quantisation states that changed {when}".rstrip()
-    return [equal(name, sum(now.get(name) != state for name, state in states.items()), 0)]
+    name = f"quantisation states that changed {when}" if when else "quantisation states that changed"
+    return [equal(name, sum(now.get(layer) != state for layer, state in states.items()), 0)]
 
 
 def replicas(after: dict[str, Any], place: Place, options: Options) -> list[Check]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STOP = 1  # steps before the interruption: the schedule and Adam's moments have to be found again for the others
 
 
-def trained(ctx: Context) -> Trainee:
+def train_and_check(ctx: Context) -> Trainee:
     """A model that was trained and passed under its checks, and its logits, by which what follows is judged."""
     job = front_ends.prepare(ctx)
     front_ends.steps(job, range(tiny.STEPS))
@@ -38,23 +38,23 @@ def trained(ctx: Context) -> Trainee:
 
 
 def save(ctx: Context) -> None:
-    job = trained(ctx)
+    job = train_and_check(ctx)
     ctx.reporter.phase(Phase.SAVE)
     front_ends.save_model(job, ctx.kept)
     with ctx.reporter.observing():
-        ctx.reporter.checks(list(fsdp.state_dict_type(job.seen)))
-        remember(job, ctx.kept)
+        ctx.reporter.checks(list(fsdp.state_dict_type(job.recorder)))
+        save_trajectory(job, ctx.kept)
 
 
 def reload(ctx: Context) -> None:
     """What is on disk, the weights that come back, and what they infer, against what the training process had."""
-    own = recalled(ctx.given)
+    own = load_trajectory(ctx.given)
     ctx.reporter.phase(Phase.RELOAD)
     job = checkpoints.load_model(ctx)
     with ctx.reporter.observing():
         found = {name: tensor.float() for name, tensor in observers.weights(job.wrapped, ctx.options).items()}
         kept = adapters.expected_on_disk(own.after, ctx.options)
-        ctx.reporter.checks([*checkpoints.files(own, ctx), *restored(found, kept)])
+        ctx.reporter.checks([*checkpoints.files(own, ctx), *restored_weights(found, kept)])
     again = training.logits(job)
     with ctx.reporter.observing():
         # What FSDP computed in half precision is computed in the precision of the weights when they are loaded alone.
@@ -64,7 +64,7 @@ def reload(ctx: Context) -> None:
         )
 
 
-def restored(found: dict[str, Any], kept: dict[str, Any]) -> list[Check]:
+def restored_weights(found: dict[str, Any], kept: dict[str, Any]) -> list[Check]:
     """Every trained weight is back, to the bit."""
     lost = sum(name not in found for name in kept)
     differ = sum(not equal_bits(found[name], kept[name]) for name in kept if name in found)
@@ -85,21 +85,21 @@ def interrupt(ctx: Context) -> None:
     ctx.reporter.phase(Phase.SAVE)
     front_ends.save_training(job, ctx.kept)
     with ctx.reporter.observing():
-        ctx.reporter.checks(list(fsdp.state_dict_type(job.seen)))
-        remember(job, ctx.kept)
+        ctx.reporter.checks(list(fsdp.state_dict_type(job.recorder)))
+        save_trajectory(job, ctx.kept)
 
 
 def resume(ctx: Context) -> None:
     """The other steps in fresh processes; the trajectory must be the one without a stop."""
-    own = recalled(ctx.given)
+    own = load_trajectory(ctx.given)
     job = front_ends.prepare(ctx)
     ctx.reporter.phase(Phase.RESUME)
     front_ends.load_training(job, ctx.given)
-    go_on(job, own)
+    finish_training(job, own)
 
 
-def go_on(job: Trainee, own: Trajectory) -> None:
-    job.seen.restart(tiny.STEPS - STOP)
+def finish_training(job: Trainee, own: Trajectory) -> None:
+    job.recorder.restart(tiny.STEPS - STOP)
     job.found.losses, job.found.gradients, job.found.between = own.losses, own.gradients, own.between
     front_ends.steps(job, range(STOP, tiny.STEPS))
     with job.ctx.reporter.observing():
@@ -108,7 +108,7 @@ def go_on(job: Trainee, own: Trajectory) -> None:
 
 def merge(ctx: Context) -> None:
     """Merge, unmerge, merge for good: what is inferred stays within the rounding of a weight, weights come back."""
-    job = trained(ctx)
+    job = train_and_check(ctx)
     ctx.reporter.phase(Phase.MERGE)
     with observers.writable(job.wrapped, ctx.options):
         before = observers.base_weights(job.model)
@@ -149,7 +149,7 @@ def merge_for_good(job: Trainee) -> Any:
     if whole is None:
         return None
     merged = whole.merge_and_unload()
-    logits = training.logits(job_with(job, merged))
+    logits = training.logits(with_model(job, merged))
     with reporter.observing():
         left = sum(tiny.is_adapter(name) for name, _ in merged.named_parameters())
         reporter.checks(
@@ -162,23 +162,23 @@ def merge_for_good(job: Trainee) -> Any:
     return merged
 
 
-def job_with(job: Trainee, model: Any) -> Trainee:
-    return Trainee(job.ctx, model, model, None, None, job.seen, {}, {}, [])
+def with_model(job: Trainee, model: Any) -> Trainee:
+    return Trainee(job.ctx, model, model, None, None, job.recorder, {}, {}, [])
 
 
 def merge_and_save(ctx: Context) -> None:
-    job = trained(ctx)
+    job = train_and_check(ctx)
     merged = merge_for_good(job)
     ctx.reporter.phase(Phase.SAVE)
     if merged is not None and ctx.place.rank == 0:
         merged.save_pretrained(ctx.kept)
     with ctx.reporter.observing():
-        remember(job, ctx.kept)
+        save_trajectory(job, ctx.kept)
 
 
 def reload_merged(ctx: Context) -> None:
     """The merged checkpoint is an ordinary one: it loads without PEFT and infers what the adapter did."""
-    own = recalled(ctx.given)
+    own = load_trajectory(ctx.given)
     ctx.reporter.phase(Phase.RELOAD)
     model = build.load_from(ctx.given, ctx.options, ctx.place)
     logits = training.logits(Trainee(ctx, model, model, None, None, None, {}, {}, []))  # type: ignore[arg-type]
@@ -194,17 +194,17 @@ def reload_merged(ctx: Context) -> None:
 
 def generate(ctx: Context) -> None:
     """Greedy generation, against the twin's token by token."""
-    job = trained(ctx)
+    job = train_and_check(ctx)
     ctx.reporter.phase(Phase.INFER)
     with build.gathered(job.wrapped, ctx.options):
-        job.seen.root_whole = shards.root_is_whole(job.wrapped) if ctx.options.strategy in SHARDED else None
+        job.recorder.root_whole = shards.root_is_whole(job.wrapped) if ctx.options.strategy in SHARDED else None
         tokens = build.generate(job.wrapped, ctx)
     with ctx.reporter.observing():
-        ctx.reporter.checks(list(fsdp.summon_full_params(job.seen)))
+        ctx.reporter.checks(list(fsdp.summon_full_params(job.recorder)))
         ctx.reporter.checks(tolerance.generation(tokens, ctx.twin(), ctx.options))
 
 
-def carry(ctx: Context) -> None:
+def save_for_another_set(ctx: Context) -> None:
     """The first step, and the adapter as a file."""
     job = training.prepare(ctx)
     training.steps(job, range(STOP))
@@ -212,12 +212,12 @@ def carry(ctx: Context) -> None:
     ctx.reporter.phase(Phase.SAVE)
     checkpoints.save_model(job, ctx.kept)
     with ctx.reporter.observing():
-        remember(job, ctx.kept)
+        save_trajectory(job, ctx.kept)
 
 
-def use(ctx: Context) -> None:
+def use_from_another_set(ctx: Context) -> None:
     """Load an adapter that may be from another version set: infer, go on training, merge."""
-    own = recalled(ctx.given)
+    own = load_trajectory(ctx.given)
     ctx.reporter.phase(Phase.RELOAD)
     job = checkpoints.load_model(ctx, to_train=True)
     again = training.logits(job)
@@ -227,23 +227,23 @@ def use(ctx: Context) -> None:
         )
     for _ in range(STOP):
         job.scheduler.step()  # an adapter brings no schedule with it
-    go_on(job, own)
+    finish_training(job, own)
     if ctx.options.method not in ("prompt", "prefix"):
         job.found.logits = training.logits(job)
         merge_for_good(job)
 
 
-def remember(job: Trainee, folder: Path) -> None:
+def save_trajectory(job: Trainee, folder: Path) -> None:
     """Leave what this process had to the next act; rank 0 writes, whole tensors are gathered by all."""
     import torch
 
     weights = observers.weights(job.wrapped, job.options)
-    job.found.after = {name: weights[name].float() for name in sorted(job.seen.trainable) if name in weights}
+    job.found.after = {name: weights[name].float() for name in sorted(job.recorder.trainable) if name in weights}
     if job.ctx.place.rank == 0:
         torch.save(vars(job.found), folder / "own.pt")
 
 
-def recalled(folder: Path) -> Trajectory:
+def load_trajectory(folder: Path) -> Trajectory:
     import torch
 
     return Trajectory(**torch.load(folder / "own.pt", weights_only=True))

@@ -81,22 +81,22 @@ def run(ctx: Context) -> None:
     ctx.reporter.phase(Phase.FORWARD)
     log = ctx.kept.parent / "script.log"
     try:
-        output = carried_out(script, ctx, log)
+        output = run_command(script, ctx, log)
     finally:
         ctx.reporter.modules(sorted(imported_modules.noted_in(modules_file(ctx))))
     with ctx.reporter.observing():
-        ctx.reporter.checks(left_behind(script, ctx.kept))
+        ctx.reporter.checks(file_checks(script, ctx.kept))
     ctx.reporter.metric("output_bytes", float(len(output)))
 
 
-def carried_out(script: Script, ctx: Context, log: Path) -> str:
+def run_command(script: Script, ctx: Context, log: Path) -> str:
     """What the command printed.
 
     Raises:
         ScriptError: there is no such command, or it ended with another exit code than 0.
     """
     words = [word.replace("{python}", sys.executable).replace("{out}", str(ctx.kept)) for word in script.command]
-    own = {
+    variables = {
         "FTMATRIX_OUT": str(ctx.kept),
         "FTMATRIX_DEVICE": ctx.place.kind,
         imported_modules.FILE: str(modules_file(ctx)),
@@ -106,7 +106,7 @@ def carried_out(script: Script, ctx: Context, log: Path) -> str:
             child = subprocess.Popen(
                 words,
                 cwd=script.folder or ctx.kept,
-                env={**os.environ, **own, "PYTHONPATH": path_with(Path(__file__).parents[2])},
+                env={**os.environ, **variables, "PYTHONPATH": path_with(Path(__file__).parents[2])},
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
@@ -138,7 +138,7 @@ def last_words(output: str) -> str:
     return (errors or lines or ["it printed nothing"])[-1]
 
 
-def left_behind(script: Script, out: Path) -> list[Check]:
+def file_checks(script: Script, out: Path) -> list[Check]:
     files = [path for path in out.rglob("*") if path.is_file() and path.stat().st_size]
     lacking = [name for name in script.writes if out / name not in files]
     return [

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from cases.space.options import Options
 
 
-def run(act: int, ctx: Context) -> None:
-    with attention.forced(ctx.options):
-        stage(ctx.options.flow, act)(ctx)
+def run(number: int, ctx: Context) -> None:
+    with attention.force_back_end(ctx.options):
+        function(ctx.options.flow, number)(ctx)
 
 
-def acts(options: Options, *, continues: bool = False) -> list[tuple[int, int]]:
+def numbered_stages(options: Options, *, continues: bool = False) -> list[tuple[int, int]]:
     """The acts of a case, each with its number of ranks. A case that another set began continues with the second."""
-    numbered = [(act, ranks(options, act)) for act in range(len(FLOWS[options.flow]))]
+    numbered = [(number, ranks(options, number)) for number in range(len(FLOWS[options.flow]))]
     return numbered[1:] if continues else numbered
 
 
-def ranks(options: Options, act: int) -> int:
+def ranks(options: Options, number: int) -> int:
     """As many as the world; what was saved whole is looked at by one process, and a script starts its own."""
     if options.flow == "script":
         return 1
-    alone = act > 0 and options.flow in ("save_reload", "merge_reload") and options.state_dict_type != "sharded"
+    alone = number > 0 and options.flow in ("save_reload", "merge_reload") and options.state_dict_type != "sharded"
     return 1 if alone else options.world_size
 
 
@@ -41,13 +41,13 @@ FLOWS: Mapping[str, tuple[str, ...]] = {  # modules are imported by the ranks of
     "merge": ("flows.round_trips.merge",),
     "merge_reload": ("flows.round_trips.merge_and_save", "flows.round_trips.reload_merged"),
     "generate": ("flows.round_trips.generate",),
-    "portability": ("flows.round_trips.carry", "flows.round_trips.use"),
+    "portability": ("flows.round_trips.save_for_another_set", "flows.round_trips.use_from_another_set"),
     "script": ("flows.scripts.run",),
     "api": ("api.run",),
 }
 
 
-def stage(flow: str, number: int) -> Callable[[Context], None]:
+def function(flow: str, number: int) -> Callable[[Context], None]:
     """The function of a stage."""
     module, _, name = FLOWS[flow][number].rpartition(".")
     found: Callable[[Context], None] = getattr(importlib.import_module(f"cases.{module}"), name)

@@ -14,7 +14,7 @@ from cases.grid import profiles
 from cases.space.case import Case, split_source
 
 
-class Cases(dict[str, Case]):
+class CaseTable(dict[str, Case]):
     """Cases by id. The id of a case that continues what another version set saved ends with the name of that set."""
 
     def __missing__(self, name: str) -> Case:
@@ -24,5 +24,5 @@ class Cases(dict[str, Case]):
         return replace(self[begun], source=source)
 
 
-CASES = Cases({case.id: case for case in (*profiles.EVERY, *grid.commands(scripts.known().values()))})
+CASES = CaseTable({case.id: case for case in (*profiles.EVERY, *grid.commands(scripts.known().values()))})
 PROFILES = profiles.PROFILES

@@ -194,7 +194,7 @@ def config(options: Options, rows: int) -> Any:
     return getattr(transformers, spec(options).named[0])(**settings, tie_word_embeddings=is_tied(options))
 
 
-def made(options: Options, rows: int, **implementations: str) -> Any:
+def create(options: Options, rows: int, **implementations: str) -> Any:
     """The model by its own class, float32, with the values that belong to its names."""
     import transformers
 
@@ -211,7 +211,7 @@ def plain(options: Options) -> Any:
     from transformers import PreTrainedModel
 
     experts = {"experts_implementation": "eager"} if hasattr(PreTrainedModel, "set_experts_implementation") else {}
-    model = made(options, vocabulary(options), attn_implementation="eager", **experts)
+    model = create(options, vocabulary(options), attn_implementation="eager", **experts)
     model.config.use_cache = False
     return model
 
@@ -268,8 +268,8 @@ def checkpoint(options: Options, cache: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             unfinished = cache / f"{name}.unfinished"
-            made(options, tiny.VOCABULARY).save_pretrained(unfinished)
-            say_tied(unfinished / "config.json", tied=is_tied(options))
+            create(options, tiny.VOCABULARY).save_pretrained(unfinished)
+            write_tied(unfinished / "config.json", tied=is_tied(options))
             unfinished.rename(folder)
     return folder
 
@@ -289,7 +289,7 @@ def decoder_layers(model: Any, options: Options) -> list[Any]:
     return [module for module in model.modules() if type(module).__name__ in spec(options).block]
 
 
-def say_tied(path: Path, *, tied: bool) -> None:
+def write_tied(path: Path, *, tied: bool) -> None:
     """As published configs do; versions that tie anyway would not write it."""
     path.write_text(json.dumps({**json.loads(path.read_text()), "tie_word_embeddings": tied}))
 

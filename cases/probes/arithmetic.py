@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cases.apply.attention import forced
+from cases.apply.attention import force_back_end
 from cases.space.verdict import LackingError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def forced_attention(place: Place, _cache: Path, attention: str) -> None:
 
     dtype = torch.float32 if place.kind == "cpu" else torch.bfloat16
     one = torch.ones(1, 4, 16, 16, dtype=dtype, device=place.device, requires_grad=True)
-    with forced(Options().but(attn_implementation=attention)):
+    with force_back_end(Options().but(attn_implementation=attention)):
         torch.nn.functional.scaled_dot_product_attention(one, one, one, is_causal=True).float().sum().backward()
 
 

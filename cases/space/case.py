@@ -25,7 +25,7 @@ class Case:
     @property
     def id(self) -> str:
         """Readable and unique, e.g. ``train-lora-nf4-bnb_4bit_quant_storage_bf16-fsdp2-bf16``."""
-        return "-".join(words(self.options)) + (f"{FROM}{self.source}" if self.source else "")
+        return "-".join(id_parts(self.options)) + (f"{FROM}{self.source}" if self.source else "")
 
     @property
     def begun(self) -> str:
@@ -52,20 +52,20 @@ def case(group: str, why: str, **options: Any) -> Case:
     return Case(group, why, Options().but(**options))
 
 
-def words(options: Options) -> list[str]:
+def id_parts(options: Options) -> list[str]:
     """The parts of an id: the kind of job first, then what differs from what one would expect."""
     if options.call:
         return [options.flow, options.call]
     stated = options.stated
-    said = {name: word[stated[name]] for name, word in WORDS.items() if name in stated and stated[name] in word}
-    kind = [options.flow, *([] if options.flow == "load" else [options.method]), *taken(said, MODEL)]
-    quant = [] if options.quant == "none" else [options.quant, *taken(said, QUANTISATION)]
-    return [*kind, *quant, options.strategy, *taken(said, WRAPPING), options.torch_dtype, *said.values()]
+    parts = {name: word[stated[name]] for name, word in WORDS.items() if name in stated and stated[name] in word}
+    kind = [options.flow, *([] if options.flow == "load" else [options.method]), *pop(parts, MODEL)]
+    quant = [] if options.quant == "none" else [options.quant, *pop(parts, QUANTISATION)]
+    return [*kind, *quant, options.strategy, *pop(parts, WRAPPING), options.torch_dtype, *parts.values()]
 
 
-def taken(said: dict[str, str], names: tuple[str, ...]) -> list[str]:
+def pop(parts: dict[str, str], names: tuple[str, ...]) -> list[str]:
     """What is said of some options, which are then not said again."""
-    return [said.pop(name) for name in names if name in said]
+    return [parts.pop(name) for name in names if name in parts]
 
 
 # What an id says of an option's value; the expected values, which are not here, go without saying.

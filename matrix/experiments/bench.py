@@ -284,7 +284,7 @@ def summed(ground: Ground, passes: Sequence[Pass], launches: Sequence[Launch], i
 
 def of_one_act(ground: Ground, row: CellReport, compared: set[str]) -> bool:
     """A cell whose ranks are forked once, so that parts of their time add up."""
-    return row.name in compared and len(stages.acts(ground.case(row.name).options)) == 1
+    return row.name in compared and len(stages.numbered_stages(ground.case(row.name).options)) == 1
 
 
 def per_minute(one: Pass) -> float:

@@ -111,7 +111,7 @@ class Ground:
         ends: list[RankState] = []
         stopped = ""
         began = time.monotonic()
-        for act, ranks in stages.acts(case.options, continues=bool(case.source)):
+        for act, ranks in stages.numbered_stages(case.options, continues=bool(case.source)):
             done = self.call(
                 [
                     *(str(self.environment.python), *LAUNCHERS[launcher](ranks, self.bench.device)),

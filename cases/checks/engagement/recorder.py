@@ -131,7 +131,7 @@ class EngagementRecorder:
 
     def after_backward(self, gradients: dict[str, Any]) -> None:
         """Takes the whole gradients, float32, by canonical name."""
-        optimiser_step.saw_gradients(gradients, self.trace)
+        optimiser_step.record_gradients(gradients, self.trace)
         if not self.is_wrapped():
             return
         self.trace.gradient_bytes = resources.gradient_bytes(self.wrapped, self.options)
@@ -142,8 +142,8 @@ class EngagementRecorder:
 
     def after_micro_batch(self, *, last: bool) -> None:
         self.trace.micro_batches += 1
-        if not last and optimiser_step.reduced(self.options):
-            self.trace.kept_local.append(optimiser_step.are_local(self.wrapped, self.options, self.place))
+        if not last and optimiser_step.exchanges_gradients(self.options):
+            self.trace.kept_local.append(optimiser_step.gradients_are_local(self.wrapped, self.options, self.place))
 
     def after_training(self, weights: dict[str, Any]) -> None:
         self.dtypes_after = {name: compat.dtype_name(tensor.dtype) for name, tensor in weights.items()}

@@ -61,7 +61,7 @@ def gradient_accumulation_steps(recorder: EngagementRecorder) -> Iterator[Check]
     yield equal(
         "micro-batches", recorder.trace.micro_batches, recorder.steps * recorder.options.gradient_accumulation_steps
     )
-    if optimiser_step.reduced(recorder.options):
+    if optimiser_step.exchanges_gradients(recorder.options):
         kept = recorder.steps * (recorder.options.gradient_accumulation_steps - 1)
         yield equal("micro-batches whose gradients stayed local", sum(recorder.trace.kept_local), kept)
 

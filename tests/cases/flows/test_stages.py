@@ -14,9 +14,9 @@ def test_every_flow_has_its_stages() -> None:
 
 @pytest.mark.parametrize("flow", stages.FLOWS)
 def test_every_stage_is_a_function(flow: str) -> None:
-    assert all(callable(stages.stage(flow, number)) for number in range(len(stages.FLOWS[flow])))
+    assert all(callable(stages.function(flow, number)) for number in range(len(stages.FLOWS[flow])))
 
 
-def test_a_case_that_another_set_began_continues_with_the_second_act() -> None:
+def test_a_case_that_another_set_began_continues_with_the_second_stage() -> None:
     options = Options().but(flow="portability")
-    assert [act for act, _ in stages.acts(options, continues=True)] == [1]
+    assert [number for number, _ in stages.numbered_stages(options, continues=True)] == [1]
