@@ -61,7 +61,7 @@ PACKAGED = (
         ),
         ranks=2,
         writes=("checks.json",),
-        why="the launcher that users start their ranks with, each importing for itself",
+        why="torchrun starts the ranks, and each imports the stack itself",
     ),
 )
 

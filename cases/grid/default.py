@@ -14,20 +14,31 @@ FSDP2 = "FSDP2"
 FSDP2_QUANTISED = "FSDP2 with a quantised base"
 
 DEFAULT: tuple[Case, ...] = (
-    case(LOADING, "the plain case everything else is measured against", flow="load", method="full"),
+    case(LOADING, "the baseline for all other cases", flow="load", method="full"),
     case(LOADING, "half precision as most models are published", flow="load", method="full", torch_dtype="bf16"),
     case(LOADING, "half precision as older models were published", flow="load", method="full", torch_dtype="fp16"),
-    case(LOADING, "4-bit weights packed into bytes, the default storage", flow="load", method="full", **QLORA),
-    case(LOADING, "4-bit storage FSDP can shard", flow="load", method="full", bnb_4bit_quant_storage="bf16", **QLORA),
-    case(LOADING, "4-bit storage in float16", flow="load", method="full", bnb_4bit_quant_storage="fp16", **QLORA),
-    case(LOADING, "4-bit storage in float32", flow="load", method="full", bnb_4bit_quant_storage="fp32", **QLORA),
+    case(LOADING, "4-bit weights in bytes, the default bnb_4bit_quant_storage", flow="load", method="full", **QLORA),
+    case(
+        LOADING,
+        "4-bit weights in bfloat16 storage, which FSDP can shard",
+        flow="load",
+        method="full",
+        bnb_4bit_quant_storage="bf16",
+        **QLORA,
+    ),
+    case(
+        LOADING, "4-bit weights in float16 storage", flow="load", method="full", bnb_4bit_quant_storage="fp16", **QLORA
+    ),
+    case(
+        LOADING, "4-bit weights in float32 storage", flow="load", method="full", bnb_4bit_quant_storage="fp32", **QLORA
+    ),
     case(LOADING, "LLM.int8 weights", flow="load", method="full", quant="int8", torch_dtype="bf16"),
     case(ONE_PROCESS, "full fine-tuning, the baseline", method="full"),
     case(ONE_PROCESS, "every weight in bfloat16", method="full", torch_dtype="bf16"),
     case(ONE_PROCESS, "mixed precision by autocast", method="full", autocast="bf16"),
     case(ONE_PROCESS, "mixed precision by autocast to float16", method="full", autocast="fp16"),
     case(ONE_PROCESS, "LoRA, the baseline", method="lora"),
-    case(ONE_PROCESS, "LoRA on a bfloat16 base, adapters kept in float32", method="lora", torch_dtype="bf16"),
+    case(ONE_PROCESS, "LoRA on a bfloat16 base, adapters in float32", method="lora", torch_dtype="bf16"),
     case(ONE_PROCESS, "LoRA on a float16 base", method="lora", torch_dtype="fp16"),
     case(
         ONE_PROCESS,
@@ -36,8 +47,8 @@ DEFAULT: tuple[Case, ...] = (
         torch_dtype="bf16",
         autocast_adapter_dtype=False,
     ),
-    case(ONE_PROCESS, "LoRA with AdamW, what everyone trains with", method="lora", torch_dtype="bf16", optim="adamw"),
-    case(ONE_PROCESS, "AdamW in float32, where its every term shows", optim="adamw"),
+    case(ONE_PROCESS, "LoRA with AdamW, the usual optimiser", method="lora", torch_dtype="bf16", optim="adamw"),
+    case(ONE_PROCESS, "AdamW in float32, the most precise comparison", optim="adamw"),
     case(ONE_PROCESS, "DoRA", method="dora", torch_dtype="bf16"),
     case(ONE_PROCESS, "QLoRA on one device, the most common job", **QLORA),
     case(ONE_PROCESS, "QLoRA with checkpointing, as recommended", gradient_checkpointing="non_reentrant", **QLORA),
@@ -51,31 +62,43 @@ DEFAULT: tuple[Case, ...] = (
     case(DDP, "DoRA", method="dora", strategy="ddp", torch_dtype="bf16"),
     case(DDP, "QLoRA", strategy="ddp", **QLORA),
     case(DDP, "LoRA on an 8-bit base", strategy="ddp", quant="int8", torch_dtype="bf16"),
-    case(DDP, "reentrant checkpointing, DDP's classic trap", strategy="ddp", gradient_checkpointing="reentrant"),
-    case(DDP, "non-reentrant checkpointing, the advised way", strategy="ddp", gradient_checkpointing="non_reentrant"),
+    case(DDP, "reentrant checkpointing, which DDP often rejects", strategy="ddp", gradient_checkpointing="reentrant"),
+    case(
+        DDP,
+        "non-reentrant checkpointing, the recommended setting",
+        strategy="ddp",
+        gradient_checkpointing="non_reentrant",
+    ),
     case(DDP, "an evaluation between the steps", strategy="ddp", torch_dtype="bf16", loop="eval"),
     case(FSDP1, "full fine-tuning", method="full", **NAMED),
     case(FSDP1, "full fine-tuning with AdamW", method="full", optim="adamw", **NAMED),
-    case(FSDP1, "full fine-tuning, rank 0's weights sent to all", method="full", sync_module_states=True, **NAMED),
+    case(FSDP1, "full fine-tuning, rank 0 broadcasts its weights", method="full", sync_module_states=True, **NAMED),
     case(FSDP1, "LoRA in float32, decoder layers wrapped", **NAMED),
-    case(FSDP1, "LoRA on bfloat16: adapters in float32 meet the base in one unit", torch_dtype="bf16", **NAMED),
-    case(
-        FSDP1, "the same, adapters in the dtype of the base", torch_dtype="bf16", autocast_adapter_dtype=False, **NAMED
-    ),
+    case(FSDP1, "LoRA on bfloat16: float32 adapters and the base in one unit", torch_dtype="bf16", **NAMED),
+    case(FSDP1, "adapters in the dtype of the base", torch_dtype="bf16", autocast_adapter_dtype=False, **NAMED),
     case(FSDP1, "the whole model in one unit", torch_dtype="bf16", auto_wrap_policy="none", **NAMED),
     case(FSDP1, "frozen and trainable weights in one flat parameter", **FLAT),
-    case(FSDP1, "the same, the whole model in one unit", auto_wrap_policy="none", **FLAT),
+    case(FSDP1, "flat parameters, the whole model in one unit", auto_wrap_policy="none", **FLAT),
     case(
-        FSDP1, "PEFT's wrap policy: adapters in units of their own", torch_dtype="bf16", auto_wrap_policy="peft", **FLAT
+        FSDP1,
+        "PEFT's wrap policy: a separate unit for each adapter",
+        torch_dtype="bf16",
+        auto_wrap_policy="peft",
+        **FLAT,
     ),
-    case(
-        FSDP1, "PEFT's wrap policy, parameters under their names", torch_dtype="bf16", auto_wrap_policy="peft", **NAMED
-    ),
+    case(FSDP1, "PEFT's wrap policy, use_orig_params=True", torch_dtype="bf16", auto_wrap_policy="peft", **NAMED),
     case(
         FSDP1, "DoRA, decoder layers wrapped", method="dora", torch_dtype="bf16", autocast_adapter_dtype=False, **NAMED
     ),
     case(FSDP1, "DoRA, PEFT's wrap policy", method="dora", torch_dtype="bf16", auto_wrap_policy="peft", **FLAT),
-    case(FSDP1, "the same under own names", method="dora", torch_dtype="bf16", auto_wrap_policy="peft", **NAMED),
+    case(
+        FSDP1,
+        "DoRA, PEFT's wrap policy, use_orig_params=True",
+        method="dora",
+        torch_dtype="bf16",
+        auto_wrap_policy="peft",
+        **NAMED,
+    ),
     case(FSDP1, "reentrant checkpointing", gradient_checkpointing="reentrant", **NAMED),
     case(FSDP1, "non-reentrant checkpointing", gradient_checkpointing="non_reentrant", **NAMED),
     case(FSDP1, "an evaluation between the steps", loop="eval", torch_dtype="bf16", auto_wrap_policy="peft", **FLAT),
@@ -107,7 +130,7 @@ DEFAULT: tuple[Case, ...] = (
     case(FSDP1_QUANTISED, "bfloat16 storage, decoder layers wrapped", bnb_4bit_quant_storage="bf16", **QLORA, **NAMED),
     case(
         FSDP1_QUANTISED,
-        "the same, adapters in the dtype of the base",
+        "adapters in the dtype of the base",
         bnb_4bit_quant_storage="bf16",
         autocast_adapter_dtype=False,
         **QLORA,
@@ -122,7 +145,7 @@ DEFAULT: tuple[Case, ...] = (
     case(FSDP2, "LoRA", strategy="fsdp2"),
     case(FSDP2, "LoRA on a bfloat16 base", strategy="fsdp2", torch_dtype="bf16"),
     case(FSDP2, "LoRA with AdamW", strategy="fsdp2", torch_dtype="bf16", optim="adamw"),
-    case(FSDP2, "layers stay whole between forward and backward", strategy="fsdp2", reshard_after_forward=False),
+    case(FSDP2, "layers stay unsharded between forward and backward", strategy="fsdp2", reshard_after_forward=False),
     case(FSDP2, "the whole model in one unit", strategy="fsdp2", auto_wrap_policy="none"),
     case(FSDP2, "mixed precision by autocast", strategy="fsdp2", method="full", autocast="bf16"),
     case(FSDP2, "DoRA", method="dora", strategy="fsdp2", torch_dtype="bf16"),
@@ -138,10 +161,10 @@ DEFAULT: tuple[Case, ...] = (
 
 # What upstream threads advise for known failures, or advise against.
 ADVISED: tuple[Case, ...] = (
-    case(FSDP1, "DoRA, adapters in float32 meet the base in one unit", method="dora", torch_dtype="bf16", **NAMED),
+    case(FSDP1, "DoRA, float32 adapters and the base in one unit", method="dora", torch_dtype="bf16", **NAMED),
     case(
         FSDP1,
-        "LoRA on bfloat16 with checkpointing, advised in place of an 8-bit base",
+        "LoRA on bfloat16 with checkpointing, recommended instead of an 8-bit base",
         torch_dtype="bf16",
         auto_wrap_policy="peft",
         gradient_checkpointing="non_reentrant",

@@ -115,23 +115,23 @@ FULL = tuple(dict.fromkeys((*grid.DEFAULT, *named(ROUND_TRIPS), *grid.FULL, *gri
 PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile("quick", "a minute: what most people run, on the newest set", named(QUICK), sets="newest"),
+        Profile("quick", "the most common jobs on the newest set, about a minute", named(QUICK), sets="newest"),
         Profile(
             "default",
-            "what a user would look up first, on four sets of two and a half years",
+            "the most common jobs, on four sets from two and a half years",
             (*grid.DEFAULT, *named(ROUND_TRIPS)),
         ),
-        Profile("full", "every value of every option, and every telling pair of them", FULL, sets="newest"),
+        Profile("full", "every value of every option, and every informative pair", FULL, sets="newest"),
         Profile(
             "nightly",
-            "everything, uses of the interface and adapters between sets included, twice, to tell flaky from red",
+            "all cases twice, with API calls and adapters that move between sets; repeats reveal flaky cells",
             EVERY,
             repeats=2,
             across=True,
         ),
         Profile(
             "gpu",
-            "what shows on GPUs only: NCCL, kernels of attention, pages, offloading, compilation, several devices",
+            "cases that need GPUs: NCCL, attention kernels, paged optimisers, offloading, compilation, several devices",
             tuple(case for case in EVERY if on_gpus(case)),
             sets="newest",
         ),

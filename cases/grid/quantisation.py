@@ -5,8 +5,8 @@ from __future__ import annotations
 from cases.grid.shared import AS_DOCUMENTED, DOUBLE, FP4, INT8, QLORA, SHARDABLE
 from cases.space.case import Case, case
 
-QUANTISED_LOADING = "Loading quantised in other ways"
-QUANTISED_TRAINING = "Training on a base quantised in other ways"
+QUANTISED_LOADING = "Loading with other quantisation settings"
+QUANTISED_TRAINING = "Training with other quantisation settings"
 QUANTISED_TRIPS = "Saving, resuming and merging with a quantised base"
 
 QUANTISATION: tuple[Case, ...] = (
@@ -22,7 +22,7 @@ QUANTISATION: tuple[Case, ...] = (
     case(QUANTISED_LOADING, "double quantisation, as in the QLoRA paper", flow="load", method="full", **DOUBLE),
     case(
         QUANTISED_LOADING,
-        "one kind of layer left as it was",
+        "llm_int8_skip_modules: one kind of layer unquantised",
         flow="load",
         method="full",
         llm_int8_skip_modules=True,
@@ -30,18 +30,39 @@ QUANTISATION: tuple[Case, ...] = (
     ),
     case(
         QUANTISED_LOADING,
-        "one kind of layer left as it was",
+        "llm_int8_skip_modules: one kind of layer unquantised",
         flow="load",
         method="full",
         llm_int8_skip_modules=True,
         **INT8,
     ),
-    case(QUANTISED_LOADING, "saved quantised before", flow="load", method="full", prequantised=True, **QLORA),
-    case(QUANTISED_LOADING, "saved quantised before", flow="load", method="full", prequantised=True, **DOUBLE),
-    case(QUANTISED_LOADING, "saved quantised before", flow="load", method="full", prequantised=True, **INT8),
     case(
         QUANTISED_LOADING,
-        "saved quantised before, in storage that FSDP can shard",
+        "a checkpoint that was saved quantised",
+        flow="load",
+        method="full",
+        prequantised=True,
+        **QLORA,
+    ),
+    case(
+        QUANTISED_LOADING,
+        "a checkpoint that was saved quantised",
+        flow="load",
+        method="full",
+        prequantised=True,
+        **DOUBLE,
+    ),
+    case(
+        QUANTISED_LOADING,
+        "a checkpoint that was saved quantised",
+        flow="load",
+        method="full",
+        prequantised=True,
+        **INT8,
+    ),
+    case(
+        QUANTISED_LOADING,
+        "a checkpoint that was saved quantised, in storage that FSDP can shard",
         flow="load",
         method="full",
         prequantised=True,
@@ -50,14 +71,21 @@ QUANTISATION: tuple[Case, ...] = (
     ),
     case(
         QUANTISED_LOADING,
-        "saved quantised before, one kind of layer left out",
+        "a checkpoint that was saved quantised, one kind of layer unquantised",
         flow="load",
         method="full",
         prequantised=True,
         llm_int8_skip_modules=True,
         **QLORA,
     ),
-    case(QUANTISED_LOADING, "float32 arithmetic", flow="load", method="full", bnb_4bit_compute_dtype="fp32", **QLORA),
+    case(
+        QUANTISED_LOADING,
+        "bnb_4bit_compute_dtype float32",
+        flow="load",
+        method="full",
+        bnb_4bit_compute_dtype="fp32",
+        **QLORA,
+    ),
     case(QUANTISED_TRAINING, "FP4", **FP4),
     case(QUANTISED_TRAINING, "FP4", strategy="ddp", **FP4),
     case(QUANTISED_TRAINING, "FP4", **FP4, **AS_DOCUMENTED),
@@ -66,16 +94,24 @@ QUANTISATION: tuple[Case, ...] = (
     case(QUANTISED_TRAINING, "QLoRA as in its paper", strategy="ddp", **DOUBLE),
     case(QUANTISED_TRAINING, "QLoRA as in its paper", **DOUBLE, **AS_DOCUMENTED),
     case(QUANTISED_TRAINING, "QLoRA as in its paper", strategy="fsdp2", **DOUBLE, **SHARDABLE),
-    case(QUANTISED_TRAINING, "adapters on quantised layers and on others", llm_int8_skip_modules=True, **QLORA),
-    case(QUANTISED_TRAINING, "the same, decomposed", llm_int8_skip_modules=True, method="dora", **DOUBLE),
+    case(QUANTISED_TRAINING, "adapters on quantised and unquantised layers", llm_int8_skip_modules=True, **QLORA),
     case(
         QUANTISED_TRAINING,
-        "adapters on quantised layers and on others",
+        "DoRA on quantised and unquantised layers",
+        llm_int8_skip_modules=True,
+        method="dora",
+        **DOUBLE,
+    ),
+    case(
+        QUANTISED_TRAINING,
+        "adapters on quantised and unquantised layers",
         llm_int8_skip_modules=True,
         **QLORA,
         **AS_DOCUMENTED,
     ),
-    case(QUANTISED_TRAINING, "an 8-bit base with layers left out", llm_int8_skip_modules=True, strategy="ddp", **INT8),
+    case(
+        QUANTISED_TRAINING, "an 8-bit base with unquantised layers", llm_int8_skip_modules=True, strategy="ddp", **INT8
+    ),
     case(QUANTISED_TRAINING, "a base that was saved quantised", prequantised=True, strategy="ddp", **DOUBLE),
     case(QUANTISED_TRAINING, "a base that was saved quantised", prequantised=True, **DOUBLE, **AS_DOCUMENTED),
     case(
@@ -97,8 +133,8 @@ QUANTISATION: tuple[Case, ...] = (
         **QLORA,
         **SHARDABLE,
     ),
-    case(QUANTISED_TRAINING, "an evaluation between the steps of QLoRA", loop="eval", **QLORA),
-    case(QUANTISED_TRAINING, "an evaluation between the steps of QLoRA", loop="eval", strategy="ddp", **DOUBLE),
+    case(QUANTISED_TRAINING, "QLoRA with an evaluation between the steps", loop="eval", **QLORA),
+    case(QUANTISED_TRAINING, "QLoRA with an evaluation between the steps", loop="eval", strategy="ddp", **DOUBLE),
     case(QUANTISED_TRAINING, "an evaluation between the steps on an 8-bit base", loop="eval", **INT8),
     case(QUANTISED_TRIPS, "a base that was saved quantised", flow="save_reload", prequantised=True, **DOUBLE),
     case(QUANTISED_TRIPS, "a base that was saved quantised", flow="save_reload", prequantised=True, **INT8),
@@ -114,13 +150,19 @@ QUANTISATION: tuple[Case, ...] = (
     ),
     case(QUANTISED_TRIPS, "merging into FP4", flow="merge", **FP4),
     case(QUANTISED_TRIPS, "merging into doubly quantised weights", flow="merge", **DOUBLE),
-    case(QUANTISED_TRIPS, "merging into quantised layers and others", flow="merge", llm_int8_skip_modules=True, **INT8),
+    case(
+        QUANTISED_TRIPS,
+        "merging into quantised and unquantised layers",
+        flow="merge",
+        llm_int8_skip_modules=True,
+        **INT8,
+    ),
     case(QUANTISED_TRIPS, "merging DoRA into 4-bit weights", flow="merge", method="dora", **QLORA),
     case(QUANTISED_TRIPS, "a merged model on disk, doubly quantised", flow="merge_reload", **DOUBLE),
     case(QUANTISED_TRIPS, "a merged model on disk, 8-bit", flow="merge_reload", **INT8),
     case(
         QUANTISED_TRIPS,
-        "a merged model on disk, layers left out",
+        "a merged model on disk, some layers unquantised",
         flow="merge_reload",
         llm_int8_skip_modules=True,
         **INT8,

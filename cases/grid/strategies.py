@@ -10,15 +10,15 @@ from cases.space.case import Case, case
 DDP = "DDP"
 FSDP1 = "FSDP1"
 FSDP2 = "FSDP2"
-DDP_SETTINGS = "DDP's settings"
+DDP_SETTINGS = "DDP's options"
 FOUR_RANKS = "Four ranks"
-SHARDING = "How much FSDP1 shards"
-HYBRID = "Hybrid sharding: shards within pairs, copies across them"
+SHARDING = "FSDP1's sharding strategies"
+HYBRID = "Hybrid sharding (HSDP)"
 MIXED = "FSDP's mixed precision"
 OFFLOADING = "Offloading to the CPU"
-RANK_0 = "Weights that only rank 0 loads"
-WHOLE_OR_SHARDED = "Saving under FSDP: whole and sharded states"
-RESUMING_SHARDED = "Resuming under FSDP: whole and sharded states"
+RANK_0 = "cpu_ram_efficient_loading"
+WHOLE_OR_SHARDED = "Saving under FSDP"
+RESUMING_SHARDED = "Resuming under FSDP"
 MERGING_SHARDED = "Merging under FSDP"
 GENERATING_SHARDED = "Generating under FSDP"
 
@@ -26,32 +26,37 @@ FSDP2_: dict[str, Any] = {"strategy": "fsdp2"}
 FOUR: dict[str, Any] = {"world_size": 4}
 
 STRATEGIES: tuple[Case, ...] = (
-    case(DDP_SETTINGS, "the switch that users add when DDP complains", strategy="ddp", find_unused_parameters=True),
     case(
         DDP_SETTINGS,
-        "the remedy that DDP names for reentrant checkpointing",
+        "find_unused_parameters, which users set when DDP reports unused parameters",
+        strategy="ddp",
+        find_unused_parameters=True,
+    ),
+    case(
+        DDP_SETTINGS,
+        "static_graph, which DDP recommends for reentrant checkpointing",
         strategy="ddp",
         static_graph=True,
         gradient_checkpointing="reentrant",
     ),
     case(
         DDP_SETTINGS,
-        "the pair that Trainer users run into: a search for unused parameters, and reentrant checkpointing",
+        "find_unused_parameters with reentrant checkpointing, which Trainer users often combine",
         strategy="ddp",
         find_unused_parameters=True,
         gradient_checkpointing="reentrant",
     ),
-    case(DDP_SETTINGS, "a graph that never changes, alone", strategy="ddp", static_graph=True, torch_dtype="bf16"),
+    case(DDP_SETTINGS, "static_graph without checkpointing", strategy="ddp", static_graph=True, torch_dtype="bf16"),
     case(
         DDP_SETTINGS,
-        "both switches: the static graph finds unused parameters by itself",
+        "find_unused_parameters with static_graph, which finds unused parameters itself",
         strategy="ddp",
         static_graph=True,
         find_unused_parameters=True,
     ),
     case(
         DDP_SETTINGS,
-        "gradients inside the buckets, to save their copy",
+        "gradient_as_bucket_view, which saves a copy of the gradients",
         method="full",
         strategy="ddp",
         gradient_as_bucket_view=True,
@@ -59,14 +64,14 @@ STRATEGIES: tuple[Case, ...] = (
     ),
     case(
         DDP_SETTINGS,
-        "the same for float32 adapters on a half-precision base",
+        "gradient_as_bucket_view for float32 adapters on a half-precision base",
         strategy="ddp",
         gradient_as_bucket_view=True,
         torch_dtype="bf16",
     ),
     case(
         DDP_SETTINGS,
-        "QLoRA with a static graph: nothing of a packed base may enter the buckets",
+        "QLoRA with static_graph: packed weights must not enter the buckets",
         strategy="ddp",
         static_graph=True,
         gradient_as_bucket_view=True,
@@ -74,51 +79,71 @@ STRATEGIES: tuple[Case, ...] = (
     ),
     case(
         DDP_SETTINGS,
-        "a resumed run: the buckets are rebuilt, the moments are not",
+        "a resumed run: DDP rebuilds its buckets, and the moments come from the checkpoint",
         flow="resume",
         strategy="ddp",
         gradient_as_bucket_view=True,
         optim="adamw",
         torch_dtype="bf16",
     ),
-    case(FOUR_RANKS, "DDP where the mean is over more than two", strategy="ddp", **FOUR),
+    case(FOUR_RANKS, "DDP, the mean of four gradients", strategy="ddp", **FOUR),
     case(FOUR_RANKS, "DDP with QLoRA", strategy="ddp", **FOUR, **QLORA),
     case(FOUR_RANKS, "FSDP1, full fine-tuning: shards of a quarter", method="full", optim="adamw", **FOUR, **NAMED),
-    case(FOUR_RANKS, "FSDP1, an adapter: its weights are smaller than some shards", **FOUR, **NAMED),
+    case(FOUR_RANKS, "FSDP1, an adapter: some ranks hold none of its weights", **FOUR, **NAMED),
     case(FOUR_RANKS, "FSDP1 as documented for adapters", torch_dtype="bf16", **FOUR, **PEFT_POLICY),
     case(FOUR_RANKS, "FSDP1, QLoRA as documented", **FOUR, **SHARDED_QLORA, **PEFT_POLICY),
     case(FOUR_RANKS, "FSDP2, full fine-tuning: shards of a quarter", method="full", optim="adamw", **FOUR, **FSDP2_),
     case(FOUR_RANKS, "FSDP2, an adapter of 8 rows over 4 ranks", **FOUR, **FSDP2_),
     case(FOUR_RANKS, "FSDP2, DoRA: its norm is over a sharded dimension", method="dora", **FOUR, **FSDP2_),
     case(FOUR_RANKS, "FSDP2, QLoRA", **FOUR, **SHARDED_QLORA, **FSDP2_),
-    case(FOUR_RANKS, "a sharded state of four ranks", flow="save_reload", state_dict_type="sharded", **FOUR, **FSDP2_),
+    case(
+        FOUR_RANKS,
+        "a sharded state dict of four ranks",
+        flow="save_reload",
+        state_dict_type="sharded",
+        **FOUR,
+        **FSDP2_,
+    ),
     case(
         SHARDING,
-        "weights stay whole until the backward pass",
+        "weights stay unsharded until the backward pass",
         method="full",
         sharding_strategy="shard_grad_op",
         **NAMED,
     ),
-    case(SHARDING, "the same for an adapter", sharding_strategy="shard_grad_op", **NAMED),
-    case(
-        SHARDING, "the same, PEFT's wrap policy", sharding_strategy="shard_grad_op", torch_dtype="bf16", **PEFT_POLICY
-    ),
-    case(SHARDING, "the same under QLoRA", sharding_strategy="shard_grad_op", **SHARDED_QLORA, **PEFT_POLICY),
+    case(SHARDING, "SHARD_GRAD_OP with an adapter", sharding_strategy="shard_grad_op", **NAMED),
     case(
         SHARDING,
-        "the same with checkpointing",
+        "SHARD_GRAD_OP, PEFT's wrap policy",
+        sharding_strategy="shard_grad_op",
+        torch_dtype="bf16",
+        **PEFT_POLICY,
+    ),
+    case(SHARDING, "SHARD_GRAD_OP with QLoRA", sharding_strategy="shard_grad_op", **SHARDED_QLORA, **PEFT_POLICY),
+    case(
+        SHARDING,
+        "SHARD_GRAD_OP with checkpointing",
         sharding_strategy="shard_grad_op",
         gradient_checkpointing="non_reentrant",
         **NAMED,
     ),
-    case(SHARDING, "no shards: FSDP1 as a DDP", method="full", sharding_strategy="no_shard", optim="adamw", **NAMED),
-    case(SHARDING, "the same for an adapter", sharding_strategy="no_shard", **NAMED),
-    case(SHARDING, "the same, PEFT's wrap policy", sharding_strategy="no_shard", torch_dtype="bf16", **PEFT_POLICY),
-    case(SHARDING, "units by size, where nobody names the layers", method="full", auto_wrap_policy="size", **NAMED),
-    case(SHARDING, "the same for an adapter", auto_wrap_policy="size", **NAMED),
     case(
         SHARDING,
-        "the same in flat parameters, which adapters and frozen weights share",
+        "NO_SHARD: FSDP1 replicates like DDP",
+        method="full",
+        sharding_strategy="no_shard",
+        optim="adamw",
+        **NAMED,
+    ),
+    case(SHARDING, "NO_SHARD with an adapter", sharding_strategy="no_shard", **NAMED),
+    case(SHARDING, "NO_SHARD, PEFT's wrap policy", sharding_strategy="no_shard", torch_dtype="bf16", **PEFT_POLICY),
+    case(
+        SHARDING, "units by size, where the decoder layers are unknown", method="full", auto_wrap_policy="size", **NAMED
+    ),
+    case(SHARDING, "units by size, an adapter", auto_wrap_policy="size", **NAMED),
+    case(
+        SHARDING,
+        "units by size, flat parameters that hold adapters and frozen weights",
         auto_wrap_policy="size",
         **FLAT,
     ),
@@ -139,11 +164,18 @@ STRATEGIES: tuple[Case, ...] = (
     ),
     case(HYBRID, "FSDP2, DoRA on bfloat16", method="dora", device_mesh="hsdp", torch_dtype="bf16", **FOUR, **FSDP2_),
     case(HYBRID, "FSDP2, QLoRA", device_mesh="hsdp", **FOUR, **SHARDED_QLORA, **FSDP2_),
-    case(HYBRID, "a whole state out of copies of shards", flow="save_reload", device_mesh="hsdp", **FOUR, **NAMED),
-    case(HYBRID, "the same of FSDP2", flow="save_reload", device_mesh="hsdp", **FOUR, **FSDP2_),
+    case(HYBRID, "a full state dict of replicated shards", flow="save_reload", device_mesh="hsdp", **FOUR, **NAMED),
     case(
         HYBRID,
-        "a sharded state: each shard once, though two ranks hold it",
+        "FSDP2: a full state dict of replicated shards",
+        flow="save_reload",
+        device_mesh="hsdp",
+        **FOUR,
+        **FSDP2_,
+    ),
+    case(
+        HYBRID,
+        "a sharded state dict: each shard once, although two ranks hold it",
         flow="resume",
         optim="adamw",
         device_mesh="hsdp",
@@ -152,14 +184,14 @@ STRATEGIES: tuple[Case, ...] = (
         **FSDP2_,
     ),
     case(MIXED, "FSDP1 as accelerate sets it: everything in bfloat16", method="full", mixed_precision="bf16", **NAMED),
-    case(MIXED, "FSDP1, gradients added up in float32", method="full", mixed_precision="bf16_reduce_fp32", **NAMED),
+    case(MIXED, "FSDP1, reduce_dtype float32", method="full", mixed_precision="bf16_reduce_fp32", **NAMED),
     case(MIXED, "FSDP1, an adapter", mixed_precision="bf16", **NAMED),
-    case(MIXED, "FSDP1, an adapter, gradients added up in float32", mixed_precision="bf16_reduce_fp32", **NAMED),
+    case(MIXED, "FSDP1, an adapter, reduce_dtype float32", mixed_precision="bf16_reduce_fp32", **NAMED),
     case(MIXED, "FSDP1, DoRA, whose norm is then of rounded weights", method="dora", mixed_precision="bf16", **NAMED),
     case(MIXED, "FSDP1 as documented for QLoRA", mixed_precision="bf16", **SHARDED_QLORA, **PEFT_POLICY),
     case(MIXED, "FSDP1 without shards", method="full", mixed_precision="bf16", sharding_strategy="no_shard", **NAMED),
     case(MIXED, "FSDP2, full fine-tuning", method="full", mixed_precision="bf16", **FSDP2_),
-    case(MIXED, "FSDP2, gradients added up in float32", method="full", mixed_precision="bf16_reduce_fp32", **FSDP2_),
+    case(MIXED, "FSDP2, reduce_dtype float32", method="full", mixed_precision="bf16_reduce_fp32", **FSDP2_),
     case(MIXED, "FSDP2, an adapter", mixed_precision="bf16", **FSDP2_),
     case(
         MIXED,
@@ -173,7 +205,7 @@ STRATEGIES: tuple[Case, ...] = (
     case(MIXED, "FSDP2, an 8-bit base", mixed_precision="bf16", quant="int8", torch_dtype="bf16", **FSDP2_),
     case(
         MIXED,
-        "what is saved are the float32 weights, not the rounded ones",
+        "the checkpoint holds the float32 weights, not the rounded ones",
         flow="save_reload",
         method="full",
         mixed_precision="bf16",
@@ -181,7 +213,7 @@ STRATEGIES: tuple[Case, ...] = (
     ),
     case(
         MIXED,
-        "the same of FSDP2",
+        "FSDP2: the checkpoint holds the float32 weights, not the rounded ones",
         flow="save_reload",
         method="full",
         mixed_precision="bf16",
@@ -199,7 +231,7 @@ STRATEGIES: tuple[Case, ...] = (
     case(OFFLOADING, "FSDP2, QLoRA", cpu_offload=True, **SHARDED_QLORA, **FSDP2_),
     case(
         OFFLOADING,
-        "a checkpoint of weights and moments that lie in the CPU's memory",
+        "a checkpoint of weights and moments in CPU memory",
         flow="resume",
         cpu_offload=True,
         optim="adamw",
@@ -241,18 +273,22 @@ STRATEGIES: tuple[Case, ...] = (
         RANK_0, "FSDP2, the whole model in one unit", cpu_ram_efficient_loading=True, auto_wrap_policy="none", **FSDP2_
     ),
     case(WHOLE_OR_SHARDED, "FSDP1, full fine-tuning", flow="save_reload", method="full", **NAMED),
-    case(WHOLE_OR_SHARDED, "the same, flat parameters", flow="save_reload", method="full", **FLAT),
+    case(WHOLE_OR_SHARDED, "full fine-tuning, flat parameters", flow="save_reload", method="full", **FLAT),
     case(
         WHOLE_OR_SHARDED,
-        "an adapter, whole on every rank",
+        "an adapter, a full state dict on every rank",
         flow="save_reload",
         state_dict_type="full_on_device",
         **NAMED,
     ),
-    case(WHOLE_OR_SHARDED, "an adapter, by torch's newer way", flow="save_reload", state_dict_type="full_dcp", **NAMED),
     case(
-        WHOLE_OR_SHARDED, "an adapter, where no layer is wrapped", flow="save_reload", auto_wrap_policy="none", **NAMED
+        WHOLE_OR_SHARDED,
+        "an adapter, saved by torch.distributed.checkpoint",
+        flow="save_reload",
+        state_dict_type="full_dcp",
+        **NAMED,
     ),
+    case(WHOLE_OR_SHARDED, "an adapter, no layer wrapped", flow="save_reload", auto_wrap_policy="none", **NAMED),
     case(WHOLE_OR_SHARDED, "an adapter, PEFT's wrap policy", flow="save_reload", torch_dtype="bf16", **PEFT_POLICY),
     case(WHOLE_OR_SHARDED, "QLoRA as documented", flow="save_reload", **SHARDED_QLORA, **PEFT_POLICY),
     case(
@@ -266,7 +302,11 @@ STRATEGIES: tuple[Case, ...] = (
     case(WHOLE_OR_SHARDED, "DoRA and its magnitudes", flow="save_reload", method="dora", **NAMED),
     case(WHOLE_OR_SHARDED, "FSDP2, DoRA", flow="save_reload", method="dora", **FSDP2_),
     case(
-        WHOLE_OR_SHARDED, "FSDP2, whole on every rank", flow="save_reload", state_dict_type="full_on_device", **FSDP2_
+        WHOLE_OR_SHARDED,
+        "FSDP2, a full state dict on every rank",
+        flow="save_reload",
+        state_dict_type="full_on_device",
+        **FSDP2_,
     ),
     case(WHOLE_OR_SHARDED, "FSDP2, QLoRA", flow="save_reload", **SHARDED_QLORA, **FSDP2_),
     case(
@@ -279,10 +319,10 @@ STRATEGIES: tuple[Case, ...] = (
     ),
     case(WHOLE_OR_SHARDED, "DDP, QLoRA", flow="save_reload", strategy="ddp", **QLORA),
     case(RESUMING_SHARDED, "FSDP1, full fine-tuning", flow="resume", method="full", optim="adamw", **NAMED),
-    case(RESUMING_SHARDED, "the same, flat parameters", flow="resume", method="full", optim="adamw", **FLAT),
+    case(RESUMING_SHARDED, "full fine-tuning, flat parameters", flow="resume", method="full", optim="adamw", **FLAT),
     case(
         RESUMING_SHARDED,
-        "the whole state on every rank's device",
+        "the full state dict on every rank's device",
         flow="resume",
         optim="adamw",
         state_dict_type="full_on_device",
@@ -290,7 +330,7 @@ STRATEGIES: tuple[Case, ...] = (
     ),
     case(
         RESUMING_SHARDED,
-        "by torch's newer way",
+        "state dicts of torch.distributed.checkpoint",
         flow="resume",
         optim="adamw",
         state_dict_type="full_dcp",
@@ -298,10 +338,10 @@ STRATEGIES: tuple[Case, ...] = (
     ),
     case(RESUMING_SHARDED, "PEFT's wrap policy", flow="resume", optim="adamw", torch_dtype="bf16", **PEFT_POLICY),
     case(RESUMING_SHARDED, "QLoRA as documented", flow="resume", optim="adamw", **SHARDED_QLORA, **PEFT_POLICY),
-    case(RESUMING_SHARDED, "without moments to lose, FSDP1", flow="resume", **NAMED),
+    case(RESUMING_SHARDED, "FSDP1, SGD, which has no moments", flow="resume", **NAMED),
     case(
         RESUMING_SHARDED,
-        "no shards: moments that every rank holds whole",
+        "NO_SHARD: every rank holds all moments",
         flow="resume",
         method="full",
         optim="adamw",
@@ -330,10 +370,16 @@ STRATEGIES: tuple[Case, ...] = (
     case(MERGING_SHARDED, "FSDP2: gathered, merged and saved", flow="merge_reload", **FSDP2_),
     case(MERGING_SHARDED, "FSDP2, QLoRA: gathered, merged and saved", flow="merge_reload", **SHARDED_QLORA, **FSDP2_),
     case(MERGING_SHARDED, "FSDP2, mixed precision", flow="merge_reload", mixed_precision="bf16", **FSDP2_),
-    case(GENERATING_SHARDED, "FSDP1, the root gathered first", flow="generate", summon_full_params=True, **NAMED),
     case(
         GENERATING_SHARDED,
-        "FSDP1, flat parameters, the root gathered first",
+        "FSDP1, the root's parameters gathered first",
+        flow="generate",
+        summon_full_params=True,
+        **NAMED,
+    ),
+    case(
+        GENERATING_SHARDED,
+        "FSDP1, flat parameters, the root's parameters gathered first",
         flow="generate",
         summon_full_params=True,
         torch_dtype="bf16",
@@ -342,12 +388,18 @@ STRATEGIES: tuple[Case, ...] = (
     case(
         GENERATING_SHARDED, "FSDP1, full fine-tuning", flow="generate", method="full", summon_full_params=True, **NAMED
     ),
-    case(GENERATING_SHARDED, "FSDP2, the root gathered first", flow="generate", summon_full_params=True, **FSDP2_),
+    case(
+        GENERATING_SHARDED,
+        "FSDP2, the root's parameters gathered first",
+        flow="generate",
+        summon_full_params=True,
+        **FSDP2_,
+    ),
     case(GENERATING_SHARDED, "FSDP2, DoRA", flow="generate", method="dora", summon_full_params=True, **FSDP2_),
     case(GENERATING_SHARDED, "FSDP2, QLoRA", flow="generate", summon_full_params=True, **SHARDED_QLORA, **FSDP2_),
     case(
         GENERATING_SHARDED,
-        "FSDP2, layers left whole by the last forward",
+        "FSDP2, layers unsharded since the last forward",
         flow="generate",
         reshard_after_forward=False,
         **FSDP2_,
