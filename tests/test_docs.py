@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parents[1]
-DOCUMENTS = [HERE / "README.md", HERE / "CONTRIBUTING.md"]
+DOCUMENTS = [HERE / "README.md", HERE / "CONTRIBUTING.md", HERE / "GLOSSARY.md"]
 BLOCK = re.compile(r"^```(?:console|sh|bash|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FOLDERS = ("cases", "matrix", "reports", "tests", ".github", ".ci")
