@@ -1,4 +1,4 @@
-"""Measures the harness itself: a warm cell against the launchers people use, where its time goes, the whole run's.
+"""Measures the harness: a warm cell against common launchers, the parts of its time, and the time of a whole run.
 
 The ideal wall time of a run is one import of the stack plus the bodies of all cells over the workers without a gap.
 """
@@ -21,8 +21,7 @@ from matrix.environments.environment import lease_path
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.experiments import profile
-from matrix.experiments.launchers import LAUNCHERS, Launch, OccupiedError, differs
-from matrix.experiments.launchers import Ground as LaunchGround
+from matrix.experiments.launchers import LAUNCHERS, CellLauncher, Launch, OccupiedError, differs
 from matrix.run import plan
 from matrix.run.execute import Bench
 from matrix.versions import locking
@@ -44,10 +43,10 @@ WARM, WARM_SAME = "warm fork", "warm fork, the same cells"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
-    """A way of starting cells: the median seconds of one, and how many times the warm one's of the same cells.
+class StartMethod:
+    """A method to start cells: the median seconds of a cell, and the factor to a warm start of the same cells.
 
-    ``cells_per_minute`` is of the whole run for the harness, with its workers; of a launcher, one cell after the other.
+    ``cells_per_minute`` counts the whole run, with its workers, for the harness, and one cell at a time for a launcher.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Way:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class BenchResult:
     """Seconds, unless the name says otherwise; medians over ``repeats``."""
 
     set: str
@@ -76,11 +75,11 @@ class Measured:
     wall_over_ideal: float
     warm_cell_s: float
     ranks: int
-    ways: tuple[Way, ...]
+    ways: tuple[StartMethod, ...]
     launches: tuple[Launch, ...]
     disagreements: tuple[str, ...]
-    profile: profile.Profile
-    install_warm_cache_s: float | None  # not measured where wheels are laid over a host's torch
+    profile: profile.TimeProfile
+    install_warm_cache_s: float | None  # None if the wheels extend the host's torch
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -112,8 +111,8 @@ class Pass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
-    """What is measured on. ``warm_up``: one pass before those that count, which fills the caches of files."""
+class BenchContext:
+    """The set, cases and machine of a benchmark. ``warm_up``: run one pass first, which fills the file caches."""
 
     version_set: VersionSet
     cases: Sequence[Case]
@@ -132,39 +131,39 @@ class Ground:
         return next(case for case in self.cases if case.id == name)
 
 
-def measure(ground: Ground, *, repeats: int, sample: int) -> Measured:
-    """Everything, in one run on one machine: first the harness, then the launchers, one cell after the other.
+def measure(ctx: BenchContext, *, repeats: int, sample: int) -> BenchResult:
+    """Measure the harness, then the launchers one cell at a time, in one run on one machine.
 
     Raises:
         UserError: the set cannot be resolved or installed, no cell ran, or a launcher does not start.
     """
-    lock = usable(locked(ground))
-    environment = usable(installed(ground, lock))
+    lock = usable(resolve(ctx))
+    environment = usable(install_environment(ctx, lock))
     with tempfile.TemporaryDirectory(prefix="ftmatrix-bench-") as folder:
         try:
-            if ground.warm_up:
-                ground.say("warming up: one pass that does not count")
-                harness_pass(ground, environment, Path(folder, "warm-up"))
+            if ctx.warm_up:
+                ctx.say("warming up: one pass that does not count")
+                harness_pass(ctx, environment, Path(folder, "warm-up"))
             scratches = [Path(folder, f"pass-{number}") for number in range(repeats)]
-            passes = [told(ground, harness_pass(ground, environment, each)) for each in scratches]
-            launches = launched(ground, environment, scratches[-1], passes[-1], sample)
-            installs = [] if ground.packed else [install(ground, lock) for _ in range(repeats)]
+            passes = [reported_pass(ctx, harness_pass(ctx, environment, each)) for each in scratches]
+            launches = run_launchers(ctx, environment, scratches[-1], passes[-1], sample)
+            installs = [] if ctx.packed else [timed_install(ctx, lock) for _ in range(repeats)]
         finally:
             environment.release()
-    return summed(ground, passes, launches, installs)
+    return summarise(ctx, passes, launches, installs)
 
 
-def locked(ground: Ground) -> Lock | Evidence:
-    if ground.packed is not None:
-        return ground.packed.lock(ground.version_set)
-    return locking.read_or_resolve(ground.version_set, uv=ground.uv)
+def resolve(ctx: BenchContext) -> Lock | Evidence:
+    if ctx.packed is not None:
+        return ctx.packed.lock(ctx.version_set)
+    return locking.read_or_resolve(ctx.version_set, uv=ctx.uv)
 
 
-def installed(ground: Ground, lock: Lock) -> Environment | Evidence:
-    if ground.packed is not None:
-        return ground.packed.install(lock)
-    make_room = lambda: disk.keep_free(ground.cache, uv=ground.uv, say=ground.say)  # noqa: E731 - one expression
-    return provision.install(lock, cache=ground.cache, uv=ground.uv, backend=ground.backend, make_room=make_room)
+def install_environment(ctx: BenchContext, lock: Lock) -> Environment | Evidence:
+    if ctx.packed is not None:
+        return ctx.packed.install(lock)
+    make_room = lambda: disk.keep_free(ctx.cache, uv=ctx.uv, say=ctx.say)  # noqa: E731 - one expression
+    return provision.install(lock, cache=ctx.cache, uv=ctx.uv, backend=ctx.backend, make_room=make_room)
 
 
 def usable(stage: Lock | Environment | Evidence) -> Any:
@@ -173,94 +172,96 @@ def usable(stage: Lock | Environment | Evidence) -> Any:
     return stage
 
 
-def told(ground: Ground, one: Pass) -> Pass:
-    ground.say(f"harness: {one.wall_s:.1f} s")
+def reported_pass(ctx: BenchContext, one: Pass) -> Pass:
+    ctx.say(f"harness: {one.wall_s:.1f} s")
     return one
 
 
-def harness_pass(ground: Ground, environment: Environment, scratch: Path) -> Pass:
-    """What ``run`` does with the cells of one set, without the sample of cold starts.
+def harness_pass(ctx: BenchContext, environment: Environment, scratch: Path) -> Pass:
+    """Run the cells of one set as ``ftmatrix run`` does, without the sample of cold starts.
 
     Raises:
         UserError: no cell ran.
     """
     logs = scratch / "nccl"
     logs.mkdir(parents=True)
-    more = {PROFILE: "1", **(profile.nccl_variables(logs) if ground.device == "cuda" else {})}
-    bench = Bench(scratch=scratch, device=ground.device, workers=ground.workers, more=more)
-    order = sorted(ground.cases, key=lambda case: -case.ranks)  # those that need most GPUs first
+    more = {PROFILE: "1", **(profile.nccl_variables(logs) if ctx.device == "cuda" else {})}
+    bench = Bench(scratch=scratch, device=ctx.device, workers=ctx.workers, more=more)
+    order = sorted(ctx.cases, key=lambda case: -case.ranks)  # cells that need most GPUs first
     began = time.monotonic()
     rows = tuple(bench.run([case.id for case in order], environment))
     wall_s = time.monotonic() - began
     counted = tuple(row for row in rows if ran(row))
     if not counted:
-        why = next((f"{row.name}: {row.reason}" for row in rows), "the tests said nothing")
+        why = next((f"{row.name}: {row.reason}" for row in rows), "the test session reported no cell")
         raise UserError(f"no cell ran, so there is nothing to measure: {why}")
     return Pass(wall_s=wall_s, rows=counted, nccl=profile.nccl_timings(logs, RANKS))
 
 
 def ran(row: CellReport) -> bool:
-    """Skipped cells cost nothing and count for nothing."""
+    """Whether a cell ran; skipped and lost cells do not count."""
     return row.verdict not in {Verdict.SKIP, Verdict.LOST}
 
 
-def comparable(ground: Ground, rows: Sequence[CellReport]) -> tuple[str, ...]:
-    """The cells of two ranks that a launcher can start and that end by themselves; where there are none, all that do.
+def comparable(ctx: BenchContext, rows: Sequence[CellReport]) -> tuple[str, ...]:
+    """The cells of two ranks that a launcher can start and that did not hang; without any, those of other sizes.
 
-    A script starts its own ranks.
+    Scripts are left out, because they start their own ranks.
     """
     ending = [row.name for row in rows if row.verdict is not Verdict.HANG]
-    able = [name for name in ending if ground.case(name).options.flow != "script"]
-    return tuple(name for name in able if ground.case(name).ranks == RANKS) or tuple(able)
+    able = [name for name in ending if ctx.case(name).options.flow != "script"]
+    return tuple(name for name in able if ctx.case(name).ranks == RANKS) or tuple(able)
 
 
-def launched(ground: Ground, environment: Environment, scratch: Path, last: Pass, sample: int) -> list[Launch]:
-    """The sample by every launcher, one cell after the other; a cell that lacks GPUs for one counts for none."""
-    bench = Bench(scratch=scratch, device=ground.device, workers=1)
-    at = LaunchGround(bench=bench, environment=environment)
+def run_launchers(ctx: BenchContext, environment: Environment, scratch: Path, last: Pass, sample: int) -> list[Launch]:
+    """Run the sample by every launcher, one cell at a time. A cell that one launcher has no GPUs for does not count."""
+    bench = Bench(scratch=scratch, device=ctx.device, workers=1)
+    at = CellLauncher(bench=bench, environment=environment)
     found: list[Launch] = []
-    for name in plan.spread(sorted(comparable(ground, last.rows)), sample):
+    for name in plan.spread(sorted(comparable(ctx, last.rows)), sample):
         try:
-            found += [told_of(ground, at.launch(launcher, ground.case(name))) for launcher in LAUNCHERS]
+            found += [reported_launch(ctx, at.launch(launcher, ctx.case(name))) for launcher in LAUNCHERS]
         except OccupiedError as none:
-            ground.say(f"{name}: not measured: {none}")
+            ctx.say(f"{name}: not measured: {none}")
     return found
 
 
-def told_of(ground: Ground, one: Launch) -> Launch:
-    ground.say(f"{one.launcher} {one.case}: {one.seconds:.1f} s, {one.verdict}")
+def reported_launch(ctx: BenchContext, one: Launch) -> Launch:
+    ctx.say(f"{one.launcher} {one.case}: {one.seconds:.1f} s, {one.verdict}")
     return one
 
 
-def install(ground: Ground, lock: Lock) -> float:
-    """A new environment of the set from uv's cache, beside the one that is kept; one at a time on a machine."""
-    elsewhere = ground.cache / "bench"
+def timed_install(ctx: BenchContext, lock: Lock) -> float:
+    """Seconds to install a second environment of the set from uv's cache; one at a time on a machine."""
+    elsewhere = ctx.cache / "bench"
     lease = leases.acquire_exclusive(lease_path(elsewhere))
     try:
-        shutil.rmtree(elsewhere, ignore_errors=True)  # what one that was killed left
+        shutil.rmtree(elsewhere, ignore_errors=True)  # a killed run may have left it
         began = time.monotonic()
-        made = usable(provision.install(lock, cache=elsewhere, uv=ground.uv, backend=ground.backend))
+        made = usable(provision.install(lock, cache=elsewhere, uv=ctx.uv, backend=ctx.backend))
         seconds = time.monotonic() - began
         made.release()
     finally:
         shutil.rmtree(elsewhere, ignore_errors=True)
         lease.release()
-    ground.say(f"install: {seconds:.1f} s")
+    ctx.say(f"install: {seconds:.1f} s")
     return seconds
 
 
-def summed(ground: Ground, passes: Sequence[Pass], launches: Sequence[Launch], installs: Sequence[float]) -> Measured:
+def summarise(
+    ctx: BenchContext, passes: Sequence[Pass], launches: Sequence[Launch], installs: Sequence[float]
+) -> BenchResult:
     middle = sorted(passes, key=lambda each: each.wall_s)[len(passes) // 2]
-    ideal_s = middle.import_s + middle.bodies_s / ground.workers
+    ideal_s = middle.import_s + middle.bodies_s / ctx.workers
     verdicts = {row.name: row.verdict for row in passes[-1].rows}
-    compared = set(comparable(ground, middle.rows))
-    ranks = {ground.case(name).ranks for name in compared}
-    return Measured(
-        set=ground.version_set.key,
-        hardware=ground.hardware,
-        device=ground.device,
-        facts={**ground.facts, **middle.rows[0].every_fact},
-        workers=ground.workers,
+    compared = set(comparable(ctx, middle.rows))
+    ranks = {ctx.case(name).ranks for name in compared}
+    return BenchResult(
+        set=ctx.version_set.key,
+        hardware=ctx.hardware,
+        device=ctx.device,
+        facts={**ctx.facts, **middle.rows[0].every_fact},
+        workers=ctx.workers,
         repeats=len(passes),
         cells=len(middle.cells),
         harness_wall_s=round(middle.wall_s, 2),
@@ -274,25 +275,27 @@ def summed(ground: Ground, passes: Sequence[Pass], launches: Sequence[Launch], i
         ways=ways(middle, passes, compared, launches),
         launches=tuple(launches),
         disagreements=tuple(filter(None, (differs(launch, verdicts[launch.case]) for launch in launches))),
-        profile=profile.of(
-            [row for each in passes for row in each.rows if of_one_act(ground, row, compared)],
+        profile=profile.time_profile(
+            [row for each in passes for row in each.rows if has_one_stage(ctx, row, compared)],
             [timing for each in passes for timing in each.nccl],
         ),
         install_warm_cache_s=round(statistics.median(installs), 2) if installs else None,
     )
 
 
-def of_one_act(ground: Ground, row: CellReport, compared: set[str]) -> bool:
-    """A cell whose ranks are forked once, so that parts of their time add up."""
-    return row.name in compared and len(stages.numbered_stages(ground.case(row.name).options)) == 1
+def has_one_stage(ctx: BenchContext, row: CellReport, compared: set[str]) -> bool:
+    """Whether a cell's ranks are forked only once, so that the parts of their time add up."""
+    return row.name in compared and len(stages.numbered_stages(ctx.case(row.name).options)) == 1
 
 
 def per_minute(one: Pass) -> float:
     return len(one.cells) * 60 / one.wall_s
 
 
-def ways(middle: Pass, passes: Sequence[Pass], compared: set[str], launches: Sequence[Launch]) -> tuple[Way, ...]:
-    """Side by side: all compared cells by warm forks, those of the sample by warm forks, and by each launcher."""
+def ways(
+    middle: Pass, passes: Sequence[Pass], compared: set[str], launches: Sequence[Launch]
+) -> tuple[StartMethod, ...]:
+    """The methods to compare: warm forks of all compared cells, warm forks of the sample, and each launcher."""
     warm = {name: statistics.median(each.seconds[name] for each in passes if name in each.seconds) for name in compared}
     if not warm:
         return ()
@@ -309,9 +312,9 @@ def ways(middle: Pass, passes: Sequence[Pass], compared: set[str], launches: Seq
     return tuple(found)
 
 
-def way(name: str, seconds: Sequence[float], same_s: float, rate: float) -> Way:
+def way(name: str, seconds: Sequence[float], same_s: float, rate: float) -> StartMethod:
     median_s = statistics.median(seconds)
-    return Way(
+    return StartMethod(
         name=name,
         cells=len(seconds),
         median_s=round(median_s, 3),

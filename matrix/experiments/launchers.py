@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matrix.processes import CommandRunner
     from matrix.run.execute import Bench
 
-LIMIT_S: Final = 300.0  # of one act
+LIMIT_S: Final = 300.0  # of one stage
 
 
 class OccupiedError(UserError):
@@ -45,7 +45,7 @@ class OccupiedError(UserError):
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """One cell by one launcher: seconds from its start to its end, acts one after the other."""
+    """One cell by one launcher: seconds from its start to its end, stages one after the other."""
 
     launcher: str
     case: str
@@ -85,7 +85,7 @@ def free_port() -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
+class CellLauncher:
     """Where cells are launched: beside a pass of the harness, with its copy of the suite and what it has made."""
 
     bench: Bench
@@ -102,7 +102,7 @@ class Ground:
             UserError: the launcher started no rank.
         """
         try:
-            with self.lent(case.ranks) as gpus, tempfile.TemporaryDirectory(prefix="ftmatrix-launch-") as out:
+            with self.acquire_gpus(case.ranks) as gpus, tempfile.TemporaryDirectory(prefix="ftmatrix-launch-") as out:
                 return self.launched(launcher, case, Path(out), gpus)
         except BusyError as busy:
             raise OccupiedError(str(busy)) from None
@@ -111,22 +111,22 @@ class Ground:
         ends: list[RankState] = []
         stopped = ""
         began = time.monotonic()
-        for act, ranks in stages.numbered_stages(case.options, continues=bool(case.source)):
+        for stage, ranks in stages.numbered_stages(case.options, continues=bool(case.source)):
             done = self.call(
                 [
                     *(str(self.environment.python), *LAUNCHERS[launcher](ranks, self.bench.device)),
-                    *("cases.alone", case.id, str(act)),
+                    *("cases.alone", case.id, str(stage)),
                 ],
                 timeout_s=self.limit_s,
                 env=self.variables(out, gpus),
                 cwd=self.bench.scratch / "suite",
             )
-            told = [told_by(out / result_name(act, number), number) for number in range(ranks)]
+            results = [read_result(out / result_name(stage, number), number) for number in range(ranks)]
             stopped = "hang" if done.exit_code is None else ""
-            if not stopped and all(each is None for each in told):
+            if not stopped and all(each is None for each in results):
                 last = done.log.strip().splitlines()[-1:] or ["it printed nothing"]
                 raise UserError(f"{launcher} did not run {case.id}: {last[0]}")
-            ends += ended(told, stopped=bool(stopped))
+            ends += rank_states(results, stopped=bool(stopped))
             if done.exit_code != 0:
                 break
         seconds = time.monotonic() - began
@@ -147,14 +147,14 @@ class Ground:
             "FTMATRIX_SHARED": str(self.bench.scratch / "cache"),
             "OMP_NUM_THREADS": "1",  # torchrun has a long warning otherwise
         }
-        lent = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-        return {**rank_env.variables(self.bench.variables(self.environment)), **own, **lent}
+        acquired = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+        return {**rank_env.variables(self.bench.variables(self.environment)), **own, **acquired}
 
-    def lent(self, count: int) -> AbstractContextManager[tuple[str, ...]]:
+    def acquire_gpus(self, count: int) -> AbstractContextManager[tuple[str, ...]]:
         return nullcontext(()) if self.bench.device == "cpu" else self.open_pool().acquire(count)
 
 
-def told_by(path: Path, number: int) -> RankState | None:
+def read_result(path: Path, number: int) -> RankState | None:
     """What a rank left behind; None if it left nothing."""
     if not path.exists():
         return None
@@ -162,11 +162,12 @@ def told_by(path: Path, number: int) -> RankState | None:
     return RankState(number, checks=list(found.checks), error=found.error, done=found.done, exit_code=0)
 
 
-def ended(told: Sequence[RankState | None], *, stopped: bool) -> list[RankState]:
+def rank_states(results: Sequence[RankState | None], *, stopped: bool) -> list[RankState]:
     """Every rank. One that left nothing was ended with the others if one of them raised; else it vanished."""
-    ended_by_us = stopped or any(each is not None and each.error is not None for each in told)
+    ended_by_us = stopped or any(each is not None and each.error is not None for each in results)
     return [
-        each or RankState(number, exit_code=1, exit_at=0.0, ended_by_us=ended_by_us) for number, each in enumerate(told)
+        each or RankState(number, exit_code=1, exit_at=0.0, ended_by_us=ended_by_us)
+        for number, each in enumerate(results)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Where the time of a warm cell goes: what its ranks and its supervisor told, part by part, and NCCL's own account."""
+"""Divides the time of a warm cell into parts, from the metrics of its ranks and supervisor and from NCCL's log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from cases.runtime.wire import CellReport
 
-# Each part and the metrics that it is the sum of, in the order of a cell's life. A metric is of the slowest rank.
+# Each part, and the metrics that add up to it, in the order of a cell's life. A metric is that of the slowest rank.
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "fork": ("start_s",),
     "imports left": ("import_s",),
@@ -33,7 +33,7 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "ranks ending": ("ending_s",),
     "supervisor ending": ("closing_s",),
 }
-BESIDE: Final[Mapping[str, tuple[str, ...]]] = {  # a cell's time does not hold these
+BESIDE: Final[Mapping[str, tuple[str, ...]]] = {  # not included in a cell's time
     "wait for free GPUs": ("gpus_wait_s",),
     "GPUs settling after it": ("gpus_settle_s",),
 }
@@ -44,7 +44,7 @@ TIMINGS: Final = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile:
+class TimeProfile:
     """Median seconds over the cells of each part; what is ``beside`` comes before and after a cell.
 
     ``nccl_s`` is the median over communicators of what NCCL says that making one took, which is in the part that has
@@ -59,17 +59,17 @@ class Profile:
     late: Mapping[str, int] = field(default_factory=dict)
 
 
-def of(rows: Sequence[CellReport], nccl: Sequence[Mapping[str, float]]) -> Profile:
-    """Of raw outcomes of cells, each of whose ranks was forked once."""
-    told = [{part: sum_of(row, names) for part, names in PARTS.items()} for row in rows]
-    for row, parts in zip(rows, told, strict=True):
+def time_profile(rows: Sequence[CellReport], nccl: Sequence[Mapping[str, float]]) -> TimeProfile:
+    """The profile of cells whose ranks were forked once."""
+    parts_of_rows = [{part: metric_sum(row, names) for part, names in PARTS.items()} for row in rows]
+    for row, parts in zip(rows, parts_of_rows, strict=True):
         parts["later steps"] -= parts["first step"]
         parts[REST] = row.seconds - sum(parts.values())
-    beside = [{part: sum_of(row, names) for part, names in BESIDE.items()} for row in rows]
+    beside = [{part: metric_sum(row, names) for part, names in BESIDE.items()} for row in rows]
     late = Counter(module for row in rows for module in outermost(row.late_modules))
-    return Profile(
+    return TimeProfile(
         cells=len(rows),
-        parts=medians(told),
+        parts=medians(parts_of_rows),
         beside=medians(beside),
         nccl_s=medians(nccl),
         late=dict(late.most_common()),
@@ -77,11 +77,11 @@ def of(rows: Sequence[CellReport], nccl: Sequence[Mapping[str, float]]) -> Profi
 
 
 def outermost(modules: Sequence[str]) -> list[str]:
-    """Without those that are in a package that is itself among them."""
+    """The modules whose package is not in the list as well."""
     return [name for name in modules if not any(name.startswith(f"{other}.") for other in modules)]
 
 
-def sum_of(row: CellReport, names: Sequence[str]) -> float:
+def metric_sum(row: CellReport, names: Sequence[str]) -> float:
     return float(sum(row.metrics.get(name, 0.0) for name in names))
 
 
@@ -91,12 +91,12 @@ def medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def nccl_variables(folder: Path) -> dict[str, str]:
-    """NCCL writes what it does while it starts into a file for each process there, and goes on as it would."""
+    """Variables that make NCCL log its start to a file for each process in the folder, without other effects."""
     return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV", "NCCL_DEBUG_FILE": str(folder / "%p.log")}
 
 
 def nccl_timings(folder: Path, ranks: int) -> list[dict[str, float]]:
-    """Of every communicator of so many ranks, the seconds that making it took, as NCCL tells them (since 2.19)."""
+    """The seconds that NCCL (since 2.19) logs for creating each communicator of so many ranks."""
     texts = (path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.log")))
     return [timing for text in texts for timing in timings(text, ranks)]
 

@@ -361,7 +361,7 @@ def estimated(asked: Asked, work: Work) -> float | None:
 
 def bench(
     asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None], warm_up: bool = True
-) -> benches.Measured:
+) -> benches.BenchResult:
     """Measure the harness on one set, the newest of those asked for.
 
     Raises:
@@ -370,7 +370,7 @@ def bench(
     asked.check()
     cache = cache_folder()
     tool = uv.on_this_machine(cache)
-    ground = benches.Ground(
+    ground = benches.BenchContext(
         version_set=max(asked.version_sets(), key=lambda each: each.as_of),
         cases=asked.cases(),
         uv=tool,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.experiments.bench import Measured
-    from matrix.experiments.profile import Profile
+    from matrix.experiments.bench import BenchResult
+    from matrix.experiments.profile import TimeProfile
 
 
-def lines(found: Measured) -> Iterator[str]:
+def lines(found: BenchResult) -> Iterator[str]:
     yield f"{found.set} on {found.hardware}, {found.workers} workers, medians of {found.repeats}"
     yield stack_words(found)
     yield ""
@@ -31,13 +31,13 @@ def lines(found: Measured) -> Iterator[str]:
         yield f"install from a warm cache: {found.install_warm_cache_s} s"
 
 
-def stack_words(found: Measured) -> str:
+def stack_words(found: BenchResult) -> str:
     named = ("torch_build", "transformers", "peft", "bitsandbytes", "accelerate", "nccl", "driver")
     known = (f"{name.removesuffix('_build')} {found.facts[name]}" for name in named if found.facts.get(name))
     return ", ".join(known)
 
 
-def side_by_side(found: Measured) -> Iterator[str]:
+def side_by_side(found: BenchResult) -> Iterator[str]:
     header = ("way of starting", "cells", "median s a cell", "cells a minute", "times the warm one")
     rows = [
         (each.name, str(each.cells), f"{each.median_s:.2f}", f"{each.cells_per_minute:.1f}", f"{each.times:.1f}")
@@ -51,7 +51,7 @@ def side_by_side(found: Measured) -> Iterator[str]:
     yield "cells a minute: by warm forks, of the whole run with its workers; by a launcher, one after the other"
 
 
-def where_it_goes(profile: Profile) -> Iterator[str]:
+def where_it_goes(profile: TimeProfile) -> Iterator[str]:
     if not profile.cells:
         yield "no cell of one act told where its time went"
         return

@@ -52,11 +52,11 @@ class Ground:
 
 def summed(
     passes: Sequence[bench.Pass], launches: Sequence[Launch] = (), installs: Sequence[float] = (1.0, 3.0, 2.0)
-) -> bench.Measured:
-    return bench.summed(Ground(), passes, launches, installs)  # type: ignore[arg-type]
+) -> bench.BenchResult:
+    return bench.summarise(Ground(), passes, launches, installs)  # type: ignore[arg-type]
 
 
-def way(found: bench.Measured, name: str) -> bench.Way:
+def way(found: bench.BenchResult, name: str) -> bench.StartMethod:
     return next(each for each in found.ways if each.name == name)
 
 
@@ -135,7 +135,7 @@ def test_what_hangs_or_starts_its_own_ranks_is_not_compared() -> None:
 def test_the_profile_is_of_cells_whose_ranks_are_forked_once() -> None:
     one = bench.Pass(wall_s=24.0, rows=(a_row("trains", 1.0), a_row("saves", 9.0)))
     ground = Ground(Case("trains"), Case("saves", flow="save_reload"))
-    found = bench.summed(ground, [one], [], []).profile  # type: ignore[arg-type]
+    found = bench.summarise(ground, [one], [], []).profile  # type: ignore[arg-type]
     assert (found.cells, found.parts[profile.REST]) == (1, 1.0)
 
 
@@ -147,11 +147,11 @@ def test_a_cell_that_one_launcher_finds_no_gpus_for_counts_for_none(
             raise OccupiedError("needs 2 GPUs that are free: GPU 0 has 900 MiB in use")
         return a_launch(3.0, launcher=launcher, case=case.id)
 
-    monkeypatch.setattr("matrix.experiments.launchers.Ground.launch", launch)
+    monkeypatch.setattr("matrix.experiments.launchers.CellLauncher.launch", launch)
     said: list[str] = []
     ground = Ground(Case("cell-00"), Case("cell-01"))
     ground.say = said.append
     last = a_pass(wall_s=1.0, names=["cell-00", "cell-01"])
-    found = bench.launched(ground, None, tmp_path, last, 2)  # type: ignore[arg-type]
+    found = bench.run_launchers(ground, None, tmp_path, last, 2)  # type: ignore[arg-type]
     assert {each.case for each in found} == {"cell-00"}
     assert "cell-01: not measured: needs 2 GPUs that are free: GPU 0 has 900 MiB in use" in said

@@ -82,7 +82,7 @@ def launch(
     bench = Bench(scratch=folder, device="cuda" if lender else "cpu", workers=1)
     pool: Any = lambda: lender  # noqa: E731 - a seam
     try:
-        at = launchers.Ground(bench=bench, environment=environment, call=ranks, open_pool=pool)
+        at = launchers.CellLauncher(bench=bench, environment=environment, call=ranks, open_pool=pool)
         return at.launch(launcher, case)
     finally:
         lease.release()

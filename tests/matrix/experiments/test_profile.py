@@ -28,14 +28,14 @@ def a_row(seconds: float, *late: str, **metrics: float) -> CellReport:
 
 def test_the_parts_and_what_is_not_told_are_the_whole() -> None:
     row = a_row(3.0, start_s=0.1, load_s=1.0, forward_s=0.5, first_forward_s=0.4, gpus_wait_s=7.0)
-    found = profile.of([row], [])
+    found = profile.time_profile([row], [])
     assert sum(found.parts.values()) == pytest.approx(3.0)
     assert (found.parts["first step"], found.parts["later steps"]) == (0.4, 0.1)
     assert found.beside["wait for free GPUs"] == 7.0
 
 
 def test_a_part_is_the_median_over_cells_and_nothing_where_it_is_not_told() -> None:
-    found = profile.of([a_row(1.0, wrap_s=0.3), a_row(1.0, wrap_s=0.5), a_row(1.0)], [])
+    found = profile.time_profile([a_row(1.0, wrap_s=0.3), a_row(1.0, wrap_s=0.5), a_row(1.0)], [])
     assert (found.cells, found.parts["wrap"]) == (3, 0.3)
 
 
@@ -46,7 +46,7 @@ def test_no_metric_is_counted_twice() -> None:
 
 def test_modules_that_came_late_are_counted_by_the_package_that_came() -> None:
     rows = [a_row(1.0, "torch._inductor", "torch._inductor.ir", "torch.x.y"), a_row(1.0, "torch._inductor"), a_row(1.0)]
-    assert profile.of(rows, []).late == {"torch._inductor": 2, "torch.x.y": 1}
+    assert profile.time_profile(rows, []).late == {"torch._inductor": 2, "torch.x.y": 1}
 
 
 def test_nccl_tells_how_long_a_communicator_of_all_ranks_took(tmp_path: Path) -> None:
@@ -58,4 +58,4 @@ def test_nccl_tells_how_long_a_communicator_of_all_ranks_took(tmp_path: Path) ->
 def test_nccl_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "100.log").write_text("host:100:200 [0] NCCL INFO Bootstrap: using lo", encoding="utf-8")
     assert profile.nccl_timings(tmp_path, 2) == []
-    assert profile.of([], []).nccl_s == {}
+    assert profile.time_profile([], []).nccl_s == {}

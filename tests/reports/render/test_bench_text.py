@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from matrix.experiments.bench import Measured, Way
-from matrix.experiments.profile import Profile
+from matrix.experiments.bench import BenchResult, StartMethod
+from matrix.experiments.profile import TimeProfile
 from reports.render.bench_text import lines
 
 
@@ -27,15 +27,17 @@ def text(**other: Any) -> str:
         "warm_cell_s": 2.9,
         "ranks": 2,
         "ways": (
-            Way(name="warm fork", cells=12, median_s=2.9, cells_per_minute=12.0, times=1.0),
-            Way(name="torchrun", cells=2, median_s=18.0, cells_per_minute=3.33, times=6.2),
+            StartMethod(name="warm fork", cells=12, median_s=2.9, cells_per_minute=12.0, times=1.0),
+            StartMethod(name="torchrun", cells=2, median_s=18.0, cells_per_minute=3.33, times=6.2),
         ),
         "launches": (),
         "disagreements": (),
-        "profile": Profile(cells=12, parts={"wrap": 1.25}, beside={"wait for free GPUs": 0.5}, nccl_s={"total": 0.72}),
+        "profile": TimeProfile(
+            cells=12, parts={"wrap": 1.25}, beside={"wait for free GPUs": 0.5}, nccl_s={"total": 0.72}
+        ),
         "install_warm_cache_s": 1.0,
     }
-    return "\n".join(lines(Measured(**{**known, **other})))
+    return "\n".join(lines(BenchResult(**{**known, **other})))
 
 
 def test_each_way_of_starting_is_a_row() -> None:
@@ -54,7 +56,7 @@ def test_parts_of_a_cell_and_what_nccl_says_are_told() -> None:
 
 
 def test_modules_that_came_late_are_told() -> None:
-    late = Profile(cells=3, parts={}, beside={}, nccl_s={}, late={"torch._inductor": 2})
+    late = TimeProfile(cells=3, parts={}, beside={}, nccl_s={}, late={"torch._inductor": 2})
     assert "torch._inductor (2)" in text(profile=late)
 
 
@@ -65,4 +67,4 @@ def test_verdicts_that_differ_are_told() -> None:
 def test_what_is_not_measured_is_said() -> None:
     assert "install: not measured" in text(install_warm_cache_s=None)
     assert "no cell could be started by a launcher" in text(ways=())
-    assert "no cell of one act" in text(profile=Profile(cells=0, parts={}, beside={}, nccl_s={}))
+    assert "no cell of one act" in text(profile=TimeProfile(cells=0, parts={}, beside={}, nccl_s={}))
