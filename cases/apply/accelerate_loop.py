@@ -109,7 +109,7 @@ def step(job: Trainee, driver: AccelerateDriver, batch: dict[str, Any]) -> None:
     job.wrapped.train()
     loss = job.wrapped(**batch).loss
     if loss is None:
-        raise LackingError("the model was given labels and returned no loss")
+        raise LackingError("the model received labels and returned no loss")
     reporter.phase(Phase.BACKWARD)
     accelerator.backward(loss)
     driver.watch.loss(loss, 1 / job.options.gradient_accumulation_steps)

@@ -154,7 +154,7 @@ def micro_step(job: Trainee, ids: Any, *, last: bool) -> Any:
         with autocast(options, place):
             loss = job.wrapped(input_ids=ids, labels=ids).loss
         if loss is None:
-            raise LackingError("the model was given labels and returned no loss")
+            raise LackingError("the model received labels and returned no loss")
         with reporter.observing():
             job.recorder.after_forward(loss)
             job.found.loss_in = compat.dtype_name(loss.dtype)

@@ -41,7 +41,7 @@ class Script:
     ranks: int = 1
     writes: tuple[str, ...] = ()
     folder: str = ""
-    why: str = "a command of the user's"
+    why: str = "a user's command"
 
 
 class ScriptError(RuntimeError):

@@ -35,7 +35,7 @@ def cpu_scaler(_place: Place, _cache: Path) -> None:
     from torch.amp import GradScaler
 
     if not GradScaler("cpu").is_enabled():
-        raise LackingError("the scaler is off")
+        raise LackingError("GradScaler disables itself on a CPU")
 
 
 def half_arithmetic(place: Place, _cache: Path) -> None:
@@ -97,7 +97,7 @@ def forced_attention(place: Place, _cache: Path, attention: str) -> None:
 
 def flash_attention_package(place: Place, _cache: Path) -> None:
     if place.kind == "cpu":
-        raise LackingError("flash-attn runs on GPUs")
+        raise LackingError("flash-attn runs on GPUs only")
     import flash_attn
 
     assert flash_attn  # noqa: S101 - the import is the probe
@@ -105,8 +105,8 @@ def flash_attention_package(place: Place, _cache: Path) -> None:
 
 def another_device(place: Place, _cache: Path) -> None:
     if place.kind == "cpu":
-        raise LackingError("the cells run on the CPU, and there is no other device")
+        raise LackingError("the cells run on the CPU, the only device")
 
 
 def offload(_place: Place, _cache: Path) -> None:
-    raise LackingError("without a GPU all weights lie in the CPU's memory, and nothing would be moved")
+    raise LackingError("without a GPU, all weights are in CPU memory anyway")

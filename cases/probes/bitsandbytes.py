@@ -90,7 +90,7 @@ def paged_state(place: Place, _cache: Path) -> None:
     import bitsandbytes
 
     if place.kind == "cpu":
-        raise LackingError("pages lie in memory that a GPU and its host share")
+        raise LackingError("paged state needs memory that a GPU and its host share")
     arithmetic.step_once(
         place, lambda trained: bitsandbytes.optim.PagedAdamW8bit(trained, lr=0.1, min_8bit_size=1), 512
     )

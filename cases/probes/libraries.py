@@ -35,7 +35,7 @@ def model_with_sdpa(_place: Place, _cache: Path, model: str) -> None:
 
     known = getattr(transformers, architectures.SPECS[model].named[1])
     if not getattr(known, "_supports_sdpa", False):
-        raise LackingError(f"{known.__name__} says that it does not support it")
+        raise LackingError(f"{known.__name__} declares no support for it")
 
 
 def storage_option(_place: Place, _cache: Path) -> None:

@@ -64,7 +64,7 @@ def only_calls(_options: Options) -> bool:
     return False
 
 
-BITSANDBYTES = (  # needs of calls that use it
+BITSANDBYTES = (  # requirements of calls that use it
     *("4bit", "8bit", "4bit_loading", "8bit_loading", "bitsandbytes_4bit", "8bit_state", "adamw_8bit_step"),
 )
 REQUIREMENTS = (
@@ -154,18 +154,18 @@ REQUIREMENTS = (
         "adapter_dtype",
         lambda o: "autocast_adapter_dtype" in o.stated and not o.autocast_adapter_dtype,
         libraries.adapter_dtype_option,
-        "this peft does not let the adapters' dtype be chosen",
+        "this peft has no autocast_adapter_dtype",
     ),
     Requirement(
         "storage",
         lambda o: o.bnb_4bit_quant_storage != "uint8",
         libraries.storage_option,
-        "this transformers cannot choose the storage",
+        "this transformers has no bnb_4bit_quant_storage",
     ),
     Requirement(
         "peft_policy", lambda o: o.auto_wrap_policy == "peft", libraries.peft_policy, "this peft has no wrap policy"
     ),
-    Requirement("another_device", only_calls, arithmetic.another_device, "two devices take a GPU", cpu_only=True),
+    Requirement("another_device", only_calls, arithmetic.another_device, "the case needs two devices", cpu_only=True),
     Requirement("bitsandbytes_4bit", only_calls, bitsandbytes.four_bit_class, "this bitsandbytes has no 4-bit layers"),
     Requirement("llama4", only_calls, libraries.llama4, "this transformers has no Llama 4"),
     Requirement("runtime_config", only_calls, libraries.runtime_option, "this peft has no runtime_config"),
@@ -254,7 +254,7 @@ REQUIREMENTS = (
         "compile",
         lambda o: o.torch_compile,
         arithmetic.compiling,
-        "this torch compiles nothing on this machine and Python",
+        "torch.compile does not work with this torch, machine and Python",
     ),
     Requirement(
         "fsdp1",
@@ -292,21 +292,21 @@ REQUIREMENTS = (
         "accelerate_half",
         lambda o: o.front_end != "loop" and o.autocast == "fp16",
         sharding.accelerate_half,
-        "accelerate scales float16's losses on a GPU only",
+        "accelerate scales float16 losses on GPUs only",
         cpu_only=True,
     ),
     Requirement(
         "trainer_half",
         lambda o: o.front_end in ("trainer", "sft") and o.autocast == "fp16",
         libraries.trainer_half,
-        "the Trainer trains in float16 on a GPU only",
+        "the Trainer trains in float16 on GPUs only",
         cpu_only=True,
     ),
     Requirement(
         "accelerate_fsdp1",
         lambda o: o.front_end != "loop" and o.strategy == "fsdp1",
         lambda place, _: sharding.accelerate_sharded(place, 1),
-        "accelerate shards on a GPU only",
+        "accelerate shards on GPUs only",
         2,
         cpu_only=True,
     ),
@@ -322,7 +322,7 @@ REQUIREMENTS = (
         "fsdp1_hybrid",
         lambda o: o.strategy == "fsdp1" and o.device_mesh == "hsdp",
         sharding.hybrid_fsdp1,
-        "hybrid sharding by FSDP1 needs GPUs in this torch",
+        "FSDP1's hybrid sharding needs GPUs in this torch",
         4,
         cpu_only=True,
     ),
@@ -330,7 +330,7 @@ REQUIREMENTS = (
         "fsdp2_hybrid",
         lambda o: o.strategy == "fsdp2" and o.device_mesh == "hsdp",
         sharding.hybrid_fsdp2,
-        "hybrid sharding by FSDP2 needs GPUs in this torch",
+        "FSDP2's hybrid sharding needs GPUs in this torch",
         4,
         cpu_only=True,
     ),
@@ -338,30 +338,28 @@ REQUIREMENTS = (
         "fsdp1_whole",
         lambda o: o.strategy == "fsdp1" and o.stated.get("state_dict_type") in ("full", "full_dcp"),
         sharding.whole_fsdp1,
-        "a whole state of FSDP1 in the CPU's memory needs a GPU in this torch",
+        "FSDP1's full state dict in CPU memory needs a GPU in this torch",
         2,
         cpu_only=True,
     ),
-    Requirement(
-        "offload", lambda o: o.cpu_offload, arithmetic.offload, "offloading shows on a GPU only", cpu_only=True
-    ),
+    Requirement("offload", lambda o: o.cpu_offload, arithmetic.offload, "offloading needs a GPU", cpu_only=True),
     Requirement(
         "broadcast",
         lambda o: o.strategy == "fsdp2" and o.cpu_ram_efficient_loading,
         sharding.broadcast_option,
-        "this torch cannot send rank 0's state to FSDP2's shards",
+        "this torch cannot broadcast rank 0's state dict to FSDP2's shards",
     ),
     Requirement(
         "unshard",
         lambda o: o.strategy == "fsdp2" and o.summon_full_params,
         sharding.unsharding_method,
-        "this torch has no way to gather FSDP2's root",
+        "this torch cannot unshard FSDP2's root",
     ),
     Requirement(
         "accelerate_fsdp2",
         lambda o: o.front_end != "loop" and o.strategy == "fsdp2",
         lambda place, _: sharding.accelerate_sharded(place, 2),
-        "accelerate shards on a GPU only",
+        "accelerate shards on GPUs only",
         2,
         cpu_only=True,
     ),

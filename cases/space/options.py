@@ -174,7 +174,7 @@ class Options:
         """
         for name, value in changes.items():
             if value not in values(name) and not (name in OPEN and isinstance(value, str)):
-                raise IllegalError(f"option {name!r} has no value {value!r}; it has {listed(values(name))}")
+                raise IllegalError(f"option {name!r} has no value {value!r}; choose from {listed(values(name))}")
         strategy = changes.get("strategy", self.strategy)
         changes.setdefault("world_size", 1 if strategy == "single" else 2)
         point = replace(self, **changes)
@@ -194,7 +194,7 @@ class Exclusion:
 EXCLUSIONS = (
     Exclusion(
         lambda o: o.flow not in OWN_CODE and (o.strategy == "single") != (o.world_size == 1),
-        "one rank is strategy=single, and only that",
+        "strategy=single has one rank, every other strategy has several: change strategy or world_size",
     ),
     Exclusion(
         lambda o: o.method == "full" and o.quant != "none" and o.flow in TRAINING,
@@ -202,86 +202,96 @@ EXCLUSIONS = (
     ),
     Exclusion(
         lambda o: o.strategy == "fsdp2" and o.auto_wrap_policy in ("peft", "size"),
-        "wrap policies (peft, size) are FSDP1's; fully_shard is applied per module: auto_wrap_policy=transformer",
+        "FSDP2 has no wrap policies (peft, size); it wraps modules one by one: use auto_wrap_policy=transformer",
     ),
-    Exclusion(lambda o: o.flow == "load" and o.method != "full", "flow=load loads the base model: method=full"),
-    Exclusion(lambda o: o.flow == "load" and o.strategy != "single", "flow=load is about one process: strategy=single"),
+    Exclusion(
+        lambda o: o.flow == "load" and o.method != "full", "flow=load loads the base model only: use method=full"
+    ),
+    Exclusion(
+        lambda o: o.flow == "load" and o.strategy != "single", "flow=load runs in one process: use strategy=single"
+    ),
     Exclusion(
         lambda o: o.flow == "load" and bool(changed(o) & TRAINED),
-        "flow=load does not train: what belongs to the adapter, the optimiser or the loop does not apply",
+        "flow=load does not train: options of the adapter, the optimiser and the loop do not apply",
     ),
     Exclusion(
         lambda o: (o.flow in OWN_CODE) != bool(o.call),
-        "flow=api and flow=script name what they run (call=), and only they do",
+        "flow=api and flow=script require the option call, and no other flow takes it",
     ),
     Exclusion(
         lambda o: o.flow in OWN_CODE and bool(changed(o) - {"flow", "call", "world_size"}),
-        "flow=api and flow=script run code of their own: no other option applies",
+        "flow=api and flow=script run their own code: no other option applies",
     ),
     Exclusion(
         lambda o: o.flow in ("merge", "merge_reload") and o.method in ("full", *PROMPTS),
-        "only adapters of layers can be merged into them: not method=full, prompt or prefix",
+        "only adapters of layers can be merged: method=full, prompt and prefix cannot",
     ),
     Exclusion(
         lambda o: o.flow == "portability" and (o.method in ("full", *DECOMPOSED) or o.strategy != "single"),
-        "flow=portability carries an adapter that leaves the base as it is, in one process",
+        "flow=portability moves an adapter: it needs one process and a method that keeps the base weights",
     ),
     Exclusion(
         lambda o: (o.modules_to_save != "none" or o.target_embeddings) and o.method not in ("lora", "rslora", "dora"),
-        "the head or the embeddings are trained beside an adapter of layers (method=lora, rslora or dora)",
+        "modules_to_save and target_embeddings need an adapter of layers: use method=lora, rslora or dora",
     ),
     Exclusion(
         lambda o: o.modules_to_save != "none" and o.target_embeddings,
-        "a case trains the head or the embeddings, not both: modules_to_save=none or target_embeddings=false",
+        "a case trains the head or the embeddings, not both: use modules_to_save=none or target_embeddings=false",
     ),
     Exclusion(
         lambda o: o.method in DECOMPOSED and o.quant != "none",
-        "pissa, olora and loftq compute their start from weights that are not quantised: quant=none",
+        "pissa, olora and loftq start from unquantised weights: use quant=none",
     ),
-    Exclusion(lambda o: o.device_mesh == "hsdp" and o.world_size != MESH_RANKS, "a mesh of 2 x 2 needs world_size=4"),
+    Exclusion(
+        lambda o: o.device_mesh == "hsdp" and o.world_size != MESH_RANKS,
+        "device_mesh=hsdp is a mesh of 2 x 2: use world_size=4",
+    ),
     Exclusion(
         lambda o: o.device_mesh == "hsdp" and (o.strategy not in SHARDED or o.sharding_strategy != "full_shard"),
-        "device_mesh=hsdp shards fully within pairs of ranks: strategy=fsdp1 or fsdp2, sharding_strategy=full_shard",
+        "device_mesh=hsdp shards within pairs of ranks: use strategy=fsdp1 or fsdp2 and sharding_strategy=full_shard",
     ),
     Exclusion(
         lambda o: o.world_size * o.gradient_accumulation_steps > GLOBAL_BATCH,
-        "the global batch has 4 rows: at world_size=4 a rank has one, and nothing to accumulate",
+        "the global batch has 4 rows: with world_size=4 a rank has one row and cannot accumulate",
     ),
     Exclusion(
         lambda o: o.mixed_precision != "off" and o.autocast != "off",
-        "FSDP's mixed precision and autocast are two ways to the same end: use one",
+        "FSDP's mixed_precision and autocast exclude each other: use one",
     ),
     Exclusion(
         lambda o: (
             o.cpu_ram_efficient_loading
             and (o.strategy not in SHARDED or (o.strategy == "fsdp1" and not o.sync_module_states))
         ),
-        "weights that only rank 0 loads have to be sent: FSDP2, or FSDP1 with sync_module_states",
+        "cpu_ram_efficient_loading must broadcast rank 0's weights: use FSDP2, or FSDP1 with sync_module_states",
     ),
     Exclusion(
         lambda o: o.cpu_ram_efficient_loading and o.quant != "none",
-        "weights that are quantised while they are loaded have to be loaded by every rank: quant=none",
+        "every rank must load weights that are quantised while loading: use quant=none with cpu_ram_efficient_loading",
     ),
     Exclusion(
         lambda o: o.state_dict_type == "full_dcp" and o.strategy == "fsdp2",
-        "torch.distributed.checkpoint.state_dict is FSDP2's only way to a whole state: state_dict_type=full",
+        "FSDP2 always gathers by torch.distributed.checkpoint.state_dict: use state_dict_type=full",
     ),
     Exclusion(
         lambda o: o.front_end != "loop" and o.flow not in ("train", "save_reload", "resume"),
-        "accelerate and the trainers train, save and resume; what follows is the model's: front_end=loop",
+        "accelerate and the trainers only train, save and resume: use front_end=loop",
     ),
     Exclusion(
         lambda o: o.front_end != "loop" and o.loop != "plain",
-        "accelerate and the trainers have a loop of their own: loop=plain",
+        "accelerate and the trainers run their own loop: use loop=plain",
     ),
-    Exclusion(lambda o: o.front_end == "sft" and o.model == "t5", "SFTTrainer trains decoders: not model=t5"),
+    Exclusion(
+        lambda o: o.front_end == "sft" and o.model == "t5",
+        "SFTTrainer trains decoders only: model=t5 is an encoder-decoder",
+    ),
     Exclusion(
         lambda o: o.model == "t5" and o.flow == "generate" and o.method in PROMPTS,
-        "generation with a prompt adapter is tried on decoders",
+        "generation with a prompt adapter is measured on decoders only",
     ),
     Exclusion(
         lambda o: o.optim_implementation != "default" and o.optim not in ("sgd", "adamw"),
-        "bitsandbytes' optimisers have one way to step: optim_implementation=default",
+        "bitsandbytes' optimisers have one implementation: use optim_implementation=default",
     ),
 )
 
@@ -359,7 +369,7 @@ def values(name: str) -> tuple[Value, ...]:
     """
     hints = get_type_hints(Options)
     if name not in hints:
-        raise IllegalError(f"there is no option {name!r}; the options are {listed(names())}")
+        raise IllegalError(f"unknown option {name!r}; choose from {listed(names())}")
     return (True, False) if hints[name] is bool else get_args(hints[name])  # get_args of str: none
 
 
@@ -375,7 +385,7 @@ def parsed(name: str, text: str) -> Value:
     for value in known:
         if str(value) == text or (isinstance(value, bool) and ALIASES.get(text) is value):
             return value
-    raise IllegalError(f"option {name!r} has no value {text!r}; it has {listed(known)}")
+    raise IllegalError(f"option {name!r} has no value {text!r}; choose from {listed(known)}")
 
 
 def listed(things: tuple[Value, ...]) -> str:

@@ -73,8 +73,8 @@ def spoilt(mini: Any) -> Callable[..., Path]:
     [
         (("--sets", "god"), "unknown version set 'god'; did you mean good?"),
         (("--sets", ","), "no version set named"),
-        (("--where", "quant=nf5"), "--where: option 'quant' has no value 'nf5'; it has none, nf4, fp4, int8"),
-        (("--where", "qant=nf4"), "there is no option 'qant'"),
+        (("--where", "quant=nf5"), "--where: option 'quant' has no value 'nf5'; choose from none, nf4, fp4, int8"),
+        (("--where", "qant=nf4"), "unknown option 'qant'"),
         (("--where", "qant=nf4"), "did you mean 'quant'?"),
         (("--where", "nf4"), "--where: 'nf4' is not of the form option=value"),
         (("--where", "quant=nf4 method=full strategy=ddp"), "leaves no case of"),

@@ -45,7 +45,7 @@ def test_cases_and_groups_are_patterns() -> None:
     [
         ("quant", "'quant' is not of the form option=value"),
         ("quant=", "'quant=' is not of the form option=value"),
-        ("quant=nf5", "option 'quant' has no value 'nf5'; it has none, nf4, fp4, int8"),
+        ("quant=nf5", "option 'quant' has no value 'nf5'; choose from none, nf4, fp4, int8"),
         ("strateg=ddp", "did you mean 'strategy'"),
         ("quant=nf4,", "option 'quant' has no value ''"),
         ("case=nothing-of-the-kind", "leaves no case of"),

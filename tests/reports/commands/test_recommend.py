@@ -52,7 +52,7 @@ def test_a_recommendation_as_json_has_the_same_answer(ftmatrix: Command) -> None
     [
         (("--need", "full lora"), "'full' and 'lora' contradict each other"),
         (("--need", "full nf4"), "quantised weights are not trainable"),
-        (("--need", "quantum=nf4"), "there is no option 'quantum'"),
+        (("--need", "quantum=nf4"), "unknown option 'quantum'"),
         (("--need", ""), "no need was named"),
         (("--need", "qlora", "--have", "torch=2"), "is no requirement"),
         (("--need", "qlora", "--device", "tpu"), "--device tpu: unknown device"),
