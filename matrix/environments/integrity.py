@@ -67,7 +67,7 @@ def recorded_files(record: Path) -> list[tuple[str, str]]:
 
 
 def file_problem(path: str, stated: set[str]) -> str:
-    """What is wrong with a file, or nothing if it has one of the stated sizes."""
+    """The problem with a file; empty if it has one of the stated sizes."""
     try:
         size = os.stat(path).st_size  # noqa: PTH116 - 25,000 Path objects would double the time
     except OSError:

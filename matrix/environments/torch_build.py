@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def install_torch(root: Path, *, lock: Lock, backend: Backend, cache: Path, uv: Uv) -> Finished:
-    """Install the backend's build of the locked torch. Packages that the lock pins stay as they are."""
+    """Install the backend's build of the locked torch. Packages that the lock pins are not changed."""
     hashed = cache / "torch-locks" / f"{lock.digest}-{backend.name}.txt"
     if not hashed.exists():
         done = lock_torch(lock, backend=backend, uv=uv)
@@ -50,7 +50,7 @@ def lock_torch(lock: Lock, *, backend: Backend, uv: Uv) -> Finished:
 
 
 def other_packages(lock: Lock) -> dict[str, str]:
-    """Version by name of what every build of torch leaves alone."""
+    """Version by name of the packages that all builds of torch share."""
     return {name: version for name, version in lock.versions.items() if not in_torch_family(name)}
 
 

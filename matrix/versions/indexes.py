@@ -90,7 +90,7 @@ def option_name(name: str) -> str:
 
 
 def translate(settings: Mapping[str, str], environ: Mapping[str, str]) -> Translation:
-    """Uv's variables for pip's settings, except those that the user has set."""
+    """The variables of uv for pip's settings, except those that the user has set."""
     links, missing = split_by_existence(settings.get("find-links", "").split())
     extra = settings.get("extra-index-url", "").split()
     variables = {

@@ -72,7 +72,7 @@ def resolve(version_set: VersionSet, *, uv: Uv) -> Lock | Evidence:
 
 
 def why_unresolvable(done: Finished) -> str:
-    """Uv's explanation. Adds a remark if uv ignored the version because the index states no upload date."""
+    """The explanation of uv, with a remark if uv ignored the version because the index states no upload date."""
     explanation = reason(done.log)
     for missing in map(Requirement, re.findall(r"no versions? of ([A-Za-z0-9._-]+==[^\s,]+)", explanation)):
         for name, version in undated_wheels(done.log):

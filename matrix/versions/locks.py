@@ -92,7 +92,7 @@ def read(version_set: VersionSet, *, folder: Path = PACKAGED) -> Lock | None:
 
 
 def pins_only(log: str) -> str:
-    """Uv's output without its warnings, which may name files and hosts of this machine."""
+    """The output of uv without its warnings, which may name files and hosts of this machine."""
     kept = (line for line in log.splitlines() if re.match(r"[A-Za-z0-9][^\s]*==|\s+--hash=", line))
     return "\n".join(kept) + "\n"
 

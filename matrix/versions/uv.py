@@ -131,7 +131,7 @@ class Uv:
 def on_this_machine(
     cache: Path, *, environ: Mapping[str, str] | None = None, call: CommandRunner = processes.call
 ) -> Uv:
-    """uv, its cache under ours: on the same file system, so that links work, and ours to evict from."""
+    """The uv of this machine. By default, its cache is inside ours, where hard links work and packages can be evicted."""
     environ = os.environ if environ is None else environ
     translation = indexes.translate(indexes.pip_settings(environ), environ)
     ours = {
@@ -240,7 +240,7 @@ def line_of(log: str, position: int) -> str:
 
 
 def reason(log: str) -> str:
-    """Uv's explanation as one line of prose, without tree drawing and warnings."""
+    """The explanation of uv as one line of prose, without tree drawing and warnings."""
     lines = [line for line in log.splitlines() if not line.startswith(("warning:", "Resolved ", "Using "))]
     starts = [number for number, line in enumerate(lines) if re.match(r"\s*\u00d7|error:", line)]
     return readable("\n".join(lines[starts[0] :] if starts else lines[-5:]))

@@ -276,7 +276,7 @@ def test_a_failure_names_the_python_that_the_pack_was_made_for(tmp_path: Path, p
     listing.write_text(f'{listing.read_text(encoding="utf-8")}python = "{python}"\n', encoding="utf-8")
     with pytest.raises(UserError, match=message):
         installed(overlay)
-    assert not [each for each in (tmp_path / "cache" / "envs").iterdir() if each.is_dir()]  # nothing half-made
+    assert not [each for each in (tmp_path / "cache" / "envs").iterdir() if each.is_dir()]
 
 
 OWN = ("nvidia-cublas==13.1.0.3", "nvidia-nccl-cu13>=2.28,<3", "numpy")
@@ -292,9 +292,9 @@ def a_torch(folder: Path, requires: Sequence[str], *, build: str = "2.13.0+cu130
 
 
 def with_own_torch(
-    tmp_path: Path, *, requires: Sequence[str] = OWN, says: str = "", host: Mapping[str, str] = LIBRARIES
+    tmp_path: Path, *, requires: Sequence[str] = OWN, log: str = "", host: Mapping[str, str] = LIBRARIES
 ) -> Overlay:
-    """A pack with everything but CUDA's libraries, laid over a host that has those, in files as well."""
+    """An overlay of a pack with everything but CUDA's libraries, on a host that has them."""
     overlay = an_overlay(tmp_path)
     folder = overlay.folder / "wheels"
     files = ["peft-0.21.2-py3-none-any.whl", a_torch(folder, requires)]
@@ -306,7 +306,7 @@ def with_own_torch(
         (tmp_path / "host" / "nvidia" / name).parent.mkdir(parents=True)
         (tmp_path / "host" / "nvidia" / name).write_text("the host's")
     a_runner(tmp_path / "cache" / "runner" / f"{runner_digest()}-python3.12")
-    loaded = Finished(exit_code=1 if says else 0, log=says)
+    loaded = Finished(exit_code=1 if log else 0, log=log)
     return replace(overlay, call=lambda *_, **__: loaded)
 
 
@@ -378,8 +378,8 @@ def test_a_packed_torch_does_not_find_packages_of_the_host(tmp_path: Path) -> No
 
 
 def test_a_packed_torch_that_cannot_be_imported_blocks_the_set(tmp_path: Path) -> None:
-    said = "Traceback\nImportError: libtorch_cuda.so: undefined symbol: ncclCommSuspend\n"
-    overlay = with_own_torch(tmp_path, says=said)
+    log = "Traceback\nImportError: libtorch_cuda.so: undefined symbol: ncclCommSuspend\n"
+    overlay = with_own_torch(tmp_path, log=log)
     assert refusal_of(overlay).endswith(
         "torch 2.13.0+cu130 cannot be imported: ImportError: libtorch_cuda.so: undefined symbol: ncclCommSuspend"
     )

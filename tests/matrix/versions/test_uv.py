@@ -1,4 +1,4 @@
-"""What uv says, told apart: the machine's fault or the set's."""
+"""Failures of uv are the machine's or the set's."""
 
 from __future__ import annotations
 
