@@ -131,7 +131,7 @@ class Uv:
 def on_this_machine(
     cache: Path, *, environ: Mapping[str, str] | None = None, call: CommandRunner = processes.call
 ) -> Uv:
-    """The uv of this machine. By default, its cache is inside ours, where hard links work and packages can be evicted."""
+    """The uv of this machine. Its cache is in ours by default, so hard links work and packages can be evicted."""
     environ = os.environ if environ is None else environ
     translation = indexes.translate(indexes.pip_settings(environ), environ)
     ours = {
