@@ -3,8 +3,8 @@
 uv, which knows the indexes, resolves their URLs. pip, which handles passwords, proxies and retries, downloads them. A
 downloaded wheel must have the hash of its resolution.
 
-``pip download --require-hashes --platform ...`` selects wheels by tag as well. This module repeats the selection because
-file names and sizes must be known before the first download.
+``pip download --require-hashes --platform ...`` selects wheels by tag as well. This module repeats the selection,
+because file names and sizes must be known before the first download.
 """
 
 from __future__ import annotations
