@@ -1,4 +1,4 @@
-"""What the documents tell a reader to type exists, and so do the files that they name."""
+"""Documents name commands, options, files and terms that exist; no text uses a retired word."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer.main
 
+from cases.space import options
+from cases.space.verdict import Phase, Verdict
 from matrix.versions import sets
 from reports import cli
 from reports.render.markdown import excerpt
@@ -20,8 +22,8 @@ from reports.results.grid import grid
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HERE = Path(__file__).parents[1]
-DOCUMENTS = [HERE / "README.md", HERE / "CONTRIBUTING.md", HERE / "GLOSSARY.md"]
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "GLOSSARY.md"]
 BLOCK = re.compile(r"^```(?:console|sh|bash|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FOLDERS = ("cases", "matrix", "reports", "tests", ".github", ".ci")
@@ -37,7 +39,8 @@ def commands(document: Path) -> Iterator[str]:
         yield from (part.strip().removeprefix("$ ") for part in line.partition(" #")[0].split("&&") if part.strip())
 
 
-def typed(program: str) -> list[tuple[str, list[str]]]:
+def command_lines(program: str) -> list[tuple[str, list[str]]]:
+    """The document and the arguments of every line that runs a program."""
     found = [(document.name, line) for document in DOCUMENTS for line in commands(document)]
     return [(name, shlex.split(line)[1:]) for name, line in found if shlex.split(line)[:1] == [program]]
 
@@ -46,7 +49,7 @@ def label(value: object) -> str:
     return " ".join(value) if isinstance(value, list) else str(value)
 
 
-@pytest.mark.parametrize(("document", "words"), typed("ftmatrix"), ids=label)
+@pytest.mark.parametrize(("document", "words"), command_lines("ftmatrix"), ids=label)
 def test_a_command_in_a_document_exists_with_its_options(document: str, words: list[str]) -> None:
     command: Any = typer.main.get_command(cli.app)
     while isinstance(command, typer.core.TyperGroup) and words and not words[0].startswith("-"):
@@ -58,20 +61,20 @@ def test_a_command_in_a_document_exists_with_its_options(document: str, words: l
     assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known | {"--help"}
 
 
-@pytest.mark.parametrize(("document", "words"), typed("nox"), ids=label)
+@pytest.mark.parametrize(("document", "words"), command_lines("nox"), ids=label)
 def test_a_session_in_a_document_exists(document: str, words: list[str]) -> None:
     own = words[: words.index("--")] if "--" in words else words
     if not {"-s", "--session", "--sessions", "-e"} & set(own):
         return
     start = next(number for number, word in enumerate(own) if word.startswith("-") and word.lstrip("-")[0] in "se")
-    asked = [word for word in own[start + 1 :] if not word.startswith("-")]
-    assert set(asked) <= sessions(), document
-    if asked[:1] == ["matrix"] and "--" in words:
+    named = [word for word in own[start + 1 :] if not word.startswith("-")]
+    assert set(named) <= sessions(), document
+    if named[:1] == ["matrix"] and "--" in words:
         test_a_command_in_a_document_exists_with_its_options(document, ["run", *words[words.index("--") + 1 :]])
 
 
 def sessions() -> set[str]:
-    tree = ast.parse((HERE / "noxfile.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list]
     calls = [node.value for node in tree.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
     named = {str(call.args[0].value) for call in calls if call.args and isinstance(call.args[0], ast.Constant)}
@@ -83,7 +86,7 @@ def test_every_file_that_a_document_names_exists(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link and ":" not in link]
     named = [code for code in INLINE.findall(text) if PATH.fullmatch(code)]
-    assert [path for path in (*links, *named) if not (HERE / path).exists()] == []
+    assert [path for path in (*links, *named) if not (ROOT / path).exists()] == []
 
 
 EXCERPT = re.compile(r"(?<=<!-- excerpt: begin -->\n)(.*?)(?=<!-- excerpt: end -->)", re.DOTALL)
@@ -109,14 +112,62 @@ EXCERPT_CASES = (
 
 
 def test_the_readme_shows_what_was_published() -> None:
-    path = data.locate(HERE / "reports" / "published")
+    path = data.locate(ROOT / "reports" / "published")
     assert path is not None
     published = data.read(path)
     matrix = grid(published.run, published.sets, published.cells)
-    readme = HERE / "README.md"
+    readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
     shown = f"\n{excerpt(matrix, cases=EXCERPT_CASES, sets=EXCERPT_SETS)}\n"
-    actual = HERE / "README.actual.md"
+    actual = ROOT / "README.actual.md"
     actual.write_text(EXCERPT.sub(lambda _: shown, text), encoding="utf-8")
     assert actual.read_text(encoding="utf-8") == text, f"to accept the new text: mv {actual} {readme}"
     actual.unlink()
+
+
+def glossary() -> list[str]:
+    """The terms of the first table of the glossary."""
+    first = (ROOT / "GLOSSARY.md").read_text(encoding="utf-8").partition("## Options")[0]
+    return re.findall(r"^\| (?!term |---)(.+?) \|", first, re.MULTILINE)
+
+
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    assert glossary() == sorted(glossary(), key=str.lower)
+
+
+def test_the_glossary_has_every_verdict() -> None:
+    assert {verdict.value for verdict in Verdict} <= set(glossary())
+
+
+@pytest.mark.parametrize("name", [*(phase.value for phase in Phase), *map("`{}`".format, options.names())])
+def test_the_glossary_names_every_phase_and_option(name: str) -> None:
+    assert name in (ROOT / "GLOSSARY.md").read_text(encoding="utf-8")
+
+
+TEXTS = ("*.py", "*.md", "*.toml", "*.j2", "*.yml", "*.yaml")
+# Words that were once used for terms of the glossary. A pattern has the files that read or test a former name.
+RETIRED: dict[str, tuple[str, ...]] = {
+    r"(?<![a-z])disasters?(?![a-z]|\.json)": ("reports/commands/selfcheck.py", "tests/reports/test_cli.py"),
+    r"(?<![a-z])doomed(?![a-z])": (),
+    r"is played|played driver": (),
+    r"(?<![a-z])untouched(?![a-z])": (),
+    r"(?<![a-z])patience(?![a-z])": (),
+}
+
+
+def texts() -> Iterator[Path]:
+    """The files that people read, without the history and the published results."""
+    roots = [ROOT / folder for folder in FOLDERS if (ROOT / folder).is_dir()]
+    inside = (path for root in roots for pattern in TEXTS for path in root.rglob(pattern))
+    written = ROOT / "CHANGELOG.md", Path(__file__), ROOT / "reports" / "published"
+    for path in (*inside, *(path for pattern in TEXTS for path in ROOT.glob(pattern))):
+        if not any(path.is_relative_to(each) for each in written):
+            yield path
+
+
+@pytest.mark.parametrize("pattern", RETIRED)
+def test_no_text_uses_a_retired_word(pattern: str) -> None:
+    word = re.compile(pattern, re.IGNORECASE)
+    allowed = {ROOT / name for name in RETIRED[pattern]}
+    found = [path for path in texts() if path not in allowed and word.search(path.read_text(encoding="utf-8"))]
+    assert [str(path.relative_to(ROOT)) for path in found] == []

@@ -266,7 +266,7 @@ def test_torch_is_not_why_where_it_is_the_same(build: Build, column: Callable[..
 def test_it_says_what_the_causes_are(both: Callable[..., Comparison]) -> None:
     found = both("pass", f"fail {OFFLOADED}")
     (sentence,) = causes(found).values()
-    assert sentence.startswith("Tensors on the CPU meet others on the GPU.")
+    assert sentence.startswith("An operation combines tensors on the CPU with tensors on the GPU.")
     assert f"weights-on-cpu-and-gpu: {sentence}" in "\n".join(lines(found))
     assert f"- `weights-on-cpu-and-gpu`: {sentence}"[:60] in differences(found)
     assert "Causes" not in differences(both("pass", "fail"))
