@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome
     from matrix.run.pipeline import Work
     from matrix.run.progress import Progress
-    from matrix.run.request import Asked
+    from matrix.run.request import RunRequest
 
 SPARE: Final = 1.5  # factor of reserve cases: some are red, or cannot be run
 RANKS: Final = 2  # of every cell: with one worker, each is on the GPUs of the one before it
@@ -106,7 +106,7 @@ class CrashResults:
 
 
 def run(
-    asked: Asked, *, after: int, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
+    asked: RunRequest, *, after: int, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
 ) -> tuple[CrashResults, ...]:
     """Run a clean pass and one with crashes on each set of the request; outcomes stay in ``directory``.
 

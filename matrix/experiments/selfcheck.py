@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome
     from matrix.run.pipeline import Work
     from matrix.run.progress import Progress
-    from matrix.run.request import Asked
+    from matrix.run.request import RunRequest
 
 PASSES: Final = 2  # of the clean stack: an alarm in the second one is false
 RAN: Final = RED | {Verdict.PASS}
@@ -87,7 +87,7 @@ class FaultResults:
 
 
 def run(
-    asked: Asked, *, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
+    asked: RunRequest, *, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
 ) -> tuple[FaultResults, ...]:
     """Run two clean passes and one with faults on each set of the request; outcomes stay in ``directory``.
 
@@ -118,7 +118,7 @@ def faults_folder(directory: Path) -> Path:
     return former if former.exists() else directory / "injected"
 
 
-def injected_work(asked: Asked, healthy: set[tuple[str, str]]) -> Work:
+def injected_work(asked: RunRequest, healthy: set[tuple[str, str]]) -> Work:
     return [
         (each, tuple(case for case in INJECTED.values() if (each.key, case.clean) in healthy))
         for each in asked.version_sets()

@@ -1,4 +1,4 @@
-"""What a user asked for, checked, and a run made ready for it."""
+"""The request for a run: its options, their checks, and the preparation of the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cases import grid
 from cases.grid.profiles import Profile, carried
@@ -20,7 +20,7 @@ from matrix.keys import CellKey
 from matrix.offline import manifest as packs
 from matrix.offline import overlay as overlays
 from matrix.offline.wheelhouse import Wheelhouse
-from matrix.run import machine, pipeline, plan, store, timings
+from matrix.run import machine, pipeline, plan, store
 from matrix.run.execute import Suite
 from matrix.run.outcome import RunRecord
 from matrix.run.progress import Progress, Silent
@@ -42,8 +42,8 @@ RUNS: Final = Path("runs")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A run as a user asks for it; everything has the default of the plain command."""
+class RunRequest:
+    """The options of a run. Each has the default of ``ftmatrix run``."""
 
     sets: str = ""
     where: str = ""
@@ -66,7 +66,7 @@ class Asked:
 
     @property
     def chosen(self) -> Profile:
-        """The profile that was named. Without a name: the default one, or every case there is for ``where`` to choose.
+        """The named profile. Without a name: the default profile, or every case if ``where`` selects cases.
 
         Raises:
             UserError: there is no such profile.
@@ -105,12 +105,12 @@ class Asked:
         return Wheelhouse(pack=packs.open_pack(self.offline), cache=cache, uv=tool)
 
     def backend(self, tool: Uv) -> Backend:
-        """The build of torch: what is packed, or the one that is asked for."""
+        """The build of torch: the packed one, or that of ``--torch-backend``."""
         return chosen_backend(self, tool) if self.packed is None else Backend(name=self.packed.backend)
 
     @property
     def known(self) -> tuple[VersionSet, ...]:
-        """Every set there is to choose from."""
+        """Every set that the request can select from."""
         return known_sets.load(self.versions) if self.packed is None else self.packed.sets
 
     def version_sets(self) -> tuple[VersionSet, ...]:
@@ -131,12 +131,12 @@ class Asked:
         return plan.select(by_id, plan.where(self.where), asked=self.where)
 
     @property
-    def only_goes_on(self) -> bool:
-        """Whether nothing but the rest of an earlier run is asked for."""
+    def only_resumes(self) -> bool:
+        """Whether the request names nothing but the run to resume."""
         return self.resume and not (self.sets or self.where or self.profile or self.suite.scripts)
 
     def work(self) -> Work:
-        """Every set with its cases; then, if asked, every set with what the others saved."""
+        """Every set with its cases; then, if the profile crosses sets, every set with what the others saved."""
         sets, cases = self.version_sets(), self.cases()
         once = [(each, cases) for each in sets]
         begun = [case for case in cases if case.options.flow == "portability"] if self.chosen.across else []
@@ -144,10 +144,10 @@ class Asked:
         return [*once, *((each, travelled) for each in sets if travelled)]
 
     def check(self) -> None:
-        """Raise for what no run could be made of.
+        """Check options that would make a run impossible.
 
         Raises:
-            UserError: a device, a number of workers or a budget that does not exist.
+            UserError: an option has a value outside its range.
         """
         if self.device not in DEVICES:
             raise UserError(f"--device {self.device}: expected auto, cpu or cuda")
@@ -169,40 +169,40 @@ class Asked:
 
     @cached_property
     def why_cpu(self) -> str:
-        """Why ``auto`` is the CPU here; empty if it is not."""
+        """The reason why ``auto`` means the CPU on this machine; empty if it means cuda."""
         if self.torch_backend == "cpu":
             return "--torch-backend cpu is a build without CUDA"
         return machine.why_no_gpu()
 
     @property
     def times(self) -> int:
-        """How often each cell is run."""
+        """The number of times each cell runs."""
         return self.repeats or self.chosen.repeats
 
     @property
-    def words(self) -> dict[str, str]:
-        asked = {"sets": self.sets or self.chosen.sets, "profile": self.chosen.name, "where": self.where}
-        return {**asked, "repeats": str(self.times), "device": self.device, "torch_backend": self.torch_backend}
+    def as_words(self) -> dict[str, str]:
+        words = {"sets": self.sets or self.chosen.sets, "profile": self.chosen.name, "where": self.where}
+        return {**words, "repeats": str(self.times), "device": self.device, "torch_backend": self.torch_backend}
 
 
 def run(
-    asked: Asked,
+    request: RunRequest,
     *,
     work: Work | None = None,
     watcher: Progress | None = None,
     say: Callable[[str], None] = print,
     when_cut: Callable[[Path], object] = str,
 ) -> Path:
-    """Measure what was asked, or just ``work``; the run's directory.
+    """Measure the cells of a request, or just ``work``; return the run's directory.
 
     ``when_cut`` gets the directory when the run ends early and some cells are finished.
 
     Raises:
         UserError: bad input, or a machine that cannot do it; nothing half-made is left.
     """
-    asked.check()
-    work = asked.work() if work is None else work
-    workshop = made_ready(asked, work, watcher=watcher or Silent(), say=say)
+    request.check()
+    work = request.work() if work is None else work
+    workshop = prepare_workshop(request, work, watcher=watcher or Silent(), say=say)
     kept = workshop.store
     try:
         pipeline.run(work, workshop)
@@ -218,76 +218,73 @@ def run(
     return kept.directory
 
 
-def made_ready(asked: Asked, work: Work, *, watcher: Progress, say: Callable[[str], None]) -> pipeline.Workshop:
-    """The workshop of a run, whose store is held until it is closed.
+def prepare_workshop(
+    request: RunRequest, work: Work, *, watcher: Progress, say: Callable[[str], None]
+) -> pipeline.Workshop:
+    """Prepare a run. Its store is locked until it is closed.
 
     Raises:
         UserError: a machine that cannot do it, or a directory that cannot be used.
     """
     cache = cache_folder()
     tool = uv.on_this_machine(cache)
-    if asked.device == "auto" and asked.place == "cpu":
-        say(f"--device auto: cells run on the CPU ({asked.why_cpu})")
-    pool = None if asked.place == "cpu" else machine.gpus()
-    backend, packed, workers = asked.backend(tool), asked.packed, asked.workers or default_workers(asked.place)
+    if request.device == "auto" and request.place == "cpu":
+        say(f"--device auto: cells run on the CPU ({request.why_cpu})")
+    pool = None if request.place == "cpu" else machine.gpus()
+    backend, packed, workers = request.backend(tool), request.packed, request.workers or default_workers(request.place)
     return pipeline.Workshop(
-        store=opened(asked, work),  # the last that may refuse: bad input leaves no directory behind
+        store=open_store(request, work),  # the last that may refuse: bad input leaves no directory behind
         uv=tool,
         cache=cache,
-        device=asked.place,
+        device=request.place,
         pool=pool,
         backend=backend,
         packed=packed,
         workers=workers,
-        keep_free_bytes=int(asked.keep_free_gb * disk.GIGABYTE),
-        lock_folder=locks.locks_folder(asked.versions),
-        suite=asked.suite,
-        limits=asked.limits,
-        cold=asked.cold,
-        cold_sample=asked.cold_sample,
-        repeats=asked.times,
+        keep_free_bytes=int(request.keep_free_gb * disk.GIGABYTE),
+        lock_folder=locks.locks_folder(request.versions),
+        suite=request.suite,
+        limits=request.limits,
+        cold=request.cold,
+        cold_sample=request.cold_sample,
+        repeats=request.times,
         watcher=watcher,
         say=say,
     )
 
 
-def chosen_backend(asked: Asked, tool: Uv) -> Backend:
-    """With GPUs to run on, never the CPU's build, even where the driver leaves no trace that uv would look for."""
-    return backends.choose(asked.torch_backend, uv=tool, gpu=lambda: asked.place == "cuda" or backends.has_gpu())
+def chosen_backend(request: RunRequest, tool: Uv) -> Backend:
+    """The build of torch; never the CPU's on a machine with GPUs, even if uv does not detect the driver."""
+    return backends.choose(request.torch_backend, uv=tool, gpu=lambda: request.place == "cuda" or backends.has_gpu())
 
 
-def size(work: Work, times: int) -> int:
-    """Number of cells, each as often as it is run."""
-    return sum(len(cases) for _, cases in work) * times
-
-
-def taken_up(asked: Asked) -> tuple[Asked, Work | None]:
-    """What a run that goes on was asked for at its begin, and its work; of any other, what is asked now.
+def resumed_request(request: RunRequest) -> tuple[RunRequest, Work | None]:
+    """The request that a resumed run began with, and its work; for any other run, the request as it is.
 
     Raises:
-        UserError: there is no such run, or it has cases or sets that there are no more.
+        UserError: the run is damaged, or has cases or sets that no longer exist.
     """
-    if not asked.only_goes_on:
-        return asked, None
-    directory = asked.out or store.newest_run(RUNS)
+    if not request.only_resumes:
+        return request, None
+    directory = request.out or store.newest_run(RUNS)
     if not (directory / store.RUN).exists():
-        return asked, None  # told when it is opened
-    store.held(directory).close()  # whoever is at work there is told first
+        return request, None  # opening it raises
+    store.held(directory).close()  # raises if another process runs there
     record, _, _ = store.read(directory)
     before = replace(
-        asked,
+        request,
         out=directory,
         device=record.device,
-        torch_backend=record.asked.get("torch_backend", asked.torch_backend),
+        torch_backend=record.asked.get("torch_backend", request.torch_backend),
         repeats=int(record.asked.get("repeats", 1)),
     )
-    return before, planned_work(record, asked)
+    return before, work_of_record(record, request)
 
 
-def planned_work(record: RunRecord, asked: Asked) -> Work:
-    """The cells of a run in their order, in which a set may come more than once."""
-    known = {each.key: each for each in asked.known}
-    cases = asked.suite.cases
+def work_of_record(record: RunRecord, request: RunRequest) -> Work:
+    """The cells that a run planned, in order; a set may occur more than once."""
+    known = {each.key: each for each in request.known}
+    cases = request.suite.cases
     work: list[tuple[VersionSet, list[Case]]] = []
     for cell in record.planned:
         key, name = CellKey.parse(cell)
@@ -295,7 +292,7 @@ def planned_work(record: RunRecord, asked: Asked) -> Work:
             each, case = known[key], cases[name]
         except KeyError:
             raise UserError(
-                f"{cell}: that run planned it, and there is no such cell any more: begin a new run"
+                f"{cell}: the run planned it, but there is no such cell any more; start a new run"
             ) from None
         if not work or work[-1][0].key != key:
             work.append((each, []))
@@ -303,116 +300,60 @@ def planned_work(record: RunRecord, asked: Asked) -> Work:
     return work
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a run would do. ``seconds`` is None where nothing was ever timed on this machine."""
-
-    profile: Profile
-    work: Work
-    times: int
-    seconds: float | None
-    left_out: tuple[Case, ...]  # of all cases there are
-
-    @property
-    def sets(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(each.key for each, _ in self.work))
-
-    @property
-    def cases(self) -> tuple[Case, ...]:
-        return tuple({case.id: case for _, cases in self.work for case in cases}.values())
-
-    @property
-    def cells(self) -> int:
-        return size(self.work, self.times)
-
-    def as_json(self) -> dict[str, Any]:
-        rows = [{"case": c.id, "group": c.group, "why": c.why, "options": c.options.stated} for c in self.cases]
-        return {
-            "profile": self.profile.name,
-            "sets": list(self.sets),
-            "repeats": self.times,
-            "cells": self.cells,
-            "seconds": self.seconds,
-            "cases": rows,
-            "left_out": [case.id for case in self.left_out],
-        }
-
-
-def plan_of(asked: Asked) -> Plan:
-    work = asked.work()
-    planned = {case.id for _, cases in work for case in cases}
-    return Plan(
-        profile=asked.chosen,
-        work=work,
-        times=asked.times,
-        seconds=estimated(asked, work),
-        left_out=tuple(case for case in asked.suite.cases.values() if case.id not in planned),
-    )
-
-
-def estimated(asked: Asked, work: Work) -> float | None:
-    """Seconds by past timings; None where there are none, as on a machine without the GPUs that are planned for."""
-    if asked.place == "cuda" and machine.why_no_gpu():
-        return None
-    workers = asked.workers or default_workers(asked.place)
-    past = timings.read(cache_folder(), asked.place)
-    return past.estimate(work, workers=workers, repeats=asked.times)
-
-
 def bench(
-    asked: Asked, *, repeats: int, sample: int, say: Callable[[str], None], warm_up: bool = True
+    request: RunRequest, *, repeats: int, sample: int, say: Callable[[str], None], warm_up: bool = True
 ) -> benches.BenchResult:
-    """Measure the harness on one set, the newest of those asked for.
+    """Measure the harness on one set, the newest that the request selects.
 
     Raises:
         UserError: bad input, a set that cannot be installed, or nothing of it that ran.
     """
-    asked.check()
+    request.check()
     cache = cache_folder()
     tool = uv.on_this_machine(cache)
-    ground = benches.BenchContext(
-        version_set=max(asked.version_sets(), key=lambda each: each.as_of),
-        cases=asked.cases(),
+    ctx = benches.BenchContext(
+        version_set=max(request.version_sets(), key=lambda each: each.as_of),
+        cases=request.cases(),
         uv=tool,
         cache=cache,
-        backend=asked.backend(tool),
-        packed=asked.packed,
-        device=asked.place,
-        workers=asked.workers or default_workers(asked.place),
-        hardware=machine.hardware(asked.place),
-        facts=machine.facts(asked.place),
+        backend=request.backend(tool),
+        packed=request.packed,
+        device=request.place,
+        workers=request.workers or default_workers(request.place),
+        hardware=machine.hardware(request.place),
+        facts=machine.facts(request.place),
         warm_up=warm_up,
         say=say,
     )
-    return benches.measure(ground, repeats=repeats, sample=sample)
+    return benches.measure(ctx, repeats=repeats, sample=sample)
 
 
 def default_workers(device: str) -> int:
-    """One worker a core, or a GPU: a cell that needs several waits until they are free."""
+    """One worker for each core or GPU; a cell that needs several GPUs waits for them."""
     return machine.cores() if device == "cpu" else min(machine.cores(), len(machine.gpus().gpus))
 
 
-def opened(asked: Asked, work: Work) -> store.Store:
+def open_store(request: RunRequest, work: Work) -> store.Store:
     """The run's directory, new or continued."""
     planned = tuple(str(CellKey(each.key, case.id)) for each, cases in work for case in cases)
     record = RunRecord(
         harness=metadata.version("ftmatrix"),
-        code=asked.suite.digest,
+        code=request.suite.digest,
         started=datetime.now(UTC),
-        device=asked.place,
-        asked=asked.words,
+        device=request.place,
+        asked=request.as_words,
         planned=planned,
-        hardware=machine.hardware(asked.place),
-        facts=dict(machine.facts(asked.place)),
+        hardware=machine.hardware(request.place),
+        facts=dict(machine.facts(request.place)),
     )
-    if not asked.resume:
-        directory = asked.out or RUNS / record.started.strftime("%Y-%m-%dT%H-%M-%SZ")
+    if not request.resume:
+        directory = request.out or RUNS / record.started.strftime("%Y-%m-%dT%H-%M-%SZ")
         return store.Store.create(directory, record)
-    kept = store.Store.resume(asked.out or store.newest_run(RUNS))
+    kept = store.Store.resume(request.out or store.newest_run(RUNS))
     before = kept.record
-    kept.replan(record.model_copy(update={"started": before.started, "planned": merged(before.planned, planned)}))
+    kept.replan(record.model_copy(update={"started": before.started, "planned": joined(before.planned, planned)}))
     return kept
 
 
-def merged(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
+def joined(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*before, *now)))

@@ -47,7 +47,7 @@ def bench(
 ) -> None:
     """Measure the harness: a forked cell against torchrun and accelerate launch, and the time of each stage."""
     check(out)
-    asked = request.Asked(
+    asked = request.RunRequest(
         sets=sets or ("" if offline else "newest"),
         profile="" if where else "default",
         where=where,

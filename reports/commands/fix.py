@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from matrix.environments import disk
-from matrix.run.request import Asked
+from matrix.run.request import RunRequest
 from matrix.search.fixes import Kind
 from matrix.search.neighbours import FARTHEST
 from matrix.versions import sets as known_sets
@@ -58,7 +58,7 @@ def fix(
     as_json: AsJson = False,
 ) -> None:
     """Find the nearest green cell by settings, then versions, then alternatives; prove it by running it."""
-    asked = Asked(
+    asked = RunRequest(
         device=device,
         torch_backend=torch_backend,
         out=out,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from matrix.known.known_problems import Problem
     from matrix.run.outcome import Outcome
-    from matrix.run.request import Asked
+    from matrix.run.request import RunRequest
     from matrix.search.fixes import Fix
     from matrix.versions.sets import VersionSet
 
@@ -69,7 +69,7 @@ class FixOptions:
 class FixRequest:
     """What to look for: red cells, what is known of them, and how far to go."""
 
-    asked: Asked
+    asked: RunRequest
     cells: Sequence[Cell]
     before: Sequence[Outcome]
     advised: Mapping[str, Sequence[Case]]
@@ -79,7 +79,7 @@ class FixRequest:
     results: Path
 
 
-def order(asked: Asked, wish: FixOptions) -> FixRequest:
+def order(asked: RunRequest, wish: FixOptions) -> FixRequest:
     """A wish, checked.
 
     Raises:
@@ -101,7 +101,9 @@ def order(asked: Asked, wish: FixOptions) -> FixRequest:
     )
 
 
-def cells(asked: Asked, wish: FixOptions, cases: Mapping[str, Case], known: Mapping[str, Verdict]) -> tuple[Cell, ...]:
+def cells(
+    asked: RunRequest, wish: FixOptions, cases: Mapping[str, Case], known: Mapping[str, Verdict]
+) -> tuple[Cell, ...]:
     """The red cells that are meant, each once."""
     if bool(wish.cell) == bool(wish.every or wish.known):
         raise UserError("name one cell (SET__CASE), or ask for --all or --known")
@@ -188,7 +190,7 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
     """
     asked = order.asked
     table = known_sets.load(asked.versions)
-    workshop = asking.made_ready(asked, [], watcher=Silent(), say=say)
+    workshop = asking.prepare_workshop(asked, [], watcher=Silent(), say=say)
     directory = workshop.store.directory
     try:
         found = Search(

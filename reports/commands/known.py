@@ -55,7 +55,7 @@ def known(
     console = Console()
     if findings and table != problems.PACKAGED:
         raise UserError("--findings and --table name different tables; give one of them")
-    asked = request.Asked(
+    asked = request.RunRequest(
         sets=sets,
         device=device,
         torch_backend=torch_backend,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matrix.errors import UserError
-from matrix.run import request, store
+from matrix.run import request, run_plan, store
 from matrix.run.execute import Suite
 from matrix.run.staleness import staleness
 from matrix.versions import sets as version_sets
@@ -59,7 +59,7 @@ def plan(
         found = staleness(outcomes(stale), Suite().code)
         typer.echo(json.dumps(asdict(found), indent=1) if as_json else "\n".join(plan_text.stale_lines(found)))
         return
-    asked = request.Asked(
+    asked = request.RunRequest(
         sets=sets,
         where=where,
         profile=profile,
@@ -70,7 +70,7 @@ def plan(
         system_python=system_python,
     )
     asked.check()
-    planned = request.plan_of(asked)
+    planned = run_plan.plan_of(asked)
     typer.echo(json.dumps(planned.as_json(), indent=1) if as_json else "\n".join(plan_text.lines(planned)))
 
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from matrix.environments import disk
-from matrix.run import request, user_scripts
+from matrix.run import request, run_plan, user_scripts
 from matrix.run.execute import Suite
 from matrix.versions import sets as version_sets
 from reports.commands.options import (
@@ -62,7 +62,7 @@ def run(
 ) -> None:
     """Install version sets, run their cells and render the matrix."""
     console = Console()
-    asked = request.Asked(
+    asked = request.RunRequest(
         sets=sets,
         where=where,
         profile=profile,
@@ -81,8 +81,8 @@ def run(
         system_python=system_python,
         suite=Suite(scripts=user_scripts.load(scripts)) if scripts else Suite(),
     )
-    asked, work = request.taken_up(asked)
-    planned = request.size(asked.work() if work is None else work, asked.times)
+    asked, work = request.resumed_request(asked)
+    planned = run_plan.cell_count(asked.work() if work is None else work, asked.times)
     directory = request.run(
         asked,
         work=work,

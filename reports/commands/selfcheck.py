@@ -61,7 +61,7 @@ def selfcheck(
     console = Console(stderr=True)
     crashes = crashes or disasters
     check(resume=resume, crashes=crashes, out=out)
-    asked = request.Asked(
+    asked = request.RunRequest(
         sets=sets or default_sets(offline),
         where=where,
         profile=profile,

@@ -11,11 +11,11 @@ from reports.results.wording import seconds_words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.run.request import Plan
+    from matrix.run.run_plan import RunPlan
     from matrix.run.staleness import Staleness
 
 
-def lines(plan: Plan) -> Iterator[str]:
+def lines(plan: RunPlan) -> Iterator[str]:
     for group in dict.fromkeys(case.group for case in plan.cases):
         yield group
         for case in (case for case in plan.cases if case.group == group):
@@ -43,7 +43,7 @@ def time_words(seconds: float | None) -> str:
     return f"about {seconds_words(seconds)} by past timings; what has to be downloaded comes on top"
 
 
-def left_out_words(plan: Plan) -> str:
+def left_out_words(plan: RunPlan) -> str:
     if not plan.left_out:
         return "leaves out no case"
     groups = Counter(case.group for case in plan.left_out)

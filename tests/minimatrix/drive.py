@@ -1,6 +1,6 @@
 """``ftmatrix run`` on another suite, with other limits: what the command has no options for, since no user needs them.
 
-python drive.py FIELDS, where FIELDS is JSON: fields of ``Asked``, and of ``Limits`` under "limits".
+python drive.py FIELDS, where FIELDS is JSON: fields of ``RunRequest``, and of ``Limits`` under "limits".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> int:
     suite = Suite(module="minisuite", extra=(HERE / "minisuite.py",))
     try:
         directory = request.run(
-            request.Asked(torch_backend="pypi", keep_free_gb=0, suite=suite, limits=limits, **fields)
+            request.RunRequest(torch_backend="pypi", keep_free_gb=0, suite=suite, limits=limits, **fields)
         )
         return report.show(directory, Console())
     except UserError as error:

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 def main(versions: Path, out: Path, found: Path, published: Path) -> None:
     suite = Suite(module="fixsuite", extra=(HERE / "fixsuite.py",))
-    wanted = request.Asked(
+    wanted = request.RunRequest(
         sets="good,next",
         where="group=fixable",
         torch_backend="pypi",

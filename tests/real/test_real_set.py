@@ -39,7 +39,9 @@ FAILING = "train-lora-fsdp1-use_orig_params_false-fp32"
 def run_cells(out: Path, where: tuple[str, ...], suite: Suite) -> dict[str, Outcome]:
     """Outcomes by case. Uses the user's cache: the first installation takes minutes, later ones take seconds."""
     directory = request.run(
-        request.Asked(sets=NEWEST, where=f"case={','.join(where)}", device="cpu", out=out, cold_sample=0, suite=suite)
+        request.RunRequest(
+            sets=NEWEST, where=f"case={','.join(where)}", device="cpu", out=out, cold_sample=0, suite=suite
+        )
     )
     return {outcome.case: outcome for outcome in store.read(directory)[2]}
 
@@ -100,7 +102,7 @@ def test_an_adapter_saved_under_one_version_set_loads_under_another(tmp_path: Pa
     (each,) = sets.select(sets.load(), NEWEST)
     saving = Suite().cases["portability-lora-single-fp32"]
     loading = carried(saving, NEWEST)
-    run_request = request.Asked(sets=NEWEST, device="cpu", out=tmp_path / "run", cold_sample=0)
+    run_request = request.RunRequest(sets=NEWEST, device="cpu", out=tmp_path / "run", cold_sample=0)
     directory = request.run(run_request, work=[(each, (saving,)), (each, (loading,))])
     found = {outcome.case: outcome for outcome in store.read(directory)[2]}
     assert {case: outcome.verdict for case, outcome in found.items()} == dict.fromkeys(

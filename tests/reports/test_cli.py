@@ -35,7 +35,7 @@ def stop(*_: Any, **__: Any) -> None:
     [
         (
             ("run",),
-            "matrix.run.request.taken_up",
+            "matrix.run.request.resumed_request",
             "interrupted; finished cells are kept; add --resume to the same command",
         ),
         (

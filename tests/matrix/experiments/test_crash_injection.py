@@ -16,7 +16,7 @@ from cases.suite import CASES
 from matrix.errors import UserError
 from matrix.experiments.crash_injection import CrashResults, of_set, run, sequence
 from matrix.run.outcome import Outcome
-from matrix.run.request import Asked
+from matrix.run.request import RunRequest
 
 STRUCK = ("train-lora-ddp-bf16", "train-lora-fsdp2-bf16")
 GREEN = [*[case for case in CASES.values() if case.ranks == 2][:25], *(CASES[name] for name in STRUCK)]
@@ -158,10 +158,10 @@ def test_on_gpus_a_hang_has_to_name_the_collective() -> None:
 
 def test_a_request_for_no_healthy_cells_is_refused(tmp_path: Any) -> None:
     with pytest.raises(UserError, match="--after 0: expected a whole number above 0"):
-        run(Asked(), after=0, directory=tmp_path, watcher=lambda _: pytest.fail("it ran"), say=print)
+        run(RunRequest(), after=0, directory=tmp_path, watcher=lambda _: pytest.fail("it ran"), say=print)
 
 
 def test_an_earlier_selfcheck_is_not_overwritten(tmp_path: Any) -> None:
     (tmp_path / "clean").mkdir()
     with pytest.raises(UserError, match="holds an earlier selfcheck; choose another"):
-        run(Asked(), after=1, directory=tmp_path, watcher=lambda _: pytest.fail("it ran"), say=print)
+        run(RunRequest(), after=1, directory=tmp_path, watcher=lambda _: pytest.fail("it ran"), say=print)

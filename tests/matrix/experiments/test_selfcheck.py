@@ -15,7 +15,7 @@ from matrix.experiments import selfcheck
 from matrix.experiments.selfcheck import green, of_set
 from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome
 from matrix.run.progress import Silent
-from matrix.run.request import Asked
+from matrix.run.request import RunRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,12 +86,12 @@ def test_faults_are_injected_only_where_every_pass_was_green() -> None:
 @pytest.mark.parametrize("begun", ["clean", "injected", "planted"])
 def test_a_selfcheck_resumes(begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both of its runs do; the second one only if it had begun."""
-    asked = Asked(sets="2026-11", where="case=train-lora-ddp-bf16", device="cpu", resume=True)
+    asked = RunRequest(sets="2026-11", where="case=train-lora-ddp-bf16", device="cpu", resume=True)
     (tmp_path / begun).mkdir()
     (tmp_path / begun / "run.json").touch()
     seen: dict[str, bool] = {}
 
-    def run(asked: Asked, **_: Any) -> None:
+    def run(asked: RunRequest, **_: Any) -> None:
         assert asked.out is not None
         seen[asked.out.name] = asked.resume
 

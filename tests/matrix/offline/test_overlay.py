@@ -20,7 +20,7 @@ from matrix.evidence import Evidence
 from matrix.offline.manifest import PACK
 from matrix.offline.overlay import Overlay, link_missing, on_this_host
 from matrix.processes import Finished
-from matrix.run.request import Asked
+from matrix.run.request import RunRequest
 from matrix.versions.uv import Uv
 
 if TYPE_CHECKING:
@@ -398,4 +398,4 @@ def test_the_packs_pytest_comes_after_the_host(tmp_path: Path) -> None:
 
 def test_system_torch_requires_a_pack() -> None:
     with pytest.raises(UserError, match="--system-torch needs --offline"):
-        _ = Asked(system_torch=True).packed
+        _ = RunRequest(system_torch=True).packed

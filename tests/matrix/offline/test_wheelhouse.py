@@ -15,7 +15,7 @@ from matrix.offline import manifest
 from matrix.offline.manifest import Pack, PackedSet, digest
 from matrix.offline.wheelhouse import Wheelhouse
 from matrix.processes import Finished
-from matrix.run.request import Asked
+from matrix.run.request import RunRequest
 from matrix.versions import locks, sets
 from matrix.versions.locks import Lock
 from matrix.versions.sets import VersionSet
@@ -107,16 +107,16 @@ def test_a_pack_without_a_complete_set_needs_a_hosts_torch(tmp_path: Path) -> No
 
 def test_a_build_of_torch_cannot_be_chosen_offline(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--torch-backend cpu: --offline has the one build that was packed"):
-        _ = Asked(offline=tmp_path, torch_backend="cpu").packed
+        _ = RunRequest(offline=tmp_path, torch_backend="cpu").packed
 
 
 def test_an_unknown_group_is_answered_with_the_packed_sets(tmp_path: Path) -> None:
     folder = a_wheelhouse(tmp_path, FakeUv()).pack.folder
-    assert [each.key for each in Asked(offline=folder).version_sets()] == ["2025-03"]
+    assert [each.key for each in RunRequest(offline=folder).version_sets()] == ["2025-03"]
     with pytest.raises(UserError, match="--sets default: not, or not all, in --offline; there are 2025-03, or all"):
-        Asked(offline=folder, sets="default").version_sets()
+        RunRequest(offline=folder, sets="default").version_sets()
 
 
 def test_a_folder_that_is_no_pack_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no pack\.toml in it"):
-        _ = Asked(offline=tmp_path).packed
+        _ = RunRequest(offline=tmp_path).packed

@@ -12,32 +12,33 @@ from matrix.errors import UserError
 from matrix.run import machine
 from matrix.run.execute import Suite
 from matrix.run.progress import Silent
-from matrix.run.request import Asked, chosen_backend, made_ready, opened, plan_of, taken_up
+from matrix.run.request import RunRequest, chosen_backend, open_store, prepare_workshop, resumed_request
+from matrix.run.run_plan import plan_of
 from matrix.versions import backends, uv
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CARRIED = Asked(profile="nightly", sets="2024-06,2026-11", where="case=portability-lora-single-fp32")
+CARRIED = RunRequest(profile="nightly", sets="2024-06,2026-11", where="case=portability-lora-single-fp32")
 
 
 def test_the_default_profile_is_on_its_own_sets() -> None:
-    plan = plan_of(Asked())
+    plan = plan_of(RunRequest())
     assert (plan.profile.name, plan.sets) == ("default", ("2024-06", "2025-06", "2025-12", "2026-11"))
 
 
 def test_a_run_on_gpus_can_be_planned_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("matrix.run.machine.why_no_gpu", lambda: "no NVIDIA driver")
-    plan = plan_of(Asked(profile="gpu", device="cuda"))
+    plan = plan_of(RunRequest(profile="gpu", device="cuda"))
     assert plan.seconds is None
     assert plan.cells > 100
 
 
 def test_where_chooses_among_all_cases_unless_a_profile_is_named() -> None:
-    everything = {case.id for case in Asked(where="flow=api").cases()}
+    everything = {case.id for case in RunRequest(where="flow=api").cases()}
     assert everything
     with pytest.raises(UserError, match="leaves no case"):
-        Asked(where="flow=api", profile="default").cases()
+        RunRequest(where="flow=api", profile="default").cases()
 
 
 def test_what_every_set_saved_is_opened_under_every_set() -> None:
@@ -56,39 +57,39 @@ def test_a_travelled_case_is_found_by_its_name() -> None:
 
 
 def test_repeats_multiply_the_cells() -> None:
-    once, thrice = Asked(sets="2026-11"), Asked(sets="2026-11", repeats=3)
+    once, thrice = RunRequest(sets="2026-11"), RunRequest(sets="2026-11", repeats=3)
     assert plan_of(thrice).cells == 3 * plan_of(once).cells
 
 
 def test_a_plan_says_what_it_leaves_out() -> None:
-    plan = plan_of(Asked(profile="quick"))
+    plan = plan_of(RunRequest(profile="quick"))
     assert len(plan.cases) + len(plan.left_out) == len(Suite().cases)
 
 
 def test_a_profile_that_there_is_not_is_said_with_those_that_there_are() -> None:
     with pytest.raises(UserError, match=r"--profile large: .* there are quick, default, full, nightly"):
-        Asked(profile="large").work()
+        RunRequest(profile="large").work()
 
 
 def test_auto_is_the_cpu_where_no_gpu_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "why_no_gpu", lambda: "no NVIDIA driver")
-    assert (Asked().place, Asked().why_cpu) == ("cpu", "no NVIDIA driver")
+    assert (RunRequest().place, RunRequest().why_cpu) == ("cpu", "no NVIDIA driver")
     monkeypatch.setattr(machine, "why_no_gpu", str)
-    assert Asked().place == "cuda"
+    assert RunRequest().place == "cuda"
 
 
 def test_auto_is_the_cpu_with_a_build_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "why_no_gpu", str)
-    assert Asked(torch_backend="cpu").place == "cpu"
+    assert RunRequest(torch_backend="cpu").place == "cpu"
     with pytest.raises(UserError, match="--torch-backend cpu is a build without CUDA: not with --device cuda"):
-        Asked(device="cuda", torch_backend="cpu").check()
+        RunRequest(device="cuda", torch_backend="cpu").check()
 
 
 def test_auto_says_why_it_is_the_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "why_no_gpu", lambda: "CUDA_VISIBLE_DEVICES= leaves no GPU")
     said: list[str] = []
-    asked = Asked(torch_backend="pypi", out=tmp_path / "run")
-    made_ready(asked, (), watcher=Silent(), say=said.append).store.close()
+    asked = RunRequest(torch_backend="pypi", out=tmp_path / "run")
+    prepare_workshop(asked, (), watcher=Silent(), say=said.append).store.close()
     assert said == ["--device auto: cells run on the CPU (CUDA_VISIBLE_DEVICES= leaves no GPU)"]
 
 
@@ -96,18 +97,20 @@ def test_auto_says_why_it_is_the_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_with_gpus_to_run_on_the_build_is_never_the_cpus(monkeypatch: pytest.MonkeyPatch, *, trace: bool) -> None:
     monkeypatch.setattr(machine, "why_no_gpu", str)
     monkeypatch.setattr(backends, "has_gpu", lambda: trace)
-    assert chosen_backend(Asked(), uv.on_this_machine(cache_folder())).locked
+    assert chosen_backend(RunRequest(), uv.on_this_machine(cache_folder())).locked
 
 
 def test_nothing_is_repeated_less_than_once() -> None:
     with pytest.raises(UserError, match="--repeat 0: expected a whole number above 0"):
-        Asked(repeats=0).check()
+        RunRequest(repeats=0).check()
 
 
-def test_a_run_that_only_goes_on_does_what_it_had_planned(tmp_path: Path) -> None:
-    began = Asked(profile="nightly", sets="2024-06,2026-11", where="case=portability-lora-single-fp32", out=tmp_path)
-    opened(began, began.work()).close()
-    asked, work = taken_up(Asked(resume=True, out=tmp_path))
+def test_a_resumed_run_runs_what_it_had_planned(tmp_path: Path) -> None:
+    began = RunRequest(
+        profile="nightly", sets="2024-06,2026-11", where="case=portability-lora-single-fp32", out=tmp_path
+    )
+    open_store(began, began.work()).close()
+    asked, work = resumed_request(RunRequest(resume=True, out=tmp_path))
     assert work is not None
     assert [(each.key, [case.id for case in cases]) for each, cases in work] == [
         (each.key, [case.id for case in cases]) for each, cases in began.work()
@@ -115,14 +118,14 @@ def test_a_run_that_only_goes_on_does_what_it_had_planned(tmp_path: Path) -> Non
     assert asked.times == began.times == 2
 
 
-def test_a_run_that_goes_on_may_be_asked_for_more(tmp_path: Path) -> None:
-    assert taken_up(Asked(resume=True, sets="2026-11", out=tmp_path))[1] is None
+def test_a_resumed_run_may_be_extended(tmp_path: Path) -> None:
+    assert resumed_request(RunRequest(resume=True, sets="2026-11", out=tmp_path))[1] is None
 
 
-def test_what_was_planned_and_is_no_more_is_said(tmp_path: Path) -> None:
-    began = Asked(sets="2026-11", where="case=load-single-fp32", out=tmp_path)
-    opened(began, began.work()).close()
+def test_a_planned_cell_that_no_longer_exists_is_named(tmp_path: Path) -> None:
+    began = RunRequest(sets="2026-11", where="case=load-single-fp32", out=tmp_path)
+    open_store(began, began.work()).close()
     text = (tmp_path / "run.json").read_text(encoding="utf-8")
     (tmp_path / "run.json").write_text(text.replace("load-single-fp32", "load-once"), encoding="utf-8")
-    with pytest.raises(UserError, match="2026-11__load-once: that run planned it, and there is no such cell any more"):
-        taken_up(Asked(resume=True, out=tmp_path))
+    with pytest.raises(UserError, match="2026-11__load-once: the run planned it, but there is no such cell any more"):
+        resumed_request(RunRequest(resume=True, out=tmp_path))

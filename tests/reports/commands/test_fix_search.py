@@ -13,7 +13,7 @@ from cases.space.verdict import Verdict
 from matrix.errors import UserError
 from matrix.run.execute import Suite
 from matrix.run.outcome import CheckRecord, ErrorRecord
-from matrix.run.request import Asked
+from matrix.run.request import RunRequest
 from matrix.search.finder import BESIDE
 from matrix.search.fixes import Change, Fix, Fixes, Kind
 from reports.answers.fixes.remedies import Remedy
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RED, GREEN = "train-lora-fsdp1-use_orig_params_false-fp32", "train-lora-fsdp1-fp32"
 CELL = f"2025-09__{RED}"
-ASKED = Asked(device="cpu", profile="default", sets="slices")
+ASKED = RunRequest(device="cpu", profile="default", sets="slices")
 FOUND = Fix(
     set="2025-09",
     case=RED,
@@ -111,7 +111,7 @@ def test_a_wish_that_cannot_be_is_refused_with_what_would_do(
 def test_where_nothing_is_red_that_is_said(results: Path) -> None:
     with pytest.raises(UserError, match="none of these cells is red there"):
         fix_search.order(
-            Asked(device="cpu", profile="default", sets="2024-04"), FixOptions(every=True, results=results)
+            RunRequest(device="cpu", profile="default", sets="2024-04"), FixOptions(every=True, results=results)
         )
 
 
@@ -123,7 +123,7 @@ def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
 def test_results_of_gpus_say_nothing_about_a_cpu(results: Path) -> None:
     with pytest.raises(UserError, match="none of these cells is red there"):
         fix_search.order(
-            Asked(device="cuda", profile="default", sets="slices"), FixOptions(every=True, results=results)
+            RunRequest(device="cuda", profile="default", sets="slices"), FixOptions(every=True, results=results)
         )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from matrix.run.request import Asked, plan_of
+from matrix.run.request import RunRequest
+from matrix.run.run_plan import plan_of
 from matrix.run.staleness import Staleness
 from reports.render.plan_text import lines, stale_lines
 
-PLAN = plan_of(Asked(profile="quick"))
+PLAN = plan_of(RunRequest(profile="quick"))
 
 
 def test_a_plan_ends_with_its_size_its_time_and_what_it_leaves_out() -> None:

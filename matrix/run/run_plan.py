@@ -1,0 +1,82 @@
+"""The plan of a run: its cells, how long they take by past timings, and the cases that it leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from matrix.environments.environment import cache_folder
+from matrix.run import machine, timings
+from matrix.run.request import default_workers
+
+if TYPE_CHECKING:
+    from cases.grid.profiles import Profile
+    from cases.space.case import Case
+    from matrix.run.pipeline import Work
+    from matrix.run.request import RunRequest
+
+
+def cell_count(work: Work, repeats: int) -> int:
+    """The number of cells, each counted as often as it runs."""
+    return sum(len(cases) for _, cases in work) * repeats
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """The cells that a run would run. ``seconds`` is None if no cell was ever timed on this machine."""
+
+    profile: Profile
+    work: Work
+    times: int
+    seconds: float | None
+    left_out: tuple[Case, ...]  # cases that the run does not have
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(each.key for each, _ in self.work))
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        return tuple({case.id: case for _, cases in self.work for case in cases}.values())
+
+    @property
+    def cells(self) -> int:
+        return cell_count(self.work, self.times)
+
+    def as_json(self) -> dict[str, Any]:
+        rows = [{"case": c.id, "group": c.group, "why": c.why, "options": c.options.stated} for c in self.cases]
+        return {
+            "profile": self.profile.name,
+            "sets": list(self.sets),
+            "repeats": self.times,
+            "cells": self.cells,
+            "seconds": self.seconds,
+            "cases": rows,
+            "left_out": [case.id for case in self.left_out],
+        }
+
+
+def plan_of(request: RunRequest) -> RunPlan:
+    """The plan of a run.
+
+    Raises:
+        UserError: the request names sets or cases that do not exist.
+    """
+    work = request.work()
+    planned = {case.id for _, cases in work for case in cases}
+    return RunPlan(
+        profile=request.chosen,
+        work=work,
+        times=request.times,
+        seconds=estimated_seconds(request, work),
+        left_out=tuple(case for case in request.suite.cases.values() if case.id not in planned),
+    )
+
+
+def estimated_seconds(request: RunRequest, work: Work) -> float | None:
+    """Seconds by past timings; None without any, or on a machine without the GPUs that the plan is for."""
+    if request.place == "cuda" and machine.why_no_gpu():
+        return None
+    workers = request.workers or default_workers(request.place)
+    past = timings.read(cache_folder(), request.place)
+    return past.estimate(work, workers=workers, repeats=request.times)
