@@ -1,4 +1,4 @@
-"""What ``bench`` measured, in words and two small tables."""
+"""Draws the measurements of ``bench`` as text with two tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lines(found: BenchResult) -> Iterator[str]:
         f" one import {found.import_s} s + bodies {found.bodies_s} s / {found.workers} workers)"
     )
     if found.install_warm_cache_s is None:
-        yield "install: not measured, the wheels are laid over what the host has"
+        yield "install: not measured, --system-torch uses the packages of the host"
     else:
         yield f"install from a warm cache: {found.install_warm_cache_s} s"
 
@@ -44,7 +44,7 @@ def side_by_side(found: BenchResult) -> Iterator[str]:
         for each in found.ways
     ]
     if not rows:
-        yield "no cell could be started by a launcher too"
+        yield "no cell could also be started by a launcher"
         return
     yield f"Cells of {found.ranks} ranks, each way of starting them:"
     yield from table([header, *rows])
@@ -53,18 +53,18 @@ def side_by_side(found: BenchResult) -> Iterator[str]:
 
 def where_it_goes(profile: TimeProfile) -> Iterator[str]:
     if not profile.cells:
-        yield "no cell of one act told where its time went"
+        yield "no single-stage cell reported its timings"
         return
-    yield f"Where a warm cell's time goes, median of {profile.cells} cells, of the slowest rank in each part:"
+    yield f"Time of a warm cell by part, median of {profile.cells} cells, slowest rank of each part:"
     parts = [(part, f"{seconds:.3f}") for part, seconds in profile.parts.items()]
     beside = [(f"({part})", f"{seconds:.3f}") for part, seconds in profile.beside.items() if seconds]
     yield from table([("part", "s"), *parts, *beside])
     if profile.nccl_s:
-        told = ", ".join(f"{name} {seconds:.2f}" for name, seconds in profile.nccl_s.items())
-        yield f"of which NCCL says that a communicator took, in seconds: {told}"
+        times = ", ".join(f"{name} {seconds:.2f}" for name, seconds in profile.nccl_s.items())
+        yield f"of which NCCL reports for creating a communicator, in seconds: {times}"
     if profile.late:
         names = ", ".join(f"{name} ({cells})" for name, cells in profile.late.items())
-        yield f"modules that ranks still imported, with the number of cells: {names}"
+        yield f"modules that ranks imported after the fork, with the number of cells: {names}"
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def document(found: Sequence[CrashResults]) -> dict[str, Any]:
-    """Sums over the sets, then each set with every crash."""
+    """Return the totals, then each set with its injected crashes."""
     return {
         "crashes": sum(len(each.crashes) for each in found),
         "named": sum(crash.is_named for each in found for crash in each.crashes),
@@ -35,8 +35,8 @@ def of_set(each: CrashResults) -> Iterator[str]:
         yield f"  not injected, since no clean cell is green: {', '.join(each.not_injected)}"
     yield (
         f"  {sum(crash.is_named for crash in each.crashes)} of {len(each.crashes)} crashes named correctly, "
-        f"{sum(crash.is_over_soon for crash in each.crashes)} over soon; {each.healthy} healthy cells among them, "
-        f"at least {each.after} after each (asked for: {each.wanted}), {len(each.harmed)} harmed"
+        f"{sum(crash.is_over_soon for crash in each.crashes)} over in time; {each.healthy} healthy cells among them, "
+        f"at least {each.after} after each (requested: {each.wanted}), {len(each.harmed)} harmed"
     )
     for harmed in each.harmed:
         yield f"  harmed: {harmed.case}, after {harmed.after}: {harmed.verdict}, {harmed.reason}"

@@ -1,4 +1,4 @@
-"""Where a CPU and GPUs differ in words."""
+"""Draws the comparison of a CPU with GPUs as text."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ if TYPE_CHECKING:
 
     from reports.results.comparison import ComparedSets, Comparison, DeviceResult, Difference
 
-NOTHING: Final = "Nothing ran on both a CPU and GPUs, on sets that are near."
+NOTHING: Final = "No case ran on both a CPU and GPUs, on comparable version sets."
 CAUTION: Final = (
-    "Where torch is not the same, it may be why, and not the device: this is said where results of other sets speak "
-    "for it and none against it. What a device shows too, with other versions, stands beside a difference."
+    "Where torch differs, torch may be the reason instead of the device; the list says so if results of other sets "
+    "support it and none contradict it. It also names the sets on which the other device shows the same result."
 )
-# the columns of a table of pairs: the sets, how near they are, and the counts
+# Columns of the table of compared sets: the sets, how near they are, and the counts.
 PAIR: Final = (
-    *("on GPUs", "on the CPU", "how near", "compared", "alike"),
+    *("on GPUs", "on the CPU", "nearness", "compared", "equal"),
     *("red only on GPUs", "red only on the CPU", "red on both, in different ways"),
 )
 
 
 def summary(found: Comparison) -> str:
-    """How many pairs of cells were compared, and what came out, in one line."""
+    """Return the counts of compared, equal and different cells in one line."""
     if not found.pairs:
         return NOTHING
     kinds = ", ".join(f"{found.cells(kind)} {kind}" for kind in DifferenceKind)
-    told = f"{cells(found.total('compared'))} compared ({nearness(found)}): {found.total('alike')} alike, {kinds}."
-    return told + (
-        f" {found.of_torch} of those that differ may differ by torch and not by the device." if found.of_torch else ""
-    )
+    text = f"{cells(found.total('compared'))} compared ({nearness(found)}): {found.total('alike')} equal, {kinds}."
+    by_torch = f" {found.of_torch} of the differences may come from torch instead of the device."
+    return text + (by_torch if found.of_torch else "")
 
 
 def cells(count: int) -> str:
@@ -40,35 +39,35 @@ def cells(count: int) -> str:
 
 
 def nearness(found: Comparison) -> str:
-    """How many of the compared cells are how near, e.g. ``12 on the same lock``."""
+    """Return the number of compared cells for each degree of nearness, e.g. ``12 on the same lock``."""
     counts = {near: found.total("compared", near) for near in Nearness}
     return ", ".join(f"{count} on {near}" for near, count in counts.items() if count)
 
 
 def left_out(found: Comparison) -> str:
-    """What could not be compared, in one line, with how much of the rest ran with the same case code."""
+    """Return the counts of cells that were not compared, and of compared cells with the same case code."""
     ran = (
         f"{cells(found.total('ran_on_gpu'))} ran on GPUs only, {found.total('ran_on_cpu')} on the CPU only, "
         f"{found.total('ran_on_neither')} on neither (skipped, blocked or lost)"
     )
     code = f"Of those compared, {found.total('same_code')} ran with the same case code on both"
-    return f"Not compared: {ran}; {found.alone} on GPUs have no counterpart here on a near set of the CPU. {code}."
+    return f"Not compared: {ran}; {found.alone} cells on GPUs have no counterpart on the CPU. {code}."
 
 
 def hardware(found: Comparison) -> str:
-    """The machines of both."""
+    """Return the hardware of both devices."""
     return "; ".join(dict.fromkeys(name for each in found.pairs for name in (each.cpu_hardware, each.gpu_hardware)))
 
 
 def versions(pair: ComparedSets) -> str:
-    """How near two sets are, with the versions that differ: on the CPU, and on GPUs."""
-    told = (f"{name} {cpu} on the CPU, {gpu} on GPUs" for name, (cpu, gpu) in pair.differs.items())
-    return "; ".join([pair.near, *told])
+    """Return how near two sets are, and the versions that differ."""
+    differing = (f"{name} {cpu} on the CPU, {gpu} on GPUs" for name, (cpu, gpu) in pair.differs.items())
+    return "; ".join([pair.near, *differing])
 
 
 def distance(difference: Difference) -> str:
-    """How near the sets of a difference are, and whether what is not the same may be why."""
-    return f"{difference.near}, which may be why" if difference.torch_too else difference.near
+    """Return how near the sets of a difference are, and if torch may be the reason for it."""
+    return f"{difference.near}, which may be the reason" if difference.torch_too else difference.near
 
 
 def counts(pair: ComparedSets) -> tuple[int, ...]:
@@ -76,28 +75,28 @@ def counts(pair: ComparedSets) -> tuple[int, ...]:
 
 
 def shown(side: DeviceResult) -> str:
-    """The verdict, and the cause of what is red."""
+    """Return the verdict, with the cause of a red one."""
     return f"{side.verdict.value} ({side.cause})" if side.cause else side.verdict.value
 
 
 def said(difference: Difference) -> tuple[str, str]:
-    """What the first of the pairs said, on the CPU and on GPUs; in the others only numbers differ."""
+    """Return the headlines of the first pair, on the CPU and on GPUs; the other pairs differ in numbers only."""
     return difference.sets[0].cpu_said, difference.sets[0].gpu_said
 
 
 def beside(difference: Difference) -> str:
-    """What speaks for another reason than the device."""
+    """Return the evidence for a reason other than the device."""
     flaky = [each.gpu for each in difference.sets if each.flaky]
     parts = [
-        *([f"the CPU shows what GPUs do here on {listed(difference.cpu_too)}"] if difference.cpu_too else []),
-        *([f"GPUs show what the CPU does here on {listed(difference.gpu_too)}"] if difference.gpu_too else []),
+        *([f"the CPU shows the GPUs' result on {listed(difference.cpu_too)}"] if difference.cpu_too else []),
+        *([f"GPUs show the CPU's result on {listed(difference.gpu_too)}"] if difference.gpu_too else []),
         *([f"flaky on {listed(flaky)}"] if flaky else []),
     ]
     return "; ".join(parts)
 
 
 def causes(found: Comparison) -> dict[str, str]:
-    """Why, in a sentence, of each cause that is named."""
+    """Return a sentence about each cause that a difference names."""
     named = {side.cause for each in found.differences for side in (each.cpu, each.gpu)}
     return {row.id: row.cause for row in signatures.load() if row.id in named}
 
@@ -107,23 +106,23 @@ def listed(keys: Iterable[str]) -> str:
 
 
 def lines(found: Comparison) -> Iterator[str]:
-    """For a terminal."""
+    """Yield the comparison for a terminal."""
     yield summary(found)
     if not found.pairs:
         return
     yield from (left_out(found), CAUTION, f"Measured: {hardware(found)}", "")
     for pair in found.pairs:
         yield f"{pair.gpu} beside {pair.cpu}: {versions(pair)}"
-        yield f"  {pair.compared} compared, {pair.alike} alike"
+        yield f"  {pair.compared} compared, {pair.alike} equal"
     for kind in DifferenceKind:
         for each in found.of(kind):
-            yield from ("", f"{each.case}: {kind} ({distance(each)})", *told(each))
+            yield from ("", f"{each.case}: {kind} ({distance(each)})", *difference_lines(each))
     if why := causes(found):
         yield from ("", "Causes:", *(f"  {name}: {sentence}" for name, sentence in why.items()))
 
 
-def told(each: Difference) -> Iterator[str]:
-    """A difference, indented."""
+def difference_lines(each: Difference) -> Iterator[str]:
+    """Yield a difference, indented."""
     for name, side, words in zip(("CPU", "GPU"), (each.cpu, each.gpu), said(each), strict=True):
         yield f"  {name}: {shown(side)}" + (f": {words}" if words else "")
     yield f"  on {listed(f'{on.gpu} beside {on.cpu}' for on in each.sets)}"

@@ -1,4 +1,4 @@
-"""A checkup in words, and as a document for machines."""
+"""Draws a checkup as text and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reports.answers.checkup.repairs import Pins, Repair
 
 SCHEMA: Final = 1
-SHOWN: Final = 8  # causes of an environment's red cells, of which there may be a hundred
+SHOWN: Final = 8  # causes of red cells; an environment can have a hundred
 
 
 def cells_words(count: int) -> str:
@@ -30,7 +30,7 @@ def causes_words(count: int) -> str:
 
 
 def lines(found: Checkup) -> Iterator[str]:
-    """The answer in words."""
+    """Yield the checkup as lines of text."""
     yield from environment_lines(found)
     yield from job_lines(found)
     for each in found.problems:
@@ -43,7 +43,7 @@ def lines(found: Checkup) -> Iterator[str]:
         yield from (f"Not measured: {each}" for each in found.job.not_judged)
         for name, keys in found.job.unread.items():
             if keys:
-                yield f"Not looked at in {name}: {', '.join(keys)}"
+                yield f"Ignored in {name}: {', '.join(keys)}"
     yield summary(found)
 
 
@@ -56,7 +56,7 @@ def environment_lines(found: Checkup) -> Iterator[str]:
         yield f"  not installed: {', '.join(there.missing)}"
     if found.same:
         which = (
-            "measured as" if set(PACKAGES) <= found.installed.versions.keys() else "what is there has the versions of"
+            "measured as" if set(PACKAGES) <= found.installed.versions.keys() else "its packages have the versions of"
         )
         yield f"  {which} {', '.join(found.same)}, on {device_words(found.device)}"
     elif found.nearest is not None:
@@ -97,9 +97,9 @@ def problem_lines(each: Problem) -> Iterator[str]:
 
 
 def red_lines(found: Checkup) -> Iterator[str]:
-    """Of an environment without a job: what to keep away from."""
+    """Yield the known failures of an environment, for a checkup without a job."""
     where = ", ".join(found.same) or (found.nearest.key if found.nearest else "")
-    yield f"Known red on {where}: {causes_words(len(found.known_red))}; --config says which of them a job meets"
+    yield f"Known red on {where}: {causes_words(len(found.known_red))}; add --config to see which of them affect a job"
     for cause in found.known_red[:SHOWN]:
         yield f"  {cells_words(len(cause.cells))}: {cause.title}, e.g. {cause.cells[0].case}"
     if len(found.known_red) > SHOWN:
@@ -110,7 +110,7 @@ def change_lines(found: Checkup) -> Iterator[str]:
     if found.repair is not None:
         yield from repair_lines(found.repair, "Change")
     if found.alternative is not None:
-        yield from repair_lines(found.alternative, f"Or give up {found.alternative.given_up}")
+        yield from repair_lines(found.alternative, f"Alternative that drops {found.alternative.given_up}")
     if found.pins is not None:
         pins = " ".join(f'"{name}=={version}"' for name, version in found.pins.moves.items())
         yield f"Nearest set on which {green_words(found.pins)}, {found.pins.column.key}: pip install {pins}"
@@ -118,11 +118,11 @@ def change_lines(found: Checkup) -> Iterator[str]:
         if found.pins.settings is not None:
             yield from repair_lines(found.pins.settings, "  and change")
     if found.problems and found.job and found.job.options and not (found.repair or found.alternative or found.pins):
-        yield "No change of settings or versions within what was measured makes it green."
+        yield "No measured change of settings or versions makes it green."
 
 
 def green_words(pins: Pins) -> str:
-    """What is green there: no more than the cell that shows it."""
+    """Return what is green on the set, as far as the proving cell shows it."""
     if pins.plainest:
         return f"the plainest use ({pins.plainest}) is green"
     what = "a simpler form of it" if pins.rest else "it"
@@ -130,7 +130,7 @@ def green_words(pins: Pins) -> str:
 
 
 def without(rest: Iterable[str]) -> str:
-    """Settings of a job that the case which shows something has not."""
+    """Name the settings of the job that the proving case lacks."""
     several = ", ".join(rest)
     return f", a simpler form without {several}" if several else ""
 
@@ -141,7 +141,7 @@ def repair_lines(repair: Repair, verb: str) -> Iterator[str]:
             yield f"{verb}: {config.path.name}: {key}: {shown(old)} -> {shown(new)}"
     if not repair.texts:
         yield f"{verb}, in code: {', '.join(in_code(name, value) for name, value in repair.changes.items())}"
-        yield "  none of these files can say that, so nothing can be written"
+        yield "  none of these files has a key for this, so --write cannot apply it"
     if not verb.startswith(" "):
         yield f"  shown by {repair.proof.outcome.cell} (pass){without(repair.rest)}"
 
@@ -170,30 +170,30 @@ def in_code(name: str, value: Any) -> str:
 def summary(found: Checkup) -> str:
     if found.problems:
         several = "s" if len(found.problems) > 1 else ""
-        return f"{len(found.problems)} problem{several} found, by what was measured on {device_words(found.device)}."
+        return f"{len(found.problems)} problem{several} found, according to results on {device_words(found.device)}."
     if found.standing is Standing.GREEN and found.greens:
-        return f"Nothing known red: shown by {found.greens[0].outcome.cell} (pass), on {device_words(found.device)}."
+        return f"No known failures, as shown by {found.greens[0].outcome.cell} (pass), on {device_words(found.device)}."
     if found.standing is Standing.GREEN:
-        return "Nothing known that is red for every job."
-    return "Nothing known red, and not known to be green: it was not measured."
+        return "No known failure that affects every job."
+    return "No known failures, but this combination is untested."
 
 
 def written_lines(found: Checkup, written: Iterable[Path], *, asked: bool) -> Iterator[str]:
-    """What ``--write`` did; of a file that was changed, the change is said above."""
+    """Yield what ``--write`` did; the lines before these show the change."""
     if not asked:
         if found.chosen() is not None:
-            yield "--write writes the change."
+            yield "Add --write to apply the change."
         elif found.chosen(give_up=True) is not None:
-            yield "--write --give-up writes the change that gives something up."
+            yield "Add --write --give-up to apply the alternative."
         return
     several = tuple(written)
-    yield from (f"Written: {path}" for path in several)
+    yield from (f"Wrote {path}" for path in several)
     if not several and found.problems:
-        yield "Nothing was written: there is no change of these files that was verified with these versions."
+        yield "Nothing was written: no change of these files is verified with these versions."
 
 
 def document(found: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
-    """For machines. ``standing`` is of the job; without one, of the environment."""
+    """Return the checkup as JSON. ``standing`` is the status of the job, or of the environment if there is no job."""
     job = found.job
     return {
         "schema": SCHEMA,

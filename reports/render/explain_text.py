@@ -1,4 +1,4 @@
-"""An explanation as text for a terminal: the cause, what was proven to fix it and where, what is only said to."""
+"""Draws an explanation as text for a terminal: the cause, the proven fixes with their proof, unverified advice."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ WIDTH: Final = 110
 FIXES: Final = 4  # of a cause; --json has all
 CELLS: Final = 2
 LINKS: Final = 5
-NARROWER: Final = 3  # what it may be more exactly
+NARROWER: Final = 3  # more specific causes
 OTHERS: Final = 3  # further causes
 HARDWARE: Final = {"cpu": "on CPU (gloo), not on GPUs", "cuda": "on GPUs (NCCL)"}
 
 
 def lines(found: Sequence[Explanation], versions: Mapping[str, str]) -> Iterator[str]:
     if not found:
-        yield f"{UNEXPLAINED}: nothing in it is known. That is no verdict on your setup: only known failures are told."
+        yield f"{UNEXPLAINED}: no known failure matches this log; its cause may still be in your setup."
         return
     known = ", ".join(f"{name} {version}" for name, version in versions.items())
-    yield f"Versions: {known}" if known else "Versions: the log names none; --versions narrows what may be the cause."
+    yield (
+        f"Versions: {known}"
+        if known
+        else "Versions: the log names none; give them with --versions to narrow the causes."
+    )
     for each in found[: OTHERS + 1]:
         yield ""
         yield from of(each)
@@ -44,18 +48,20 @@ def of(each: Explanation) -> Iterator[str]:
     yield from indented(row.cause, "  cause:  ")
     assumed = [condition for condition in each.diagnosis.open if not condition.startswith("in ")]  # phases go above
     if assumed:
-        yield from indented(f"It is so with {', '.join(assumed)}; the log does not say whether that holds.", " " * 10)
+        yield from indented(
+            f"This applies with {', '.join(assumed)}; the log does not show whether that is the case.", " " * 10
+        )
     yield from cures(each)
     for other in each.narrower[:NARROWER]:
-        told = f"{', '.join(other.assumed)}: {other.signature.cause} {other.signature.fix}"
-        yield from indented(f"{told} [advice, not proven by a run]", "  with:   ")
+        text = f"{', '.join(other.assumed)}: {other.signature.cause} {other.signature.fix}"
+        yield from indented(f"{text} [unverified advice]", "  with:   ")
     yield from (f"  see:    {link}" for link in each.links[:LINKS])
     if len(each.links) > LINKS:
         yield f"          {len(each.links) - LINKS} more threads in --json"
 
 
 def cures(each: Explanation) -> Iterator[str]:
-    """What changes it: proven first, then what is only said, and what was said and does not hold."""
+    """Yield the proven fixes, then unverified advice, then advice that runs contradict."""
     alike: dict[str, list[Fix]] = {}  # on several devices
     for fix in each.fixes:
         alike.setdefault(fix.says, []).append(fix)
@@ -64,16 +70,16 @@ def cures(each: Explanation) -> Iterator[str]:
     if len(alike) > FIXES:
         yield f"          {len(alike) - FIXES} more fixes in --json"
     if each.signature.fix:
-        yield from indented(f"{each.signature.fix} [advice, not proven by a run]", "  advice: ")
+        yield from indented(f"{each.signature.fix} [unverified advice]", "  advice: ")
     for claim in each.claims:
         if claim.holding is not AdviceResult.HOLDS:
             yield from indented(f"{claim.says}: {claim.holding.value}", "  judged: ")
     for needs in each.needs:
-        yield from indented(f"not measured yet; it takes {needs}", "  proof:  ")
+        yield from indented(f"not measured yet: it needs {needs}", "  proof:  ")
 
 
 def proof(fix: Fix) -> str:
-    """Where it was green, so that a CPU result is never taken for a GPU result."""
+    """Return the device and the cells that prove a fix, so that nobody takes a CPU result for a GPU result."""
     more = f" and {len(fix.green) - CELLS} more" if len(fix.green) > CELLS else ""
     device = HARDWARE.get(fix.device, f"on {fix.device}")
     return f"green {device}, {fix.measured}: {', '.join(fix.green[:CELLS])}{more}; red without it: {fix.red}"

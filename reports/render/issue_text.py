@@ -1,4 +1,4 @@
-"""The text of a bug report: what happens, with which versions, what other versions do, and the script that shows it."""
+"""Draws a bug report: the failure, the versions, the results with other versions, and the reproducing script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reports.answers.scripts.repro_script import Reproducer
     from reports.results.grid import Grid
 
-# The names that people search for; a word that is not here is called by itself.
+# The names that people search for; other options keep their own name.
 NAMES: Final[Mapping[str, str]] = {
     "full": "full fine-tuning",
     "lora": "LoRA",
@@ -62,7 +62,7 @@ LONGEST_TITLE: Final = 120
 
 
 def issue(made: Reproducer, outcome: Outcome, matrix: Grid, *, log: str = "") -> str:
-    """``log`` is what the script said where it was run; without it, the cell's own traceback stands there."""
+    """Return a bug report. ``log`` is the output of the script; without it, the report has the cell's traceback."""
     parts = [
         f"# {title(made, outcome)}",
         "## What happens",
@@ -70,7 +70,7 @@ def issue(made: Reproducer, outcome: Outcome, matrix: Grid, *, log: str = "") ->
         "## What is expected",
         expected(outcome, matrix),
         "## To reproduce",
-        f"`uv run {made.name}` installs these versions in an environment of its own, and needs nothing else.",
+        f"`uv run {made.name}` installs these versions in a new environment and runs the script.",
         fenced(made.text.rstrip(), "python"),
         *traceback(outcome, log),
         "## Versions",
@@ -92,7 +92,7 @@ def title(made: Reproducer, outcome: Outcome) -> str:
 def happens(made: Reproducer, outcome: Outcome) -> Iterator[str]:
     error = outcome.error
     if error is None:
-        yield f"{made.symptom.meaning} Measured, and the bound within which rounding would keep it:"
+        yield f"{made.symptom.meaning} Measured values, and the bounds that rounding error stays within:"
         yield table(
             ("", "measured", "bound"),
             [(text(c.name), code(shown(c.value)), code(f"{c.op} {shown(c.bound)}")) for c in missed(outcome)],
@@ -103,25 +103,25 @@ def happens(made: Reproducer, outcome: Outcome) -> Iterator[str]:
 
 
 def expected(outcome: Outcome, matrix: Grid) -> str:
-    """As it is somewhere else, if that was measured."""
+    """Return the expected behaviour, with a reference to versions that show it."""
     green = any(matrix.verdict(outcome.case, each.key) is Verdict.PASS for each in matrix.sets)
     wish = "No error" if outcome.error else "Every value within its bound"
-    return f"{wish}, as with the other versions that are marked *pass* below." if green else f"{wish}."
+    return f"{wish}, as with the versions marked *pass* below." if green else f"{wish}."
 
 
 def traceback(outcome: Outcome, log: str) -> Iterator[str]:
-    """Of the script itself, if it was run."""
+    """Yield the traceback of the script if it was run, else that of the cell."""
     if log:
         yield "## Traceback"
         yield fenced(of_script(plain(log)).strip(), "")
     elif outcome.error is not None and outcome.error.traceback:
         yield "## Traceback"
-        yield "From the same calls in a test harness, whose own frames are left out."
+        yield "From the same calls in a test harness; its own frames are removed."
         yield fenced(OURS.sub("", plain(outcome.error.traceback)).strip(), "")
 
 
 def of_script(log: str) -> str:
-    """From its traceback on: that of the rank, where ranks were spawned."""
+    """Return a log from its traceback on; the rank's traceback if ranks were spawned."""
     found = OF_RANK.search(log)
     return log[found.end() if found else max(log.find("Traceback (most recent call last)"), 0) :]
 
@@ -131,17 +131,17 @@ def versions(made: Reproducer, outcome: Outcome) -> str:
     rows = [("Python", str(facts.get("python") or made.pins.python))]
     rows += [(name, made.pins.versions[name]) for name in packages(made)]
     rows += [("torch's build", str(facts["torch_build"]))] if facts.get("torch_build") else []
-    rows += [("device", "CPU, gloo; not tried on GPUs here" if facts.get("device") == "cpu" else outcome.hardware)]
+    rows += [("device", "CPU, gloo; not tested on GPUs" if facts.get("device") == "cpu" else outcome.hardware)]
     return table(("", ""), [(text(name), text(value)) for name, value in rows])
 
 
 def packages(made: Reproducer) -> list[str]:
-    """Those of the six that the script has."""
+    """Return the packages of the stack that the script pins."""
     return [name for name in PACKAGES if f'"{name}==' in made.text]
 
 
 def others(made: Reproducer, outcome: Outcome, matrix: Grid) -> Iterator[str]:
-    """The same calls with the versions of other days."""
+    """Yield the results of the same calls with other versions."""
     alike = gist(outcome)
     rows = []
     for each in matrix.sets:
@@ -157,7 +157,7 @@ def others(made: Reproducer, outcome: Outcome, matrix: Grid) -> Iterator[str]:
 
 
 def threads(made: Reproducer, outcome: Outcome) -> Iterator[str]:
-    """What is known of such a failure: a report should not be the second of its kind unknowingly."""
+    """Yield links to existing threads about such a failure, so that a report is no unnoticed duplicate."""
     known = diagnose.diagnose(diagnose.symptom(outcome, made.pins.six))
     links = known[0].signature.links if known else ()
     if links:

@@ -1,4 +1,4 @@
-"""``junit.xml``: the matrix for continuous integration, one suite per set, one test case per cell."""
+"""Draws ``junit.xml``: one test suite per version set, one test case per cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome, SetRecord
     from reports.results.grid import Grid
 
-# https://www.w3.org/TR/xml/#charsets; an error message may hold any of the others
+# https://www.w3.org/TR/xml/#charsets; an error message may have any other character
 FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 ERRORS: Final = frozenset({Verdict.LOST, Verdict.BLOCKED})
 
@@ -70,7 +70,7 @@ def test_cases(matrix: Grid, column: SetRecord) -> Iterator[ET.Element]:
 
 
 def result(verdict: Verdict | None, outcome: Outcome | None, column: SetRecord) -> Iterator[ET.Element]:
-    """What stands inside a test case: nothing for a pass."""
+    """Yield the result element of a test case: none for a pass."""
     message = headline(outcome) if outcome else column.blocked or "not run"
     kind = look(verdict).word
     if verdict in RED:

@@ -1,4 +1,4 @@
-"""``known_problems.md``: every report with what the runs showed of it, and the advice of the threads, judged."""
+"""Draws ``known_problems.md`` and ``findings.md``: each problem with its cells, and the tested advice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def markdown(record: RunRecord, found: Sequence[ProblemResult]) -> str:
 
 
 def findings(record: RunRecord, found: Sequence[ProblemResult]) -> str:
-    """``findings.md``: what no thread reports, the silent errors first."""
+    """Return ``findings.md``: errors that no upstream issue reports, the silent ones first."""
     shown = [each for each in found if each.standing is Reproduction.REPRODUCED]
     silent = [row(each) for each in shown if each.problem.silent]
     loud = [row(each) for each in shown if not each.problem.silent]
@@ -38,32 +38,32 @@ def findings(record: RunRecord, found: Sequence[ProblemResult]) -> str:
         "# Findings",
         *([CPU_WARNING] if record.device == "cpu" else []),
         (
-            f"{len(shown)} errors of released versions that no report known to us mentions, each with the smallest "
-            "case that shows it, what was measured against which bound, and where there is one a green case beside it. "
+            f"{len(shown)} errors of released versions that no upstream report known to us mentions. Each row has the "
+            "smallest case that shows the error, the failed check with its bound, and a similar green case if any. "
             f"{text(record.hardware)}, run {record.started:%Y-%m-%d %H:%M}, ftmatrix {record.harness}."
         ),
-        *(["## Silent: nothing is raised", "\n".join(silent)] if silent else []),
-        *(["## Raised", "\n".join(loud)] if loud else []),
-        *(["## Not shown by this run", "\n".join(others)] if others else []),
+        *(["## Silent: no exception", "\n".join(silent)] if silent else []),
+        *(["## With an exception", "\n".join(loud)] if loud else []),
+        *(["## Not reproduced by this run", "\n".join(others)] if others else []),
     ]
     return "\n\n".join(sections) + "\n"
 
 
 def summary(record: RunRecord, found: Sequence[ProblemResult]) -> str:
     rows, reports = counts(found), entries(found)
-    told = ", ".join(f"{reports[each]} {each.value}" for each in Reproduction)
+    counted = ", ".join(f"{reports[each]} {each.value}" for each in Reproduction)
     beside = sum(each.green_beside for each in found if each.standing is Reproduction.REPRODUCED)
-    asked = sum(bool(each.problem.green) for each in found if each.standing is Reproduction.REPRODUCED)
+    with_remedy = sum(bool(each.problem.green) for each in found if each.standing is Reproduction.REPRODUCED)
     return (
-        f"{rows.total()} rows that stand for {reports.total()} upstream reports: {told}. Of {asked} reproduced rows "
-        f"with a known remedy, {beside} were green beside it. {text(record.hardware)}, "
+        f"{rows.total()} problems from {reports.total()} upstream reports: {counted}. {beside} of {with_remedy} "
+        f"reproduced problems with a known remedy have a green cell that shows it. {text(record.hardware)}, "
         f"run {record.started:%Y-%m-%d %H:%M}, ftmatrix {record.harness}."
     )
 
 
 def family(each: ProblemResult) -> str:
     claims = table(
-        ("advice", "judged", "where it holds", "where it does not", ""),
+        ("advice", "result", "holds on", "fails on", ""),
         [claim(advice) for advice in each.advice],
     )
     return f"### {text(each.problem.title)}\n\n{row(each)}" + (f"\n\n{claims}" if each.advice else "")

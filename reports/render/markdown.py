@@ -1,4 +1,4 @@
-"""``matrix.md``: the matrix as a page of Markdown, and an excerpt of it for a README."""
+"""Draws ``matrix.md``, ``devices.md``, and the excerpt of the matrix in the README."""
 
 from __future__ import annotations
 
@@ -45,10 +45,8 @@ if TYPE_CHECKING:
 
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 VERDICTS: Final = (*LOOKS, None)
-DIFFERENCE: Final = ("case", "on the CPU", "on GPUs", "sets", "how near", "beside it")
-CPU_WARNING: Final = (
-    "> **These are CPU results** (gloo instead of NCCL, no CUDA kernels). They say nothing about GPU-only behaviour."
-)
+DIFFERENCE: Final = ("case", "on the CPU", "on GPUs", "sets", "nearness", "notes")
+CPU_WARNING: Final = "> **These are CPU results** (gloo instead of NCCL, no CUDA kernels). GPU results may differ."
 
 
 def markdown(record: RunRecord, matrix: Grid, known: Overview, *, generated: datetime) -> str:
@@ -74,7 +72,7 @@ def markdown(record: RunRecord, matrix: Grid, known: Overview, *, generated: dat
 
 
 def excerpt(matrix: Grid, *, cases: Sequence[str], sets: Sequence[str]) -> str:
-    """A compact table of chosen cases and sets, with a legend of the verdicts in it."""
+    """Return a compact table of chosen cases and sets, with a legend of its verdicts."""
     seen = [verdict for verdict in VERDICTS if any(matrix.verdict(c, s) is verdict for c in cases for s in sets)]
     return f"{signs(matrix, cases, sets)}\n\n{legend(seen)}\n"
 
@@ -113,7 +111,7 @@ def versions(matrix: Grid) -> str:
 
 
 def recommended(known: Overview) -> Iterator[str]:
-    """What to pin for usual jobs, by the cells of this run."""
+    """Yield the set to pin for each usual job, according to this run."""
     if known.recommended:
         yield "## Recommended sets"
         yield table(("job", "set", "how", "shown by", "next best"), [pin(*each) for each in known.recommended])
@@ -128,20 +126,20 @@ def pin(usual: Usual, found: Recommendation) -> tuple[str, ...]:
 
 
 def supported(known: Overview) -> Iterator[str]:
-    """In which versions usual jobs work, in short."""
+    """Yield the versions with which usual jobs work."""
     if known.support:
         yield "## Support"
         packages = list(known.support[0].packages)
         rows = [(text(each.job), *(text(short(each.packages[name])) for name in packages)) for each in known.support]
         yield table(("job", *packages), rows)
         yield (
-            "By all published results of this kind of device; `ftmatrix can-i-use` tells it in full. Between two "
-            "versions that were measured alike, the ones that were not are taken to be like them."
+            "From all published results of this kind of device; `ftmatrix can-i-use` prints the details. Versions "
+            "between two measured ones with the same result are assumed to have that result."
         )
 
 
 def notes(matrix: Grid) -> Iterator[str]:
-    """What must be known of a set: why it is blocked, and what was done differently for it."""
+    """Yield the notes on sets: why a set is blocked, and how its run differs."""
     lines = [
         *(f"- {code(key)} is blocked: {code(why)}" for key, why in matrix.blocked.items()),
         *(f"- {code(column.key)}: {text(note)}" for column in matrix.sets for note in column.notes),
@@ -170,9 +168,9 @@ def sign(matrix: Grid, case: str, version_set: str) -> str:
 
 
 def red(known: Overview) -> Iterator[str]:
-    """The red cells by cause, each with what makes it green."""
+    """Yield the red cells by cause, each with its fix."""
     if known.causes:
-        yield "## Red cells: why, and what to do"
+        yield "## Red cells: causes and fixes"
         yield f"{known.red} red cells of {len(known.causes)} kinds; unexplained: {known.unexplained}."
     for cause in known.causes:
         yield f"### {text(cause.title)} ({len(cause.cells)})"
@@ -183,19 +181,19 @@ def red(known: Overview) -> Iterator[str]:
 
 
 def why(signature: Signature) -> str:
-    """What is known of a cause, its advice marked as what it is."""
+    """Return a cause with its threads, and its advice marked as unverified."""
     threads = ", ".join(f"[{text(link)}]({address(link)})" for link in signature.links)
     parts = [
         text(signature.cause),
         f"({signature.kind.words})",
         *([f"Threads: {threads}."] if threads else []),
-        *([f"Advice, not measured: {text(signature.fix)}"] if signature.fix else []),
+        *([f"Unverified advice: {text(signature.fix)}"] if signature.fix else []),
     ]
     return " ".join(parts)
 
 
 def told(finding: CaseFailure, known: Overview, shown: set[str]) -> Iterator[str]:
-    """A finding and its fixes; ``shown`` are edits that stand above already."""
+    """Yield a failure and its fixes; ``shown`` has the edits that were printed before."""
     phase = f" in {finding.phase.value}" if finding.phase else ""
     shape = look(finding.verdict)
     where = codes(finding.sets)
@@ -215,19 +213,19 @@ def codes(keys: Iterable[str]) -> str:
 
 
 def flaky(matrix: Grid) -> Iterator[str]:
-    """Cells whose repeats disagree, with their rates: above, each is shown at its worst."""
+    """Yield the cells whose repeats disagree, with their rates; the matrix shows the worst verdict of each."""
     if matrix.flaky:
         yield "## Flaky cells"
         yield "\n".join(f"- {code(case)} on {code(key)}: {rates(each)}" for (case, key), each in matrix.flaky.items())
 
 
 def differences(found: Comparison) -> str:
-    """``devices.md``: everything that is known, on a page of its own."""
+    """Return ``devices.md``: the comparison of all results."""
     return "\n\n".join(["# Where CPU and GPU differ", *(list(differing(found))[1:] or [NOTHING])]) + "\n"
 
 
 def differing(found: Comparison) -> Iterator[str]:
-    """Where a CPU and GPUs differ, by kind."""
+    """Yield the differences between a CPU and GPUs, by kind."""
     if not found.pairs:
         return
     yield "## CPU and GPU"
@@ -258,7 +256,7 @@ def side(of: DeviceResult, words: str) -> str:
 
 
 def problems(found: Sequence[Met]) -> Iterator[str]:
-    """What is known of the same sets from published runs, beside what this run has."""
+    """Yield the known problems that published runs reproduced on the same sets."""
     if found:
         silent = sum(each.problem.silent for each in found)
         yield "## Known problems of these sets"
@@ -266,7 +264,7 @@ def problems(found: Sequence[Met]) -> Iterator[str]:
             f"{len(found)} known problems were reproduced on these sets by published runs "
             f"({text(ran(found))}); {silent} raise nothing."
         )
-        yield table(("problem", "red", "green beside it"), [problem(each) for each in found])
+        yield table(("problem", "red", "similar and green"), [problem(each) for each in found])
 
 
 def problem(met: Met) -> tuple[str, ...]:
@@ -286,7 +284,7 @@ def skipped(matrix: Grid) -> Iterator[str]:
 
 
 def rerun(matrix: Grid) -> str:
-    """How, shown on the first red cell, else on any."""
+    """Return the command that runs a cell again, for the first red cell if there is one."""
     pairs = [(finding.sets[0], finding.case) for finding in matrix.findings] or [
         (o.set, o.case) for o in matrix.outcomes
     ]
@@ -303,7 +301,7 @@ def keys(matrix: Grid) -> tuple[str, ...]:
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], *, centred: int = 0) -> str:
-    """A Markdown table whose last ``centred`` columns are centred."""
+    """Return a Markdown table whose last ``centred`` columns are centred."""
     rule = ["---"] * (len(head) - centred) + [":-:"] * centred
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *body))
 
@@ -313,12 +311,12 @@ def one_line(words: str) -> str:
 
 
 def text(words: str) -> str:
-    """Words that mean themselves, also in a table."""
+    """Escape words for Markdown, also inside a table."""
     return SPECIAL.sub(r"\\\1", one_line(words))
 
 
 def code(words: str) -> str:
-    """A code span around anything: its fence is longer than any run of backticks inside. Safe in a table."""
+    """Return a code span: its fence is longer than any run of backticks inside. It is safe in a table."""
     inside = one_line(words).replace("|", "\\|")
     fence = "`" * (max((len(run) for run in re.findall("`+", inside)), default=0) + 1)
     pad = " " if inside.startswith("`") or inside.endswith("`") else ""

@@ -1,4 +1,4 @@
-"""A pack in words: what it weighs, wheel by wheel, set by set, and in all."""
+"""Draws the contents of a pack: the size of each wheel, of each set, and in total."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def table(made: PackResult) -> Table:
-    """Every wheel of this packing, the largest first, with what it is for."""
+    """Return a table of the wheels, the largest first, with the sets that need them."""
     drawn = Table("MB", "wheel", "version", "for", box=None)
     for path, names in sorted(users(made).items(), key=lambda each: -each[0].stat().st_size):
         name, version, _, _ = parse_wheel_filename(path.name)
@@ -37,7 +37,7 @@ def lines(made: PackResult) -> Iterator[str]:
         yield part_words(part)
     yield (
         f"{made.folder}: {len(made.files)} wheels, {megabytes(made.size):.1f} MB, each counted once;"
-        f" {made.fetched} were fetched now"
+        f" {made.fetched} downloaded now"
     )
     yield from made.notes
 

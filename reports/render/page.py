@@ -1,4 +1,4 @@
-"""``index.html``: the matrix as one self-contained page that works from a file, without a network."""
+"""Draws ``index.html``: the matrix as one self-contained page that needs no network."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 TEMPLATES: Final = Path(__file__).parent / "templates"
 VERDICTS: Final = (*LOOKS, None)
 FEW_SETS: Final = 6
-FEW_CAUSES: Final = 6  # more are folded, so that the page can be looked over
+FEW_CAUSES: Final = 6  # more are collapsed, to keep the page short
 
 
 def page(record: RunRecord, matrix: Grid, known: Overview, *, generated: datetime, evidence: str = "") -> str:
-    """The page; ``evidence`` leads from its folder to the run's, where the evidence files are."""
+    """Return the page. ``evidence`` is the relative path from the page to the folder of the log files."""
     css, script = source("page.css"), source("page.js")
     builds = torch_builds(matrix.outcomes)
     return (
@@ -92,7 +92,7 @@ def environment() -> Environment:
 
 
 def policy(css: str, script: str) -> str:
-    """A content security policy: what is in the page may run, nothing may be fetched or smuggled in."""
+    """Return a content security policy: only the style and script of the page run, and nothing is fetched."""
     return (
         f"default-src 'none'; img-src data:; style-src '{digest(css)}'; script-src '{digest(script)}'; base-uri 'none'"
     )
@@ -103,7 +103,7 @@ def digest(text: str) -> str:
 
 
 def embedded(data: Any) -> Markup:
-    """Strict JSON for a script element: no ``<`` can end it, no number is outside JSON."""
+    """Return strict JSON for a script element: no ``<`` that could end it, no NaN and no infinity."""
     text = to_json(data, inf_nan_mode="strings").decode()
     # U+2028 and U+2029 end a line in older scripts
     for char in "<>&\u2028\u2029":
@@ -112,35 +112,35 @@ def embedded(data: Any) -> Markup:
 
 
 def breakable(text: str) -> Markup:
-    """A name that may wrap after its separators, so that narrow columns stay narrow."""
+    """Let a name wrap after its separators, so that narrow columns stay narrow."""
     return Markup("<wbr>").join(re.split(r"(?<=[-_+.=])", text))
 
 
 def heading(key: str) -> Markup:
-    """A set's key that may wrap around the name of a changed package, never inside a date or a version."""
+    """Let the key of a set wrap around the name of a changed package, never inside a date or a version."""
     return Markup("<wbr>").join(re.split(r"(?<=\+)|(?<=[a-z])(?=\d)", key))
 
 
 def linked(matrix: Grid, case: str, version_set: str) -> Markup:
-    """A set, as a link to its cell if the page has it."""
+    """Return the key of a set, as a link to its cell if the page has it."""
     if matrix.belongs(case, version_set):
         return Markup('<a href="#{}">{}</a>').format(quote(str(CellKey(version_set, case))), version_set)
     return Markup("{}").format(version_set)
 
 
 def versions(column: SetRecord) -> str:
-    """The versions of a set in one line."""
+    """Return the versions of a set in one line."""
     return ", ".join([f"Python {column.python}", *(f"{name} {version}" for name, version in column.pins.items())])
 
 
 def told(matrix: Grid, case: str, column: SetRecord) -> str:
-    """Why a cell is as it is, in one line, for tooltips and for the text filter."""
+    """Return the reason of a cell's verdict in one line, for tooltips and for the text filter."""
     outcome = matrix.lookup(case, column.key)
     return headline(outcome) if outcome else column.blocked or UNKNOWN.meaning
 
 
 def details(matrix: Grid, known: Overview, evidence: str, device: str) -> dict[str, Any]:
-    """What the dialogs show. What belongs to a case, a set or a cause is told once."""
+    """Return the data of the dialogs. The data of a case, a set or a cause appears once."""
     looks = [*LOOKS.values(), UNKNOWN]
     elsewhere = other_device(known.devices, device)
     signed = [cause.signature for cause in known.causes if cause.signature is not None]
@@ -182,7 +182,7 @@ def because(signature: Signature) -> dict[str, Any]:
 
 
 def answers(known: Overview, key: str) -> dict[str, Any]:
-    """Why a red cell is red, and what makes it green; of other cells nothing."""
+    """Return the cause and the fix of a red cell; nothing for other cells."""
     cause, remedy = known.by_cell.get(key), known.fixes.get(key)
     if cause is None:
         return {}
@@ -192,7 +192,7 @@ def answers(known: Overview, key: str) -> dict[str, Any]:
 
 
 def other_device(found: Comparison, device: str) -> Mapping[str, list[str]]:
-    """By cell of this device, what the other one showed that differs."""
+    """Return the differing results of the other kind of device, by cell of this one."""
     told: dict[str, list[str]] = {}
     for each in found.differences:
         for on in each.sets:
@@ -209,7 +209,7 @@ def differs(told: list[str]) -> dict[str, list[str]]:
 
 
 def measured(outcome: Outcome, evidence: str) -> dict[str, Any]:
-    """What an outcome adds to its cell; what is empty is left out."""
+    """Return the values of an outcome that are not empty."""
     kept = {"reason", "phase", "error", "checks", "metrics", "facts", "attempt", "started", "seconds", "hardware"}
     stored = outcome.model_dump(mode="json", include=kept)
     links = [{"name": name, "href": href(evidence, path)} for name, path in outcome.evidence.items()]
@@ -217,5 +217,5 @@ def measured(outcome: Outcome, evidence: str) -> dict[str, Any]:
 
 
 def href(evidence: str, path: str) -> str:
-    """A relative link: quoted, so that a file's name cannot become a scheme or another host."""
+    """Return a relative link, quoted so that a file name cannot become a scheme or another host."""
     return quote(f"{evidence}/{path}".lstrip("/") if evidence else f"./{path}")

@@ -1,4 +1,4 @@
-"""A plan in words: its cells under their headings, how long they take, and what they leave out."""
+"""Draws a plan as text: the cells by group, the estimated time, and the cases left out."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def stale_lines(found: Staleness) -> Iterator[str]:
 
 def time_words(seconds: float | None) -> str:
     if seconds is None:
-        return "no cell was ever run on this machine, so there is no telling how long it takes"
-    return f"about {seconds_words(seconds)} by past timings; what has to be downloaded comes on top"
+        return "no estimate: no cell was timed on this machine yet"
+    return f"about {seconds_words(seconds)} by past timings, without downloads"
 
 
 def left_out_words(plan: RunPlan) -> str:

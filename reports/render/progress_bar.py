@@ -1,4 +1,4 @@
-"""Progress while a matrix runs: a live bar on a terminal, one plain line per event elsewhere."""
+"""Shows the progress of a run: a live bar on a terminal, one plain line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ QUIET = frozenset({Verdict.PASS, Verdict.SKIP, Verdict.BLOCKED})
 
 
 def choose(console: Console, *, planned: int = 0) -> Progress:
-    """Live on a terminal, plain elsewhere. ``planned`` is the number of cells of all sets, if it is known."""
+    """Return a live bar for a terminal, else plain lines. ``planned`` is the number of all cells, 0 if unknown."""
     if console.is_terminal and not console.is_dumb_terminal:
         return LiveProgress(console, planned=planned)
     return PlainProgress(console)
 
 
 def left(*, done: int, total: int, elapsed: float) -> float | None:
-    """Seconds still to go at the pace so far; None before there is a pace."""
+    """Estimate the seconds left from the cells done so far; None before the first one."""
     return elapsed / done * (total - done) if done else None
 
 
 @dataclass(kw_only=True, slots=True)
 class SetTally:
-    """How far a set is."""
+    """The finished cells of a version set."""
 
     total: int
     started: float
@@ -53,13 +53,13 @@ class SetTally:
 
 
 def counts_words(counts: Counter[Verdict]) -> str:
-    """The verdicts that occurred: ``41 pass, 3 fail``; a resumed set may have had none left to run."""
-    told = (f"{counts[verdict]} {shape.word}" for verdict, shape in LOOKS.items() if counts[verdict])
-    return ", ".join(told) or "nothing to run"
+    """Return the verdicts with their counts, ``41 pass, 3 fail``; a resumed set may have no cell left to run."""
+    counted = (f"{counts[verdict]} {shape.word}" for verdict, shape in LOOKS.items() if counts[verdict])
+    return ", ".join(counted) or "nothing to run"
 
 
 class PlainProgress:
-    """Lines for logs and pipes; nothing is overwritten."""
+    """Prints a line per event, for logs and pipes."""
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -93,7 +93,7 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """A bar per set that is under way and one for all; cells that went wrong scroll by above."""
+    """Shows a bar per running set and one for the whole run; red and lost cells scroll by above."""
 
     def __init__(self, console: Console, *, planned: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -123,7 +123,7 @@ class LiveProgress:
         self._bars.update(self._tasks[outcome.set], advance=1, detail=plain(outcome.case))
         self._bars.update(self._whole, advance=1, detail=counts_words(self._counts), left=self._time_left())
         if outcome.verdict not in QUIET:
-            self._bars.console.print(told(outcome))
+            self._bars.console.print(cell_line(outcome))
 
     def set_done(self, key: str) -> None:
         tally = self._sets[key]
@@ -153,7 +153,7 @@ def bars(console: Console) -> Bars:
     )
 
 
-def told(outcome: Outcome) -> Text:
+def cell_line(outcome: Outcome) -> Text:
     shape = look(outcome.verdict)
     sign = Text(f"{shape.sign} {shape.word}", style=shape.style)
     return sign.append(f"  {plain(outcome.cell)}  {headline(outcome)}", style="default")

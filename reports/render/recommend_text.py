@@ -1,4 +1,4 @@
-"""A recommendation in words, for a terminal."""
+"""Draws a recommendation as text for a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 3  # cells, or other settings, of one set
 LONGEST: Final = 110
-CAUTION: Final = "These are CPU results (gloo): they say nothing of GPUs."
+CAUTION: Final = "These are CPU results (gloo); GPU results may differ."
 
 
 def lines(found: Recommendation) -> list[str]:
@@ -28,21 +28,21 @@ def lines(found: Recommendation) -> list[str]:
 
 
 def answer(found: Recommendation) -> list[str]:
-    """What the results of the device say, and of what device they are."""
+    """Return the answer from the results of the device, and name the device."""
     if not found.measured:
         return [
-            f"Unknown on {found.device}: no results measured on {found.device} are published. To measure:",
+            f"Unknown on {found.device}: there are no published results for {found.device}. To measure:",
             *(f"  ftmatrix run --device {found.device} --where '{each.terms}'" for each in found.needs),
         ]
-    told = none_lines(found) if found.best is None else [*best_lines(found.best), *next_lines(found)]
-    return [*told, *([CAUTION] if found.device == "cpu" else [])]
+    text = none_lines(found) if found.best is None else [*best_lines(found.best), *next_lines(found)]
+    return [*text, *([CAUTION] if found.device == "cpu" else [])]
 
 
 def aside(found: Recommendation) -> list[str]:
-    """What the CPU's results say, where those of the device give no answer."""
+    """Return the answer from CPU results, if the results of the device give none."""
     if found.on_cpu is None:
         return []
-    return ["", "On the CPU only, which is no answer for a GPU:", *(f"  {line}" for line in answer(found.on_cpu))]
+    return ["", "CPU results, which may not hold for a GPU:", *(f"  {line}" for line in answer(found.on_cpu))]
 
 
 def best_lines(best: Candidate) -> list[str]:
@@ -56,10 +56,10 @@ def best_lines(best: Candidate) -> list[str]:
 
 def held_lines(held: Held) -> list[str]:
     if held.standing is Standing.GREEN:
-        return [f"  green as it is: {held.need.text}", *(f"    cell {CellKey(held.set, case)}" for case in held.proof)]
+        return [f"  green: {held.need.text}", *(f"    cell {CellKey(held.set, case)}" for case in held.proof)]
     first, *more = held.greens
     others = [green.words for green in more if not first.settings.items() <= green.settings.items()][:SHOWN]
-    plain = "" if held.avoid else "; without it, nothing was run"
+    plain = "" if held.avoid else "; not run without it"
     return [
         f"  green with {first.words}: {held.need.text}{plain}",
         f"    cell {CellKey(held.set, first.case)}",
@@ -75,25 +75,25 @@ def versions(column: SetRecord) -> str:
 
 def next_lines(found: Recommendation) -> list[str]:
     others = [f"{each.key}{f' (with {each.settings})' if each.settings else ''}" for each in found.others]
-    told = [f"Next best: {', '.join(others)}"] if others else ["Next best: no other set fulfils it."]
+    told = [f"Next best: {', '.join(others)}"] if others else ["Next best: no other set is green."]
     if found.as_it_is is not None:
-        told.append(f"The newest that needs no setting: {found.as_it_is.key}")
+        told.append(f"Newest set that needs no setting: {found.as_it_is.key}")
     return told
 
 
 def none_lines(found: Recommendation) -> list[str]:
     if not found.considered:
-        return ["No published set has it: nothing is known of these versions together.", *hint_lines(found.hints)]
-    that = " that have it" if found.have else ""
-    told = [f"No set fulfils this: of {found.considered} published sets{that}, none is green for it."]
+        return ["No published set has these versions together.", *hint_lines(found.hints)]
+    fitting = " with these versions" if found.have else ""
+    text = [f"No set is green: none of the {found.considered} published sets{fitting}."]
     if found.nearest is not None:
-        told.append(f"Nearest: {found.nearest.key}, {versions(found.nearest.column)}")
-    told.extend(f"No published run has a case of this: {each.terms}" for each in found.unmeasured)
-    return [*told, *in_the_way(found), *hint_lines(found.hints)]
+        text.append(f"Nearest: {found.nearest.key}, {versions(found.nearest.column)}")
+    text.extend(f"No published run has a case for: {each.terms}" for each in found.unmeasured)
+    return [*text, *in_the_way(found), *hint_lines(found.hints)]
 
 
 def in_the_way(found: Recommendation) -> list[str]:
-    """Set by set, the newest first; neighbours that say the same are told together."""
+    """Return the obstacles per set, the newest first; adjacent sets with the same obstacles share an entry."""
     told = (
         (each.key, tuple(line for held in each.unmet for line in obstacle(each, held))) for each in found.in_the_way
     )
@@ -103,7 +103,7 @@ def in_the_way(found: Recommendation) -> list[str]:
         lines.extend([f"  {', '.join(keys)}", *(f"    {line}" for line in why)])
     untried = found.considered - len(found.in_the_way)
     silent = [f"  {untried} set{'s' * (untried > 1)}: {NOT_RUN}"] if untried else []
-    return ["In the way:", *lines, *silent] if lines else []
+    return ["Obstacles:", *lines, *silent] if lines else []
 
 
 def obstacle(candidate: Candidate, held: Held) -> Iterator[str]:
@@ -118,9 +118,9 @@ def obstacle(candidate: Candidate, held: Held) -> Iterator[str]:
 def hint_lines(hints: Sequence[Hint]) -> list[str]:
     vain = [each.gives_up for each in hints if not each.key]
     useful = [f"Without {each.gives_up}{each.instead}: {each.key}" for each in hints if each.key]
-    return [*useful, *([f"It does not help to give up one of these: {'; '.join(vain)}"] if vain else [])]
+    return [*useful, *([f"Dropping one of these does not help: {'; '.join(vain)}"] if vain else [])]
 
 
 def how(candidate: Candidate) -> str:
-    """In a table: as it is, or with which settings."""
+    """Return the settings that a set needs, for a table."""
     return "as it is" if candidate.as_it_is else f"with {candidate.settings}"

@@ -24,7 +24,7 @@ def run_document(record: RunRecord, sets: Iterable[SetRecord]) -> dict[str, Any]
 
 
 def document(found: Sequence[FaultResults]) -> dict[str, Any]:
-    """Sums over the sets, then each set with every fault."""
+    """Return the totals, then each set with its faults."""
     return {
         "injected": sum(each.injected for each in found),
         "caught": sum(each.caught for each in found),

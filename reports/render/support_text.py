@@ -1,4 +1,4 @@
-"""Where something works in words, for a terminal."""
+"""Draws support statements as text for a terminal."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 LONGEST: Final = 160
 BLAME: Final = (
-    "A red version failed in every set that ran it; which package of these sets is at fault was not measured."
+    "Every set that ran a red version failed; the results do not show which package of these sets is at fault."
 )
-ASIDE: Final = "On the CPU only, which is no answer for a GPU:"
+ASIDE: Final = "CPU results, which may not hold for a GPU:"
 
 
 def lines(found: SupportDocument) -> list[str]:
@@ -30,7 +30,7 @@ def lines(found: SupportDocument) -> list[str]:
 
 def device_lines(of: DeviceSupport) -> list[str]:
     if not of.hardware:
-        return [f"Unknown on {of.device}: no results measured on {of.device} are published."]
+        return [f"Unknown on {of.device}: there are no published results for {of.device}."]
     (support,) = of.support
     measured = f"Measured: {' to '.join(dict.fromkeys((of.first, of.last)))}, {'; '.join(of.hardware)}"
     told = [newest(support), "", *table(support), "", *blame(support), measured] if support.sets else [newest(support)]
@@ -39,7 +39,7 @@ def device_lines(of: DeviceSupport) -> list[str]:
 
 def newest(support: Support) -> str:
     if not support.sets:
-        return "No published run says anything of this."
+        return "No published run has a case for this."
     good = [each for each in support.sets if each.standing in GOOD]
     if good:
         return f"Newest set: {good[-1].set}, {standing(good[-1])}"
@@ -52,7 +52,7 @@ def standing(of: SetSupport | Stretch) -> str:
 
 
 def table(support: Support) -> Iterator[str]:
-    """Per package its stretches; those of which nothing is known, and nothing was tried, are summed up."""
+    """Yield a row per package and version range; ranges without any attempt share the last row."""
     rows: list[tuple[str, str, str]] = []
     for package, stretches in support.packages.items():
         told = [
@@ -73,13 +73,13 @@ def words(stretch: Stretch) -> str:
 
 
 def short(stretches: Iterable[Stretch]) -> str:
-    """What is known of a package in one line, for a table with a column for each."""
+    """Return the support of a package in one line, for a table with a column per package."""
     told = [f"{standing(each)} {each.versions}" for each in stretches if each.standing is not Standing.UNKNOWN]
     return "; ".join(told) or Standing.UNKNOWN.value
 
 
 def blame(support: Support) -> list[str]:
-    """Of what is red: the packages that made the difference by themselves, or that nothing shows which it is."""
+    """Return the packages that alone turn a red set green, or a note that no results show one."""
     if support.turns:
         return [
             f"{each.package} alone makes the difference: red at {each.red} ({each.red_set}), "

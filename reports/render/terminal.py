@@ -1,4 +1,4 @@
-"""The matrix on a terminal, readable at 80 columns and without colour."""
+"""Draws the matrix on a terminal, readable at 80 columns and without colour."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VERDICTS: Final = (*LOOKS, None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A set with what stands above its signs: its key, or a number where keys are too wide."""
+    """A version set with its column title: the key, or a number if the keys are too wide."""
 
     key: str
     title: str
@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the table fits a width: how wide the names are, and which columns stand in which block."""
+    """The width of the case names, and the columns of each block of the table."""
 
     name: int
     blocks: tuple[tuple[Column, ...], ...]
@@ -48,7 +48,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalReport:
-    """``console.print(TerminalReport(...))`` shows a run."""
+    """A run as a rich renderable: ``console.print(TerminalReport(...))``."""
 
     record: RunRecord
     grid: Grid
@@ -72,7 +72,7 @@ class TerminalReport:
 
 
 def layout(sets: Sequence[SetRecord], cases: Sequence[str], width: int) -> Layout:
-    """Keys as titles if everything fits; else numbers; else numbers in several blocks."""
+    """Fit the table to a width: keys as titles, else numbers, else numbers in several blocks."""
     longest = max((len(case) for case in cases), default=0) + GAP
     titled = [Column(key=column.key, title=plain(column.key)) for column in sets]
     if longest + sum(len(column.title) + GAP for column in titled) <= width:
@@ -111,7 +111,7 @@ def table(grid: Grid, columns: Sequence[Column], name: int) -> Table:
 
 
 def wrapped(case: str, width: int) -> str:
-    """A long name goes on in the next line, where it can after a hyphen."""
+    """Wrap a long name, after a hyphen if possible."""
     return "\n".join(textwrap.wrap(case, width - 1, initial_indent=" ", subsequent_indent="   "))
 
 
@@ -121,7 +121,7 @@ def sign(verdict: Verdict | None) -> Text:
 
 
 def legend(grid: Grid) -> Text:
-    """Of the verdicts that occur."""
+    """Return the signs and meanings of the verdicts that occur."""
     counts = grid.counts()
     parts = [
         Text.assemble(sign(verdict), f" {look(verdict).word}: {look(verdict).meaning}")
@@ -132,7 +132,7 @@ def legend(grid: Grid) -> Text:
 
 
 def summary(grid: Grid) -> Text:
-    """Every verdict with its count, those of none as well: unknown, skipped and lost must never hide."""
+    """Return the count of every verdict, also if it is 0: unknown, skipped and lost cells must never hide."""
     counts = grid.counts()
     parts = [
         Text(f"{counts[verdict]} {look(verdict).word}", style=look(verdict).style if counts[verdict] else "dim")
@@ -147,7 +147,7 @@ def blocked(grid: Grid) -> Iterator[Text]:
 
 
 def red(known: Overview) -> Iterator[Text]:
-    """The red cells by cause."""
+    """Yield the red cells by cause."""
     if known.causes:
         yield Text()
         yield Text(f"{known.red} red cells, {known.unexplained} unexplained", style="bold")
@@ -157,7 +157,7 @@ def red(known: Overview) -> Iterator[Text]:
         if cause.signature is not None:
             yield Text(f"{cause.signature.cause} ({cause.signature.kind.words})")
         for finding in known.findings(cause):
-            yield from told(finding, known)
+            yield from failure_lines(finding, known)
 
 
 def flaky(grid: Grid) -> Iterator[Text]:
@@ -169,14 +169,14 @@ def flaky(grid: Grid) -> Iterator[Text]:
 
 
 def compared(known: Overview) -> Iterator[Text]:
-    """The run beside the other kind of device, in a line; the other reports list what differs."""
+    """Yield the comparison with the other kind of device in one line; other reports list the differences."""
     if known.devices.pairs:
         yield Text()
         yield Text.assemble(("CPU and GPU: ", "bold"), differences(known.devices))
 
 
-def told(finding: CaseFailure, known: Overview) -> Iterator[Text]:
-    """The cell's key, which commands take; further sets on which the same happened; what it was, and its fix."""
+def failure_lines(finding: CaseFailure, known: Overview) -> Iterator[Text]:
+    """Yield the key of the cell, the other sets with the same failure, the headline, and the fix."""
     first, *others = finding.sets
     shape = look(finding.verdict)
     phase = f"  {finding.phase.value}" if finding.phase else ""

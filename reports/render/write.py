@@ -99,7 +99,7 @@ def write_all(folder: Path, contents: Mapping[str, str | bytes]) -> None:
 
 
 def way(directory: Path, evidence: Path | None) -> str:
-    """From the page to the evidence, as a relative path; empty when they share a folder."""
+    """Return the relative path from the page to the log files; empty if they share a folder."""
     relative = "." if evidence is None else Path(os.path.relpath(evidence, directory)).as_posix()
     return "" if relative == "." else relative
 

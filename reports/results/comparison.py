@@ -1,4 +1,4 @@
-"""What a comparison of a CPU with GPUs says, as a value. Results of several machines are told apart in it."""
+"""The comparison of CPU results with GPU results, as stored values. Results of different machines stay apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matrix.run.outcome import Stored
 
 
 class Nearness(StrEnum):
-    """How near the set on the CPU is to the one on GPUs, the nearest first. A build of torch is no other version."""
+    """How near the set on the CPU is to the one on GPUs, the nearest first. Builds of torch count as one version."""
 
     LOCK = "the same lock"
     PINS = "the same six versions"
@@ -19,7 +19,7 @@ class Nearness(StrEnum):
 
 
 class DifferenceKind(StrEnum):
-    """In what way a case differs."""
+    """The way in which a case differs."""
 
     GPU = "red only on GPUs"
     CPU = "red only on the CPU"
@@ -31,7 +31,7 @@ class DifferenceKind(StrEnum):
 
 
 class DeviceResult(Stored):
-    """What a case showed on one kind of device. ``cause`` is a signature or unexplained; empty where it is green."""
+    """The result of a case on one kind of device. ``cause`` is a signature id or ``unexplained``; empty if green."""
 
     verdict: Verdict
     cause: str = ""
@@ -39,7 +39,7 @@ class DeviceResult(Stored):
 
 
 class ComparedCells(Stored):
-    """A pair of cells that differ, by their sets, and what each said if it is red."""
+    """Two cells that differ, by their sets, with the headlines of red ones."""
 
     cpu: str
     gpu: str
@@ -50,9 +50,9 @@ class ComparedCells(Stored):
 
 
 class Difference(Stored):
-    """A case that differs in one way, on all sets on which it does.
+    """A case that differs in one way, with all sets on which it does.
 
-    What the other kind of device shows too, with other versions, may be the versions' doing.
+    If the other kind of device shows the same result with other versions, the versions may be the reason.
     """
 
     case: str
@@ -61,16 +61,18 @@ class Difference(Stored):
     cpu: DeviceResult
     gpu: DeviceResult
     sets: tuple[ComparedCells, ...]
-    cpu_too: tuple[str, ...] = Field(default=(), description="sets on which the CPU shows what GPUs show here")
-    gpu_too: tuple[str, ...] = Field(default=(), description="sets on which GPUs show what the CPU shows here")
-    torch_too: bool = Field(default=False, description="other sets speak for torch as the reason, and not the device")
+    cpu_too: tuple[str, ...] = Field(default=(), description="sets on which the CPU shows the GPUs' result")
+    gpu_too: tuple[str, ...] = Field(default=(), description="sets on which GPUs show the CPU's result")
+    torch_too: bool = Field(
+        default=False, description="results of other sets suggest torch as the reason instead of the device"
+    )
 
 
 class ComparedSets(Stored):
-    """Two sets that were compared, on two machines: how near they are, and how many cases did what.
+    """Two sets on two machines: how near they are, and the counts of their cases.
 
-    ``differs`` are the versions that are not the same, on the CPU and on GPUs. A cell that was skipped, blocked or lost
-    shows nothing: such cases are counted by where they ran to a verdict, and not compared.
+    ``differs`` has the versions that differ, on the CPU and on GPUs. Cases that were skipped, blocked or lost on a
+    device are counted by where they ran, and not compared.
     """
 
     cpu: str
@@ -93,23 +95,23 @@ class ComparedSets(Stored):
 
 
 class Comparison(Stored):
-    """Every cell on GPUs beside the nearest on the CPU."""
+    """Every cell on GPUs, compared with the nearest one on the CPU."""
 
     pairs: tuple[ComparedSets, ...] = ()
     differences: tuple[Difference, ...] = ()
-    alone: int = Field(default=0, description="cells on GPUs whose case the CPU has on no set that is near")
+    alone: int = Field(default=0, description="cells on GPUs whose case has no comparable set on the CPU")
 
     def total(self, count: str, near: Nearness | None = None) -> int:
-        """A count of all pairs of sets together, or of those that are so near."""
+        """Return the sum of a count over all pairs of sets, or over those of one nearness."""
         return sum(getattr(pair, count) for pair in self.pairs if near in {None, pair.near})
 
     def cells(self, kind: DifferenceKind) -> int:
-        """How many pairs of cells differ so."""
+        """Count the pairs of cells with this kind of difference."""
         return sum(len(each.sets) for each in self.of(kind))
 
     @property
     def of_torch(self) -> int:
-        """How many pairs of cells differ as two releases of torch may."""
+        """The number of pairs of cells whose difference may come from torch."""
         return sum(len(each.sets) for each in self.differences if each.torch_too)
 
     def of(self, kind: DifferenceKind) -> tuple[Difference, ...]:

@@ -38,7 +38,7 @@ SCHEMA_FILE: Final = Path(__file__).parents[1] / "schema" / "matrix.schema.json"
 
 
 class FlakyCell(Stored):
-    """How often each verdict came out of the repeats of one cell."""
+    """The number of repeats of one cell with each verdict."""
 
     set: str
     case: CaseId
@@ -46,7 +46,7 @@ class FlakyCell(Stored):
 
 
 class MatrixDocument(Stored):
-    """The last attempt of every cell of a run, with the sets and the machine they ran on."""
+    """A run: the last attempt of every cell, with the version sets and the machine."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     generated: datetime
@@ -57,11 +57,11 @@ class MatrixDocument(Stored):
     sets: tuple[SetRecord, ...]
     cells: tuple[Outcome, ...]
     flaky: tuple[FlakyCell, ...] = Field(default=(), description="cells whose repeats disagree")
-    devices: Comparison | None = Field(default=None, description="where a CPU and GPUs differ, if both are known")
+    devices: Comparison | None = Field(default=None, description="comparison of CPU and GPU results, if both exist")
 
 
 class Schema(GenerateJsonSchema):
-    """A number that is not finite is written as its name."""
+    """Generates the schema; JSON has no NaN and no infinity, which are written by name."""
 
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         return {"anyOf": [super().float_schema(schema), {"enum": list(NOT_FINITE)}]}
@@ -130,19 +130,19 @@ def locate_all(folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> MatrixDocument:
-    """The document in a file.
+    """Read a document, compressed or not.
 
     Raises:
-        UserError: it is missing, no such document, or from a newer harness.
+        UserError: the file is missing, is no such document, or a newer harness wrote it.
     """
     return validated(loaded(path), path)
 
 
 def validated(data: dict[str, Any], path: Path) -> MatrixDocument:
-    """The document that was read from a file.
+    """Validate the data of a file as a document.
 
     Raises:
-        UserError: it is no such document, or from a newer harness.
+        UserError: the data is no such document, or a newer harness wrote it.
     """
     schema = data.get("schema")
     if not isinstance(schema, int):
@@ -171,7 +171,7 @@ def loaded(path: Path) -> dict[str, Any]:
 
 
 def first_problem(error: ValidationError) -> str:
-    """Where and what, for the first of the problems: ``cells[3].verdict: Input should be ...``."""
+    """Return the place and the message of the first problem: ``cells[3].verdict: Input should be ...``."""
     first = error.errors(include_url=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     return f"{place or 'document'}: {first['msg']}; render the run again"

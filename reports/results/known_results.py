@@ -1,4 +1,4 @@
-"""What runs showed of the known problems: reproduced or not, green beside it or not, which advice holds."""
+"""Judges known problems by the results of a run: which ones reproduce, and which advice holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINK = "https://github.com/{}/issues/{}"
 
 
 class Reproduction(StrEnum):
-    """Of a report, after the runs."""
+    """The result of running a reported problem."""
 
     REPRODUCED = "reproduced"  # red, with the text that was reported
     NOT_REPRODUCED = "not reproduced"  # its cells ran, and none showed it
@@ -32,17 +32,17 @@ class Reproduction(StrEnum):
 
 
 class AdviceResult(StrEnum):
-    """Of a piece of advice, after the runs."""
+    """The result of testing a piece of advice."""
 
     HOLDS = "holds"
     DOES_NOT = "does not hold"
     ONLY = "holds only on some sets"
-    UNKNOWN = "not judged here"
+    UNKNOWN = "not tested here"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """One cell that bears on a problem, and whether it is as the table says."""
+    """A cell of a problem. ``as_said``: it has the result that the table of problems states."""
 
     set: str
     case: str
@@ -109,7 +109,7 @@ def judge(problem: Problem, matrix: Grid) -> ProblemResult:
 
 
 def is_shown(found: Outcome, wanted: str) -> bool:
-    """Red, and with what was reported in its reason, its message or its missed checks."""
+    """Tell whether a cell is red, and its reason, error or failed checks match the report."""
     error = f"{found.error.type}: {found.error.message}" if found.error else ""
     text = f"{found.reason}\n{measurements(found)}\n{error}"
     return found.verdict in RED | {Verdict.BLOCKED} and re.search(wanted, text) is not None
@@ -128,7 +128,7 @@ def shown(matrix: Grid, key: str, case: str, is_as_said: Any) -> CellResult:
 
 
 def standing(problem: Problem, red: Sequence[CellResult], green: Sequence[CellResult]) -> Reproduction:
-    """A row without a red cell is of something that did not show: it was tried where its green cells ran."""
+    """Return the result of a problem. A problem without red cells was tried if its green cells ran."""
     if any(each.as_said for each in red):
         return Reproduction.REPRODUCED
     if problem.needs or any(each.verdict == Verdict.SKIP.value and "GPU" in each.headline for each in red):
@@ -139,7 +139,7 @@ def standing(problem: Problem, red: Sequence[CellResult], green: Sequence[CellRe
 
 
 def judge_claim(claim: Claim, matrix: Grid) -> JudgedAdvice:
-    """A claim holds on a set where all its cells are as it says; sets on which a cell could not run say nothing."""
+    """Judge a claim: it holds on a set if all its cells have the stated result. A set needs every cell to have run."""
     holds: list[str] = []
     fails: list[str] = []
     for key in claim.sets:
@@ -171,12 +171,12 @@ def counts(found: Iterable[ProblemResult]) -> Counter[Reproduction]:
 
 
 def entries(found: Iterable[ProblemResult]) -> Counter[Reproduction]:
-    """Counted by upstream report: a row may stand for several."""
+    """Count upstream reports by result; a problem may cover several reports."""
     return Counter(each.standing for each in found for _ in each.problem.entries)
 
 
 def address(link: str) -> str:
-    """Of a thread, which is written as ``owner/repository#number``."""
+    """Return the URL of a thread written as ``owner/repository#number``."""
     if link.startswith("https://"):
         return link
     repository, _, number = link.partition("#")
@@ -184,7 +184,7 @@ def address(link: str) -> str:
 
 
 def document(found: Sequence[ProblemResult]) -> dict[str, Any]:
-    """``known_problems.json``."""
+    """Return the content of ``known_problems.json``."""
     return {
         "schema": SCHEMA,
         "counts": {each.value: number for each, number in counts(found).items()},

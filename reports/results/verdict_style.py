@@ -1,4 +1,4 @@
-"""How each verdict looks: the one place that chooses signs, words and colours."""
+"""The sign, word and colour of each verdict, for every kind of report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One verdict on a terminal, in Markdown and on the page. The sign alone tells it apart, without colour."""
+    """The style of one verdict on a terminal, in Markdown and on the page. Signs differ also without colour."""
 
     sign: str
     word: str
@@ -35,8 +35,10 @@ LOOKS: Final[Mapping[Verdict, Look]] = {
     Verdict.BLOCKED: Look(
         sign="⊘", word="blocked", style="yellow", css="blocked", meaning="the set cannot be resolved or installed"
     ),
-    Verdict.SKIP: Look(sign="-", word="skip", style="dim", css="skip", meaning="this machine or version cannot"),
-    Verdict.LOST: Look(sign="?", word="lost", style="bold cyan", css="lost", meaning="the harness's fault: run again"),
+    Verdict.SKIP: Look(sign="-", word="skip", style="dim", css="skip", meaning="this machine or version cannot run it"),
+    Verdict.LOST: Look(
+        sign="?", word="lost", style="bold cyan", css="lost", meaning="the harness or machine failed: run again"
+    ),
 }
 
 UNKNOWN: Final = Look(sign="·", word="unknown", style="dim", css="unknown", meaning="not run")

@@ -70,7 +70,7 @@ def test_versions_are_those_that_the_script_has(make: Make, published: Grid) -> 
     versions = section(text, "Versions")
     assert "| torch | 2.15.0 |" in versions
     assert "bitsandbytes" not in versions
-    assert "| device | CPU, gloo; not tried on GPUs here |" in versions
+    assert "| device | CPU, gloo; not tested on GPUs |" in versions
 
 
 def test_what_other_versions_do_is_told(make: Make, published: Grid) -> None:

@@ -35,7 +35,7 @@ def test_each_part_is_weighed_and_the_folder_counts_a_wheel_once(made: PackResul
     assert list(pack_text.lines(made)) == [
         "a: 2 wheels, 3.5 MB",
         "b: 1 wheels, 0.5 MB, without torch, triton",
-        f"{made.folder}: 3 wheels, 4.5 MB, each counted once; 1 were fetched now",
+        f"{made.folder}: 3 wheels, 4.5 MB, each counted once; 1 downloaded now",
         "there: do this",
     ]
 

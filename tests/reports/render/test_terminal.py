@@ -78,7 +78,7 @@ def test_what_differs_on_gpus_is_counted_in_a_line(small: Run, build_beside_gpus
     matrix = grid(*small)
     console.print(TerminalReport(record=small[0], grid=matrix, known=build_beside_gpus(matrix)))
     assert isinstance(console.file, io.StringIO)
-    assert "CPU and GPU: 7 cells compared (7 on the same six versions): 3 alike, 2 red only on GPUs, 2 red only on" in (
+    assert "CPU and GPU: 7 cells compared (7 on the same six versions): 3 equal, 2 red only on GPUs, 2 red only on" in (
         console.file.getvalue()
     )
 

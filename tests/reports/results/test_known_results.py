@@ -90,7 +90,7 @@ def test_reports_are_counted_one_by_one(build_outcome: BuildOutcome, build_set: 
     matrix = grid(build_run(), [build_set()], [build_outcome("red", verdict="fail", error=RAISED)])
     found = [judge(a_problem(), matrix)]
     assert document(found)["entries"] == {"reproduced": 2}
-    assert "1 rows that stand for 2 upstream reports: 2 reproduced" in known_page.markdown(build_run(), found)
+    assert "1 problems from 2 upstream reports: 2 reproduced" in known_page.markdown(build_run(), found)
 
 
 def test_a_red_neighbour_is_not_shown_as_green(

@@ -76,8 +76,8 @@ def test_what_is_only_said_is_advice() -> None:
     found = of("fsdp2-8bit-optimiser-memory")  # takes two GPUs
     assert [fix["proven"] for fix in found.as_json()["fixes"]] == [False]
     text = "\n".join(explain_text.lines([found], {}))
-    assert "advice, not proven by a run" in text
-    assert "not measured yet; it takes" in text
+    assert "unverified advice" in text
+    assert "not measured yet: it needs" in text
 
 
 def test_a_cpu_result_is_never_a_gpu_result() -> None:

@@ -94,16 +94,16 @@ def test_what_is_given_narrows_the_sets(have: str, key: str, asked: Callable[...
 
 def test_of_versions_that_no_set_has_nothing_is_known(asked: Callable[..., Recommendation]) -> None:
     said = lines(asked({"2025-06": {QLORA: "pass"}}, "qlora", have=("torch==7.0",)))
-    assert "No published set has it: nothing is known of these versions together." in said
+    assert "No published set has these versions together." in said
     assert "Without --have torch==7.0: 2025-06" in said
 
 
 def test_where_none_will_do_each_set_says_what_is_in_the_way(asked: Callable[..., Recommendation]) -> None:
     table = {"2025-03": {}, "2025-06": {QLORA: "skip"}, "2025-09": {QLORA: "fail"}}
     said = lines(asked(table, "qlora"))
-    start = said.index("In the way:")
+    start = said.index("Obstacles:")
     assert said[start : start + 7] == [
-        "In the way:",
+        "Obstacles:",
         "  2025-09",
         "    qlora: red",
         f"      {CELL}: fail, RuntimeError: no",
@@ -131,14 +131,14 @@ def test_where_none_will_do_it_says_what_to_give_up(asked: Callable[..., Recomme
     table = {"2025-09": {f"{QLORA} strategy=fsdp2": "fail", QLORA: "pass"}}
     said = lines(asked(table, "qlora fsdp2"))
     assert "Without strategy=fsdp2, with strategy=single: 2025-09" in said
-    assert "It does not help to give up one of these: quant=nf4" in said
+    assert "Dropping one of these does not help: quant=nf4" in said
 
 
 def test_what_was_never_measured_is_said(asked: Callable[..., Recommendation]) -> None:
     found = asked({"2025-09": {QLORA: "pass"}}, "lokr fsdp1")
     assert best(found) == ""
-    assert "No published run has a case of this: flow=train method=lokr quant=none strategy=fsdp1" in lines(found)
-    assert "In the way:" not in lines(found)
+    assert "No published run has a case for: flow=train method=lokr quant=none strategy=fsdp1" in lines(found)
+    assert "Obstacles:" not in lines(found)
 
 
 def test_what_can_never_be_is_refused(asked: Callable[..., Recommendation]) -> None:
@@ -152,8 +152,8 @@ def test_of_a_gpu_nothing_is_known_from_a_cpu(measure: Callable[..., Grid]) -> N
     assert found.on_cpu is not None
     assert best(found.on_cpu) == "2025-06"
     said = lines(found)
-    assert said[2] == "Unknown on cuda: no results measured on cuda are published. To measure:"
-    apart = said.index("On the CPU only, which is no answer for a GPU:")
+    assert said[2] == "Unknown on cuda: there are no published results for cuda. To measure:"
+    apart = said.index("CPU results, which may not hold for a GPU:")
     assert [line for line in said[:apart] if "2025-06" in line] == []
     assert said[-1].strip() == CAUTION
 

@@ -150,8 +150,8 @@ def test_of_a_gpu_nothing_is_known_from_a_cpu(measure: Callable[..., Grid]) -> N
     assert [each.device for each in (gpu, cpu)] == ["cuda", "cpu"]
     assert {told(each)[0] for each in gpu.support[0].packages.values()} == {("", "unknown")}
     said = lines(found)
-    assert "Unknown on cuda: no results measured on cuda are published." in said
-    assert said.index(ASIDE) > said.index("Unknown on cuda: no results measured on cuda are published.")
+    assert "Unknown on cuda: there are no published results for cuda." in said
+    assert said.index(ASIDE) > said.index("Unknown on cuda: there are no published results for cuda.")
 
 
 def test_a_gpu_result_is_not_mixed_with_the_cpus(measure: Callable[..., Grid]) -> None:
@@ -161,7 +161,7 @@ def test_a_gpu_result_is_not_mixed_with_the_cpus(measure: Callable[..., Grid]) -
 
 
 def test_a_document_without_cells_says_nothing(measure: Callable[..., Grid]) -> None:
-    assert "Unknown on cuda: no results measured on cuda are published." in lines(
+    assert "Unknown on cuda: there are no published results for cuda." in lines(
         support_of([parse("qlora")], "cuda", {"cuda": measure({"2025-06": {}})})
     )
 
@@ -181,7 +181,7 @@ def test_in_words_what_is_inferred_is_said_to_be(measure: Callable[..., Grid]) -
 
 
 def test_in_words_nothing_measured_is_no_answer(measure: Callable[..., Grid]) -> None:
-    assert "No published run says anything of this." in lines(
+    assert "No published run has a case for this." in lines(
         support_of([parse("lokr")], "cpu", {"cpu": measure(table("pass"))})
     )
 
