@@ -67,4 +67,4 @@ def test_verdicts_that_differ_are_told() -> None:
 def test_what_is_not_measured_is_said() -> None:
     assert "install: not measured" in text(install_warm_cache_s=None)
     assert "no cell could also be started by a launcher" in text(ways=())
-    assert "no cell of one act" in text(profile=TimeProfile(cells=0, parts={}, beside={}, nccl_s={}))
+    assert "no single-stage cell" in text(profile=TimeProfile(cells=0, parts={}, beside={}, nccl_s={}))
