@@ -1,4 +1,4 @@
-"""Uses of the libraries' interface that a user's script makes: what was removed, renamed, or quietly does otherwise.
+"""Calls of the libraries' APIs in user scripts: APIs that versions removed, renamed or silently changed.
 
 Each is a function that runs the few lines and yields checks, registered by ``call``; it is a case ``api-<name>``. What
 the libraries raise is the finding; what raises nothing has to be caught by a check. Modules of this package import
@@ -72,7 +72,7 @@ def call(group: str, *, phase: Phase, ranks: int = 1, requires: tuple[str, ...] 
 
 
 def run(ctx: Context) -> None:
-    """Run a call: its checks are the case's."""
+    """Run the call that a case names, and report its checks."""
     importlib.import_module(f"{__name__}.{module_of(ctx.options.call)}")
     chosen = CALLS[ctx.options.call]
     ctx.reporter.phase(chosen.phase)
@@ -80,7 +80,7 @@ def run(ctx: Context) -> None:
 
 
 def module_of(name: str) -> str:
-    """The module that defines a call, found by its text: a rank imports no other calls than its own."""
+    """The name of the module that defines a call. Searches the text, so that a rank imports no other calls."""
     defined = f"\ndef {name}("
     texts = ((module, Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")) for module in MODULES)
     return next(module for module, text in texts if defined in text)

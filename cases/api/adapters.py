@@ -1,4 +1,4 @@
-"""PEFT in a user's script: adapters from other versions' files, on models whose insides were renamed."""
+"""PEFT in user scripts: adapters that other versions saved, and models with renamed modules."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def saved_adapter(ctx: Context, base: Any, **more: Any) -> tuple[Path, Any]:
 
 @call(GROUP, phase=Phase.ADAPT)
 def lora_trains(ctx: Context) -> Iterator[Check]:
-    """get_peft_model and a backward: every adapter gets a gradient, whatever else is installed."""
+    """get_peft_model and a backward pass give every adapter a gradient."""
     from peft import get_peft_model
 
     model = ingredients.fill_adapter(get_peft_model(ingredients.base(ctx), ingredients.lora()))
@@ -72,7 +72,7 @@ def peft_fsdp_policy(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.RELOAD)
 def adapter_of_later_peft(ctx: Context) -> Iterator[Check]:
-    """An adapter whose adapter_config.json has the fields of a later peft loads: their values ask for nothing."""
+    """An adapter loads if its adapter_config.json has fields of a later peft with neutral values."""
     from peft import PeftModel
 
     folder, expected = saved_adapter(ctx, ingredients.base(ctx))
@@ -84,7 +84,7 @@ def adapter_of_later_peft(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.RELOAD)
 def adapter_by_transformers(ctx: Context) -> Iterator[Check]:
-    """model.load_adapter, transformers' own way to load an adapter, gives what PEFT's gives."""
+    """model.load_adapter of transformers gives the same logits as PEFT's loading."""
     folder, expected = saved_adapter(ctx, ingredients.base(ctx))
     model = ingredients.base(ctx)
     model.load_adapter(str(folder))
@@ -99,7 +99,7 @@ def experts(ctx: Context) -> Any:
 
 @call(GROUP, phase=Phase.ADAPT)
 def lora_on_experts(ctx: Context) -> Iterator[Check]:
-    """LoRA on the experts' layers, by their names of the time (w1, w2, w3), reaches every expert."""
+    """LoRA on the experts' layers by their earlier names (w1, w2, w3) reaches every expert."""
     from peft import get_peft_model
 
     model = get_peft_model(experts(ctx), ingredients.lora(target_modules=["q_proj", "v_proj", "w1", "w2", "w3"]))
@@ -112,7 +112,7 @@ EXPERT_VALUES = tiny.LAYERS * EXPERTS * 3 * tiny.RANK * 3 * tiny.HIDDEN  # r * (
 
 @call(GROUP, phase=Phase.RELOAD)
 def reload_on_experts(ctx: Context) -> Iterator[Check]:
-    """An adapter of a model with experts gives the same logits when it is loaded again."""
+    """A reloaded adapter of a mixture of experts gives the same logits."""
     from peft import PeftModel
 
     targets = ["q_proj", "v_proj", "w1", "w2", "w3"]
@@ -160,7 +160,7 @@ def adapter_of_earlier_llava(ctx: Context) -> Iterator[Check]:
 
 
 def earlier_name(name: str) -> str:
-    """The name that transformers before 4.52 gave: the language model was a whole causal model of its own."""
+    """The name that transformers before 4.52 used, when the language model was a complete causal model."""
     _, mark, rest = name.partition("layers.")
     return f"base_model.model.language_model.model.{mark}{rest}"
 

@@ -1,4 +1,4 @@
-"""Putting adapters on quantised and plain models, without a trainer."""
+"""Adapters on quantised and unquantised models, without a trainer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def narrow_adapter_int8(ctx: Context) -> Iterator[Check]:
 
 
 def step(model: Any) -> Iterator[Check]:
-    """A loss, and what of it reaches the adapters."""
+    """Run one backward pass, and check that the loss is finite and the adapters receive gradients."""
     loss = model.train()(input_ids=models.ids(model), labels=models.ids(model)).loss
     loss.backward()
     gradients = [float(p.grad.float().norm()) for p in model.parameters() if p.requires_grad and p.grad is not None]
@@ -139,7 +139,7 @@ def size(model: Any) -> int:
 
 @call(PREPARING, phase=Phase.ADAPT, requires=FOUR)
 def prepared_size(ctx: Context) -> Iterator[Check]:
-    """Prepared for training, a 4-bit model is smaller than in bfloat16."""
+    """After prepare_model_for_kbit_training, a 4-bit model is smaller than in bfloat16."""
     from peft import prepare_model_for_kbit_training
 
     folder = models.published(ctx, models.variant(vocab_size=MANY_WORDS))
@@ -150,7 +150,7 @@ def prepared_size(ctx: Context) -> Iterator[Check]:
 
 @call(PREPARING, phase=Phase.ADAPT, requires=FOUR)
 def unprepared_size(ctx: Context) -> Iterator[Check]:
-    """As it was loaded, a 4-bit model is smaller than in bfloat16."""
+    """A loaded 4-bit model is smaller than in bfloat16."""
     folder = models.published(ctx, models.variant(vocab_size=MANY_WORDS))
     whole = size(models.loaded(ctx, folder=folder))
     yield at_most(
@@ -159,7 +159,7 @@ def unprepared_size(ctx: Context) -> Iterator[Check]:
 
 
 def widened(ctx: Context) -> Any:
-    """A QLoRA model whose norms are float32, with a head in bfloat16, as trl's trainers make it."""
+    """A QLoRA model with float32 norms and a bfloat16 head, as trl's trainers create it."""
     import torch
 
     model = models.adapted(models.loaded(ctx, "nf4"))
@@ -171,13 +171,13 @@ def widened(ctx: Context) -> Any:
 
 @call(PREPARING, phase=Phase.INFER, requires=FOUR)
 def infer_with_wide_norms(ctx: Context) -> Iterator[Check]:
-    """A QLoRA model with norms in float32 infers without autocast."""
+    """A QLoRA model with float32 norms runs inference without autocast."""
     yield at_most("loss", float(infer(widened(ctx))), 100.0)
 
 
 @call(PREPARING, phase=Phase.INFER, requires=FOUR)
 def infer_with_wide_norms_in_autocast(ctx: Context) -> Iterator[Check]:
-    """A QLoRA model with norms in float32 infers within autocast."""
+    """A QLoRA model with float32 norms runs inference under autocast."""
     import torch
 
     with torch.autocast(ctx.place.kind, dtype=torch.bfloat16):
@@ -192,7 +192,7 @@ def infer(model: Any) -> Any:
 
 
 def without_dtype(ctx: Context, **arguments: Any) -> Iterator[Check]:
-    """The QLoRA model of a script that chooses a compute dtype, and gives no dtype to load in unless it is said."""
+    """The QLoRA model of a script that sets a compute dtype and, by default, no load dtype."""
     import torch
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
@@ -208,18 +208,18 @@ def without_dtype(ctx: Context, **arguments: Any) -> Iterator[Check]:
 
 @call(PREPARING, phase=Phase.FORWARD, requires=FOUR)
 def compute_dtype_alone(ctx: Context) -> Iterator[Check]:
-    """A bfloat16 model loaded in 4 bits with a bfloat16 compute dtype is bfloat16 in the rest as well."""
+    """A bfloat16 model loaded in 4 bits with a bfloat16 compute dtype keeps its other weights in bfloat16."""
     yield from without_dtype(ctx)
 
 
 @call(PREPARING, phase=Phase.FORWARD, requires=FOUR)
 def compute_dtype_and_dtype(ctx: Context) -> Iterator[Check]:
-    """A model loaded in 4 bits is in the rest what it was told to be."""
+    """A model loaded in 4 bits keeps its other weights in the requested dtype."""
     yield from without_dtype(ctx, **compat.load_arguments(models.chosen(), ctx.place.device))
 
 
 def initialised(ctx: Context, how: str) -> Any:
-    """A 4-bit model, and adapters that are to make up for what quantising lost."""
+    """A 4-bit model with adapters that should reduce the quantisation error."""
     import torch
     from peft import LoftQConfig, PeftModel, get_peft_model
 
@@ -254,7 +254,7 @@ def loftq_on_the_original(ctx: Context) -> Iterator[Check]:
 
 @call(PREPARING, phase=Phase.ADAPT, requires=FOUR)
 def loftq_on_its_base(ctx: Context) -> Iterator[Check]:
-    """LoftQ's adapter makes the base that it was saved with more accurate once that is quantised."""
+    """LoftQ's adapter makes its saved base more accurate after quantisation."""
     yield from loftq(ctx, "rebuilt")
 
 

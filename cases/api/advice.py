@@ -1,4 +1,4 @@
-"""Advice that is given for well-known failures, where no case of the grid can judge it."""
+"""Recommended workarounds for well-known failures that no case of the grid can measure."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ def cast_to_bfloat16(ctx: Context, storage: Storage) -> Iterator[Check]:
 
 @call(ADVICE, phase=Phase.FORWARD, requires=PACKED)
 def attention_dtype_storage_is_load_dtype(ctx: Context) -> Iterator[Check]:
-    """Under bfloat16 autocast attention gets bfloat16, with the float32 storage dtype passed on as the load dtype."""
+    """Under bfloat16 autocast, attention gets bfloat16 if float32 is both the storage and the load dtype."""
     yield query_dtype(packed(ctx, load="fp32", storage="fp32"), ctx)
 
 
 @call(ADVICE, phase=Phase.FORWARD, requires=PACKED)
 def attention_dtype_bf16_storage_is_load_dtype(ctx: Context) -> Iterator[Check]:
-    """Under bfloat16 autocast attention gets bfloat16, with the bfloat16 storage dtype passed on as the load dtype."""
+    """Under bfloat16 autocast, attention gets bfloat16 if bfloat16 is both the storage and the load dtype."""
     yield query_dtype(packed(ctx, load="bf16", storage="bf16"), ctx)
 
 
 @call(ADVICE, phase=Phase.FORWARD, requires=PACKED)
 def attention_dtype_storage_set_apart(ctx: Context) -> Iterator[Check]:
-    """Under bfloat16 autocast attention gets bfloat16, with float32 storage beside bfloat16 as the load dtype."""
+    """Under bfloat16 autocast, attention gets bfloat16 with float32 storage and a bfloat16 load dtype."""
     yield query_dtype(packed(ctx, load="bf16", storage="fp32"), ctx)
 
 
 def packed(ctx: Context, *, load: DType, storage: Storage) -> Any:
-    """A 4-bit model that computes in bfloat16, whatever it is loaded and stored in."""
+    """A 4-bit model that computes in bfloat16."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -96,13 +96,13 @@ def query_dtype(model: Any, ctx: Context) -> Check:
 
 @call(ADVICE, phase=Phase.LOAD, requires=PACKED)
 def float32_storage_bytes(ctx: Context) -> Iterator[Check]:
-    """A 4-bit model takes no more memory with float32 storage than with bytes."""
+    """A 4-bit model with float32 storage takes no more memory than with uint8 storage."""
     yield bytes_beside_default(packed(ctx, load="bf16", storage="fp32"), ctx)
 
 
 @call(ADVICE, phase=Phase.LOAD, requires=PACKED)
 def float32_storage_as_load_dtype_bytes(ctx: Context) -> Iterator[Check]:
-    """A 4-bit model takes no more memory with float32 storage passed on as the load dtype than with bytes."""
+    """A 4-bit model with float32 storage and load dtype takes no more memory than with uint8 storage."""
     yield bytes_beside_default(packed(ctx, load="fp32", storage="fp32"), ctx)
 
 
@@ -113,7 +113,7 @@ def bytes_beside_default(model: Any, ctx: Context) -> Check:
 
 @call(ADVICE, phase=Phase.MERGE)
 def merge_with_device_map_auto(ctx: Context) -> Iterator[Check]:
-    """AutoPeftModelForCausalLM.from_pretrained(device_map='auto') and merge_and_unload infer what the adapter did."""
+    """AutoPeftModelForCausalLM.from_pretrained(device_map='auto') and merge_and_unload give the adapter's logits."""
     import torch
     from peft import AutoPeftModelForCausalLM
 
@@ -128,13 +128,13 @@ def merge_with_device_map_auto(ctx: Context) -> Iterator[Check]:
 
 @call(ADVICE, phase=Phase.ADAPT, ranks=2, requires=FSDP1)
 def fsdp1_dora_after_wrap(ctx: Context) -> Iterator[Check]:
-    """DoRA that is put on a model under FSDP1 has the base's norms as its magnitudes."""
+    """DoRA that is added to a model under FSDP1 starts with the base's norms as magnitudes."""
     yield from magnitudes_after_wrap(ctx, "fsdp1")
 
 
 @call(ADVICE, phase=Phase.ADAPT, ranks=2, requires=FSDP2)
 def fsdp2_dora_after_wrap(ctx: Context) -> Iterator[Check]:
-    """DoRA that is put on a model under FSDP2 has the base's norms as its magnitudes."""
+    """DoRA that is added to a model under FSDP2 starts with the base's norms as magnitudes."""
     yield from magnitudes_after_wrap(ctx, "fsdp2")
 
 
@@ -153,7 +153,7 @@ def magnitudes_after_wrap(ctx: Context, strategy: str) -> Iterator[Check]:
 
 @call(ADVICE, phase=Phase.FORWARD, ranks=2, requires=(*PACKED, *FSDP2))
 def fsdp2_packed_bits(ctx: Context) -> Iterator[Check]:
-    """4-bit weights stored in bfloat16 keep every bit when FSDP2 shards and gathers them."""
+    """FSDP2 shards and gathers 4-bit weights in bfloat16 storage without changing a bit."""
     from bitsandbytes.nn import Linear4bit
 
     layer = packed_layer(ctx)
@@ -168,7 +168,7 @@ def fsdp2_packed_bits(ctx: Context) -> Iterator[Check]:
 
 
 def packed_layer(ctx: Context) -> Any:
-    """Large enough for pairs of its bytes that are NaN when they are read as bfloat16."""
+    """A layer so large that some pairs of its bytes are NaN when read as bfloat16."""
     import torch
     from bitsandbytes.nn import Linear4bit
 

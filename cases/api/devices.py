@@ -1,4 +1,4 @@
-"""Several devices in one process: ``device_map``, layers left on the CPU, adapters elsewhere than their base.
+"""Several devices in one process: ``device_map``, layers on the CPU, adapters on another device than their base.
 
 Each is held against the same on one GPU. On a CPU alone there is nothing to tell.
 """
@@ -30,7 +30,7 @@ MOMENTS = ("state1", "state2")
 
 
 def devices(model: Any) -> str:
-    """Where weights are; ``meta`` for those that accelerate brings from elsewhere when they are needed."""
+    """The devices of the weights; ``meta`` for weights that accelerate loads on demand."""
     return "+".join(sorted({str(weight.device) for weight in model.parameters()}))
 
 
@@ -43,7 +43,7 @@ def mapped(ctx: Context, device_map: Any, **other: Any) -> Any:
 
 
 def gradients(model: Any) -> dict[str, Any]:
-    """Of an adapter after one batch, on the CPU."""
+    """The gradients of an adapter after one batch, on the CPU."""
     ids = models.ids(model)
     model.train()(input_ids=ids, labels=ids).loss.backward()
     trained = ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
@@ -62,7 +62,7 @@ def alone(ctx: Context) -> Any:
 
 @call(DEVICES, phase=Phase.LOAD, requires=GPU)
 def device_map_auto(ctx: Context) -> Iterator[Check]:
-    """device_map="auto" puts a model that fits on the GPU, and it infers the same."""
+    """device_map="auto" puts a model that fits on the GPU without changing its logits."""
     model = mapped(ctx, "auto")
     yield equal("devices of the weights", devices(model), "cuda:0")
     expected = models.logits(models.loaded(ctx, dtype="fp32"))
@@ -71,7 +71,7 @@ def device_map_auto(ctx: Context) -> Iterator[Check]:
 
 @call(DEVICES, phase=Phase.LOAD, requires=(*GPU, "4bit", "4bit_loading"))
 def device_map_auto_four_bit(ctx: Context) -> Iterator[Check]:
-    """device_map="auto" puts a 4-bit model on the GPU, and it infers the same."""
+    """device_map="auto" puts a 4-bit model on the GPU without changing its logits."""
     asked = compat.quantisation(models.chosen("nf4"))
     model, named = (mapped(ctx, each, quantization_config=asked) for each in ("auto", {"": ctx.place.device}))
     yield equal("devices of the weights", devices(model), "cuda:0")
@@ -80,7 +80,7 @@ def device_map_auto_four_bit(ctx: Context) -> Iterator[Check]:
 
 @call(DEVICES, phase=Phase.LOAD, ranks=2, requires=GPU)
 def device_map_per_rank(ctx: Context) -> Iterator[Check]:
-    """device_map={"": rank} puts each rank's model on its own GPU, and it infers the same."""
+    """device_map={"": rank} puts each rank's model on its own GPU without changing its logits."""
     model = mapped(ctx, {"": ctx.place.device})
     yield equal("weights on the rank's own GPU", devices(model) == f"cuda:{ctx.place.rank}", bound=True)
     expected = models.logits(models.loaded(ctx, dtype="fp32"))
@@ -89,7 +89,7 @@ def device_map_per_rank(ctx: Context) -> Iterator[Check]:
 
 @call(DEVICES, phase=Phase.BACKWARD, ranks=2, requires=GPU)
 def device_map_over_two_gpus(ctx: Context) -> Iterator[Check]:
-    """A model whose layers lie on two GPUs gives its adapter the same gradients."""
+    """A model with layers on two GPUs gives its adapter the same gradients."""
     if ctx.place.rank > 0:
         return  # one process has both GPUs
     base = offloaded(ctx, architectures.plain_checkpoint(ctx.cache), SECOND)
@@ -100,7 +100,7 @@ def device_map_over_two_gpus(ctx: Context) -> Iterator[Check]:
 
 @call(DEVICES, phase=Phase.MERGE, ranks=2, requires=GPU)
 def merge_over_two_gpus(ctx: Context) -> Iterator[Check]:
-    """An adapter of a model whose layers lie on two GPUs is merged, saved and loaded again."""
+    """An adapter of a model with layers on two GPUs can be merged, saved and reloaded."""
     if ctx.place.rank > 0:
         return  # as above
     yield from merged_and_saved(ctx, architectures.plain_checkpoint(ctx.cache), SECOND)
@@ -108,7 +108,7 @@ def merge_over_two_gpus(ctx: Context) -> Iterator[Check]:
 
 @call(DEVICES, phase=Phase.BACKWARD, requires=GPU)
 def device_map_layer_on_cpu(ctx: Context) -> Iterator[Check]:
-    """A model with a layer left on the CPU gives its adapter the same gradients."""
+    """A model with a layer on the CPU gives its adapter the same gradients."""
     base = offloaded(ctx, architectures.plain_checkpoint(ctx.cache), "cpu")
     yield equal("devices of the weights", devices(base), "cuda:0+meta")
     found = gradients(models.adapted(base))
@@ -117,12 +117,12 @@ def device_map_layer_on_cpu(ctx: Context) -> Iterator[Check]:
 
 @call(DEVICES, phase=Phase.MERGE, requires=GPU)
 def merge_layer_on_cpu(ctx: Context) -> Iterator[Check]:
-    """An adapter of a model with a layer left on the CPU is merged, saved and loaded again."""
+    """An adapter of a model with a layer on the CPU can be merged, saved and reloaded."""
     yield from merged_and_saved(ctx, architectures.plain_checkpoint(ctx.cache), "cpu")
 
 
 def merged_apart(ctx: Context, base: Any, adapter: Any) -> Iterator[Check]:
-    """The adapter's weights are moved away from the base's before the merge."""
+    """Merge an adapter whose weights were moved to another device than the base."""
     model = models.adapted(models.loaded(ctx, dtype="fp32").to(base))
     on_top = models.logits(model)
     for name, weight in model.named_parameters():
@@ -145,7 +145,7 @@ def merge_base_on_cpu(ctx: Context) -> Iterator[Check]:
 
 
 def merged_as_loaded(ctx: Context, folder: Path, **other: Any) -> Iterator[Check]:
-    """A base that is left where ``from_pretrained`` puts it, on the CPU, and an adapter that PEFT loads."""
+    """A base that ``from_pretrained`` puts on the CPU, and an adapter that PEFT loads."""
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
@@ -158,19 +158,19 @@ def merged_as_loaded(ctx: Context, folder: Path, **other: Any) -> Iterator[Check
 
 @call(DEVICES, phase=Phase.MERGE, requires=GPU)
 def merge_loaded_on_cpu(ctx: Context) -> Iterator[Check]:
-    """An adapter that is loaded onto a base on the CPU, where there is a GPU, is merged on the CPU."""
+    """An adapter for a base on the CPU of a GPU machine merges on the CPU."""
     yield from merged_as_loaded(ctx, models.saved_adapter(ctx))
 
 
 @call(DEVICES, phase=Phase.MERGE, requires=GPU)
 def merge_loaded_on_gpu(ctx: Context) -> Iterator[Check]:
-    """An adapter that is loaded with torch_device="cuda" onto a base on the CPU is merged all the same."""
+    """An adapter that is loaded with torch_device="cuda" merges into a base on the CPU."""
     yield from merged_as_loaded(ctx, models.saved_adapter(ctx), torch_device="cuda")
 
 
 @call(PAGED, phase=Phase.OPTIMIZER, requires=("paged_state",))
 def paged_moments(ctx: Context) -> Iterator[Check]:
-    """PagedAdamW8bit keeps moments of a large weight in pages, and steps as AdamW8bit does."""
+    """PagedAdamW8bit keeps the moments of a large weight in paged memory, and its steps equal AdamW8bit's."""
     import bitsandbytes
 
     usual, state = stepped(ctx, bitsandbytes.optim.AdamW8bit)
@@ -186,7 +186,7 @@ def in_pages(state: dict[str, Any]) -> int:
 
 
 def stepped(ctx: Context, optimiser: Any) -> tuple[Any, dict[str, Any]]:
-    """A weight of more numbers than bitsandbytes leaves unpaged (100,000), after some steps; and its state."""
+    """A weight large enough for paging (more than 100,000 numbers) after some steps, and its optimiser state."""
     import torch
 
     weight = torch.nn.Parameter(tiny.values("paged", (WIDE, WIDE)).to(ctx.place.device))

@@ -1,4 +1,4 @@
-"""FSDP2 through accelerate and by hand in a user's script."""
+"""FSDP2 in user scripts, through accelerate and directly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP = "FSDP2 in a user's script"
 
 
 def accelerator(ctx: Context, **chosen: Any) -> Any:
-    """Accelerate with an FSDP plugin, which it would pass over on the CPU if it were not told."""
+    """Create an Accelerator that uses an FSDP plugin on the CPU too, where it would ignore the plugin."""
     from accelerate import Accelerator, FullyShardedDataParallelPlugin
     from accelerate.utils import DistributedType
 
@@ -53,7 +53,7 @@ def accelerate_fsdp2(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2, requires=("fsdp2_exists", "fsdp2"))
 def fsdp2_inner_module(ctx: Context) -> Iterator[Check]:
-    """The head of a model under FSDP2 is called by itself, as trl's GRPO does with the hidden states."""
+    """The head of a model under FSDP2 can be called alone on hidden states, as trl's GRPO does."""
     import torch
     from peft import get_peft_model
 
@@ -69,7 +69,7 @@ def fsdp2_inner_module(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2, requires=("fsdp2_exists", "fsdp2"))
 def fsdp2_whole_model(ctx: Context) -> Iterator[Check]:
-    """The same model called as a whole."""
+    """A model under FSDP2 gives the same logits when the whole model is called."""
     from peft import get_peft_model
 
     model = ingredients.fill_adapter(get_peft_model(ingredients.base(ctx), ingredients.lora()))
@@ -80,7 +80,7 @@ def fsdp2_whole_model(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2, requires=("fsdp2_exists", "fsdp2", "4bit"))
 def fsdp2_four_bit_layer(ctx: Context) -> Iterator[Check]:
-    """A 4-bit layer with bfloat16 storage computes the same after fully_shard, whatever its packed bytes look like."""
+    """A 4-bit layer with bfloat16 storage gives the same output after fully_shard, for all packed bytes."""
     import torch
     from bitsandbytes.nn import Linear4bit
 

@@ -1,4 +1,4 @@
-"""What a user's script begins with: a tokeniser, rows of data, arguments, a model, an adapter."""
+"""Builders for calls: a tokeniser, rows of data, training arguments, a model, an adapter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORDS = tuple(f"w{number}" for number in range(len(SPECIAL), tiny.VOCABULARY))
 
 
 def word_tokenizer() -> Any:
-    """A tokeniser of one id per word, as the ``tokenizers`` package holds it."""
+    """A tokeniser of the ``tokenizers`` package with one id per word."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     ids = {word: number for number, word in enumerate((*SPECIAL, *WORDS))}
@@ -72,7 +72,7 @@ def lora(**more: Any) -> Any:
 
 
 def fill_adapter(model: Any) -> Any:
-    """Values of their own for the adapter's weights: the start of lora_B, zero, would hide what is lost."""
+    """Fill the adapter's weights: lora_B starts at zero, which would hide lost weights."""
     import torch
 
     with torch.no_grad():
@@ -121,6 +121,6 @@ def arguments(ctx: Context, made: Any = None, **more: Any) -> Any:
 
 
 def tokenizer_argument(trainer: Any) -> dict[str, Any]:
-    """The tokeniser, under the name that this version's trainers take it."""
+    """The tokeniser, under the keyword of this version's trainers."""
     known = inspect.signature(trainer.__init__).parameters
     return {"processing_class" if "processing_class" in known else "tokenizer": tokenizer()}

@@ -1,4 +1,4 @@
-"""The jobs that calls about sharding begin with: a tiny model, adapted and wrapped, and what it should compute.
+"""Builders for calls about sharding: a tiny model, adapted and wrapped, and its expected gradients.
 
 Of a call ``chosen`` are the options of a case, by which ``cases.build`` applies them.
 """
@@ -44,12 +44,12 @@ def adapted(ctx: Context, **chosen: Any) -> Any:
 
 
 def wrapped(ctx: Context, model: Any = None, **chosen: Any) -> Any:
-    """The model, or the base with a LoRA adapter, sharded as a user of ``cases.options`` would."""
+    """The model, by default the base with a LoRA adapter, wrapped as a case with these options wraps it."""
     return build.wrap(adapted(ctx, **chosen) if model is None else model, options(**chosen), ctx.place)
 
 
 def loss(model: Any, ctx: Context, step: int = 0) -> Any:
-    """Of this rank's rows of the batch."""
+    """The loss of this rank's rows of the batch."""
     ids = tiny.shard(step, ctx.place.rank, ctx.place.world_size).to(ctx.place.device)
     return model(input_ids=ids, labels=ids).loss
 
@@ -64,14 +64,14 @@ def gradients(model: Any, **chosen: Any) -> dict[str, Any]:
 
 
 def expected_gradients(ctx: Context) -> dict[str, Any]:
-    """Of a LoRA adapter in one process, over the batch that the ranks share."""
+    """The gradients of a LoRA adapter in one process, over the batch that the ranks share."""
     model = adapted(ctx)
     whole_loss(model, ctx).backward()
     return gradients(model)
 
 
 def as_in_one_process(found: dict[str, Any], ctx: Context, within: float = SAME) -> Check:
-    """Gradients that ranks found together."""
+    """Compare the gradients of all ranks with those of one process."""
     return at_most("gradient off", tolerance.worst_tensor(found, expected_gradients(ctx)), within)
 
 

@@ -1,4 +1,4 @@
-"""``from_pretrained`` and ``save_pretrained`` in a user's script: keywords, quantising, several processes."""
+"""``from_pretrained`` and ``save_pretrained`` in user scripts: keywords, quantisation, several processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def four_bit_layers(model: Any) -> int:
 
 @call(GROUP, phase=Phase.LOAD, requires=("4bit_loading",))
 def load_in_4bit_keyword(ctx: Context) -> Iterator[Check]:
-    """from_pretrained takes load_in_4bit=True, as scripts before BitsAndBytesConfig give it."""
+    """from_pretrained accepts load_in_4bit=True, as older scripts pass it."""
     from transformers import AutoModelForCausalLM
 
     device = {"": ctx.place.device}
@@ -65,7 +65,7 @@ def load_in_4bit_keyword(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.LOAD, requires=("4bit_loading",))
 def experts_in_4bit(ctx: Context) -> Iterator[Check]:
-    """The experts of a mixture are quantised with the rest: half a byte for each of their weights."""
+    """Loading in 4 bits quantises the experts of a mixture too: half a byte for each weight."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(
@@ -87,7 +87,7 @@ def loaded_in_4bit(ctx: Context) -> Any:
 
 @call(GROUP, phase=Phase.LOAD, requires=("4bit_loading",))
 def dispatch_quantised(ctx: Context) -> Iterator[Check]:
-    """accelerate.dispatch_model takes a 4-bit model that is on its one device already."""
+    """accelerate.dispatch_model accepts a 4-bit model that is already on its device."""
     from accelerate import dispatch_model
 
     model = dispatch_model(loaded_in_4bit(ctx), {"": ctx.place.device})
@@ -97,7 +97,7 @@ def dispatch_quantised(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.LOAD, requires=("4bit_loading",))
 def dispatch_quantised_after_use(ctx: Context) -> Iterator[Check]:
-    """The same for a model that has computed before: the logits stay what they were."""
+    """accelerate.dispatch_model keeps the logits of a 4-bit model that has already run."""
     from accelerate import dispatch_model
 
     model = loaded_in_4bit(ctx)
@@ -108,7 +108,7 @@ def dispatch_quantised_after_use(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.SAVE)
 def save_safe_serialization(ctx: Context) -> Iterator[Check]:
-    """save_pretrained and push_to_hub take safe_serialization=True, as merge scripts give it."""
+    """save_pretrained and push_to_hub accept safe_serialization=True, as merge scripts pass it."""
     model = ingredients.base(ctx)
     model.save_pretrained(ctx.kept / "out", safe_serialization=True)
     yield equal("safetensors written", (ctx.kept / "out" / "model.safetensors").exists(), bound=True)
@@ -117,7 +117,7 @@ def save_safe_serialization(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.SAVE)
 def save_not_safe(ctx: Context) -> Iterator[Check]:
-    """save_pretrained(safe_serialization=False) writes pytorch_model.bin, for readers that know nothing else."""
+    """save_pretrained(safe_serialization=False) writes pytorch_model.bin."""
     ingredients.base(ctx).save_pretrained(ctx.kept / "out", safe_serialization=False)
     yield equal("pytorch_model.bin written", (ctx.kept / "out" / "pytorch_model.bin").exists(), bound=True)
 

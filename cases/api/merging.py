@@ -1,4 +1,4 @@
-"""Merging: the model that is left has to infer what the adapter on top did, and nothing else may change."""
+"""Merging: the merged model must give the adapter's logits, and nothing else may change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def merge_twice(ctx: Context) -> Iterator[Check]:
 
 @call(MERGING, phase=Phase.MERGE)
 def merge_and_then_unload(ctx: Context) -> Iterator[Check]:
-    """An adapter that is merged already is not merged again when it is unloaded."""
+    """merge_and_unload does not merge a merged adapter a second time."""
     model = models.adapted(models.loaded(ctx, dtype="fp32"))
     on_top = models.logits(model)
     model.merge_adapter()
@@ -52,13 +52,13 @@ def merged_on(model: Any) -> Iterator[Check]:
 
 @call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
 def merge_into_four_bit(ctx: Context) -> Iterator[Check]:
-    """Merged into a 4-bit base, the adapter infers what it did on top of it."""
+    """An adapter merged into a 4-bit base gives the same logits as before the merge."""
     yield from merged_on(models.loaded(ctx, "nf4"))
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
 def merge_into_four_bit_after_inference(ctx: Context) -> Iterator[Check]:
-    """Merging into a 4-bit base does as much after the model was used as before."""
+    """Merging into a 4-bit base works the same after inference as before."""
     model = models.adapted(models.loaded(ctx, "nf4"))
     before = models.logits(model.merge_and_unload(), training=True)
     model = models.adapted(models.loaded(ctx, "nf4"))
@@ -69,18 +69,18 @@ def merge_into_four_bit_after_inference(ctx: Context) -> Iterator[Check]:
 
 @call(MERGING, phase=Phase.MERGE, requires=("8bit", "8bit_loading"))
 def merge_into_eight_bit(ctx: Context) -> Iterator[Check]:
-    """Merged into an 8-bit base, the adapter infers what it did on top of it."""
+    """An adapter merged into an 8-bit base gives the same logits as before the merge."""
     yield from merged_on(models.loaded(ctx, "int8"))
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
 def merge_after_dequantising(ctx: Context) -> Iterator[Check]:
-    """Merged into the dequantised base, the adapter infers what it did on top of it."""
+    """An adapter merged into the dequantised base gives the same logits as before the merge."""
     yield from merged_on(models.loaded(ctx, "nf4").dequantize())
 
 
 def small_update(ctx: Context, dtype: str) -> Iterator[Check]:
-    """What is left of an update a thousandth of the weights' size, judged in float32."""
+    """The share that remains of an update of a thousandth of the weights' size, measured in float32."""
     import torch
 
     base = models.logits(models.loaded(ctx, dtype="fp32"))
@@ -123,18 +123,18 @@ def embeddings(model: Any) -> Any:
 
 @call(MERGING, phase=Phase.MERGE)
 def merge_tied_head(ctx: Context) -> Iterator[Check]:
-    """Merging an adapter of the head leaves the embeddings alone when both are one tensor."""
+    """Merging an adapter of the head does not change the embeddings if they share one tensor."""
     yield from head(ctx, tied=True)
 
 
 @call(MERGING, phase=Phase.MERGE)
 def merge_untied_head(ctx: Context) -> Iterator[Check]:
-    """Merging an adapter of the head leaves the embeddings alone."""
+    """Merging an adapter of the head does not change the embeddings."""
     yield from head(ctx, tied=False)
 
 
 def drift(ctx: Context, dtype: str) -> Iterator[Check]:
-    """How far the base weights are off after many cycles, in units of how far after one."""
+    """The error of the base weights after many cycles, in units of the error after one."""
     import torch
 
     model = models.adapted(models.loaded(ctx, dtype=dtype))
@@ -153,19 +153,19 @@ def drift(ctx: Context, dtype: str) -> Iterator[Check]:
 
 @call(MERGING, phase=Phase.MERGE)
 def merge_unmerge_drift_bf16(ctx: Context) -> Iterator[Check]:
-    """Merging and unmerging a hundred times leaves bfloat16 weights where they were."""
+    """Merging and unmerging a hundred times does not change bfloat16 weights."""
     yield from drift(ctx, "bf16")
 
 
 @call(MERGING, phase=Phase.MERGE)
 def merge_unmerge_drift_fp32(ctx: Context) -> Iterator[Check]:
-    """Merging and unmerging a hundred times leaves float32 weights where they were."""
+    """Merging and unmerging a hundred times does not change float32 weights."""
     yield from drift(ctx, "fp32")
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("dora",))
 def merge_one_dora(ctx: Context) -> Iterator[Check]:
-    """One merged DoRA adapter infers what it did on top."""
+    """A merged DoRA adapter gives the same logits as before the merge."""
     model = models.adapted(models.loaded(ctx, dtype="fp32"), use_dora=True)
     on_top = models.logits(model)
     yield at_most("merged logits", relative(models.logits(model.merge_and_unload()), on_top), FP32)
@@ -173,7 +173,7 @@ def merge_one_dora(ctx: Context) -> Iterator[Check]:
 
 @call(MERGING, phase=Phase.MERGE, requires=("dora",))
 def merge_two_dora(ctx: Context) -> Iterator[Check]:
-    """Two merged DoRA adapters infer what they did together on top."""
+    """Two merged DoRA adapters give the same logits as before the merge."""
     model = models.with_second(models.adapted(models.loaded(ctx, dtype="fp32"), use_dora=True), use_dora=True)
     model.base_model.set_adapter(["default", "second"])
     on_top = models.logits(model)
@@ -181,7 +181,7 @@ def merge_two_dora(ctx: Context) -> Iterator[Check]:
 
 
 def with_bias(ctx: Context, quant: str, **other: Any) -> Any:
-    """An adapter with a bias of its own on layers that have one."""
+    """An adapter with a bias on layers that have a bias."""
     folder = models.published(ctx, models.variant(attention_bias=True))
     model = models.loaded(ctx, quant, folder=folder)
     return models.adapted(model, lora_bias=True, target_modules=["q_proj", "v_proj"], **other)
@@ -204,52 +204,52 @@ def merged_bias(ctx: Context, quant: str, **other: Any) -> Iterator[Check]:
 
 @call(MERGING, phase=Phase.MERGE, requires=("lora_bias",))
 def merge_bias(ctx: Context) -> Iterator[Check]:
-    """An adapter's bias is scaled as the rest of it when it is merged."""
+    """Merging scales an adapter's bias like its other weights."""
     yield from merged_bias(ctx, "none")
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "4bit", "4bit_loading"))
 def merge_bias_nf4(ctx: Context) -> Iterator[Check]:
-    """An adapter's bias is scaled as the rest of it when it is merged into a 4-bit layer."""
+    """Merging into a 4-bit layer scales an adapter's bias like its other weights."""
     yield from merged_bias(ctx, "nf4")
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "8bit", "8bit_loading"))
 def merge_bias_int8(ctx: Context) -> Iterator[Check]:
-    """An adapter's bias is scaled as the rest of it when it is merged into an 8-bit layer."""
+    """Merging into an 8-bit layer scales an adapter's bias like its other weights."""
     yield from merged_bias(ctx, "int8")
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "8bit", "8bit_loading"))
 def merge_bias_int8_scaled_by_one(ctx: Context) -> Iterator[Check]:
-    """With lora_alpha equal to r, an adapter's bias is merged whole into an 8-bit layer."""
+    """With lora_alpha equal to r, merging into an 8-bit layer adds an adapter's bias unscaled."""
     yield from merged_bias(ctx, "int8", lora_alpha=tiny.RANK)
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "4bit", "4bit_loading"))
 def safe_merge_bias_nf4(ctx: Context) -> Iterator[Check]:
-    """A safe merge of an adapter with a bias into a 4-bit layer goes through."""
+    """A safe merge of an adapter with a bias into a 4-bit layer succeeds."""
     merged = with_bias(ctx, "nf4").merge_and_unload(safe_merge=True)
     yield equal("layers that still have an adapter", sum("lora" in name for name, _ in merged.named_modules()), 0)
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "8bit", "8bit_loading"))
 def safe_merge_bias_int8(ctx: Context) -> Iterator[Check]:
-    """A safe merge of an adapter with a bias into an 8-bit layer goes through."""
+    """A safe merge of an adapter with a bias into an 8-bit layer succeeds."""
     merged = with_bias(ctx, "int8").merge_and_unload(safe_merge=True)
     yield equal("layers that still have an adapter", sum("lora" in name for name, _ in merged.named_modules()), 0)
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("4bit", "4bit_loading"))
 def safe_merge_nf4(ctx: Context) -> Iterator[Check]:
-    """A safe merge of an adapter without a bias into a 4-bit layer goes through."""
+    """A safe merge of an adapter without a bias into a 4-bit layer succeeds."""
     merged = models.adapted(models.loaded(ctx, "nf4")).merge_and_unload(safe_merge=True)
     yield equal("layers that still have an adapter", sum("lora" in name for name, _ in merged.named_modules()), 0)
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("lora_bias", "4bit", "4bit_loading"))
 def safe_merge_refused_nf4(ctx: Context) -> Iterator[Check]:
-    """A safe merge that finds a broken bias leaves the 4-bit layer as it was."""
+    """A safe merge that finds a broken bias does not change the 4-bit layer."""
     import torch
 
     model = with_bias(ctx, "nf4")
@@ -302,7 +302,7 @@ def weighted_bias(ctx: Context) -> Iterator[Check]:
 
 
 def offloaded(ctx: Context, folder: Path, where: Any) -> Any:
-    """The model with its second layer elsewhere, as ``device_map="auto"`` leaves it when memory is short."""
+    """The model with its second layer on another device, as ``device_map="auto"`` leaves it when memory is short."""
     from transformers import AutoModelForCausalLM
 
     parts = ("model.embed_tokens", "model.layers.0", "model.norm", "model.rotary_emb", "lm_head")
@@ -324,17 +324,17 @@ def merged_and_saved(ctx: Context, folder: Path, where: Any) -> Iterator[Check]:
 
 @call(MERGING, phase=Phase.MERGE)
 def merge_offloaded(ctx: Context) -> Iterator[Check]:
-    """A model with a layer on disk is merged and saved whole."""
+    """A model with a layer on disk can be merged and saved completely."""
     yield from merged_and_saved(ctx, architectures.plain_checkpoint(ctx.cache), "disk")
 
 
 @call(MERGING, phase=Phase.MERGE)
 def merge_offloaded_pickle(ctx: Context) -> Iterator[Check]:
-    """A model published as a pickle file, with a layer on disk, is merged and saved whole."""
+    """A model published as a pickle file, with a layer on disk, can be merged and saved completely."""
     yield from merged_and_saved(ctx, models.pickled(ctx), "disk")
 
 
 @call(MERGING, phase=Phase.MERGE)
 def merge_on_one_device(ctx: Context) -> Iterator[Check]:
-    """A model on one device is merged and saved whole."""
+    """A model on one device can be merged and saved completely."""
     yield from merged_and_saved(ctx, architectures.plain_checkpoint(ctx.cache), ctx.place.device)

@@ -1,4 +1,4 @@
-"""What several calls begin with: the tiny model plain or quantised, an adapter on it, and what it infers."""
+"""Builders for calls: the tiny model, quantised or not, adapters on it, and its logits."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def chosen(quant: str = "none", dtype: str = "bf16", storage: str = "uint8") -> 
 
 
 def loaded(ctx: Context, quant: str = "none", dtype: str = "bf16", *, folder: Path | None = None) -> Any:
-    """A checkpoint, the tiny one if no other is given, as ``from_pretrained`` gives it."""
+    """Load a checkpoint, by default the tiny one, through ``from_pretrained``."""
     return build.load_from(folder or architectures.plain_checkpoint(ctx.cache), chosen(quant, dtype), ctx.place)
 
 
 def config(**other: Any) -> Any:
-    """A LoRA configuration; what is not said is as in the rest of the suite."""
+    """A LoRA configuration with the suite's defaults."""
     from peft import LoraConfig
 
     usual = {
@@ -38,7 +38,7 @@ def config(**other: Any) -> Any:
 
 
 def adapted(model: Any, **other: Any) -> Any:
-    """An adapter that does something, as if it had been trained."""
+    """Add an adapter with non-zero weights, as if it had been trained."""
     from peft import get_peft_model
 
     model = get_peft_model(model, config(**other))
@@ -47,19 +47,19 @@ def adapted(model: Any, **other: Any) -> Any:
 
 
 def with_second(model: Any, **other: Any) -> Any:
-    """Another adapter beside the one called default."""
+    """Add a second adapter to the one called default."""
     model.add_adapter("second", config(**other))
     adapter_start.start(model, Options())
     return model
 
 
 def ids(model: Any) -> Any:
-    """One batch, on the device of a model's first weights, where it takes its inputs."""
+    """One batch, on the device of a model's first weights."""
     return tiny.batch(0).to(next(model.parameters()).device)
 
 
 def logits(model: Any, *, training: bool = False) -> Any:
-    """What a model infers. In evaluation bitsandbytes may rearrange 4-bit weights on a CPU; in training it does not."""
+    """The logits of one batch. In evaluation mode, bitsandbytes may repack 4-bit weights on a CPU."""
     import torch
 
     with torch.no_grad():
@@ -88,7 +88,7 @@ def pickled(ctx: Context) -> Path:
 
 
 def variant(**other: Any) -> Any:
-    """The tiny model's configuration with something changed."""
+    """The tiny model's configuration with some fields changed."""
     changed = architectures.plain_config()
     for name, value in other.items():
         setattr(changed, name, value)

@@ -28,7 +28,7 @@ def linears(model: Any) -> list[Any]:
 
 
 def reloaded(ctx: Context, quant: str, storage: str = "uint8", *, used: bool = False) -> Iterator[Check]:
-    """Save a quantised model and load it again as it is."""
+    """Save a quantised model and reload it."""
     from cases.apply.build import load
 
     model = load(models.chosen(quant, storage=storage), ctx.place, ctx.cache)
@@ -48,31 +48,31 @@ def from_saved(ctx: Context, **other: Any) -> Any:
 
 @call(SAVING, phase=Phase.RELOAD, requires=FOUR)
 def reload_nf4(ctx: Context) -> Iterator[Check]:
-    """A 4-bit checkpoint infers what the model did that it was saved from."""
+    """A reloaded 4-bit checkpoint gives the logits of the saved model."""
     yield from reloaded(ctx, "nf4")
 
 
 @call(SAVING, phase=Phase.RELOAD, requires=FOUR)
 def reload_nf4_after_inference(ctx: Context) -> Iterator[Check]:
-    """A 4-bit model that was used for inference is saved as it was loaded."""
+    """Inference with a 4-bit model does not change what save_pretrained writes."""
     yield from reloaded(ctx, "nf4", used=True)
 
 
 @call(SAVING, phase=Phase.RELOAD, requires=FOUR)
 def reload_nf4_bf16_storage(ctx: Context) -> Iterator[Check]:
-    """A 4-bit checkpoint with bfloat16 storage infers what the model did that it was saved from."""
+    """A reloaded 4-bit checkpoint with bfloat16 storage gives the logits of the saved model."""
     yield from reloaded(ctx, "nf4", "bf16")
 
 
 @call(SAVING, phase=Phase.RELOAD, requires=EIGHT)
 def reload_int8(ctx: Context) -> Iterator[Check]:
-    """An 8-bit checkpoint infers what the model did that it was saved from."""
+    """A reloaded 8-bit checkpoint gives the logits of the saved model."""
     yield from reloaded(ctx, "int8")
 
 
 @call(SAVING, phase=Phase.RELOAD, requires=FOUR)
 def compute_dtype_of_prequantised(ctx: Context) -> Iterator[Check]:
-    """The compute dtype given for a 4-bit checkpoint is the one its layers use."""
+    """The layers of a 4-bit checkpoint use the requested compute dtype."""
     import torch
     from transformers import BitsAndBytesConfig
 
@@ -85,7 +85,7 @@ def compute_dtype_of_prequantised(ctx: Context) -> Iterator[Check]:
 
 @call(LOADING, phase=Phase.LOAD, requires=FOUR)
 def compute_dtype_when_quantised(ctx: Context) -> Iterator[Check]:
-    """The compute dtype given while a checkpoint is quantised is the one its layers use."""
+    """The layers of a model that is quantised on loading use the requested compute dtype."""
     import torch
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
@@ -121,7 +121,7 @@ def state_dict_strict(ctx: Context) -> Iterator[Check]:
 
 
 def into_another(ctx: Context, **arguments: Any) -> Iterator[Check]:
-    """The state dict of a 4-bit model loaded into one that was quantised from other weights."""
+    """Load the state dict of a 4-bit model into one that was quantised from other weights."""
     import torch
 
     model = models.loaded(ctx, "nf4")
@@ -138,13 +138,13 @@ def into_another(ctx: Context, **arguments: Any) -> Iterator[Check]:
 
 @call(SAVING, phase=Phase.RELOAD, requires=FOUR)
 def state_dict_lenient(ctx: Context) -> Iterator[Check]:
-    """A 4-bit state dict loaded with strict=False gives the model it is from."""
+    """A 4-bit state dict loaded with strict=False restores the model it came from."""
     yield from into_another(ctx, strict=False)
 
 
 @call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
 def move_nf4(ctx: Context) -> Iterator[Check]:
-    """A 4-bit model can be told to go to the device where it is."""
+    """A 4-bit model can be moved to the device it is already on."""
     model = models.loaded(ctx, "nf4")
     expected = models.logits(model)
     yield at_most("logits", relative(models.logits(model.to(ctx.place.device)), expected), 0.0)
@@ -152,7 +152,7 @@ def move_nf4(ctx: Context) -> Iterator[Check]:
 
 @call(DEQUANTISING, phase=Phase.MERGE, requires=EIGHT)
 def move_int8(ctx: Context) -> Iterator[Check]:
-    """An 8-bit model can be told to go to the device where it is."""
+    """An 8-bit model can be moved to the device it is already on."""
     model = models.loaded(ctx, "int8")
     expected = models.logits(model)
     yield at_most("logits", relative(models.logits(model.to(ctx.place.device)), expected), 0.0)
@@ -160,7 +160,7 @@ def move_int8(ctx: Context) -> Iterator[Check]:
 
 @call(DEQUANTISING, phase=Phase.RELOAD, requires=FOUR)
 def dequantise_and_save(ctx: Context) -> Iterator[Check]:
-    """A dequantised model is saved and loaded as a plain one."""
+    """A dequantised model can be saved and loaded as an unquantised one."""
     from transformers import AutoModelForCausalLM
 
     model = models.loaded(ctx, "nf4").dequantize()
@@ -173,7 +173,7 @@ def dequantise_and_save(ctx: Context) -> Iterator[Check]:
 
 @call(DEQUANTISING, phase=Phase.RELOAD, requires=FOUR)
 def dequantise_and_forget(ctx: Context) -> Iterator[Check]:
-    """A dequantised model without quantization_config is saved and loaded as a plain one."""
+    """A dequantised model without quantization_config can be saved and loaded as an unquantised one."""
     from transformers import AutoModelForCausalLM
 
     model = models.loaded(ctx, "nf4").dequantize()
@@ -188,7 +188,7 @@ def dequantise_and_forget(ctx: Context) -> Iterator[Check]:
 
 @call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
 def dequantise_after_inference(ctx: Context) -> Iterator[Check]:
-    """A 4-bit model that was used for inference dequantises to the weights it had."""
+    """Inference with a 4-bit model does not change the weights it dequantises to."""
     expected = models.logits(models.loaded(ctx, "nf4").dequantize())
     model = models.loaded(ctx, "nf4")
     models.logits(model)
@@ -197,7 +197,7 @@ def dequantise_after_inference(ctx: Context) -> Iterator[Check]:
 
 @call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
 def dequantise_and_cast(ctx: Context) -> Iterator[Check]:
-    """A dequantised model can be cast as a plain one."""
+    """A dequantised model can be cast to another dtype."""
     import torch
 
     model = models.loaded(ctx, "nf4").dequantize().to(torch.float32)
@@ -206,7 +206,7 @@ def dequantise_and_cast(ctx: Context) -> Iterator[Check]:
 
 @call(DEQUANTISING, phase=Phase.MERGE, requires=FOUR)
 def dequantise_reset_and_cast(ctx: Context) -> Iterator[Check]:
-    """A dequantised model whose quantization_method was reset can be cast."""
+    """A dequantised model with quantization_method reset can be cast to another dtype."""
     import torch
 
     model = models.loaded(ctx, "nf4").dequantize()
@@ -216,13 +216,13 @@ def dequantise_reset_and_cast(ctx: Context) -> Iterator[Check]:
 
 @call(LOADING, phase=Phase.LOAD, requires=FOUR)
 def load_in_4bit_config(ctx: Context) -> Iterator[Check]:
-    """from_pretrained takes a BitsAndBytesConfig."""
+    """from_pretrained accepts a BitsAndBytesConfig."""
     yield equal("quantised layers", len(linears(models.loaded(ctx, "nf4"))), tiny.LAYERS * len(tiny.LINEARS))
 
 
 @call(LOADING, phase=Phase.LOAD, requires=FOUR)
 def load_in_4bit_without_map(ctx: Context) -> Iterator[Check]:
-    """A model is quantised on loading when no device is named."""
+    """from_pretrained quantises a model without a device_map."""
     from transformers import AutoModelForCausalLM
 
     asked = compat.load_arguments(models.chosen("nf4"), "cpu")
@@ -233,7 +233,7 @@ def load_in_4bit_without_map(ctx: Context) -> Iterator[Check]:
 
 @call(LOADING, phase=Phase.FORWARD, requires=("bitsandbytes_4bit",))
 def four_bit_never_moved(ctx: Context) -> Iterator[Check]:
-    """A 4-bit layer works without being moved."""
+    """A 4-bit layer works without a move to its device."""
     import torch
     from bitsandbytes.nn import Linear4bit
 
@@ -244,7 +244,7 @@ def four_bit_never_moved(ctx: Context) -> Iterator[Check]:
 
 @call(LOADING, phase=Phase.FORWARD, requires=("4bit",))
 def four_bit_moved(ctx: Context) -> Iterator[Check]:
-    """A 4-bit layer works once it was moved to its device."""
+    """A 4-bit layer works after a move to its device."""
     import torch
     from bitsandbytes.nn import Linear4bit
 
@@ -277,7 +277,7 @@ def experts(name: str) -> Any:
 
 @call(LOADING, phase=Phase.LOAD, requires=FOUR)
 def experts_quantised(ctx: Context) -> Iterator[Check]:
-    """The experts of a mixture are quantised as the rest of the model."""
+    """Loading quantises the experts of a mixture like the rest of the model."""
     model = models.loaded(ctx, "nf4", folder=models.published(ctx, experts("olmoe")))
     left = sum(
         parameter.nbytes

@@ -1,4 +1,4 @@
-"""Quantised models in the trainers of transformers and trl: what these refuse, cast or leave unusable."""
+"""Quantised models in the trainers of transformers and trl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def arguments(ctx: Context, kind: Any, **other: Any) -> Any:
-    """Of those given, the ones that this version knows."""
+    """The given arguments that this version accepts."""
     known = inspect.signature(kind.__init__).parameters
     usual: dict[str, Any] = {
         "output_dir": str(ctx.kept / "out"),
@@ -50,7 +50,7 @@ def trainer(ctx: Context, model: Any, **other: Any) -> Any:
 
 @call(TRAINERS, phase=Phase.WRAP, requires=FOUR)
 def trainer_without_adapter(ctx: Context) -> Iterator[Check]:
-    """The trainer takes a 4-bit model without adapters whose head is trained."""
+    """The trainer accepts a 4-bit model without adapters whose head is trainable."""
     model = models.loaded(ctx, "nf4")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith("lm_head"))
@@ -59,7 +59,7 @@ def trainer_without_adapter(ctx: Context) -> Iterator[Check]:
 
 @call(TRAINERS, phase=Phase.WRAP, requires=FOUR)
 def trainer_with_adapter(ctx: Context) -> Iterator[Check]:
-    """The trainer takes a 4-bit model with adapters."""
+    """The trainer accepts a 4-bit model with adapters."""
     yield equal("steps", trainer(ctx, models.adapted(models.loaded(ctx, "nf4"))).train().global_step, 2)
 
 
@@ -91,7 +91,7 @@ def best(ctx: Context, quant: str, dtype: str) -> Iterator[Check]:
 
 
 def fine_tuner(ctx: Context, model: Any, *, adapter: bool, bf16: bool) -> Any:
-    """Trl's trainer for supervised fine-tuning, on rows that are tokens already."""
+    """SFTTrainer on tokenised rows."""
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
@@ -119,13 +119,13 @@ def generate_after_sft(ctx: Context) -> Iterator[Check]:
 
 @call(TRAINERS, phase=Phase.WRAP, requires=FOUR)
 def adapters_after_sft_nf4(ctx: Context) -> Iterator[Check]:
-    """Trl leaves the float32 adapters of a 4-bit model as they are when it trains without bf16."""
+    """Trl keeps the float32 adapters of a 4-bit model when it trains without bf16."""
     yield from adapters_left(ctx, "nf4")
 
 
 @call(TRAINERS, phase=Phase.WRAP)
 def adapters_after_sft(ctx: Context) -> Iterator[Check]:
-    """Trl leaves the float32 adapters of a bfloat16 model as they are when it trains without bf16."""
+    """Trl keeps the float32 adapters of a bfloat16 model when it trains without bf16."""
     yield from adapters_left(ctx, "none")
 
 
@@ -137,7 +137,7 @@ def adapters_left(ctx: Context, quant: str) -> Iterator[Check]:
 
 @call(TRAINERS, phase=Phase.FORWARD)
 def entropy_in_bf16(ctx: Context) -> Iterator[Check]:
-    """GRPO's mask of tokens with a high entropy is found in bfloat16."""
+    """GRPO computes its mask of high-entropy tokens correctly in bfloat16."""
     import torch
     from trl.trainer import grpo_trainer
 
@@ -152,7 +152,7 @@ def entropy_in_bf16(ctx: Context) -> Iterator[Check]:
 
 
 def only_process() -> Any:
-    """What the method asks of its trainer: to gather from the other processes, of which there are none."""
+    """The part of a trainer that the method needs: gathering from the other processes, of which there are none."""
     from types import SimpleNamespace
 
     one = SimpleNamespace(gather=lambda tensor: tensor, process_index=0, pad_across_processes=lambda t, **_: t)

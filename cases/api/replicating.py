@@ -1,4 +1,4 @@
-"""DDP in a user's script: adapters that some steps leave unused, and reentrant checkpointing."""
+"""DDP in user scripts: adapters that some steps leave unused, and reentrant checkpointing."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def half_adapter_asked_for(ctx: Context) -> Iterator[Check]:
 
 @call(LOADING, phase=Phase.RELOAD, requires=("adapter_dtype",))
 def half_adapter_auto(ctx: Context) -> Iterator[Check]:
-    """AutoPeftModel does as it is told with autocast_adapter_dtype=False."""
+    """AutoPeftModel respects autocast_adapter_dtype=False."""
     from peft import AutoPeftModelForCausalLM
 
     arguments = compat.load_arguments(models.chosen(), ctx.place.device)
@@ -226,7 +226,7 @@ def left_over(folder: Path) -> Iterator[Check]:
 
 @call(SAVING, phase=Phase.SAVE)
 def merged_without_adapter_files(ctx: Context) -> Iterator[Check]:
-    """A merged model is saved without adapter files."""
+    """save_pretrained of a merged model writes no adapter files."""
     from peft import PeftModel
 
     model = PeftModel.from_pretrained(models.loaded(ctx, dtype="fp32"), models.saved_adapter(ctx))
@@ -247,13 +247,13 @@ def merged_from_adapter_folder(ctx: Context) -> Iterator[Check]:
 
 @call(CONTINUING, phase=Phase.OPTIMIZER, requires=("cpu_scaler",))
 def go_on_without_is_trainable(ctx: Context) -> Iterator[Check]:
-    """An adapter loaded to be trained further is trained."""
+    """An adapter that is loaded for further training changes."""
     yield from go_on(ctx)
 
 
 @call(CONTINUING, phase=Phase.OPTIMIZER, requires=("cpu_scaler",))
 def go_on_with_is_trainable(ctx: Context) -> Iterator[Check]:
-    """An adapter loaded with is_trainable=True is trained further."""
+    """An adapter that is loaded with is_trainable=True changes."""
     yield from go_on(ctx, is_trainable=True)
 
 
@@ -275,13 +275,13 @@ def go_on(ctx: Context, **arguments: Any) -> Iterator[Check]:
 
 @call(LOADING, phase=Phase.RELOAD)
 def offload_dir(ctx: Context) -> Iterator[Check]:
-    """An adapter loads on a model with a layer on disk when offload_dir says where."""
+    """An adapter loads on a model with a layer on disk if offload_dir names the folder."""
     yield from on_disk(ctx, offload_dir=str(ctx.kept / "again"))
 
 
 @call(LOADING, phase=Phase.RELOAD)
 def offload_folder(ctx: Context) -> Iterator[Check]:
-    """An adapter loads on a model with a layer on disk when offload_folder says where."""
+    """An adapter loads on a model with a layer on disk if offload_folder names the folder."""
     yield from on_disk(ctx, offload_folder=str(ctx.kept / "again"))
 
 
@@ -302,13 +302,13 @@ def on_disk(ctx: Context, **where: str) -> Iterator[Check]:
 
 @call(LOADING, phase=Phase.RELOAD)
 def classifier_head(ctx: Context) -> Iterator[Check]:
-    """The trained head of a classifier comes back with its adapter."""
+    """The trained head of a classifier is restored with its adapter."""
     yield from head_restored(ctx, "none", "fp32")
 
 
 @call(LOADING, phase=Phase.RELOAD, requires=("4bit", "4bit_loading"))
 def classifier_head_nf4(ctx: Context) -> Iterator[Check]:
-    """The trained head of a classifier on a 4-bit base comes back with its adapter."""
+    """The trained head of a classifier on a 4-bit base is restored with its adapter."""
     yield from head_restored(ctx, "nf4", "bf16")
 
 

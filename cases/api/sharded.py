@@ -1,4 +1,4 @@
-"""Quantised models and adapters under FSDP, where the order or the setting of a user's script is at stake."""
+"""Quantised models and adapters under FSDP: the order of a script's steps and its settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def quantised(ctx: Context, quant: str, storage: str = "uint8") -> Any:
 
 @call(SHARDING, phase=Phase.ADAPT, ranks=2, requires=("fsdp2_exists", "fsdp2", *FOUR))
 def adapt_after_sharding(ctx: Context) -> Iterator[Check]:
-    """An adapter is put on a 4-bit model that is sharded already."""
+    """get_peft_model works on a 4-bit model that is already sharded."""
     model = shard(ctx, quantised(ctx, "nf4", "bf16"))
     adapted = models.adapted(model)
     yield equal("type of an adapted layer", type(models.projection(adapted)).__name__, "Linear4bit")
@@ -42,7 +42,7 @@ def adapt_after_sharding(ctx: Context) -> Iterator[Check]:
 
 @call(SHARDING, phase=Phase.ADAPT, ranks=2, requires=("fsdp2_exists", "fsdp2", *FOUR))
 def adapt_before_sharding(ctx: Context) -> Iterator[Check]:
-    """A 4-bit model is sharded with its adapter on it."""
+    """A 4-bit model with its adapter can be sharded."""
     adapted = shard(ctx, models.adapted(quantised(ctx, "nf4", "bf16")))
     yield equal("type of an adapted layer", type(models.projection(adapted)).__name__, "Linear4bit")
 
@@ -74,18 +74,18 @@ def flat(ctx: Context, layer: Any) -> Any:
 
 @call(SHARDING, phase=Phase.FORWARD, ranks=2, requires=("fsdp2_exists", "fsdp2", "4bit"))
 def packed_bf16_fsdp2(ctx: Context) -> Iterator[Check]:
-    """4-bit weights stored as bfloat16 pass FSDP2 bit by bit, also where they look like NaN."""
+    """FSDP2 keeps every bit of 4-bit weights in bfloat16 storage, also bytes that read as NaN."""
     yield from packed(ctx, "bf16", "fsdp2")
 
 
 @call(SHARDING, phase=Phase.FORWARD, ranks=2, requires=("fsdp1", "4bit"))
 def packed_bf16_fsdp1(ctx: Context) -> Iterator[Check]:
-    """4-bit weights stored as bfloat16 pass FSDP1 bit by bit, also where they look like NaN."""
+    """FSDP1 keeps every bit of 4-bit weights in bfloat16 storage, also bytes that read as NaN."""
     yield from packed(ctx, "bf16", "fsdp1")
 
 
 def mixed(ctx: Context, *, norms: bool) -> Iterator[Check]:
-    """FSDP2's mixed precision over a bfloat16 base with float32 adapters, and norms that train or do not."""
+    """Run FSDP2's mixed precision on a bfloat16 base with float32 adapters, with trained or frozen norms."""
     import torch
 
     policies = __import__(compat.fully_shard().__module__, fromlist=["MixedPrecisionPolicy"])
@@ -136,31 +136,31 @@ def efficient(ctx: Context, quant: str, storage: str = "uint8", *, saved: bool =
 
 @call(SHARDING, phase=Phase.LOAD, ranks=2, requires=FOUR)
 def ram_efficient_nf4(ctx: Context) -> Iterator[Check]:
-    """A 4-bit model with byte storage loads RAM-efficiently for FSDP."""
+    """A 4-bit model with uint8 storage loads with cpu_ram_efficient_loading."""
     yield from efficient(ctx, "nf4")
 
 
 @call(SHARDING, phase=Phase.LOAD, ranks=2, requires=FOUR)
 def ram_efficient_nf4_bf16_storage(ctx: Context) -> Iterator[Check]:
-    """A 4-bit model with bfloat16 storage loads RAM-efficiently for FSDP."""
+    """A 4-bit model with bfloat16 storage loads with cpu_ram_efficient_loading."""
     yield from efficient(ctx, "nf4", "bf16")
 
 
 @call(SHARDING, phase=Phase.LOAD, ranks=2, requires=FOUR)
 def ram_efficient_prequantised(ctx: Context) -> Iterator[Check]:
-    """A 4-bit checkpoint with bfloat16 storage loads RAM-efficiently for FSDP."""
+    """A 4-bit checkpoint with bfloat16 storage loads with cpu_ram_efficient_loading."""
     yield from efficient(ctx, "nf4", "bf16", saved=True)
 
 
 @call(SHARDING, phase=Phase.LOAD, ranks=2, requires=EIGHT)
 def ram_efficient_int8(ctx: Context) -> Iterator[Check]:
-    """An 8-bit model loads RAM-efficiently for FSDP."""
+    """An 8-bit model loads with cpu_ram_efficient_loading."""
     yield from efficient(ctx, "int8")
 
 
 @call(SHARDING, phase=Phase.WRAP, ranks=2, requires=("fsdp1", *EIGHT))
 def int8_in_one_unit(ctx: Context) -> Iterator[Check]:
-    """An 8-bit model is sharded by FSDP1 as one unit."""
+    """FSDP1 shards an 8-bit model as one unit."""
     import torch
     from torch.distributed.fsdp import FullyShardedDataParallel
 

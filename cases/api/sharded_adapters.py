@@ -1,4 +1,4 @@
-"""Adapters, checkpointing and optimisers that a sharded or checkpointed job brings together."""
+"""Combinations of adapters, gradient checkpointing, optimisers and FSDP."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def activated_gradients(ctx: Context, **checkpointing: Any) -> dict[str, Any]:
 
 @call(TOGETHER, phase=Phase.BACKWARD)
 def reentrant_checkpointing_after_adapter(ctx: Context) -> Iterator[Check]:
-    """Reentrant checkpointing that is switched on after the adapter, as Trainer does, leaves the gradients right."""
+    """Reentrant checkpointing enabled after the adapter, as Trainer does, gives the right gradients."""
     yield from checkpointed_after(ctx, use_reentrant=True)
 
 
 @call(TOGETHER, phase=Phase.BACKWARD)
 def non_reentrant_checkpointing_after_adapter(ctx: Context) -> Iterator[Check]:
-    """Non-reentrant checkpointing that is switched on after the adapter leaves the gradients right."""
+    """Non-reentrant checkpointing enabled after the adapter gives the right gradients."""
     yield from checkpointed_after(ctx, use_reentrant=False)
 
 
@@ -91,7 +91,7 @@ def checkpointed_after(ctx: Context, config: dict[str, Any] | None = None, **kin
 
 @call(TOGETHER, phase=Phase.FORWARD, ranks=2, requires=("target_parameters", *FSDP1))
 def fsdp1_lora_on_fused_experts(ctx: Context) -> Iterator[Check]:
-    """LoRA on the fused weights of experts (target_parameters) under FSDP1."""
+    """LoRA on the fused weights of experts (target_parameters) trains under FSDP1."""
     model = experts()
     sharded = fsdp1(model, ctx, auto_wrap_policy=decoder_policy(model), use_orig_params=True)
     yield from experts_trained(ctx, sharded, "fsdp1")
@@ -99,13 +99,13 @@ def fsdp1_lora_on_fused_experts(ctx: Context) -> Iterator[Check]:
 
 @call(TOGETHER, phase=Phase.FORWARD, ranks=2, requires=("target_parameters", *FSDP2))
 def fsdp2_lora_on_fused_experts(ctx: Context) -> Iterator[Check]:
-    """LoRA on the fused weights of experts (target_parameters) under FSDP2."""
+    """LoRA on the fused weights of experts (target_parameters) trains under FSDP2."""
     yield from experts_trained(ctx, jobs.wrapped(ctx, experts(), strategy="fsdp2"), "fsdp2")
 
 
 @call(TOGETHER, phase=Phase.FORWARD, ranks=2, requires=("target_parameters", *FSDP1))
 def fsdp1_lora_on_fused_experts_peft_policy(ctx: Context) -> Iterator[Check]:
-    """LoRA on the fused weights of experts under PEFT's wrap policy, which makes each adapter weight a unit."""
+    """LoRA on the fused weights of experts trains under PEFT's wrap policy, which wraps each adapter weight."""
     sharded = jobs.wrapped(ctx, experts(), strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft")
     yield from experts_trained(ctx, sharded, "fsdp1")
 
@@ -138,7 +138,7 @@ def experts_trained(ctx: Context, sharded: Any, strategy: str) -> Iterator[Check
 
 @call(TOGETHER, phase=Phase.SAVE, ranks=2, requires=("adamw_8bit_step", *FSDP1))
 def fsdp1_state_dict_of_adamw_8bit(ctx: Context) -> Iterator[Check]:
-    """FSDP1's optimizer state dict of bitsandbytes' 8-bit AdamW can be made."""
+    """FSDP1 creates the optimizer state dict of bitsandbytes' 8-bit AdamW."""
     from bitsandbytes.optim import AdamW8bit
     from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -152,7 +152,7 @@ def fsdp1_state_dict_of_adamw_8bit(ctx: Context) -> Iterator[Check]:
 
 @call(TOGETHER, phase=Phase.OPTIMIZER, ranks=2, requires=FSDP1)
 def fsdp1_accelerate_keeps_adamw_8bit(ctx: Context) -> Iterator[Check]:
-    """Accelerate's prepare leaves an 8-bit optimiser 8-bit under FSDP1."""
+    """accelerator.prepare keeps an 8-bit optimiser 8-bit under FSDP1."""
     from bitsandbytes.optim import AdamW8bit
 
     model = jobs.base(ctx)
@@ -205,7 +205,7 @@ def fsdp2_trl_reference_model(ctx: Context) -> Iterator[Check]:
 
 @call(TOGETHER, phase=Phase.RELOAD, ranks=2, requires=FSDP1)
 def fsdp1_prompt_tuning_pretrained_weights(ctx: Context) -> Iterator[Check]:
-    """load_state_dict(strict=False) of pretrained weights into prompt tuning under FSDP1 says what is missing."""
+    """load_state_dict(strict=False) of pretrained weights into prompt tuning under FSDP1 reports the missing keys."""
     from peft import PromptTuningConfig, get_peft_model
 
     model = get_peft_model(jobs.base(ctx), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
@@ -218,21 +218,21 @@ def fsdp1_prompt_tuning_pretrained_weights(ctx: Context) -> Iterator[Check]:
 
 @call(TOGETHER, phase=Phase.RELOAD, requires=PACKED)
 def prequantised_checkpoint(ctx: Context) -> Iterator[Check]:
-    """A checkpoint saved in 4 bits with bfloat16 storage infers what the model did that was saved."""
+    """A reloaded 4-bit checkpoint with bfloat16 storage gives the logits of the saved model."""
     jobs.base(ctx, **STORED).save_pretrained(ctx.kept)
     yield from as_saved(ctx, reloaded(ctx))
 
 
 @call(TOGETHER, phase=Phase.RELOAD, requires=PACKED)
 def prequantised_checkpoint_with_dtype(ctx: Context) -> Iterator[Check]:
-    """A checkpoint saved in 4 bits with bfloat16 storage, loaded with that dtype, infers what the saved model did."""
+    """A 4-bit checkpoint with bfloat16 storage, reloaded with that dtype, gives the logits of the saved model."""
     jobs.base(ctx, **STORED).save_pretrained(ctx.kept)
     yield from as_saved(ctx, reloaded(ctx, **compat.load_arguments(jobs.options(torch_dtype="bf16"), None)))
 
 
 @call(TOGETHER, phase=Phase.WRAP, ranks=2, requires=(*PACKED, *FSDP1))
 def fsdp1_prequantised_checkpoint(ctx: Context) -> Iterator[Check]:
-    """A checkpoint saved in 4 bits with bfloat16 storage infers under FSDP1 what the model did that was saved."""
+    """A reloaded 4-bit checkpoint with bfloat16 storage gives the logits of the saved model under FSDP1."""
     if ctx.place.rank == 0:
         jobs.base(ctx, **STORED).save_pretrained(ctx.kept)
     wait()

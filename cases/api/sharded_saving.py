@@ -1,4 +1,4 @@
-"""What FSDP users save, load and merge: whole tensors, the right ones, and the same numbers afterwards."""
+"""Saving, loading and merging under FSDP in user scripts."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ SAVING = "Saving sharded models in a user's script"
 
 @call(SAVING, phase=Phase.SAVE, ranks=2, requires=FSDP1)
 def fsdp1_save_pretrained_of_layers(ctx: Context) -> Iterator[Check]:
-    """save_pretrained by all ranks of an adapter under FSDP1, decoder layers wrapped, writes whole tensors."""
+    """save_pretrained of an adapter by all ranks under FSDP1, decoder layers wrapped, writes whole tensors."""
     yield from saved_in_shards(ctx, strategy="fsdp1")
 
 
 @call(SAVING, phase=Phase.SAVE, ranks=2, requires=FSDP1)
 def fsdp1_save_pretrained_of_one_unit(ctx: Context) -> Iterator[Check]:
-    """save_pretrained by all ranks of an adapter under FSDP1, the model in one unit, writes whole tensors."""
+    """save_pretrained of an adapter by all ranks under FSDP1, the model in one unit, writes whole tensors."""
     yield from saved_in_shards(ctx, strategy="fsdp1", auto_wrap_policy="none")
 
 
 @call(SAVING, phase=Phase.SAVE, ranks=2, requires=FSDP1)
 def fsdp1_save_pretrained_on_rank_0(ctx: Context) -> Iterator[Check]:
-    """save_pretrained by rank 0 alone of an adapter under FSDP1, decoder layers wrapped, comes back."""
+    """save_pretrained of an adapter by rank 0 alone under FSDP1, decoder layers wrapped, can be reloaded."""
     yield from saved_in_shards(ctx, on_all=False, strategy="fsdp1")
 
 
 @call(SAVING, phase=Phase.SAVE, ranks=2, requires=FSDP2)
 def fsdp2_save_pretrained_of_shards(ctx: Context) -> Iterator[Check]:
-    """save_pretrained by all ranks of an adapter under FSDP2 writes whole tensors."""
+    """save_pretrained of an adapter by all ranks under FSDP2 writes whole tensors."""
     yield from saved_in_shards(ctx, strategy="fsdp2")
 
 
@@ -96,7 +96,7 @@ def same(found: Any, expected: Any) -> bool:
 
 @call(SAVING, phase=Phase.SAVE, ranks=2, requires=FSDP2)
 def fsdp2_state_dict_after_unfreezing_adapter(ctx: Context) -> Iterator[Check]:
-    """Frozen parameters are ignored as they are now: an adapter that is trainable for the moment is saved."""
+    """Ignoring frozen parameters uses their present state: a temporarily trainable adapter is saved."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
     model = jobs.adapted(ctx)
@@ -114,7 +114,7 @@ def fsdp2_state_dict_after_unfreezing_adapter(ctx: Context) -> Iterator[Check]:
 
 @call(SAVING, phase=Phase.RELOAD, ranks=2, requires=FSDP2)
 def fsdp2_adapter_loaded_into_shards(ctx: Context) -> Iterator[Check]:
-    """An adapter file is loaded into a model that is sharded already, by set_peft_model_state_dict."""
+    """set_peft_model_state_dict loads an adapter file into a sharded model."""
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
     model = jobs.adapted(ctx)
@@ -128,7 +128,7 @@ def fsdp2_adapter_loaded_into_shards(ctx: Context) -> Iterator[Check]:
 
 @call(SAVING, phase=Phase.RELOAD, ranks=2, requires=FSDP2)
 def fsdp2_load_adapter_into_shards(ctx: Context) -> Iterator[Check]:
-    """A second adapter is loaded from its file into a model that is sharded already."""
+    """load_adapter loads a second adapter into a sharded model."""
     model = jobs.adapted(ctx)
     if ctx.place.rank == 0:
         model.save_pretrained(ctx.kept)
@@ -170,7 +170,7 @@ def merged_while_sharded(ctx: Context, strategy: str) -> Iterator[Check]:
 
 @call(SAVING, phase=Phase.SAVE, ranks=2, requires=FSDP1)
 def fsdp1_accelerate_model_of_adapter(ctx: Context) -> Iterator[Check]:
-    """Accelerate's sharded checkpoint of an FSDP1 model holds the adapter, not the frozen base beside it."""
+    """Accelerate's sharded checkpoint of an FSDP1 model holds the adapter without the frozen base."""
     from accelerate.utils import fsdp_utils
     from torch.distributed.checkpoint import FileSystemReader
 
@@ -255,7 +255,7 @@ def saved_state(ctx: Context, state_dict: str, folder: str = "state") -> Iterato
 
 @call(SAVING, phase=Phase.RESUME)
 def dcp_numbers_beside_tensors(ctx: Context) -> Iterator[Check]:
-    """torch.distributed.checkpoint.load gives a learning rate back as it gives back moments."""
+    """torch.distributed.checkpoint.load restores a learning rate as well as the moments."""
     import torch.distributed.checkpoint as dcp
 
     saved_with_numbers(ctx)
@@ -266,7 +266,7 @@ def dcp_numbers_beside_tensors(ctx: Context) -> Iterator[Check]:
 
 @call(SAVING, phase=Phase.RESUME)
 def dcp_numbers_into_stateful(ctx: Context) -> Iterator[Check]:
-    """The same into an object with state_dict and load_state_dict."""
+    """torch.distributed.checkpoint.load restores an object with state_dict and load_state_dict."""
     import torch.distributed.checkpoint as dcp
 
     class Optimiser:
@@ -285,7 +285,7 @@ def dcp_numbers_into_stateful(ctx: Context) -> Iterator[Check]:
 
 
 def a_state(moments: Any, *, rate: float) -> dict[str, Any]:
-    """As ``get_optimizer_state_dict`` makes one."""
+    """An optimizer state dict in the form of ``get_optimizer_state_dict``."""
     groups = [{"params": ["weight"], "lr": rate, "weight_decay": rate}]
     return {"optimiser": {"state": {"weight": {"exp_avg": moments}}, "param_groups": groups}}
 

@@ -1,4 +1,4 @@
-"""FSDP in a user's hands: what is wrapped when, what is read beside a forward, what is stepped, clipped, generated."""
+"""FSDP in user scripts: the order of wrapping, fused losses, clipping, and generation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADAPTER = tiny.LAYERS * len(tiny.TARGETS) * 2  # tensors
 
 @call(SHARDING, phase=Phase.ADAPT, ranks=2, requires=FSDP2)
 def fsdp2_adapter_on_sharded_base(ctx: Context) -> Iterator[Check]:
-    """An adapter that is put on a model which fully_shard has sharded already has the layers' whole sizes."""
+    """An adapter that is added after fully_shard has the layers' whole sizes."""
     from peft import get_peft_model
 
     adapted = get_peft_model(jobs.wrapped(ctx, jobs.base(ctx), strategy="fsdp2"), jobs.lora_config())
@@ -36,7 +36,7 @@ def fsdp2_adapter_on_sharded_base(ctx: Context) -> Iterator[Check]:
 
 @call(SHARDING, phase=Phase.FORWARD, ranks=2, requires=FSDP2)
 def fsdp2_training_adapter_on_sharded_base(ctx: Context) -> Iterator[Check]:
-    """An adapter that is put on a model which fully_shard has sharded already can be trained."""
+    """An adapter that is added after fully_shard can be trained."""
     from peft import get_peft_model
 
     adapted = get_peft_model(jobs.wrapped(ctx, jobs.base(ctx), strategy="fsdp2"), jobs.lora_config())
@@ -46,7 +46,7 @@ def fsdp2_training_adapter_on_sharded_base(ctx: Context) -> Iterator[Check]:
 
 @call(SHARDING, phase=Phase.WRAP, ranks=2, requires=FSDP1)
 def fsdp1_policy_taken_before_adapter(ctx: Context) -> Iterator[Check]:
-    """PEFT's wrap policy made from the base model wraps adapters that come later."""
+    """A PEFT wrap policy that was created from the base model also wraps adapters that are added later."""
     from peft.utils.other import fsdp_auto_wrap_policy
 
     base = jobs.base(ctx)
@@ -73,13 +73,13 @@ def decoder_policy(model: Any) -> Any:
 
 @call(SHARDING, phase=Phase.WRAP, ranks=2, requires=FSDP1)
 def fsdp1_frozen_second_adapter(ctx: Context) -> Iterator[Check]:
-    """A second, frozen adapter as DPO's reference stands beside the trained one under PEFT's wrap policy."""
+    """PEFT's wrap policy allows a second, frozen adapter, as DPO's reference uses it."""
     yield from second_adapter(ctx, trained=False)
 
 
 @call(SHARDING, phase=Phase.WRAP, ranks=2, requires=FSDP1)
 def fsdp1_trained_second_adapter(ctx: Context) -> Iterator[Check]:
-    """A second adapter stands beside the first under PEFT's wrap policy, both trainable."""
+    """PEFT's wrap policy allows a second trainable adapter."""
     yield from second_adapter(ctx, trained=True)
 
 
@@ -103,7 +103,7 @@ def wait() -> None:
 
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2, requires=FSDP1)
 def fsdp1_gradient_bytes_own_names(ctx: Context) -> Iterator[Check]:
-    """With parameters under their names and decoder layers wrapped, frozen weights cost no gradient memory."""
+    """With use_orig_params=True and decoder layers wrapped, frozen weights cost no gradient memory."""
     yield from gradient_bytes(ctx, use_orig_params=True, auto_wrap_policy="transformer")
 
 
@@ -114,7 +114,7 @@ def fsdp1_gradient_bytes_peft_policy(ctx: Context) -> Iterator[Check]:
 
 
 def gradient_bytes(ctx: Context, **chosen: Any) -> Iterator[Check]:
-    """Of the flat gradients against those of the adapter; a tenth more is padding."""
+    """Compare the size of the flat gradients with the adapter's; up to a tenth more is padding."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     model = jobs.adapted(ctx)
@@ -129,14 +129,14 @@ def gradient_bytes(ctx: Context, **chosen: Any) -> Iterator[Check]:
 
 @call(SHARDING, phase=Phase.FORWARD, ranks=2, requires=FSDP1)
 def fsdp1_fused_loss(ctx: Context) -> Iterator[Check]:
-    """A fused loss that reads lm_head.weight beside the head's forward, as Liger's does, under FSDP1."""
+    """A fused loss that reads lm_head.weight directly, as Liger's does, works under FSDP1."""
     model = with_fused_loss(jobs.adapted(ctx))
     yield from fused_loss(ctx, jobs.wrapped(ctx, model, strategy="fsdp1"), "fsdp1")
 
 
 @call(SHARDING, phase=Phase.FORWARD, ranks=2, requires=FSDP1)
 def fsdp1_fused_loss_head_apart(ctx: Context) -> Iterator[Check]:
-    """A fused loss that reads lm_head.weight, where PEFT's policy makes the trained head a unit of its own."""
+    """A fused loss that reads lm_head.weight works if PEFT's policy wraps the trained head as a separate unit."""
     from peft import get_peft_model
 
     model = get_peft_model(jobs.base(ctx), jobs.lora_config(modules_to_save=["lm_head"]))
@@ -149,14 +149,14 @@ def fsdp1_fused_loss_head_apart(ctx: Context) -> Iterator[Check]:
 
 @call(SHARDING, phase=Phase.FORWARD, ranks=2, requires=FSDP2)
 def fsdp2_fused_loss(ctx: Context) -> Iterator[Check]:
-    """A fused loss that reads lm_head.weight beside the head's forward, under FSDP2 with the head in the root."""
+    """A fused loss that reads lm_head.weight directly works under FSDP2 with the head in the root."""
     model = with_fused_loss(jobs.adapted(ctx))
     yield from fused_loss(ctx, jobs.wrapped(ctx, model, strategy="fsdp2"), "fsdp2")
 
 
 @call(SHARDING, phase=Phase.FORWARD, ranks=2, requires=FSDP2)
 def fsdp2_fused_loss_head_apart(ctx: Context) -> Iterator[Check]:
-    """A fused loss that reads lm_head.weight, under FSDP2 with the head in a unit of its own."""
+    """A fused loss that reads lm_head.weight works under FSDP2 with the head as a separate unit."""
     model = with_fused_loss(jobs.adapted(ctx))
     compat.fully_shard()(model.base_model.model.lm_head)
     yield from fused_loss(ctx, jobs.wrapped(ctx, model, strategy="fsdp2"), "fsdp2")
@@ -253,7 +253,7 @@ def checkpoint_wrapper(ctx: Context, *, use_cache: bool) -> Iterator[Check]:
 
 @call(SHARDING, phase=Phase.OPTIMIZER, ranks=2, requires=FSDP2)
 def fsdp2_clip_beside_ignored_parameters(ctx: Context) -> Iterator[Check]:
-    """Gradients are clipped by accelerate when some trained parameters are left out of sharding."""
+    """Accelerate clips gradients if some trained parameters are excluded from sharding."""
     import torch
     from accelerate import FullyShardedDataParallelPlugin
 
@@ -286,7 +286,7 @@ def mean_of_ranks(tensor: Any) -> None:
 
 @call(SHARDING, phase=Phase.FORWARD, ranks=2, requires=FSDP1)
 def fsdp1_weight_replaced_between_steps(ctx: Context) -> Iterator[Check]:
-    """Weights that are replaced after the wrap, as a hand-made LoRA merge at evaluation does, are used."""
+    """FSDP1 uses weights that are replaced after wrapping, as a manual LoRA merge for evaluation does."""
     import torch
 
     model = jobs.wrapped(ctx, strategy="fsdp1")
@@ -314,7 +314,7 @@ def frozen_second_adapter(ctx: Context) -> Iterator[Check]:
 
 @call(SHARDING, phase=Phase.INFER, ranks=2, requires=FSDP2)
 def fsdp2_generate_registered(ctx: Context) -> Iterator[Check]:
-    """FSDP2 gathers weights for generate once it is registered as a way forward."""
+    """FSDP2 gathers weights for generate after register_fsdp_forward_method."""
     from torch.distributed.fsdp import register_fsdp_forward_method
 
     expected = build.generate(jobs.adapted(ctx), ctx)
@@ -325,7 +325,7 @@ def fsdp2_generate_registered(ctx: Context) -> Iterator[Check]:
 
 @call(SHARDING, phase=Phase.INFER, ranks=2, requires=FSDP1)
 def fsdp1_generate_summoned(ctx: Context) -> Iterator[Check]:
-    """FSDP1's whole parameters are summoned for generate."""
+    """A call of generate works within FSDP1's summon_full_params."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     expected = build.generate(jobs.adapted(ctx), ctx)
@@ -337,19 +337,19 @@ def fsdp1_generate_summoned(ctx: Context) -> Iterator[Check]:
 
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2, requires=FSDP1)
 def fsdp1_prefix_tuning(ctx: Context) -> Iterator[Check]:
-    """Prefix tuning is sharded by PEFT's wrap policy."""
+    """Prefix tuning trains under FSDP1 with PEFT's wrap policy."""
     yield from prefix(ctx, strategy="fsdp1", use_orig_params=False, auto_wrap_policy="peft")
 
 
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2, requires=FSDP1)
 def fsdp1_prefix_tuning_own_names(ctx: Context) -> Iterator[Check]:
-    """Prefix tuning, decoder layers wrapped, parameters under their names."""
+    """Prefix tuning trains under FSDP1 with decoder layers wrapped and use_orig_params=True."""
     yield from prefix(ctx, strategy="fsdp1")
 
 
 @call(SHARDING, phase=Phase.BACKWARD, ranks=2, requires=FSDP2)
 def fsdp2_prefix_tuning(ctx: Context) -> Iterator[Check]:
-    """Prefix tuning under FSDP2."""
+    """Prefix tuning trains under FSDP2."""
     yield from prefix(ctx, strategy="fsdp2")
 
 

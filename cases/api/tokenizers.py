@@ -18,7 +18,7 @@ GROUP = "Tokenisers"
 
 
 def ids_with(config: dict[str, Any], ctx: Context) -> str:
-    """Of a sentence, by the tokeniser that a folder with this tokenizer_config.json holds."""
+    """The ids of a sentence, by the tokeniser of a folder with this tokenizer_config.json."""
     from transformers import AutoTokenizer
 
     folder = ingredients.folder(ctx, "tokenizer")
@@ -34,26 +34,26 @@ def expected() -> str:
 
 @call(GROUP, phase=Phase.RELOAD)
 def tokenizer_of_transformers_4(ctx: Context) -> Iterator[Check]:
-    """A tokeniser with the class name that transformers 4 writes."""
+    """A tokeniser loads with the class name that transformers 4 writes."""
     yield equal("ids", ids_with({"tokenizer_class": "PreTrainedTokenizerFast"}, ctx), expected())
 
 
 @call(GROUP, phase=Phase.RELOAD)
 def tokenizer_of_transformers_5(ctx: Context) -> Iterator[Check]:
-    """A tokeniser with the class name that transformers 5 writes."""
+    """A tokeniser loads with the class name that transformers 5 writes."""
     yield equal("ids", ids_with({"tokenizer_class": "TokenizersBackend", "backend": "tokenizers"}, ctx), expected())
 
 
 @call(GROUP, phase=Phase.RELOAD)
 def tokenizer_extra_tokens_listed(ctx: Context) -> Iterator[Check]:
-    """A tokeniser whose extra_special_tokens are a list, as transformers 5 writes them."""
+    """A tokeniser loads if its extra_special_tokens are a list, as transformers 5 writes them."""
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "extra_special_tokens": ["w4"]}
     yield equal("ids", ids_with(config, ctx), expected())
 
 
 @call(GROUP, phase=Phase.SAVE)
 def tokenizer_round_trip(ctx: Context) -> Iterator[Check]:
-    """A tokeniser saved by this version is read by it."""
+    """A tokeniser that this version saves can be reloaded."""
     from transformers import AutoTokenizer
 
     ingredients.tokenizer().save_pretrained(ctx.kept / "out")

@@ -1,4 +1,4 @@
-"""``transformers.Trainer`` in a user's script: arguments, overridden methods, stopping and resuming."""
+"""``transformers.Trainer`` in user scripts: arguments, overridden methods, resuming."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAME = 1e-5  # the same arithmetic in float32, on weights of about 1
 
 
 def expected(ctx: Context, steps: int) -> dict[str, Any]:
-    """The weights after plain gradient descent, by torch alone."""
+    """The weights after plain gradient descent with torch alone."""
     import torch
 
     model = ingredients.base(ctx)
@@ -42,7 +42,7 @@ def trained_like(model: Any, weights: dict[str, Any]) -> Check:
 
 
 def in_order(trainer: type) -> type:
-    """A subclass that takes the rows as they come, in all versions."""
+    """A subclass that keeps the order of the rows in all versions."""
     import torch
 
     class InOrder(trainer):  # type: ignore[misc]
@@ -54,7 +54,7 @@ def in_order(trainer: type) -> type:
 
 @call(GROUP, phase=Phase.OPTIMIZER)
 def trainer_steps(ctx: Context) -> Iterator[Check]:
-    """Trainer does what a loop of a few lines does."""
+    """Trainer gives the same weights as a plain training loop."""
     from transformers import Trainer
 
     model = ingredients.base(ctx)
@@ -74,7 +74,7 @@ def trainer_mean_loss(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.OPTIMIZER)
 def trainer_accumulation(ctx: Context) -> Iterator[Check]:
-    """Trainer with gradient_accumulation_steps=2 does what batches of twice the size do."""
+    """Trainer with gradient_accumulation_steps=2 gives the same weights as batches of twice the size."""
     from transformers import Trainer
 
     model = ingredients.base(ctx)
@@ -85,7 +85,7 @@ def trainer_accumulation(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def trainer_log_override(ctx: Context) -> Iterator[Check]:
-    """An override of Trainer.log with the signature of its time, log(logs), goes on working."""
+    """An override of Trainer.log with the older signature, log(logs), still works."""
     from transformers import Trainer
 
     seen: list[float] = []
@@ -101,7 +101,7 @@ def trainer_log_override(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def trainer_compute_loss_override(ctx: Context) -> Iterator[Check]:
-    """An override of Trainer.compute_loss with the signature of its time goes on working."""
+    """An override of Trainer.compute_loss with the older signature still works."""
     from transformers import Trainer
 
     class Doubled(Trainer):  # type: ignore[misc]
@@ -118,7 +118,7 @@ def trainer_compute_loss_override(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def trainer_sampler_override(ctx: Context) -> Iterator[Check]:
-    """An override of Trainer._get_train_sampler with the signature of its time chooses the rows."""
+    """An override of Trainer._get_train_sampler with the older signature still selects the rows."""
     import torch
     from transformers import Trainer
 
@@ -133,7 +133,7 @@ def trainer_sampler_override(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.WRAP)
 def trainer_dispatch_batches(ctx: Context) -> Iterator[Check]:
-    """TrainingArguments takes dispatch_batches and split_batches, as scripts of 2023 and 2024 give them."""
+    """TrainingArguments accepts dispatch_batches and split_batches, as scripts of 2023 and 2024 pass them."""
     from transformers import Trainer
 
     model = ingredients.base(ctx)
@@ -144,7 +144,7 @@ def trainer_dispatch_batches(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.WRAP)
 def trainer_tokenizer_keyword(ctx: Context) -> Iterator[Check]:
-    """Trainer takes tokenizer=, as scripts before processing_class= give it, and saves it with the model."""
+    """Trainer accepts tokenizer=, the older name of processing_class=, and saves it with the model."""
     from transformers import AutoTokenizer, Trainer
 
     Trainer(model=ingredients.base(ctx), args=ingredients.arguments(ctx), tokenizer=ingredients.tokenizer()).save_model(
@@ -168,7 +168,7 @@ def trainer_checkpointing_adapter(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.BACKWARD)
 def trainer_checkpointing_adapter_not_reentrant(ctx: Context) -> Iterator[Check]:
-    """The same with use_reentrant=False."""
+    """Trainer trains a PEFT model with gradient checkpointing and use_reentrant=False."""
     from peft import get_peft_model
     from transformers import Trainer
 
@@ -181,7 +181,7 @@ def trainer_checkpointing_adapter_not_reentrant(ctx: Context) -> Iterator[Check]
 
 @call(GROUP, phase=Phase.RESUME)
 def trainer_resume(ctx: Context) -> Iterator[Check]:
-    """trainer.train(resume_from_checkpoint=...) ends where training without a stop ends."""
+    """trainer.train(resume_from_checkpoint=...) gives the weights of uninterrupted training."""
     from transformers import Trainer
 
     first = ingredients.arguments(ctx, save_strategy="steps", save_steps=2)
@@ -214,7 +214,7 @@ def trainer_best_model(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.WRAP)
 def trainer_fsdp_words(ctx: Context) -> Iterator[Check]:
-    """TrainingArguments(fsdp="full_shard auto_wrap") asks for FSDP1, as it did when it was written."""
+    """TrainingArguments(fsdp="full_shard auto_wrap") still selects FSDP1."""
     wrapped = {"transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}
     made = ingredients.arguments(ctx, fsdp="full_shard auto_wrap", fsdp_config=wrapped)
     plugin = getattr(made, "fsdp_plugin_args", None) or {}
@@ -223,7 +223,7 @@ def trainer_fsdp_words(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def trainer_numpy_metrics(ctx: Context) -> Iterator[Check]:
-    """trainer.evaluate hands compute_metrics NumPy arrays, so torch and NumPy have to fit."""
+    """trainer.evaluate passes NumPy arrays to compute_metrics, so torch and NumPy must be compatible."""
     from transformers import Trainer
 
     shapes: list[tuple[int, ...]] = []

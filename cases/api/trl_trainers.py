@@ -1,4 +1,4 @@
-"""TRL's trainers in a user's script: names, keywords, and what they do to the data without a word."""
+"""TRL's trainers in user scripts: names, keywords, and silent changes to the data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def first_batch(trainer: Any) -> Any:
 
 @call(GROUP, phase=Phase.WRAP)
 def sft_trains(ctx: Context) -> Iterator[Check]:
-    """SFTTrainer trains on rows of text, with the tokeniser under the keyword of its version."""
+    """SFTTrainer trains on rows of text."""
     text = [ingredients.sentence(tiny.LENGTH, row) for row in range(8)]
     trainer = supervised(ctx, ingredients.dataset(text=text), sft_config(ctx, dataset_text_field="text"))
     trainer.train()
@@ -59,7 +59,7 @@ def sft_max_seq_length(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def sft_prompt_and_completion(ctx: Context) -> Iterator[Check]:
-    """The loss of a dataset with prompt and completion is over both, as it was."""
+    """The loss of a dataset with prompt and completion covers both, as in earlier versions."""
     columns = {"prompt": [ingredients.sentence(PROMPT)] * 2, "completion": [" " + ingredients.sentence(6, PROMPT)] * 2}
     batch = first_batch(supervised(ctx, ingredients.dataset(**columns), sft_config(ctx, per_device_train_batch_size=1)))
     yield equal("prompt tokens in the loss", int((batch["labels"][0, :PROMPT] != ingredients.IGNORED).sum()), PROMPT)
@@ -67,7 +67,7 @@ def sft_prompt_and_completion(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def dpo_trains(ctx: Context) -> Iterator[Check]:
-    """DPOTrainer trains two steps on pairs."""
+    """DPOTrainer trains two steps on preference pairs."""
     from trl import DPOConfig, DPOTrainer
 
     pairs = {

@@ -1,4 +1,4 @@
-"""A training by accelerate: its own wrapping, data loader, precision, accumulation and checkpoints."""
+"""Training with accelerate: its wrapping, data loader, precision, accumulation and checkpoints."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def prepare(ctx: Context) -> Trainee:
 
 
 def create_accelerator(ctx: Context) -> Any:
-    """Accelerate with the schedule in our hands: it would step it once per process at every optimiser's step."""
+    """Create an Accelerator that does not step the schedule: it would step it once per process."""
     from accelerate import Accelerator
     from accelerate.utils import DistributedDataParallelKwargs, GradScalerKwargs
 
@@ -123,7 +123,7 @@ def step(job: Trainee, driver: AccelerateDriver, batch: dict[str, Any]) -> None:
 
 
 def save_model(job: Trainee, folder: Path) -> None:
-    """As accelerate's documentation does it."""
+    """Save the model as accelerate's documentation recommends."""
     accelerator = job.front.accelerator
     accelerator.wait_for_everyone()
     accelerator.unwrap_model(job.wrapped).save_pretrained(

@@ -1,4 +1,4 @@
-"""Attention: the implementation and the kernel that a user asks for, and which kernel it was that ran."""
+"""Attention: the requested implementation and kernel, and the kernel that ran."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ WHOLE = "aten::scaled_dot_product_attention"  # what chooses between the back en
 
 
 def implementation(options: Options) -> str:
-    """What ``from_pretrained`` is asked for (``attn_implementation``); empty to leave it to transformers."""
+    """The ``attn_implementation`` for ``from_pretrained``; empty if transformers selects it."""
     if options.attn_implementation in BACK_ENDS:
         return "sdpa"
     return "" if options.attn_implementation == "default" else options.attn_implementation
 
 
 def force_back_end(options: Options) -> AbstractContextManager[Any]:
-    """Inside, scaled-dot-product attention has one back end to choose from.
+    """A context in which scaled-dot-product attention has only the requested back end.
 
     Raises:
         ImportError: this torch has no way to say so.
@@ -43,7 +43,7 @@ def force_back_end(options: Options) -> AbstractContextManager[Any]:
 
 
 class Kernels:
-    """Notes the operators of one pass through one attention layer, by torch's profiler."""
+    """Records the operators of one pass through one attention layer with torch's profiler."""
 
     def __init__(self) -> None:
         self.operators: set[str] = set()
@@ -66,7 +66,7 @@ class Kernels:
 
     @property
     def ran(self) -> str:
-        """The kernels in the words of the option; ``eager`` if none of them was there."""
+        """The kernels that ran, as values of the option; ``eager`` if none of them ran."""
         names = {
             **{name: operator for name, (_, operator) in BACK_ENDS.items()},
             "flash_attention_2": FLASH_ATTENTION_2,

@@ -1,4 +1,4 @@
-"""Applies options as a user would: load the checkpoint, adapt the model, wrap it, make the optimiser."""
+"""Applies options as a user would: loads the checkpoint, adapts the model, wraps it, creates the optimiser."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL = 1  # min_8bit_size: by default, tensors of fewer than 4096 numbers keep th
 
 
 def load(options: Options, place: Place, cache: Path, *, filled: bool = True) -> Any:
-    """The base model, with rows for the user's new tokens; ``filled`` with our values, or as they come.
+    """Load the base model and add rows for new tokens, ``filled`` with our values or the library's.
 
     With ``ram_efficient`` only rank 0's has weights.
     """
@@ -31,7 +31,7 @@ def load(options: Options, place: Place, cache: Path, *, filled: bool = True) ->
 
 
 def load_empty(folder: Path, options: Options, place: Place) -> Any:
-    """A model without memory for its parameters; its buffers, which no checkpoint holds, are real."""
+    """Create a model whose parameters have no memory; its buffers, which no checkpoint holds, are real."""
     from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -42,7 +42,7 @@ def load_empty(folder: Path, options: Options, place: Place) -> Any:
 
 
 def load_from(folder: Path, options: Options, place: Place) -> Any:
-    """A model through ``from_pretrained``."""
+    """Load a model through ``from_pretrained``."""
     asked = attention.implementation(options)
     arguments = {"attn_implementation": asked} if asked else {}
     arguments.update(compat.load_arguments(options, place.device))
@@ -51,7 +51,7 @@ def load_from(folder: Path, options: Options, place: Place) -> Any:
 
 
 def adapt(model: Any, options: Options) -> Any:
-    """The trainable model: gradient checkpointing switched on, the adapter put on and given its start values."""
+    """Return the trainable model: enable gradient checkpointing, add the adapter, set its start values."""
     if options.gradient_checkpointing != "off":
         reentrant = options.gradient_checkpointing == "reentrant"
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
@@ -72,7 +72,7 @@ def wrap(model: Any, options: Options, place: Place) -> Any:
 
 
 def compile_in_place(wrapped: Any, place: Place) -> None:
-    """As ``torch.compile``, but names and class stay.
+    """Compile like ``torch.compile``, but keep names and class.
 
     On the CPU, graphs are captured and differentiated, then run as they are: to generate C++ for this small model took
     ten times as long.
@@ -126,7 +126,7 @@ def generate(model: Any, ctx: Context) -> Any:
 
 @contextlib.contextmanager
 def gathered(model: Any, options: Options) -> Iterator[None]:
-    """Inside, the root unit's weights are whole, for ``generate`` does not pass through the root's forward.
+    """A context in which the root unit's weights are whole, as ``generate`` bypasses the root's forward.
 
     Units inside gather their own, as always. https://github.com/pytorch/pytorch/issues/100069 for FSDP1.
     """

@@ -25,7 +25,7 @@ HEADER_BYTES = 16_384  # of a safetensors file, generously
 
 
 def save_model(job: Trainee, folder: Path) -> None:
-    """The adapter, or the whole model of full fine-tuning, as ``save_pretrained`` writes it; sharded, by DCP."""
+    """Save the adapter, or the model of full fine-tuning, with ``save_pretrained``; sharded states with DCP."""
     options = job.options
     if options.strategy in SHARDED and options.state_dict_type == "sharded":
         import torch.distributed.checkpoint as dcp
@@ -38,7 +38,7 @@ def save_model(job: Trainee, folder: Path) -> None:
 
 
 def load_model(ctx: Context, *, to_train: bool = False) -> Trainee:
-    """What ``save_model`` wrote, loaded the way a user of the checkpoint would."""
+    """Load what ``save_model`` wrote, as a user of the checkpoint would."""
     options = ctx.options
     if options.strategy in SHARDED and options.state_dict_type == "sharded":
         import torch.distributed.checkpoint as dcp
@@ -58,7 +58,7 @@ def load_model(ctx: Context, *, to_train: bool = False) -> Trainee:
 
 
 def model_state(job: Trainee, *, full: bool) -> dict[str, Any]:
-    """Of a sharded model: whole tensors in rank 0's memory, or this rank's shards. Collective."""
+    """The state of a sharded model: whole tensors in rank 0's memory, or this rank's shards. Collective."""
     found: dict[str, Any]
     if full and in_fsdp1_way(job.options):
         with whole_state(job):
@@ -78,13 +78,13 @@ def state_options(options: Options, *, full: bool) -> Any:
 
 
 def in_fsdp1_way(options: Options) -> bool:
-    """Whether a whole state is gathered by FSDP1's own methods, as accelerate and most scripts do."""
+    """Whether FSDP1's own methods gather the full state, as in accelerate and most scripts."""
     return options.strategy == "fsdp1" and options.state_dict_type != "full_dcp"
 
 
 @contextlib.contextmanager
 def whole_state(job: Trainee, *, everywhere: bool = False, offload: bool = True) -> Iterator[None]:
-    """Inside, FSDP1 gathers whole states: into rank 0's memory, every rank's, or every rank's device."""
+    """A context in which FSDP1 gathers full states: into rank 0's memory, every rank's, or every rank's device."""
     from torch.distributed.fsdp import (
         FullOptimStateDictConfig,
         FullStateDictConfig,
@@ -101,7 +101,7 @@ def whole_state(job: Trainee, *, everywhere: bool = False, offload: bool = True)
 
 
 def gathered(job: Trainee) -> Any:
-    """The adapted model, whole and plain, on rank 0; nothing on the other ranks. Collective."""
+    """The gathered adapted model on rank 0, None on the other ranks. Collective."""
     ctx = job.ctx
     if ctx.options.strategy == "fsdp1":
         with whole_state(job, offload=False):  # left on the device, where it is merged
@@ -118,7 +118,7 @@ def gathered(job: Trainee) -> Any:
 
 
 def save_training(job: Trainee, folder: Path) -> None:
-    """Trained weights, optimiser and schedule."""
+    """Save trained weights, optimiser and schedule."""
     import torch
 
     sharded = job.options.strategy in SHARDED
@@ -188,7 +188,7 @@ def set_training_state(job: Trainee, state: dict[str, Any], *, full: bool) -> No
 
 
 def files(own: Trajectory, ctx: Context) -> list[Check]:
-    """What ``save_pretrained`` left on disk is complete, not empty, and there once."""
+    """Check that the files of ``save_pretrained`` are complete, not empty, and hold nothing twice."""
     if ctx.options.strategy in SHARDED and ctx.options.state_dict_type == "sharded":
         return []  # DCP's files are read back shard by shard: what is missing raises
     written = dict(saved_tensors(ctx.given))
@@ -219,7 +219,7 @@ def files(own: Trajectory, ctx: Context) -> list[Check]:
 
 
 def saved_tensors(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Canonical names and shapes of what is in the weight files."""
+    """Yield the canonical names and shapes of the tensors in the weight files."""
     from safetensors import safe_open
 
     for path in sorted(folder.glob("*.safetensors")):

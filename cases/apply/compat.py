@@ -1,4 +1,4 @@
-"""The stack's API as it changed over the years, met in one place: look at what is there, never at a version number."""
+"""Differences between versions of the stack's API. Inspects the API and never compares version numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dtype(name: DType | Storage) -> Any:
 
 
 def autocast_dtype(kind: str) -> Any:
-    """What autocast computes in at this moment on a device of this kind; None where it is off."""
+    """The current autocast dtype of a device type; None if autocast is off."""
     import torch
 
     if hasattr(torch, "get_autocast_dtype"):  # torch >= 2.4 has one function for all devices
@@ -106,20 +106,20 @@ def adapter_from(folder: Path, base: Any, options: Options, *, to_train: bool) -
 
 
 def tokenizer_argument(trainer: Any) -> str:
-    """What a trainer calls its tokenizer: ``processing_class`` since transformers 4.46 and trl 0.12."""
+    """A trainer's keyword for the tokenizer: ``processing_class`` since transformers 4.46 and trl 0.12."""
     known = inspect.signature(trainer.__init__).parameters
     return "processing_class" if "processing_class" in known else "tokenizer"
 
 
 def has_completion_mask() -> bool:
-    """Whether SFTTrainer can be told which tokens of a tokenised row count (trl >= 0.18)."""
+    """Whether SFTTrainer accepts a mask of the tokens that count (trl >= 0.18)."""
     import trl
 
     return hasattr(trl, "SFTConfig") and "completion_only_loss" in inspect.signature(trl.SFTConfig).parameters
 
 
 def text_arguments() -> dict[str, Any]:
-    """What SFTTrainer has to be told of its rows where it takes none that are tokenised; empty since trl 0.9."""
+    """Arguments about text rows for SFTTrainer versions that accept no tokenised rows; empty since trl 0.9."""
     import trl
 
     return {} if hasattr(trl, "SFTConfig") else {"dataset_text_field": "text", "packing": False}

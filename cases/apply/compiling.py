@@ -1,4 +1,4 @@
-"""What torch.compile did in this process: graphs that were made and really ran, and the breaks between them."""
+"""Counts what torch.compile did in this process: created graphs, their runs, and graph breaks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def counting_backend(backend: str) -> Callable[[Any, list[Any]], Callable[..., A
 
 
 def breaks() -> int:
-    """How often Dynamo gave up a graph and went on in Python."""
+    """The number of graph breaks."""
     from torch._dynamo.utils import counters
 
     return sum(counters["graph_break"].values())

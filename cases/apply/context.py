@@ -1,4 +1,4 @@
-"""What a rank of a case works with, handed down from the suite to every step of its flow."""
+"""The context of a rank: its options, place, folders, reference and reporter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cases.space.verdict import Check, Phase
 
     class Reporter(Protocol):
-        """How a rank tells its supervisor what happens."""
+        """Reports the events of a rank to its supervisor."""
 
         def phase(self, phase: Phase) -> None: ...
         def checks(self, checks: list[Check]) -> None: ...
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """One rank of one act of a case.
+    """One rank in one stage of a case.
 
     ``cache`` is shared by all cases of a version set; ``kept`` is the cell's own folder, which outlives an act;
     ``given`` is where a later act finds what an earlier one kept, which may have been another version set's.

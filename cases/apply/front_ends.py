@@ -1,4 +1,4 @@
-"""Who drives a training: the plain loop, accelerate, or a trainer; each prepares, steps, saves and resumes its own way.
+"""The front ends that run training: the plain loop, accelerate, and the trainers.
 
 Ranks have their process group before a front end begins; accelerate finds it by the variables that a launcher sets.
 """
@@ -68,7 +68,7 @@ def prepare(ctx: Context) -> Trainee:
 
 
 def launched(place: Place) -> dict[str, str]:
-    """What a launcher would have set. One process is started without a launcher, as ``python train.py`` is."""
+    """The variables that a launcher sets. A single process starts without one, like ``python train.py``."""
     found = {"ACCELERATE_USE_CPU": "true"} if place.kind == "cpu" else {}
     if place.world_size == 1:
         return found
@@ -85,7 +85,7 @@ def launched(place: Place) -> dict[str, str]:
 
 
 def sharding(options: Options) -> dict[str, str]:
-    """What ``accelerate launch`` makes of a configuration with FSDP; the trainers' accelerate reads it too."""
+    """The variables that ``accelerate launch`` sets for FSDP; the trainers read them too."""
     if options.strategy not in SHARDED:
         return {}
     version = {"fsdp1": "1", "fsdp2": "2"}[options.strategy]
@@ -105,7 +105,7 @@ def sharding(options: Options) -> dict[str, str]:
 
 
 def steps(job: Trainee, numbers: range) -> None:
-    """Do the global steps of these numbers."""
+    """Run the global steps with these numbers."""
     FRONT_ENDS[job.options.front_end].steps(job, numbers)
 
 

@@ -1,4 +1,4 @@
-"""From a loss to the optimiser's step as users write it: micro-batches, a gradient scaler, clipping, and a trace."""
+"""The way from a loss to the optimiser's step: micro-batches, gradient scaler, clipping, and a trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_SCALE = 2.0**12  # torch begins with 2**16, halves it after each overflow 
 
 @dataclass
 class Trace:
-    """What was seen between the losses and the optimiser, step by step, on this rank."""
+    """The measurements between loss and optimiser, step by step, on this rank."""
 
     scales: list[float] = field(default_factory=list)  # of the loss, by the gradient scaler
     unscaled_by: list[float] = field(default_factory=list)  # the norm of the gradients before by that after unscaling
@@ -34,7 +34,7 @@ class Trace:
 
 
 def micro_batches(ids: Any, options: Options) -> Iterator[tuple[Any, bool]]:
-    """This rank's rows in equal parts, each with whether it is the last of the step."""
+    """Split this rank's rows into equal parts; yields each with a flag for the last part of the step."""
     parts = ids.chunk(options.gradient_accumulation_steps)
     for number, part in enumerate(parts, 1):
         yield part, number == len(parts)
@@ -42,7 +42,7 @@ def micro_batches(ids: Any, options: Options) -> Iterator[tuple[Any, bool]]:
 
 @contextlib.contextmanager
 def synchronise(wrapped: Any, options: Options, *, last: bool) -> Iterator[None]:
-    """Gradients are exchanged for a step's last micro-batch only; the others' stay with each rank."""
+    """A context that exchanges gradients only for a step's last micro-batch."""
     if options.strategy == "fsdp2":
         wrapped.set_requires_gradient_sync(last)
         yield
@@ -54,7 +54,7 @@ def synchronise(wrapped: Any, options: Options, *, last: bool) -> Iterator[None]
 
 
 def gradients_are_local(wrapped: Any, options: Options, place: Place) -> bool:
-    """Whether gradients are as the rank's own rows made them: not reduced, and not sharded yet. Collective."""
+    """Whether gradients are still local: neither reduced nor sharded. Collective."""
     if options.strategy == "fsdp2":
         return all(p.grad is None for p in wrapped.parameters())  # they are kept beside the unsharded parameters
     if options.strategy == "fsdp1":
@@ -69,7 +69,7 @@ def gradients_are_local(wrapped: Any, options: Options, place: Place) -> bool:
 
 
 def scaler(options: Options, place: Place) -> Any:
-    """A gradient scaler for autocast to float16; FSDP1 has one of its own, which agrees on overflows across ranks."""
+    """A gradient scaler for autocast to float16; FSDP1 has its own, which shares overflows across ranks."""
     if options.autocast != "fp16":
         return None
     if options.strategy == "fsdp1":
@@ -91,7 +91,7 @@ def unscale(scaler: Any, optimiser: Any, wrapped: Any, trace: Trace) -> None:
 
 
 def clip(wrapped: Any, options: Options, trace: Trace) -> None:
-    """Clip the norm of all gradients, over all ranks: FSDP1 has a method for it, torch knows FSDP2's tensors."""
+    """Clip the norm of all gradients over all ranks: FSDP1 has a method for it, torch handles FSDP2's tensors."""
     if not options.clip_grad_norm:
         return
     import torch
@@ -118,7 +118,7 @@ def step(scaler: Any, optimiser: Any, options: Options, trace: Trace) -> None:
 
 
 def recording_operations(names: set[str]) -> Any:
-    """Inside, the names of torch's operations are noted, e.g. ``aten._fused_adamw_.default``."""
+    """A context that records the names of torch's operations, e.g. ``aten._fused_adamw_.default``."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class OperationRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is typed as Any
@@ -130,16 +130,16 @@ def recording_operations(names: set[str]) -> Any:
 
 
 def record_gradients(gradients: dict[str, Any], trace: Trace) -> None:
-    """Whole gradients as the optimiser gets them."""
+    """Record the norm of the whole gradients that the optimiser receives."""
     trace.clipped_norms.append(sum(float(g.double().square().sum()) for g in gradients.values()) ** 0.5)
 
 
 def local_norm(wrapped: Any) -> float:
-    """Of the gradients that this rank holds."""
+    """The norm of the gradients that this rank holds."""
     held = [observers.local_part(p.grad) for p in wrapped.parameters() if p.grad is not None]
     return float(sum(float(each.double().square().sum()) for each in held) ** 0.5)
 
 
 def exchanges_gradients(options: Options) -> bool:
-    """Whether there is anything to exchange, so that leaving it out can be told."""
+    """Whether ranks exchange gradients under this strategy."""
     return options.strategy in ("ddp", *SHARDED)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class QuantisedSavingError(RuntimeError):
-    """The version under test could not load, quantise and save; its own error is the text."""
+    """The version under test failed to load, quantise or save; the message holds its error."""
 
 
 def make(cache: Path, options: Options, place: Place, reporter: Any) -> None:
-    """Whoever comes first makes it; before ranks join, as then only rank 0 would write it whole.
+    """Create the checkpoint once, before ranks join: after that, only rank 0 would write all of it.
 
     Raises:
         QuantisedSavingError: it could not be made.
@@ -49,7 +49,7 @@ def make(cache: Path, options: Options, place: Place, reporter: Any) -> None:
 
 
 def write(folder: Path, error_file: Path, cache: Path, options: Options, place: Place, parent: int) -> None:
-    """The whole life of the process that saves."""
+    """Load, quantise and save the model, then exit. Does not return."""
     die_with_parent(parent)
     code = 1
     try:

@@ -1,4 +1,4 @@
-"""Sees each step of a front end that has a loop of its own, at the moment when its optimiser is about to step."""
+"""Records each step of a front end that runs its own loop, just before its optimiser steps."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class StepHook:
     shares: list[Any] = field(default_factory=list)
 
     def model(self, model: Any) -> None:
-        """Tell the phases by what the model does: the loop is not ours."""
+        """Report phases from the model's hooks, as the front end runs the loop."""
         reporter = self.job.ctx.reporter
         model.register_forward_pre_hook(lambda *_: reporter.phase(Phase.FORWARD))
         model.register_forward_hook(lambda *_: reporter.phase(Phase.BACKWARD) if model.training else None)
 
     def optimiser(self, optimiser: Any) -> None:
-        """Watch the steps of torch's own optimiser, whatever it will be wrapped in."""
+        """Record the steps of torch's optimiser, which the front end may wrap later."""
         self.job.recorder.watch(optimiser)
         optimiser.register_step_pre_hook(self.before_step)
 
@@ -51,12 +51,12 @@ class StepHook:
         self.shares.clear()
 
     def accelerator(self) -> Any:
-        """The trainers have one too."""
+        """The Accelerator, which the trainers have too."""
         front = self.job.recorder.front
         return getattr(front, "accelerator", front)
 
     def complete(self, steps: int) -> None:
-        """A step that never came has no loss and no gradients: it is as far from the twin's as can be."""
+        """Fill in missing steps: NaN as the loss and no gradients, so that their checks fail."""
         found = self.job.found
         found.losses += [float("nan")] * (steps - len(found.losses))
         found.gradients += [{}] * (steps - len(found.gradients))

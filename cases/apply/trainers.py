@@ -1,4 +1,4 @@
-"""A training by transformers' Trainer or TRL's SFTTrainer: the loop, the precision and the checkpoints are theirs.
+"""Training with transformers' Trainer or TRL's SFTTrainer: their loop, precision and checkpoints.
 
 The optimiser, its learning rates and the order of the rows are given to them, as a user would who knows what they want:
 a subclass that says where these come from.
@@ -59,13 +59,13 @@ def prepare(ctx: Context) -> Trainee:
 
 
 def trainer_adapts(options: Options) -> bool:
-    """SFTTrainer puts the adapter on from its configuration, but for what only ``get_peft_model`` can be told."""
+    """Whether SFTTrainer adds the adapter; it cannot pass on arguments of ``get_peft_model``."""
     asks = options.torch_dtype != "fp32" and not options.autocast_adapter_dtype
     return options.front_end == "sft" and options.method != "full" and not asks
 
 
 def adapted(base: Any, options: Options) -> Any:
-    """The adapted model; the trainer itself switches checkpointing on, by its arguments."""
+    """Adapt the model without checkpointing, which the trainer enables by its arguments."""
     model = build.adapt(base, replace(options, gradient_checkpointing="off"))
     if options.gradient_checkpointing != "off" and options.method != "full":
         model.enable_input_require_grads()  # else nothing before the first adapter asks for a gradient
@@ -73,7 +73,7 @@ def adapted(base: Any, options: Options) -> Any:
 
 
 def create_trainer(ctx: Context, model: Any, **more: Any) -> Any:
-    """The trainer."""
+    """Create the trainer of the front end."""
     import transformers
     from transformers import Trainer
 
@@ -100,7 +100,7 @@ def create_trainer(ctx: Context, model: Any, **more: Any) -> Any:
 
 
 def arguments(ctx: Context) -> dict[str, Any]:
-    """Everything that the trainers would otherwise decide, said."""
+    """The training arguments; sets everything that the trainers would decide themselves."""
     options = ctx.options
     found: dict[str, Any] = {
         "output_dir": str(ctx.kept / CHECKPOINTS),
@@ -127,7 +127,7 @@ def arguments(ctx: Context) -> dict[str, Any]:
 
 
 def labels(ids: Any) -> Any:
-    """The ids themselves, but for the first token's, which nothing predicts.
+    """The ids as labels, with the first token masked, as nothing predicts it.
 
     Transformers 4.46 to 5 may divide a loss by the labels that it counts, and counts first tokens' too.
     """
@@ -137,7 +137,7 @@ def labels(ids: Any) -> Any:
 
 
 def token_dataset(*, masked: bool) -> Any:
-    """The rows as SFTTrainer takes them when they are tokenised already; masked, for the reason that labels are."""
+    """Tokenised rows for SFTTrainer, masked like the labels."""
     from datasets import Dataset
 
     ids = [row.tolist() for row in tiny.rows()]
@@ -148,7 +148,7 @@ def token_dataset(*, masked: bool) -> Any:
 
 
 def tokenizer() -> Any:
-    """A word for each of the model's tokens."""
+    """A tokeniser with a word for each of the model's tokens."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -166,12 +166,12 @@ def tokenizer() -> Any:
 
 
 def word(token: int) -> str:
-    """No special word is the beginning of another: tokenizers would find it there."""
+    """The word of a token. No special word is a prefix of another, as tokenizers would match it there."""
     return {tiny.PADDING: "<pad>", tiny.START: "<s>", tiny.END: "</s>"}.get(token, f"t{token}")
 
 
 def trainer_class(base: Any, options: Options) -> Any:
-    """A trainer that takes the rows in order and our optimiser and schedule, and shows what each batch's loss was."""
+    """A trainer subclass that keeps the order of rows, uses our optimiser and schedule, and records losses."""
     from torch.utils.data import SequentialSampler
 
     class CaseTrainer(base):  # type: ignore[misc]  # as the stack, typed as Any
@@ -204,7 +204,7 @@ def trainer_class(base: Any, options: Options) -> Any:
 
 
 def callback(job: Trainee) -> Any:
-    """Notes the model as it is when training begins, and ends it where the case says."""
+    """A callback that records the wrapped model when training begins, and stops training after the last step."""
     from transformers import TrainerCallback
 
     reporter = job.ctx.reporter
@@ -226,7 +226,7 @@ def callback(job: Trainee) -> Any:
 
 
 def corrupts_other_ranks(job: Trainee) -> bool:
-    """Whether other ranks' weights are made wrong: not if each reads a checkpoint."""
+    """Whether the case corrupts the other ranks' weights: not if each rank reads a checkpoint."""
     return job.options.strategy == "ddp" and job.front.checkpoint is None
 
 
@@ -247,11 +247,11 @@ def save_model(job: Trainee, folder: Path) -> None:
 
 
 def save_training(job: Trainee, folder: Path) -> None:
-    """Nothing is left to do: the trainer wrote its checkpoint after the step."""
+    """Do nothing: the trainer wrote its checkpoint after the step."""
 
 
 def load_training(job: Trainee, folder: Path) -> None:
-    """The trainer reads it when training begins."""
+    """Find the checkpoint; the trainer reads it when training begins."""
     from transformers.trainer_utils import get_last_checkpoint
 
     job.front.checkpoint = get_last_checkpoint(str(folder / CHECKPOINTS))

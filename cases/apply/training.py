@@ -1,4 +1,4 @@
-"""Training a case: load, adapt, wrap and step as a user would, watched, and the checks of what came out."""
+"""Trains a case as a user would, records it, and checks the result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Trainee:
-    """A model ready to be trained, what was noted of it before it was wrapped, and what training did."""
+    """A model in training, the records from before it was wrapped, and the results of training."""
 
     ctx: Context
     model: Any  # adapted, not wrapped
@@ -61,7 +61,7 @@ def prepare(ctx: Context) -> Trainee:
 
 
 def loaded(ctx: Context, model: Any) -> Trainee:
-    """A model that was loaded as it is to be used: one process, no wrapper."""
+    """A trainee for a loaded model in one process, without a wrapper."""
     alone = wrapping.alone(model, ctx.options, ctx.place)
     recorder = EngagementRecorder(ctx.options, ctx.place)
     recorder.before_wrap(alone)
@@ -76,7 +76,7 @@ def loaded(ctx: Context, model: Any) -> Trainee:
 
 
 def wrap(ctx: Context, model: Any, loading: list[Check]) -> Trainee:
-    """From the adapted model to one that can be trained."""
+    """Wrap the adapted model and create its optimiser and schedule."""
     options, place, reporter = ctx.options, ctx.place, ctx.reporter
     job = recorded(ctx, model, loading)
     recorder, before = job.recorder, job.before
@@ -96,7 +96,7 @@ def wrap(ctx: Context, model: Any, loading: list[Check]) -> Trainee:
 
 
 def recorded(ctx: Context, model: Any, loading: list[Check]) -> Trainee:
-    """An adapted model, and what wrapping it would hide."""
+    """A trainee for an adapted model, with records of what wrapping would hide."""
     with ctx.reporter.observing():
         recorder = EngagementRecorder(ctx.options, ctx.place)
         recorder.before_wrap(model)
@@ -106,7 +106,7 @@ def recorded(ctx: Context, model: Any, loading: list[Check]) -> Trainee:
 
 
 def start_values(model: Any, options: Options, place: Place) -> dict[str, Any]:
-    """Every parameter before it is wrapped; rank 0's, where only rank 0 has any. Collective then."""
+    """Every parameter before wrapping; rank 0's, if only rank 0 has weights, which is collective."""
     if not options.cpu_ram_efficient_loading:
         return {name: observers.raw(p) for name, p in tiny.named(model)}
     import torch.distributed as dist
@@ -117,7 +117,7 @@ def start_values(model: Any, options: Options, place: Place) -> dict[str, Any]:
 
 
 def steps(job: Trainee, numbers: Iterable[int] = range(tiny.STEPS)) -> None:
-    """The training loop; the loss that is kept is the mean over ranks, which is the global batch's."""
+    """Run the training loop. Keeps the mean loss over ranks, which is the loss of the global batch."""
     options, place, reporter = job.options, job.ctx.place, job.ctx.reporter
     for step in numbers:
         ids = tiny.shard(step, place.rank, place.world_size, architectures.vocabulary(options)).to(place.device)
@@ -167,7 +167,7 @@ def micro_step(job: Trainee, ids: Any, *, last: bool) -> Any:
 
 
 def evaluate(job: Trainee) -> None:
-    """What a trainer does between steps: eval mode, no gradients, one batch, back to training."""
+    """Run one batch in evaluation mode without gradients, as a trainer does between steps."""
     import torch
 
     place = job.ctx.place
@@ -178,7 +178,7 @@ def evaluate(job: Trainee) -> None:
 
 
 def logits(job: Trainee) -> Any:
-    """Of batch 0, by the model as it is wrapped: float32, shape (batch, length, vocabulary). Collective."""
+    """The wrapped model's logits of batch 0: float32, shape (batch, length, vocabulary). Collective."""
     import torch
 
     place = job.ctx.place
@@ -190,7 +190,7 @@ def logits(job: Trainee) -> Any:
 
 
 def checks(job: Trainee) -> list[Check]:
-    """What a trained model must show: engagement, what moved, what did not, and the twin's trajectory. Collective."""
+    """The checks of a trained model: engagement, changed and frozen weights, the twin's trajectory. Collective."""
     options, place = job.options, job.ctx.place
     after = observers.weights(job.wrapped, options)
     job.recorder.after_training(after)
@@ -228,7 +228,7 @@ def mean_over_ranks(loss: Any, place: Place) -> float:
 
 
 def corrupt(model: Any) -> None:
-    """Make this rank's weights wrong, so that weights taken from rank 0 can be told from its own."""
+    """Set this rank's weights to zero, so that weights broadcast from rank 0 are recognisable."""
     import torch
 
     with torch.no_grad():
@@ -242,7 +242,7 @@ def equal_bits(found: dict[str, Any], expected: dict[str, Any]) -> bool:
 
 
 def moved(before: dict[str, Any], after: dict[str, Any], trainable: set[str]) -> list[Check]:
-    """Exactly the trainable parameters changed, the frozen ones are bit-identical, packed ones too.
+    """Check that exactly the trainable parameters changed; frozen and packed ones must be bit-identical.
 
     Bits are compared with the start values, which are the same on every rank: equal to them is equal across ranks.
     """
@@ -257,7 +257,7 @@ def moved(before: dict[str, Any], after: dict[str, Any], trainable: set[str]) ->
 
 
 def unchanged(states: dict[str, str], model: Any, when: str = "") -> list[Check]:
-    """With packed weights and these, dequantised weights are bit-identical to what they were before."""
+    """Check the quantisation states: with them and the packed weights, dequantised weights are unchanged."""
     if not states:
         return []
     now = observers.state_digests(model)
@@ -266,7 +266,7 @@ def unchanged(states: dict[str, str], model: Any, when: str = "") -> list[Check]
 
 
 def replicas(after: dict[str, Any], place: Place, options: Options) -> list[Check]:
-    """Under DDP every rank holds all weights, and they must be the same to the bit."""
+    """Check that all ranks of DDP hold bit-identical weights."""
     if options.strategy != "ddp":
         return []
     import torch.distributed as dist
@@ -278,7 +278,7 @@ def replicas(after: dict[str, Any], place: Place, options: Options) -> list[Chec
 
 
 def quantisation_checks(model: Any, options: Options) -> list[Check]:
-    """The dequantised weights against the same quantisation written out, relative to the largest weight."""
+    """Compare dequantised weights with the reference quantisation, relative to the largest weight."""
     if options.quant == "none":
         return []
     found = observers.dequantised_layers(model)

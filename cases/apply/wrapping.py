@@ -1,4 +1,4 @@
-"""Wraps a model for its strategy, with the strategy's options, as a user would."""
+"""Wraps a model for its strategy with the strategy's options, as a user would."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fsdp1(model: Any, options: Options, place: Place) -> Any:
 
 
 def fsdp1_arguments(options: Options, place: Place) -> dict[str, Any]:
-    """What is left at its default where an option says nothing, as users leave it."""
+    """The arguments of FSDP1 that options set; others keep their defaults, as in user scripts."""
     import torch
     from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
 
@@ -96,7 +96,7 @@ def policy(model: Any, options: Options) -> Any:
 
 
 def mesh(options: Options, place: Place) -> Any:
-    """All ranks in a row, or pairs that shard, replicated across the pairs."""
+    """A mesh of all ranks, or for hybrid sharding of pairs that shard and replicate across pairs."""
     from torch.distributed.device_mesh import init_device_mesh
 
     if options.device_mesh == "hsdp":
@@ -134,7 +134,7 @@ def fsdp2_policies(options: Options) -> dict[str, Any]:
 
 
 def empty(model: Any) -> None:
-    """Take the memory of every parameter; buffers stay, for those that no checkpoint holds would be lost."""
+    """Move every parameter to the meta device; buffers stay, as no checkpoint restores all of them."""
     import torch
 
     for module in model.modules():
@@ -144,7 +144,7 @@ def empty(model: Any) -> None:
 
 
 def send(weights: dict[str, Any], model: Any) -> None:
-    """Rank 0's weights to the shards of all ranks."""
+    """Broadcast rank 0's weights to the shards of all ranks."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
     wanted = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)

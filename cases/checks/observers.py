@@ -1,4 +1,4 @@
-"""Whole tensors out of a wrapped model, whatever the strategy made of them. Collective: all ranks must call."""
+"""Reads whole tensors from a wrapped model of any strategy. Collective: all ranks must call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def raw(tensor: Any) -> Any:
 
 @contextlib.contextmanager
 def unsharded(model: Any, options: Options) -> Iterator[None]:
-    """Inside, FSDP1's parameters are whole and under their own names; nothing is written back."""
+    """A context in which FSDP1's parameters are whole, under their own names, and read-only."""
     if options.strategy != "fsdp1":
         yield
         return
@@ -42,7 +42,7 @@ def unsharded(model: Any, options: Options) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writable(model: Any, options: Options) -> Iterator[None]:
-    """Inside, FSDP1's parameters are whole, and what is done to them is kept."""
+    """A context in which FSDP1's parameters are whole, and changes are written back."""
     if options.strategy != "fsdp1":
         yield
         return
@@ -144,7 +144,7 @@ def dequantised(module: Any) -> Any:
 
 
 def row_scales(module: Any) -> Any:
-    """Of an 8-bit layer: the weight has them until the first forward pass, which moves them to the layer's state."""
+    """The row scales of an 8-bit layer: the first forward pass moves them from the weight to the layer's state."""
     return module.state.SCB if module.state.SCB is not None else module.weight.SCB
 
 
@@ -163,7 +163,7 @@ def unpacked(packed: Any, state: Any) -> tuple[Any, Any]:
 
 
 def kind(module: Any) -> str:
-    """What a quantised layer is, in words."""
+    """A description of a quantised layer, e.g. ``nf4, nested False, compute bf16``."""
     if type(module).__name__ == "Linear8bitLt":
         return "int8"
     state = module.weight.quant_state
@@ -171,7 +171,7 @@ def kind(module: Any) -> str:
 
 
 def products_of_4bit() -> set[str]:
-    """From now on, the dtypes of what this process multiplies with 4-bit weights; filled as it happens."""
+    """Start recording the dtypes of inputs that are multiplied with 4-bit weights; the set fills later."""
     import bitsandbytes
 
     seen: set[str] = set()
@@ -186,7 +186,7 @@ def products_of_4bit() -> set[str]:
 
 
 def state_digests(model: Any) -> dict[str, str]:
-    """Of each quantised layer as it is now: its scales, and for 4-bit its code book and kind."""
+    """Digests of each quantised layer's state: its scales, and for 4-bit its code book and type."""
     return {name: state_digest(module) for name, module in quantised_layers(model).items()}
 
 

@@ -1,4 +1,4 @@
-"""What a rank holds for training beside the weights: gradients and optimiser state, sharded or whole as promised."""
+"""Measures the gradients and optimiser state that a rank holds against what the strategy promises."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EIGHT_BIT_BLOCK = 256  # values of 8-bit state that share one float32 scale
 
 
 def gradient_bytes(wrapped: Any, options: Options) -> tuple[int, int]:
-    """Of gradients: the bytes that this rank holds, and those of one whole copy.
+    """The bytes of gradients that this rank holds, and the bytes of one whole copy.
 
     FSDP1 keeps one gradient for a flat parameter, in which frozen weights have their place beside trained ones.
     """
@@ -34,7 +34,7 @@ def gradient_bytes(wrapped: Any, options: Options) -> tuple[int, int]:
 
 
 def state_bytes(optimiser: Any) -> int:
-    """Of optimiser state: the bytes that this rank holds, without step counts and the code books that all share."""
+    """The bytes of optimiser state that this rank holds, without step counts and shared code books."""
     held = 0
     for state in optimiser.state.values():
         tensors = [value for name, value in state.items() if hasattr(value, "dim") and not name.startswith("qmap")]
@@ -43,7 +43,7 @@ def state_bytes(optimiser: Any) -> int:
 
 
 def whole_state_bytes(numbers: dict[str, int], itemsizes: dict[str, int], options: Options) -> int:
-    """Of one whole copy of the optimiser state for parameters with so many numbers: two moments, or none."""
+    """The bytes of one whole copy of the optimiser state: two moments for each parameter, or none."""
     if options.optim == "sgd":
         return 0
     if options.optim == "adamw":
@@ -52,14 +52,14 @@ def whole_state_bytes(numbers: dict[str, int], itemsizes: dict[str, int], option
 
 
 def copies(options: Options) -> int:
-    """How many whole copies the ranks hold together."""
+    """The number of whole copies that all ranks hold together."""
     if options.strategy not in SHARDED or options.sharding_strategy == "no_shard":
         return options.world_size
     return options.world_size // 2 if options.device_mesh == "hsdp" else 1
 
 
 def promised(name: str, held: int, whole: int, options: Options, place: Place) -> Iterator[Check]:
-    """What all ranks hold, over the whole: no more than the strategy's copies, and no less. Collective."""
+    """Check that all ranks together hold exactly the strategy's number of copies. Collective."""
     together = sum_over_ranks(held, place)
     if whole == 0:
         yield at_most(f"{name} bytes of all ranks", together, 0)

@@ -1,4 +1,4 @@
-"""How a sharded or replicated model is laid out over its ranks: what each holds of weights, gradients and state."""
+"""Measures how weights, gradients and optimiser state are distributed over ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLACK = 1.1  # flat parameters are padded; a tenth more than 1/N is padding, not
 
 
 def copies(options: Options) -> int:
-    """How many whole copies of a sharded model its ranks hold together."""
+    """The number of whole copies of a sharded model that its ranks hold together."""
     if options.device_mesh == "hsdp":
         return options.world_size // 2
     return options.world_size if options.strategy == "fsdp1" and options.sharding_strategy == "no_shard" else 1
@@ -31,14 +31,14 @@ def units(model: Any) -> list[Any]:
 
 
 def inner_units(model: Any) -> tuple[list[int], int]:
-    """Of the units below the root: the parameters of each, and how many of them are decoder layers."""
+    """The sizes of the units below the root, and the number of them that are decoder layers."""
     found = [unit for unit in units(model) if unit is not model]
     sizes = [sum(shape.numel() for shape in unit._handle.flat_param._shapes) for unit in found]  # noqa: SLF001 - as above
     return sizes, sum(type(unit.module).__name__.endswith("DecoderLayer") for unit in found)
 
 
 def inner_units_sharded(model: Any) -> set[bool]:
-    """Whether the units below the root have let go of their whole weights."""
+    """Whether the units below the root have freed their whole weights."""
     return {is_freed(unit._handle.flat_param) for unit in units(model) if unit is not model}  # noqa: SLF001 - as above
 
 
@@ -61,7 +61,7 @@ def mesh_shape(model: Any) -> str:
 
 
 def held_gradients(model: Any) -> list[Any]:
-    """The gradients that lie on this rank; of shards, the local part."""
+    """The gradients on this rank; for shards, the local part."""
     gradients = [observers.local_part(p.grad) for p in model.parameters() if p.grad is not None]
     return [gradient for gradient in gradients if gradient.numel()]
 
@@ -103,25 +103,25 @@ def over_all_ranks(entries: dict[str, int], place: Place) -> dict[str, int]:
 
 
 def entries(state: dict[str, Any], names: Container[str]) -> int:
-    """How many numbers this rank holds of a state dict's parameters, given their canonical names."""
+    """The number of values that this rank holds of the named parameters in a state dict."""
     return sum(part.numel() for name, value in state.items() if tiny.canonical(name) in names for part in parts(value))
 
 
 def parts(value: Any) -> list[Any]:
-    """The tensors of a state dict's entry that lie on this rank; FSDP1's shards are ShardedTensors."""
+    """The tensors of a state dict's entry on this rank; FSDP1's shards are ShardedTensors."""
     if hasattr(value, "local_shards"):
         return [shard.tensor for shard in value.local_shards()]
     return [observers.local_part(value)]
 
 
 def root_is_whole(model: Any) -> bool:
-    """Whether the weights that belong to the root unit, the embedding among them, are whole on this rank now."""
+    """Whether the root unit's weights, such as the embedding, are whole on this rank now."""
     embedding = next(p for name, p in model.named_parameters() if "embed_tokens" in name)
     return embedding.dim() == 2 and not hasattr(embedding, "device_mesh")  # noqa: PLR2004 - a matrix
 
 
 def resting(model: Any, optimiser: Any) -> list[Any]:
-    """Parameters and optimiser state as they lie between two steps."""
+    """The parameters and the optimiser state between two steps."""
     return [*map(observers.local_part, model.parameters()), *(tensor for _, tensor in state_tensors(optimiser))]
 
 
@@ -135,6 +135,6 @@ def coarse_share(gradients: dict[str, Any]) -> float:
 
 
 def reducer(model: Any) -> dict[str, Any]:
-    """What DDP's reducer says of itself; it is filled in after some steps only, the constructor's part at once."""
+    """The statistics of DDP's reducer; some are available only after a few steps."""
     found: dict[str, Any] = model._get_ddp_logging_data()  # noqa: SLF001 - no public way
     return found

@@ -1,4 +1,4 @@
-"""What must survive: saving and loading, stopping and resuming, merging and unmerging, and use for generation.
+"""Flows with round trips: save and reload, interrupt and resume, merge and unmerge, generate.
 
 What a first act saved is opened by a second one in fresh processes, which know nothing but the files.
 """
@@ -26,7 +26,7 @@ STOP = 1  # steps before the interruption: the schedule and Adam's moments have 
 
 
 def train_and_check(ctx: Context) -> Trainee:
-    """A model that was trained and passed under its checks, and its logits, by which what follows is judged."""
+    """Train a model, report its checks, and keep its logits for later comparisons."""
     job = front_ends.prepare(ctx)
     front_ends.steps(job, range(tiny.STEPS))
     with ctx.reporter.observing():
@@ -47,7 +47,7 @@ def save(ctx: Context) -> None:
 
 
 def reload(ctx: Context) -> None:
-    """What is on disk, the weights that come back, and what they infer, against what the training process had."""
+    """Compare the files, the reloaded weights and their logits with those of the training process."""
     own = load_trajectory(ctx.given)
     ctx.reporter.phase(Phase.RELOAD)
     job = checkpoints.load_model(ctx)
@@ -65,7 +65,7 @@ def reload(ctx: Context) -> None:
 
 
 def restored_weights(found: dict[str, Any], kept: dict[str, Any]) -> list[Check]:
-    """Every trained weight is back, to the bit."""
+    """Check that every trained weight is restored bit by bit."""
     lost = sum(name not in found for name in kept)
     differ = sum(not equal_bits(found[name], kept[name]) for name in kept if name in found)
     return [
@@ -79,7 +79,7 @@ def equal_bits(found: Any, expected: Any) -> bool:
 
 
 def interrupt(ctx: Context) -> None:
-    """The first step, and a checkpoint of everything that the others depend on."""
+    """Run the first step and save a training checkpoint."""
     job = front_ends.prepare(ctx)
     front_ends.steps(job, range(STOP))
     ctx.reporter.phase(Phase.SAVE)
@@ -90,7 +90,7 @@ def interrupt(ctx: Context) -> None:
 
 
 def resume(ctx: Context) -> None:
-    """The other steps in fresh processes; the trajectory must be the one without a stop."""
+    """Run the remaining steps in fresh processes; the trajectory must equal uninterrupted training."""
     own = load_trajectory(ctx.given)
     job = front_ends.prepare(ctx)
     ctx.reporter.phase(Phase.RESUME)
@@ -107,7 +107,7 @@ def finish_training(job: Trainee, own: Trajectory) -> None:
 
 
 def merge(ctx: Context) -> None:
-    """Merge, unmerge, merge for good: what is inferred stays within the rounding of a weight, weights come back."""
+    """Merge, unmerge and merge_and_unload: logits stay within rounding, and unmerging restores the weights."""
     job = train_and_check(ctx)
     ctx.reporter.phase(Phase.MERGE)
     with observers.writable(job.wrapped, ctx.options):
@@ -139,7 +139,7 @@ def changed(before: dict[str, Any], after: dict[str, Any]) -> int:
 
 
 def merge_for_good(job: Trainee) -> Any:
-    """``merge_and_unload``: the plain model that is left, with nothing of the adapter in it.
+    """Run ``merge_and_unload`` and check that nothing of the adapter remains in the model.
 
     What is sharded is gathered first, into a whole model in rank 0's memory, which the other ranks lack. Collective.
     """
@@ -177,7 +177,7 @@ def merge_and_save(ctx: Context) -> None:
 
 
 def reload_merged(ctx: Context) -> None:
-    """The merged checkpoint is an ordinary one: it loads without PEFT and infers what the adapter did."""
+    """Check that the merged checkpoint loads without PEFT and gives the adapter's logits."""
     own = load_trajectory(ctx.given)
     ctx.reporter.phase(Phase.RELOAD)
     model = build.load_from(ctx.given, ctx.options, ctx.place)
@@ -193,7 +193,7 @@ def reload_merged(ctx: Context) -> None:
 
 
 def generate(ctx: Context) -> None:
-    """Greedy generation, against the twin's token by token."""
+    """Compare greedy generation with the twin's, token by token."""
     job = train_and_check(ctx)
     ctx.reporter.phase(Phase.INFER)
     with build.gathered(job.wrapped, ctx.options):
@@ -205,7 +205,7 @@ def generate(ctx: Context) -> None:
 
 
 def save_for_another_set(ctx: Context) -> None:
-    """The first step, and the adapter as a file."""
+    """Run the first step and save the adapter."""
     job = training.prepare(ctx)
     training.steps(job, range(STOP))
     job.found.logits = training.logits(job)
@@ -216,7 +216,7 @@ def save_for_another_set(ctx: Context) -> None:
 
 
 def use_from_another_set(ctx: Context) -> None:
-    """Load an adapter that may be from another version set: infer, go on training, merge."""
+    """Load an adapter, possibly from another version set: compare logits, continue training, merge."""
     own = load_trajectory(ctx.given)
     ctx.reporter.phase(Phase.RELOAD)
     job = checkpoints.load_model(ctx, to_train=True)
@@ -234,7 +234,7 @@ def use_from_another_set(ctx: Context) -> None:
 
 
 def save_trajectory(job: Trainee, folder: Path) -> None:
-    """Leave what this process had to the next act; rank 0 writes, whole tensors are gathered by all."""
+    """Save this process's trajectory for the next stage; all ranks gather, rank 0 writes."""
     import torch
 
     weights = observers.weights(job.wrapped, job.options)

@@ -1,4 +1,4 @@
-"""``flow=script``: a command of the user's, which starts as many ranks as it likes; judged by what it leaves behind.
+"""``flow=script``: a user's command, which starts its own ranks; its exit code and files decide.
 
 The harness writes what the user declared into ``scripts.json`` beside this package.
 """
@@ -76,7 +76,7 @@ def known() -> dict[str, Script]:
 
 
 def run(ctx: Context) -> None:
-    """Run the command to its end and look at what it wrote."""
+    """Run the command, and check its exit code and its files."""
     script = known()[ctx.options.call]
     ctx.reporter.phase(Phase.FORWARD)
     log = ctx.kept.parent / "script.log"
@@ -90,7 +90,7 @@ def run(ctx: Context) -> None:
 
 
 def run_command(script: Script, ctx: Context, log: Path) -> str:
-    """What the command printed.
+    """Run the command and return its output.
 
     Raises:
         ScriptError: there is no such command, or it ended with another exit code than 0.
@@ -132,7 +132,7 @@ def path_with(folder: Path) -> str:
 
 
 def last_words(output: str) -> str:
-    """The last line that says something: of a Python program that failed, its error, or that of its ranks."""
+    """The last error line of the output, else its last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if ERROR.match(line)]
     return (errors or lines or ["it printed nothing"])[-1]

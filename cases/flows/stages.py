@@ -1,4 +1,4 @@
-"""The flows: what a case does, act by act, each act in fresh processes."""
+"""The flows of cases: their stages, each in fresh processes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def run(number: int, ctx: Context) -> None:
 
 
 def numbered_stages(options: Options, *, continues: bool = False) -> list[tuple[int, int]]:
-    """The acts of a case, each with its number of ranks. A case that another set began continues with the second."""
+    """The stages of a case, each with its number of ranks. A case that another set began starts with the second."""
     numbered = [(number, ranks(options, number)) for number in range(len(FLOWS[options.flow]))]
     return numbered[1:] if continues else numbered
 
 
 def ranks(options: Options, number: int) -> int:
-    """As many as the world; what was saved whole is looked at by one process, and a script starts its own."""
+    """The number of ranks: one for scripts and for reloading a full state, else the world size."""
     if options.flow == "script":
         return 1
     alone = number > 0 and options.flow in ("save_reload", "merge_reload") and options.state_dict_type != "sharded"

@@ -1,4 +1,4 @@
-"""The grid: cases in the order and under the headings a reader would look for them.
+"""The grid: all cases, in the order and under the headings of the reports.
 
 To add a case, add a row to the module it belongs to: what differs from the defaults of ``Options``, and why anyone
 would want to know.
@@ -32,7 +32,7 @@ NEW_PAIRS = 2
 
 
 def adding(known: Iterable[Case], more: Iterable[Case]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """Of more rows, those that show several pairs of options together that no row before shows, and the others."""
+    """Split more rows into those with at least two new pairs of options, and the others."""
     seen = {pair for row in known for pair in pairs(row)}
     telling: list[Case] = []
     others: list[Case] = []
@@ -57,7 +57,7 @@ FULL, MORE = adding(
 
 
 def commands(table: Iterable[scripts.Script] = scripts.PACKAGED) -> tuple[Case, ...]:
-    """Scripts, a case each."""
+    """One case for each script."""
     return tuple(
         Case(scripts.HEADING, each.why, Options().but(flow="script", call=each.name, world_size=each.ranks))
         for each in table
@@ -65,7 +65,7 @@ def commands(table: Iterable[scripts.Script] = scripts.PACKAGED) -> tuple[Case, 
 
 
 def calls() -> tuple[Case, ...]:
-    """Uses of the interface, a case each."""
+    """One case for each call."""
     return tuple(
         Case(each.group, each.why, Options().but(flow="api", call=each.name, world_size=each.ranks))
         for each in api.load().values()

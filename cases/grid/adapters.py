@@ -1,4 +1,4 @@
-"""Ways to adapt a model other than LoRA and DoRA, and what is trained beside an adapter."""
+"""Cases of adapters other than LoRA and DoRA, and of heads and embeddings trained with an adapter."""
 
 from __future__ import annotations
 

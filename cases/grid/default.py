@@ -1,4 +1,4 @@
-"""The first rows: loading and training, full, LoRA and DoRA, quantised or not, under every strategy."""
+"""The default cases: loading and training with every strategy, quantised or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loops of accelerate, of transformers' Trainer and of TRL's SFTTrainer."""
+"""Cases of accelerate, transformers' Trainer and TRL's SFTTrainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles: which cases a run has, on which version sets, and how often each."""
+"""The profiles: cases, version sets and repeats of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Profile:
-    """``sets`` is what ``--sets`` would be; ``across`` whether adapters travel from every set to every other one."""
+    """``sets`` is the default of ``--sets``; ``across`` moves adapters from every set to every other one."""
 
     name: str
     why: str
@@ -79,7 +79,7 @@ ROUND_TRIPS = (
 
 
 def on_gpus(case: Case) -> bool:
-    """Whether a CPU cannot show it, or shows another thing: other kernels run there, or none, and Gloo for NCCL."""
+    """Whether a case needs a GPU: a CPU has other kernels, or none, and Gloo instead of NCCL."""
     options = case.options
     return (
         options.attn_implementation in (*BACK_ENDS, "flash_attention_2")
@@ -96,7 +96,7 @@ def on_gpus(case: Case) -> bool:
 
 
 def one_dtype(options: Options) -> bool:
-    """Whether units of FSDP2 are bfloat16 throughout, packed weights included: these are copied as numbers then."""
+    """Whether FSDP2's units are bfloat16 throughout: then packed weights are copied as numbers."""
     is_packed = options.strategy == "fsdp2" and options.quant in FOUR_BIT and options.bnb_4bit_quant_storage == "bf16"
     return is_packed and (not options.autocast_adapter_dtype or options.mixed_precision == "bf16")
 
@@ -107,7 +107,7 @@ def named(ids: Iterable[str]) -> tuple[Case, ...]:
 
 
 def carried(case: Case, source: str) -> Case:
-    """The case that goes on with what another version set's saved."""
+    """The case that continues with a checkpoint of another version set."""
     return replace(case, source=source)
 
 

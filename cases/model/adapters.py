@@ -1,4 +1,4 @@
-"""PEFT's adapters as a user configures them, the values they start from, and what each of them trains."""
+"""PEFT's adapter configurations, start values, and the parameters that each adapter trains."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def config(options: Options) -> Any:
 
 
 def placed(options: Options) -> dict[str, Any]:
-    """Which layers, and how strong."""
+    """The target modules, modules to save, and alpha of a configuration."""
     targets = [
         *architectures.spec(options).targets,
         *(["embed_tokens"] if options.target_embeddings else []),
@@ -90,7 +90,7 @@ def alpha(options: Options) -> dict[str, Any]:
 
 
 def scaling(options: Options) -> float:
-    """What an adapter's update is multiplied by: alpha / r, in rsLoRA (https://arxiv.org/abs/2312.03732) alpha / √r."""
+    """The scaling of an adapter's update: alpha / r, for rsLoRA (https://arxiv.org/abs/2312.03732) alpha / √r."""
     strength = ALPHA.get(options.method, tiny.SCALING * tiny.RANK)
     if options.method == "adalora":
         return strength / (tiny.RANK + 1e-5)  # PEFT guards against a rank of 0
@@ -98,7 +98,7 @@ def scaling(options: Options) -> float:
 
 
 def value(name: str, shape: tuple[int, ...]) -> Any:
-    """The start value of a part of an adapter: such that it adds about as much as LoRA, and exact in every dtype."""
+    """The start value of a part of an adapter: about as large as LoRA's effect, and exact in every dtype."""
     import torch
 
     found = tiny.values(name, shape)
@@ -119,13 +119,13 @@ FACTORS = {
 
 
 def after_step(model: Any, options: Options, step: int) -> None:
-    """What PEFT asks of the user's loop between an optimiser's step and ``zero_grad``."""
+    """Call what PEFT requires between an optimiser's step and ``zero_grad``."""
     if options.method == "adalora":
         model.base_model.update_and_allocate(step)
 
 
 def expected_on_disk(tensors: dict[str, Any], options: Options) -> dict[str, Any]:
-    """What a checkpoint holds of trained tensors: all of them, of AdaLoRA's only the ranks that are left."""
+    """The trained tensors that a checkpoint must hold: all, for AdaLoRA only the remaining ranks."""
     if options.method != "adalora":
         return tensors
     left = {
@@ -141,7 +141,7 @@ def ranks_of(tensor: Any, left: Any, name: str) -> Any:
 
 
 def promised_on_disk(options: Options) -> set[str]:
-    """What PEFT saves beside what was trained, as documented: VeRA's projections, and embeddings that were adapted."""
+    """Untrained tensors that PEFT saves by documentation: VeRA's projections, and adapted embeddings."""
     if options.method == "vera":
         return {"vera_A", "vera_B"}
     return {"model.embed_tokens.weight"} if options.target_embeddings else set()

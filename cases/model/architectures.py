@@ -1,4 +1,4 @@
-"""The tiny random models, one small spec per architecture: how it is made, and what its parts are called.
+"""The tiny random models: one spec per architecture with its configuration and the names of its parts.
 
 Dropout is off everywhere, and what sets an architecture apart is set to values that act on sequences as short as ours:
 a sliding window of half a sequence, soft caps that bend scores of ordinary size.
@@ -261,7 +261,7 @@ def linear_values(name: str, shape: tuple[int, ...], options: Options) -> Any:
 
 
 def checkpoint(options: Options, cache: Path) -> Path:
-    """A directory that ``from_pretrained`` loads; made by whoever comes first."""
+    """A directory that ``from_pretrained`` loads; the first process creates it."""
     name = options.model + ("-tied" if is_tied(options) else "")
     folder = cache / name
     with (cache / f"{name}.lock").open("w") as lock:
@@ -290,7 +290,7 @@ def decoder_layers(model: Any, options: Options) -> list[Any]:
 
 
 def write_tied(path: Path, *, tied: bool) -> None:
-    """As published configs do; versions that tie anyway would not write it."""
+    """Write ``tie_word_embeddings`` like published configs; some versions tie without writing it."""
     path.write_text(json.dumps({**json.loads(path.read_text()), "tie_word_embeddings": tied}))
 
 
@@ -301,7 +301,7 @@ def auto_class(options: Options) -> Any:
 
 
 def resized(model: Any, options: Options, *, filled: bool) -> Any:
-    """With rows for the user's new tokens; the library's own start values, unless they are to be ``filled``."""
+    """Add rows for new tokens, with our values if ``filled``, else with the library's."""
     import torch
 
     if options.embeddings != "resized":
@@ -319,7 +319,7 @@ def resized(model: Any, options: Options, *, filled: bool) -> Any:
 
 
 def adapter_arguments(options: Options) -> dict[str, Any]:
-    """What a PEFT config has to know of the architecture."""
+    """The arguments of a PEFT config that depend on the architecture."""
     return {
         "task_type": "SEQ_2_SEQ_LM" if spec(options).encoder_decoder else "CAUSAL_LM",
         "target_modules": list(spec(options).targets),
@@ -337,7 +337,7 @@ def ends(name: str, parts: tuple[str, ...]) -> bool:
 
 
 def inputs(ids: Any, options: Options) -> dict[str, Any]:
-    """What the model is called with to get logits: a decoder predicts the ids, from all that come before each."""
+    """The arguments of a forward pass for logits; a decoder predicts each id from those before it."""
     if not spec(options).encoder_decoder:
         return {"input_ids": ids}
     return {"input_ids": ids, "decoder_input_ids": shifted(ids)}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def shares_head(model: Any, options: Options) -> bool:
-    """Whether head and embeddings are one parameter, in whatever the model is wrapped."""
+    """Whether head and embeddings share one parameter, in a wrapped model too."""
     found = {tiny.canonical(n): p for n, p in model.named_parameters(remove_duplicate=False)}
     one, other = found.get(architectures.spec(options).embedding), found.get(architectures.spec(options).head)
     if one is None or other is None:
@@ -27,7 +27,7 @@ def tied_head(options: Options) -> str:
 
 
 def tie_checks(model: Any, options: Options, where: str) -> list[Check]:
-    """The head is what it was: the embeddings' own matrix, or one of its own."""
+    """Check that the head shares the embeddings' matrix exactly if the case ties them."""
     return [equal(f"head shares the embeddings {where}", shares_head(model, options), architectures.is_tied(options))]
 
 
@@ -39,7 +39,7 @@ def saved_beside(options: Options) -> set[str]:
 
 
 def rows(model: Any, options: Options) -> str:
-    """Rows of the embeddings and of the head, and the vocabulary that the config says."""
+    """The rows of the embeddings and of the head, and the config's vocabulary size."""
     found = {tiny.canonical(n): p for n, p in model.named_parameters(remove_duplicate=False)}
     sizes = [found[name].shape[0] for name in (architectures.spec(options).embedding, architectures.spec(options).head)]
     return "+".join(map(str, [*sizes, model.config.vocab_size]))

@@ -27,7 +27,7 @@ def folder(cache: Path, options: Options) -> Path:
 
 
 def packed_on_disk(made: Path) -> int:
-    """How many weights in a checkpoint are quantised: 4-bit ones come with their code book, 8-bit ones with scales."""
+    """The number of quantised weights in a checkpoint, by their code books (4-bit) and scales (8-bit)."""
     from safetensors import safe_open
 
     found = 0

@@ -1,4 +1,4 @@
-"""The tiny random model and its data, made on the spot, the same on every rank, in every version and in every dtype.
+"""The tiny random model and its data: the same on every rank, in every version and dtype.
 
 Every value is derived from its name and is a multiple of 2**-10 with at most eight significant bits, so float32,
 bfloat16 and float16 all hold it exactly: two runs that differ only in dtype start from the same numbers.
@@ -51,7 +51,7 @@ def batch(step: int, vocabulary: int = VOCABULARY) -> Any:
 
 
 def prompt(vocabulary: int = VOCABULARY) -> Any:
-    """What generation begins with: the first half of each row of batch 0."""
+    """The prompt of a generation: the first half of each row of batch 0."""
     return batch(0, vocabulary)[:, : LENGTH // 2]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def differentiate(layer: Any, dtype: Any, place: Place) -> None:
-    """One forward and backward through a layer with frozen weights."""
+    """Run one forward and backward pass through a layer with frozen weights."""
     import torch
 
     inputs = torch.ones(2, 64, dtype=dtype, device=place.device, requires_grad=True)
@@ -57,7 +57,7 @@ def half_autocast(place: Place, _cache: Path) -> None:
 
 
 def gradient_scaler(place: Place, _cache: Path) -> None:
-    """One step of one layer. FSDP1's own scaler comes with FSDP1."""
+    """Run one step of one layer. FSDP1 brings its own scaler."""
     import torch
     from torch.amp import GradScaler
 
@@ -75,7 +75,7 @@ def fused_step(place: Place, _cache: Path, rule: str) -> None:
 
 
 def compiling(place: Place, _cache: Path) -> None:
-    """With an activation, for which Triton compiles a launcher in C; a linear layer alone is a call of a library."""
+    """Compile a layer with an activation, so that Triton compiles a launcher in C."""
     import torch
 
     layer = torch.nn.Sequential(torch.nn.Linear(64, 64, device=place.device), torch.nn.GELU())
@@ -84,7 +84,7 @@ def compiling(place: Place, _cache: Path) -> None:
 
 
 def forced_attention(place: Place, _cache: Path, attention: str) -> None:
-    """The bare function with one back end, on what that back end is for."""
+    """Run scaled-dot-product attention with one back end, in a dtype that the back end supports."""
     import torch
 
     from cases.space.options import Options

@@ -19,7 +19,7 @@ BINARY = re.compile(r"libbitsandbytes_cuda(\d+)(\d)")
 
 
 def bitsandbytes_binary(_place: Place, _cache: Path) -> None:
-    """By bitsandbytes' own rule, which knows of its environment variable and, in later versions, of near versions."""
+    """Apply bitsandbytes' own rule, which respects its environment variable and, later, near versions."""
     import torch
 
     try:
@@ -58,7 +58,7 @@ def eight_bit(place: Place, _cache: Path) -> None:
 
 
 def quantised_loading(place: Place, cache: Path, quant: str) -> None:
-    """Transformers of some years refuses to quantise without a GPU, whatever bitsandbytes could do."""
+    """Load the tiny model quantised: some versions of transformers refuse to without a GPU."""
     from cases.apply import build
     from cases.space.options import Options
 
@@ -86,7 +86,7 @@ def eight_bit_state(place: Place, _cache: Path) -> None:
 
 
 def paged_state(place: Place, _cache: Path) -> None:
-    """A weight of 262,144 numbers: bitsandbytes pages no state of less than 100,000."""
+    """Step a weight of 262,144 numbers, as bitsandbytes pages no state of less than 100,000."""
     import bitsandbytes
 
     if place.kind == "cpu":

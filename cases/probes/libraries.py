@@ -59,7 +59,7 @@ def lora_bias_option(_place: Place, _cache: Path) -> None:
 
 
 def method_options(_place: Place, _cache: Path, method: str) -> None:
-    """The method's configuration exists and has what the case writes into it."""
+    """Check that the method's configuration class exists and accepts the case's arguments."""
     import peft
 
     name, arguments = adapters.CONFIGS[method]
@@ -75,7 +75,7 @@ def scipy(_place: Place, _cache: Path) -> None:
 
 
 def computed_start(_place: Place, _cache: Path, method: str) -> None:
-    """One linear layer, and a start that is computed from its weights."""
+    """Adapt one linear layer with a start that is computed from its weights."""
     import torch
     from peft import get_peft_model
 

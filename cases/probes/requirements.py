@@ -60,7 +60,7 @@ def adapts_by(method: str) -> Callable[[Options], bool]:
 
 
 def only_calls(_options: Options) -> bool:
-    """For what no option of a case needs."""
+    """Never: only calls name these requirements."""
     return False
 
 

@@ -45,7 +45,7 @@ def hybrid_fsdp1(place: Place, cache: Path) -> None:
 
 
 def whole_fsdp1(place: Place, _cache: Path) -> None:
-    """Before some version the "copy" in the CPU's memory was the shared memory itself, which is then freed."""
+    """Gather a full state dict: in some versions, its tensors share memory that is then freed."""
     import torch
     from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, StateDictType
 
@@ -104,7 +104,7 @@ def accelerate_half(place: Place, _cache: Path) -> None:
 
 
 def accelerate_sharded(place: Place, version: int) -> None:
-    """Shard one layer by accelerate, as its launcher would have it."""
+    """Shard one layer with accelerate, with its launcher's variables."""
     import os
 
     import torch

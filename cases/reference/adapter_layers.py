@@ -1,4 +1,4 @@
-"""The adapters of the reference, each written out after its paper, on plain float32 layers.
+"""The adapters of the reference: each implemented from its paper, on plain float32 layers.
 
 An adapter of a layer is a weight computed from the frozen one and its trained parts; here this weight is computed
 whole for every forward pass. Prompt tuning and prefix tuning leave the layers as they were and put virtual tokens
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def put_on(model: Any, options: Options) -> Any:
-    """The model, frozen but for an adapter, and what is trained beside it."""
+    """Freeze the model and add an adapter and the other trained parts."""
     model.requires_grad_(requires_grad=False)
     if options.method in PROMPTS:
         return prompted(model, prefix=options.method == "prefix")
@@ -192,7 +192,7 @@ COMPUTE: Mapping[str, Weight] = {
 
 
 def decomposed(weight: Any, options: Options) -> tuple[Any, Parts]:
-    """What is left of a weight, and the update that was taken out of it; in float64, where it is as good as exact."""
+    """The residual of a weight and the update that a decomposition took from it, computed in float64."""
     strength = adapters.scaling(options)
     kept, a, b = {"pissa": pissa, "olora": olora, "loftq": loftq}[options.method](weight.double(), strength)
     return kept.float(), {"lora_A.weight": a.float(), "lora_B.weight": b.float()}
@@ -266,7 +266,7 @@ def prompted(model: Any, *, prefix: bool) -> Any:
 
 
 def key_width(model: Any) -> int:
-    """Of the keys of one token in one layer."""
+    """The width of the keys of one token in one layer."""
     return int(model.get_submodule("model.layers.0.self_attn.k_proj").out_features)
 
 

@@ -1,4 +1,4 @@
-"""A case: a named point of the option space, and why it is in the grid."""
+"""A case: a named point of the option space, and what a user learns from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Case:
 
     @property
     def begun(self) -> str:
-        """The id of the case that its source began."""
+        """The id of the case whose checkpoint this case continues from."""
         return split_source(self.id)[0]
 
     @property
@@ -53,7 +53,7 @@ def case(group: str, why: str, **options: Any) -> Case:
 
 
 def id_parts(options: Options) -> list[str]:
-    """The parts of an id: the kind of job first, then what differs from what one would expect."""
+    """The parts of an id: the kind of job, then the options that differ from the usual values."""
     if options.call:
         return [options.flow, options.call]
     stated = options.stated
@@ -64,7 +64,7 @@ def id_parts(options: Options) -> list[str]:
 
 
 def pop(parts: dict[str, str], names: tuple[str, ...]) -> list[str]:
-    """What is said of some options, which are then not said again."""
+    """Remove and return the parts of these options."""
     return [parts.pop(name) for name in names if name in parts]
 
 

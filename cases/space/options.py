@@ -185,7 +185,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """A combination that no user can mean, and the reason as data, so that it can be printed."""
+    """An illegal combination, with the reason as data, so that reports can print it."""
 
     when: Callable[[Options], bool]
     because: str

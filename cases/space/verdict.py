@@ -1,4 +1,4 @@
-"""The vocabulary of outcomes: what happened, where, and the measurements behind it."""
+"""The vocabulary of outcomes: verdicts, phases and checks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Scalar = bool | int | float | str
 
 
 class LackingError(Exception):
-    """The stack under test lacks something, or does not do what it should: a finding, never an error of ours."""
+    """The stack under test lacks a feature or misbehaves: a finding, never an error of the harness."""
 
 
 class Verdict(str, Enum):
-    """What happened to a cell. It has no truth value: a skip or a loss must never pass for green by accident."""
+    """The result of a cell. It has no truth value: a skip or a loss must never count as green by accident."""
 
     PASS = "pass"  # noqa: S105 - a verdict, no password
     WRONG = "wrong"  # it ran, but the numbers or the engagement are off
@@ -39,7 +39,7 @@ PROBING = "probing"  # a fact of a probe whose rank has come to what it tries
 
 
 class Phase(str, Enum):
-    """Where in a cell's life something happened, in order."""
+    """The phase of a cell in which something happened, in order."""
 
     RESOLVE = "resolve"
     INSTALL = "install"

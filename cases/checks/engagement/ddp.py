@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_unused_parameters(recorder: EngagementRecorder) -> Iterator[Check]:
-    """What DDP's reducer was made with, and what it does: a search for unused parameters keeps the first buckets."""
+    """Check DDP's reducer: with a search for unused parameters, it keeps its first buckets."""
     asked = recorder.options.find_unused_parameters
     told = shards.reducer(recorder.wrapped)
     yield equal("the reducer looks for unused parameters", bool(told.get("find_unused_parameters")), asked)

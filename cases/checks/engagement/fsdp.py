@@ -46,7 +46,7 @@ def auto_wrap_policy(recorder: EngagementRecorder) -> Iterator[Check]:
 
 
 def sharded_units(recorder: EngagementRecorder) -> Iterator[str]:
-    """What each unit of FSDP shards: the class of its module, which FSDP2 writes its own name before."""
+    """The class name of each FSDP unit's module; FSDP2 adds a prefix to it."""
     name = wrapper_class(recorder.options)
     for module in recorder.wrapped.modules():
         if recorder.options.strategy == "fsdp2" and name in class_names(module):
@@ -78,7 +78,7 @@ def sharding_strategy(recorder: EngagementRecorder) -> Iterator[Check]:
 
 
 def device_mesh(recorder: EngagementRecorder) -> Iterator[Check]:
-    """Which ranks share a copy, and that gradients and the optimiser's state are cut as the parameters are."""
+    """Check the mesh shape, and that gradients and optimiser state are sharded like the parameters."""
     ranks, copies = recorder.place.world_size, shards.copies(recorder.options)
     yield equal("copies x shards", shards.mesh_shape(recorder.wrapped), f"{copies} x {ranks // copies}")
     total = shards.trained_entries(recorder.wrapped)
@@ -90,7 +90,7 @@ def device_mesh(recorder: EngagementRecorder) -> Iterator[Check]:
 
 
 def mixed_precision(recorder: EngagementRecorder) -> Iterator[Check]:
-    """The dtype of the reduction shows in the gradients: what was added up in bfloat16 is a bfloat16 number.
+    """Check the dtype of the reduction by the gradients: sums in bfloat16 are bfloat16 numbers.
 
     A mean of bfloat16 numbers that was computed in float32 needs more bits in about half of its entries, or more.
     """
@@ -130,7 +130,7 @@ def cpu_ram_efficient_loading(recorder: EngagementRecorder) -> Iterator[Check]:
 
 
 def state_dict_type(recorder: EngagementRecorder) -> Iterator[Check]:
-    """What this rank held when the model was saved: all of it, nothing, or its shard."""
+    """Check the share of the model that this rank held while saving: all, nothing, or its shard."""
     if recorder.saved_entries is None:
         return  # nothing was saved
     kind, copies = recorder.options.state_dict_type, shards.copies(recorder.options)

@@ -22,7 +22,7 @@ WRAPPERS = {"ddp": "DistributedDataParallel", "fsdp1": "FullyShardedDataParallel
 
 @dataclass
 class EngagementRecorder:
-    """Sees a case from the moment it is adapted; what wrapping would hide is noted before it."""
+    """Records a case from the adapted model on, and before wrapping what it would hide."""
 
     options: Options
     place: Place
@@ -95,7 +95,7 @@ class EngagementRecorder:
             self.kernels.watch(next(m for name, m in model.named_modules() if name.endswith(spec.attention)))
 
     def restart(self, steps: int) -> None:
-        """Begin to count anew: so many steps are to come."""
+        """Reset the counters before the next ``steps`` steps."""
         self.passes.clear()
         self.losses.clear()
         self.sharded_after_forward.clear()
@@ -151,17 +151,17 @@ class EngagementRecorder:
             self.shared.append(heads.shares_head(self.wrapped, self.options))
 
     def is_wrapped(self) -> bool:
-        """Whether the model is wrapped as was asked."""
+        """Whether the model has the wrapper of its strategy."""
         name = wrapper_class(self.options)
         return name is None or name in class_names(self.wrapped)
 
     def training_passes(self) -> list[list[bool]]:
-        """For each layer, for each of its forward passes in training mode: were gradients on."""
+        """For each layer, whether gradients were on in each of its forward passes in training mode."""
         return [[gradients for training, gradients in passes if training] for passes in self.passes.values()]
 
 
 def wrapper_class(options: Options) -> str | None:
-    """The class that a model becomes an instance of."""
+    """The class name of the strategy's wrapper; None for a single process."""
     return compat.fsdp2_class().__name__ if options.strategy == "fsdp2" else WRAPPERS.get(options.strategy)
 
 

@@ -117,7 +117,7 @@ def torch_compile(recorder: EngagementRecorder) -> Iterator[Check]:
 
 
 def front_end(recorder: EngagementRecorder) -> Iterator[Check]:
-    """Accelerate holds the optimiser that stepped; the trainer counted its steps."""
+    """Check that accelerate holds the optimiser that stepped, or that the trainer counted the steps."""
     wanted = {"loop": "NoneType", "accelerate": "Accelerator", "trainer": "Trainer", "sft": "SFTTrainer"}
     name = wanted[recorder.options.front_end]
     yield equal("driven by", name if name in class_names(recorder.front) else type(recorder.front).__name__, name)
@@ -131,7 +131,7 @@ def front_end(recorder: EngagementRecorder) -> Iterator[Check]:
 
 
 def loop(recorder: EngagementRecorder) -> Iterator[Check]:
-    """Passes of the last layer, which runs once per evaluation and once per generated token."""
+    """Check the passes of the last layer: one per evaluation and one per generated token."""
     passes = list(recorder.passes.values())[-1] if recorder.passes else []
     between = {"plain": 0, "eval": 1, "generate": tiny.NEW_TOKENS}[recorder.options.loop]
     yield equal("evaluation passes", sum(not training for training, _ in passes), between * (recorder.steps - 1))
