@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """Bad input: one clear sentence that says what was wrong and what would do. The command exits 2."""
+    """Bad input: one sentence that says what is wrong, then what to do. The command exits with 2."""

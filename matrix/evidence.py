@@ -1,4 +1,4 @@
-"""Why a stage has no next value: a finding about the stack, not an error of the harness."""
+"""The evidence of a stage that failed: a finding about the stack, not an error of the harness."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A stage that ended without a value: where, one readable sentence why, and everything that was said."""
+    """A stage that failed: its phase, the reason in one sentence, and the whole log."""
 
     phase: Phase
     reason: str

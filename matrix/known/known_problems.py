@@ -1,4 +1,4 @@
-"""Known problems: what upstream threads report, each as cells that should be red, and cells that should be green.
+"""Known problems of upstream threads: for each, cells that should be red and cells that should be green.
 
 A row of ``known_problems.toml`` claims nothing: only a run shows that a report is reproduced.
 """
@@ -101,7 +101,7 @@ class Problem(Row):
         return links
 
     def cells(self) -> Iterator[tuple[str, str]]:
-        """Every (set, case) that bears on it."""
+        """Every (set, case) that the problem names."""
         for each in (*self.red, *self.green):
             yield from ((key, each.case) for key in each.sets)
         for claim in self.claims:
@@ -133,7 +133,7 @@ def problem(row: dict[str, Any], at: str) -> Problem:
 
 
 def select(problems: Sequence[Problem], only: str) -> tuple[Problem, ...]:
-    """Those with one of the ids, separated by commas; all, if none is given.
+    """The problems with one of the ids, separated by commas; all problems without ids.
 
     Raises:
         UserError: there is no such problem.
@@ -149,7 +149,7 @@ def select(problems: Sequence[Problem], only: str) -> tuple[Problem, ...]:
 
 
 def work(problems: Iterable[Problem], sets: Sequence[VersionSet], cases: Mapping[str, Case]) -> Work:
-    """Per set, the cells that some problem needs; sets that none needs are left out.
+    """The cells that the problems name, by set; sets without such cells are left out.
 
     Raises:
         UserError: a problem names a case that there is not, or nothing is left to run.

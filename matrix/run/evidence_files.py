@@ -1,4 +1,4 @@
-"""Logs of cells that are not green: kept beside the outcomes, scrubbed of what belongs to this machine."""
+"""Keeps the logs of cells that are not green next to the outcomes, without paths and names of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether this machine can run the cells of a set, told before anything is installed or started."""
+"""Checks, before installation, that this machine can run the cells of a set."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fit:
     occupied: Mapping[str, str] = field(default_factory=dict)
 
     def lacks(self, ranks: int) -> str:
-        """What a cell of so many ranks has not got here, as a sentence; empty if it can run."""
+        """The reason why a cell of so many ranks cannot run here; empty if it can."""
         return self.whole or (self.pool.shortage(ranks, self.occupied) if self.pool else "")
 
 

@@ -48,7 +48,7 @@ def gpus(open_pool: Callable[[], Pool] = pools.pool) -> Pool:
 
 
 def why_no_gpu(open_pool: Callable[[], Pool] = pools.pool) -> str:
-    """Why this process may use none; empty if there is one."""
+    """The reason why this process can use no GPU; empty if it can use one."""
     try:
         found = open_pool()
     except UnavailableError as error:
@@ -60,7 +60,7 @@ def why_no_gpu(open_pool: Callable[[], Pool] = pools.pool) -> str:
 
 
 def facts(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> dict[str, str | int]:
-    """What is told of the machine beside its results.
+    """Facts about the machine that reports show.
 
     Raises:
         UserError: GPUs are asked for, and there are none, or the driver does not tell of itself.

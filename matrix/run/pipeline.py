@@ -47,7 +47,7 @@ LOG_TAIL: Final = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Workshop:
-    """Everything a run needs beside the sets and the cases."""
+    """Everything that a run needs besides the sets and the cases."""
 
     store: Store
     uv: Uv
@@ -83,7 +83,7 @@ def run(work: Work, at: Workshop) -> None:
 
 
 def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> None:
-    """One column. What cannot be resolved or installed is a finding, not an error."""
+    """Measure one set. A set that cannot be resolved or installed is a finding, not an error."""
     at.watcher.set_started(version_set.key, len(cases) * at.repeats)
     began, known = time.monotonic(), len(at.store.outcomes)
     prepared = prepare(version_set, at)
@@ -127,7 +127,7 @@ def install_and_run(
 
 
 def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
-    """The one way an environment comes to be, under the disk budget."""
+    """Install an environment within the disk budget."""
 
     def make_room() -> None:
         disk.keep_free(at.cache, uv=at.uv, budget_bytes=at.keep_free_bytes, say=at.say)
@@ -138,10 +138,10 @@ def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
 
 
 def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, repeat: int, at: Workshop) -> list[Case]:
-    """What the store does not hold: the same cell, of the same lock, case code and hardware, measured.
+    """The cells that the store does not hold as measured with this lock, case code and hardware.
 
-    A lost cell was not, and a blocked one is tried again: what blocked it may have been the network. So is one that
-    found nothing which another set had saved, and one that there were no GPUs for.
+    Lost and blocked cells run again: the network may have blocked them. So do cells that found no checkpoint of
+    another set, and cells that found no free GPUs.
     """
     measured = (each for each in at.store.outcomes if is_measured(each) and at.suite.is_current(each))
     have = {(each.set, each.case, each.lock, each.hardware, each.repeat) for each in measured}
@@ -154,7 +154,7 @@ def is_measured(outcome: Outcome) -> bool:
 
 
 def skipped(version_set: VersionSet, case: Case, lock: str, repeat: int, fitting: Fit, at: Workshop) -> bool:
-    """Whether there is no sense in starting the case, which is then its outcome."""
+    """Whether the case cannot run here; if so, store it as skipped."""
     lacking = fitting.lacks(case.ranks)
     reason = lacking or why_not(case, at)
     if not reason:
@@ -187,7 +187,7 @@ def block(version_set: VersionSet, cases: Sequence[Case], why: Evidence, lock: s
 def run_cells(
     version_set: VersionSet, cases: Sequence[Case], environment: Environment, repeat: int, at: Workshop
 ) -> None:
-    """Run them; run once more what was lost."""
+    """Run the cells, and lost ones once more."""
     waiting = {case.id: case for case in cases}
     for attempt in range(1, ATTEMPTS + 1):
         last = attempt == ATTEMPTS
@@ -201,10 +201,10 @@ def run_cells(
         for report in bench.run(order, environment, cold_sample=chosen, sources=sources):
             case = waiting.get(report.name)
             if case is None or (report.verdict is Verdict.LOST and not last):
-                continue  # told twice, or to be run once more
+                continue  # reported twice, or to be run once more
             del waiting[case.id]
             keep_what_is_carried(version_set, case, bench, at)
-            told = Told(
+            builder = OutcomeBuilder(
                 version_set=version_set,
                 case=case,
                 environment=environment,
@@ -213,11 +213,11 @@ def run_cells(
                 repeat=repeat,
                 at=at,
             )
-            finish(told.outcome(report), at)
+            finish(builder.outcome(report), at)
         if not waiting:
             return
     for case in waiting.values():
-        told = Told(
+        builder = OutcomeBuilder(
             version_set=version_set,
             case=case,
             environment=environment,
@@ -226,11 +226,11 @@ def run_cells(
             repeat=repeat,
             at=at,
         )
-        finish(told.silence(), at)
+        finish(builder.silence(), at)
 
 
 def carried(at: Workshop, version_set: str, case: str) -> Path:
-    """Where a run keeps what a cell saved for other version sets to open."""
+    """The folder in which a run keeps what a cell saved for other version sets."""
     return at.store.directory.absolute() / "carried" / str(CellKey(version_set, case))
 
 
@@ -241,13 +241,13 @@ def keep_what_is_carried(version_set: VersionSet, case: Case, bench: Bench, at: 
 
 
 def new_folder(parent: Path, prefix: str) -> Path:
-    """One that nobody has: ranks of a run that was killed a moment ago may still be writing into theirs."""
+    """Make a new folder: ranks of a run that was just killed may still write to theirs."""
     parent.mkdir(exist_ok=True)
     return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
 
 
 def sample(version_set: VersionSet, cells: Sequence[str], at: Workshop) -> list[str]:
-    """The cells that a cold start must confirm: others for every set, the same ones at every run."""
+    """The cells that a cold start must confirm: different ones for each set, the same ones in each run."""
     order = sorted(cells, key=lambda cell: sha256(str(CellKey(version_set.key, cell)).encode()).digest())
     return [] if at.cold else order[: at.cold_sample]
 
@@ -275,7 +275,7 @@ def met(
 
 
 def blank(version_set: VersionSet, case: Case, lock: str, at: Workshop) -> Outcome:
-    """What is known of a cell before anything was run."""
+    """The outcome of a cell before anything ran."""
     return Outcome(
         set=version_set.key,
         case=case.id,
@@ -292,8 +292,8 @@ def blank(version_set: VersionSet, case: Case, lock: str, at: Workshop) -> Outco
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """Makes an outcome of what an environment told about a cell."""
+class OutcomeBuilder:
+    """Builds the outcome of a cell from the report of an environment."""
 
     version_set: VersionSet
     case: Case
@@ -325,7 +325,7 @@ class Told:
         )
 
     def silence(self) -> Outcome:
-        """The tests ended and never spoke of the cell: our fault or the machine's."""
+        """The outcome of a cell that the tests never reported: our fault or the machine's."""
         log = self.bench.log
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         reason = "the test process in the environment ended without a word about this cell"
@@ -344,7 +344,7 @@ class Told:
         return ErrorRecord(type=error.type, message=error.message, rank=error.rank, traceback=error.traceback)
 
     def evidence(self) -> dict[str, str]:
-        """The cell's logs, moved beside the outcomes, by paths relative to the run."""
+        """The cell's logs, copied next to the outcomes, by paths relative to the run."""
         cell = str(CellKey(self.version_set.key, self.case.id))
         target = self.at.store.directory / "logs" / cell
         kept = evidence_files.keep(self.bench.job_folder(self.case.id), target, self.places)
@@ -352,7 +352,7 @@ class Told:
 
     @cached_property
     def places(self) -> dict[str, str]:
-        """Paths of this machine, and what stands for each."""
+        """Paths of this machine, and the placeholder of each."""
         library = self.environment.standard_library
         host = self.at.packed.host_paths if self.at.packed else ()
         return {

@@ -1,4 +1,4 @@
-"""What the pipeline tells whoever watches. How it looks is decided elsewhere; here is only the silent watcher."""
+"""The interface through which the pipeline reports progress, and a watcher that ignores it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Told in this order, for each set: started, stages, cells, done. Sets may overlap; ``close`` comes last."""
+    """Receives for each set, in this order: started, stages, cells, done. Sets may overlap; ``close`` comes last."""
 
     def set_started(self, key: str, total: int) -> None: ...
 
     def stage(self, key: str, text: str) -> None:
-        """What is going on before or between cells: resolving, installing, starting."""
+        """A stage before or between cells: resolving, installing, starting."""
 
     def cell_done(self, outcome: Outcome) -> None: ...
 
@@ -24,7 +24,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Watches and says nothing."""
+    """Ignores all progress."""
 
     def set_started(self, key: str, total: int) -> None:
         pass

@@ -1,7 +1,7 @@
-"""A run on disk: what was asked, the sets as they were met, and one line per finished cell, appended and flushed.
+"""A run on disk: its request, its sets, and one line for each finished cell, appended and flushed.
 
 Killing the harness at any moment loses at most the cells in flight: a line is on disk before the next cell is reported,
-and a line that was cut off in the middle of writing is not taken for one.
+and a torn last line is ignored.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Store:
         write_json(self.directory / RUN, record.model_dump(mode="json", by_alias=True))
 
     def abandon(self) -> None:
-        """Take a new run back that came to nothing: bad input leaves nothing behind."""
+        """Remove a new run without outcomes: bad input leaves nothing behind."""
         if self.outcomes or not self.new:
             return
         shutil.rmtree(self.directory / WORK, ignore_errors=True)

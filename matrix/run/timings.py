@@ -1,4 +1,4 @@
-"""How long cells took on this machine, so that a plan can say how long a run will take."""
+"""Stores how long cells took on this machine, so that a plan can estimate the time of a run."""
 
 from __future__ import annotations
 

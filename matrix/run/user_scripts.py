@@ -1,4 +1,4 @@
-"""Scripts of the user's, read from a TOML file: each is a case ``script-<name>``.
+"""Reads the user's scripts from a TOML file; each becomes a case ``script-<name>``.
 
     [scripts.my_sft]
     command = ["torchrun", "--nproc-per-node", "2", "train.py", "--output_dir", "{out}"]

@@ -1,8 +1,8 @@
 """The search for fixes: from a red cell to the nearest green one, in the order of ``fixes.Kind``.
 
-A fix is a green cell that was run twice, beside a red one that was run twice, and without any one of its changes it is
-red, or its set cannot be resolved. Which settings may change, and what they keep, is said in ``neighbours``. What the
-ground has seen already is looked up; only the missing cells are run, those of one set together.
+A fix is a green cell that ran twice, for a red cell that ran twice. Without any one of its changes the cell is red, or
+its set cannot be resolved. ``neighbours`` lists the settings that may change. The search runs only cells without a
+known result, those of one set together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from matrix.run import code_digest
 from matrix.search import neighbours
 from matrix.search.fixes import Change, Kind
 from matrix.search.moves import ORDER, distance, likely, moves
-from matrix.search.target import Way, advice, other_set
+from matrix.search.target import Neighbour, advice, other_set
 from matrix.versions.sets import PACKAGES
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cases.space.options import Options
     from matrix.search.fixes import Fix
     from matrix.search.neighbours import Changes
-    from matrix.search.target import Quest
+    from matrix.search.target import FixTask
     from matrix.versions.sets import VersionSet
 
     Verdicts = tuple[Verdict, ...]
@@ -41,27 +41,27 @@ INSTEAD, INSTEAD_AND = "alternatives", "alternatives with one setting"
 WAVES: Final = {SINGLES: 6, PAIRS: 18, INSTEAD: 6, INSTEAD_AND: 18}  # how many are run before one looks
 
 
-class Ground(Protocol):
-    """Where cells are run, and what is known of them."""
+class CellRunner(Protocol):
+    """Runs cells, and knows their results."""
 
     def seen(self, version_set: VersionSet, case: Case) -> Verdicts:
-        """What each run of the cell said, on this machine and with this case code; losses left out."""
+        """The verdict of each run of the cell on this machine and with this case code, without losses."""
 
     def modules(self, version_set: VersionSet, case: Case) -> str:
         """The modules of the case code that took part in the cell's last run, with their digests."""
 
     def measure(self, version_set: VersionSet, times: Mapping[Case, int]) -> None:
-        """See each case so often, unless it cannot run there."""
+        """Run each case until it has this many verdicts, unless it cannot run there."""
 
     def hint(self, version_set: VersionSet, case: Case) -> bool:
-        """Whether any result, of another machine or older case code too, says that the cell is green."""
+        """Whether any result, also of another machine or older case code, shows the cell green."""
 
     def moved(self, base: VersionSet, pins: Mapping[str, str]) -> VersionSet:
-        """The set with some packages moved; that of the table, where there is one."""
+        """The set with some packages moved; the one of the table, if it has one."""
 
 
 @dataclass(kw_only=True)
-class Search:
+class FixSearch:
     """The fixes of several red cells at once, so that cells of one set are run together.
 
     ``table``: the sets that there are; ``cases``: those of the grid; ``advised``: by cell, other uses of the
@@ -69,8 +69,8 @@ class Search:
     ``radius``: how many settings are changed together, and what is given up counts as one.
     """
 
-    ground: Ground
-    quests: Sequence[Quest]
+    runner: CellRunner
+    tasks: Sequence[FixTask]
     table: Sequence[VersionSet]
     cases: Mapping[str, Case]
     advised: Mapping[str, Sequence[Case]] = field(default_factory=dict)
@@ -79,12 +79,12 @@ class Search:
     kinds: frozenset[Kind] = frozenset(Kind)
     note: Callable[[tuple[Fix, ...]], object] = tuple
     spent: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    closed: set[Quest] = field(default_factory=set)  # without a fix, and not to be looked for further
+    closed: set[FixTask] = field(default_factory=set)  # without a fix, and not to be looked for further
     free: dict[str, Case] = field(default_factory=dict)  # beside the grid, each once
 
     def run(self) -> tuple[Fix, ...]:
-        """Every quest to its end; ``note`` gets what is known after every step, so that a cut leaves it."""
-        stages: tuple[tuple[Kind, int, Callable[[list[Quest]], None]], ...] = (
+        """Finish every task; ``note`` gets the fixes after each step, so that an interruption keeps them."""
+        stages: tuple[tuple[Kind, int, Callable[[list[FixTask]], None]], ...] = (
             (Kind.SETTINGS, 1, self.one_setting),
             (Kind.SETTINGS, 2, self.two_settings),
             (Kind.VERSIONS, 1, self.versions),
@@ -92,194 +92,196 @@ class Search:
             (Kind.ALTERNATIVE, 2, self.alternatives_with_setting),
         )
         for kind, radius, stage in stages:
-            for quests in self.open() if kind in self.kinds and radius <= self.radius else ():
-                stage(quests)
+            for tasks in self.open() if kind in self.kinds and radius <= self.radius else ():
+                stage(tasks)
                 self.note(self.fixes)
         return self.fixes
 
     @property
     def fixes(self) -> tuple[Fix, ...]:
-        return tuple(quest.record.model_copy(update={"modules": self.modules(quest)}) for quest in self.quests)
+        return tuple(task.record.model_copy(update={"modules": self.modules(task)}) for task in self.tasks)
 
-    def modules(self, quest: Quest) -> str:
+    def modules(self, task: FixTask) -> str:
         """The case code that took part in the red cell and, if there is one, the green cell of a fix."""
-        green = [self.ground.modules(quest.way.to_set, quest.way.to_case)] if quest.way else []
-        return code_digest.merged([self.ground.modules(quest.version_set, quest.case), *green])
+        green = [self.runner.modules(task.way.to_set, task.way.to_case)] if task.way else []
+        return code_digest.merged([self.runner.modules(task.version_set, task.case), *green])
 
-    def open(self) -> list[list[Quest]]:
-        """What has no fix yet, by set."""
-        by_set: dict[str, list[Quest]] = defaultdict(list)
-        for quest in self.still(self.quests):
-            by_set[quest.version_set.key].append(quest)
+    def open(self) -> list[list[FixTask]]:
+        """The tasks without a fix, by set."""
+        by_set: dict[str, list[FixTask]] = defaultdict(list)
+        for task in self.still(self.tasks):
+            by_set[task.version_set.key].append(task)
         return list(by_set.values())
 
-    def still(self, quests: Iterable[Quest]) -> list[Quest]:
-        return [quest for quest in quests if quest.fix is None and quest not in self.closed]
+    def still(self, tasks: Iterable[FixTask]) -> list[FixTask]:
+        return [task for task in tasks if task.fix is None and task not in self.closed]
 
     # By settings, and by giving something up: on the same set.
 
-    def one_setting(self, quests: list[Quest]) -> None:
-        self.reach(quests, Kind.SETTINGS, SINGLES, lambda start: neighbours.settings(start, 1))
+    def one_setting(self, tasks: list[FixTask]) -> None:
+        self.reach(tasks, Kind.SETTINGS, SINGLES, lambda start: neighbours.settings(start, 1))
 
-    def two_settings(self, quests: list[Quest]) -> None:
-        self.reach(quests, Kind.SETTINGS, PAIRS, lambda start: neighbours.settings(start, 2))
+    def two_settings(self, tasks: list[FixTask]) -> None:
+        self.reach(tasks, Kind.SETTINGS, PAIRS, lambda start: neighbours.settings(start, 2))
 
-    def alternatives(self, quests: list[Quest]) -> None:
-        self.reach(quests, Kind.ALTERNATIVE, INSTEAD, neighbours.alternatives)
-        self.take_advice(self.still(quests))
+    def alternatives(self, tasks: list[FixTask]) -> None:
+        self.reach(tasks, Kind.ALTERNATIVE, INSTEAD, neighbours.alternatives)
+        self.take_advice(self.still(tasks))
 
-    def alternatives_with_setting(self, quests: list[Quest]) -> None:
-        self.reach(quests, Kind.ALTERNATIVE, INSTEAD_AND, neighbours.alternatives_with_setting)
+    def alternatives_with_setting(self, tasks: list[FixTask]) -> None:
+        self.reach(tasks, Kind.ALTERNATIVE, INSTEAD_AND, neighbours.alternatives_with_setting)
 
-    def reach(self, quests: list[Quest], kind: Kind, what: str, around: Callable[[Options], Iterable[Changes]]) -> None:
-        """Wave by wave, so that what lies behind the first green cell is not run."""
+    def reach(
+        self, tasks: list[FixTask], kind: Kind, what: str, around: Callable[[Options], Iterable[Changes]]
+    ) -> None:
+        """Run neighbours wave by wave, so that those behind the first green cell are not run."""
         rest = {
-            quest: [way for changes in around(quest.case.options) if (way := self.way(quest, changes))]
-            for quest in quests
+            task: [way for changes in around(task.case.options) if (way := self.way(task, changes))] for task in tasks
         }
         size = WAVES[what]
         while rest:
-            self.look(kind, what, {quest: ways[:size] for quest, ways in rest.items()})
-            rest = {quest: rest[quest][size:] for quest in self.still(rest) if rest[quest][size:]}
+            self.look(kind, what, {task: ways[:size] for task, ways in rest.items()})
+            rest = {task: rest[task][size:] for task in self.still(rest) if rest[task][size:]}
 
-    def take_advice(self, quests: list[Quest]) -> None:
-        ways = {quest: [advice(quest, case) for case in self.advised.get(quest.cell, ())] for quest in quests}
+    def take_advice(self, tasks: list[FixTask]) -> None:
+        ways = {task: [advice(task, case) for case in self.advised.get(task.cell, ())] for task in tasks}
         self.look(Kind.ALTERNATIVE, "uses that known problems put beside it", {q: w for q, w in ways.items() if w})
 
-    def way(self, quest: Quest, changes: Changes) -> Way | None:
-        start = quest.case.options
+    def way(self, task: FixTask, changes: Changes) -> Neighbour | None:
+        start = task.case.options
         there = neighbours.moved(start, changes)
         if there is None:
             return None
-        free = Case(BESIDE, f"one step from {quest.case.id}", there)
+        free = Case(BESIDE, f"one step from {task.case.id}", there)
         said = tuple(Change(name=name, old=getattr(start, name), new=new) for name, new in changes.items())
         case = self.cases.get(free.id) or self.free.setdefault(free.id, free)
-        return Way(to_set=quest.version_set, to_case=case, changes=said)
+        return Neighbour(to_set=task.version_set, to_case=case, changes=said)
 
     # By versions: the same case on another set.
 
-    def versions(self, quests: list[Quest]) -> None:
-        """One package at a time towards the nearest set that is green; then that set itself, made as near as can be."""
-        targets = {quest: self.green_sets(quest) for quest in quests}
+    def versions(self, tasks: list[FixTask]) -> None:
+        """Move one package at a time towards the nearest green set; then try that set itself."""
+        targets = {task: self.green_sets(task) for task in tasks}
         one_away = {
-            quest: [other_set(quest, each) for each in sets if len(moves(quest.version_set, each)) == 1]
-            for quest, sets in targets.items()
+            task: [other_set(task, each) for each in sets if len(moves(task.version_set, each)) == 1]
+            for task, sets in targets.items()
         }
         self.look(Kind.VERSIONS, "", self.affordable(one_away))
         for nth in range(len(ORDER)):
             towards = {
-                quest: self.towards(quest, likely(quest.case.options)[nth], targets[quest])
-                for quest in self.still(quests)
+                task: self.towards(task, likely(task.case.options)[nth], targets[task]) for task in self.still(tasks)
             }
             self.look(Kind.VERSIONS, "", self.affordable({q: [way] for q, way in towards.items() if way}))
-        jumps = {q: [other_set(q, each) for each in targets[q][:JUMPS]] for q in self.still(quests)}
+        jumps = {q: [other_set(q, each) for each in targets[q][:JUMPS]] for q in self.still(tasks)}
         self.look(Kind.VERSIONS, "", self.affordable(jumps))
-        for quest in (each for each in quests if each not in self.closed):
-            quest.notes.append(quest.other_sets(each.key for each in targets[quest]))
+        for task in (each for each in tasks if each not in self.closed):
+            task.notes.append(task.other_sets(each.key for each in targets[task]))
 
-    def green_sets(self, quest: Quest) -> list[VersionSet]:
-        """Sets of the table on which the case is green, those of the fewest moves first."""
-        start = quest.version_set
-        there = [each for each in self.table if each.key != start.key and self.ground.hint(each, quest.case)]
+    def green_sets(self, task: FixTask) -> list[VersionSet]:
+        """Sets of the table on which the case is green, those with the fewest moves first."""
+        start = task.version_set
+        there = [each for each in self.table if each.key != start.key and self.runner.hint(each, task.case)]
         return sorted(there, key=lambda each: distance(start, each))
 
-    def towards(self, quest: Quest, name: str, targets: Sequence[VersionSet]) -> Way | None:
+    def towards(self, task: FixTask, name: str, targets: Sequence[VersionSet]) -> Neighbour | None:
         """One package at the version that the nearest green set has."""
-        start = quest.version_set
+        start = task.version_set
         if not targets or targets[0].pins[name] == start.pins[name]:
             return None
-        return self.derived(quest, {name: targets[0].pins[name]})
+        return self.derived(task, {name: targets[0].pins[name]})
 
-    def derived(self, quest: Quest, pins: Mapping[str, str]) -> Way | None:
-        """The case on its set with some packages moved; None where the index does not have them."""
+    def derived(self, task: FixTask, pins: Mapping[str, str]) -> Neighbour | None:
+        """The case on its set with some packages moved; None if the index does not have them."""
         try:
-            return other_set(quest, self.ground.moved(quest.version_set, pins))
+            return other_set(task, self.runner.moved(task.version_set, pins))
         except UserError:
-            quest.missed[moved_key(quest.version_set.key, pins)] = "cannot be made"
+            task.missed[moved_key(task.version_set.key, pins)] = "cannot be made"
             return None
 
-    def affordable(self, ways: Mapping[Quest, list[Way]]) -> dict[Quest, list[Way]]:
-        """What is known, or can be run on a set that the budget still has room for."""
-        return {quest: [way for way in each if self.affords(quest, way)] for quest, each in ways.items()}
+    def affordable(self, ways: Mapping[FixTask, list[Neighbour]]) -> dict[FixTask, list[Neighbour]]:
+        """The neighbours with a known result, or on a set within the budget."""
+        return {task: [way for way in each if self.affords(task, way)] for task, each in ways.items()}
 
-    def affords(self, quest: Quest, way: Way) -> bool:
-        spent = self.spent[quest.version_set.key]
-        if self.ground.seen(way.to_set, way.to_case) or way.to_set.key in {quest.version_set.key, *spent}:
+    def affords(self, task: FixTask, way: Neighbour) -> bool:
+        spent = self.spent[task.version_set.key]
+        if self.runner.seen(way.to_set, way.to_case) or way.to_set.key in {task.version_set.key, *spent}:
             return True
         if len(spent) < self.environments:
             spent.add(way.to_set.key)
             return True
-        quest.missed[way.to_set.key] = "no environment left"
+        task.missed[way.to_set.key] = "no environment left"
         return False
 
     # What is common to all: look, choose the nearest that is green, and prove it.
 
-    def look(self, kind: Kind, what: str, ways: Mapping[Quest, list[Way]]) -> None:
-        """Run all that the ways lead to, once; the red cells twice."""
-        asked = [(quest.version_set, quest.case, SURE) for quest in ways]
+    def look(self, kind: Kind, what: str, ways: Mapping[FixTask, list[Neighbour]]) -> None:
+        """Run every neighbour once, and the red cells twice."""
+        asked = [(task.version_set, task.case, SURE) for task in ways]
         asked += [(way.to_set, way.to_case, 1) for each in ways.values() for way in each]
         self.measure(asked)
-        for quest, each in ways.items():
+        for task, each in ways.items():
             ran = {way.cell for way in each if self.ran(way)}
-            quest.looked_at |= ran
+            task.looked_at |= ran
             if kind is Kind.VERSIONS:
-                quest.missed |= {way.to_set.key: self.why_not(way) for way in each if way.cell not in ran}
+                task.missed |= {way.to_set.key: self.why_not(way) for way in each if way.cell not in ran}
             if what:
-                quest.tried[what] += len(ran)
+                task.tried[what] += len(ran)
         self.close_what_is_not_red(list(ways))
-        self.settle(kind, {quest: list(each) for quest, each in ways.items() if quest not in self.closed})
+        self.settle(kind, {task: list(each) for task, each in ways.items() if task not in self.closed})
 
     def measure(self, asked: Iterable[tuple[VersionSet, Case, int]]) -> None:
-        """Set by set, in the order of asking."""
+        """Run the cells set by set, in order."""
         sets: dict[str, VersionSet] = {}
         times: dict[str, dict[Case, int]] = defaultdict(dict)
         for version_set, case, often in asked:
             sets[version_set.key] = version_set
             times[version_set.key][case] = max(often, times[version_set.key].get(case, 0))
         for key, wanted in times.items():
-            self.ground.measure(sets[key], wanted)
+            self.runner.measure(sets[key], wanted)
 
-    def why_not(self, way: Way) -> str:
-        """Of a way that did not run; losses leave no trace."""
-        return ", ".join(dict.fromkeys(self.ground.seen(way.to_set, way.to_case))) or "lost"
+    def why_not(self, way: Neighbour) -> str:
+        """The reason why a neighbour did not run."""
+        return ", ".join(dict.fromkeys(self.runner.seen(way.to_set, way.to_case))) or "lost"
 
-    def ran(self, way: Way) -> bool:
-        return any(verdict in RED or verdict is Verdict.PASS for verdict in self.ground.seen(way.to_set, way.to_case))
+    def ran(self, way: Neighbour) -> bool:
+        return any(verdict in RED or verdict is Verdict.PASS for verdict in self.runner.seen(way.to_set, way.to_case))
 
-    def close_what_is_not_red(self, quests: Iterable[Quest]) -> None:
-        for quest in quests:
-            seen = self.ground.seen(quest.version_set, quest.case)
+    def close_what_is_not_red(self, tasks: Iterable[FixTask]) -> None:
+        for task in tasks:
+            seen = self.runner.seen(task.version_set, task.case)
             if len(seen) < SURE or not is_red(seen):
-                quest.tried.clear()
-                quest.notes = [why_closed(seen)]
-                self.closed.add(quest)
+                task.tried.clear()
+                task.notes = [why_closed(seen)]
+                self.closed.add(task)
 
-    def settle(self, kind: Kind, ways: Mapping[Quest, list[Way]]) -> None:
-        """Choose for every quest the first way that holds."""
+    def settle(self, kind: Kind, ways: Mapping[FixTask, list[Neighbour]]) -> None:
+        """Choose for each task the first neighbour that holds."""
         while True:
-            chosen = {quest: way for quest, each in ways.items() if quest.fix is None for way in self.green(each)[:1]}
+            chosen = {task: way for task, each in ways.items() if task.fix is None for way in self.green(each)[:1]}
             if not chosen:
                 return
-            parts = {quest: self.parts(kind, quest, way) for quest, way in chosen.items()}
+            parts = {task: self.parts(kind, task, way) for task, way in chosen.items()}
             self.measure(
                 [
                     *((way.to_set, way.to_case, SURE) for way in chosen.values()),
                     *((part.to_set, part.to_case, 1) for each in parts.values() for part in each if part),
                 ]
             )
-            for quest, way in chosen.items():
-                self.prove(kind, quest, way, parts[quest], ways[quest])
+            for task, way in chosen.items():
+                self.prove(kind, task, way, parts[task], ways[task])
 
-    def green(self, ways: Iterable[Way]) -> list[Way]:
-        return [way for way in ways if is_green(self.ground.seen(way.to_set, way.to_case))]
+    def green(self, ways: Iterable[Neighbour]) -> list[Neighbour]:
+        return [way for way in ways if is_green(self.runner.seen(way.to_set, way.to_case))]
 
-    def prove(self, kind: Kind, quest: Quest, way: Way, parts: Sequence[Way | None], ways: list[Way]) -> None:
-        """A fix, if it is green every time and red without any one change; else no way, or a shorter one comes next."""
+    def prove(
+        self, kind: Kind, task: FixTask, way: Neighbour, parts: Sequence[Neighbour | None], ways: list[Neighbour]
+    ) -> None:
+        """Accept a neighbour that is green every time and red without any one change; otherwise try a shorter one."""
         ways.remove(way)
-        seen = self.ground.seen(way.to_set, way.to_case)
+        seen = self.runner.seen(way.to_set, way.to_case)
         if len(seen) < SURE or not is_green(seen):
             return
-        quest.looked_at |= {part.cell for part in parts if part and self.ran(part)}
+        task.looked_at |= {part.cell for part in parts if part and self.ran(part)}
         shorter = self.green(part for part in parts if part)
         if shorter:
             ways.insert(0, shorter[0])
@@ -287,30 +289,30 @@ class Search:
         shown = [part for part in parts if part and self.is_witness(kind, part)]
         minimal = len(shown) == len(parts)
         if minimal or kind is Kind.VERSIONS:  # of versions, the budget may have left parts untried
-            witnesses = [part.cell for part in shown] or [quest.cell]
+            witnesses = [part.cell for part in shown] or [task.cell]
             blocked = [part.cell for part in shown if not self.ran(part)]
-            quest.found(kind, way, runs=len(seen), witnesses=witnesses, blocked=blocked, minimal=minimal)
+            task.found(kind, way, runs=len(seen), witnesses=witnesses, blocked=blocked, minimal=minimal)
 
-    def is_witness(self, kind: Kind, part: Way) -> bool:
-        seen = self.ground.seen(part.to_set, part.to_case)
+    def is_witness(self, kind: Kind, part: Neighbour) -> bool:
+        seen = self.runner.seen(part.to_set, part.to_case)
         return is_red(seen) or (kind is Kind.VERSIONS and bool(seen) and set(seen) == {Verdict.BLOCKED})
 
-    def parts(self, kind: Kind, quest: Quest, way: Way) -> list[Way | None]:
-        """The way without each of its changes; None where the budget has no room for it."""
+    def parts(self, kind: Kind, task: FixTask, way: Neighbour) -> list[Neighbour | None]:
+        """The neighbour without each of its changes; None if the budget does not allow it."""
         if len(way.changes) == 1:
             return []
         kept = [tuple(each for each in way.changes if each is not left) for left in way.changes]
         if kind is not Kind.VERSIONS:
-            fewer = (self.way(quest, {each.name: each.new for each in changes}) for changes in kept)
+            fewer = (self.way(task, {each.name: each.new for each in changes}) for changes in kept)
             return [part for part in fewer if part]  # what has no meaning by itself leaves the red cell as it is
-        return [self.part_of_move(quest, changes) for changes in kept]
+        return [self.part_of_move(task, changes) for changes in kept]
 
-    def part_of_move(self, quest: Quest, changes: Sequence[Change]) -> Way | None:
+    def part_of_move(self, task: FixTask, changes: Sequence[Change]) -> Neighbour | None:
         pins = {each.name: str(each.new) for each in changes if each.name in PACKAGES}
         if len(pins) < len(changes):  # a requirement beside the six cannot be moved by itself
             return None
-        part = self.derived(quest, pins)
-        return part if part and self.affords(quest, part) else None
+        part = self.derived(task, pins)
+        return part if part and self.affords(task, part) else None
 
 
 def is_red(seen: Verdicts) -> bool:
@@ -318,7 +320,7 @@ def is_red(seen: Verdicts) -> bool:
 
 
 def why_closed(seen: Verdicts) -> str:
-    """Why a cell is none to look for a fix of: what it said is not red twice, and nothing else."""
+    """The reason why the search skips a cell: it was not red twice."""
     said = ", ".join(seen)
     if not seen:
         return "it could not be run"

@@ -1,4 +1,4 @@
-"""Fixes as they are stored: for a red cell the nearest green one, and what shows that it is one."""
+"""Fixes as stored: for a red cell the nearest green cell, with its proof."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA: Final = 2
 
 
 class Kind(StrEnum):
-    """In the order in which one would rather change things; what is not found at one is looked for at the next."""
+    """The kinds of fixes in order of preference; the search tries the next kind if it finds nothing."""
 
     SETTINGS = "settings"  # the same set, method, quantisation, strategy, and precision of base and computation
     VERSIONS = "versions"  # the same case on another set
@@ -70,7 +70,7 @@ class Fix(Stored):
 
 
 class Fixes(Stored):
-    """What a search found, on which machine."""
+    """The fixes that a search found on one machine."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     generated: datetime

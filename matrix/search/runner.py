@@ -1,4 +1,4 @@
-"""The ground of a search on this machine: cells are run by the pipeline, and what is known already is not run again."""
+"""Runs the cells of a fix search in the pipeline; cells with a known result do not run again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CANNOT = frozenset({Verdict.SKIP, Verdict.BLOCKED})
 
 
 @dataclass(kw_only=True)
-class Measured:
-    """``before`` are outcomes of other runs; those of this lock, case code and hardware count as if run here."""
+class PipelineRunner:
+    """``before`` are outcomes of other runs; those with this lock, case code and hardware count."""
 
     workshop: Workshop
     table: Sequence[VersionSet]
@@ -43,12 +43,12 @@ class Measured:
         self.elsewhere = by_cell(self.before)
 
     def seen(self, version_set: VersionSet, case: Case) -> Verdicts:
-        """As ``Ground`` says."""
+        """See ``CellRunner``."""
         verdicts = (each.verdict for each in self.outcomes(version_set, case))
         return tuple(verdict for verdict in verdicts if verdict is not Verdict.LOST)
 
     def modules(self, version_set: VersionSet, case: Case) -> str:
-        """As ``Ground`` says."""
+        """See ``CellRunner``."""
         return next((each.modules for each in reversed(self.outcomes(version_set, case)) if each.modules), "")
 
     def outcomes(self, version_set: VersionSet, case: Case) -> list[Outcome]:
@@ -58,12 +58,12 @@ class Measured:
         return list({each.started: each for each in runs if self.is_same(version_set, each)}.values())
 
     def hint(self, version_set: VersionSet, case: Case) -> bool:
-        """As ``Ground`` says."""
+        """See ``CellRunner``."""
         known = self.elsewhere.get(str(CellKey(version_set.key, case.id)), ())
         return Verdict.PASS in {each.verdict for each in known} or Verdict.PASS in self.seen(version_set, case)
 
     def measure(self, version_set: VersionSet, times: Mapping[Case, int]) -> None:
-        """As ``Ground`` says."""
+        """See ``CellRunner``."""
         by_repeats: dict[int, list[Case]] = defaultdict(list)
         for case, often in times.items():
             known = self.seen(version_set, case)
@@ -86,7 +86,7 @@ class Measured:
         )
 
     def moved(self, base: VersionSet, pins: Mapping[str, str]) -> VersionSet:
-        """As ``Ground`` says."""
+        """See ``CellRunner``."""
         wanted = {**base.pins, **pins}
         there = (each for each in self.table if dict(each.pins) == wanted and each.extras == base.extras)
         known = next((each for each in there if each.python == base.python), None)
@@ -98,7 +98,7 @@ class Measured:
         return self.made[key]
 
     def repeats(self, cell: str) -> dict[int, Outcome]:
-        """What this run has of a cell: of each repeat the last attempt."""
+        """The last attempt of each repeat of a cell in this run."""
         outcomes = self.workshop.store.outcomes
         for each in outcomes[self.read :]:
             self.here[each.cell][each.repeat] = each
@@ -119,7 +119,7 @@ class Measured:
         return self.digests[version_set.key]
 
     def folder(self, version_set: VersionSet) -> Path:
-        """A set of the table has its lock beside the table, one that was made here beside the run."""
+        """The folder of a set's lock: next to the table, or in the run for a set that the search made."""
         derived = version_set.key not in {each.key for each in self.table}
         return self.workshop.store.directory / "locks" if derived else self.workshop.lock_folder
 

@@ -1,4 +1,4 @@
-"""A red cell that a fix is looked for, and the ways from it to other cells."""
+"""The red cells that the search looks for a fix of, and their neighbours."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
-    """From a red cell to another one."""
+class Neighbour:
+    """A cell that differs from a red cell by some changes."""
 
     to_set: VersionSet
     to_case: Case
@@ -31,13 +31,13 @@ class Way:
 
 
 @dataclass(kw_only=True, eq=False)
-class Quest:
-    """A red cell, and how far the search for its fix has come."""
+class FixTask:
+    """A red cell, and the state of the search for its fix."""
 
     version_set: VersionSet
     case: Case
     fix: Fix | None = None
-    way: Way | None = None  # to the green cell of the fix
+    way: Neighbour | None = None  # to the green cell of the fix
     looked_at: set[str] = field(default_factory=set)
     missed: dict[str, str] = field(default_factory=dict)  # sets that were not looked at, and why
     tried: Counter[str] = field(default_factory=Counter)  # how many of each kind of neighbour
@@ -48,7 +48,7 @@ class Quest:
         return str(CellKey(self.version_set.key, self.case.id))
 
     def found(
-        self, kind: Kind, way: Way, *, runs: int, witnesses: Sequence[str], blocked: Sequence[str], minimal: bool
+        self, kind: Kind, way: Neighbour, *, runs: int, witnesses: Sequence[str], blocked: Sequence[str], minimal: bool
     ) -> None:
         self.way = way
         self.fix = self.record.model_copy(
@@ -65,7 +65,7 @@ class Quest:
         )
 
     def other_sets(self, green: Iterable[str]) -> str:
-        """What was seen of other sets, ``green`` among them; and why not more was."""
+        """The other sets that the search tried, and the reasons why it left out others."""
         seen = {CellKey.parse(cell).set for cell in self.looked_at} - {self.version_set.key}
         missed = {**dict.fromkeys(green, "not tried"), **self.missed}
         left = [f"{key} ({why})" for key, why in sorted(missed.items()) if key not in seen]
@@ -77,17 +77,17 @@ class Quest:
 
     @property
     def record(self) -> Fix:
-        """What was found, or that nothing was, within what was looked at."""
+        """The fix, or the record that none was found."""
         known = self.fix or Fix(set=self.version_set.key, case=self.case.id, kind=Kind.NONE, tried=0, within="")
         counted = (f"{count} {what}" if count else f"no {what} that can be run" for what, count in self.tried.items())
         within = "; ".join([*counted, *self.notes]) or "nothing was tried yet"
         return known.model_copy(update={"tried": len(self.looked_at), "within": within})
 
 
-def advice(quest: Quest, case: Case) -> Way:
-    change = Change(name="call", old=quest.case.options.call or quest.case.id, new=case.options.call or case.id)
-    return Way(to_set=quest.version_set, to_case=case, changes=(change,))
+def advice(task: FixTask, case: Case) -> Neighbour:
+    change = Change(name="call", old=task.case.options.call or task.case.id, new=case.options.call or case.id)
+    return Neighbour(to_set=task.version_set, to_case=case, changes=(change,))
 
 
-def other_set(quest: Quest, to: VersionSet) -> Way:
-    return Way(to_set=to, to_case=quest.case, changes=moves(quest.version_set, to))
+def other_set(task: FixTask, to: VersionSet) -> Neighbour:
+    return Neighbour(to_set=to, to_case=task.case, changes=moves(task.version_set, to))

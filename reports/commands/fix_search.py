@@ -19,12 +19,12 @@ from matrix.run import request as asking
 from matrix.run import store
 from matrix.run.progress import Silent
 from matrix.search import fixes as known_fixes
-from matrix.search.finder import BESIDE, Search
+from matrix.search.finder import BESIDE, FixSearch
 from matrix.search.fixes import Fixes, Kind
 from matrix.search.moves import pinned
 from matrix.search.neighbours import FARTHEST
-from matrix.search.runner import Measured
-from matrix.search.target import Quest
+from matrix.search.runner import PipelineRunner
+from matrix.search.target import FixTask
 from matrix.versions import sets as known_sets
 from reports.answers import knowledge
 from reports.answers.fixes import remedies
@@ -193,9 +193,9 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
     workshop = asking.prepare_workshop(asked, [], watcher=Silent(), say=say)
     directory = workshop.store.directory
     try:
-        found = Search(
-            ground=Measured(workshop=workshop, table=table, before=order.before),
-            quests=[Quest(version_set=version_set, case=case) for version_set, case in order.cells],
+        found = FixSearch(
+            runner=PipelineRunner(workshop=workshop, table=table, before=order.before),
+            tasks=[FixTask(version_set=version_set, case=case) for version_set, case in order.cells],
             table=table,
             cases=asked.suite.cases,
             advised=order.advised,
