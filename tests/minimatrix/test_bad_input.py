@@ -86,7 +86,7 @@ def spoilt(mini: Any) -> Callable[..., Path]:
             ("--torch-backend", "rocm"),
             "--torch-backend rocm: expected auto, cpu, pypi, or a CUDA",
         ),
-        (("--resume",), "holds no run: begin one with `ftmatrix run`"),
+        (("--resume",), "holds no run; start one with `ftmatrix run`"),
         (("--resume", "--out", "nowhere"), "nowhere holds no run to resume: leave --resume out"),
         (("--out", "/proc/nowhere"), "/proc/nowhere cannot be written"),
         (("--offline", "."), "--offline .: there is no pack.toml in it"),
