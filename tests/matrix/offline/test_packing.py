@@ -28,18 +28,18 @@ PINS = dict(zip(sets.PACKAGES, ("2.6.0", "4.49.0", "0.14.0", "0.45.3", "1.5.2", 
 REST = {"numpy": "2.2", "jinja2": "3.1", "sympy": "1.13", "mpmath": "1.3", "nvidia-cublas": "12.4", "setuptools": "76"}
 VIA = """\
 Resolved 12 packages in 3ms
-accelerate==1.5.2         # via peft, -r wanted.txt
-bitsandbytes==0.45.3      # via -r wanted.txt
-jinja2==3.1               # via torch, -r wanted.txt
-mpmath==1.3               # via sympy, -r wanted.txt
-numpy==2.2                # via accelerate, torch, -r wanted.txt
-nvidia-cublas==12.4       # via torch, -r wanted.txt
-peft==0.14.0              # via -r wanted.txt
-setuptools==76            # via torch, -r wanted.txt
-sympy==1.13               # via torch, -r wanted.txt
-torch==2.6.0              # via accelerate, bitsandbytes, peft, -r wanted.txt
-transformers==4.49.0      # via peft, trl, -r wanted.txt
-trl==0.15.2               # via -r wanted.txt
+accelerate==1.5.2         # via peft, -r pins.txt
+bitsandbytes==0.45.3      # via -r pins.txt
+jinja2==3.1               # via torch, -r pins.txt
+mpmath==1.3               # via sympy, -r pins.txt
+numpy==2.2                # via accelerate, torch, -r pins.txt
+nvidia-cublas==12.4       # via torch, -r pins.txt
+peft==0.14.0              # via -r pins.txt
+setuptools==76            # via torch, -r pins.txt
+sympy==1.13               # via torch, -r pins.txt
+torch==2.6.0              # via accelerate, bitsandbytes, peft, -r pins.txt
+transformers==4.49.0      # via peft, trl, -r pins.txt
+trl==0.15.2               # via -r pins.txt
 """
 
 
@@ -65,8 +65,8 @@ def tool(tmp_path: Path) -> Uv:
     def call(argv: Sequence[str], **_: Any) -> Finished:
         if "--annotation-style" in argv:
             return Finished(exit_code=0, log=VIA)
-        wanted = next(Path(word) for word in argv if word.endswith(".txt")).read_text().splitlines()
-        return Finished(exit_code=0, log='lock-version = "1.0"\n' + "".join(package(tmp_path, line) for line in wanted))
+        pins = next(Path(word) for word in argv if word.endswith(".txt")).read_text().splitlines()
+        return Finished(exit_code=0, log='lock-version = "1.0"\n' + "".join(package(tmp_path, line) for line in pins))
 
     return Uv(binary=Path("uv"), workdir=tmp_path / "work", variables={}, call=call)
 

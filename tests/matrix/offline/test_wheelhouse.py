@@ -81,8 +81,8 @@ def test_only_the_packs_wheels_are_installed_by_their_hashes(tmp_path: Path) -> 
     house = a_wheelhouse(tmp_path, uv)
     assert refused(house).reason == "no"
     (sync,) = (argv for argv in uv.commands if argv[1:3] == ["pip", "sync"])
-    wanted = {"--no-index", "--find-links", str(house.pack.wheels_folder), "--require-hashes", "--no-build"}
-    assert wanted <= set(sync)
+    expected = {"--no-index", "--find-links", str(house.pack.wheels_folder), "--require-hashes", "--no-build"}
+    assert expected <= set(sync)
     assert {name for name in uv.environ if name.startswith("UV_")} == {"UV_OFFLINE", "UV_CACHE_DIR"}
 
 

@@ -54,8 +54,8 @@ def test_the_packaged_sets_are_in_order_of_their_dates() -> None:
 
 def test_the_set_of_the_int8_report_has_the_reported_versions() -> None:
     (reported,) = sets.select(sets.load(), "2024-05")
-    wanted = {"torch": "2.3.0", "transformers": "4.41.1", "accelerate": "0.30.1"}
-    assert {name: reported.pins[name] for name in wanted} == wanted
+    expected = {"torch": "2.3.0", "transformers": "4.41.1", "accelerate": "0.30.1"}
+    assert {name: reported.pins[name] for name in expected} == expected
 
 
 def test_sets_before_torch_2_7_have_the_undeclared_setuptools() -> None:
