@@ -17,7 +17,7 @@ BACK_ENDS = {  # of scaled-dot-product attention: torch.nn.attention.SDPBackend'
     "cudnn": ("CUDNN_ATTENTION", "_scaled_dot_product_cudnn_attention"),
 }
 FLASH_ATTENTION_2 = "flash_attn"  # part of the names of that package's operators
-WHOLE = "aten::scaled_dot_product_attention"  # what chooses between the back ends
+WHOLE = "aten::scaled_dot_product_attention"  # selects between the back ends
 
 
 def implementation(options: Options) -> str:

@@ -58,7 +58,7 @@ def adapt(model: Any, options: Options) -> Any:
     if options.method == "full":
         return model
     if options.gradient_checkpointing != "off":
-        model.enable_input_require_grads()  # else nothing before the first adapter asks for a gradient
+        model.enable_input_require_grads()  # otherwise nothing before the first adapter requires a gradient
     model = compat.adapted(model, adapters.config(options), autocast_adapter_dtype=options.autocast_adapter_dtype)
     adapter_start.start(model, options)
     return model
@@ -108,7 +108,7 @@ def generate(model: Any, ctx: Context) -> Any:
 
     ids = tiny.prompt(architectures.vocabulary(ctx.options)).to(ctx.place.device)
     with torch.no_grad():
-        # DDP and FSDP1 have no generate: users call it on the model inside.
+        # DDP and FSDP1 have no generate: users call it on the wrapped module.
         found = (
             getattr(model, "module", model)
             .eval()

@@ -104,7 +104,7 @@ def gathered(job: Trainee) -> Any:
     """The gathered adapted model on rank 0, None on the other ranks. Collective."""
     ctx = job.ctx
     if ctx.options.strategy == "fsdp1":
-        with whole_state(job, offload=False):  # left on the device, where it is merged
+        with whole_state(job, offload=False):  # stays on the device, where the merge runs
             state = job.wrapped.state_dict()
     else:
         state = model_state(job, full=True)
@@ -190,7 +190,7 @@ def set_training_state(job: Trainee, state: dict[str, Any], *, full: bool) -> No
 def files(own: Trajectory, ctx: Context) -> list[Check]:
     """Check that the files of ``save_pretrained`` are complete, not empty, and hold nothing twice."""
     if ctx.options.strategy in SHARDED and ctx.options.state_dict_type == "sharded":
-        return []  # DCP's files are read back shard by shard: what is missing raises
+        return []  # reading DCP's files raises if a shard is missing
     written = dict(saved_tensors(ctx.given))
     promised = adapters.promised_on_disk(ctx.options) | heads.saved_beside(ctx.options)
     expected = adapters.expected_on_disk(own.after, ctx.options)

@@ -46,7 +46,7 @@ def load_arguments(options: Options, device: Any) -> dict[str, Any]:
     """Keyword arguments of ``from_pretrained`` for the load dtype and the quantisation."""
     from transformers import PreTrainedModel
 
-    # transformers 4.56 renamed torch_dtype to dtype; the old name went on working, with a warning.
+    # transformers 4.56 renamed torch_dtype to dtype; the old name still works, with a warning.
     renamed = 'kwargs.pop("dtype"' in inspect.getsource(PreTrainedModel.from_pretrained)
     arguments: dict[str, Any] = {"dtype" if renamed else "torch_dtype": dtype(options.torch_dtype)}
     if options.quant != "none":
@@ -81,7 +81,7 @@ def compute_dtype(options: Options) -> DType:
 
 
 def has_adapter_autocast() -> bool:
-    """Whether ``get_peft_model`` lets the adapters' dtype be chosen (peft >= 0.12)."""
+    """Whether ``get_peft_model`` has ``autocast_adapter_dtype`` (peft >= 0.12)."""
     from peft import get_peft_model
 
     return "autocast_adapter_dtype" in inspect.signature(get_peft_model).parameters
@@ -198,7 +198,7 @@ def facts(device: str) -> dict[str, Any]:
 
 
 def facts_of_gpus() -> dict[str, Any]:
-    """What torch sees of them.
+    """The GPUs as torch reports them.
 
     Raises:
         RuntimeError: it cannot use them.

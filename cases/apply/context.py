@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class Context:
     """One rank in one stage of a case.
 
-    ``cache`` is shared by all cases of a version set; ``kept`` is the cell's own folder, which outlives an act;
-    ``given`` is where a later act finds what an earlier one kept, which may have been another version set's.
+    ``cache`` is shared by all cases of a version set; ``kept`` is the cell's folder, which outlives a stage;
+    ``given`` holds what an earlier stage kept, possibly under another version set.
     """
 
     options: Options

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class FrontEnd:
     """The modules of ``cases.apply`` that drive a training, and that save and load it.
 
-    A rank imports them when it needs them, so that they belong to the code of its cells and of no others.
+    A rank imports them on demand, so that they belong only to the code of its cells.
     """
 
     training: str
@@ -78,9 +78,9 @@ def launched(place: Place) -> dict[str, str]:
         "LOCAL_RANK": str(place.rank),
         "WORLD_SIZE": str(place.world_size),
         "LOCAL_WORLD_SIZE": str(place.world_size),
-        "MASTER_ADDR": "127.0.0.1",  # asked for; the group that exists is used
+        "MASTER_ADDR": "127.0.0.1",  # required, although the existing group is used
         "MASTER_PORT": "29500",
-        "OMP_NUM_THREADS": "1",  # else accelerate sets torch's threads anew
+        "OMP_NUM_THREADS": "1",  # otherwise accelerate changes torch's number of threads
     }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cases.space.options import Options
     from cases.space.place import Place
 
-FIRST_SCALE = 2.0**12  # torch begins with 2**16, halves it after each overflow and skips the step; none may be skipped
+FIRST_SCALE = 2.0**12  # torch starts with 2**16 and skips steps that overflow; here no step may be skipped
 
 
 @dataclass
@@ -24,13 +24,15 @@ class Trace:
     """The measurements between loss and optimiser, step by step, on this rank."""
 
     scales: list[float] = field(default_factory=list)  # of the loss, by the gradient scaler
-    unscaled_by: list[float] = field(default_factory=list)  # the norm of the gradients before by that after unscaling
+    unscaled_by: list[float] = field(
+        default_factory=list
+    )  # the norm of the gradients before unscaling, divided by the norm after
     norms: list[float] = field(default_factory=list)  # of all gradients, as clipping measured it
-    clipped_norms: list[float] = field(default_factory=list)  # of the gradients that the optimiser gets
+    clipped_norms: list[float] = field(default_factory=list)  # of the gradients that the optimiser receives
     operations: set[str] = field(default_factory=set)  # of torch, inside the optimiser's step
     gradient_bytes: tuple[int, int] | None = None  # held by this rank, and of one whole copy
     micro_batches: int = 0
-    kept_local: list[bool] = field(default_factory=list)  # the gradients of each micro-batch but a step's last
+    kept_local: list[bool] = field(default_factory=list)  # for each micro-batch except a step's last
 
 
 def micro_batches(ids: Any, options: Options) -> Iterator[tuple[Any, bool]]:

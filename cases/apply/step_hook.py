@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class StepHook:
-    """``shares`` are the losses of the batches that the step under way has seen so far; they add up to the step's."""
+    """``shares`` are the losses of the present step's batches so far; their sum is the step's loss."""
 
     job: Trainee
     shares: list[Any] = field(default_factory=list)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cases.space.options import Options
 
 CHECKPOINTS = "checkpoints"  # folder that the trainer writes into
-IGNORED = -100  # the label of a token that nobody has to predict
+IGNORED = -100  # the label of a token that does not count in the loss
 
 
 @dataclass
@@ -54,7 +54,7 @@ def prepare(ctx: Context) -> Trainee:
     trainer.watch.model(job.model)
     trainer.add_callback(callback(job))
     job.front, job.recorder.front = TrainerDriver(trainer, trainer.watch), trainer
-    reporter.phase(Phase.WRAP)  # which the trainer does when training begins
+    reporter.phase(Phase.WRAP)  # the trainer wraps when training begins
     return job
 
 
@@ -68,7 +68,7 @@ def adapted(base: Any, options: Options) -> Any:
     """Adapt the model without checkpointing, which the trainer enables by its arguments."""
     model = build.adapt(base, replace(options, gradient_checkpointing="off"))
     if options.gradient_checkpointing != "off" and options.method != "full":
-        model.enable_input_require_grads()  # else nothing before the first adapter asks for a gradient
+        model.enable_input_require_grads()  # otherwise nothing before the first adapter requires a gradient
     return model
 
 

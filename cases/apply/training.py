@@ -38,7 +38,7 @@ class Trainee:
     states: dict[str, str]  # digests of quantisation states
     loading: list[Check]
     found: Trajectory = field(default_factory=Trajectory)
-    front: Any = None  # what drives the training, if it is not our loop: the Accelerator or the Trainer
+    front: Any = None  # the driver of the front end; None for the plain loop
     scaler: Any = None
 
     @property

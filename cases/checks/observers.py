@@ -156,7 +156,7 @@ def unpacked(packed: Any, state: Any) -> tuple[Any, Any]:
     from bitsandbytes.functional import _convert_weight_packed_for_cpu_inverse
 
     plain = copy.copy(state)
-    plain.original_nested = False  # what was nested is not quantised again
+    plain.original_nested = False  # the inverse must not quantise the absmaxes again
     weight, plain = _convert_weight_packed_for_cpu_inverse(packed.clone(), plain)
     plain.absmax = state.absmax.T.reshape(-1).float()  # which the inverse leaves transposed
     return weight, plain

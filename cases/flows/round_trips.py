@@ -1,6 +1,6 @@
 """Flows with round trips: save and reload, interrupt and resume, merge and unmerge, generate.
 
-What a first act saved is opened by a second one in fresh processes, which know nothing but the files.
+The second stage opens what the first one saved, in fresh processes that know only the files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cases.apply.context import Context
 
-STOP = 1  # steps before the interruption: the schedule and Adam's moments have to be found again for the others
+STOP = 1  # steps before the interruption: the others need the schedule and Adam's moments
 
 
 def train_and_check(ctx: Context) -> Trainee:
@@ -57,7 +57,7 @@ def reload(ctx: Context) -> None:
         ctx.reporter.checks([*checkpoints.files(own, ctx), *restored_weights(found, kept)])
     again = training.logits(job)
     with ctx.reporter.observing():
-        # What FSDP computed in half precision is computed in the precision of the weights when they are loaded alone.
+        # FSDP's mixed precision computes in half precision; the reloaded model computes in its weights' dtype.
         kind = "logits" if ctx.options.mixed_precision != "off" and ctx.place.world_size == 1 else "reload"
         ctx.reporter.checks(
             [at_most("reloaded logits", tolerance.relative(again, own.logits), tolerance.bound(kind, ctx.options))]
@@ -226,7 +226,7 @@ def use_from_another_set(ctx: Context) -> None:
             [at_most("reloaded logits", tolerance.relative(again, own.logits), tolerance.bound("reload", ctx.options))]
         )
     for _ in range(STOP):
-        job.scheduler.step()  # an adapter brings no schedule with it
+        job.scheduler.step()  # an adapter file holds no schedule
     finish_training(job, own)
     if ctx.options.method not in ("prompt", "prefix"):
         job.found.logits = training.logits(job)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DECLARED = Path(__file__).parents[2] / "scripts.json"
 HEADING = "Scripts"
-ERROR = re.compile(r"[\w.]*(?<!ChildFailed)Error\b")  # ChildFailedError: a launcher's, of whose ranks we want to hear
+ERROR = re.compile(r"[\w.]*(?<!ChildFailed)Error\b")  # not a launcher's ChildFailedError: the ranks' errors say more
 LOG_TAIL = 20_000
 POLL_S = 0.05
 

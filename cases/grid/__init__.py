@@ -50,7 +50,7 @@ def pairs(row: Case) -> set[tuple[object, object]]:
     return set(combinations(row.options.stated.items(), 2))
 
 
-# What a row shows that no row before does, in the first; the second holds rows that only say more of the same.
+# FULL holds the rows with new pairs of options, MORE the others.
 FULL, MORE = adding(
     DEFAULT, (*ADVISED, *ROUND_TRIPS, *STRATEGIES, *QUANTISATION, *STEPS, *ADAPTED, *MODELS, *FRONT_ENDS, *GPUS)
 )

@@ -159,7 +159,7 @@ DEFAULT: tuple[Case, ...] = (
     case(FSDP2_QUANTISED, "LoRA on an 8-bit base", strategy="fsdp2", quant="int8", torch_dtype="bf16"),
 )
 
-# What upstream threads advise for known failures, or advise against.
+# Settings that upstream threads recommend for known failures, or warn against.
 ADVISED: tuple[Case, ...] = (
     case(FSDP1, "DoRA, float32 adapters and the base in one unit", method="dora", torch_dtype="bf16", **NAMED),
     case(

@@ -1,4 +1,4 @@
-"""What shows on GPUs only: kernels of attention by dtype, pages, and the front ends' own ways to shard."""
+"""Cases that need GPUs: attention kernels by dtype, paged optimisers, and FSDP through front ends."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ BETWEEN = "Generation between training steps"
 
 # Gemma 2's own card advises eager attention: the scores' soft cap is not part of scaled-dot-product attention.
 CAPPED: dict[str, Any] = {"model": "gemma", "attn_implementation": "eager"}
-# In float32 alone: which expert a token goes to is a decision, and coarser rounding would now and then decide it.
+# In float32 only: coarser rounding could change the expert that a token is routed to.
 MOE: dict[str, Any] = {"model": "mixtral"}
 
 MODELS: tuple[Case, ...] = (

@@ -29,7 +29,7 @@ class Profile:
 
 
 EVERY: tuple[Case, ...] = (*grid.DEFAULT, *grid.FULL, *grid.MORE, *grid.commands(), *grid.calls())
-# What most people run, one case for each way in which it is run.
+# The most common jobs, one case each.
 QUICK = (
     "load-single-bf16",
     "load-nf4-single-bf16",
@@ -49,7 +49,7 @@ QUICK = (
 )
 
 
-# What follows on training, and the front ends: beside the rows of ``grid.DEFAULT``.
+# Cases after training and of front ends, in addition to ``grid.DEFAULT``.
 ROUND_TRIPS = (
     "save_reload-full-single-fp32",
     "save_reload-lora-single-bf16",

@@ -1,4 +1,4 @@
-"""What follows on training: saving, resuming, merging, generating, and going on under other versions."""
+"""Cases of saving, resuming, merging, generating, and moving adapters between version sets."""
 
 from __future__ import annotations
 

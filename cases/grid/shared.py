@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# The two ways in which FSDP1 is meant to be used with adapters.
+# The two documented ways to use FSDP1 with adapters.
 NAMED: dict[str, Any] = {"strategy": "fsdp1", "use_orig_params": True}
 FLAT: dict[str, Any] = {"strategy": "fsdp1", "use_orig_params": False}
 QLORA: dict[str, Any] = {"quant": "nf4", "torch_dtype": "bf16"}

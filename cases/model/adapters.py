@@ -48,7 +48,7 @@ CONFIGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "prefix": ("PrefixTuningConfig", {"num_virtual_tokens": VIRTUAL_TOKENS}),
 }
 
-# What an adapter trains in each layer that it is put on; of a prompt, all there is.
+# The parameters that an adapter trains in each layer; for prompts, all there are.
 PARTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("lora", "rslora", *DECOMPOSED), ("lora_A", "lora_B")),
     "dora": ("lora_A", "lora_B", "lora_magnitude_vector"),

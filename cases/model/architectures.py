@@ -179,7 +179,7 @@ def spec(options: Options) -> Spec:
 
 
 def is_tied(options: Options) -> bool:
-    """Whether the head is to share the embeddings' matrix; what is resized is as it was published."""
+    """Whether the head shares the embeddings' matrix; a resized model is tied as it was published."""
     return options.embeddings == "tied" or (options.embeddings == "resized" and spec(options).tied)
 
 
@@ -207,7 +207,7 @@ def create(options: Options, rows: int, **implementations: str) -> Any:
 
 
 def plain(options: Options) -> Any:
-    """What the twin is made from: attention, and experts where they can be chosen, written out in torch."""
+    """The model of the twin: eager attention, and eager experts where they can be selected."""
     from transformers import PreTrainedModel
 
     experts = {"experts_implementation": "eager"} if hasattr(PreTrainedModel, "set_experts_implementation") else {}
@@ -247,7 +247,7 @@ def values(name: str, shape: tuple[int, ...], options: Options) -> Any:
     if is_tied(options) and not spec(options).encoder_decoder:  # T5 divides what its tied head gets
         name = spec(options).head  # of its size: larger logits than a head's would saturate the loss
     elif name == spec(options).embedding and "embed" not in name:
-        name = f"{name} of embeddings"  # whose size tiny.values tells by this word
+        name = f"{name} of embeddings"  # this word selects the size in tiny.values
     known = tiny.values(name, (tiny.VOCABULARY, *shape[1:]))
     added = tiny.values(f"{name} of new tokens", (NEW_ROWS, *shape[1:]))
     return torch.cat([known, added])[: shape[0]]
@@ -332,7 +332,7 @@ def is_target(name: str, options: Options) -> bool:
 
 
 def ends(name: str, parts: tuple[str, ...]) -> bool:
-    """Whether a dotted name is one of these, or ends in a dot and one of these."""
+    """Whether the last parts of a dotted name equal one of these."""
     return any(f".{name}".endswith(f".{part}") for part in parts)
 
 

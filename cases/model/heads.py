@@ -17,7 +17,7 @@ def shares_head(model: Any, options: Options) -> bool:
     found = {tiny.canonical(n): p for n, p in model.named_parameters(remove_duplicate=False)}
     one, other = found.get(architectures.spec(options).embedding), found.get(architectures.spec(options).head)
     if one is None or other is None:
-        return False  # that a parameter is missing is told where the weights are compared
+        return False  # the comparison of weights reports a missing parameter
     return one is other or bool(one.data_ptr() == other.data_ptr() != 0)
 
 

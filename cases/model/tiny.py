@@ -21,9 +21,9 @@ TARGETS = ("q_proj", "v_proj", "up_proj", "down_proj")
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")  # in every layer; quantised
 SKIPPED = "v_proj"  # not quantised with skip_modules; a target, so that adapters sit on both kinds of layer
 STEPS, LENGTH = 3, 16
-SCHEDULE = (1.0, 0.5, 0.25)  # what the learning rate is multiplied by, step by step
-NEW_TOKENS, END = 6, 2  # how many are generated; the token that would end a sequence
-PADDING, START = 0, 1  # the other special tokens, which the data does not have
+SCHEDULE = (1.0, 0.5, 0.25)  # the factor of the learning rate in each step
+NEW_TOKENS, END = 6, 2  # the number of generated tokens; the end token
+PADDING, START = 0, 1  # the other special tokens; the data contains none of them
 
 
 def values(name: str, shape: tuple[int, ...]) -> Any:
@@ -84,9 +84,9 @@ WRAPPERS = re.compile(
     r"(^|(?<=\.))(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod|module|base_layer|modules_to_save|default)(\.|$)"
 )
 
-# What PEFT puts before a name; before prompts, where the model is not inside a tuner, only the first word.
+# PEFT's prefix of a name; for prompts, which have no tuner around the model, only its first word.
 PEFT = re.compile(r"^base_model\.(model\.(?!layers\.|embed_tokens\.|norm\.))?")
-SAVED_AS = {"prompt_embeddings": "prompt_encoder.embedding.weight"}  # in a file of a prompt's
+SAVED_AS = {"prompt_embeddings": "prompt_encoder.embedding.weight"}  # in a prompt adapter's file
 ADAPTERS = ("lora_", "hada_", "lokr_", "ia3_", "vera_", "prompt_encoder", "ranknum")
 
 

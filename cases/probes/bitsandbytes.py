@@ -25,7 +25,7 @@ def bitsandbytes_binary(_place: Place, _cache: Path) -> None:
     try:
         from bitsandbytes.cextension import get_cuda_bnb_library_path
         from bitsandbytes.cuda_specs import get_cuda_specs
-    except ImportError:  # before 0.43, or it cannot be imported at all: the case has to show that
+    except ImportError:  # before 0.43; if the import itself fails, the case shows it
         return
     specs = get_cuda_specs()
     path = specs and get_cuda_bnb_library_path(specs)
@@ -67,7 +67,7 @@ def quantised_loading(place: Place, cache: Path, quant: str) -> None:
     except Exception as error:
         if any(word in str(error) for word in ("GPU", "CUDA", "cuda")):
             raise
-        # anything else is a finding, and the case's to show
+        # any other error is a finding that the case shows
 
 
 def adamw_8bit_step(place: Place, _cache: Path) -> None:

@@ -89,7 +89,7 @@ REQUIREMENTS = (
     *(
         Requirement(
             f"model_{name}",
-            lambda o, name=name: o.model == name,  # type: ignore[misc]  # a default is how a loop's value is kept
+            lambda o, name=name: o.model == name,  # type: ignore[misc]  # the default captures the loop variable
             partial(libraries.known_model, model=name),
             "this transformers does not have the model",
         )
@@ -103,7 +103,7 @@ REQUIREMENTS = (
             partial(libraries.model_with_sdpa, model=name),
             "this transformers has no scaled-dot-product attention for the model",
         )
-        for name in ("gemma", "mistral", "gpt2", "t5")  # whose support came late, or went
+        for name in ("gemma", "mistral", "gpt2", "t5")  # not all versions support them
     ),
     *(
         Requirement(

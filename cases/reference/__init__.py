@@ -1,1 +1,1 @@
-"""The single-process reference of every case, and how far a case may be from it."""
+"""The single-process reference of every case, and the tolerances of the comparison."""

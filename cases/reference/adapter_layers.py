@@ -53,7 +53,7 @@ def adapted(name: str, base: Any, options: Options) -> Any:
             self.weight = nn.Parameter(weight, requires_grad=False)
             for part, value in parts.items():
                 owner, _, leaf = part.rpartition(".")
-                # As PEFT names them: some parts are modules with a weight, some are parameters.
+                # PEFT's names: some parts are modules with a weight, some are parameters.
                 setattr(self, owner or leaf, nn.ParameterDict({leaf: value}) if owner else nn.Parameter(value))
 
         def forward(self, x: Any) -> Any:
@@ -66,7 +66,7 @@ def adapted(name: str, base: Any, options: Options) -> Any:
 
 
 def parts_of(name: str, weight: Any, options: Options, *, looked_up: bool) -> tuple[Any, Parts]:
-    """The frozen weight and the trained parts that a layer starts from, the parts by their names in PEFT."""
+    """The frozen weight and the trained parts that a layer starts from, by their names in PEFT."""
     if options.method in DECOMPOSED:
         return decomposed(weight, options)
     out_features, in_features = weight.T.shape if looked_up else weight.shape
@@ -98,7 +98,7 @@ def kronecker(out_features: int, in_features: int, _name: str) -> dict[str, tupl
 
 
 def factors(size: int) -> tuple[int, int]:
-    """The two factors of a dimension that are nearest to each other, the smaller first."""
+    """The two closest factors of a dimension, the smaller first."""
     smaller = max(each for each in range(1, int(size**0.5) + 1) if size % each == 0)
     return smaller, size // smaller
 
@@ -165,7 +165,7 @@ def ia3(weight: Any, parts: Parts, _scaling: float) -> Any:
 
 
 def adalora(weight: Any, parts: Parts, scaling: float) -> Any:
-    """As a singular value decomposition, https://arxiv.org/abs/2303.10512: W + s B diag(E) A."""
+    """Adaptation in the form of a singular value decomposition, https://arxiv.org/abs/2303.10512: W + s B diag(E) A."""
     return weight + scaling * parts["lora_B"] @ (parts["lora_E"] * parts["lora_A"])
 
 
@@ -223,7 +223,7 @@ def olora(weight: Any, strength: float) -> tuple[Any, Any, Any]:
 
 
 def loftq(weight: Any, _strength: float) -> tuple[Any, Any, Any]:
-    """The quantised weight, and the best low-rank approximation of what it lacks, https://arxiv.org/abs/2310.08659."""
+    """The quantised weight, and the best low-rank approximation of its error, https://arxiv.org/abs/2310.08659."""
     from cases.reference import quantisation
 
     quantised = quantisation.dequantised(weight.float(), "nf4").double()
@@ -271,7 +271,7 @@ def key_width(model: Any) -> int:
 
 
 def attend_to(model: Any, trained: Any) -> None:
-    """Let every layer compute, at the places of the virtual tokens, the trained keys and values."""
+    """Replace every layer's keys and values of the virtual tokens by the trained ones."""
     for number, layer in enumerate(model.model.layers):
         attention = layer.self_attn
         keys, values = (
@@ -286,16 +286,16 @@ def attend_to(model: Any, trained: Any) -> None:
 
 
 def overwritten(output: Any, virtual: Any) -> Any:
-    """Keys or values, shape (batch, length, width), with those of the virtual tokens at the first places."""
+    """Keys or values, shape (batch, length, width), with those of the virtual tokens first."""
     import torch
 
     return torch.cat([virtual.expand(len(output), -1, -1), output[:, len(virtual) :]], dim=1)
 
 
 def turned_back(keys: Any, model: Any) -> Any:
-    """Keys that rotary position embedding (https://arxiv.org/abs/2104.09864) turns into the trained ones.
+    """The keys that rotary position embedding (https://arxiv.org/abs/2104.09864) turns into the trained ones.
 
-    The trained keys are what is attended to: as if taken from a cache, where keys are turned already.
+    Attention uses the trained keys directly, as keys from a cache are already rotated.
     """
     import torch
 
@@ -307,7 +307,7 @@ def turned_back(keys: Any, model: Any) -> Any:
 
 
 def regularisation(trained: dict[str, Any], options: Options) -> Any:
-    """AdaLoRA's: how far the singular vectors are from orthogonal ones, the mean over all A and B."""
+    """AdaLoRA's regularisation: the mean distance of all A and B from orthogonal matrices."""
     import torch
 
     if options.method != "adalora":
@@ -318,7 +318,7 @@ def regularisation(trained: dict[str, Any], options: Options) -> Any:
 
 
 class Budget:
-    """AdaLoRA's allocation: after one step the least important ranks of all layers are dropped, and stay so.
+    """AdaLoRA's allocation: after one step it prunes the least important ranks of all layers for good.
 
     Importance (section 3.2): a weight's sensitivity ``|w dL/dw|`` times its uncertainty, both smoothed; of a rank, that
     of its singular value plus the means of its vectors'. Seen once, as here, the smoothing is a factor that all share.

@@ -1,4 +1,4 @@
-"""Quantised formats and the clipping of gradients, written out for the twin: no bitsandbytes, no torch.nn.utils.
+"""Reference implementation of quantised formats and gradient clipping, without bitsandbytes or torch.nn.utils.
 
 NF4 and double quantisation follow QLoRA (https://arxiv.org/abs/2305.14314, section 3 and appendix E), 8-bit weights
 LLM.int8 (https://arxiv.org/abs/2208.07339), the 8-bit format of double quantisation dynamic tree quantisation
@@ -41,16 +41,16 @@ LEVELS = {"nf4": NF4, "fp4": (*FP4_MAGNITUDES, *(-level for level in FP4_MAGNITU
 
 
 def dequantised(weight: Any, quant: Quant, *, double: bool = False) -> Any:
-    """What a weight matrix (out, in), float32, becomes when it is quantised and dequantised again."""
+    """Quantise and dequantise a weight matrix (out, in), float32."""
     if quant == "none":
         return weight
     return int8(weight) if quant == "int8" else four_bit(weight, LEVELS[quant], double=double)
 
 
 def four_bit(weight: Any, levels: tuple[float, ...], *, double: bool) -> Any:
-    """Blockwise: every 64 consecutive values share their absmax; each takes the nearest level.
+    """Blockwise quantisation: 64 consecutive values share their absmax; each takes the nearest level.
 
-    Double quantisation keeps the absmaxes in 8 bits; the levels were chosen before, by the exact ones.
+    Double quantisation keeps the absmaxes in 8 bits; the exact ones select the levels before that.
     """
     import torch
 
@@ -61,7 +61,7 @@ def four_bit(weight: Any, levels: tuple[float, ...], *, double: bool) -> Any:
 
 
 def eight_bit(absmaxes: Any) -> Any:
-    """Absmaxes (blocks,) as double quantisation keeps them: their mean apart, the rest blockwise in 8 bits."""
+    """Absmaxes (blocks,) after double quantisation: their mean separately, the rest blockwise in 8 bits."""
     import torch
 
     mean = absmaxes.mean()
@@ -88,13 +88,13 @@ def dynamic_levels(decades: int = 7) -> Any:
 
 
 def int8(weight: Any) -> Any:
-    """Row-wise 8-bit: every output row is scaled so that its absmax is 127, then rounded."""
+    """Row-wise 8-bit quantisation: scale every output row to an absmax of 127, then round."""
     absmax = weight.abs().amax(dim=1, keepdim=True)
     return (weight * (127 / absmax)).round() * absmax / 127
 
 
 def roundoff(quant: Quant) -> float:
-    """The error of quantising weights that are normally distributed, relative to them (both as root mean square)."""
+    """The relative error (root mean square) of quantising normally distributed weights."""
     import torch
 
     weights = torch.randn(256, BLOCK, generator=torch.Generator().manual_seed(0))
@@ -102,7 +102,7 @@ def roundoff(quant: Quant) -> float:
 
 
 def moment_roundoff() -> float:
-    """As above, of a moment that an optimiser keeps in 8 bits: blocks of 256, dynamic tree quantisation."""
+    """The relative error of a moment in 8 bits: blocks of 256, dynamic tree quantisation."""
     import torch
 
     moments = torch.randn(64, ABSMAX_BLOCK, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""How far a case may be from its twin: one rule for every cell, from the arithmetic of its coarsest dtype.
+"""The tolerances of the comparison with the twin: one rule for every cell, from its coarsest dtype.
 
 An error is measured relative to the reference, in units of the unit roundoff ``u`` of the coarsest format that a
 number passes through (Higham, Accuracy and Stability of Numerical Algorithms, section 2.1), plus what the twin itself
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 UNIT_ROUNDOFF = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 1 / 254}
 
-# What may be off: (in units of u, in units of float32's u).
+# Allowed errors: (in units of u, in units of float32's u).
 FACTORS = {
     "loss": (1.0, 8.0),
-    "loss summed": (6.0, 0.0),  # more, for a loss in half precision: a sum of 64 terms by halves rounds 6 times
+    "loss summed": (6.0, 0.0),  # added for a loss in half precision: a pairwise sum of 64 terms rounds 6 times
     "gradient": (24.0, 64.0),  # per tensor, distance
     "gradient scale": (2.0, 32.0),  # of all tensors of a step together
     "tensor scale": (5.0, 64.0),  # per gradient tensor
     "weights": (8.0, 32.0),  # per tensor, distance
-    "update scale": (2.0, 32.0),  # of all that moved, together
+    "update scale": (2.0, 32.0),  # of all changed weights together
     "logits": (16.0, 16.0),
     "logit scale": (2.0, 16.0),
     "reload": (1.0, 8.0),  # the same weights through the same kernels
-    "merge": (6.0, 16.0),  # logits, in units of what rounds a weight, beyond what the activations' rounding allows
+    "merge": (6.0, 16.0),  # logits, in units of a weight's rounding, added to the bound of the activations
     "unmerge": (3.0, 4.0),  # weights, as above: rounded twice, once as the larger sum
 }
 
@@ -83,7 +83,7 @@ def state_roundoff(options: Options) -> float:
 
 
 def differential(found: Trajectory, twin: Trajectory, options: Options) -> list[Check]:
-    """Loss of every step, gradient of every trainable parameter at every step, and every trained weight at the end."""
+    """Compare the loss and gradients of every step, and every trained weight at the end."""
     same = set(found.after) == set(twin.after)
     missing = "" if same else "+".join(sorted(set(found.after) ^ set(twin.after)))[:200]
     bounds = {kind: bound(kind, options) for kind in FACTORS}
@@ -104,7 +104,7 @@ def differential(found: Trajectory, twin: Trajectory, options: Options) -> list[
 
 
 def inference(found: Any, twin: Any, options: Options) -> list[Check]:
-    """Logits of one batch, float32, shape (batch, length, vocabulary)."""
+    """Compare the logits of one batch, float32, shape (batch, length, vocabulary)."""
     return [
         at_most("logits", relative(found, twin), bound("logits", options)),
         at_most("logit scale", scale({"": found}, {"": twin}), bound("logit scale", options)),
@@ -112,7 +112,7 @@ def inference(found: Any, twin: Any, options: Options) -> list[Check]:
 
 
 def weight_roundoff(options: Options) -> float:
-    """The error of rounding merged weights to what holds them, relative to them (both as root mean square).
+    """The relative error (root mean square) of rounding merged weights to their format.
 
     Within half a gap every error is as likely: a float is off by its largest error / sqrt(3). Of a quantised format it
     is what the written-out one does to normal weights.
@@ -122,7 +122,7 @@ def weight_roundoff(options: Options) -> float:
 
 
 def merged(name: str, found: Any, before: Any, options: Options) -> list[Check]:
-    """Logits after the update went into the weights, which rounds each of them once, against those before."""
+    """Compare logits before and after a merge, which rounds each weight once."""
     coarse, fine = FACTORS["merge"]
     allowed = coarse * weight_roundoff(options) + fine * UNIT_ROUNDOFF["fp32"] + bound("logits", options)
     return [at_most(name, relative(found, before), allowed)]
@@ -135,12 +135,12 @@ def unmerged(after: dict[str, Any], before: dict[str, Any], options: Options) ->
 
 
 def generation(tokens: Any, twin: Trajectory, options: Options) -> list[Check]:
-    """Greedy tokens, int64 (batch, new tokens): where they first leave the twin's, the two must be a near tie."""
+    """Compare greedy tokens, int64 (batch, new tokens): the first that differs from the twin's must be a near tie."""
     return greedy("generated tokens", tokens, (twin.tokens, twin.token_logits), options)
 
 
 def between(found: Trajectory, twin: Trajectory, options: Options) -> list[Check]:
-    """What was generated between the steps, which tells whether it was done with the weights of that step."""
+    """Compare the tokens that were generated between steps, which depend on the weights of that step."""
     return [
         check
         for step, ((tokens, _), reference) in enumerate(zip(found.between, twin.between, strict=True))
@@ -149,7 +149,7 @@ def between(found: Trajectory, twin: Trajectory, options: Options) -> list[Check
 
 
 def greedy(name: str, tokens: Any, reference: tuple[Any, Any], options: Options) -> list[Check]:
-    """Tokens against the reference's, with the logits that those were chosen by."""
+    """Compare tokens with the reference's, using the logits that the reference chose them by."""
     wanted, chosen_by = reference
     if tuple(tokens.shape) != tuple(wanted.shape):
         return [equal(f"shape of the {name}", str(tuple(tokens.shape)), str(tuple(wanted.shape)))]
@@ -166,7 +166,7 @@ def greedy(name: str, tokens: Any, reference: tuple[Any, Any], options: Options)
 
 
 def update(run: Trajectory, start: Trajectory) -> dict[str, Any]:
-    """What training added to each weight; both runs started from the twin's numbers."""
+    """The change of each weight in training; both runs started from the twin's values."""
     return {name: weight - start.before[name] for name, weight in run.after.items() if name in start.before}
 
 
@@ -184,7 +184,7 @@ def worst_tensor_scale(found: Trajectory, twin: Trajectory) -> float:
 
 
 def scattered(tensor: Any) -> float:
-    """What part of a tensor's error counts: all of it, but for a short one."""
+    """The weight of a tensor's error: 1, less for a short tensor."""
     return float(min(1.0, (tensor.numel() / FEW) ** 0.5))
 
 
@@ -212,6 +212,6 @@ def relative(found: Any, reference: Any) -> float:
 
 
 def worst(errors: Any) -> float:
-    """The largest, where NaN counts as larger than anything."""
+    """The largest error; NaN counts as larger than any number."""
     numbers = list(errors)
     return next((n for n in numbers if n != n), max(numbers, default=float("inf")))  # noqa: PLR0124 - NaN is not itself

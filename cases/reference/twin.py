@@ -1,4 +1,4 @@
-"""The reference of a training case: one process, plain float32 layers, everything that is tested written out.
+"""The reference of a training case: one process, plain float32 layers, no code of the stack under test.
 
 The twin shares the architecture's code with the case and nothing else: no PEFT, no bitsandbytes, no sharding, no
 autocast. The adapters are in ``twin_adapters``, quantised formats and the clipping of gradients in ``written_out``.
@@ -33,24 +33,24 @@ STACKED = 3  # dimensions of a parameter that holds the matrices of all experts
 
 @dataclass
 class Trajectory:
-    """What a run did: per step the loss and the gradients, then the weights, then what it infers.
+    """The trajectory of a run: loss and gradients of each step, the final weights, and logits.
 
     Tensors are float32, by canonical name.
     """
 
     losses: list[float] = field(default_factory=list)
-    loss_in: str = "fp32"  # the dtype that the model takes its loss in, which some do in that of their logits
+    loss_in: str = "fp32"  # the dtype in which the model computes its loss; some use the dtype of the logits
     gradients: list[dict[str, Any]] = field(default_factory=list)
     before: dict[str, Any] = field(default_factory=dict)
     after: dict[str, Any] = field(default_factory=dict)
     logits: Any = None  # of batch 0, after training
     tokens: Any = None  # generated, greedily, after the first half of batch 0
-    token_logits: Any = None  # (batch, new tokens, vocabulary): what they were chosen by
+    token_logits: Any = None  # of the tokens: (batch, new tokens, vocabulary)
     between: list[Any] = field(default_factory=list)  # (tokens, token_logits) generated after each step but the last
 
 
 def key(options: Options) -> str:
-    """Cases with the same key have the same twin: nothing else changes what should come out."""
+    """The key of a case's twin: the options that change the expected numbers."""
     kind = "train" if options.flow in TRAINING else "load"
     model = f"{options.model}-{options.embeddings}"
     method = f"{options.method}-{options.modules_to_save}{'-embeddings' if options.target_embeddings else ''}"
@@ -64,7 +64,7 @@ def key(options: Options) -> str:
 
 
 def update_rule(options: Options) -> str:
-    """What the optimiser computes; 8-bit and paged ones only keep their state differently."""
+    """The reference optimiser; 8-bit and paged ones differ only in how they keep their state."""
     return "sgd" if options.optim == "sgd" else "adamw"
 
 
@@ -83,7 +83,7 @@ def read(path: Path) -> Trajectory:
 
 
 def run(options: Options) -> Trajectory:
-    """Train, or only load and infer, the plain model on the whole global batch."""
+    """Train the plain model on the whole global batch, or only run inference for ``flow=load``."""
     import torch
 
     model = make_plain(architectures.plain(options), options)
@@ -99,7 +99,7 @@ def run(options: Options) -> Trajectory:
 
 
 def greedy(model: Any, options: Options) -> tuple[Any, Any]:
-    """The likeliest next token, again and again: the whole sequence anew for each, no cache; never the end token."""
+    """Generate greedily without a cache; never chooses the end token."""
     import torch
 
     prompt = tiny.prompt(architectures.vocabulary(options))
@@ -142,7 +142,7 @@ def train(model: Any, options: Options, twin: Trajectory) -> None:
 
 
 def adaptive_ranks(options: Options) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """What AdaLoRA adds to the loss, and does after a step; for other methods nothing."""
+    """AdaLoRA's addition to the loss and its update after a step; nothing for other methods."""
     if options.method != "adalora":
         return lambda *_: 0.0, lambda *_: None
     from cases.reference import adapter_layers
@@ -151,7 +151,7 @@ def adaptive_ranks(options: Options) -> tuple[Callable[..., Any], Callable[..., 
 
 
 def predicted(ids: Any, options: Options) -> Any:
-    """What is predicted: every token but the first; that as well by a decoder of its own, or after a virtual token."""
+    """The predicted tokens: all but the first; an encoder-decoder or a virtual token predicts the first too."""
     return ids if architectures.spec(options).encoder_decoder or options.method == "prompt" else ids[:, 1:]
 
 
@@ -176,7 +176,7 @@ def stochastic_gradient_descent() -> Any:
 
 
 def adamw(betas: tuple[float, float] = (0.9, 0.999), eps: float = ADAM_EPS, decay: float = 0.01) -> Any:
-    """AdamW written out (https://arxiv.org/abs/1711.05101), with torch's defaults but for eps."""
+    """Reference implementation of AdamW (https://arxiv.org/abs/1711.05101), with torch's defaults but for eps."""
     import torch
 
     moments: dict[str, tuple[Any, Any]] = {}
@@ -198,7 +198,7 @@ def adamw(betas: tuple[float, float] = (0.9, 0.999), eps: float = ADAM_EPS, deca
 
 
 def make_plain(model: Any, options: Options) -> Any:
-    """Replace quantised weights by their dequantised values, and put on a written-out adapter."""
+    """Replace quantised weights by their dequantised values, and add the reference adapter."""
     import torch
 
     for name, layer in list(model.named_modules()):
@@ -223,7 +223,7 @@ def store(layer: Any, weight: Any) -> None:
 
 
 def dequantised(name: str, weight: Any, options: Options) -> Any:
-    """What the weight matrix (out, in) of a linear layer, float32, is after it was quantised as the case asks."""
+    """The weight matrix (out, in), float32, of a linear layer after the quantisation of the case."""
     if options.llm_int8_skip_modules and tiny.SKIPPED in name:
         return weight
     return quantisation.dequantised(weight, options.quant, double=options.bnb_4bit_use_double_quant)

@@ -7,14 +7,14 @@ from typing import Any
 
 from cases.space.options import Options
 
-FROM = "-from-"  # in an id, before the version set that saved what the case loads
+FROM = "-from-"  # in an id, precedes the version set that saved the case's checkpoint
 
 
 @dataclass(frozen=True)
 class Case:
-    """``group`` is the heading it stands under in a report; ``why`` says what a user learns from it.
+    """``group`` is its heading in a report; ``why`` says what a user learns from it.
 
-    ``source`` is the version set that made what the case begins with (``flow=portability``); empty for its own.
+    ``source`` is the version set that saved the case's checkpoint (``flow=portability``); empty for none.
     """
 
     group: str
@@ -68,7 +68,7 @@ def pop(parts: dict[str, str], names: tuple[str, ...]) -> list[str]:
     return [parts.pop(name) for name in names if name in parts]
 
 
-# What an id says of an option's value; the expected values, which are not here, go without saying.
+# The word of an option's value in an id. Ids leave out the values that are not listed.
 WORDS: dict[str, dict[Any, str]] = {
     "modules_to_save": {"lm_head": "modules_to_save"},
     "target_embeddings": {True: "target_embeddings"},

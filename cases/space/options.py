@@ -60,14 +60,14 @@ Loop = Literal["plain", "eval", "generate"]
 FOUR_BIT = ("nf4", "fp4")
 SHARDED = ("fsdp1", "fsdp2")
 TRAINING = ("train", "save_reload", "resume", "merge", "merge_reload", "generate", "portability")  # flows that train
-SAVING = ("save_reload", "resume", "merge_reload", "portability")  # flows that go on in a second process
-OWN_CODE = ("api", "script")  # flows that run code of their own
+SAVING = ("save_reload", "resume", "merge_reload", "portability")  # flows with a second process
+OWN_CODE = ("api", "script")  # flows that run their own code
 GLOBAL_BATCH = 4  # rows of data that all ranks train on in one step
-MESH_RANKS = 4  # of a mesh of 2 x 2
-PROMPTS = ("prompt", "prefix")  # adapters that add tokens, and leave every layer as it is
-DECOMPOSED = ("pissa", "olora", "loftq")  # LoRA whose start is computed from the base weights, which it changes
+MESH_RANKS = 4  # a mesh of 2 x 2
+PROMPTS = ("prompt", "prefix")  # adapters that add tokens and do not change layers
+DECOMPOSED = ("pissa", "olora", "loftq")  # LoRA variants that compute their start from the base weights and change them
 
-OPEN = ("call",)  # options whose values are names that others give
+OPEN = ("call",)  # options that take any text
 ALIASES = {
     "False": False,
     "false": False,
@@ -295,7 +295,7 @@ EXCLUSIONS = (
     ),
 )
 
-# Options that mean nothing without training.
+# Options that apply to training only.
 TRAINED: set[str] = {
     *(
         "autocast_adapter_dtype",
@@ -310,7 +310,7 @@ TRAINED: set[str] = {
     *("optim", "optim_implementation", "front_end", "loop", "torch_compile"),
 }
 
-# When an option means anything. An option that is not here always applies.
+# The condition under which an option applies. Options that are not listed always apply.
 APPLIES: Mapping[str, Callable[[Options], bool]] = {
     **dict.fromkeys(TRAINED, lambda o: o.flow in TRAINING),
     "call": lambda o: o.flow in OWN_CODE,
@@ -334,7 +334,7 @@ APPLIES: Mapping[str, Callable[[Options], bool]] = {
     "sync_module_states": lambda o: o.strategy == "fsdp1",
     "reshard_after_forward": lambda o: (
         o.strategy == "fsdp2" and o.auto_wrap_policy == "transformer"
-    ),  # the root is not asked
+    ),  # the root unit ignores it
     "device_mesh": lambda o: o.strategy in SHARDED,
     "mixed_precision": lambda o: o.strategy in SHARDED,
     "cpu_offload": lambda o: o.strategy in SHARDED,
@@ -360,7 +360,7 @@ def names() -> tuple[str, ...]:
     return tuple(f.name for f in fields(Options))
 
 
-@cache  # asked for every option of every row
+@cache  # called for every option of every row
 def values(name: str) -> tuple[Value, ...]:
     """Every value of an option; none of an open one, which takes any text.
 

@@ -20,12 +20,12 @@ class Verdict(str, Enum):
     """The result of a cell. It has no truth value: a skip or a loss must never count as green by accident."""
 
     PASS = "pass"  # noqa: S105 - a verdict, no password
-    WRONG = "wrong"  # it ran, but the numbers or the engagement are off
+    WRONG = "wrong"  # it ran, but a check failed
     FAIL = "fail"  # the stack under test raised
     HANG = "hang"  # a rank stopped making progress
     CRASH = "crash"  # a rank was ended by a signal, by memory, or vanished
     BLOCKED = "blocked"  # the set cannot be resolved or installed
-    SKIP = "skip"  # this machine or this version cannot; decided before launch
+    SKIP = "skip"  # this machine or version cannot run it; decided before launch
     LOST = "lost"  # the harness's or the machine's fault: rerun, never painted red
 
     def __bool__(self) -> NoReturn:
@@ -35,7 +35,7 @@ class Verdict(str, Enum):
 RED = frozenset({Verdict.WRONG, Verdict.FAIL, Verdict.HANG, Verdict.CRASH})
 
 
-PROBING = "probing"  # a fact of a probe whose rank has come to what it tries
+PROBING = "probing"  # the fact that a probe's rank reports just before the probe
 
 
 class Phase(str, Enum):

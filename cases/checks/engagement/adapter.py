@@ -50,7 +50,7 @@ def joined_names(names: Iterable[str]) -> str:
 
 def autocast_adapter_dtype(recorder: EngagementRecorder) -> Iterator[Check]:
     if not compat.has_adapter_autocast():
-        return  # the version decides; there is nothing to keep to
+        return  # the version decides, so there is nothing to check
     found = {
         dtypes[name]
         for dtypes in (recorder.dtypes, recorder.dtypes_after)

@@ -51,7 +51,7 @@ def bnb_4bit_use_double_quant(recorder: EngagementRecorder) -> Iterator[Check]:
 
 def llm_int8_skip_modules(recorder: EngagementRecorder) -> Iterator[Check]:
     if not recorder.options.llm_int8_skip_modules:
-        return  # the number of quantised layers says it
+        return  # the number of quantised layers already shows it
     yield equal(f"quantised {tiny.SKIPPED}", sum(tiny.SKIPPED in name for name in recorder.quantised_names), 0)
     dtypes = {kept for name, kept in recorder.dtypes.items() if name.endswith(f"{tiny.SKIPPED}.weight")}
     yield equal(f"dtype of {tiny.SKIPPED}", "+".join(sorted(dtypes)), recorder.options.torch_dtype)

@@ -97,7 +97,7 @@ def mixed_precision(recorder: EngagementRecorder) -> Iterator[Check]:
     asked = recorder.options.mixed_precision
     full = all(
         recorder.dtypes[name] == "fp32" for name in recorder.trainable
-    )  # else the gradient is rounded afterwards
+    )  # otherwise the gradient is rounded again
     if (
         asked == "off"
         or not full
@@ -113,7 +113,7 @@ def mixed_precision(recorder: EngagementRecorder) -> Iterator[Check]:
 
 def cpu_offload(recorder: EngagementRecorder) -> Iterator[Check]:
     if recorder.place.kind == "cpu":
-        return  # skipped on such a machine: there is nothing to tell
+        return  # a requirement skips these cases on a CPU
     devices = {tensor.device.type for tensor in shards.resting(recorder.wrapped, recorder.optimiser)}
     yield equal("devices of parameters and optimiser state", "+".join(sorted(devices)), where(recorder))
 
@@ -140,7 +140,7 @@ def state_dict_type(recorder: EngagementRecorder) -> Iterator[Check]:
         expected = copies / recorder.place.world_size
     elif kind != "full_on_device" and recorder.place.rank > 0:
         if copies > 1:
-            return  # a rank 0 of each copy: what else they keep costs memory, and changes nothing
+            return  # each copy has a rank 0; what it keeps costs only memory
         expected = 0.0
     yield at_least("share of the model that this rank held to save it", share, expected / shards.SLACK)
     yield at_most("share of the model that this rank held to save it", share, expected * shards.SLACK)

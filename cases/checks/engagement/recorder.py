@@ -30,8 +30,8 @@ class EngagementRecorder:
     dtypes_after: dict[str, str] = field(default_factory=dict)
     trainable: set[str] = field(default_factory=set)
     quantised_names: set[str] = field(default_factory=set)
-    counted: int = 0  # of them, those that every version quantises
-    multiplied_in: set[str] = field(default_factory=set)  # dtypes of what 4-bit weights were multiplied with
+    counted: int = 0  # the quantised layers that every version quantises
+    multiplied_in: set[str] = field(default_factory=set)  # dtypes of the inputs of 4-bit layers
     loaded_from: Path = Path()
     kinds: set[str] = field(default_factory=set)  # of 4-bit layers
     total_bytes: int = 0
@@ -45,23 +45,23 @@ class EngagementRecorder:
     losses: list[float] = field(default_factory=list)  # of this rank's shard
     sharded_after_forward: set[bool] = field(default_factory=set)
     updates: int = 0
-    steps: int = tiny.STEPS  # that are to be seen
+    steps: int = tiny.STEPS  # the expected number of optimiser steps
     optimiser: Any = None
     wrapped: Any = None
-    front: Any = None  # what drives the training: None for the plain loop, the Accelerator or the Trainer
+    front: Any = None  # the Accelerator or the Trainer; None for the plain loop
     synced: bool | None = None
     model_class: str = ""
     rows: str = ""  # of embeddings and head, and what the config says
     shared: list[bool] = field(default_factory=list)  # whether head and embeddings are one, before and after training
-    attention: str = ""  # the implementation that the config ended with
+    attention: str = ""  # the implementation in the loaded config
     kernels: Kernels = field(default_factory=Kernels)
-    unallocated: int = 0  # parameters that this rank had no memory for before the wrap
-    coarse_share: float = 0.0  # of gradient entries: those that bfloat16 holds
+    unallocated: int = 0  # parameters without memory on this rank before wrapping
+    coarse_share: float = 0.0  # the share of gradient entries that bfloat16 represents exactly
     held_gradients: int = 0  # entries of gradients that this rank held after a backward pass
     total_entries: int = 0  # of all parameters
-    saved_entries: int | None = None  # of the model's state that this rank held to save it
+    saved_entries: int | None = None  # entries of the model's state that this rank held while saving
     root_whole: bool | None = None  # when a generation began
-    gradient_storages: tuple[int, int] = (0, 0)  # gradients of this rank, and the storages that they lie in
+    gradient_storages: tuple[int, int] = (0, 0)  # the number of gradients of this rank, and of their storages
     trace: optimiser_step.Trace = field(default_factory=optimiser_step.Trace)
 
     def before_wrap(self, model: Any) -> None:

@@ -33,13 +33,13 @@ def autocast(recorder: EngagementRecorder) -> Iterator[Check]:
         expected = "bf16"
     if (
         recorder.quantised_names and not recorder.computed_in
-    ):  # TRL multiplies with the head's weights itself: no plain layer ran
+    ):  # TRL multiplies by the head's weights itself: no plain layer ran
         yield equal("dtype asked of layers", "+".join(sorted(recorder.requested_dtypes)), expected)
         return
     yield equal("output dtype of linear layers", "+".join(sorted(recorder.computed_in)), expected)
     if asked == "fp16":
         yield equal("steps with a scaled loss", sum(scale > 1 for scale in recorder.trace.scales), recorder.steps)
-    if asked == "fp16" and recorder.options.front_end == "loop":  # others unscale out of our sight
+    if asked == "fp16" and recorder.options.front_end == "loop":  # front ends unscale internally
         pairs = zip(recorder.trace.unscaled_by, recorder.trace.scales, strict=True)
         off = max((abs(found / scale - 1) for found, scale in pairs), default=float("inf"))
         yield at_most("gradients unscaled by the scale", off, EXACT)
@@ -78,7 +78,7 @@ def clip_grad_norm(recorder: EngagementRecorder) -> Iterator[Check]:
 def attn_implementation(recorder: EngagementRecorder) -> Iterator[Check]:
     asked = recorder.options.attn_implementation
     if asked == "default":
-        return  # the version decides; there is nothing to keep to
+        return  # the version decides, so there is nothing to check
     kernel = recorder.kernels.ran
     yield equal("attention implementation", recorder.attention, implementation(recorder.options))
     if asked == "sdpa":

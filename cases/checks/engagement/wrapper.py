@@ -23,7 +23,7 @@ def strategy(recorder: EngagementRecorder) -> Iterator[Check]:
             "wrapped as", name if name in class_names(recorder.wrapped) else type(recorder.wrapped).__name__, name
         )
     if recorder.options.strategy == "ddp":
-        yield from sync_module_states(recorder)  # which DDP always does
+        yield from sync_module_states(recorder)  # DDP always synchronises them
     if recorder.options.strategy in ("fsdp1", "fsdp2"):
         share = held_bytes(recorder.wrapped, recorder.options) * recorder.place.world_size / recorder.total_bytes
         yield at_most("parameter bytes x ranks / total", share, shards.copies(recorder.options) * shards.SLACK)
@@ -52,5 +52,5 @@ def world_size(recorder: EngagementRecorder) -> Iterator[Check]:
 
 
 def sync_module_states(recorder: EngagementRecorder) -> Iterator[Check]:
-    if recorder.synced is not None:  # None: nothing was spoilt, so nothing can be told
+    if recorder.synced is not None:  # None: no weights were corrupted, so there is nothing to check
         yield equal("spoilt weights replaced by rank 0's", recorder.synced, bound=True)
