@@ -1,1 +1,1 @@
-"""What runs inside a version environment. The only code here that meets torch; standard library at import."""
+"""Runs inside a version environment: the only code that uses torch. Imports the standard library only."""

@@ -1,8 +1,8 @@
 """Calls of the libraries' APIs in user scripts: APIs that versions removed, renamed or silently changed.
 
-Each is a function that runs the few lines and yields checks, registered by ``call``; it is a case ``api-<name>``. What
-the libraries raise is the finding; what raises nothing has to be caught by a check. Modules of this package import
-nothing but the standard library and ``cases`` at the top.
+A call is a function that runs a few lines and yields checks. The decorator ``call`` registers it as the case
+``api-<name>``. An exception of the libraries is a finding; checks catch what raises nothing. At import, the modules of
+this package need only the standard library and ``cases``.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cases.apply.context import Context
 
 GROUP = "Adapters in a user's script"
-# What adapter_config.json of peft 0.19 says beside what peft 0.8 knew, with values that change nothing.
+# Fields of adapter_config.json in peft 0.19 that peft 0.8 did not have, with neutral values.
 LATER_FIELDS = {
     "use_dora": False,
     "layer_replication": None,
@@ -165,7 +165,7 @@ def earlier_name(name: str) -> str:
     return f"base_model.model.language_model.model.{mark}{rest}"
 
 
-IMAGE = tiny.VOCABULARY  # the token that stands for a patch of an image; the texts of ``tiny`` have none
+IMAGE = tiny.VOCABULARY  # the token of an image patch; the texts of ``tiny`` have none
 PATCHES = 4
 
 

@@ -1,6 +1,6 @@
 """Several devices in one process: ``device_map``, layers on the CPU, adapters on another device than their base.
 
-Each is held against the same on one GPU. On a CPU alone there is nothing to tell.
+Each call compares with the same model on one GPU. None of them applies to a machine without GPUs.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def sentence(length: int, start: int = 0) -> str:
 
 
 def rows(steps: int = tiny.STEPS, *, first_counts: bool = False) -> list[dict[str, Any]]:
-    """The batches of ``tiny``, a row each.
+    """The rows of the batches of ``tiny``.
 
     The first label of a row never enters the loss. It is masked unless ``first_counts``: some versions count it.
     """

@@ -1,6 +1,6 @@
 """Builders for calls about sharding: a tiny model, adapted and wrapped, and its expected gradients.
 
-Of a call ``chosen`` are the options of a case, by which ``cases.build`` applies them.
+``chosen`` are options of a case, which ``cases.apply.build`` applies.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ def trained_parameters(model: Any) -> list[Any]:
 
 
 def accelerator(ctx: Context, plugin: Any) -> Any:
-    """Accelerate with an FSDP plugin.
+    """Create an Accelerator that uses an FSDP plugin.
 
-    It takes the world from the environment, as launchers leave it there. It shards over accelerators only, and has to
-    be told to do so on the CPU, where it would else pass the plugin over.
+    It reads rank and world size from the environment, as launchers set them. On a CPU it would ignore the plugin, so
+    its state is changed.
     """
     import torch
     from accelerate import Accelerator, PartialState

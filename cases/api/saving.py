@@ -151,7 +151,7 @@ def half_adapter(ctx: Context) -> Path:
 
 
 def narrow(function: Any) -> dict[str, Any]:
-    """What keeps adapters in the dtype of the base; before peft 0.12 nothing else was done."""
+    """The argument that keeps adapters in the dtype of the base; peft before 0.12 always did."""
     return {"autocast_adapter_dtype": False} if compat.has_adapter_autocast() or not function else {}
 
 

@@ -166,7 +166,7 @@ def fsdp1_accelerate_keeps_adamw_8bit(ctx: Context) -> Iterator[Check]:
 
 @call(TOGETHER, phase=Phase.LOAD)
 def resize_embeddings_on_meta(ctx: Context) -> Iterator[Check]:
-    """Embeddings of a model on the meta device, as ranks beside the first load it, are resized by default."""
+    """resize_token_embeddings works on the meta device, where all ranks except the first load a model."""
     yield from resized(ctx)
 
 

@@ -99,7 +99,7 @@ def steps(job: Trainee, numbers: range) -> None:
 
 
 def step(job: Trainee, driver: AccelerateDriver, batch: dict[str, Any]) -> None:
-    """One batch, and the optimiser's step if it is the last of its global step.
+    """Train on one batch; the last batch of a global step also steps the optimiser.
 
     Raises:
         LackingError: the model returned no loss.

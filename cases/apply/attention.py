@@ -31,7 +31,7 @@ def force_back_end(options: Options) -> AbstractContextManager[Any]:
     """A context in which scaled-dot-product attention has only the requested back end.
 
     Raises:
-        ImportError: this torch has no way to say so.
+        ImportError: this torch cannot force a back end.
         AttributeError: this torch has no such back end.
     """
     if options.attn_implementation not in BACK_ENDS:

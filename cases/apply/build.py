@@ -22,7 +22,7 @@ ALL = 1  # min_8bit_size: by default, tensors of fewer than 4096 numbers keep th
 def load(options: Options, place: Place, cache: Path, *, filled: bool = True) -> Any:
     """Load the base model and add rows for new tokens, ``filled`` with our values or the library's.
 
-    With ``ram_efficient`` only rank 0's has weights.
+    With ``cpu_ram_efficient_loading`` only rank 0's model has weights.
     """
     folder = prequantised.folder(cache, options) if options.prequantised else architectures.checkpoint(options, cache)
     empty = options.cpu_ram_efficient_loading and place.rank > 0
@@ -74,8 +74,8 @@ def wrap(model: Any, options: Options, place: Place) -> Any:
 def compile_in_place(wrapped: Any, place: Place) -> None:
     """Compile like ``torch.compile``, but keep names and class.
 
-    On the CPU, graphs are captured and differentiated, then run as they are: to generate C++ for this small model took
-    ten times as long.
+    On a CPU, the backend ``aot_eager`` captures and differentiates graphs without generating C++, which would take ten
+    times as long for this small model.
     """
     wrapped.compile(backend=compiling.counting_backend("aot_eager" if place.kind == "cpu" else "inductor"))
 
@@ -128,7 +128,7 @@ def generate(model: Any, ctx: Context) -> Any:
 def gathered(model: Any, options: Options) -> Iterator[None]:
     """A context in which the root unit's weights are whole, as ``generate`` bypasses the root's forward.
 
-    Units inside gather their own, as always. https://github.com/pytorch/pytorch/issues/100069 for FSDP1.
+    Inner units gather their own weights as usual. https://github.com/pytorch/pytorch/issues/100069 for FSDP1.
     """
     if not options.summon_full_params:
         yield

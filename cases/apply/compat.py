@@ -166,7 +166,7 @@ def fsdp2() -> Any:
 
 
 def fsdp2_class() -> Any:
-    """The class that ``fully_shard`` puts in front of a module's own, which torch 2.3 calls ``FSDP``.
+    """The class that ``fully_shard`` adds to a module's bases; torch 2.3 calls it ``FSDP``.
 
     Raises:
         ImportError: this torch has no per-parameter ``fully_shard``.
@@ -201,7 +201,7 @@ def facts_of_gpus() -> dict[str, Any]:
     """The GPUs as torch reports them.
 
     Raises:
-        RuntimeError: it cannot use them.
+        RuntimeError: torch cannot use them.
     """
     import torch
 

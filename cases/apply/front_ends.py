@@ -1,6 +1,6 @@
 """The front ends that run training: the plain loop, accelerate, and the trainers.
 
-Ranks have their process group before a front end begins; accelerate finds it by the variables that a launcher sets.
+Ranks join their process group before a front end starts; accelerate finds it by the variables of a launcher.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FrontEnd:
-    """The modules of ``cases.apply`` that drive a training, and that save and load it.
+    """The modules of ``cases.apply`` that run a training, and that save and load it.
 
     A rank imports them on demand, so that they belong only to the code of its cells.
     """

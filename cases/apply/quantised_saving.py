@@ -28,7 +28,7 @@ def make(cache: Path, options: Options, place: Place, reporter: Any) -> None:
     """Create the checkpoint once, before ranks join: after that, only rank 0 would write all of it.
 
     Raises:
-        QuantisedSavingError: it could not be made.
+        QuantisedSavingError: the version under test failed to create it.
     """
     folder = prequantised.folder(cache, options)
     with folder.with_suffix(".lock").open("w") as lock:

@@ -1,7 +1,6 @@
 """Training with transformers' Trainer or TRL's SFTTrainer: their loop, precision and checkpoints.
 
-The optimiser, its learning rates and the order of the rows are given to them, as a user would who knows what they want:
-a subclass that says where these come from.
+A subclass sets the optimiser, its learning rates and the order of the rows, as users do who need control over them.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ def arguments(ctx: Context) -> dict[str, Any]:
 def labels(ids: Any) -> Any:
     """The ids as labels, with the first token masked, as nothing predicts it.
 
-    Transformers 4.46 to 5 may divide a loss by the labels that it counts, and counts first tokens' too.
+    Transformers 4.46 to 5 may divide a loss by the number of labels, including those of first tokens.
     """
     found = ids.clone()
     found[0] = IGNORED

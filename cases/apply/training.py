@@ -143,7 +143,7 @@ def steps(job: Trainee, numbers: Iterable[int] = range(tiny.STEPS)) -> None:
 
 
 def micro_step(job: Trainee, ids: Any, *, last: bool) -> Any:
-    """Forward and backward; the loss, detached.
+    """Run forward and backward of one micro-batch, and return the detached loss.
 
     Raises:
         LackingError: the model returned no loss.
@@ -244,7 +244,7 @@ def equal_bits(found: dict[str, Any], expected: dict[str, Any]) -> bool:
 def moved(before: dict[str, Any], after: dict[str, Any], trainable: set[str]) -> list[Check]:
     """Check that exactly the trainable parameters changed; frozen and packed ones must be bit-identical.
 
-    Bits are compared with the start values, which are the same on every rank: equal to them is equal across ranks.
+    All ranks compare with the same start values, so equal weights are also equal across ranks.
     """
     changed = {
         name for name in before if name in after and observers.digest(before[name]) != observers.digest(after[name])

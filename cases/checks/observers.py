@@ -67,9 +67,9 @@ def gradients(model: Any, options: Options) -> dict[str, Any]:
 
 
 def flat_gradients(model: Any) -> Iterator[tuple[str, Any]]:
-    """FSDP1's gradients: the sharded gradient of each flat parameter, gathered and cut into its parameters.
+    """FSDP1's gradients: gather the gradient of each flat parameter and split it into parameters.
 
-    ``summon_full_params(with_grads=True)`` would do this for ``use_orig_params=True`` only.
+    ``summon_full_params(with_grads=True)`` supports ``use_orig_params=True`` only.
     """
     import torch
     import torch.distributed as dist
@@ -149,9 +149,9 @@ def row_scales(module: Any) -> Any:
 
 
 def unpacked(packed: Any, state: Any) -> tuple[Any, Any]:
-    """The usual form of a weight that an inference on the CPU has packed for AVX512-BF16 (bitsandbytes >= 0.49).
+    """The usual form of a weight that CPU inference packed for AVX512-BF16 (bitsandbytes >= 0.49).
 
-    ``dequantize_4bit`` does not know that layout and would return other numbers. The layer keeps what it has.
+    ``dequantize_4bit`` would misread that layout. The layer itself does not change.
     """
     from bitsandbytes.functional import _convert_weight_packed_for_cpu_inverse
 

@@ -22,7 +22,7 @@ EIGHT_BIT_BLOCK = 256  # values of 8-bit state that share one float32 scale
 def gradient_bytes(wrapped: Any, options: Options) -> tuple[int, int]:
     """The bytes of gradients that this rank holds, and the bytes of one whole copy.
 
-    FSDP1 keeps one gradient for a flat parameter, in which frozen weights have their place beside trained ones.
+    FSDP1 keeps one gradient per flat parameter, which includes the space of frozen weights.
     """
     if options.strategy == "fsdp1":
         flats = [flat for flat in observers.flat_parameters(wrapped) if flat.grad is not None]

@@ -141,7 +141,7 @@ def changed(before: dict[str, Any], after: dict[str, Any]) -> int:
 def merge_for_good(job: Trainee) -> Any:
     """Run ``merge_and_unload`` and check that nothing of the adapter remains in the model.
 
-    What is sharded is gathered first, into a whole model in rank 0's memory, which the other ranks lack. Collective.
+    Gathers a sharded model first, into rank 0's memory; the other ranks return None. Collective.
     """
     reporter = job.ctx.reporter
     reporter.phase(Phase.MERGE)

@@ -1,6 +1,6 @@
 """``flow=script``: a user's command, which starts its own ranks; its exit code and files decide.
 
-The harness writes what the user declared into ``scripts.json`` beside this package.
+The harness writes the user's declarations to ``scripts.json`` next to this package.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ POLL_S = 0.05
 class Script:
     """``command`` may contain ``{python}``, the environment's interpreter, and ``{out}``, a new folder to write into.
 
-    ``writes`` are files below ``{out}`` that have to be there afterwards, and not empty; ``folder`` is where the
-    command starts, the cell's own folder if it is empty.
+    ``writes`` are files below ``{out}`` that must exist afterwards and not be empty; ``folder`` is the working
+    directory, by default the cell's folder.
     """
 
     name: str
@@ -93,7 +93,7 @@ def run_command(script: Script, ctx: Context, log: Path) -> str:
     """Run the command and return its output.
 
     Raises:
-        ScriptError: there is no such command, or it ended with another exit code than 0.
+        ScriptError: the command does not exist, or its exit code is not 0.
     """
     words = [word.replace("{python}", sys.executable).replace("{out}", str(ctx.kept)) for word in script.command]
     variables = {

@@ -1,7 +1,7 @@
 """The grid: all cases, in the order and under the headings of the reports.
 
-To add a case, add a row to the module it belongs to: what differs from the defaults of ``Options``, and why anyone
-would want to know.
+To add a case, add a row to its module: the options that differ from the defaults of ``Options``, and what a user
+learns from it.
 """
 
 from __future__ import annotations

@@ -17,3 +17,4 @@ TURING: dict[str, Any] = {"torch_dtype": "fp16", "autocast": "fp16"}  # for GPUs
 PEFT_POLICY: dict[str, Any] = {"strategy": "fsdp1", "use_orig_params": False, "auto_wrap_policy": "peft"}
 # The way FSDP1 is documented for adapters, the way of full fine-tuning, and the base that FSDP can shard quantised.
 SHARDED_QLORA: dict[str, Any] = {"bnb_4bit_quant_storage": "bf16", **QLORA}
+FSDP2_: dict[str, Any] = {"strategy": "fsdp2"}

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def start(model: Any, options: Options) -> None:
-    """Replace PEFT's random start, and its zeros, which hide errors, by the values that belong to each name.
+    """Set the start values of an adapter by name: PEFT's zeros would hide errors, and its random values vary.
 
-    What PEFT computes from the base weights stays: DoRA's magnitude, and the decompositions but for their signs.
+    Keeps the values that PEFT computes from the base weights: DoRA's magnitude, and decompositions except their signs.
     """
     import torch
 
@@ -52,9 +52,9 @@ def settle_signs(a: Any, b: Any, reference: Any) -> None:
 
 
 def start_checks(model: Any, options: Options, roundoff: float) -> list[Check]:
-    """A start that is computed from the base weights: what is left of them and the update must still be the base.
+    """Check a start that is computed from the base weights: residual plus update must equal the base.
 
-    Of LoftQ, nearer to it than its quantised weights alone; a rank of 8 of 64 takes more than a tenth of the distance.
+    LoftQ must come nearer to the base than its quantised weights alone: 8 of 64 ranks remove over a tenth of the error.
     """
     import torch
 

@@ -1,7 +1,7 @@
 """The tiny random models: one spec per architecture with its configuration and the names of its parts.
 
-Dropout is off everywhere, and what sets an architecture apart is set to values that act on sequences as short as ours:
-a sliding window of half a sequence, soft caps that bend scores of ordinary size.
+Dropout is off. The features of an architecture are set so that they affect short sequences: a sliding window of half a
+sequence, soft caps that bend scores of ordinary size.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ LLAMA = {
 class Spec:
     """One architecture.
 
-    ``settings`` are the fields of its config beside the tokens, and ``named`` its classes of transformers, the config's
-    and the model's. ``targets`` are the ends of the names of linear layers that get an adapter, ``adapted`` says how
+    ``settings`` are the fields of its config except the tokens, and ``named`` its classes in transformers: config and
+    model. ``targets`` are the ends of the names of linear layers that get an adapter, ``adapted`` says how
     many layers these are. Quantisation reaches ``quantised`` layers; it leaves those whose names end in ``kept``, and
     a count passes over ``uncounted`` ones. ``blocks`` layers of the classes ``block`` are what FSDP wraps. ``plain``
     is a linear layer of the first block that gets no adapter; modules that end in ``feed_forward`` and ``attention``
-    are what each block has once (of a block with two attentions, the first).
+    occur once in each block (in a block with two attentions, the first).
 
     Weights whose names end in ``small`` start with a quarter of the usual size. ``norms_add_one``: a norm multiplies by
     1 + w.
@@ -87,7 +87,7 @@ SPECS: Mapping[str, Spec] = {
             "sliding_window": tiny.LENGTH // 2,
             "attn_logit_softcapping": 2.0,
             "final_logit_softcapping": 4.0,
-            "use_cache": True,  # it names a kind of cache, and some versions refuse to save that beside use_cache=False
+            "use_cache": True,  # some versions refuse to save its kind of cache with use_cache=False
         },
         ("Gemma2DecoderLayer",),
         norms_add_one=True,
@@ -217,7 +217,7 @@ def plain(options: Options) -> Any:
 
 
 def untie(model: Any) -> None:
-    """Some versions of some architectures tie whatever the config says; a checkpoint with a head of its own exists."""
+    """Give the head its own matrix: some versions of some architectures tie against the config."""
     import torch
 
     head = model.get_output_embeddings()

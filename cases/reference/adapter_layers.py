@@ -1,8 +1,7 @@
 """The adapters of the reference: each implemented from its paper, on plain float32 layers.
 
-An adapter of a layer is a weight computed from the frozen one and its trained parts; here this weight is computed
-whole for every forward pass. Prompt tuning and prefix tuning leave the layers as they were and put virtual tokens
-before the real ones.
+An adapted layer computes its whole weight from the frozen weight and the trained parts in every forward pass. Prompt
+tuning and prefix tuning do not change layers and put virtual tokens before the real ones.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ def lora(weight: Any, parts: Parts, scaling: float) -> Any:
 def dora(weight: Any, parts: Parts, scaling: float) -> Any:
     """Weight-decomposed, https://arxiv.org/abs/2402.09353: a trained norm of each row of W + s B A.
 
-    Section 4.3: the norm that is divided by is a constant to the gradient.
+    Section 4.3: the gradient treats the dividing norm as a constant.
     """
     direction = lora(weight, parts, scaling)
     return parts["lora_magnitude_vector"][:, None] * direction / direction.norm(dim=1, keepdim=True).detach()
@@ -172,7 +171,7 @@ def adalora(weight: Any, parts: Parts, scaling: float) -> Any:
 def vera(weight: Any, parts: Parts, _scaling: float) -> Any:
     """Trained vectors between frozen projections that all layers share, https://arxiv.org/abs/2310.11454.
 
-    They are as large as the largest layer needs; a layer takes the first columns of one, the first rows of the other.
+    The projections fit the largest layer; a layer uses the first columns of one and the first rows of the other.
     """
     largest = 2 * tiny.HIDDEN
     a = adapters.value("vera_A", (tiny.RANK, largest))[:, : weight.shape[1]]
@@ -235,8 +234,8 @@ def prompted(model: Any, *, prefix: bool) -> Any:
     """A model with virtual tokens before the real ones.
 
     Prompt tuning (https://arxiv.org/abs/2104.08691) trains their embeddings. Prefix tuning
-    (https://arxiv.org/abs/2101.00190) trains the keys and values that each layer attends to at their places, whatever
-    is computed there; so their embeddings are zero, and what is inferred there is left out.
+    (https://arxiv.org/abs/2101.00190) trains the keys and values that each layer attends to at their places, instead
+    of the computed ones; so their embeddings are zero, and their logits are dropped.
     """
     import torch
     from torch import nn

@@ -2,10 +2,9 @@
 
 An error is measured relative to the reference, in units of the unit roundoff ``u`` of the coarsest format that a
 number passes through (Higham, Accuracy and Stability of Numerical Algorithms, section 2.1), plus what the twin itself
-rounds in float32. Rounding scatters: it is nearly orthogonal to a gradient, so that the distance to the twin has to be
-allowed some tens of u, while the share of the twin that is found in the result (its scale) is off by less than one.
-A wrong scale, such as a sum for a mean or a loss that is one per cent off, is seen there. The factors are two to three
-times the largest error of clean runs.
+rounds in float32. Rounding scatters: it is nearly orthogonal to a gradient, so the distance to the twin needs some
+tens of u, while the scale of the result is off by less than one. The scale reveals a sum instead of a mean, or a loss
+that is one per cent off. The factors are two to three times the largest error of clean runs.
 """
 
 from __future__ import annotations
@@ -114,8 +113,8 @@ def inference(found: Any, twin: Any, options: Options) -> list[Check]:
 def weight_roundoff(options: Options) -> float:
     """The relative error (root mean square) of rounding merged weights to their format.
 
-    Within half a gap every error is as likely: a float is off by its largest error / sqrt(3). Of a quantised format it
-    is what the written-out one does to normal weights.
+    Errors are uniform within half a gap, so a float's is its largest error / sqrt(3). For a quantised format, it is the
+    error of the reference quantisation on normally distributed weights.
     """
     largest = UNIT_ROUNDOFF[options.torch_dtype] / 3**0.5
     return largest if options.quant == "none" else max(largest, quantisation.roundoff(options.quant))

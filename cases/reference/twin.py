@@ -1,7 +1,7 @@
 """The reference of a training case: one process, plain float32 layers, no code of the stack under test.
 
-The twin shares the architecture's code with the case and nothing else: no PEFT, no bitsandbytes, no sharding, no
-autocast. The adapters are in ``twin_adapters``, quantised formats and the clipping of gradients in ``written_out``.
+The twin shares only the architecture's code with the case: no PEFT, no bitsandbytes, no sharding, no autocast.
+``adapter_layers`` holds the adapters, ``quantisation`` the quantised formats and gradient clipping.
 """
 
 from __future__ import annotations
@@ -156,9 +156,9 @@ def predicted(ids: Any, options: Options) -> Any:
 
 
 def cross_entropy(logits: Any, wanted: Any) -> Any:
-    """Mean of -log p(wanted token); logits (batch, length, vocabulary), wanted (batch, length of what is predicted).
+    """Mean of -log p(wanted token); logits (batch, length, vocabulary), wanted (batch, predicted tokens).
 
-    Each position predicts the next token; where there are as many positions as tokens, inputs were shifted before.
+    Each position predicts the next token; with as many positions as tokens, the inputs are already shifted.
     """
     number = wanted.shape[1]
     predicting = logits if logits.shape[1] == number else logits[:, -number - 1 : -1]

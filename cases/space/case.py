@@ -38,7 +38,7 @@ class Case:
 
 
 def split_source(name: str) -> tuple[str, str]:
-    """The id of the case that was begun, and the version set that it continues from; empty for a case of its own."""
+    """The id of the case that saved the checkpoint, and its version set; empty for a case without one."""
     begun, _, source = name.partition(FROM)
     return begun, source
 

@@ -1,7 +1,7 @@
-"""The option space: every setting a case can have, its values, and which combinations are legal.
+"""The option space: every option of a case, its values, and the legal combinations.
 
-A case states only the options that matter to it: ``Options.stated`` leaves out what the chosen strategy, method or
-quantisation does not have, so two equal cases have equal options.
+A case states only the options that matter to it: ``Options.stated`` omits options that do not apply to
+the strategy, method or quantisation, so two equal cases have equal options.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Options:
     checkpoint that was saved quantised.
 
     Adapter: ``autocast_adapter_dtype`` keeps the adapters of a half-precision base in float32, as the argument of
-    ``get_peft_model``. ``modules_to_save`` trains the output head beside the adapter. ``target_embeddings`` adds the
+    ``get_peft_model``. ``modules_to_save`` trains the output head with the adapter. ``target_embeddings`` adds the
     input embeddings to ``target_modules``.
 
     Strategy: ``mixed_precision`` is FSDP's own policy: parameters and reduction in bfloat16, or reduction in float32.
@@ -104,9 +104,9 @@ class Options:
     FSDP2. ``auto_wrap_policy`` selects the FSDP units. ``device_mesh=hsdp`` shards within pairs of ranks and replicates
     across them. ``cpu_ram_efficient_loading`` loads the weights on rank 0 only and broadcasts them. ``state_dict_type``
     selects how a sharded model is saved: ``full`` gathers it into rank 0's memory, ``full_on_device`` onto every
-    rank's device, ``full_dcp`` goes through ``torch.distributed.checkpoint.state_dict`` where FSDP1 has an interface
-    of its own, ``sharded`` writes shards. ``summon_full_params`` gathers the root unit for a generation, which does not
-    pass through the root's forward.
+    rank's device, ``full_dcp`` goes through ``torch.distributed.checkpoint.state_dict`` instead of
+    FSDP1's own API, ``sharded`` writes shards. ``summon_full_params`` gathers the root unit for a generation, which
+    bypasses the root's forward.
 
     Loop: ``autocast=fp16`` trains with a gradient scaler. ``clip_grad_norm`` clips the norm of the gradients.
     ``attn_implementation`` is transformers' implementation (``default``: the one that transformers selects) or a forced
@@ -365,7 +365,7 @@ def values(name: str) -> tuple[Value, ...]:
     """Every value of an option; none of an open one, which takes any text.
 
     Raises:
-        IllegalError: there is no such option.
+        IllegalError: the option is unknown.
     """
     hints = get_type_hints(Options)
     if name not in hints:

@@ -92,7 +92,7 @@ def device_mesh(recorder: EngagementRecorder) -> Iterator[Check]:
 def mixed_precision(recorder: EngagementRecorder) -> Iterator[Check]:
     """Check the dtype of the reduction by the gradients: sums in bfloat16 are bfloat16 numbers.
 
-    A mean of bfloat16 numbers that was computed in float32 needs more bits in about half of its entries, or more.
+    About half or more of the entries of a float32 mean of bfloat16 numbers need more bits.
     """
     asked = recorder.options.mixed_precision
     full = all(
