@@ -32,13 +32,13 @@ class FaultyCase(Case):
         FAULTS[self.fault].inject(point)
 
 
-def faulty(case: Case, fault: str) -> FaultyCase:
+def case_with_fault(case: Case, fault: str) -> FaultyCase:
     return FaultyCase(case.group, FAULTS[fault].what, case.options, fault=fault)
 
 
 CASES: dict[str, FaultyCase] = {
     each.id: each
     for fault in FAULTS.values()
-    for each in (faulty(suite.CASES[case], fault.name) for case in fault.cases)
+    for each in (case_with_fault(suite.CASES[case], fault.name) for case in fault.cases)
 }
 SUITE = InjectionSuite(CASES)

@@ -104,9 +104,9 @@ def run(
     _, _, outcomes = store.read(directory / "clean")
     work = injected_work(clean, green(outcomes))
     out = faults_folder(directory)
-    faulty = replace(clean, out=out, profile="", repeats=1, suite=Suite(module="cases.injection.fault_suite"))
-    faulty = replace(faulty, resume=asked.resume and (out / store.RUN).exists())
-    asking.run(faulty, work=work, watcher=watcher(sum(len(cases) for _, cases in work)), say=say)
+    with_faults = replace(clean, out=out, profile="", repeats=1, suite=Suite(module="cases.injection.fault_suite"))
+    with_faults = replace(with_faults, resume=asked.resume and (out / store.RUN).exists())
+    asking.run(with_faults, work=work, watcher=watcher(sum(len(cases) for _, cases in work)), say=say)
     _, _, injected = store.read(out)
     keys = [each.key for each in asked.version_sets()]
     return tuple(of_set(key, of(key, outcomes), of(key, injected)) for key in keys)

@@ -54,7 +54,7 @@ Cell = tuple["VersionSet", "Case"]
 
 @dataclass(frozen=True, kw_only=True)
 class FixOptions:
-    """What a user asked for, as they typed it."""
+    """The options of `ftmatrix fix` as the user typed them."""
 
     cell: str = ""
     every: bool = False

@@ -59,7 +59,7 @@ def test_a_variable_that_the_stack_needs_reaches_ranks(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "WANDB_API_KEY", "PLANTED", "KUBECONFIG", "SSH_AUTH_SOCK"),
+        *("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "WANDB_API_KEY", "SENTINEL", "KUBECONFIG", "SSH_AUTH_SOCK"),
         *("HF_TOKEN", "HUGGINGFACE_HUB_TOKEN", "UV_INDEX_PRIVATE_PASSWORD", "UV_PUBLISH_TOKEN", "FTMATRIX_API_KEY"),
     ],
 )
@@ -102,17 +102,17 @@ class EnvironmentSuite:
 
     def run(self, job, rank, stage, companion, reporter):
         Path(os.environ["FTMATRIX_SEEN"]).write_bytes(Path("/proc/self/environ").read_bytes())
-        reporter.checks([equal("environment", "PLANTED" in os.environ, False)])
+        reporter.checks([equal("environment", "SENTINEL" in os.environ, False)])
 
 
 SUITE = EnvironmentSuite()
 """
 
 
-def test_a_planted_secret_does_not_reach_a_rank(tmp_path: Path) -> None:
+def test_a_secret_in_the_environment_does_not_reach_a_rank(tmp_path: Path) -> None:
     """A whole session: pytest, the fork server, the supervisor and the rank."""
     (tmp_path / "environment_suite.py").write_text(SUITE)
-    known = {"FTMATRIX_SEEN": str(tmp_path / "seen"), "PLANTED": "s3cr3t", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    known = {"FTMATRIX_SEEN": str(tmp_path / "seen"), "SENTINEL": "s3cr3t", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "-q", str(ROOT / "cases" / "test_cells.py")]
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider", "--suite", "environment_suite"],

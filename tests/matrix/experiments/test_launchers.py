@@ -147,7 +147,7 @@ def test_ranks_find_what_the_harness_has_made_and_where_to_report(tmp_path: Path
     assert (ranks.env["FTMATRIX_DEVICE"], ranks.env["CUDA_VISIBLE_DEVICES"]) == ("cpu", "")
 
 
-def test_launched_ranks_see_the_gpus_that_are_lent_to_them(tmp_path: Path) -> None:
+def test_launched_ranks_see_the_gpus_that_they_acquired(tmp_path: Path) -> None:
     ranks = Ranks(left(GREEN), left(GREEN))
     launch(tmp_path, ranks, lender=Lender("GPU-a", "GPU-b", "GPU-c"))
     assert (ranks.env["FTMATRIX_DEVICE"], ranks.env["CUDA_VISIBLE_DEVICES"]) == ("cuda", "GPU-a,GPU-b")

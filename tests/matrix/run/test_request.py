@@ -1,4 +1,4 @@
-"""What a user asked for becomes work: sets and cases, and which set goes on with what another one saved."""
+"""A run request becomes work: sets and cases, and which set continues from files that another one saved."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def test_what_is_known_is_not_run_again() -> None:
     assert (again.runs, changed(fix)) == (Counter(), {"auto_wrap_policy": "peft"})
 
 
-def test_a_cell_that_two_quests_reach_is_run_once() -> None:
+def test_a_cell_that_two_tasks_reach_is_run_once() -> None:
     runner = FakeRunner(green_if(lambda _: False))
     tasks = [FixTask(version_set=a_set(), case=each) for each in (a_case(), a_case(use_orig_params=False))]
     FixSearch(runner=runner, tasks=tasks, table=[a_set()], cases={}, radius=1).run()
