@@ -17,7 +17,7 @@ from reports.answers.fixes import remedies
 from reports.answers.fixes.green_neighbours import green_beside
 from reports.answers.support import support
 from reports.answers.support.recommend import recommended
-from reports.answers.support.status import Known
+from reports.answers.support.status import SupportIndex
 from reports.results.comparison import Comparison
 from reports.results.grid import findings
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reports.answers.fixes.green_neighbours import Beside
     from reports.answers.fixes.remedies import Remedy
     from reports.answers.known_problems import Met
-    from reports.answers.support.recommend import Recommendation, Usual
+    from reports.answers.support.recommend import Recommendation, UsualJob
     from reports.answers.support.support import Support
     from reports.results.grid import CaseFailure, Grid
 
@@ -57,7 +57,7 @@ class Overview:
     fixes: Mapping[str, Remedy | Beside]
     edits: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[Met, ...] = ()
-    recommended: tuple[tuple[Usual, Recommendation], ...] = ()
+    recommended: tuple[tuple[UsualJob, Recommendation], ...] = ()
     support: tuple[Support, ...] = ()
     devices: Comparison = field(default_factory=Comparison)
 
@@ -116,14 +116,14 @@ def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None 
         elif (beside := green_beside(red, matrix)) is not None:
             fixes[red.cell] = beside
             edits[red.cell] = beside.edit(red, columns[red.set])
-    jobs = Known(matrix)
+    jobs = SupportIndex(matrix)
     return Overview(
         causes=diagnose.causes(matrix),
         fixes=fixes,
         edits=edits,
         problems=problems.met({each.key: each.pins for each in matrix.sets}, device=record.device),
         recommended=tuple(
-            each for each in recommended(jobs, device=record.device) if each[1].best or each[1].in_the_way
+            each for each in recommended(jobs, device=record.device) if each[1].best or each[1].obstacles
         ),
         devices=devices.of_run(record.device, matrix, published(matrix) if others is None else others),
         support=support.published(record.device) or tuple(each for each in support.usual(jobs) if each.sets),

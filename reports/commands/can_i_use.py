@@ -28,7 +28,7 @@ NOWHERE = 1
 
 
 def can_i_use(
-    need: Annotated[
+    query: Annotated[
         list[str] | None,
         typer.Argument(help="Features, by name or as options: 'qlora fsdp2 dora', 'quant=nf4'.", show_default=False),
     ] = None,
@@ -40,18 +40,18 @@ def can_i_use(
     as_json: AsJson = False,
 ) -> None:
     """List the versions of each package with which a feature is green, green with a setting, red or unknown."""
-    if bool(need) == (write is not None):
+    if bool(query) == (write is not None):
         raise UserError("name either features, such as 'qlora fsdp2', or --write FILE for every feature")
-    needs = (parse(" ".join(need)),) if need else ()
+    queries = (parse(" ".join(query)),) if query else ()
     device = results_device(device)
     grids = knowledge.by_device(results)
     if write is not None:
         write_document(support_document(grids), write)
         typer.echo(f"Wrote {write}", err=True)
         return
-    found = support_of(needs, device, grids)
+    found = support_of(queries, device, grids)
     typer.echo(dumped(found).rstrip() if as_json else "\n".join(lines(found)))
-    raise typer.Exit(0 if any(each.standing in GOOD for each in found.devices[0].support[0].sets) else NOWHERE)
+    raise typer.Exit(0 if any(each.status in GOOD for each in found.devices[0].support[0].sets) else NOWHERE)
 
 
 def write_document(found: SupportDocument, path: Path) -> None:

@@ -27,7 +27,7 @@ NONE = 1
 
 
 def recommend(
-    need: Annotated[
+    query: Annotated[
         list[str], typer.Option("--need", help="Features: 'qlora fsdp2', 'quant=nf4 loop!=eval'; repeatable.")
     ],
     have: Annotated[
@@ -41,8 +41,8 @@ def recommend(
     as_json: AsJson = False,
 ) -> None:
     """Name the newest version set on which all the given features are green, and the cells that prove it."""
-    needs, given = [parse(each) for each in need], [requirement(each) for each in have or ()]
-    found = recommend_on(results_device(device), knowledge.by_device(results), needs, given)
+    queries, given = [parse(each) for each in query], [requirement(each) for each in have or ()]
+    found = recommend_on(results_device(device), knowledge.by_device(results), queries, given)
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=1))
     else:

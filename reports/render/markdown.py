@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reports.answers.diagnosis.signatures import Signature
     from reports.answers.known_problems import Met
     from reports.answers.overview import Overview
-    from reports.answers.support.recommend import Recommendation, Usual
+    from reports.answers.support.recommend import Recommendation, UsualJob
     from reports.results.comparison import ComparedSets, Comparison, DeviceResult, Difference
     from reports.results.grid import CaseFailure, Grid
 
@@ -117,7 +117,7 @@ def recommended(known: Overview) -> Iterator[str]:
         yield table(("job", "set", "how", "shown by", "next best"), [pin(*each) for each in known.recommended])
 
 
-def pin(usual: Usual, found: Recommendation) -> tuple[str, ...]:
+def pin(usual: UsualJob, found: Recommendation) -> tuple[str, ...]:
     if found.best is None:
         return text(usual.job), "none of these", "", "", ""
     others = ", ".join(f"{code(each.key)} {text(how(each))}" for each in found.others)

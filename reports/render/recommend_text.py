@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from matrix.keys import CellKey
-from reports.answers.support.status import NOT_RUN, Standing
+from reports.answers.support.status import NOT_RUN, SupportStatus
 from reports.results.wording import again, headline, trimmed
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from matrix.run.outcome import SetRecord
     from reports.answers.support.recommend import Candidate, Hint, Recommendation
-    from reports.answers.support.status import Held
+    from reports.answers.support.status import QueryStatus
 
 SHOWN: Final = 3  # cells, or other settings, of one set
 LONGEST: Final = 110
@@ -22,9 +22,9 @@ CAUTION: Final = "These are CPU results (gloo); GPU results may differ."
 
 
 def lines(found: Recommendation) -> list[str]:
-    asked = [f"Needed: {each.terms}" for each in found.needs]
+    request = [f"Needed: {each.terms}" for each in found.queries]
     given = [f"Given: {', '.join(map(str, found.have))}"] if found.have else []
-    return [*asked, *given, "", *answer(found), *aside(found)]
+    return [*request, *given, "", *answer(found), *aside(found)]
 
 
 def answer(found: Recommendation) -> list[str]:
@@ -32,7 +32,7 @@ def answer(found: Recommendation) -> list[str]:
     if not found.measured:
         return [
             f"Unknown on {found.device}: there are no published results for {found.device}. To measure:",
-            *(f"  ftmatrix run --device {found.device} --where '{each.terms}'" for each in found.needs),
+            *(f"  ftmatrix run --device {found.device} --where '{each.terms}'" for each in found.queries),
         ]
     text = none_lines(found) if found.best is None else [*best_lines(found.best), *next_lines(found)]
     return [*text, *([CAUTION] if found.device == "cpu" else [])]
@@ -48,23 +48,26 @@ def aside(found: Recommendation) -> list[str]:
 def best_lines(best: Candidate) -> list[str]:
     return [
         f"Pin the set {best.key}: {versions(best.column)}",
-        *(line for held in best.held for line in held_lines(held)),
+        *(line for query_status in best.statuses for line in held_lines(query_status)),
         f"Measured: {best.measured}, {best.hardware}",
         f"Run it again: {again(best.key, ','.join(o.case for o in best.outcomes), backend=best.column.torch_backend)}",
     ]
 
 
-def held_lines(held: Held) -> list[str]:
-    if held.standing is Standing.GREEN:
-        return [f"  green: {held.need.text}", *(f"    cell {CellKey(held.set, case)}" for case in held.proof)]
-    first, *more = held.greens
+def held_lines(query_status: QueryStatus) -> list[str]:
+    if query_status.status is SupportStatus.GREEN:
+        return [
+            f"  green: {query_status.query.text}",
+            *(f"    cell {CellKey(query_status.set, case)}" for case in query_status.proof),
+        ]
+    first, *more = query_status.greens
     others = [green.words for green in more if not first.settings.items() <= green.settings.items()][:SHOWN]
-    plain = "" if held.avoid else "; not run without it"
+    plain = "" if query_status.avoid else "; not run without it"
     return [
-        f"  green with {first.words}: {held.need.text}{plain}",
-        f"    cell {CellKey(held.set, first.case)}",
+        f"  green with {first.words}: {query_status.query.text}{plain}",
+        f"    cell {CellKey(query_status.set, first.case)}",
         *(f"    or with {words}" for words in others),
-        *(f"    avoid, it is red: {CellKey(held.set, case)}" for case in held.avoid),
+        *(f"    avoid, it is red: {CellKey(query_status.set, case)}" for case in query_status.avoid),
     ]
 
 
@@ -76,8 +79,8 @@ def versions(column: SetRecord) -> str:
 def next_lines(found: Recommendation) -> list[str]:
     others = [f"{each.key}{f' (with {each.settings})' if each.settings else ''}" for each in found.others]
     told = [f"Next best: {', '.join(others)}"] if others else ["Next best: no other set is green."]
-    if found.as_it_is is not None:
-        told.append(f"Newest set that needs no setting: {found.as_it_is.key}")
+    if found.without_settings is not None:
+        told.append(f"Newest set that needs no setting: {found.without_settings.key}")
     return told
 
 
@@ -89,30 +92,33 @@ def none_lines(found: Recommendation) -> list[str]:
     if found.nearest is not None:
         text.append(f"Nearest: {found.nearest.key}, {versions(found.nearest.column)}")
     text.extend(f"No published run has a case for: {each.terms}" for each in found.unmeasured)
-    return [*text, *in_the_way(found), *hint_lines(found.hints)]
+    return [*text, *obstacles(found), *hint_lines(found.hints)]
 
 
-def in_the_way(found: Recommendation) -> list[str]:
+def obstacles(found: Recommendation) -> list[str]:
     """Return the obstacles per set, the newest first; adjacent sets with the same obstacles share an entry."""
     told = (
-        (each.key, tuple(line for held in each.unmet for line in obstacle(each, held))) for each in found.in_the_way
+        (each.key, tuple(line for query_status in each.unmet for line in obstacle(each, query_status)))
+        for each in found.obstacles
     )
     lines: list[str] = []
     for why, sets in groupby(told, key=lambda each: each[1]):
         keys = [key for key, _ in sets]
         lines.extend([f"  {', '.join(keys)}", *(f"    {line}" for line in why)])
-    untried = found.considered - len(found.in_the_way)
+    untried = found.considered - len(found.obstacles)
     silent = [f"  {untried} set{'s' * (untried > 1)}: {NOT_RUN}"] if untried else []
     return ["Obstacles:", *lines, *silent] if lines else []
 
 
-def obstacle(candidate: Candidate, held: Held) -> Iterator[str]:
-    yield f"{held.need.text}: {held.standing.value}" + (f", {trimmed(held.reason, LONGEST)}" if held.reason else "")
-    said = {outcome.case: outcome for outcome in candidate.outcomes}
-    for case in held.proof[:SHOWN]:
-        yield f"  {case}: {said[case].verdict.value}, {headline(said[case], LONGEST)}"
-    if len(held.proof) > SHOWN:
-        yield f"  and {len(held.proof) - SHOWN} more"
+def obstacle(candidate: Candidate, query_status: QueryStatus) -> Iterator[str]:
+    yield f"{query_status.query.text}: {query_status.status.value}" + (
+        f", {trimmed(query_status.reason, LONGEST)}" if query_status.reason else ""
+    )
+    stated_outcomes = {outcome.case: outcome for outcome in candidate.outcomes}
+    for case in query_status.proof[:SHOWN]:
+        yield f"  {case}: {stated_outcomes[case].verdict.value}, {headline(stated_outcomes[case], LONGEST)}"
+    if len(query_status.proof) > SHOWN:
+        yield f"  and {len(query_status.proof) - SHOWN} more"
 
 
 def hint_lines(hints: Sequence[Hint]) -> list[str]:
@@ -123,4 +129,4 @@ def hint_lines(hints: Sequence[Hint]) -> list[str]:
 
 def how(candidate: Candidate) -> str:
     """Return the settings that a set needs, for a table."""
-    return "as it is" if candidate.as_it_is else f"with {candidate.settings}"
+    return "as it is" if candidate.without_settings else f"with {candidate.settings}"

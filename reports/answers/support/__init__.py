@@ -1,1 +1,1 @@
-"""Which versions support what a user needs."""
+"""Answers which version sets and versions support what a user wants to run."""

@@ -1,8 +1,8 @@
-"""What a user asks for, in words and terms: ``qlora fsdp2 dora``, ``method=dora quant=nf4 loop!=eval``.
+"""Parses a user's query, such as ``qlora fsdp2 dora`` or ``method=dora quant=nf4 loop!=eval``, and finds its cases.
 
-A need names some options; the others are free. A free option is *plain* at the value one would expect, and a *setting*
-at any other, which an answer has to mention. What is wished for is never free: the flow, the method, the quantisation,
-the strategy and the model are as named, or as one would expect (``train``, ``lora``, none, one process, a llama).
+A query names some options and leaves the others free. A free option has an expected (*plain*) value; any other value
+is a *setting*, which an answer mentions. Goals (flow, method, quantisation, strategy, model and their like) are never
+free: they are as the query names them, or plain (``train``, ``lora``, no quantisation, one process, a Llama).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 Values = tuple[Value, ...]
 
-# What a need is about. Another value of these is another wish; another value of the rest is a setting.
-WISHED: Final = (
+# Another value of one of these is another goal; another value of any other option is a setting.
+GOALS: Final = (
     *(
         "flow",
         "call",
@@ -42,24 +42,29 @@ WISHED: Final = (
         "loop",
     ),
 )
-SAID: Final = ("flow", "method", "quant", "strategy")  # of these, what is meant is said, named or not
+ALWAYS_STATED: Final = (
+    "flow",
+    "method",
+    "quant",
+    "strategy",
+)  # terms that a query states in full, whether the user named them or not
 PLAIN: Final[Mapping[str, Values]] = {
     **{name: (value,) for name, value in asdict(Options()).items()},
-    "torch_dtype": ("bf16", "fp32"),  # as models are published, and as they are trained in full
-    "optim": ("adamw", "sgd"),  # what everyone trains with, and what hides no scale of a gradient
+    "torch_dtype": ("bf16", "fp32"),  # as published, and as for full fine-tuning
+    "optim": ("adamw", "sgd"),  # the usual one, and one that does not normalise gradients
     "world_size": (2, 1),
 }
 PRECISION: Final = ("torch_dtype", "bnb_4bit_compute_dtype", "autocast", "mixed_precision")
 
 # Options whose values are words by themselves.
-SPOKEN: Final = ("method", "quant", "strategy", "flow", "model", "front_end")
-UNSPOKEN: Final = ("none", "loop", "api", "script")  # values that say nothing without their option
+WORD_OPTIONS: Final = ("method", "quant", "strategy", "flow", "model", "front_end")
+NO_WORDS: Final = ("none", "loop", "api", "script")  # values that mean nothing without their option
 WORDS: Final[Mapping[str, Mapping[str, Values]]] = {
     **{
         str(value).replace("_", "-"): {name: (value,)}
-        for name in SPOKEN
+        for name in WORD_OPTIONS
         for value in options.values(name)
-        if value not in UNSPOKEN
+        if value not in NO_WORDS
     },
     **{each.name.replace("_", "-"): {each.name: (True,)} for each in fields(Options) if each.default is False},
     **{dtype: {"torch_dtype": (dtype,)} for dtype in ("bf16", "fp16", "fp32")},
@@ -96,15 +101,15 @@ WORDS: Final[Mapping[str, Mapping[str, Values]]] = {
     "head": {"modules_to_save": ("lm_head",)},
     "embeddings": {"target_embeddings": (True,)},
 }
-FILLING: Final = frozenset({"and", "with", "on", "under", "in", "using", "fine-tuning", "+", "&", "|"})
-MOST: Final = 4096  # combinations of named values that are looked at for one that is legal
+FILLER_WORDS: Final = frozenset({"and", "with", "on", "under", "in", "using", "fine-tuning", "+", "&", "|"})
+MAX_COMBINATIONS: Final = 4096  # of named values, to search for a legal one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """The options that are named, each with the values of which any would do; ``patterns`` are of cases and groups.
+class Query:
+    """A parsed query. ``named`` holds the accepted values of each named option; ``patterns`` match cases and groups.
 
-    Where several values are named, a set on which only some of them are green fulfils the need with a choice.
+    If an option has several values, a set on which only some are green fulfils the query with a setting.
     """
 
     text: str
@@ -121,23 +126,23 @@ class Need:
 
     @property
     def terms(self) -> str:
-        """The need in full, as terms: what was named, and what goes without saying."""
-        first = () if self.patterns else SAID
-        said = [*first, *(name for name in options.names() if name in self.named and name not in first)]
+        """The query in full, as terms: the named options and the implied goals."""
+        first = () if self.patterns else ALWAYS_STATED
+        names = [*first, *(name for name in options.names() if name in self.named and name not in first)]
         patterns = (f"{name}{'!=' if negated else '='}{','.join(wanted)}" for name, wanted, negated in self.patterns)
-        return " ".join([*map(self.term, said), *patterns])
+        return " ".join([*map(self.term, names), *patterns])
 
     def term(self, name: str) -> str:
         return f"{name}={','.join(map(str, self.plain(name)))}"
 
-    def without(self, name: str) -> Need:
+    def without(self, name: str) -> Query:
         named = {other: values for other, values in self.named.items() if other != name}
-        return Need(text=self.text, named=named, patterns=self.patterns)
+        return Query(text=self.text, named=named, patterns=self.patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A measured case: where it is in the option space."""
+    """A measured case with the options that apply to it."""
 
     case: str
     group: str
@@ -145,10 +150,10 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """A case in which a need can be met: ``settings`` go beyond what was named, ``chosen`` are of several plain values.
+class MatchingCase:
+    """A case that matches a query.
 
-    A way without settings is the need as it is.
+    ``settings`` are its values that are not plain; ``chosen`` are its values of options with several plain values.
     """
 
     case: str
@@ -156,18 +161,18 @@ class Way:
     chosen: Mapping[str, Value] = field(default_factory=dict)
 
 
-def parse(text: str) -> Need:
+def parse(text: str) -> Query:
     """Read words and terms, e.g. ``qlora fsdp2 loop!=eval``.
 
     Raises:
         UserError: a word or a term is unknown, or two contradict each other.
     """
     named: dict[str, Values] = {}
-    said: dict[str, str] = {}
+    words_by_option: dict[str, str] = {}
     patterns: list[tuple[str, tuple[str, ...], bool]] = []
-    words = [word for word in re.split(r"[\s;]+", text.strip()) if word.lower().strip(",") not in FILLING | {""}]
+    words = [word for word in re.split(r"[\s;]+", text.strip()) if word.lower().strip(",") not in FILLER_WORDS | {""}]
     if not words:
-        raise UserError("no need was named; words such as 'qlora fsdp2', or terms such as 'quant=nf4', would do")
+        raise UserError("empty query; give words such as 'qlora fsdp2' or terms such as 'quant=nf4'")
     for word in words:
         if (found := TERM.fullmatch(word)) and found["name"] in FREE:
             patterns.append((found["name"], tuple(found["value"].split(",")), found["op"] == "!="))
@@ -176,15 +181,15 @@ def parse(text: str) -> Need:
             both = tuple(value for value in wanted if value in named.get(name, wanted))
             if not both:
                 raise UserError(
-                    f"{said[name]!r} and {word!r} contradict each other: both are about {name}; ask for one of them"
+                    f"{words_by_option[name]!r} and {word!r} contradict each other: both set {name}; give one of them"
                 )
             named[name] = both
-            said[name] = word
-    return Need(text=" ".join(words), named=named, patterns=tuple(patterns))
+            words_by_option[name] = word
+    return Query(text=" ".join(words), named=named, patterns=tuple(patterns))
 
 
 def meaning(word: str) -> Mapping[str, Values]:
-    """The options that a word or a term names.
+    """Return the options that a word or a term names.
 
     Raises:
         UserError: it is unknown.
@@ -195,7 +200,7 @@ def meaning(word: str) -> Mapping[str, Values]:
     plain = word.lower().strip(",").replace("_", "-")
     if plain not in WORDS:
         close = get_close_matches(plain, WORDS, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "words such as qlora, fsdp2, int8 or merge would do"
+        hint = f"did you mean {' or '.join(close)}?" if close else "use words such as qlora, fsdp2, int8 or merge"
         raise UserError(f"{word!r} is neither a known word nor a term such as quant=nf4; {hint}")
     return WORDS[plain]
 
@@ -207,12 +212,12 @@ def term(name: str, texts: Iterable[str], *, negated: bool) -> Values:
     except IllegalError as error:
         raise UserError(f"{error}{near(name)}") from None
     if not left:
-        raise UserError(f"{name}!= leaves no value of {name}: it has {options.listed(options.values(name))}")
+        raise UserError(f"{name}!= excludes every value of {name} ({options.listed(options.values(name))}); keep one")
     return left
 
 
 def points(matrix: Grid) -> tuple[Point, ...]:
-    """Every case that was measured. One with options that this version does not know is left out."""
+    """Return every measured case, except cases with options that this version does not know."""
     first = {outcome.case: outcome for outcome in matrix.outcomes}
     known = frozenset(options.names())
     return tuple(
@@ -223,35 +228,35 @@ def points(matrix: Grid) -> tuple[Point, ...]:
 
 
 def stated(stored: Mapping[str, object]) -> Mapping[str, Value]:
-    """The options that apply; those that an older harness did not have are as they were for it."""
+    """Return the options that apply; options that an older harness did not have get their defaults."""
     ranks = 1 if stored.get("strategy", "single") == "single" else 2
     made = Options(**{"world_size": ranks, **stored})  # type: ignore[arg-type]
     return made.stated
 
 
-def ways(need: Need, measured: Iterable[Point]) -> tuple[Way, ...]:
-    """The cases in which the need can be met, the plainest first."""
-    return tuple(sorted(found(need, measured), key=lambda way: len(way.settings)))
+def ways(query: Query, measured: Iterable[Point]) -> tuple[MatchingCase, ...]:
+    """Return the cases that match the query, fewest settings first."""
+    return tuple(sorted(found(query, measured), key=lambda way: len(way.settings)))
 
 
-def found(need: Need, measured: Iterable[Point]) -> Iterator[Way]:
+def found(query: Query, measured: Iterable[Point]) -> Iterator[MatchingCase]:
     for point in measured:
-        if need.patterns:
-            if all(matches(point, *pattern) for pattern in need.patterns) and agrees(need, point, need.named):
-                yield Way(case=point.case, chosen={"case": point.case})
-        elif agrees(need, point, {*need.named, *WISHED}):
-            free = {name: value for name, value in point.stated.items() if name not in need.named}
-            yield Way(
+        if query.patterns:
+            if all(matches(point, *pattern) for pattern in query.patterns) and agrees(query, point, query.named):
+                yield MatchingCase(case=point.case, chosen={"case": point.case})
+        elif agrees(query, point, {*query.named, *GOALS}):
+            free = {name: value for name, value in point.stated.items() if name not in query.named}
+            yield MatchingCase(
                 case=point.case,
-                settings={name: value for name, value in free.items() if value not in need.plain(name)},
-                chosen={name: value for name, value in point.stated.items() if value in need.plain(name) != (value,)},
+                settings={name: value for name, value in free.items() if value not in query.plain(name)},
+                chosen={name: value for name, value in point.stated.items() if value in query.plain(name) != (value,)},
             )
 
 
-def agrees(need: Need, point: Point, names: Iterable[str]) -> bool:
-    """Whether the options are plain: a named one has to apply, another one must not differ where it does."""
+def agrees(query: Query, point: Point, names: Iterable[str]) -> bool:
+    """Tell if the options have plain values; named options must also apply to the case."""
     return all(
-        point.stated[name] in need.plain(name) if name in point.stated else name not in need.named for name in names
+        point.stated[name] in query.plain(name) if name in point.stated else name not in query.named for name in names
     )
 
 
@@ -260,24 +265,24 @@ def matches(point: Point, name: str, wanted: tuple[str, ...], negated: bool) -> 
     return negated != any(fnmatchcase(shown, value if name == "case" else value.lower()) for value in wanted)
 
 
-def check(need: Need) -> None:
-    """Of a need for which no case was measured.
+def check(query: Query) -> None:
+    """Check that a query without measured cases is possible at all.
 
     Raises:
-        UserError: there can be none, and why.
+        UserError: no legal case can match it.
     """
-    meant = {name: need.plain(name) for name in (*SAID, *need.named)}
+    meant = {name: query.plain(name) for name in (*ALWAYS_STATED, *query.named)}
     combinations = (dict(zip(meant, each, strict=True)) for each in product(*meant.values()))
-    looked_at = list(islice(map(why_not, combinations), MOST))
-    if all(looked_at) and len(looked_at) < MOST:
-        raise UserError(f"{need.terms}: {looked_at[0]}")
+    looked_at = list(islice(map(why_not, combinations), MAX_COMBINATIONS))
+    if all(looked_at) and len(looked_at) < MAX_COMBINATIONS:
+        raise UserError(f"{query.terms}: {looked_at[0]}")
 
 
 def why_not(named: Mapping[str, Value]) -> str:
-    """Why no case can have these options; empty if one can."""
+    """Return why no case can have these options; empty if one can."""
     try:
         point = Options().but(**named)
     except IllegalError as error:
         return str(error)
     idle = [name for name in named if name not in point.stated]
-    return f"{idle[0]} means nothing with the rest of it" if idle else ""
+    return f"{idle[0]} has no effect with the other options" if idle else ""

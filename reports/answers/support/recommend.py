@@ -1,12 +1,11 @@
-"""Which version set to pin: the newest on which everything needed is green, and what shows it.
+"""Recommends the version set to pin: the newest on which every query is green, with the cells that show it.
 
-*Everything needed is green* means, of every need: the set is green for it as it is, or with a setting, in the sense of
-``standing``: the cells with the named options, and the plain values of those that are left free, ran on that very set.
-A need is about one flow, training if it names none; who needs more (training and merging, say) gives several needs.
-An unknown, skipped or blocked cell fulfils nothing, and a flaky one is not green.
+A set fulfils a query if it is green for it, with or without a setting (see ``status``). A query is about one flow,
+training by default; a user who trains and merges gives two queries. Unknown, skipped, blocked and flaky cells fulfil
+nothing.
 
-Newer sets come first, also where they need a setting that an older one does not: the setting is told, with the plain
-cells that are red without it, and the newest set that needs none is told as well.
+A newer set comes first even if it needs a setting that an older one does not. The answer then names the setting, the
+plain cells that are red without it, and the newest set that needs no setting.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from matrix.versions import locks
 from matrix.versions import sets as known_sets
 from matrix.versions.sets import PACKAGES
 from reports.answers.support.query import check, parse
-from reports.answers.support.status import NOT_RUN, Held, Known, Standing, newest_first
+from reports.answers.support.status import NOT_RUN, QueryStatus, SupportIndex, SupportStatus, newest_first
 from reports.results.wording import headline
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from matrix.run.outcome import Outcome, SetRecord
     from matrix.versions.sets import VersionSet
-    from reports.answers.support.query import Need
+    from reports.answers.support.query import Query
     from reports.results.grid import Grid
 
 SHOWN: Final = 3  # other sets
@@ -42,10 +41,10 @@ CPU: Final = "cpu"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A set, and how each need holds on it."""
+    """A version set with its status for each query."""
 
     column: SetRecord
-    held: tuple[Held, ...]
+    statuses: tuple[QueryStatus, ...]
     outcomes: tuple[Outcome, ...]  # of the cells that show it
 
     @property
@@ -54,29 +53,29 @@ class Candidate:
 
     @property
     def fulfils(self) -> bool:
-        return all(each.good for each in self.held)
+        return all(each.good for each in self.statuses)
 
     @property
-    def as_it_is(self) -> bool:
-        return all(each.standing is Standing.GREEN for each in self.held)
+    def without_settings(self) -> bool:
+        return all(each.status is SupportStatus.GREEN for each in self.statuses)
 
     @property
-    def standing(self) -> Standing:
-        """Of all needs together: the worst, and red before unknown, for one that fails is enough."""
+    def status(self) -> SupportStatus:
+        """The worst status of all queries; red comes before unknown, because one failure is enough."""
         if self.fulfils:
-            return Standing.GREEN if self.as_it_is else Standing.SETTING
-        red = any(each.standing is Standing.RED for each in self.held)
-        return Standing.RED if red else Standing.UNKNOWN
+            return SupportStatus.GREEN if self.without_settings else SupportStatus.SETTING
+        red = any(each.status is SupportStatus.RED for each in self.statuses)
+        return SupportStatus.RED if red else SupportStatus.UNKNOWN
 
     @property
-    def unmet(self) -> tuple[Held, ...]:
-        return tuple(each for each in self.held if not each.good)
+    def unmet(self) -> tuple[QueryStatus, ...]:
+        return tuple(each for each in self.statuses if not each.good)
 
     @property
     def settings(self) -> str:
-        """What has to be set, of every need that is not met as it is."""
-        told = dict.fromkeys(each.greens[0].words for each in self.held if each.standing is Standing.SETTING)
-        return "; ".join(told)
+        """The settings that the queries need on this set."""
+        settings = dict.fromkeys(each.greens[0].words for each in self.statuses if each.status is SupportStatus.SETTING)
+        return "; ".join(settings)
 
     @property
     def hardware(self) -> str:
@@ -95,9 +94,9 @@ class Candidate:
             "python": self.column.python,
             "pins": self.column.pins,
             "lock": self.column.lock,
-            "as_it_is": self.as_it_is,
+            "as_it_is": self.without_settings,
             "settings": self.settings,
-            "needs": [held_json(each) for each in self.held],
+            "needs": [query_status_json(each) for each in self.statuses],
             "cells": [
                 {"cell": each.cell, "hardware": each.hardware, "date": f"{each.started:%Y-%m-%d}"}
                 for each in self.outcomes
@@ -105,39 +104,43 @@ class Candidate:
         }
 
 
-def held_json(held: Held) -> dict[str, Any]:
+def query_status_json(query_status: QueryStatus) -> dict[str, Any]:
     return {
-        "need": held.need.text,
-        "terms": held.need.terms,
-        "standing": held.standing.value,
-        "settings": dict(held.greens[0].settings) if held.good else {},
-        "cells": [str(CellKey(held.set, case)) for case in held.proof],
-        "avoid": [str(CellKey(held.set, case)) for case in held.avoid] if held.good else [],
-        "reason": held.reason,
+        "need": query_status.query.text,
+        "terms": query_status.query.terms,
+        "standing": query_status.status.value,
+        "settings": dict(query_status.greens[0].settings) if query_status.good else {},
+        "cells": [str(CellKey(query_status.set, case)) for case in query_status.proof],
+        "avoid": [str(CellKey(query_status.set, case)) for case in query_status.avoid] if query_status.good else [],
+        "reason": query_status.reason,
     }
 
 
-def obstacles_json(candidate: Candidate) -> list[dict[str, Any]]:
-    """The needs that a set does not meet, with the cells that went wrong."""
-    said = {outcome.case: outcome for outcome in candidate.outcomes}
+def unmet_json(candidate: Candidate) -> list[dict[str, Any]]:
+    """Return the queries that a set does not fulfil, with their red cells."""
+    stated_outcomes = {outcome.case: outcome for outcome in candidate.outcomes}
     return [
         {
             "set": candidate.key,
-            "need": held.need.text,
-            "standing": held.standing.value,
-            "reason": held.reason,
+            "need": query_status.query.text,
+            "standing": query_status.status.value,
+            "reason": query_status.reason,
             "cells": [
-                {"cell": str(CellKey(held.set, case)), "verdict": said[case].verdict.value, "why": headline(said[case])}
-                for case in held.proof
+                {
+                    "cell": str(CellKey(query_status.set, case)),
+                    "verdict": stated_outcomes[case].verdict.value,
+                    "why": headline(stated_outcomes[case]),
+                }
+                for case in query_status.proof
             ],
         }
-        for held in candidate.unmet
+        for query_status in candidate.unmet
     ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """What would have to be given up, and the newest set that then fulfils the rest; ``key`` is empty if none does."""
+    """Something to give up, and the newest set that then fulfils the rest; ``key`` is empty if none does."""
 
     gives_up: str
     key: str
@@ -146,25 +149,26 @@ class Hint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """``best`` is the newest set that fulfils all, ``others`` the next ones, ``as_it_is`` the newest without settings.
+    """The newest set that fulfils all queries (``best``), and the next ones (``others``).
 
-    Without a best one, ``nearest`` is the newest set among those that fulfil most, ``in_the_way`` is what every set
-    lacks on which any of it was tried, and ``hints`` say what to give up. ``measured`` is False where nothing at all
-    was measured on the device; ``on_cpu`` is what the CPU's results say then, which is no answer for a GPU.
+    ``without_settings`` is the newest set that needs no setting. If no set fulfils all queries, ``nearest`` is the
+    newest of those that fulfil most, ``obstacles`` are the sets that ran some of the unfulfilled queries, and ``hints``
+    list what to give up. ``measured`` is False if nothing was measured on the device; ``on_cpu`` then holds the answer
+    for a CPU, which is no answer for a GPU.
     """
 
-    needs: tuple[Need, ...]
+    queries: tuple[Query, ...]
     have: tuple[Requirement, ...]
     device: str
     considered: int
     measured: bool = True
     best: Candidate | None = None
     others: tuple[Candidate, ...] = ()
-    as_it_is: Candidate | None = None
+    without_settings: Candidate | None = None
     nearest: Candidate | None = None
-    in_the_way: tuple[Candidate, ...] = ()
+    obstacles: tuple[Candidate, ...] = ()
     hints: tuple[Hint, ...] = ()
-    unmeasured: tuple[Need, ...] = ()
+    unmeasured: tuple[Query, ...] = ()
     on_cpu: Recommendation | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -172,13 +176,13 @@ class Recommendation:
             "schema": 1,
             "device": self.device,
             "measured": self.measured,
-            "needs": [{"need": each.text, "terms": each.terms} for each in self.needs],
+            "needs": [{"need": each.text, "terms": each.terms} for each in self.queries],
             "have": [str(each) for each in self.have],
             "best": self.best and self.best.as_json(),
             "others": [each.as_json() for each in self.others],
-            "as_it_is": self.as_it_is and self.as_it_is.as_json(),
+            "as_it_is": self.without_settings and self.without_settings.as_json(),
             "nearest": self.nearest and self.nearest.as_json(),
-            "in_the_way": [each for candidate in self.in_the_way for each in obstacles_json(candidate)],
+            "in_the_way": [each for candidate in self.obstacles for each in unmet_json(candidate)],
             "hints": [{"gives_up": each.gives_up, "set": each.key} for each in self.hints],
             "unmeasured": [each.terms for each in self.unmeasured],
             "on_cpu": self.on_cpu and self.on_cpu.as_json(),
@@ -186,113 +190,121 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usual:
-    """A job that many have, in words."""
+class UsualJob:
+    """A common job with its queries."""
 
     job: str
     needs: tuple[str, ...]
 
 
 USUAL: Final = (
-    Usual(job="QLoRA on one GPU", needs=("qlora",)),
-    Usual(job="QLoRA + FSDP2", needs=("qlora fsdp2",)),
-    Usual(job="DoRA + FSDP", needs=("dora fsdp",)),
-    Usual(job="8-bit + DDP", needs=("8-bit ddp",)),
-    Usual(job="full fine-tuning + FSDP2", needs=("full fsdp2",)),
-    Usual(job="adapters merged for serving", needs=("lora merge", "lora merge_reload")),
+    UsualJob(job="QLoRA on one GPU", needs=("qlora",)),
+    UsualJob(job="QLoRA + FSDP2", needs=("qlora fsdp2",)),
+    UsualJob(job="DoRA + FSDP", needs=("dora fsdp",)),
+    UsualJob(job="8-bit + DDP", needs=("8-bit ddp",)),
+    UsualJob(job="full fine-tuning + FSDP2", needs=("full fsdp2",)),
+    UsualJob(job="adapters merged for serving", needs=("lora merge", "lora merge_reload")),
 )
 
 
-def recommended(known: Known, *, device: str) -> tuple[tuple[Usual, Recommendation], ...]:
-    """For the usual jobs."""
+def recommended(known: SupportIndex, *, device: str) -> tuple[tuple[UsualJob, Recommendation], ...]:
+    """Return a recommendation for each usual job."""
     return tuple((each, recommend(known, tuple(map(parse, each.needs)), device=device)) for each in USUAL)
 
 
-def recommend(known: Known, needs: Sequence[Need], have: Sequence[Requirement] = (), *, device: str) -> Recommendation:
-    """The newest set that fulfils the needs and has the packages.
+def recommend(
+    known: SupportIndex, queries: Sequence[Query], have: Sequence[Requirement] = (), *, device: str
+) -> Recommendation:
+    """Return the newest set that fulfils the queries and has the packages.
 
     Raises:
-        UserError: there can be no case of a need.
+        UserError: no legal case can match a query.
     """
-    everything = candidates(known, needs)
+    everything = candidates(known, queries)
     fitting = [each for each in everything if has(each.column.pins, have)]
     good = [each for each in fitting if each.fulfils]
-    found = Recommendation(needs=tuple(needs), have=tuple(have), device=device, considered=len(fitting))
+    found = Recommendation(queries=tuple(queries), have=tuple(have), device=device, considered=len(fitting))
     if not good:
-        unmeasured = tuple(need for need in needs if not known.ways(need))
-        nearest = max(fitting, key=lambda each: sum(held.good for held in each.held), default=None)
-        partly = nearest if nearest is not None and any(held.good for held in nearest.held) else None
+        unmeasured = tuple(query for query in queries if not known.ways(query))
+        nearest = max(fitting, key=lambda each: sum(query_status.good for query_status in each.statuses), default=None)
+        partly = (
+            nearest if nearest is not None and any(query_status.good for query_status in nearest.statuses) else None
+        )
         return replace(
             found,
             nearest=partly,
-            in_the_way=tuple(each for each in fitting if tried(each)) if len(unmeasured) < len(needs) else (),
-            hints=hints(known, needs, have, everything),
+            obstacles=tuple(each for each in fitting if tried(each)) if len(unmeasured) < len(queries) else (),
+            hints=hints(known, queries, have, everything),
             unmeasured=unmeasured,
         )
-    plain = next((each for each in good if each.as_it_is), None)
-    return replace(found, best=good[0], others=tuple(good[1 : SHOWN + 1]), as_it_is=None if plain is good[0] else plain)
+    plain = next((each for each in good if each.without_settings), None)
+    return replace(
+        found, best=good[0], others=tuple(good[1 : SHOWN + 1]), without_settings=None if plain is good[0] else plain
+    )
 
 
 def tried(candidate: Candidate) -> bool:
-    """Whether a run says anything of the needs that the set does not meet."""
-    return any(held.standing is Standing.RED or held.reason != NOT_RUN for held in candidate.unmet)
+    """Tell if a run measured a query that the set does not fulfil."""
+    return any(
+        query_status.status is SupportStatus.RED or query_status.reason != NOT_RUN for query_status in candidate.unmet
+    )
 
 
 def recommend_on(
-    device: str, grids: Mapping[str, Grid], needs: Sequence[Need], have: Sequence[Requirement] = ()
+    device: str, grids: Mapping[str, Grid], queries: Sequence[Query], have: Sequence[Requirement] = ()
 ) -> Recommendation:
-    """For a device. What was not measured there is unknown; what the CPU's results say is told apart, as theirs.
+    """Return a recommendation for a device, with the CPU's in ``on_cpu`` if the device has none.
 
     Raises:
-        UserError: there can be no case of a need.
+        UserError: no legal case can match a query.
     """
     if device in grids:
-        found = recommend(Known(grids[device]), needs, have, device=device)
+        found = recommend(SupportIndex(grids[device]), queries, have, device=device)
     else:
-        for need in needs:
-            check(need)
-        found = Recommendation(needs=tuple(needs), have=tuple(have), device=device, considered=0, measured=False)
+        for query in queries:
+            check(query)
+        found = Recommendation(queries=tuple(queries), have=tuple(have), device=device, considered=0, measured=False)
     if found.best is not None or device == CPU or CPU not in grids:
         return found
-    return replace(found, on_cpu=recommend(Known(grids[CPU]), needs, have, device=CPU))
+    return replace(found, on_cpu=recommend(SupportIndex(grids[CPU]), queries, have, device=CPU))
 
 
-def candidates(known: Known, needs: Sequence[Need]) -> list[Candidate]:
-    """Every set, the newest first."""
-    held = [{each.set: each for each in known.held(need)} for need in needs]
-    return [candidate(known, column, [each[column.key] for each in held]) for column in newest_first(known.sets)]
+def candidates(known: SupportIndex, queries: Sequence[Query]) -> list[Candidate]:
+    """Return every set as a candidate, newest first."""
+    statuses = [{each.set: each for each in known.statuses(query)} for query in queries]
+    return [candidate(known, column, [each[column.key] for each in statuses]) for column in newest_first(known.sets)]
 
 
-def candidate(known: Known, column: SetRecord, held: Sequence[Held]) -> Candidate:
-    shown = dict.fromkeys(case for each in held for case in each.proof)
+def candidate(known: SupportIndex, column: SetRecord, statuses: Sequence[QueryStatus]) -> Candidate:
+    shown = dict.fromkeys(case for each in statuses for case in each.proof)
     outcomes = tuple(known.outcome(case, column.key) for case in shown)
-    return Candidate(column=column, held=tuple(held), outcomes=outcomes)
+    return Candidate(column=column, statuses=tuple(statuses), outcomes=outcomes)
 
 
 def hints(
-    known: Known, needs: Sequence[Need], have: Sequence[Requirement], everything: Sequence[Candidate]
+    known: SupportIndex, queries: Sequence[Query], have: Sequence[Requirement], everything: Sequence[Candidate]
 ) -> tuple[Hint, ...]:
-    """What would do if one thing were given up: what is had, a whole need, or one option of one."""
+    """Return what helps if the user gives up one thing: the installed versions, a query, or one option of a query."""
     found: list[Hint] = []
     if have:
         found.append(Hint(gives_up=" ".join(f"--have {each}" for each in have), key=newest_good(everything, ())))
-    if len(needs) > 1:
-        for number, need in enumerate(needs):
-            rest = [*needs[:number], *needs[number + 1 :]]
-            found.append(Hint(gives_up=f"need {need.text}", key=newest_good(candidates(known, rest), have)))
-    for number, need in enumerate(needs):
-        for name in need.named:
-            less = [*needs[:number], need.without(name), *needs[number + 1 :]]
-            key = newest_good(candidates(known, less), have) if possible(known, need.without(name)) else ""
-            instead = f", with {need.without(name).term(name)}"
-            found.append(Hint(gives_up=need.term(name), key=key, instead=instead))
+    if len(queries) > 1:
+        for number, query in enumerate(queries):
+            rest = [*queries[:number], *queries[number + 1 :]]
+            found.append(Hint(gives_up=f"the query {query.text}", key=newest_good(candidates(known, rest), have)))
+    for number, query in enumerate(queries):
+        for name in query.named:
+            less = [*queries[:number], query.without(name), *queries[number + 1 :]]
+            key = newest_good(candidates(known, less), have) if possible(known, query.without(name)) else ""
+            instead = f", with {query.without(name).term(name)}"
+            found.append(Hint(gives_up=query.term(name), key=key, instead=instead))
     return tuple(found)
 
 
-def possible(known: Known, need: Need) -> bool:
-    """Whether the rest of a need still makes sense: without ``strategy=fsdp1``, a wrap policy means nothing."""
+def possible(known: SupportIndex, query: Query) -> bool:
+    """Tell if any case can match: without ``strategy=fsdp1``, for example, ``auto_wrap_policy`` has no effect."""
     try:
-        known.ways(need)
+        known.ways(query)
     except UserError:
         return False
     return True
@@ -307,7 +319,7 @@ def has(pins: Mapping[str, str], have: Iterable[Requirement]) -> bool:
 
 
 def requirement(text: str) -> Requirement:
-    """Read ``--have``, e.g. ``torch==2.8.0`` or ``peft>=0.15,<0.18``. The build (``2.8.0+cu128``) does not count.
+    """Parse ``--have``, e.g. ``torch==2.8.0`` or ``peft>=0.15,<0.18``. Ignores the build (``+cu128``).
 
     Raises:
         UserError: it is no requirement of one of the pinned packages.
@@ -315,9 +327,9 @@ def requirement(text: str) -> Requirement:
     try:
         wanted = Requirement(text)
     except InvalidRequirement:
-        raise UserError(f"--have {text!r} is no requirement such as torch==2.8.0 or peft>=0.15,<0.18") from None
+        raise UserError(f"--have {text!r} is not a requirement; write torch==2.8.0 or peft>=0.15,<0.18") from None
     if wanted.url or wanted.marker or wanted.extras:
-        raise UserError(f"--have {text!r}: a name and versions would do, such as torch==2.8.0")
+        raise UserError(f"--have {text!r}: give a name and versions only, such as torch==2.8.0")
     wanted.name = canonicalize_name(wanted.name)
     if wanted.name not in PACKAGES:
         close = get_close_matches(wanted.name, PACKAGES, n=1)
@@ -329,18 +341,18 @@ def requirement(text: str) -> Requirement:
 
 
 def lock_text(column: SetRecord, sets: Sequence[VersionSet] | None = None) -> str:
-    """The hash-locked requirements that the set was measured with.
+    """Return the hash-locked requirements that the set was measured with.
 
     Raises:
-        UserError: they are not here, or others by now.
+        UserError: this installation has no lock of the set, or a different one.
     """
     known = {each.key: each for each in (known_sets.load() if sets is None else sets)}
     lock = locks.read(known[column.key]) if column.key in known else None
     if lock is None:
-        raise UserError(f"there is no lock of {column.key} here; `ftmatrix sets` lists the sets that have one")
+        raise UserError(f"this installation has no lock of {column.key}; `ftmatrix sets` lists the sets that have one")
     if column.lock and lock.digest != column.lock:
         raise UserError(
-            f"the lock of {column.key} is {lock.digest} here, but {column.lock} was measured; "
-            f"take the version of ftmatrix that measured it, or measure again: ftmatrix run --sets {column.key}"
+            f"this installation has lock {lock.digest} of {column.key}, but the results used {column.lock}; "
+            f"use the ftmatrix version that measured it, or measure again: ftmatrix run --sets {column.key}"
         )
     return lock.text

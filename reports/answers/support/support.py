@@ -1,6 +1,6 @@
-"""In which versions something works: per package the stretches that are green, green with a setting, red or unknown.
+"""Computes, for each package, the version ranges with which something is green, green with a setting, red or unknown.
 
-As data it is ``support.json``, whose JSON Schema is ``schema/support.schema.json``.
+``support.json`` stores the result; ``schema/support.schema.json`` is its JSON Schema.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pydantic import Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from cases.space.options import OWN_CODE
@@ -18,10 +18,18 @@ from matrix.keys import CellKey
 from matrix.run.outcome import Stored
 from matrix.versions.sets import PACKAGES
 from reports.answers import knowledge
-from reports.answers.support.query import SAID, Need, check, parse
+from reports.answers.support.query import ALWAYS_STATED, Query, check, parse
 from reports.answers.support.recommend import CPU, USUAL, candidates
-from reports.answers.support.status import GOOD, NOT_RUN, Known, Standing
-from reports.answers.support.version_ranges import Stretch, Turn, culprits, measured, stretches, turns, why
+from reports.answers.support.status import GOOD, NOT_RUN, SupportIndex, SupportStatus
+from reports.answers.support.version_ranges import (
+    PackageMove,
+    VersionRange,
+    measured,
+    package_moves,
+    version_ranges,
+    versions_at_fault,
+    why,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,33 +37,33 @@ if TYPE_CHECKING:
     from reports.answers.support.recommend import Candidate
     from reports.results.grid import Grid
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2  # 1 called a status ``standing`` and moves ``turns``
 SCHEMA_FILE: Final = Path(__file__).parents[2] / "schema" / "support.schema.json"
 PUBLISHED: Final = knowledge.PUBLISHED / "support.json"
 
 
 class SetSupport(Stored):
-    """How a set stands, and the cells that show it; ``settings`` are what has to be set."""
+    """The status of a set with the settings it needs and the cells that prove it."""
 
     set: str
-    standing: Standing
+    status: SupportStatus = Field(validation_alias=AliasChoices("status", "standing"))
     settings: str = ""
     cells: tuple[str, ...] = ()
-    reason: str = Field(default="", description="why it is unknown")
+    reason: str = Field(default="", description="why the status is unknown")
 
 
 class Support(Stored):
-    """Where something works. ``needs`` are its terms in full; ``job`` is what it is usually called, if it is usual."""
+    """The version ranges with which queries are green. ``needs`` are their terms; ``job`` names a usual job."""
 
     needs: tuple[str, ...]
     job: str = ""
-    sets: tuple[SetSupport, ...] = Field(default=(), description="those on which something is known, oldest first")
-    packages: dict[str, tuple[Stretch, ...]]
-    turns: tuple[Turn, ...] = ()
+    sets: tuple[SetSupport, ...] = Field(default=(), description="sets with a known status, oldest first")
+    packages: dict[str, tuple[VersionRange, ...]]
+    moves: tuple[PackageMove, ...] = Field(default=(), validation_alias=AliasChoices("moves", "turns"))
 
 
 class DeviceSupport(Stored):
-    """Of one kind of device; what another one shows says nothing of it. ``first`` and ``last`` are days of its runs."""
+    """The support on one kind of device. ``first`` and ``last`` are the days of its runs."""
 
     device: str
     hardware: tuple[str, ...] = ()
@@ -77,23 +85,23 @@ def json_schema() -> str:
 
 
 def dumped(found: SupportDocument) -> str:
-    """Without what is empty, which is most of it."""
+    """Return the document as JSON, without empty fields."""
     return found.model_dump_json(by_alias=True, exclude_defaults=True) + "\n"
 
 
 def support_document(grids: Mapping[str, Grid]) -> SupportDocument:
-    """Of everything that was measured: the usual jobs, then every flow, method, quantisation and strategy."""
+    """Return the support of the usual jobs, then of every measured flow, method, quantisation and strategy."""
     return SupportDocument(schema=SCHEMA, devices=tuple(everything(device, matrix) for device, matrix in grids.items()))
 
 
 def everything(device: str, matrix: Grid) -> DeviceSupport:
-    known = Known(matrix)
-    found = [*usual(known), *(support(known, (need,)) for need in features(known))]
+    known = SupportIndex(matrix)
+    found = [*usual(known), *(support(known, (query,)) for query in features(known))]
     return on_device(device, matrix, found)
 
 
 def published(device: str, path: Path = PUBLISHED) -> tuple[Support, ...]:
-    """Of the usual jobs, by everything that was published of a device; nothing if nothing was.
+    """Return the published support of the usual jobs on a device; empty if nothing was published.
 
     Raises:
         UserError: the document cannot be read.
@@ -101,35 +109,39 @@ def published(device: str, path: Path = PUBLISHED) -> tuple[Support, ...]:
     try:
         document = SupportDocument.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        raise UserError(f"{path}: no document of support: {error}") from None
+        raise UserError(f"{path}: not a support document: {error}") from None
     return tuple(each for of in document.devices if of.device == device for each in of.support if each.job)
 
 
-def usual(known: Known) -> tuple[Support, ...]:
-    """Of the usual jobs."""
+def usual(known: SupportIndex) -> tuple[Support, ...]:
+    """Return the support of the usual jobs."""
     return tuple(support(known, tuple(map(parse, each.needs)), job=each.job) for each in USUAL)
 
 
-def features(known: Known) -> Iterator[Need]:
-    """A need for each combination that was measured of what a need says in any case."""
+def features(known: SupportIndex) -> Iterator[Query]:
+    """Yield a query for each measured combination of flow, method, quantisation and strategy."""
     found = dict.fromkeys(
-        tuple((name, str(point.stated[name])) for name in SAID)
+        tuple((name, str(point.stated[name])) for name in ALWAYS_STATED)
         for point in known.points
         if point.stated["flow"] not in OWN_CODE
     )
-    needs = (parse(" ".join(f"{name}={value}" for name, value in each)) for each in sorted(found))
-    yield from (need for need in needs if known.ways(need))
+    queries = (parse(" ".join(f"{name}={value}" for name, value in each)) for each in sorted(found))
+    yield from (query for query in queries if known.ways(query))
 
 
-def support_of(needs: Sequence[Need], device: str, grids: Mapping[str, Grid]) -> SupportDocument:
-    """What is known on a device; where nothing was measured on it, that, and beside it what the CPU's results say.
+def support_of(queries: Sequence[Query], device: str, grids: Mapping[str, Grid]) -> SupportDocument:
+    """Return the support on a device; if nothing was measured there, say so and add the CPU's support.
 
     Raises:
-        UserError: there can be no case of a need.
+        UserError: no legal case can match a query.
     """
-    asked = device if device in grids else CPU
-    found = [on_device(asked, grids[asked], [support(Known(grids[asked]), needs)])] if asked in grids else []
-    nothing = [] if device in grids else [DeviceSupport(device=device, support=(unmeasured(needs, device),))]
+    request = device if device in grids else CPU
+    found = (
+        [on_device(request, grids[request], [support(SupportIndex(grids[request]), queries)])]
+        if request in grids
+        else []
+    )
+    nothing = [] if device in grids else [DeviceSupport(device=device, support=(unmeasured(queries, device),))]
     return SupportDocument(schema=SCHEMA, devices=(*nothing, *found))
 
 
@@ -144,44 +156,48 @@ def on_device(device: str, matrix: Grid, found: Iterable[Support]) -> DeviceSupp
     )
 
 
-def unmeasured(needs: Sequence[Need], device: str) -> Support:
-    """Of a device on which nothing was measured.
+def unmeasured(queries: Sequence[Query], device: str) -> Support:
+    """Return unknown support for a device without results.
 
     Raises:
-        UserError: there can be no case of a need.
+        UserError: no legal case can match a query.
     """
-    for need in needs:
-        check(need)
-    nothing = Stretch(versions="", standing=Standing.UNKNOWN, reason=f"nothing measured on {device} is published")
-    return Support(needs=tuple(each.terms for each in needs), packages=dict.fromkeys(PACKAGES, (nothing,)))
+    for query in queries:
+        check(query)
+    nothing = VersionRange(
+        versions="", status=SupportStatus.UNKNOWN, reason=f"nothing measured on {device} is published"
+    )
+    return Support(needs=tuple(each.terms for each in queries), packages=dict.fromkeys(PACKAGES, (nothing,)))
 
 
-def support(known: Known, needs: Sequence[Need], *, job: str = "") -> Support:
-    """Where all needs are met.
+def support(known: SupportIndex, queries: Sequence[Query], *, job: str = "") -> Support:
+    """Return the version ranges with which all queries are green.
 
     Raises:
-        UserError: there can be no case of a need.
+        UserError: no legal case can match a query.
     """
-    oldest_first = candidates(known, needs)[::-1]
+    oldest_first = candidates(known, queries)[::-1]
     tried = [each for each in oldest_first if why(each) != NOT_RUN and not each.column.blocked]
-    moves = tuple(turns(tried))
-    guilty = culprits(tried, moves)
+    moves = tuple(package_moves(tried))
+    at_fault = versions_at_fault(tried, moves)
     return Support(
-        needs=tuple(each.terms for each in needs),
+        needs=tuple(each.terms for each in queries),
         job=job,
-        sets=tuple(map(of_set, tried)),
-        packages={name: tuple(stretches(measured(name, tried, guilty))) for name in PACKAGES},
-        turns=moves,
+        sets=tuple(map(set_support, tried)),
+        packages={name: tuple(version_ranges(measured(name, tried, at_fault))) for name in PACKAGES},
+        moves=moves,
     )
 
 
-def of_set(candidate: Candidate) -> SetSupport:
-    good = candidate.standing in GOOD
-    shown = [held for held in candidate.held if good or held.standing is candidate.standing]
+def set_support(candidate: Candidate) -> SetSupport:
+    good = candidate.status in GOOD
+    shown = [query_status for query_status in candidate.statuses if good or query_status.status is candidate.status]
     return SetSupport(
         set=candidate.key,
-        standing=candidate.standing,
+        status=candidate.status,
         settings=candidate.settings if good else "",
-        cells=tuple(dict.fromkeys(str(CellKey(held.set, case)) for held in shown for case in held.proof)),
+        cells=tuple(
+            dict.fromkeys(str(CellKey(query_status.set, case)) for query_status in shown for case in query_status.proof)
+        ),
         reason=why(candidate),
     )

@@ -1,11 +1,11 @@
-"""Stretches of versions of a package that stand alike, from sets that stand as they do; and whose fault a red one is.
+"""Groups the versions of a package into ranges with the same status, and finds the package that is at fault.
 
-A version stands as the best of the sets that have it: green says that there are versions of the other packages with
-which it works, red that it failed in every set that ran it. A move of one package alone that made the difference
-shows that this package is to blame; what failed only beside such a version is unknown.
+A version has the best status of the sets that contain it: green means that it works with some versions of the other
+packages, red that it failed in every set that ran it. If two sets differ in one package only and one of them is red,
+that package is at fault. A version that failed only in sets where another package is at fault is unknown.
 
-A version is *measured* where a set with it ran. Versions between two measured ones that stand alike are *inferred* to
-stand like them; versions between two that do not, and those older or newer than all, are unknown.
+A version is *measured* if a set with it ran. Versions between two measured ones of the same status are *inferred* to
+have it too; versions between two of different status, and those older or newer than all measured ones, are unknown.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Final
 
 from packaging.version import Version
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from cases.space.verdict import Verdict
 from matrix.run.outcome import Stored
 from matrix.versions.sets import PACKAGES
-from reports.answers.support.status import GOOD, NOT_RUN, Standing
+from reports.answers.support.status import GOOD, NOT_RUN, SupportStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from reports.answers.support.recommend import Candidate
 
-BETTER_FIRST: Final = tuple(Standing)
+BETTER_FIRST: Final = tuple(SupportStatus)
 
 
-class Stretch(Stored):
-    """Versions of a package that stand alike."""
+class VersionRange(Stored):
+    """A range of versions of a package with the same status."""
 
     versions: str = Field(description="as a specifier of PEP 440, such as >=0.18.0,<=0.19.1; empty for every version")
-    standing: Standing
-    settings: str = Field(default="", description="of green with a setting: which")
-    measured: tuple[str, ...] = Field(default=(), description="versions of it that ran")
-    inferred: bool = Field(default=False, description="whether it holds versions between the measured ones")
-    sets: tuple[str, ...] = Field(default=(), description="that show it")
-    reason: str = Field(default="", description="why it is unknown")
+    status: SupportStatus = Field(validation_alias=AliasChoices("status", "standing"))
+    settings: str = Field(default="", description="the settings of green with a setting")
+    measured: tuple[str, ...] = Field(default=(), description="versions that ran")
+    inferred: bool = Field(default=False, description="true if the range includes versions between measured ones")
+    sets: tuple[str, ...] = Field(default=(), description="sets that prove the status")
+    reason: str = Field(default="", description="why the status is unknown")
 
 
-class Turn(Stored):
-    """Two sets that differ in one package only, of which one is red and the other green."""
+class PackageMove(Stored):
+    """Two sets that differ in one package only; one is red and the other green."""
 
     package: str
     red: str
@@ -53,112 +53,114 @@ class Turn(Stored):
 
 
 def why(candidate: Candidate) -> str:
-    """Why it is unknown, the part that was tried first."""
-    if candidate.standing is not Standing.UNKNOWN:
+    """Return why the status is unknown; a reason from a run comes first."""
+    if candidate.status is not SupportStatus.UNKNOWN:
         return ""
-    reasons = [held.reason for held in candidate.held if held.reason]
+    reasons = [query_status.reason for query_status in candidate.statuses if query_status.reason]
     return next((each for each in reasons if each != NOT_RUN), NOT_RUN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A version that ran, or was tried in vain; ``ways`` are the settings of which any makes it green."""
+class MeasuredVersion:
+    """A version that ran, or was tried without a result; any of ``ways`` is a setting that makes it green."""
 
     version: str
-    standing: Standing
+    status: SupportStatus
     ways: tuple[str, ...]
     sets: tuple[str, ...]
     reason: str
 
 
-def measured(name: str, tried: Iterable[Candidate], guilty: Mapping[str, Collection[str]]) -> list[Measured]:
-    """Every version of a package, the oldest first."""
+def measured(name: str, tried: Iterable[Candidate], at_fault: Mapping[str, Collection[str]]) -> list[MeasuredVersion]:
+    """Return every version of a package with its status, oldest first."""
     having: dict[str, list[Candidate]] = {}
     for each in tried:
         if name in each.column.pins:
             having.setdefault(each.column.pins[name], []).append(each)
-    others = {other: versions for other, versions in guilty.items() if other != name}
+    others = {other: versions for other, versions in at_fault.items() if other != name}
     return [at(version, having[version], others) for version in sorted(having, key=Version)]
 
 
-def at(version: str, having: Sequence[Candidate], guilty: Mapping[str, Collection[str]]) -> Measured:
-    """How a version stands, but for the sets in which another package is to blame."""
-    fair = [each for each in having if each.standing is not Standing.RED or not blamed(each, guilty)]
-    best = min((each.standing for each in fair), key=BETTER_FIRST.index, default=Standing.UNKNOWN)
-    showing = [each for each in fair or having if each.standing is best or not fair]
-    return Measured(
+def at(version: str, having: Sequence[Candidate], at_fault: Mapping[str, Collection[str]]) -> MeasuredVersion:
+    """Return the status of a version, ignoring red sets in which another package is at fault."""
+    fair = [each for each in having if each.status is not SupportStatus.RED or not package_at_fault(each, at_fault)]
+    best = min((each.status for each in fair), key=BETTER_FIRST.index, default=SupportStatus.UNKNOWN)
+    showing = [each for each in fair or having if each.status is best or not fair]
+    return MeasuredVersion(
         version=version,
-        standing=best,
+        status=best,
         ways=settings(showing[-1]),
         sets=tuple(each.key for each in showing),
-        reason=short(why(showing[0])) if fair else f"ran only with a {blamed(having[0], guilty)} that is red by itself",
+        reason=short(why(showing[0]))
+        if fair
+        else f"ran only with a {package_at_fault(having[0], at_fault)} that is red by itself",
     )
 
 
-def blamed(candidate: Candidate, guilty: Mapping[str, Collection[str]]) -> str:
-    """The package of a set that is to blame, if one is."""
+def package_at_fault(candidate: Candidate, at_fault: Mapping[str, Collection[str]]) -> str:
+    """Return the package of a set that is at fault; empty if none is known."""
     pins = candidate.column.pins
-    return next((name for name, versions in guilty.items() if pins.get(name) in versions), "")
+    return next((name for name, versions in at_fault.items() if pins.get(name) in versions), "")
 
 
-def culprits(tried: Sequence[Candidate], moves: Iterable[Turn]) -> dict[str, frozenset[str]]:
-    """By package, the versions that are to blame: red in every set, up to one whose move alone made the difference."""
+def versions_at_fault(tried: Sequence[Candidate], moves: Iterable[PackageMove]) -> dict[str, frozenset[str]]:
+    """Return the versions at fault by package: red in every set, next to a version that alone made the difference."""
     found: dict[str, frozenset[str]] = {}
     for move in moves:
-        for run in alike(measured(move.package, tried, {})):
+        for run in same_status_runs(measured(move.package, tried, {})):
             versions = frozenset(each.version for each in run)
-            if run[0].standing is Standing.RED and move.red in versions:
+            if run[0].status is SupportStatus.RED and move.red in versions:
                 found[move.package] = found.get(move.package, frozenset()) | versions
     return found
 
 
 def short(reason: str) -> str:
-    """Without the error that was met: of a stretch, there are several."""
+    """Return the reason without its error message, because a range has several."""
     verdict, _, rest = reason.partition(": ")
     return rest.partition(": ")[0] if verdict == Verdict.SKIP.value else verdict
 
 
 def settings(candidate: Candidate) -> tuple[str, ...]:
-    """Of a need that takes a setting every way, the plainest first; of several needs one way for all."""
-    if candidate.standing is not Standing.SETTING:
+    """Return the settings that make a set green, plainest first; for several queries, their settings together."""
+    if candidate.status is not SupportStatus.SETTING:
         return ()
-    if len(candidate.held) > 1:
+    if len(candidate.statuses) > 1:
         return (candidate.settings,)
-    return tuple(dict.fromkeys(green.words for green in candidate.held[0].greens))
+    return tuple(dict.fromkeys(green.words for green in candidate.statuses[0].greens))
 
 
-def stretches(found: Sequence[Measured]) -> Iterator[Stretch]:
-    """All versions of a package, the oldest first: what is known, and before, between and after it what is not."""
-    runs = [run for run in alike(found) if run[0].standing is not Standing.UNKNOWN]
-    silent = [each for each in found if each.standing is Standing.UNKNOWN]
+def version_ranges(found: Sequence[MeasuredVersion]) -> Iterator[VersionRange]:
+    """Yield the ranges of all versions of a package, oldest first, with unknown ranges between known ones."""
+    runs = [run for run in same_status_runs(found) if run[0].status is not SupportStatus.UNKNOWN]
+    silent = [each for each in found if each.status is SupportStatus.UNKNOWN]
     edges = [None, *runs, None]
     for before, after in pairwise(edges):
         yield unknown(before, after, silent)
         if after is not None:
-            yield known_stretch(after)
+            yield known_range(after)
 
 
-def alike(found: Iterable[Measured]) -> list[list[Measured]]:
-    """Neighbours that stand alike; of those that take a setting, such as have one in common."""
-    runs: list[list[Measured]] = []
+def same_status_runs(found: Iterable[MeasuredVersion]) -> list[list[MeasuredVersion]]:
+    """Group neighbouring versions with the same status; if they need settings, with a setting in common."""
+    runs: list[list[MeasuredVersion]] = []
     for each in found:
-        if runs and runs[-1][0].standing is each.standing and (not each.ways or common([*runs[-1], each])):
+        if runs and runs[-1][0].status is each.status and (not each.ways or common([*runs[-1], each])):
             runs[-1].append(each)
         else:
             runs.append([each])
     return runs
 
 
-def common(run: Sequence[Measured]) -> tuple[str, ...]:
+def common(run: Sequence[MeasuredVersion]) -> tuple[str, ...]:
     return tuple(way for way in run[-1].ways if all(way in each.ways for each in run))
 
 
-def known_stretch(run: Sequence[Measured]) -> Stretch:
+def known_range(run: Sequence[MeasuredVersion]) -> VersionRange:
     first, last = run[0], run[-1]
     alone = len(run) == 1
-    return Stretch(
+    return VersionRange(
         versions=f"=={first.version}" if alone else f">={public(first)},<={public(last)}",
-        standing=first.standing,
+        status=first.status,
         settings=next(iter(common(run)), ""),
         measured=tuple(each.version for each in run),
         inferred=not alone,
@@ -166,13 +168,15 @@ def known_stretch(run: Sequence[Measured]) -> Stretch:
     )
 
 
-def public(each: Measured) -> str:
-    """Without the build (``+cu130``): a specifier that orders versions takes none."""
+def public(each: MeasuredVersion) -> str:
+    """Return the version without its build (``+cu130``), which an ordered specifier cannot have."""
     return Version(each.version).public
 
 
-def unknown(before: Sequence[Measured] | None, after: Sequence[Measured] | None, silent: Sequence[Measured]) -> Stretch:
-    """The versions between two stretches; what was tried there in vain says why."""
+def unknown(
+    before: Sequence[MeasuredVersion] | None, after: Sequence[MeasuredVersion] | None, silent: Sequence[MeasuredVersion]
+) -> VersionRange:
+    """Return the unknown range between two known ones, with the reasons of the versions tried there."""
     above = [f">{public(before[-1])}"] if before else []
     below = [f"<{public(after[0])}"] if after else []
     inside = [
@@ -181,27 +185,27 @@ def unknown(before: Sequence[Measured] | None, after: Sequence[Measured] | None,
         if (not before or Version(each.version) > Version(before[-1].version))
         and (not after or Version(each.version) < Version(after[0].version))
     ]
-    return Stretch(
+    return VersionRange(
         versions=",".join([*above, *below]),
-        standing=Standing.UNKNOWN,
+        status=SupportStatus.UNKNOWN,
         reason="; ".join(dict.fromkeys(each.reason for each in inside)),
     )
 
 
-def turns(tried: Sequence[Candidate]) -> Iterator[Turn]:
-    """Moves of one package alone between red and green, in the order of the packages."""
-    told = [each for each in tried if each.standing in (*GOOD, Standing.RED)]
-    found = [each for pair in combinations(told, 2) if (each := turn(*pair)) is not None]
+def package_moves(tried: Sequence[Candidate]) -> Iterator[PackageMove]:
+    """Yield pairs of sets that differ in one package and between red and green, sorted by package."""
+    rows = [each for each in tried if each.status in (*GOOD, SupportStatus.RED)]
+    found = [each for pair in combinations(rows, 2) if (each := move_between(*pair)) is not None]
     yield from sorted(found, key=lambda each: PACKAGES.index(each.package))
 
 
-def turn(one: Candidate, other: Candidate) -> Turn | None:
+def move_between(one: Candidate, other: Candidate) -> PackageMove | None:
     moved = [name for name in PACKAGES if one.column.pins.get(name) != other.column.pins.get(name)]
-    if len(moved) != 1 or (one.standing in GOOD) == (other.standing in GOOD):
+    if len(moved) != 1 or (one.status in GOOD) == (other.status in GOOD):
         return None
     (name,) = moved
-    green, red = (one, other) if one.standing in GOOD else (other, one)
-    return Turn(
+    green, red = (one, other) if one.status in GOOD else (other, one)
+    return PackageMove(
         package=name,
         red=red.column.pins.get(name, ""),
         green=green.column.pins.get(name, ""),

@@ -41,7 +41,7 @@ def test_support_of_everything_is_written(ftmatrix: Command, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((), "name either features"),
         (("qlora", "--write", "x.json"), "name either features"),
@@ -52,14 +52,14 @@ def test_support_of_everything_is_written(ftmatrix: Command, tmp_path: Path) -> 
     ],
 )
 def test_bad_input_is_one_sentence(
-    arguments: tuple[str, ...], told: str, ftmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], message: str, ftmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "spoilt").mkdir()
     (tmp_path / "spoilt" / "matrix.json").write_bytes(b"\x00\xff{")
     monkeypatch.chdir(tmp_path)
     code, out, err = ftmatrix("can-i-use", *arguments)
     assert (code, out) == (2, "")
-    assert told in err
+    assert message in err
     assert err.startswith("ftmatrix: ")
     assert err.count("\n") == 1
 

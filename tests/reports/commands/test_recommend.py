@@ -48,7 +48,7 @@ def test_a_recommendation_as_json_has_the_same_answer(ftmatrix: Command) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--need", "full lora"), "'full' and 'lora' contradict each other"),
         (("--need", "full nf4"), "quantised weights are not trainable"),
@@ -60,14 +60,14 @@ def test_a_recommendation_as_json_has_the_same_answer(ftmatrix: Command) -> None
     ],
 )
 def test_bad_input_is_one_sentence(
-    arguments: tuple[str, ...], told: str, ftmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], message: str, ftmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "spoilt").mkdir()
     (tmp_path / "spoilt" / "matrix.json").write_bytes(b"\x00\xff{")
     monkeypatch.chdir(tmp_path)
     code, out, err = ftmatrix("recommend", *arguments)
     assert (code, out) == (2, "")
-    assert told in err
+    assert message in err
     assert err.startswith("ftmatrix: ")
     assert err.count("\n") == 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from cases.space import options
 from matrix.errors import UserError
-from reports.answers.support.query import FILLING, WORDS, check, parse, points, ways
+from reports.answers.support.query import FILLER_WORDS, WORDS, check, parse, points, ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,43 +42,43 @@ def test_every_word_means_something_that_a_case_can_be(word: str) -> None:
 
 @pytest.mark.parametrize("word", sorted(WORDS))
 def test_no_word_is_passed_over(word: str) -> None:
-    assert word not in FILLING
+    assert word not in FILLER_WORDS
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("", "no need was named"),
-        ("with and +", "no need was named"),
+        ("", "empty query"),
+        ("with and +", "empty query"),
         ("qlorra", "'qlorra' is neither a known word nor a term such as quant=nf4; did you mean qlora"),
         ("\x00\x01", "is neither a known word"),
         ("quantt=nf4", "unknown option 'quantt'"),
         ("quant=nf5", "option 'quant' has no value 'nf5'; choose from none, nf4"),
         ("quant=", "'quant=' is neither a known word"),
-        ("full lora", "'full' and 'lora' contradict each other: both are about method"),
-        ("qlora 8-bit", "'qlora' and '8-bit' contradict each other: both are about quant"),
+        ("full lora", "'full' and 'lora' contradict each other: both set method"),
+        ("qlora 8-bit", "'qlora' and '8-bit' contradict each other: both set quant"),
         ("fsdp2 strategy!=fsdp2", "contradict each other"),
-        ("bnb_4bit_use_double_quant!=true,false", "leaves no value of bnb_4bit_use_double_quant"),
+        ("bnb_4bit_use_double_quant!=true,false", "excludes every value of bnb_4bit_use_double_quant"),
     ],
 )
-def test_what_is_no_need_is_refused_in_a_sentence(text: str, told: str) -> None:
+def test_an_invalid_query_is_refused_in_one_sentence(text: str, message: str) -> None:
     with pytest.raises(UserError) as refused:
         parse(text)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("full nf4", "quantised weights are not trainable"),
         ("load fsdp2", "flow=load runs in one process"),
-        ("ddp auto_wrap_policy=peft", "auto_wrap_policy means nothing with the rest of it"),
-        ("lora bnb_4bit_use_double_quant=true", "bnb_4bit_use_double_quant means nothing with the rest of it"),
+        ("ddp auto_wrap_policy=peft", "auto_wrap_policy has no effect with the other options"),
+        ("lora bnb_4bit_use_double_quant=true", "bnb_4bit_use_double_quant has no effect with the other options"),
     ],
 )
-def test_what_can_never_be_is_told_with_its_reason(text: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_an_impossible_query_is_refused_with_its_reason(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         check(parse(text))
 
 

@@ -12,7 +12,7 @@ from matrix.versions import sets as known_sets
 from reports.answers import knowledge
 from reports.answers.support.query import parse
 from reports.answers.support.recommend import Recommendation, lock_text, recommend_on, recommended, requirement
-from reports.answers.support.status import Known
+from reports.answers.support.status import SupportIndex
 from reports.render.recommend_text import CAUTION, lines
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ CELL = "train-lora-nf4-single-bf16"
 
 
 @pytest.fixture
-def asked(measure: Callable[..., Grid]) -> Callable[..., Recommendation]:
-    def ask(table: dict[str, dict[str, str]], *needs: str, have: tuple[str, ...] = ()) -> Recommendation:
-        return recommend_on("cpu", {"cpu": measure(table)}, [*map(parse, needs)], [*map(requirement, have)])
+def ask_for(measure: Callable[..., Grid]) -> Callable[..., Recommendation]:
+    def ask(table: dict[str, dict[str, str]], *queries: str, have: tuple[str, ...] = ()) -> Recommendation:
+        return recommend_on("cpu", {"cpu": measure(table)}, [*map(parse, queries)], [*map(requirement, have)])
 
     return ask
 
@@ -38,28 +38,28 @@ def best(found: Recommendation) -> str:
     return found.best.key if found.best else ""
 
 
-def test_the_newest_green_set_is_recommended_and_the_next_ones_told(asked: Callable[..., Recommendation]) -> None:
-    found = asked({"2025-03": {QLORA: "pass"}, "2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "fail"}}, "qlora")
+def test_the_newest_green_set_is_recommended_and_the_next_ones_told(ask_for: Callable[..., Recommendation]) -> None:
+    found = ask_for({"2025-03": {QLORA: "pass"}, "2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "fail"}}, "qlora")
     assert (best(found), [each.key for each in found.others]) == ("2025-06", ["2025-03"])
 
 
-def test_a_set_where_it_was_skipped_is_not_recommended(asked: Callable[..., Recommendation]) -> None:
-    assert best(asked({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "skip"}}, "qlora")) == "2025-06"
+def test_a_set_where_it_was_skipped_is_not_recommended(ask_for: Callable[..., Recommendation]) -> None:
+    assert best(ask_for({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "skip"}}, "qlora")) == "2025-06"
 
 
-def test_all_needs_have_to_be_green_on_the_very_set(asked: Callable[..., Recommendation]) -> None:
+def test_all_needs_have_to_be_green_on_the_very_set(ask_for: Callable[..., Recommendation]) -> None:
     merge = "flow=merge"
     table = {"2025-06": {QLORA: "pass", merge: "pass"}, "2025-09": {QLORA: "pass", merge: "fail"}}
-    assert best(asked(table, "qlora", "lora merge")) == "2025-06"
+    assert best(ask_for(table, "qlora", "lora merge")) == "2025-06"
 
 
 def test_a_newer_set_with_a_setting_comes_first_and_the_plain_one_is_told(
-    asked: Callable[..., Recommendation],
+    ask_for: Callable[..., Recommendation],
 ) -> None:
-    found = asked({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "fail", STORED: "pass"}}, "qlora")
+    found = ask_for({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "fail", STORED: "pass"}}, "qlora")
     assert found.best is not None
-    assert found.as_it_is is not None
-    assert (found.best.key, found.best.settings, found.as_it_is.key) == (
+    assert found.without_settings is not None
+    assert (found.best.key, found.best.settings, found.without_settings.key) == (
         "2025-09",
         "bnb_4bit_quant_storage=bf16",
         "2025-06",
@@ -67,15 +67,15 @@ def test_a_newer_set_with_a_setting_comes_first_and_the_plain_one_is_told(
     assert f"    avoid, it is red: 2025-09__{CELL}" in lines(found)
 
 
-def test_the_proof_names_cells_hardware_and_day(asked: Callable[..., Recommendation]) -> None:
-    said = lines(asked({"2025-06": {QLORA: "pass"}}, "qlora"))
-    assert f"    cell 2025-06__{CELL}" in said
-    assert "Measured: 2026-11-20, cpu: test" in said
-    assert f"Run it again: ftmatrix run --sets 2025-06 --where case={CELL}" in said
+def test_the_proof_names_cells_hardware_and_day(ask_for: Callable[..., Recommendation]) -> None:
+    stated_outcomes = lines(ask_for({"2025-06": {QLORA: "pass"}}, "qlora"))
+    assert f"    cell 2025-06__{CELL}" in stated_outcomes
+    assert "Measured: 2026-11-20, cpu: test" in stated_outcomes
+    assert f"Run it again: ftmatrix run --sets 2025-06 --where case={CELL}" in stated_outcomes
 
 
-def test_cpu_results_are_told_as_such(asked: Callable[..., Recommendation]) -> None:
-    assert lines(asked({"2025-06": {QLORA: "pass"}}, "qlora"))[-1] == CAUTION
+def test_cpu_results_are_told_as_such(ask_for: Callable[..., Recommendation]) -> None:
+    assert lines(ask_for({"2025-06": {QLORA: "pass"}}, "qlora"))[-1] == CAUTION
 
 
 @pytest.mark.parametrize(
@@ -88,19 +88,19 @@ def test_cpu_results_are_told_as_such(asked: Callable[..., Recommendation]) -> N
         ("torch==7.0", ""),
     ],
 )
-def test_what_is_given_narrows_the_sets(have: str, key: str, asked: Callable[..., Recommendation]) -> None:
-    assert best(asked({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "pass"}}, "qlora", have=(have,))) == key
+def test_what_is_given_narrows_the_sets(have: str, key: str, ask_for: Callable[..., Recommendation]) -> None:
+    assert best(ask_for({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "pass"}}, "qlora", have=(have,))) == key
 
 
-def test_of_versions_that_no_set_has_nothing_is_known(asked: Callable[..., Recommendation]) -> None:
-    said = lines(asked({"2025-06": {QLORA: "pass"}}, "qlora", have=("torch==7.0",)))
+def test_of_versions_that_no_set_has_nothing_is_known(ask_for: Callable[..., Recommendation]) -> None:
+    said = lines(ask_for({"2025-06": {QLORA: "pass"}}, "qlora", have=("torch==7.0",)))
     assert "No published set has these versions together." in said
     assert "Without --have torch==7.0: 2025-06" in said
 
 
-def test_where_none_will_do_each_set_says_what_is_in_the_way(asked: Callable[..., Recommendation]) -> None:
+def test_where_none_will_do_each_set_says_what_is_in_the_way(ask_for: Callable[..., Recommendation]) -> None:
     table = {"2025-03": {}, "2025-06": {QLORA: "skip"}, "2025-09": {QLORA: "fail"}}
-    said = lines(asked(table, "qlora"))
+    said = lines(ask_for(table, "qlora"))
     start = said.index("Obstacles:")
     assert said[start : start + 7] == [
         "Obstacles:",
@@ -113,8 +113,8 @@ def test_where_none_will_do_each_set_says_what_is_in_the_way(asked: Callable[...
     ]
 
 
-def test_what_is_in_the_way_is_data_too(asked: Callable[..., Recommendation]) -> None:
-    found = asked({"2025-09": {QLORA: "fail", "flow=merge": "pass"}}, "qlora", "lora merge").as_json()
+def test_what_is_in_the_way_is_data_too(ask_for: Callable[..., Recommendation]) -> None:
+    found = ask_for({"2025-09": {QLORA: "fail", "flow=merge": "pass"}}, "qlora", "lora merge").as_json()
     assert found["in_the_way"] == [
         {
             "set": "2025-09",
@@ -127,23 +127,23 @@ def test_what_is_in_the_way_is_data_too(asked: Callable[..., Recommendation]) ->
     assert found["nearest"]["set"] == "2025-09"
 
 
-def test_where_none_will_do_it_says_what_to_give_up(asked: Callable[..., Recommendation]) -> None:
+def test_where_none_will_do_it_says_what_to_give_up(ask_for: Callable[..., Recommendation]) -> None:
     table = {"2025-09": {f"{QLORA} strategy=fsdp2": "fail", QLORA: "pass"}}
-    said = lines(asked(table, "qlora fsdp2"))
+    said = lines(ask_for(table, "qlora fsdp2"))
     assert "Without strategy=fsdp2, with strategy=single: 2025-09" in said
     assert "Dropping one of these does not help: quant=nf4" in said
 
 
-def test_what_was_never_measured_is_said(asked: Callable[..., Recommendation]) -> None:
-    found = asked({"2025-09": {QLORA: "pass"}}, "lokr fsdp1")
+def test_what_was_never_measured_is_said(ask_for: Callable[..., Recommendation]) -> None:
+    found = ask_for({"2025-09": {QLORA: "pass"}}, "lokr fsdp1")
     assert best(found) == ""
     assert "No published run has a case for: flow=train method=lokr quant=none strategy=fsdp1" in lines(found)
     assert "Obstacles:" not in lines(found)
 
 
-def test_what_can_never_be_is_refused(asked: Callable[..., Recommendation]) -> None:
+def test_what_can_never_be_is_refused(ask_for: Callable[..., Recommendation]) -> None:
     with pytest.raises(UserError, match="quantised weights are not trainable"):
-        asked({"2025-09": {QLORA: "pass"}}, "full nf4")
+        ask_for({"2025-09": {QLORA: "pass"}}, "full nf4")
 
 
 def test_of_a_gpu_nothing_is_known_from_a_cpu(measure: Callable[..., Grid]) -> None:
@@ -170,18 +170,18 @@ def test_of_a_gpu_alone_what_can_never_be_is_refused_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("torch=2.8", "is no requirement such as torch=="),
-        ("", "is no requirement"),
+        ("torch=2.8", "is not a requirement; write torch=="),
+        ("", "is not a requirement"),
         ("numpy==2", "the sets pin torch"),
         ("tourch==2", "did you mean torch"),
-        ("torch[cuda]==2", "a name and versions would do"),
-        ("torch @ https://example.org/x.whl", "a name and versions would do"),
+        ("torch[cuda]==2", "give a name and versions"),
+        ("torch @ https://example.org/x.whl", "give a name and versions"),
     ],
 )
-def test_what_is_no_version_is_refused(text: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_what_is_no_version_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         requirement(text)
 
 
@@ -198,24 +198,24 @@ def test_a_lock_is_the_one_that_was_measured(build_set: Callable[..., SetRecord]
 
 def test_another_lock_than_the_measured_one_is_refused(build_set: Callable[..., SetRecord]) -> None:
     (newest,) = known_sets.select(known_sets.load(), "newest")
-    with pytest.raises(UserError, match="but 0123456789ab was measured"):
+    with pytest.raises(UserError, match="but the results used 0123456789ab"):
         lock_text(build_set(newest.key, lock="0123456789ab"))
 
 
 def test_a_set_without_a_lock_is_refused(build_set: Callable[..., SetRecord]) -> None:
-    with pytest.raises(UserError, match="there is no lock of 1999-01 here"):
+    with pytest.raises(UserError, match="this installation has no lock of 1999-01;"):
         lock_text(build_set("1999-01"))
 
 
 def test_every_recommended_set_that_was_published_can_be_locked() -> None:
-    for usual, found in recommended(Known(knowledge.load()), device="cpu"):
+    for usual, found in recommended(SupportIndex(knowledge.load()), device="cpu"):
         assert found.best is not None, usual.job
         assert "--hash=sha256:" in lock_text(found.best.column), usual.job
 
 
 def test_what_is_recommended_of_the_published_results_is_green_there() -> None:
     known = knowledge.load()
-    for usual, found in recommended(Known(known), device="cpu"):
+    for usual, found in recommended(SupportIndex(known), device="cpu"):
         assert found.best is not None, usual.job
         shown = [known.cells[outcome.case, found.best.key].verdict.value for outcome in found.best.outcomes]
         assert set(shown) == {"pass"}, usual.job

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reports.answers.support.query import parse
-from reports.answers.support.status import Held, Known, Standing, newest_first
+from reports.answers.support.status import QueryStatus, SupportIndex, SupportStatus, newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,72 +19,72 @@ STORED = f"{QLORA} bnb_4bit_quant_storage=bf16"
 
 
 @pytest.fixture
-def on(measure: Callable[..., Grid]) -> Callable[..., Held]:
+def on(measure: Callable[..., Grid]) -> Callable[..., QueryStatus]:
     """How a need holds on a set with some cells; other sets may have others."""
 
-    def held(need: str, cells: dict[str, str], **others: dict[str, str]) -> Held:
+    def status_of(query: str, cells: dict[str, str], **others: dict[str, str]) -> QueryStatus:
         table = {"2025-06": cells, **{f"2025-0{number}": each for number, each in enumerate(others.values(), 7)}}
-        return Known(measure(table)).held(parse(need))[0]
+        return SupportIndex(measure(table)).statuses(parse(query))[0]
 
-    return held
+    return status_of
 
 
-def test_what_ran_and_passed_is_green(on: Callable[..., Held]) -> None:
+def test_what_ran_and_passed_is_green(on: Callable[..., QueryStatus]) -> None:
     found = on("qlora", {QLORA: "pass"})
-    assert (found.standing, found.proof) == (Standing.GREEN, ("train-lora-nf4-single-bf16",))
+    assert (found.status, found.proof) == (SupportStatus.GREEN, ("train-lora-nf4-single-bf16",))
 
 
 @pytest.mark.parametrize("verdict", ["skip", "lost", "blocked"])
-def test_what_did_not_run_is_unknown_with_its_reason(verdict: str, on: Callable[..., Held]) -> None:
+def test_what_did_not_run_is_unknown_with_its_reason(verdict: str, on: Callable[..., QueryStatus]) -> None:
     found = on("qlora", {QLORA: verdict})
-    assert found.standing is Standing.UNKNOWN
+    assert found.status is SupportStatus.UNKNOWN
     assert found.reason.startswith(verdict)
 
 
-def test_what_nobody_ran_is_unknown(on: Callable[..., Held]) -> None:
+def test_what_nobody_ran_is_unknown(on: Callable[..., QueryStatus]) -> None:
     assert on("qlora", {}, other={QLORA: "pass"}).reason == "not run"
 
 
 @pytest.mark.parametrize("verdict", ["fail", "wrong", "hang", "crash"])
-def test_what_went_wrong_is_red(verdict: str, on: Callable[..., Held]) -> None:
-    assert on("qlora", {QLORA: verdict}).standing is Standing.RED
+def test_what_went_wrong_is_red(verdict: str, on: Callable[..., QueryStatus]) -> None:
+    assert on("qlora", {QLORA: verdict}).status is SupportStatus.RED
 
 
-def test_one_red_plain_cell_is_enough(on: Callable[..., Held]) -> None:
+def test_one_red_plain_cell_is_enough(on: Callable[..., QueryStatus]) -> None:
     cells = {"method=full torch_dtype=bf16": "pass", "method=full torch_dtype=fp32": "fail"}
     found = on("full", cells)
-    assert found.standing is Standing.SETTING
+    assert found.status is SupportStatus.SETTING
     assert (found.greens[0].words, found.avoid) == ("torch_dtype=bf16", ("train-full-single-fp32",))
 
 
-def test_a_red_cell_with_a_green_neighbour_is_green_with_the_setting(on: Callable[..., Held]) -> None:
+def test_a_red_cell_with_a_green_neighbour_is_green_with_the_setting(on: Callable[..., QueryStatus]) -> None:
     found = on("qlora", {QLORA: "fail", STORED: "pass"})
-    assert (found.standing, found.greens[0].words) == (Standing.SETTING, "bnb_4bit_quant_storage=bf16")
+    assert (found.status, found.greens[0].words) == (SupportStatus.SETTING, "bnb_4bit_quant_storage=bf16")
 
 
-def test_a_skipped_neighbour_is_no_setting(on: Callable[..., Held]) -> None:
-    assert on("qlora", {QLORA: "fail", STORED: "skip"}).standing is Standing.RED
+def test_a_skipped_neighbour_is_no_setting(on: Callable[..., QueryStatus]) -> None:
+    assert on("qlora", {QLORA: "fail", STORED: "skip"}).status is SupportStatus.RED
 
 
-def test_a_red_setting_does_not_spoil_what_is_green_without_it(on: Callable[..., Held]) -> None:
-    assert on("qlora", {QLORA: "pass", STORED: "fail"}).standing is Standing.GREEN
+def test_a_red_setting_does_not_spoil_what_is_green_without_it(on: Callable[..., QueryStatus]) -> None:
+    assert on("qlora", {QLORA: "pass", STORED: "fail"}).status is SupportStatus.GREEN
 
 
-def test_a_named_setting_is_no_setting(on: Callable[..., Held]) -> None:
-    assert on("qlora bnb_4bit_quant_storage=bf16", {QLORA: "fail", STORED: "pass"}).standing is Standing.GREEN
+def test_a_named_setting_is_no_setting(on: Callable[..., QueryStatus]) -> None:
+    assert on("qlora bnb_4bit_quant_storage=bf16", {QLORA: "fail", STORED: "pass"}).status is SupportStatus.GREEN
 
 
-def test_of_several_named_values_each_has_to_be_green(on: Callable[..., Held]) -> None:
+def test_of_several_named_values_each_has_to_be_green(on: Callable[..., QueryStatus]) -> None:
     both = {"method=dora strategy=fsdp1": "pass", "method=dora strategy=fsdp2": "pass"}
-    assert on("dora fsdp", both).standing is Standing.GREEN
+    assert on("dora fsdp", both).status is SupportStatus.GREEN
     found = on("dora fsdp", {**both, "method=dora strategy=fsdp1": "fail"})
-    assert (found.standing, found.greens[0].words) == (Standing.SETTING, "strategy=fsdp2")
-    assert on("dora fsdp", {"method=dora strategy=fsdp2": "pass"}).standing is Standing.SETTING
+    assert (found.status, found.greens[0].words) == (SupportStatus.SETTING, "strategy=fsdp2")
+    assert on("dora fsdp", {"method=dora strategy=fsdp2": "pass"}).status is SupportStatus.SETTING
 
 
-def test_only_unusual_ways_that_are_red_leave_it_open_while_one_is_untried(on: Callable[..., Held]) -> None:
-    assert on("qlora", {STORED: "fail"}, other={QLORA: "pass"}).standing is Standing.UNKNOWN
-    assert on("qlora", {STORED: "fail"}, other={STORED: "pass"}).standing is Standing.RED
+def test_only_unusual_ways_that_are_red_leave_it_open_while_one_is_untried(on: Callable[..., QueryStatus]) -> None:
+    assert on("qlora", {STORED: "fail"}, other={QLORA: "pass"}).status is SupportStatus.UNKNOWN
+    assert on("qlora", {STORED: "fail"}, other={STORED: "pass"}).status is SupportStatus.RED
 
 
 def test_repeats_that_disagree_are_not_green(measure: Callable[..., Grid]) -> None:
@@ -99,7 +99,7 @@ def test_repeats_that_disagree_are_not_green(measure: Callable[..., Grid]) -> No
         planned=once.planned,
         repeats={key: (good.verdict, bad.verdict)},
     )
-    assert Known(flaky).held(parse("qlora"))[0].standing is Standing.RED
+    assert SupportIndex(flaky).statuses(parse("qlora"))[0].status is SupportStatus.RED
 
 
 def test_the_newest_set_comes_first(measure: Callable[..., Grid]) -> None:

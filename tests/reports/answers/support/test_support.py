@@ -1,4 +1,4 @@
-"""The stretches of versions in which something works: what is measured, what is inferred, and what is neither."""
+"""The version_ranges of versions in which something works: what is measured, what is inferred, and what is neither."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matrix.versions.sets import PACKAGES
 from reports.answers import knowledge
 from reports.answers.support import support
 from reports.answers.support.query import parse
-from reports.answers.support.status import Known, Standing
+from reports.answers.support.status import SupportIndex, SupportStatus
 from reports.answers.support.support import Support, support_document, support_of
 from reports.render.support_text import ASIDE, BLAME, lines
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from reports.answers.support.version_ranges import Stretch
+    from reports.answers.support.version_ranges import VersionRange
     from reports.results.grid import Grid
 
 QLORA = "quant=nf4 torch_dtype=bf16"
@@ -33,8 +33,8 @@ SETS = ("2025-03", "2025-06", "2025-09", "2025-12")  # at 1.0, 2.0, 3.0 and 4.0 
 
 @pytest.fixture
 def found(measure: Callable[..., Grid]) -> Callable[..., Support]:
-    def of(table: dict[str, dict[str, str]], *needs: str) -> Support:
-        return support.support(Known(measure(table)), [parse(need) for need in needs or ("qlora",)])
+    def of(table: dict[str, dict[str, str]], *queries: str) -> Support:
+        return support.support(SupportIndex(measure(table)), [parse(query) for query in queries or ("qlora",)])
 
     return of
 
@@ -43,12 +43,12 @@ def table(*verdicts: str) -> dict[str, dict[str, str]]:
     return {key: {QLORA: verdict} for key, verdict in zip(SETS, verdicts, strict=False)}
 
 
-def told(stretches: Sequence[Stretch]) -> list[tuple[str, str]]:
-    return [(each.versions, each.standing.value) for each in stretches]
+def rows(version_ranges: Sequence[VersionRange]) -> list[tuple[str, str]]:
+    return [(each.versions, each.status.value) for each in version_ranges]
 
 
 def test_stretches_cover_all_versions(found: Callable[..., Support]) -> None:
-    assert told(found(table("fail", "pass", "pass")).packages["peft"]) == [
+    assert rows(found(table("fail", "pass", "pass")).packages["peft"]) == [
         ("<1.0", "unknown"),
         ("==1.0", "red"),
         (">1.0,<2.0", "unknown"),
@@ -64,27 +64,27 @@ def test_between_two_that_stand_alike_it_is_inferred(found: Callable[..., Suppor
 
 
 def test_nothing_is_inferred_across_a_red_version(found: Callable[..., Support]) -> None:
-    assert ("==2.0", "red") in told(found(table("pass", "fail", "pass")).packages["trl"])
+    assert ("==2.0", "red") in rows(found(table("pass", "fail", "pass")).packages["trl"])
 
 
 def test_nothing_is_inferred_across_one_that_was_tried_in_vain(found: Callable[..., Support]) -> None:
-    stretches = found(table("pass", "skip", "pass")).packages["torch"]
-    assert told(stretches)[1:4] == [("==1.0", "green"), (">1.0,<3.0", "unknown"), ("==3.0", "green")]
-    assert stretches[2].reason == "needs a GPU"
+    version_ranges = found(table("pass", "skip", "pass")).packages["torch"]
+    assert rows(version_ranges)[1:4] == [("==1.0", "green"), (">1.0,<3.0", "unknown"), ("==3.0", "green")]
+    assert version_ranges[2].reason == "needs a GPU"
 
 
 def test_a_version_that_nobody_ran_is_inferred_from_its_neighbours(found: Callable[..., Support]) -> None:
-    stretch = found({**table("pass", "pass", "pass"), "2025-06": {}}).packages["torch"][1]
-    assert (stretch.versions, stretch.measured) == (">=1.0,<=3.0", ("1.0", "3.0"))
+    version_range = found({**table("pass", "pass", "pass"), "2025-06": {}}).packages["torch"][1]
+    assert (version_range.versions, version_range.measured) == (">=1.0,<=3.0", ("1.0", "3.0"))
 
 
 def test_a_stretch_with_a_setting_says_one_that_holds_in_all_of_it(found: Callable[..., Support]) -> None:
     other = f"{QLORA} bnb_4bit_quant_storage=fp32"
     cells = {"2025-03": {QLORA: "fail", STORED: "pass", other: "pass"}, "2025-06": {QLORA: "fail", other: "pass"}}
-    stretch = found(cells).packages["torch"][1]
-    assert (stretch.versions, stretch.standing, stretch.settings) == (
+    version_range = found(cells).packages["torch"][1]
+    assert (version_range.versions, version_range.status, version_range.settings) == (
         ">=1.0,<=2.0",
-        Standing.SETTING,
+        SupportStatus.SETTING,
         "bnb_4bit_quant_storage=fp32",
     )
 
@@ -101,35 +101,35 @@ def test_settings_without_one_in_common_are_two_stretches(found: Callable[..., S
 
 def test_a_version_stands_as_the_best_of_its_sets(found: Callable[..., Support]) -> None:
     packages = found({**table("pass"), "2025-03+peft0.5": {QLORA: "fail"}}).packages
-    assert ("==1.0", "green") in told(packages["torch"])
-    assert ("==0.5", "red") in told(packages["peft"])
+    assert ("==1.0", "green") in rows(packages["torch"])
+    assert ("==0.5", "red") in rows(packages["peft"])
 
 
 def test_a_move_of_one_package_that_made_the_difference_is_told(found: Callable[..., Support]) -> None:
-    (turn,) = found({**table("pass"), "2025-03+peft0.5": {QLORA: "fail"}}).turns
-    assert (turn.package, turn.red, turn.green) == ("peft", "0.5", "1.0")
-    assert (turn.red_set, turn.green_set) == ("2025-03+peft0.5", "2025-03")
+    (move_between,) = found({**table("pass"), "2025-03+peft0.5": {QLORA: "fail"}}).moves
+    assert (move_between.package, move_between.red, move_between.green) == ("peft", "0.5", "1.0")
+    assert (move_between.red_set, move_between.green_set) == ("2025-03+peft0.5", "2025-03")
 
 
 def test_what_failed_only_beside_the_one_to_blame_is_unknown(found: Callable[..., Support]) -> None:
     """2025-03 failed with peft 1.0, and so would anything: 2025-03+peft2.0 is green."""
     packages = found({**table("fail", "pass"), "2025-03+peft2.0": {QLORA: "pass"}}).packages
-    assert ("==1.0", "red") in told(packages["peft"])
-    assert ("red") not in {each.standing.value for each in packages["torch"]}
+    assert ("==1.0", "red") in rows(packages["peft"])
+    assert ("red") not in {each.status.value for each in packages["torch"]}
     older = found({"2024-12": {QLORA: "fail"}, **table("fail"), "2025-03+peft3.0": {QLORA: "pass"}}).packages
     assert older["torch"][0].reason == "ran only with a peft that is red by itself"
-    assert told(older["torch"])[:2] == [("<2.0", "unknown"), ("==2.0", "green")]
+    assert rows(older["torch"])[:2] == [("<2.0", "unknown"), ("==2.0", "green")]
 
 
 def test_all_needs_have_to_be_green_on_one_set(found: Callable[..., Support]) -> None:
     cells = {"2025-03": {QLORA: "pass", "flow=merge": "fail"}, "2025-06": {QLORA: "pass", "flow=merge": "pass"}}
     both = found(cells, "qlora", "lora merge")
-    assert [(each.set, each.standing.value) for each in both.sets] == [("2025-03", "red"), ("2025-06", "green")]
+    assert [(each.set, each.status.value) for each in both.sets] == [("2025-03", "red"), ("2025-06", "green")]
 
 
 def test_versions_are_ordered_as_versions(measure: Callable[..., Grid]) -> None:
     cells = {f"2025-03+peft{version}": {QLORA: "pass"} for version in ("0.10.0", "0.9.0", "0.21.0")}
-    found = support.support(Known(measure(cells)), [parse("qlora")])
+    found = support.support(SupportIndex(measure(cells)), [parse("qlora")])
     assert found.packages["peft"][1].measured == ("0.9.0", "0.10.0", "0.21.0")
 
 
@@ -137,18 +137,20 @@ def test_a_build_is_named_only_where_a_specifier_takes_one(measure: Callable[...
     matrix = measure(table("pass", "pass", "fail"))
     builds = {"1.0": "2.11.0+cu130", "2.0": "2.12.0+cu130", "3.0": "2.13.0+cu130"}
     sets = [each.model_copy(update={"pins": {"torch": builds[each.pins["torch"]]}}) for each in matrix.sets]
-    stretches = support.support(Known(replace(matrix, sets=tuple(sets))), [parse("qlora")]).packages["torch"]
-    assert [each.versions for each in stretches] == [
+    version_ranges = support.support(SupportIndex(replace(matrix, sets=tuple(sets))), [parse("qlora")]).packages[
+        "torch"
+    ]
+    assert [each.versions for each in version_ranges] == [
         *("<2.11.0", ">=2.11.0,<=2.12.0", ">2.12.0,<2.13.0", "==2.13.0+cu130", ">2.13.0"),
     ]
-    assert all(SpecifierSet(each.versions).contains(version) for each in stretches for version in each.measured)
+    assert all(SpecifierSet(each.versions).contains(version) for each in version_ranges for version in each.measured)
 
 
 def test_of_a_gpu_nothing_is_known_from_a_cpu(measure: Callable[..., Grid]) -> None:
     found = support_of([parse("qlora")], "cuda", {"cpu": measure(table("pass"))})
     gpu, cpu = found.devices
     assert [each.device for each in (gpu, cpu)] == ["cuda", "cpu"]
-    assert {told(each)[0] for each in gpu.support[0].packages.values()} == {("", "unknown")}
+    assert {rows(each)[0] for each in gpu.support[0].packages.values()} == {("", "unknown")}
     said = lines(found)
     assert "Unknown on cuda: there are no published results for cuda." in said
     assert said.index(ASIDE) > said.index("Unknown on cuda: there are no published results for cuda.")
@@ -157,7 +159,7 @@ def test_of_a_gpu_nothing_is_known_from_a_cpu(measure: Callable[..., Grid]) -> N
 def test_a_gpu_result_is_not_mixed_with_the_cpus(measure: Callable[..., Grid]) -> None:
     grids = {"cpu": measure(table("pass")), "cuda": measure(table("fail"))}
     (gpu,) = support_of([parse("qlora")], "cuda", grids).devices
-    assert ("==1.0", "red") in told(gpu.support[0].packages["torch"])
+    assert ("==1.0", "red") in rows(gpu.support[0].packages["torch"])
 
 
 def test_a_document_without_cells_says_nothing(measure: Callable[..., Grid]) -> None:
@@ -173,11 +175,13 @@ def test_what_can_never_be_is_refused(device: str, measure: Callable[..., Grid])
 
 
 def test_in_words_what_is_inferred_is_said_to_be(measure: Callable[..., Grid]) -> None:
-    said = "\n".join(lines(support_of([parse("qlora")], "cpu", {"cpu": measure(table("fail", "pass", "pass"))})))
-    assert "Newest set: 2025-09, green\n" in said
-    assert "torch           ==1.0        red: measured (2025-03)" in said
-    assert ">=2.0,<=3.0  green: measured at 2.0, 3.0; inferred between them" in said
-    assert BLAME in said
+    stated_outcomes = "\n".join(
+        lines(support_of([parse("qlora")], "cpu", {"cpu": measure(table("fail", "pass", "pass"))}))
+    )
+    assert "Newest set: 2025-09, green\n" in stated_outcomes
+    assert "torch           ==1.0        red: measured (2025-03)" in stated_outcomes
+    assert ">=2.0,<=3.0  green: measured at 2.0, 3.0; inferred between them" in stated_outcomes
+    assert BLAME in stated_outcomes
 
 
 def test_in_words_nothing_measured_is_no_answer(measure: Callable[..., Grid]) -> None:
@@ -197,6 +201,14 @@ def test_a_document_is_valid(measure: Callable[..., Grid]) -> None:
     assert json.loads(made)["schema"] == support.SCHEMA
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**json.loads(made), "devices": 1}, schema)
+
+
+def test_a_document_of_schema_1_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "support.json"
+    row = '{"needs":["x"],"job":"QLoRA","sets":[{"set":"2025-06","standing":"red"}],"packages":{},"turns":[]}'
+    path.write_text(f'{{"schema":1,"devices":[{{"device":"cpu","support":[{row}]}}]}}')
+    (found,) = support.published("cpu", path)
+    assert found.sets[0].status is SupportStatus.RED
 
 
 # --- what is published ------------------------------------------------------------------------------------------------
@@ -222,8 +234,8 @@ def test_the_published_file_is_valid_and_of_all_packages() -> None:
 def test_a_measured_version_is_in_its_stretch_and_in_no_other() -> None:
     published = json.loads(support.PUBLISHED.read_text(encoding="utf-8"))
     for each in (each for device in published["devices"] for each in device["support"]):
-        for stretches in each["packages"].values():
-            versions = [version for stretch in stretches for version in stretch.get("measured", ())]
+        for version_ranges in each["packages"].values():
+            versions = [version for version_range in version_ranges for version in version_range.get("measured", ())]
             for version in versions:
-                holding = [s for s in stretches if SpecifierSet(s["versions"]).contains(version, prereleases=True)]
+                holding = [s for s in version_ranges if SpecifierSet(s["versions"]).contains(version, prereleases=True)]
                 assert [version in s.get("measured", ()) for s in holding] == [True], (each["needs"], version)
