@@ -1,4 +1,4 @@
-"""Runs one case without the harness, to debug it or to measure what a warm fork saves.
+"""Runs one case without the harness, to debug it or to measure the time that a warm fork saves.
 
 torchrun --nproc-per-node 2 -m cases.alone train-lora-fsdp2-fp32
 
@@ -101,12 +101,14 @@ def run_stage(name: str, stage: int, place: Place, reporter: Printer) -> None:
     options = suite.CASES[name].options
     kept = Path(os.environ.get(OUT, tempfile.gettempdir())) / f"ftmatrix-{os.getuid()}-{name}"
     if stage == 0 and place.rank == 0:
-        shutil.rmtree(kept, ignore_errors=True)  # an earlier start may have left it
+        shutil.rmtree(kept, ignore_errors=True)  # of an earlier run
     suite.disable_progress_bars()
     with shared_folder() as cache:
         architectures.checkpoint(options, cache)
         if options.prequantised:
-            quantised_saving.make(cache, options, place, reporter)  # it forks, so before CUDA is initialised
+            quantised_saving.make(
+                cache, options, place, reporter
+            )  # it forks, so it must run before CUDA is initialised
         if place.kind == "cuda":
             torch.cuda.set_device(place.device)
         if place.world_size > 1:
@@ -125,7 +127,7 @@ def run_stage(name: str, stage: int, place: Place, reporter: Printer) -> None:
 
 @contextlib.contextmanager
 def shared_folder() -> Iterator[Path]:
-    """The folder that many cases share; without ``FTMATRIX_SHARED``, a temporary one for this rank."""
+    """The folder that cases share; without ``FTMATRIX_SHARED``, a temporary one for this rank."""
     if SHARED in os.environ:
         yield Path(os.environ[SHARED])
     else:
@@ -140,7 +142,7 @@ def result_name(stage: int, rank: int) -> str:
 
 @contextlib.contextmanager
 def written_result(name: str, reporter: Printer) -> Iterator[None]:
-    """Write the result of this rank to a file of ``FTMATRIX_OUT``: its checks, and its error if it raised one."""
+    """Write the checks and the error, if any, of this rank to a file of ``FTMATRIX_OUT``."""
     failure: ErrorReport | None = None
     try:
         yield
@@ -150,7 +152,7 @@ def written_result(name: str, reporter: Printer) -> Iterator[None]:
     finally:
         if OUT in os.environ:
             path = Path(os.environ[OUT], name)
-            unfinished = path.with_suffix(".unfinished")  # a launcher may end us in the middle of writing
+            unfinished = path.with_suffix(".unfinished")  # a launcher may kill this process while it writes
             unfinished.write_text(Event(checks=tuple(reporter.all), error=failure, done=failure is None).to_json())
             unfinished.rename(path)
 

@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     request = None if path is None else SessionRequest.from_json(path.read_text(encoding="utf-8"))
     if not hasattr(config, "workerinput"):  # the controller, or the only process
         if request is not None and request.harness_pid:
-            die_with_parent(request.harness_pid)  # without its harness, a session runs no more cells
+            die_with_parent(request.harness_pid)  # the session ends with its harness
         scratch = config.scratch = Path(tempfile.mkdtemp(prefix="ftmatrix-", dir=socket_parent()))  # type: ignore[attr-defined]
         os.environ[SOCKET] = str(scratch / "server")
         os.environ.setdefault(SCRATCH, str(scratch))
@@ -62,7 +62,7 @@ def socket_parent() -> str:
 
 
 def request_of_all(suite: CaseSuite) -> SessionRequest:
-    """The request of a person who runs pytest: all cases."""
+    """The request for a manual pytest run: all cases."""
     scratch = os.environ[SCRATCH]
     device = os.environ.get("FTMATRIX_DEVICE", "cpu")
     return SessionRequest(tuple(suite.cases), device, folder=scratch, cache=str(Path(scratch, "cache")))

@@ -1,4 +1,4 @@
-"""Runs each cell as a test: red cells fail with their reason, cells that cannot run here are skipped with theirs."""
+"""Runs each cell as a test. Red cells fail, cells that cannot run on this machine are skipped, both with a reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cases.space.verdict import PROBING, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cases.runtime.case_suite import CaseSuite, Requirement
+    from cases.runtime.case_suite import CaseSuite, ProbedRequirement
     from cases.runtime.wire import Job, SessionRequest
 
 
@@ -81,7 +81,7 @@ def confirm(report: CellReport, job: Job, request: pytest.FixtureRequest) -> Cel
 
 
 def run(server: str, job: Job) -> CellReport:
-    """Run a job, on GPUs that it acquires exclusively until none of its memory is left on them.
+    """Run a job. On GPUs, it acquires them exclusively until all of its memory is freed.
 
     Raises:
         BusyError: too few GPUs are free of other processes.
@@ -97,7 +97,7 @@ def run(server: str, job: Job) -> CellReport:
     return replace(report, metrics=metrics, facts={**report.facts, **({"left_on_gpus": left} if left else {})})
 
 
-pool = functools.cache(gpu_pool.pool)  # one for each worker, which queries the driver for the GPUs once
+pool = functools.cache(gpu_pool.pool)  # each worker queries the driver for the GPUs once
 
 
 def why_skipped(cell: str, request: SessionRequest, suite: CaseSuite, server: str) -> tuple[str, tuple[str, ...]]:
@@ -109,14 +109,14 @@ def why_skipped(cell: str, request: SessionRequest, suite: CaseSuite, server: st
     return "", ()
 
 
-def probe(requirement: Requirement, request: SessionRequest, server: str) -> tuple[str, tuple[str, ...]]:
+def probe(requirement: ProbedRequirement, request: SessionRequest, server: str) -> tuple[str, tuple[str, ...]]:
     """Run the probe of a requirement.
 
     Returns:
         Its complaint, empty if the requirement is met, and the modules of the case code that it imported.
 
-    Only an exception of the probe itself is a complaint. If the stack cannot be imported, a GPU cannot be used, or the
-    probe hangs or crashes, the case has to show it.
+    Only an exception of the probe itself is a complaint. If the stack cannot be imported, a GPU is unusable, or the
+    probe hangs or crashes, the case runs and reports that.
     """
     report = run_once(request, server, "probe", requirement.name, requirement.ranks)
     is_complaint = report.verdict is Verdict.FAIL and PROBING in report.facts
@@ -145,7 +145,9 @@ def compare(warm: CellReport, cold: CellReport) -> CellReport:
     """The warm report, or a lost one if a cold start of the same cell disagrees."""
     if (warm.verdict, error_type(warm)) == (cold.verdict, error_type(cold)):
         return replace(warm, metrics={**warm.metrics, "cold_s": cold.seconds})
-    reason = f"a warm start says {warm.verdict.value} ({warm.reason}), a cold one {cold.verdict.value} ({cold.reason})"
+    warm_result = f"{warm.verdict.value} after a warm start ({warm.reason})"
+    cold_result = f"{cold.verdict.value} after a cold one ({cold.reason})"
+    reason = f"{warm_result}, but {cold_result}"
     return replace(warm, verdict=Verdict.LOST, reason=reason)
 
 

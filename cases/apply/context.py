@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
     from pathlib import Path
-    from typing import Protocol
 
     from cases.reference.twin import Trajectory
+    from cases.runtime.case_suite import Reporter
     from cases.space.options import Options
     from cases.space.place import Place
-    from cases.space.verdict import Check, Phase
-
-    class Reporter(Protocol):
-        """Reports the events of a rank to its supervisor."""
-
-        def phase(self, phase: Phase) -> None: ...
-        def checks(self, checks: list[Check]) -> None: ...
-        def metric(self, name: str, value: float) -> None: ...
-        def facts(self, facts: dict[str, Any]) -> None: ...
-        def modules(self, names: Sequence[str]) -> None: ...
-        def beat(self) -> None: ...
-        def observing(self) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def lora_b_frozen(_point: InjectionPoint) -> None:
 
 @fault("train-lora-single-fp32", "train-lora-single-bf16")
 def base_weight_trained(_point: InjectionPoint) -> None:
-    """A layer of the base is trained along."""
+    """A layer of the base model is trained, too."""
 
     def train_along(model: Any) -> None:
         parameters_named(model, "norm")[0].requires_grad_()
@@ -108,7 +108,7 @@ def adapter_in_the_wrong_dtype(_point: InjectionPoint) -> None:
 
 @fault("load-nf4-single-bf16", "train-lora-nf4-single-bf16", "train-lora-nf4-ddp-bf16")
 def fp4_for_nf4(_point: InjectionPoint) -> None:
-    """Another 4-bit code than the one that was asked for."""
+    """FP4 is used instead of the configured NF4."""
     from transformers import BitsAndBytesConfig
 
     around(
@@ -120,7 +120,7 @@ def fp4_for_nf4(_point: InjectionPoint) -> None:
 
 @fault("train-lora-nf4-single-bf16", "train-dora-nf4-single-bf16")
 def scales_off_after_loading(_point: InjectionPoint) -> None:
-    """Once the model is adapted, a quantised layer's scales are one per cent off, as after a lossy move."""
+    """The scales of a quantised layer are one per cent too large once adapters are added, as after a lossy copy."""
 
     def spoil(model: Any) -> None:
         layer = next(
@@ -133,7 +133,7 @@ def scales_off_after_loading(_point: InjectionPoint) -> None:
 
 @fault("load-nf4-single-bf16", "load-int8-single-bf16", "train-lora-int8-single-bf16")
 def a_layer_not_quantised(_point: InjectionPoint) -> None:
-    """One kind of layer is silently left in full precision."""
+    """One kind of layer silently stays in full precision."""
     from transformers import BitsAndBytesConfig
 
     around(
@@ -147,7 +147,7 @@ def a_layer_not_quantised(_point: InjectionPoint) -> None:
 
 @fault("load-nf4-single-bf16", "train-lora-nf4-single-bf16")
 def double_quantisation_unasked(_point: InjectionPoint) -> None:
-    """The scales are quantised as well though nobody asked."""
+    """The scales are quantised, too, although the case does not enable double quantisation."""
     from transformers import BitsAndBytesConfig
 
     around(

@@ -18,44 +18,44 @@ INFIX = {True: "-with-", False: "-after-"}
 
 @dataclass(frozen=True)
 class CrashCase(Case):
-    """A case with a crash injected, or, if it is not ``struck``, a healthy one that runs after that crash."""
+    """A case with an injected crash, or, unless ``injected``, a healthy case that runs after that crash."""
 
     crash: str = ""
-    struck: bool = True
+    injected: bool = True
 
     @property
     def id(self) -> str:
-        return f"{self.clean}{INFIX[self.struck]}{self.crash}"
+        return f"{self.clean}{INFIX[self.injected]}{self.crash}"
 
     @property
     def clean(self) -> str:
         return super().id
 
     def inject(self, point: InjectionPoint) -> None:
-        if self.struck:
+        if self.injected:
             CRASHES[self.crash].inject(point)
 
 
-def crash_case(clean: str, crash: str, *, struck: bool) -> CrashCase:
+def crash_case(clean: str, crash: str, *, injected: bool) -> CrashCase:
     case = suite.CASES[clean]
-    return CrashCase(case.group, CRASHES[crash].what, case.options, crash=crash, struck=struck)
+    return CrashCase(case.group, CRASHES[crash].what, case.options, crash=crash, injected=injected)
 
 
 class CrashCaseTable(dict[str, CrashCase]):
-    """Cases by id. Any case of the ordinary suite may come after any crash."""
+    """Cases by id. Any case of the ordinary suite may follow any crash."""
 
     def __missing__(self, name: str) -> CrashCase:
         clean, _, crash = name.rpartition(INFIX[False])
         if clean not in suite.CASES or crash not in CRASHES:
             raise KeyError(name)
-        return crash_case(clean, crash, struck=False)
+        return crash_case(clean, crash, injected=False)
 
 
 CASES = CrashCaseTable(
     {
         each.id: each
         for crash in CRASHES.values()
-        for each in (crash_case(case, crash.name, struck=True) for case in crash.cases)
+        for each in (crash_case(case, crash.name, injected=True) for case in crash.cases)
     }
 )
 SUITE = InjectionSuite(CASES, suite.PROFILES)

@@ -1,7 +1,7 @@
-"""Crashes and hangs to inject into a working stack: a rank that stops, vanishes or breaks its GPU during training.
+"""Crashes and hangs that ``ftmatrix selfcheck --crashes`` injects into a working stack during training.
 
-Each declares the verdict and the reason that the harness must report. They show that the harness recognises what
-happened, and that later cells on the same GPUs are unharmed (``ftmatrix selfcheck --crashes``).
+Each declares the verdict and the reason that the harness must report. They show that the harness recognises the failure
+and that later cells on the same GPUs are unaffected.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ ANYWHERE = ("cpu", "cuda")
 ON_GPUS = ("cuda",)
 CASES = ("train-lora-ddp-bf16",)
 BLOCK_MIB = 64
-WHEN_FREED_MIB = 16_000  # an allocation that nothing stops ends by itself
+MAX_HELD_MIB = 16_000  # the allocation ends here if no limit stops it
 
 
 @dataclass(frozen=True)
 class Crash:
-    """A crash or hang. ``shows`` is a pattern for the reason, by device; without one, it cannot be injected there."""
+    """A crash or hang.
+
+    ``shows`` maps a device to a pattern that the reported reason must match; other devices get no injection.
+    """
 
     name: str
     what: str
@@ -46,7 +49,7 @@ class Crash:
     victims: tuple[int, ...]
 
     def inject(self, point: InjectionPoint) -> None:
-        """Let it happen to its victims when a step begins."""
+        """Trigger the crash in its victims when a training step begins."""
         if point.rank in self.victims:
             patching.change_wrapped_model(lambda model: before_step(model, self.trigger))
 
@@ -62,7 +65,7 @@ def crash(
     cases: tuple[str, ...] = CASES,
     victims: tuple[int, ...] = (VICTIM,),
 ) -> Callable[[Trigger], Trigger]:
-    """Register a crash; the first line of its docstring says what happens."""
+    """Register a crash; the first line of its docstring describes it."""
 
     def register(trigger: Trigger) -> Trigger:
         what = (trigger.__doc__ or "").strip().splitlines()[0].rstrip(".")
@@ -74,7 +77,7 @@ def crash(
 
 
 def before_step(model: Any, trigger: Trigger) -> None:
-    """Pull the trigger when the model is called for the step."""
+    """Call the trigger when the forward pass of ``STEP`` begins."""
     calls = 0
 
     def count(*_: object) -> None:
@@ -99,7 +102,7 @@ def before_step(model: Any, trigger: Trigger) -> None:
     cases=("train-lora-ddp-bf16", "train-lora-fsdp2-bf16"),
 )
 def never_enters_a_collective() -> None:
-    """One rank sleeps for ever, and the others wait for it in a collective."""
+    """One rank sleeps forever while the others wait for it in a collective."""
     while True:
         time.sleep(3600)
 
@@ -109,13 +112,13 @@ def never_enters_a_collective() -> None:
 
 @crash(Verdict.CRASH, r"^rank 1 ended without a report, exit code 3$")
 def exits() -> None:
-    """A rank exits with an error code in the middle."""
+    """A rank exits with an error code during training."""
     os._exit(3)
 
 
 @crash(Verdict.CRASH, r"^rank 1 ended without a report, exit code 0$")
 def leaves_silently() -> None:
-    """A rank exits in the middle with code 0."""
+    """A rank exits with code 0 during training."""
     os._exit(0)
 
 
@@ -127,7 +130,7 @@ def segmentation_fault() -> None:
 
 @crash(Verdict.CRASH, r"^rank 1 was ended by SIGABRT$")
 def aborts() -> None:
-    """A library ends a rank by abort."""
+    """A library aborts a rank."""
     os.abort()
 
 
@@ -139,7 +142,7 @@ def killed() -> None:
 
 @crash(Verdict.FAIL, r"^RuntimeError: injected$")
 def raises() -> NoReturn:
-    """One rank raises, and the others wait for it in a collective."""
+    """One rank raises while the others wait for it in a collective."""
     raise RuntimeError("injected")
 
 
@@ -148,18 +151,18 @@ def raises() -> NoReturn:
 
 @crash(Verdict.CRASH, r"^out of host memory: the ranks held \d+ MiB of \d+ MiB", victims=(0, 1))
 def host_out_of_memory() -> None:
-    """The ranks take more of the host's memory than their cell may have."""
+    """The ranks allocate more host memory than their cell may use."""
     held: list[mmap.mmap] = []
-    while len(held) * BLOCK_MIB < WHEN_FREED_MIB:
+    while len(held) * BLOCK_MIB < MAX_HELD_MIB:
         held.append(mmap.mmap(-1, BLOCK_MIB * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         for page in range(0, len(held[-1]), mmap.PAGESIZE):
-            held[-1][page] = 1  # writing makes the memory real; on some hosts it is slow enough to be silent for long
+            held[-1][page] = 1  # the kernel maps a page on the first write, which is slow on some hosts
     raise RuntimeError("the limit did not end this cell")
 
 
 @crash(Verdict.CRASH, r"^out of device memory: .*CUDA out of memory", on=ON_GPUS)
 def device_out_of_memory() -> None:
-    """A rank asks for twice the memory that its GPU has."""
+    """A rank allocates twice the memory of its GPU."""
     import torch
 
     whole = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
@@ -171,11 +174,11 @@ def device_out_of_memory() -> None:
 
 @crash(Verdict.CRASH, r"^illegal memory access: .*illegal memory access", on=ON_GPUS)
 def illegal_memory_access() -> None:
-    """A kernel of a rank reads from an address that its GPU does not have."""
+    """A kernel reads from an invalid address."""
     import torch
 
-    # Compiled by the NVRTC that torch brings: neither a compiler nor headers are needed on the host.
-    read = torch.cuda.jiterator._create_jit_fn(  # noqa: SLF001 - the one way to have a kernel of one's own in every version
+    # NVRTC, a part of torch, compiles this kernel, so that the host needs no compiler and no headers.
+    read = torch.cuda.jiterator._create_jit_fn(  # noqa: SLF001 - the only way to define a kernel in every version
         "template <typename T> T read_nowhere(T where) {"
         " return *reinterpret_cast<volatile T*>(static_cast<unsigned long long>(where)); }"
     )
@@ -185,7 +188,7 @@ def illegal_memory_access() -> None:
 
 @crash(Verdict.CRASH, r"^device-side assert: .*device-side assert triggered", on=ON_GPUS)
 def device_side_assert() -> None:
-    """A rank looks up a row that its table does not have."""
+    """A rank indexes a tensor out of bounds."""
     import torch
 
     rows = torch.full((4,), 1_000_000, device="cuda")
@@ -195,7 +198,7 @@ def device_side_assert() -> None:
 
 @crash(Verdict.FAIL, r"^NCCL error: .*(?:NCCL|DistBackendError)", on=ON_GPUS, victims=(0, 1))
 def two_ranks_on_one_gpu() -> None:
-    """Two ranks of a group bring the same GPU, which NCCL refuses."""
+    """Two ranks of a group use the same GPU, which NCCL rejects."""
     import torch
     import torch.distributed as dist
 

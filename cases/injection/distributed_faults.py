@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @fault("train-full-ddp-fp32", "train-lora-ddp-bf16", "train-lora-nf4-ddp-bf16")
 def gradients_not_reduced(_point: InjectionPoint) -> None:
-    """DDP leaves every rank its own gradients."""
+    """DDP does not reduce gradients: every rank keeps its own."""
 
     def alone(model: Any) -> None:
         model.require_backward_grad_sync = False
@@ -30,17 +30,18 @@ def gradients_not_reduced(_point: InjectionPoint) -> None:
 
 @fault("train-full-ddp-fp32", "train-lora-ddp-bf16", "train-lora-int8-ddp-bf16")
 def sum_instead_of_mean(_point: InjectionPoint) -> None:
-    """Gradients are summed over the ranks."""
-    change_wrapped_model(lambda model: reduced_by(model, 2.0))
+    """Gradients are summed over the ranks instead of averaged."""
+    change_wrapped_model(lambda model: scale_reduction(model, 2.0))
 
 
 @fault("train-full-ddp-fp32", "train-lora-ddp-fp32-adamw")
 def mean_slightly_off(_point: InjectionPoint) -> None:
     """The mean over ranks is five per cent too large."""
-    change_wrapped_model(lambda model: reduced_by(model, 1.05))
+    change_wrapped_model(lambda model: scale_reduction(model, 1.05))
 
 
-def reduced_by(model: Any, factor: float) -> None:
+def scale_reduction(model: Any, factor: float) -> None:
+    """Multiply the averaged gradients of a DDP model by a factor."""
     import torch.distributed as dist
 
     def hook(bucket: Any) -> Any:
@@ -58,7 +59,7 @@ def every_rank_the_same_data(_point: InjectionPoint) -> None:
 
 @fault("train-full-ddp-fp32", "train-lora-ddp-bf16")
 def strategy_ignored(_point: InjectionPoint) -> None:
-    """The model is not wrapped: every rank trains alone."""
+    """The model is not wrapped, so that every rank trains alone."""
     from cases.apply import build
 
     around(build, "wrap", lambda _original, model, *_: model)
@@ -66,7 +67,7 @@ def strategy_ignored(_point: InjectionPoint) -> None:
 
 @fault("train-lora-ddp-bf16", "train-full-ddp-fp32")
 def one_rank_drifts(point: InjectionPoint) -> None:
-    """One rank's weights move a little by themselves."""
+    """One rank's weights change slightly between steps."""
 
     def drift(parameters: list[Any]) -> None:
         if point.rank == 1:
@@ -111,7 +112,7 @@ def fsdp2_ignored(_point: InjectionPoint) -> None:
     from cases.apply import compat
 
     def nothing(module: Any, **_: Any) -> Any:
-        module.set_requires_gradient_sync = lambda _last: None  # which users call when they accumulate
+        module.set_requires_gradient_sync = lambda _last: None  # users call it to accumulate gradients
         return module
 
     around(compat, "fully_shard", lambda _original: nothing)
@@ -119,7 +120,7 @@ def fsdp2_ignored(_point: InjectionPoint) -> None:
 
 @fault("train-lora-fsdp2-fp32", "train-full-fsdp2-fp32")
 def fsdp2_layers_not_sharded(_point: InjectionPoint) -> None:
-    """fully_shard reaches the root only: one unit instead of one for each layer."""
+    """fully_shard shards the root module only: one unit instead of one per layer."""
     around(architectures, "decoder_layers", lambda _original, *_: [])
 
 

@@ -1,6 +1,6 @@
 """All faults that ``ftmatrix selfcheck`` injects into a working stack to measure what the checks catch.
 
-A fault is injected into a rank before its case runs. It breaks what such a bug would break, and ends with the rank.
+A fault is injected into a rank before its case runs. It has the effect of a realistic bug and ends with the rank.
 """
 
 from __future__ import annotations

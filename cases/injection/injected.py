@@ -1,4 +1,4 @@
-"""A suite that injects faults or crashes: each of its cases is one of the ordinary suite, changed before it runs."""
+"""The common base of the suites that inject faults or crashes into cases of the ordinary suite."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class InjectedCase(Protocol):
-    """A case; ``clean`` is its id in the ordinary suite."""
+    """A case with an injection; ``clean`` is the id of the unchanged case in the ordinary suite."""
 
     @property
     def clean(self) -> str: ...
@@ -26,12 +26,12 @@ class InjectedCase(Protocol):
     def options(self) -> Options: ...
 
     def inject(self, point: InjectionPoint) -> None:
-        """Change the rank that calls this, or leave it unchanged."""
+        """Change the calling rank, or leave it unchanged."""
 
 
 @dataclass(frozen=True)
 class InjectionSuite:
-    """A suite that injects something into a rank and then runs the clean case."""
+    """A suite that changes a rank and then runs the clean case in it."""
 
     cases: Any  # InjectedCase by id
     profiles: Mapping[str, Any] = field(default_factory=dict)
@@ -65,5 +65,5 @@ class InjectionSuite:
         return found
 
     def clean(self, job: Job) -> Job:
-        """The job as the ordinary suite knows it."""
+        """The same job for the clean case of the ordinary suite."""
         return replace(job, name=self.case(job.name).clean) if job.kind == "cell" else job

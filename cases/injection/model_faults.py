@@ -27,7 +27,7 @@ def attention_sees_the_future(_point: InjectionPoint) -> None:
 
 @fault("train-full-single-fp32", "load-single-fp32")
 def attention_scaled_wrongly(_point: InjectionPoint) -> None:
-    """Attention scores are divided by another number."""
+    """Attention scores are scaled by a wrong factor."""
     from torch.nn import functional
 
     around(
@@ -49,7 +49,7 @@ def autocast_switched_off(_point: InjectionPoint) -> None:
 
 @fault("train-full-single-fp32", "train-lora-single-fp32", "train-lora-fsdp2-fp32")
 def autocast_unasked(_point: InjectionPoint) -> None:
-    """The model computes in bfloat16 though nobody asked."""
+    """The model computes in bfloat16 although the case does not enable autocast."""
     import torch
     from transformers import LlamaForCausalLM
 
@@ -74,32 +74,34 @@ def checkpointing_ignored(_point: InjectionPoint) -> None:
 
 @fault("save_reload-lora-single-fp32", "save_reload-lora-ddp-fp32", "save_reload-lora-fsdp2-fp32", loud=True)
 def an_empty_save(_point: InjectionPoint) -> None:
-    """The adapter is written with tensors of no size."""
-    saved(lambda tensors: {name: tensor[:0] for name, tensor in tensors.items()})
+    """The adapter is saved with empty tensors."""
+    change_saved_tensors(lambda tensors: {name: tensor[:0] for name, tensor in tensors.items()})
 
 
 @fault("save_reload-lora-single-fp32", "save_reload-full-single-fp32")
 def a_tensor_is_not_saved(_point: InjectionPoint) -> None:
-    """One tensor is missing in the file."""
-    saved(lambda tensors: dict(list(tensors.items())[1:]))
+    """One tensor is missing from the file."""
+    change_saved_tensors(lambda tensors: dict(list(tensors.items())[1:]))
 
 
 @fault("save_reload-lora-single-fp32", "save_reload-lora-single-bf16", "save_reload-full-single-fp32")
 def a_save_that_rounds(_point: InjectionPoint) -> None:
-    """What is saved was rounded to bfloat16 on the way."""
+    """Saved tensors are rounded to bfloat16."""
     import torch
 
-    saved(lambda tensors: {name: tensor.to(torch.bfloat16).to(tensor.dtype) for name, tensor in tensors.items()})
+    change_saved_tensors(
+        lambda tensors: {name: tensor.to(torch.bfloat16).to(tensor.dtype) for name, tensor in tensors.items()}
+    )
 
 
 @fault("save_reload-lora-single-fp32", "merge_reload-lora-single-fp32")
 def stale_weights_are_saved(_point: InjectionPoint) -> None:
-    """What is saved is slightly older than what was trained."""
-    saved(lambda tensors: {name: tensor * (1 - 2**-6) for name, tensor in tensors.items()})
+    """Saved tensors are slightly older than the trained ones."""
+    change_saved_tensors(lambda tensors: {name: tensor * (1 - 2**-6) for name, tensor in tensors.items()})
 
 
-def saved(change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Change what safetensors writes, wherever it was imported to."""
+def change_saved_tensors(change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change the tensors that safetensors writes, in every module that imported its function."""
     import safetensors.torch
 
     original = safetensors.torch.save_file
@@ -126,7 +128,7 @@ def optimiser_state_lost(_point: InjectionPoint) -> None:
 
 @fault("resume-lora-single-fp32-adamw", "resume-lora-fsdp2-fp32-adamw")
 def schedule_restarted(_point: InjectionPoint) -> None:
-    """A resumed schedule begins anew."""
+    """A resumed schedule starts over."""
     from torch.optim.lr_scheduler import LambdaLR
 
     LambdaLR.load_state_dict = lambda *_: None
@@ -134,7 +136,7 @@ def schedule_restarted(_point: InjectionPoint) -> None:
 
 @fault("merge-lora-single-fp32", "merge-lora-single-bf16", "merge-lora-ddp-fp32")
 def merged_with_twice_the_scaling(_point: InjectionPoint) -> None:
-    """What is merged is twice the update."""
+    """merge_adapter adds twice the update."""
     from peft.tuners.lora import layer
 
     after(layer.Linear, "get_delta_weight", lambda delta: delta * 2)
@@ -142,7 +144,7 @@ def merged_with_twice_the_scaling(_point: InjectionPoint) -> None:
 
 @fault("merge-lora-single-fp32", "merge-dora-single-fp32")
 def a_merge_that_does_nothing(_point: InjectionPoint) -> None:
-    """merge_adapter leaves the weights as they are and takes the adapter out."""
+    """merge_adapter removes the adapter without changing the weights."""
     from peft.tuners.lora import layer
 
     after(layer.Linear, "get_delta_weight", lambda delta: delta * 0)
@@ -150,7 +152,7 @@ def a_merge_that_does_nothing(_point: InjectionPoint) -> None:
 
 @fault("merge-lora-single-fp32", "merge-lora-ddp-fp32")
 def a_merge_that_is_left_out(_point: InjectionPoint) -> None:
-    """merge_adapter and unmerge_adapter do nothing at all: the adapter works on beside the weights."""
+    """merge_adapter and unmerge_adapter do nothing: the adapter stays active and unmerged."""
     from peft.tuners.tuners_utils import BaseTuner
 
     BaseTuner.merge_adapter = BaseTuner.unmerge_adapter = lambda *_, **__: None
@@ -158,7 +160,7 @@ def a_merge_that_is_left_out(_point: InjectionPoint) -> None:
 
 @fault("generate-lora-single-fp32", "generate-lora-ddp-fp32")
 def generation_without_the_adapter(_point: InjectionPoint) -> None:
-    """Generation runs on the bare base model."""
+    """Generation uses the base model without its adapter."""
     from peft import PeftModelForCausalLM
 
     def bare(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
@@ -170,7 +172,7 @@ def generation_without_the_adapter(_point: InjectionPoint) -> None:
 
 @fault("portability-lora-single-fp32")
 def scaling_lost_in_the_file(point: InjectionPoint) -> None:
-    """The adapter's configuration is read with another scaling than it was trained with."""
+    """The adapter is loaded with a different scaling from the one in training."""
     from peft import PeftModel
 
     if point.stage == 1:

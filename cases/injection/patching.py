@@ -1,4 +1,4 @@
-"""Tools to inject faults: small patches of the stack, or of what a user's code does with it, that raise nothing."""
+"""Helpers that inject faults by small patches of the stack or of the code that uses it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InjectionPoint:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault and the cases it is injected into. Only a ``loud`` one may be noticed by the stack, which then raises."""
+    """A fault and the cases that it is injected into. The stack may raise an error only for a ``loud`` fault."""
 
     name: str
     what: str
@@ -38,7 +38,7 @@ class Fault:
 
 
 def fault(*cases: str, loud: bool = False) -> Callable[[Inject], Fault]:
-    """Declare a fault; the first line of its docstring says what goes wrong."""
+    """Declare a fault; the first line of its docstring describes it."""
 
     def declare(inject: Inject) -> Fault:
         what = (inject.__doc__ or "").strip().splitlines()[0].rstrip(".")
@@ -59,7 +59,7 @@ def around(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
 
 
 def after(owner: Any, name: str, change: Callable[[Any], Any]) -> None:
-    """Change the result of ``owner.name``, in place or by returning another one."""
+    """Change the result of ``owner.name``; ``change`` modifies it in place or returns a replacement."""
 
     def changed(original: Any, *arguments: Any, **named: Any) -> Any:
         found = original(*arguments, **named)
@@ -84,7 +84,7 @@ def change_wrapped_model(change: Callable[[Any], Any]) -> None:
 
 
 def before_each_step(change: Callable[[list[Any]], None]) -> None:
-    """Change gradients or weights just before the optimiser steps. ``change`` gets the parameters with a gradient."""
+    """Call ``change`` with all parameters that have a gradient before each optimiser step."""
     from cases.apply import build
 
     def hooked(optimiser: Any) -> None:
@@ -100,11 +100,11 @@ def parameters_named(model: Any, word: str) -> list[Any]:
     """The parameters whose name contains a word.
 
     Raises:
-        LookupError: there is none.
+        LookupError: no parameter matches.
     """
     found = [parameter for name, parameter in tiny.named(model) if word in name]
     if not found:
-        raise LookupError(f"nothing is called {word!r}: the fault cannot be injected")
+        raise LookupError(f"no parameter name contains {word!r}, so the fault cannot be injected")
     return found
 
 
@@ -113,7 +113,7 @@ def local_tensor(tensor: Any) -> Any:
 
 
 def skip_optimiser_step(number: int, *, only: bool = True) -> None:
-    """Let the optimiser do nothing in one step, counted from 1."""
+    """Skip one optimiser step, counted from 1; do nothing unless ``only``."""
     from cases.apply import build
 
     def skipping(optimiser: Any) -> None:
@@ -124,7 +124,7 @@ def skip_optimiser_step(number: int, *, only: bool = True) -> None:
             done[0] += 1
             return None if only and done[0] == number else step(*arguments, **named)
 
-        optimiser.step = types.MethodType(counted, optimiser)  # schedules ask for a method
+        optimiser.step = types.MethodType(counted, optimiser)  # schedulers require a bound method
 
     after(build, "optimiser", skipping)
 

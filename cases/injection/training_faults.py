@@ -39,7 +39,7 @@ def learning_rate_off(_point: InjectionPoint) -> None:
 
 @fault("train-lora-single-fp32", "train-full-single-fp32")
 def schedule_ignored(_point: InjectionPoint) -> None:
-    """The learning rate stays what it was."""
+    """The learning rate never changes."""
     from torch.optim.lr_scheduler import LambdaLR
 
     LambdaLR.step = lambda *_: None
@@ -47,7 +47,7 @@ def schedule_ignored(_point: InjectionPoint) -> None:
 
 @fault("train-full-single-fp32", "train-lora-single-bf16")
 def momentum_unasked(_point: InjectionPoint) -> None:
-    """SGD has momentum that nobody asked for."""
+    """SGD uses a momentum that the case does not set."""
     from cases.apply import build
 
     def heavy(optimiser: Any) -> None:
@@ -59,7 +59,7 @@ def momentum_unasked(_point: InjectionPoint) -> None:
 
 @fault("train-full-single-fp32", "train-lora-single-fp32", "train-lora-fsdp2-fp32")
 def clipping_unasked(_point: InjectionPoint) -> None:
-    """Gradients are clipped though nobody asked."""
+    """Gradients are clipped although the case does not enable clipping."""
     import torch
 
     def clip(parameters: list[Any]) -> None:
@@ -70,7 +70,7 @@ def clipping_unasked(_point: InjectionPoint) -> None:
 
 @fault("train-lora-single-fp32", "train-lora-ddp-bf16", "train-lora-fsdp2-bf16")
 def gradients_not_zeroed(_point: InjectionPoint) -> None:
-    """zero_grad does nothing: each step adds to the last one's gradients."""
+    """zero_grad does nothing: gradients accumulate over the steps."""
     from torch.optim import Optimizer
 
     Optimizer.zero_grad = lambda *_, **__: None
@@ -93,12 +93,14 @@ def moments_forgotten(_point: InjectionPoint) -> None:
     """The optimiser's state is thrown away after every step."""
     from cases.apply import build
 
-    after(build, "optimiser", lambda made: made.register_step_post_hook(lambda o, *_: o.state.clear()) and None)
+    after(
+        build, "optimiser", lambda optimiser: optimiser.register_step_post_hook(lambda o, *_: o.state.clear()) and None
+    )
 
 
 @fault("train-lora-single-fp32", "train-lora-single-bf16", "train-full-single-fp32")
 def loss_slightly_off(_point: InjectionPoint) -> None:
-    """The loss that is reported and differentiated is one per cent too large."""
+    """The loss is one per cent too large, and so are its gradients."""
     from transformers import LlamaForCausalLM
 
     def larger(output: Any) -> None:

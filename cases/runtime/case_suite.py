@@ -1,4 +1,4 @@
-"""The protocol of a suite of cases: everything that the test session, the fork server and the ranks use of it."""
+"""The protocol of a suite of cases, as the test session, the fork server and the ranks use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reporter(Protocol):
     """Reports the progress of a rank. Every report also proves that the rank is alive."""
 
     def phase(self, phase: Phase) -> None:
-        """Begin a phase, or enter it again."""
+        """Begin or resume a phase."""
 
     def checks(self, checks: list[Check]) -> None: ...
 
@@ -36,8 +36,8 @@ class Reporter(Protocol):
         """Mark code that only inspects results: an exception inside is the harness's fault, not the stack's."""
 
 
-class Requirement(Protocol):
-    """Something that a case needs of the version or the machine, and that the probe of this name tries."""
+class ProbedRequirement(Protocol):
+    """A requirement of a case on the version or the machine. The probe of the same name tests it."""
 
     @property
     def name(self) -> str: ...
@@ -51,7 +51,7 @@ class Requirement(Protocol):
 
 
 class CaseSuite(Protocol):
-    """Cases, and how a rank runs one of them. A suite's module holds it as ``SUITE``."""
+    """A set of cases and the way a rank runs one of them. A suite's module assigns it to ``SUITE``."""
 
     @property
     def cases(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class CaseSuite(Protocol):
     def why_unforkable(self) -> str:
         """The reason why ranks must not be forked from this process after ``preload``; empty if they may."""
 
-    def requirements(self, name: str, device: str) -> Sequence[Requirement]:
+    def requirements(self, name: str, device: str) -> Sequence[ProbedRequirement]:
         """The requirements of a case on a device."""
 
     def silence_timeout(self, name: str, device: str) -> SilenceTimeout:

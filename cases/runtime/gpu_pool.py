@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 IDLE_MIB = 256.0  # a driver holds less than this on an idle GPU; one context of a process takes more
 SETTLES_S = 20.0  # the memory of a process that has ended may take this long to be freed
 POLL_S = 0.02
-NOTED_S = 300.0  # for so long, a note counts that another worker waited in vain for foreign processes to end
+NOTED_S = 300.0  # how long a note counts in which another worker recorded that it waited in vain
 HIDDEN = "hidden other processes"
-LACKING = {"lacking": "GPUs"}  # a fact of cells that were skipped because no GPU was free: later, one may be
+LACKING = {"lacking": "GPUs"}  # a fact of cells that were skipped because no GPU was free; one may be free later
 SHARED = (Path("/dev/shm"), Path("/tmp"))  # noqa: S108 - every run on this machine has to find the same locks
 READABLE = 0o644  # independent of the umask
 
@@ -65,7 +65,7 @@ def locks_folder(shared: Sequence[Path] = SHARED) -> Path:
 
 @dataclass
 class Pool:
-    """The GPUs that this process may use. ``folder`` holds their locks and is the same for all runs on the machine."""
+    """The GPUs that this process may use. All runs on the machine use the same ``folder`` for the locks."""
 
     source: GpuSource
     gpus: tuple[Gpu, ...]
@@ -158,7 +158,7 @@ class Pool:
             time.sleep(POLL_S)
 
     def is_lasting(self, occupied: Mapping[str, str], *, end: float) -> bool:
-        """Whether the use of these GPUs is no leftover of a process that is ending: somebody waited in vain.
+        """Whether the use of these GPUs outlasted a wait, so that it is no leftover of a process that is ending.
 
         The worker that waited leaves a note, so that not every worker of a run waits for the same processes.
         """
@@ -177,7 +177,7 @@ class Pool:
         try:
             return self.use(gpu)
         except UnavailableError as error:
-            return f"{gpu} cannot be asked: {error}"
+            return f"{gpu} does not answer: {error}"
 
     def use(self, gpu: Gpu) -> str:
         """A description of the use of a GPU that no cell of ours holds; empty if it is free.
@@ -197,12 +197,12 @@ class Pool:
         return f"{gpu} has {usage.mib:.0f} MiB in use by {users}{origin}"
 
     def wait_until_free(self, uuids: Sequence[str]) -> tuple[float, str]:
-        """Wait until nothing of a cell is left on its GPUs.
+        """Wait until the processes and memory of a cell are gone from its GPUs.
 
-        A GPU on which something stays is marked: no cell acquires it before that is gone, and reports give the reason.
+        A GPU with remaining use is marked: no cell acquires it until it is free, and reports give the reason.
 
         Returns:
-            Seconds of the wait, and a description of what stayed.
+            The seconds waited, and a description of the remaining use.
         """
         began = time.monotonic()
         waiting = {
@@ -283,7 +283,7 @@ def pool(environment: Mapping[str, str] = os.environ) -> Pool:
     """The pool of this process.
 
     Raises:
-        UnavailableError: there is no driver, or it does not answer.
+        UnavailableError: no driver is installed, or it does not answer.
     """
-    driver = nvml.Driver()
+    driver = nvml.NvmlDriver()
     return Pool(driver, visible(driver.gpus(), environment))

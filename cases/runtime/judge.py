@@ -1,4 +1,4 @@
-"""Derives the verdict on a cell from the states of its ranks. Pure: it touches no process."""
+"""Derives the verdict on a cell from the states of its ranks, without touching any process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from cases.runtime.rank_state import RankState
     from cases.runtime.wire import ErrorReport
 
-TOGETHER_S = 1.0  # a rank's error and another's death within this time have one cause
+SAME_CAUSE_S = 1.0  # an error of one rank and the death of another within this time have the same cause
 LONGEST_REASON = 500  # characters of an error's first line; the whole message stays in the error
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """A verdict and its reason. ``failure`` names the kind of a failure that has one (``cases.runtime.failures``)."""
+class CellJudgement:
+    """A verdict and its reason. ``failure`` is the kind of failure, if known (see ``cases.runtime.failures``)."""
 
     verdict: Verdict
     reason: str = ""
@@ -31,7 +31,7 @@ class Judgement:
     failure: str = ""
 
 
-def judge(ranks: Sequence[RankState], *, stopped: str = "", why: str = "") -> Judgement:
+def judge(ranks: Sequence[RankState], *, stopped: str = "", why: str = "") -> CellJudgement:
     """The verdict on a cell.
 
     Args:
@@ -41,15 +41,15 @@ def judge(ranks: Sequence[RankState], *, stopped: str = "", why: str = "") -> Ju
     """
     to_blame = [rank for rank in ranks if not (rank.error is not None and failures.is_consequence(rank.error))]
     if not any(rank.error is not None or rank.vanished for rank in to_blame):
-        to_blame = list(ranks)  # nobody saw the lost rank end
+        to_blame = list(ranks)  # no rank shows the cause, so the consequences count
     first_error = min(to_blame, key=lambda rank: rank.error_at)
     first_death = min((rank for rank in to_blame if rank.vanished), key=lambda rank: rank.exit_at, default=None)
     if first_error.error is not None and not explains(first_death, first_error):
-        return raised(first_error)
+        return judge_error(first_error)
     if first_death is not None:
-        return died(first_death)
+        return judge_death(first_death)
     if stopped:
-        return interrupted(ranks, stopped, why)
+        return judge_interruption(ranks, stopped, why)
     return judge_checks(ranks)
 
 
@@ -61,11 +61,11 @@ def explains(death: RankState | None, error: RankState) -> bool:
     """
     if death is None:
         return False
-    slack_s = 0.0 if death.exit_code == -signal.SIGABRT else TOGETHER_S
+    slack_s = 0.0 if death.exit_code == -signal.SIGABRT else SAME_CAUSE_S
     return death.exit_at <= error.error_at + slack_s
 
 
-def raised(rank: RankState) -> Judgement:
+def judge_error(rank: RankState) -> CellJudgement:
     """The verdict on a rank that reported an error."""
     assert rank.error is not None  # noqa: S101 - the caller chose a rank with an error
     error = replace(rank.error, rank=rank.number, is_ours=False)
@@ -73,26 +73,26 @@ def raised(rank: RankState) -> Judgement:
     reason = f"{error.type}: {first_line}".rstrip(": ")
     if rank.error.is_ours:
         shown = first_line if error.type == "CompanionError" else f"the harness's own code raised {reason}"
-        return Judgement(Verdict.LOST, shown, rank.phase, error=error)
+        return CellJudgement(Verdict.LOST, shown, rank.phase, error=error)
     kind = failures.kind_of_error(error)
     if kind is None:
-        return Judgement(Verdict.FAIL, reason, rank.phase, error=error)
-    return Judgement(kind.verdict, f"{kind.name}: {reason}", rank.phase, error=error, failure=kind.name)
+        return CellJudgement(Verdict.FAIL, reason, rank.phase, error=error)
+    return CellJudgement(kind.verdict, f"{kind.name}: {reason}", rank.phase, error=error, failure=kind.name)
 
 
-def died(rank: RankState) -> Judgement:
+def judge_death(rank: RankState) -> CellJudgement:
     """The verdict on a rank that vanished, with the cause if its log or the kernel shows it."""
     kind = failures.kind_of_text(rank.last_words)
     code = rank.exit_code or 0
     name = failures.SIGNAL if code < 0 else failures.SILENT_EXIT
     if kind is not None:
-        name, reason = kind.name, f"{kind.name}: {death(rank)}, and last said: {rank.last_words}"
+        name, reason = kind.name, f"{kind.name}: {death(rank)}; last output: {rank.last_words}"
     elif rank.oom_killed:
         name = failures.HOST_MEMORY
-        reason = f"{name}: {death(rank)} as the kernel ended processes for want of memory"
+        reason = f"{name}: {death(rank)} as the kernel ended processes for lack of memory"
     else:
         reason = death(rank)
-    return Judgement(Verdict.CRASH, reason, rank.phase, failure=name)
+    return CellJudgement(Verdict.CRASH, reason, rank.phase, failure=name)
 
 
 def death(rank: RankState) -> str:
@@ -103,16 +103,16 @@ def death(rank: RankState) -> str:
     return f"rank {rank.number} ended without a report, exit code {code}"
 
 
-def interrupted(ranks: Sequence[RankState], stopped: str, why: str) -> Judgement:
+def judge_interruption(ranks: Sequence[RankState], stopped: str, why: str) -> CellJudgement:
     unfinished = [rank for rank in ranks if not rank.done]
     phase = unfinished[0].phase if unfinished else None
     verdict = {"hang": Verdict.HANG, "memory": Verdict.CRASH, "client": Verdict.LOST}[stopped]
     waiting = "; ".join(f"rank {rank.number} in {rank.waiting_in}" for rank in unfinished if rank.waiting_in)
     failure = failures.HOST_MEMORY if stopped == "memory" else ""
-    return Judgement(verdict, f"{why}: {waiting}" if waiting else why, phase, failure=failure)
+    return CellJudgement(verdict, f"{why}: {waiting}" if waiting else why, phase, failure=failure)
 
 
-def judge_checks(ranks: Sequence[RankState]) -> Judgement:
+def judge_checks(ranks: Sequence[RankState]) -> CellJudgement:
     """The verdict if every rank is done: for each check, the worst measurement of any rank counts."""
     worst: dict[str, Check] = {}
     for check in (check for rank in ranks for check in rank.checks):
@@ -122,10 +122,10 @@ def judge_checks(ranks: Sequence[RankState]) -> Judgement:
     checks = tuple(worst.values())
     red = missed(checks)
     if red:
-        return Judgement(Verdict.WRONG, "; ".join(map(str, red)), checks=checks)
+        return CellJudgement(Verdict.WRONG, "; ".join(map(str, red)), checks=checks)
     if not checks:
-        return Judgement(Verdict.LOST, "the case made no checks, so nothing was shown")
-    return Judgement(Verdict.PASS, checks=checks)
+        return CellJudgement(Verdict.LOST, "the case made no checks, so it shows nothing")
+    return CellJudgement(Verdict.PASS, checks=checks)
 
 
 def badness(check: Check) -> float:

@@ -14,7 +14,7 @@ ALLOCATED, RESERVED = "peak_cuda_mib", "peak_cuda_reserved_mib"
 
 
 def peaks(device: Any) -> dict[str, float]:
-    """Peak memory in MiB that tensors occupied on this process's device, and that the allocator reserved for them.
+    """Peak memory in MiB that tensors occupied, and that the allocator reserved, on this process's device.
 
     Empty if the CUDA context is broken: after an illegal access these calls may raise as well.
     """

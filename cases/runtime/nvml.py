@@ -1,4 +1,7 @@
-"""What the driver says of the GPUs, through its management library: asking it initialises no CUDA."""
+"""Queries GPUs through NVML, the driver's management library, which leaves CUDA uninitialised.
+
+This is no wrapper of ``pynvml``: another ``pynvml`` on an environment's path would change what is measured.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LIBRARY = "libnvidia-ml.so.1"
-LONGEST = 96  # characters of a name or a UUID
-MANY = 1024  # processes on one GPU
+TEXT_BYTES = 96  # the longest name or UUID
+MAX_PROCESSES = 1024  # on one GPU
 MIB = 2**20
 SM_CLOCK, UNCORRECTED, VOLATILE = 1, 1, 0  # of nvmlClockType_t, nvmlMemoryErrorType_t and nvmlEccCounterType_t
-LOST = 15  # fallen off the bus, or broken; the others work on
+LOST = 15  # the GPU has fallen off the bus or is broken; the other GPUs still work
 FAILURES = {
     1: "not initialised",
     3: "not supported",
     4: "no permission",
     9: "the driver is not loaded",
     LOST: "a GPU is lost",
-    18: "the driver that is loaded and its library are of different versions",
+    18: "the loaded driver and its library have different versions",
 }
-NO_PERMISSION = 4  # for a GPU that a job's control group hides, which is counted all the same
+NO_PERMISSION = 4  # for a GPU that a job's control group hides; NVML counts it nevertheless
 
 
 class UnavailableError(RuntimeError):
-    """There is no driver, or it does not answer."""
+    """No driver is installed, or it does not answer."""
 
 
 class Memory(ctypes.Structure):
-    """nvmlMemory_v2_t: what the driver itself reserves is not in ``used``."""
+    """nvmlMemory_v2_t, whose ``used`` excludes memory that the driver itself reserves."""
 
     _fields_ = (
         ("version", ctypes.c_uint),
@@ -41,7 +44,7 @@ class Memory(ctypes.Structure):
 
 
 class OlderMemory(ctypes.Structure):
-    """nvmlMemory_t, of drivers before 510."""
+    """nvmlMemory_t, for drivers before 510."""
 
     _fields_ = tuple((name, ctypes.c_ulonglong) for name in ("total", "free", "used"))
 
@@ -59,9 +62,10 @@ class Process(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Gpu:
-    """A whole GPU, or a MIG slice of one. ``index`` counts the whole GPUs that may be used in the order of their bus.
+    """A whole GPU or a MIG slice of one.
 
-    ``capability`` is what machine code must be made for, e.g. ``9.0``; empty where the driver does not tell.
+    ``index`` numbers the usable whole GPUs in bus order. ``capability`` is the compute capability, e.g. ``9.0``; empty
+    if the driver does not report it.
     """
 
     uuid: str
@@ -76,44 +80,49 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Usage:
-    """Memory in MiB, and the processes that compute on it, as far as this container may see them."""
+    """The memory in use, in MiB, and the computing processes that this container can see."""
 
     mib: float
     pids: tuple[int, ...] = ()
 
 
 class Rates(ctypes.Structure):
-    """nvmlUtilization_t: per cent of the time since the last sample, of kernels and of memory traffic."""
+    """nvmlUtilization_t: percentage of the last sample period with a running kernel, and with memory traffic."""
 
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
 @dataclass(frozen=True)
-class State:
-    """What a GPU is doing: words for people, and only what this one tells of."""
+class GpuState:
+    """The state of a GPU for people to read. ``readings`` are pairs of a label and a value with its unit."""
 
     gpu: Gpu
-    told: tuple[tuple[str, str], ...]
+    readings: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        return f"{self.gpu}: {', '.join(f'{what} {value}' for what, value in self.told)}"
+        return f"{self.gpu}: {', '.join(f'{label} {value}' for label, value in self.readings)}"
 
 
-class Driver:
-    """The library, opened.
+class NvmlDriver:
+    """An initialised NVML library. ``load`` opens a shared library by name.
 
     Raises:
-        UnavailableError: there is no driver, or it does not answer.
+        UnavailableError: no driver is installed, or it does not answer.
     """
 
-    def __init__(self, opened: Callable[[str], Any] = ctypes.CDLL) -> None:
+    def __init__(self, load: Callable[[str], Any] = ctypes.CDLL) -> None:
         try:
-            self.library = opened(LIBRARY)
+            self.library = load(LIBRARY)
         except OSError as error:
             raise UnavailableError(f"no NVIDIA driver: {error}") from None
         self.call("nvmlInit_v2")
 
     def call(self, function: str, *arguments: Any) -> None:
+        """Call a function of NVML.
+
+        Raises:
+            UnavailableError: the driver lacks the function, or the function fails.
+        """
         try:
             code = getattr(self.library, function)(*arguments)
         except AttributeError:
@@ -122,7 +131,7 @@ class Driver:
             raise UnavailableError(f"{function}: {FAILURES.get(code, f'error {code}')}")
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Every GPU that this container, or job, may use; in place of one that is cut into MIG slices, these.
+        """The GPUs that this container or job may use. MIG slices replace the GPU that they are part of.
 
         Raises:
             UnavailableError: the driver does not answer.
@@ -132,15 +141,16 @@ class Driver:
             slices = self.slices(handle)
             name, capability = self.text("nvmlDeviceGetName", handle), self.capability(handle)
             found += [
-                Gpu(self.text("nvmlDeviceGetUUID", each), name, index, is_slice=bool(slices), capability=capability)
-                for each in slices or [handle]
+                Gpu(self.text("nvmlDeviceGetUUID", part), name, index, is_slice=bool(slices), capability=capability)
+                for part in slices or [handle]
             ]
         return tuple(found)
 
     def handles(self) -> Iterator[ctypes.c_void_p]:
-        """Of the GPUs that CUDA counts as well: not of those that a control group (Slurm's) keeps from this job.
+        """Handles of the GPUs that CUDA counts, too: neither lost ones nor those that a control group (Slurm's) hides.
 
-        One that is lost is left out like these, unless no other is left.
+        Raises:
+            UnavailableError: the driver does not answer, or every usable GPU is lost.
         """
         count = ctypes.c_uint()
         self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
@@ -148,11 +158,11 @@ class Driver:
         for index in range(count.value):
             handle = ctypes.c_void_p()
             code = self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
-            said = f"GPU {index}: {FAILURES.get(code, f'error {code}')}"
+            failure = f"GPU {index}: {FAILURES.get(code, f'error {code}')}"
             if code == LOST:
-                lost = said
+                lost = failure
             elif code and code != NO_PERMISSION:
-                raise UnavailableError(said)
+                raise UnavailableError(failure)
             elif not code:
                 usable = True
                 yield handle
@@ -168,7 +178,7 @@ class Driver:
         return ".".join(str(number.value) for number in numbers)
 
     def slices(self, handle: ctypes.c_void_p) -> list[ctypes.c_void_p]:
-        """The MIG slices of a GPU; none of one that is whole."""
+        """The MIG slices of a GPU; empty if it is not partitioned."""
         count = ctypes.c_uint()
         try:
             self.call("nvmlDeviceGetMaxMigDeviceCount", handle, ctypes.byref(count))
@@ -182,26 +192,26 @@ class Driver:
         return found
 
     def text(self, function: str, handle: ctypes.c_void_p) -> str:
-        kept = ctypes.create_string_buffer(LONGEST)
-        self.call(function, handle, kept, LONGEST)
-        return kept.value.decode()
+        buffer = ctypes.create_string_buffer(TEXT_BYTES)
+        self.call(function, handle, buffer, TEXT_BYTES)
+        return buffer.value.decode()
 
     @property
     def version(self) -> str:
-        """The driver's."""
-        kept = ctypes.create_string_buffer(LONGEST)
-        self.call("nvmlSystemGetDriverVersion", kept, LONGEST)
-        return kept.value.decode()
+        """The version of the driver, e.g. ``570.124.06``."""
+        buffer = ctypes.create_string_buffer(TEXT_BYTES)
+        self.call("nvmlSystemGetDriverVersion", buffer, TEXT_BYTES)
+        return buffer.value.decode()
 
     @property
     def cuda(self) -> str:
-        """The newest CUDA that the driver runs."""
+        """The newest CUDA version that the driver supports, e.g. ``12.8``."""
         number = ctypes.c_int()
         self.call("nvmlSystemGetCudaDriverVersion_v2", ctypes.byref(number))
         return f"{number.value // 1000}.{number.value % 1000 // 10}"  # as cuda.h numbers it
 
     def usage(self, gpu: Gpu) -> Usage:
-        """What is on it now.
+        """The present use of a GPU.
 
         Raises:
             UnavailableError: the driver does not answer.
@@ -211,8 +221,10 @@ class Driver:
         return Usage(self.used(handle) / MIB, self.pids(handle))
 
     def used(self, handle: ctypes.c_void_p) -> int:
-        """Bytes."""
-        memory = Memory(version=ctypes.sizeof(Memory) | 2 << 24)  # as nvml.h makes versions of structures
+        """The bytes in use on a GPU."""
+        memory = Memory(
+            version=ctypes.sizeof(Memory) | 2 << 24
+        )  # the size and version of the structure, see NVML_STRUCT_VERSION in nvml.h
         try:
             self.call("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(memory))
         except UnavailableError:
@@ -222,64 +234,64 @@ class Driver:
         return int(memory.used)
 
     def pids(self, handle: ctypes.c_void_p) -> tuple[int, ...]:
-        return tuple(each.pid for each in self.processes(handle))
+        return tuple(process.pid for process in self.processes(handle))
 
     def processes(self, handle: ctypes.c_void_p) -> list[Process]:
-        """Those that compute on a GPU; none where they are hidden from containers, or the driver is older."""
-        count, found = ctypes.c_uint(MANY), (Process * MANY)()
+        """The processes that compute on a GPU; empty if a container hides them or the driver is too old."""
+        count, found = ctypes.c_uint(MAX_PROCESSES), (Process * MAX_PROCESSES)()
         try:
             self.call("nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(count), found)
-        except UnavailableError:  # hidden from containers, or an older driver: memory has to tell
+        except UnavailableError:  # the memory in use then is the only sign of other processes
             return []
         return list(found[: count.value])
 
-    def state(self, uuid: str) -> State:
-        """All that the driver tells of one GPU, or slice, that may explain why a job on it stands still.
+    def state(self, uuid: str) -> GpuState:
+        """The readings of a GPU or slice that may explain why a job on it makes no progress.
 
         Raises:
-            UnavailableError: there is no such GPU, or it does not answer.
+            UnavailableError: there is no such GPU, or the driver does not answer.
         """
         gpu = next((each for each in self.gpus() if each.uuid == uuid), None)
         if gpu is None:
-            raise UnavailableError(f"no GPU is called {uuid}")
+            raise UnavailableError(f"no GPU has the UUID {uuid}")
         handle = ctypes.c_void_p()
         self.call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(handle))
-        on_it = ", ".join(f"pid {each.pid}" for each in self.processes(handle))
-        rates = self.asked(Rates(), "nvmlDeviceGetUtilizationRates", handle)
-        told = (
+        processes = ", ".join(f"pid {process.pid}" for process in self.processes(handle))
+        rates = self.query(Rates(), "nvmlDeviceGetUtilizationRates", handle)
+        readings = (
             ("memory used", f"{self.usage(gpu).mib:.0f} MiB"),
             ("kernels running", "" if rates is None else f"{rates.gpu} % of the time"),
             ("temperature", self.number("{} C", "nvmlDeviceGetTemperature", handle, 0)),
-            ("clock of its processors", self.number("{} MHz", "nvmlDeviceGetClockInfo", handle, SM_CLOCK)),
+            ("SM clock", self.number("{} MHz", "nvmlDeviceGetClockInfo", handle, SM_CLOCK)),
             ("power", self.number("{} mW", "nvmlDeviceGetPowerUsage", handle)),
             ("uncorrected memory errors", self.ecc_errors(handle)),
-            ("processes", on_it or "none that can be seen"),
+            ("processes", processes or "none visible"),
         )
-        return State(gpu, tuple((what, value) for what, value in told if value))
+        return GpuState(gpu, tuple((label, value) for label, value in readings if value))
 
-    def number(self, form: str, function: str, *arguments: Any) -> str:
-        """What a function tells of a GPU, in words; empty if it does not."""
-        found = self.asked(ctypes.c_uint(), function, *arguments)
-        return "" if found is None else form.format(found.value)
+    def number(self, template: str, function: str, *arguments: Any) -> str:
+        """The number that a function reports, formatted by ``template``; empty if it reports none."""
+        found = self.query(ctypes.c_uint(), function, *arguments)
+        return "" if found is None else template.format(found.value)
 
     def ecc_errors(self, handle: ctypes.c_void_p) -> str:
-        """Since the driver was loaded."""
-        found = self.asked(ctypes.c_ulonglong(), "nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE)
+        """The number of uncorrected ECC errors since the driver was loaded; empty if the GPU does not report it."""
+        found = self.query(ctypes.c_ulonglong(), "nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE)
         return "" if found is None else str(found.value)
 
-    def asked(self, kept: Any, function: str, *arguments: Any) -> Any:
-        """What a function writes into ``kept``; None if this GPU or this driver does not tell it."""
+    def query(self, output: Any, function: str, *arguments: Any) -> Any:
+        """``output``, after a function has written to it; None if this GPU or driver does not support the function."""
         try:
-            self.call(function, *arguments, ctypes.byref(kept))
+            self.call(function, *arguments, ctypes.byref(output))
         except UnavailableError:
             return None
-        return kept
+        return output
 
 
-def tell(uuids: list[str]) -> None:
-    """Print the state of each, a line a GPU."""
+def print_states(uuids: list[str]) -> None:
+    """Print one line with the state of each GPU."""
     try:
-        driver = Driver()
+        driver = NvmlDriver()
     except UnavailableError as error:
         print(f"GPUs: {error}")
         return
@@ -291,4 +303,4 @@ def tell(uuids: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    tell(sys.argv[1:])
+    print_states(sys.argv[1:])

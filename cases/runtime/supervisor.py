@@ -30,7 +30,7 @@ from cases.runtime import (
 )
 from cases.runtime import rank as rank_process
 from cases.runtime.companions import Companions
-from cases.runtime.judge import Judgement, judge
+from cases.runtime.judge import CellJudgement, judge
 from cases.runtime.memory import by_rank
 from cases.runtime.process_tree import anonymous_mib, die_with_parent, oom_kills
 from cases.runtime.rank_state import RankState, parse_event, worst_metrics
@@ -269,7 +269,7 @@ class Supervisor:
         self.companions.note_ended()
         return len(ended - self.companions.running.keys() - {child.pid for child in self.children})
 
-    def report(self, judgement: Judgement, began: datetime, left: int) -> CellReport:
+    def report(self, judgement: CellJudgement, began: datetime, left: int) -> CellReport:
         first = [state for state in self.states if state.number == 0]
         facts = {name: value for state in first for name, value in state.facts.items()}
         seconds = round(self.now, 4)
@@ -288,7 +288,7 @@ class Supervisor:
             seconds=seconds,
         )
 
-    def metrics(self, judgement: Judgement, seconds: float, left: int) -> dict[str, float]:
+    def metrics(self, judgement: CellJudgement, seconds: float, left: int) -> dict[str, float]:
         """The worst metrics of the ranks, and the supervisor's own measurements."""
         states = self.states
         found = worst_metrics(states) | by_rank(states) | self.analysis_metrics

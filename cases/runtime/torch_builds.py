@@ -1,4 +1,4 @@
-"""Decides from its build facts, without trying, whether a build of torch can run on a driver and on a GPU."""
+"""Decides from the facts of a torch build whether it can run on a driver and a GPU, without running it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def why_unusable(facts: Mapping[str, Any], pool: Pool) -> str:
     """The reason why an environment's build of torch cannot run on the GPUs of a pool; empty if it can."""
     if not facts["torch_cuda"]:
         return f"torch {facts['torch_build']} is a build without CUDA"
-    too_old = older_driver(facts["torch_cuda"], runs=pool.source.cuda, driver=pool.source.version)
+    too_old = why_driver_is_too_old(facts["torch_cuda"], runs=pool.source.cuda, driver=pool.source.version)
     architectures = str(facts.get("torch_architectures", "")).split()
-    reasons = (no_kernels(architectures, gpu.capability) for gpu in pool.gpus)
+    reasons = (why_no_kernels(architectures, gpu.capability) for gpu in pool.gpus)
     return too_old or next(filter(None, reasons), "")
 
 
-def older_driver(build: str, *, runs: str, driver: str) -> str:
+def why_driver_is_too_old(build: str, *, runs: str, driver: str) -> str:
     """The reason why a build for CUDA ``build`` cannot start on a driver that runs up to ``runs``; empty if it may.
 
-    A package that brings a newer ``libcuda`` to an old driver shows in ``runs``.
+    ``runs`` also reflects a compatibility package that adds a newer ``libcuda`` to an old driver.
     """
     if not build or not runs or major(build) <= major(runs):
         return ""
@@ -42,7 +42,7 @@ def major(version: str) -> int:
     return int(version.partition(".")[0])
 
 
-def no_kernels(architectures: Iterable[str], capability: str) -> str:
+def why_no_kernels(architectures: Iterable[str], capability: str) -> str:
     """The reason why a build has no kernel for a GPU; empty if it has.
 
     ``architectures`` are those of the build, e.g. ``sm_80 sm_90 compute_90``; ``capability`` is a GPU's, e.g. ``9.0``.

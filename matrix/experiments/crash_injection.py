@@ -120,8 +120,8 @@ def run(
     if after < 1:
         raise UserError(f"--after {after}: expected a whole number above 0")
     healthy = plan.spread([case for case in asked.cases() if case.ranks == RANKS], int(after * SPARE))
-    struck = {name: asked.suite.cases[name] for crash in CRASHES.values() for name in crash.cases}
-    cases = tuple({**{case.id: case for case in healthy}, **struck}.values())
+    crashing = {name: asked.suite.cases[name] for crash in CRASHES.values() for name in crash.cases}
+    cases = tuple({**{case.id: case for case in healthy}, **crashing}.values())
     clean = replace(asked, out=directory / "clean", repeats=1, cold_sample=0)
     whole = [(each, cases) for each in asked.version_sets()]
     asking.run(clean, work=whole, watcher=watcher(len(whole) * len(cases)), say=say)
@@ -160,7 +160,7 @@ def sequence(device: str, green: Sequence[Case], after: int) -> list[CrashCase]:
         last = number == len(injected) - 1
         start = 0 if last else number * few
         following = [green[(start + step) % len(green)] for step in range(min(after if last else few, len(green)))]
-        found += [case, *(crash_case(each.id, case.id.rpartition("-with-")[2], struck=False) for each in following)]
+        found += [case, *(crash_case(each.id, case.id.rpartition("-with-")[2], injected=False) for each in following)]
     return list({case.id: case for case in found}.values())
 
 
@@ -168,16 +168,16 @@ def of_set(
     key: str, cells: Sequence[CrashCase], outcomes: Iterable[Outcome], *, device: str, wanted: int
 ) -> CrashResults:
     found = {outcome.case: outcome for outcome in outcomes}
-    struck = [case for case in cells if case.struck]
-    healthy = [case for case in cells if not case.struck]
-    injected = {case.crash for case in struck}
+    crashing = [case for case in cells if case.injected]
+    healthy = [case for case in cells if not case.injected]
+    injected = {case.crash for case in crashing}
     ran = [found[case.id] for case in healthy if case.id in found and found[case.id].verdict in selfcheck.RAN]
     return CrashResults(
         set=key,
-        crashes=tuple(injected_crash(case, found[case.id], device) for case in struck if case.id in found),
+        crashes=tuple(injected_crash(case, found[case.id], device) for case in crashing if case.id in found),
         not_injected=tuple(name for name, each in CRASHES.items() if device in each.shows and name not in injected),
         wanted=wanted,
-        after=min((cells_after(found[case.id], ran) for case in struck if case.id in found), default=0),
+        after=min((cells_after(found[case.id], ran) for case in crashing if case.id in found), default=0),
         healthy=len(ran),
         harmed=tuple(
             HarmedCell(case=case.clean, after=case.crash, verdict=outcome.verdict.value, reason=outcome.reason)

@@ -49,7 +49,7 @@ def look(lock: Lock, backend: str, pool: Pool | None) -> Fit:
     if build == NO_CUDA:
         return Fit(pool=pool, whole="this build of torch has no CUDA: --device cpu, or another --torch-backend")
     try:
-        whole = torch_builds.older_driver(build, runs=pool.source.cuda, driver=pool.source.version)
+        whole = torch_builds.why_driver_is_too_old(build, runs=pool.source.cuda, driver=pool.source.version)
         return Fit(pool=pool, whole=whole, occupied={} if whole else pool.occupied())
     except UnavailableError as error:
         raise UserError(f"the GPUs cannot be asked ({error}); --resume goes on when they can") from None

@@ -265,7 +265,7 @@ def test_a_broken_gpu_is_skipped_and_its_lock_released(pool_of: PoolOf, monkeypa
     broken(pool, "GPU-0", monkeypatch)
     with pool.acquire(1) as acquired:
         assert acquired == ("GPU-1",)
-    with pytest.raises(BusyError, match=r"GPU 0 \(NVIDIA H200\) cannot be asked: a GPU is lost"):
+    with pytest.raises(BusyError, match=r"GPU 0 \(NVIDIA H200\) does not answer: a GPU is lost"):
         pool.acquire(2).__enter__()
     assert not is_locked(pool, "GPU-0")
 
@@ -276,4 +276,4 @@ def test_a_cell_that_broke_its_gpu_gets_a_sentence_about_it(pool_of: PoolOf, mon
     with pool.acquire(1) as acquired:
         broken(pool, "GPU-0", monkeypatch)
         _, left = pool.wait_until_free(acquired)
-    assert left == "GPU 0 (NVIDIA H200) cannot be asked: a GPU is lost"
+    assert left == "GPU 0 (NVIDIA H200) does not answer: a GPU is lost"

@@ -41,7 +41,7 @@ def killed_by_us(number: int = 0, **other: Any) -> RankState:
     [
         ([done(), done(1)], Verdict.PASS, ""),
         ([done(), done(1, checks=[BAD])], Verdict.WRONG, "gradient 2 <= 0.06"),
-        ([done(checks=[])], Verdict.LOST, "the case made no checks, so nothing was shown"),
+        ([done(checks=[])], Verdict.LOST, "the case made no checks, so it shows nothing"),
         ([raised(), killed_by_us(1)], Verdict.FAIL, "ValueError: no"),
         ([done(), raised(1)], Verdict.FAIL, "ValueError: no"),
         ([raised(message="")], Verdict.FAIL, "ValueError"),
@@ -126,7 +126,7 @@ def test_a_rank_that_vanished_is_named_after_its_last_words() -> None:
     words = "terminate called, what(): CUDA error: device-side assert triggered"
     found = judge([ended(exit_code=-6, last_words=words)])
     assert found.failure == "device-side assert"
-    assert found.reason == f"device-side assert: rank 0 was ended by SIGABRT, and last said: {words}"
+    assert found.reason == f"device-side assert: rank 0 was ended by SIGABRT; last output: {words}"
 
 
 def test_a_rank_that_the_kernel_killed_for_memory_ran_out_of_host_memory() -> None:

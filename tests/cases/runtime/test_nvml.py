@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cases.runtime.nvml import MIB, Driver, Gpu, UnavailableError
+from cases.runtime.nvml import MIB, Gpu, NvmlDriver, UnavailableError
 
 if TYPE_CHECKING:
     import ctypes
@@ -69,8 +69,8 @@ class Answers:
     nvmlDeviceGetMemoryInfo = nvmlDeviceGetMemoryInfo_v2  # noqa: N815
 
 
-def driver(**fields: Any) -> Driver:
-    return Driver(lambda _name: Library(**fields))
+def driver(**fields: Any) -> NvmlDriver:
+    return NvmlDriver(lambda _name: Library(**fields))
 
 
 def test_gpus_are_told_with_what_code_they_run() -> None:
@@ -102,7 +102,7 @@ def test_a_machine_without_the_library_has_no_driver() -> None:
         raise OSError(f"{name}: cannot open shared object file")
 
     with pytest.raises(UnavailableError, match=r"no NVIDIA driver: libnvidia-ml\.so\.1: cannot open"):
-        Driver(missing)
+        NvmlDriver(missing)
 
 
 def test_a_driver_that_is_not_loaded_says_so() -> None:

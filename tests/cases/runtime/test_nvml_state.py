@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cases.runtime.nvml import MIB, Driver, UnavailableError, tell
+from cases.runtime.nvml import MIB, NvmlDriver, UnavailableError, print_states
 
 NOT_SUPPORTED = 3
 NUMBERS = {"nvmlDeviceGetTemperature": 41, "nvmlDeviceGetClockInfo": 1980, "nvmlDeviceGetTotalEccErrors": 2}
@@ -44,8 +44,8 @@ class Library:
             arguments[1]._obj.value, arguments[2][0].pid = 1, 77
 
 
-def driver(*lacks: str) -> Driver:
-    made = object.__new__(Driver)
+def driver(*lacks: str) -> NvmlDriver:
+    made = object.__new__(NvmlDriver)
     made.library = Library(*lacks)
     return made
 
@@ -54,7 +54,7 @@ def test_a_gpu_tells_who_is_on_it_and_whether_kernels_run() -> None:
     told = str(driver().state("GPU-a"))
     assert told.startswith("GPU 0 (NVIDIA H200): memory used 900 MiB, kernels running 100 % of the time")
     assert "temperature 41 C" in told
-    assert "clock of its processors 1980 MHz" in told
+    assert "SM clock 1980 MHz" in told
     assert "uncorrected memory errors 2" in told
     assert told.endswith("processes pid 77")
 
@@ -62,19 +62,19 @@ def test_a_gpu_tells_who_is_on_it_and_whether_kernels_run() -> None:
 def test_what_a_gpu_does_not_tell_is_left_out() -> None:
     told = str(driver("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetComputeRunningProcesses_v3").state("GPU-a"))
     assert "memory errors" not in told
-    assert told.endswith("processes none that can be seen")
+    assert told.endswith("processes none visible")
 
 
 def test_a_gpu_that_is_not_there_is_said() -> None:
-    with pytest.raises(UnavailableError, match="no GPU is called GPU-b"):
+    with pytest.raises(UnavailableError, match="no GPU has the UUID GPU-b"):
         driver().state("GPU-b")
 
 
 def test_each_gpu_gets_a_line_whatever_becomes_of_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cases.runtime.nvml.Driver", driver)
-    tell(["GPU-b", "GPU-a"])
+    monkeypatch.setattr("cases.runtime.nvml.NvmlDriver", driver)
+    print_states(["GPU-b", "GPU-a"])
     first, second = capsys.readouterr().out.splitlines()
-    assert first == "GPU-b: no GPU is called GPU-b"
+    assert first == "GPU-b: no GPU has the UUID GPU-b"
     assert second.startswith("GPU 0 (NVIDIA H200)")

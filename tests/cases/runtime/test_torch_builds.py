@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cases.runtime.nvml import Gpu
-from cases.runtime.torch_builds import no_kernels, older_driver, runs_on, why_unusable
+from cases.runtime.torch_builds import runs_on, why_driver_is_too_old, why_no_kernels, why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,11 +22,11 @@ WHEEL = ["sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"]  # torch
     [("12.8", "13.0"), ("12.8", "12.2"), ("13.2", "13.0"), ("11.8", "12.0"), ("13.0", "13.0"), ("", "12.2")],
 )
 def test_a_driver_runs_its_major_version_and_all_before(build: str, runs: str) -> None:
-    assert older_driver(build, runs=runs, driver="580.95") == ""
+    assert why_driver_is_too_old(build, runs=runs, driver="580.95") == ""
 
 
 def test_a_newer_major_version_names_the_driver_that_it_needs() -> None:
-    said = older_driver("13.0", runs="12.2", driver="535.104.05")
+    said = why_driver_is_too_old("13.0", runs="12.2", driver="535.104.05")
     assert said == (
         "this build of torch is for CUDA 13.0 and needs driver 580.65 or newer:"
         " driver 535.104.05 runs CUDA 12.2 and older"
@@ -34,7 +34,9 @@ def test_a_newer_major_version_names_the_driver_that_it_needs() -> None:
 
 
 def test_a_major_version_that_is_not_known_yet_needs_a_newer_driver() -> None:
-    assert "needs a newer driver: driver 580.95 runs CUDA 13.0" in older_driver("14.1", runs="13.0", driver="580.95")
+    assert "needs a newer driver: driver 580.95 runs CUDA 13.0" in why_driver_is_too_old(
+        "14.1", runs="13.0", driver="580.95"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,17 +62,17 @@ def test_machine_code_is_for_its_major_version(architecture: str, capability: st
 
 
 def test_a_gpu_that_is_newer_than_the_build_has_no_kernels() -> None:
-    assert no_kernels(WHEEL, "9.0") == ""
-    said = no_kernels(WHEEL, "10.0")
+    assert why_no_kernels(WHEEL, "9.0") == ""
+    said = why_no_kernels(WHEEL, "10.0")
     assert said.startswith("this build of torch has no kernels for sm_100, only for sm_50, sm_60")
 
 
 def test_what_can_be_compiled_on_the_machine_will_do() -> None:
-    assert no_kernels([*WHEEL, "compute_90"], "10.0") == ""
+    assert why_no_kernels([*WHEEL, "compute_90"], "10.0") == ""
 
 
 def test_what_is_not_known_is_held_against_nothing() -> None:
-    assert no_kernels([], "9.0") == no_kernels(WHEEL, "") == ""
+    assert why_no_kernels([], "9.0") == why_no_kernels(WHEEL, "") == ""
 
 
 @pytest.mark.parametrize(

@@ -60,15 +60,15 @@ def test_every_kind_of_crash_that_can_be_injected_is() -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_enough_healthy_cells_follow_every_crash(device: str) -> None:
     cells = sequence(device, GREEN, 20)
-    behind = [sum(not each.struck for each in cells[number:]) for number, case in enumerate(cells) if case.struck]
+    behind = [sum(not each.injected for each in cells[number:]) for number, case in enumerate(cells) if case.injected]
     assert min(behind) >= 20
 
 
 def test_a_healthy_cell_follows_every_crash_at_once() -> None:
     cells = sequence("cpu", GREEN, 5)
-    assert {case.crash for case in cells if case.struck} == {d.name for d in CRASHES.values() if "cpu" in d.shows}
-    assert all(not after.struck for before, after in pairwise(cells) if before.struck)
-    assert all(after.crash == before.crash for before, after in pairwise(cells) if before.struck)
+    assert {case.crash for case in cells if case.injected} == {d.name for d in CRASHES.values() if "cpu" in d.shows}
+    assert all(not after.injected for before, after in pairwise(cells) if before.injected)
+    assert all(after.crash == before.crash for before, after in pairwise(cells) if before.injected)
 
 
 def test_no_cell_occurs_twice() -> None:
@@ -123,8 +123,8 @@ def test_a_set_without_problems_is_sound() -> None:
     outcomes = [
         an_outcome(
             case.id,
-            CRASHES[case.crash].verdict.value if case.struck else "pass",
-            reason=EXAMPLES[case.crash] if case.struck else "",
+            CRASHES[case.crash].verdict.value if case.injected else "pass",
+            reason=EXAMPLES[case.crash] if case.injected else "",
             metrics={"aftermath_s": 1.0},
         )
         for case in cells

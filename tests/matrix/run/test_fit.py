@@ -89,7 +89,7 @@ def test_a_gpu_that_is_lost_during_a_run_is_the_reason_of_cells_that_need_it(
     monkeypatch.setattr(pool.source, "usage", lost)
     fit = look(CU13, "pypi", pool)
     assert fit.lacks(1) == ""
-    assert fit.lacks(2) == "needs 2 GPUs that are free: GPU 1 (NVIDIA H200) cannot be asked: a GPU is lost"
+    assert fit.lacks(2) == "needs 2 GPUs that are free: GPU 1 (NVIDIA H200) does not answer: a GPU is lost"
 
 
 def test_a_driver_that_answers_no_more_during_a_run_is_said(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
