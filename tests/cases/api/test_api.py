@@ -1,4 +1,4 @@
-"""Calls: uses of the libraries' interface."""
+"""Tests of the registered calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CALLS = api.load()
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_says_what_a_user_learns(name: str) -> None:
+def test_every_call_has_a_reason(name: str) -> None:
     assert CALLS[name].why
 
 
@@ -21,13 +21,13 @@ def test_a_call_requires_only_known_requirements(name: str) -> None:
     assert set(CALLS[name].requires) <= set(requirements.PROBES)
 
 
-def test_what_a_call_needs_is_probed() -> None:
+def test_the_requirements_of_a_call_belong_to_its_case() -> None:
     case = suite.CASES["api-load_in_4bit_keyword"]
     assert [need.name for need in suite.SUITE.requirements(case.id, "cpu")] == ["4bit_loading"]
 
 
 def raised_in(filename: str) -> TypeError:
-    """The error that a wrong keyword makes in a file of this name."""
+    """The error of a wrong call in a file of this name."""
     try:
         exec(compile("dict(1, 2)", filename, "exec"))  # noqa: S102 - to choose the frame's file
     except TypeError as error:
@@ -35,11 +35,11 @@ def raised_in(filename: str) -> TypeError:
     raise AssertionError
 
 
-def test_a_wrong_keyword_in_a_call_is_a_fact_about_the_stack() -> None:
+def test_a_type_error_in_a_call_is_a_finding() -> None:
     assert not rank.is_ours(raised_in(f"{rank.CALLS}trainers.py"))
 
 
-def test_a_wrong_keyword_elsewhere_is_ours() -> None:
+def test_a_type_error_elsewhere_is_the_harnesss_fault() -> None:
     assert rank.is_ours(raised_in(f"{rank.HARNESS}tiny.py"))
 
 

@@ -1,4 +1,4 @@
-"""Every option leaves evidence that it ran."""
+"""Tests of the evidence that options took effect."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fsdp2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sharded(*units: Any, front_end: str, strategy: str = "fsdp2") -> set[str]:
-    """The checks of units that are not held, by name."""
+    """The names of the failed checks of units."""
     model = SimpleNamespace(modules=lambda: [*units, object()])
     options = Options().but(front_end=front_end, strategy=strategy)
     recorder: Any = SimpleNamespace(options=options, wrapped=model)
@@ -48,34 +48,34 @@ def sharded(*units: Any, front_end: str, strategy: str = "fsdp2") -> set[str]:
 LAYERS = (FSDPLlamaDecoderLayer(), FSDPLlamaDecoderLayer())
 
 
-def test_every_option_has_a_row_of_evidence_and_only_those() -> None:
+def test_exactly_the_options_have_evidence() -> None:
     assert tuple(EVIDENCE) == tuple(name for name in names() if name not in OPEN)
 
 
 @pytest.mark.parametrize("front_end", ["loop", "accelerate"])
-def test_the_layers_and_the_root_are_units(front_end: str) -> None:
+def test_units_of_layers_and_root_pass(front_end: str) -> None:
     assert sharded(FSDPPeftModel(), *LAYERS, front_end=front_end) == set()
 
 
-def test_only_a_front_end_may_make_units_of_more() -> None:
+def test_only_a_front_end_may_create_more_units() -> None:
     more = (FSDPPeftModel(), FSDPEmbedding(), *LAYERS)
     assert sharded(*more, front_end="accelerate") == set()
     assert sharded(*more, front_end="loop") == {"sharded units"}
 
 
-def test_units_of_something_else_are_no_layers() -> None:
+def test_units_of_other_modules_do_not_count_as_layers() -> None:
     others = (FSDPPeftModel(), FSDPEmbedding(), FSDPEmbedding())
     assert sharded(*others, front_end="accelerate") == {"units that are a decoder layer"}
 
 
-def test_fsdp1_wraps_a_layer() -> None:
+def test_fsdp1_units_count_by_the_wrapped_module() -> None:
     units = [FullyShardedDataParallel(module=LlamaDecoderLayer()) for _ in LAYERS]
     root = FullyShardedDataParallel(module=object())
     assert sharded(root, *units, front_end="trainer", strategy="fsdp1") == set()
     assert sharded(root, units[0], front_end="trainer", strategy="fsdp1") != set()
 
 
-def test_the_class_of_fsdp2_has_the_name_that_this_torch_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wrapper_of_fsdp2_has_the_name_of_this_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options().but(strategy="fsdp2")
     assert wrapper_class(options) == "FSDPModule"
     of_2_3 = type("FSDP", (), {})

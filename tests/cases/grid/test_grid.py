@@ -1,4 +1,4 @@
-"""The grid reads like a feature table: legal rows, readable names, nothing twice, nothing forgotten."""
+"""Tests of the grid: legal rows, readable and stable ids, no duplicates, every value covered."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def test_every_row_is_legal() -> None:
     assert [row.id for row in EVERY if row.options.why_illegal] == []
 
 
-def test_no_name_is_there_twice() -> None:
+def test_ids_are_unique() -> None:
     assert [name for name, count in Counter(row.id for row in EVERY).items() if count > 1] == []
 
 
-def test_no_two_rows_mean_the_same() -> None:
+def test_no_two_rows_have_equal_options() -> None:
     stated = Counter(tuple(row.options.stated.items()) for row in EVERY)
     assert [point for point, count in stated.items() if count > 1] == []
 
 
-def test_every_name_does_for_files_and_for_patterns() -> None:
+def test_every_id_is_valid_in_file_names_and_patterns() -> None:
     assert [row.id for row in EVERY if not re.fullmatch(r"[a-z0-9_]+(-[a-z0-9_]+)+", row.id)] == []
 
 
-def test_every_row_says_what_it_is_for() -> None:
+def test_every_row_has_a_reason() -> None:
     assert [row.id for row in EVERY if not (row.why.strip() and row.group.strip())] == []
 
 
-def test_rows_under_one_heading_stand_together() -> None:
+def test_rows_of_one_heading_are_adjacent() -> None:
     headings = [
         row.group for number, row in enumerate(DEFAULT) if number == 0 or DEFAULT[number - 1].group != row.group
     ]
@@ -44,13 +44,13 @@ def test_rows_under_one_heading_stand_together() -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_value_of_an_option_is_in_some_case(name: str) -> None:
+def test_every_value_of_an_option_has_a_case(name: str) -> None:
     met = {row.options.stated[name] for row in EVERY if name in row.options.stated}
     missing = [value for value in values(name) if value not in met and (name, value) not in NOT_IN_THE_GRID]
     assert missing == [], "add a row to cases/grid.py, or a reason to NOT_IN_THE_GRID"
 
 
-def test_a_reason_for_a_missing_value_is_dropped_when_a_case_has_it() -> None:
+def test_only_missing_values_have_a_reason_to_be_missing() -> None:
     met = {item for row in EVERY for item in row.options.stated.items()}
     assert [item for item in NOT_IN_THE_GRID if item in met] == []
 
@@ -81,10 +81,10 @@ def test_a_reason_for_a_missing_value_is_dropped_when_a_case_has_it() -> None:
         ),
     ],
 )
-def test_names_stay_what_they_were(name: str, options: dict[str, Value]) -> None:
-    """Stored results are found by these: changing one orphans what was measured."""
+def test_ids_are_stable(name: str, options: dict[str, Value]) -> None:
+    """Stored results are found by id: a changed id orphans them."""
     assert case("a heading", "a reason", **options).id == name
 
 
-def test_a_case_has_as_many_ranks_as_its_world() -> None:
+def test_the_ranks_of_a_case_equal_its_world_size() -> None:
     assert {row.ranks for row in EVERY if row.options.stated.get("strategy") == "single"} == {1}

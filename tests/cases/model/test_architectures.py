@@ -1,4 +1,4 @@
-"""Each architecture is described once, and what is asked of its embeddings is what it gets."""
+"""Tests of the architectures' specs, embeddings and attention."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def test_every_model_has_a_spec() -> None:
 
 
 @pytest.mark.parametrize("spec", architectures.SPECS.values(), ids=architectures.SPECS)
-def test_the_layer_without_an_adapter_is_no_target(spec: architectures.Spec) -> None:
+def test_the_plain_layer_is_not_a_target(spec: architectures.Spec) -> None:
     assert not architectures.ends(spec.plain, spec.targets)
 
 
 @pytest.mark.parametrize("spec", architectures.SPECS.values(), ids=architectures.SPECS)
-def test_the_layer_without_an_adapter_is_quantised(spec: architectures.Spec) -> None:
+def test_the_plain_layer_is_quantised(spec: architectures.Spec) -> None:
     assert not architectures.ends(spec.plain, (*spec.kept, *spec.uncounted))
 
 
-def test_a_name_ends_in_whole_parts() -> None:
+def test_name_endings_match_whole_parts_only() -> None:
     assert architectures.ends("h.0.mlp.c_proj", ("mlp.c_proj",))
     assert not architectures.ends("h.0.attn.c_proj", ("mlp.c_proj",))
     assert not architectures.ends("h.0.my_mlp.c_proj", ("mlp.c_proj",))
@@ -41,7 +41,7 @@ def test_a_name_ends_in_whole_parts() -> None:
         (PLAIN.but(embeddings="resized", model="gpt2"), True),
     ],
 )
-def test_what_is_resized_is_tied_as_published(point: Options, tied: object) -> None:
+def test_a_resized_model_is_tied_as_published(point: Options, tied: object) -> None:
     assert architectures.is_tied(point) is tied
 
 
@@ -49,11 +49,11 @@ def test_resizing_adds_tokens() -> None:
     assert architectures.vocabulary(PLAIN.but(embeddings="resized")) == tiny.VOCABULARY + architectures.NEW_ROWS
 
 
-def test_a_forced_back_end_is_one_of_torchs_own_function() -> None:
+def test_a_forced_back_end_uses_the_sdpa_implementation() -> None:
     assert {implementation(PLAIN.but(attn_implementation=name)) for name in BACK_ENDS} == {"sdpa"}
 
 
-def test_nothing_is_asked_for_by_default() -> None:
+def test_the_default_leaves_attention_to_transformers() -> None:
     assert implementation(PLAIN) == ""
 
 
@@ -67,7 +67,7 @@ def test_nothing_is_asked_for_by_default() -> None:
         ("aten::bmm", "eager"),
     ],
 )
-def test_a_kernel_is_known_by_its_operator(operator: str, kernel: str) -> None:
+def test_a_kernel_is_identified_by_its_operator(operator: str, kernel: str) -> None:
     seen = Kernels()
     seen.operators = {"aten::linear", operator}
     assert seen.ran == kernel

@@ -1,4 +1,4 @@
-"""Parameters are found again under whatever wrapped them."""
+"""Tests of canonical parameter names."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ LORA = "model.layers.0.self_attn.q_proj.lora_A.weight"
         ("prompt_embeddings", "prompt_encoder.embedding.weight"),
     ],
 )
-def test_a_name_is_bared_of_what_wrappers_add(wrapped: str, bare: str) -> None:
+def test_canonical_removes_the_prefixes_of_wrappers(wrapped: str, bare: str) -> None:
     assert canonical(wrapped) == bare
 
 
-def test_a_bare_name_stays_as_it_is() -> None:
+def test_canonical_keeps_a_canonical_name() -> None:
     assert canonical(canonical(f"module.{LORA}")) == LORA

@@ -1,4 +1,4 @@
-"""One rule for every cell: the band follows from the coarsest format in a case."""
+"""Tests of the tolerances, which follow from the coarsest format of a case."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ PLAIN = Options()
         (PLAIN.but(quant="nf4"), "fp32"),  # the twin holds the dequantised weights
     ],
 )
-def test_the_coarsest_format_counts(options: Options, coarsest: str) -> None:
+def test_the_coarsest_format_decides(options: Options, coarsest: str) -> None:
     assert roundoff(options) == UNIT_ROUNDOFF[coarsest]
 
 
 @pytest.mark.parametrize("kind", FACTORS)
-def test_no_band_is_as_wide_as_a_missing_all_reduce(kind: str) -> None:
+def test_every_tolerance_detects_a_missing_all_reduce(kind: str) -> None:
     assert all(bound(kind, PLAIN.but(torch_dtype=dtype)) < 0.5 for dtype in ("fp32", "bf16", "fp16"))
 
 
-def test_a_number_that_is_none_is_the_worst() -> None:
+def test_nan_is_the_worst_error() -> None:
     assert math.isnan(worst([1.0, math.nan, 2.0]))
 
 
-def test_nothing_measured_is_infinitely_far() -> None:
+def test_no_measurement_counts_as_infinitely_far() -> None:
     assert worst([]) == math.inf

@@ -1,4 +1,4 @@
-"""Former names are read as the present ones."""
+"""Tests of former names of options and case ids."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from cases.space.renamed import OPTIONS, WORDS, current_case_id, current_cell, c
         ("api-skip_head", "api-skip_head"),
     ],
 )  # fmt: skip
-def test_a_former_case_id_is_read_as_the_present_one(former: str, present: str) -> None:
+def test_a_former_case_id_becomes_the_present_one(former: str, present: str) -> None:
     assert current_case_id(former) == present
 
 
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.id)
-def test_a_present_id_and_present_options_stay_as_they_are(case: Any) -> None:
+def test_present_ids_and_options_do_not_change(case: Any) -> None:
     assert current_case_id(case.id) == case.id
     assert current_options(case.options.stated) == case.options.stated
 
@@ -38,7 +38,7 @@ def test_a_cell_keeps_its_set() -> None:
 
 
 @pytest.mark.parametrize("former", OPTIONS)
-def test_every_former_option_leads_to_one_that_exists(former: str) -> None:
+def test_every_former_option_maps_to_an_existing_one(former: str) -> None:
     assert current_option(former, "x")[0] in names()
 
 
@@ -50,10 +50,10 @@ def test_every_former_option_leads_to_one_that_exists(former: str) -> None:
         (("sharding", "grad_op"), ("sharding_strategy", "shard_grad_op")),
     ],
 )
-def test_a_former_value_is_read_as_the_present_one(former: tuple[str, Any], present: tuple[str, Any]) -> None:
+def test_a_former_value_becomes_the_present_one(former: tuple[str, Any], present: tuple[str, Any]) -> None:
     assert current_option(*former) == present
     assert present[1] in values(present[0])
 
 
-def test_no_present_word_is_a_former_one() -> None:
+def test_no_present_word_is_also_a_former_one() -> None:
     assert {word for word in WORDS.values() if WORDS.get(word, word) != word} == set()

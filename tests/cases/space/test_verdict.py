@@ -1,4 +1,4 @@
-"""A verdict is compared by name, and no measurement is green by accident."""
+"""Tests of verdicts and checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_verdict_has_no_truth_value(verdict: Verdict) -> None:
         bool(verdict)
 
 
-def test_what_is_our_fault_or_nobodys_is_not_red() -> None:
+def test_verdicts_that_are_not_the_stacks_fault_are_not_red() -> None:
     assert not RED & {Verdict.PASS, Verdict.SKIP, Verdict.LOST, Verdict.BLOCKED}
 
 
@@ -29,9 +29,9 @@ def test_nan_is_never_green(check: object) -> None:
 
 
 @pytest.mark.parametrize("check", [at_most("x", 1.0, 1.0), at_least("x", 1.0, 1.0), equal("x", "a", "a")])
-def test_a_bound_is_within_bounds(check: object) -> None:
+def test_a_value_equal_to_its_bound_passes(check: object) -> None:
     assert missed([check]) == []  # type: ignore[list-item]
 
 
-def test_a_check_is_shown_with_its_bound() -> None:
+def test_a_check_prints_its_bound() -> None:
     assert str(at_most("gradient", 0.0031234, 0.06)) == "gradient 0.00312 <= 0.06"
