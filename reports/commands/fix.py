@@ -83,7 +83,7 @@ def fix(
     order = fix_search.order(asked, wish)
     say = Console(stderr=True, highlight=False, soft_wrap=True).print
     found = fix_search.looked_up(order, say=say) if look_up else searched(order, publish)
-    typer.echo(fix_search.listed(found) if as_json else "\n\n".join(fix_search.told(found, order)))
+    typer.echo(fix_search.fixes_json(found) if as_json else "\n\n".join(fix_search.fix_texts(found, order)))
     raise typer.Exit(NONE_FOUND if any(each.fix.kind is Kind.NONE for each in found) else 0)
 
 

@@ -1,4 +1,4 @@
-"""Which red cells a search is for, what is known before it, and how what it found is written."""
+"""Prepares a fix search: selects its red cells and earlier results, runs it, and writes the fixes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from matrix.search.fixes import Fix
     from matrix.versions.sets import VersionSet
 
-CELLS: Final = "fixes"  # the folder of what a search ran, among what is published
+CELLS: Final = "fixes"  # folder of the cells that a search ran, in a folder of published results
 
 TAIL: Final = 500
 SILENT: Final = (Verdict.LOST, Verdict.SKIP)
@@ -54,7 +54,7 @@ Cell = tuple["VersionSet", "Case"]
 
 @dataclass(frozen=True, kw_only=True)
 class FixOptions:
-    """The options of `ftmatrix fix` as the user typed them."""
+    """The options of ``ftmatrix fix``, as the user gave them."""
 
     cell: str = ""
     every: bool = False
@@ -67,7 +67,7 @@ class FixOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FixRequest:
-    """What to look for: red cells, what is known of them, and how far to go."""
+    """A checked request: the red cells, their earlier results, and the limits of the search."""
 
     asked: RunRequest
     cells: Sequence[Cell]
@@ -80,14 +80,14 @@ class FixRequest:
 
 
 def order(asked: RunRequest, wish: FixOptions) -> FixRequest:
-    """A wish, checked.
+    """Check the options, and look up the red cells.
 
     Raises:
-        UserError: bad input, or no red cell that it would be about.
+        UserError: an option is invalid, or no red cell matches.
     """
     asked.check()
     before = tuple(each for each in outcomes(wish.results) if of_device(each, asked.place))
-    cases = {**beside_grid(before), **asked.suite.cases}
+    cases = {**cases_outside_grid(before), **asked.suite.cases}
     problems = known_problems.load()
     return FixRequest(
         asked=asked,
@@ -104,9 +104,9 @@ def order(asked: RunRequest, wish: FixOptions) -> FixRequest:
 def cells(
     asked: RunRequest, wish: FixOptions, cases: Mapping[str, Case], known: Mapping[str, Verdict]
 ) -> tuple[Cell, ...]:
-    """The red cells that are meant, each once."""
+    """Return the red cells that the options select, each once."""
     if bool(wish.cell) == bool(wish.every or wish.known):
-        raise UserError("name one cell (SET__CASE), or ask for --all or --known")
+        raise UserError("name one cell (SET__CASE), or give --all or --known")
     table = known_sets.load(asked.versions)
     if wish.cell:
         return (not_green(named(wish.cell, table, cases), known),)
@@ -128,16 +128,16 @@ def chosen(known: str) -> tuple[Problem, ...]:
 
 
 def kinds(only: str) -> frozenset[Kind]:
-    """The ways to look for, all if none is named.
+    """Return the kinds of change to search, all if none is named.
 
     Raises:
-        UserError: there is no such way.
+        UserError: a kind is unknown.
     """
     ways = {each.value: each for each in (Kind.SETTINGS, Kind.VERSIONS, Kind.ALTERNATIVE)}
     names = [name.strip() for name in only.split(",") if name.strip()]
     for name in names:
         if name not in ways:
-            raise UserError(f"--only {name}: there are {', '.join(ways)}")
+            raise UserError(f"--only {name}: unknown kind of change; choose from {', '.join(ways)}")
     return frozenset(ways[name] for name in names) or frozenset(ways.values())
 
 
@@ -148,16 +148,16 @@ def of_device(outcome: Outcome, device: str) -> bool:
 def verdicts(before: Iterable[Outcome]) -> dict[str, Verdict]:
     """By cell, what its newest case code said: red if any run was. A loss or a skip says nothing of a cell."""
     newest: dict[str, Outcome] = {}
-    told = (each for each in before if each.verdict not in SILENT)
-    for each in sorted(told, key=lambda each: each.started):
+    conclusive = (each for each in before if each.verdict not in SILENT)
+    for each in sorted(conclusive, key=lambda each: each.started):
         last = newest.get(each.cell)
         if last is None or not last.has_same_code(each) or last.verdict not in RED:
             newest[each.cell] = each
     return {cell: each.verdict for cell, each in newest.items()}
 
 
-def beside_grid(before: Iterable[Outcome]) -> dict[str, Case]:
-    """Cases that were measured and that no grid has, by what was written of them."""
+def cases_outside_grid(before: Iterable[Outcome]) -> dict[str, Case]:
+    """Rebuild the measured cases that no grid has from their stored options."""
     found: dict[str, Case] = {}
     for each in before:
         if each.group == BESIDE and each.case not in found:
@@ -166,27 +166,27 @@ def beside_grid(before: Iterable[Outcome]) -> dict[str, Case]:
 
 
 def looked_up(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Remedy, ...]:
-    """What earlier searches on such a device found; nothing is run. Cells that none was about are said.
+    """Return the fixes that earlier searches on this device found; report the cells without one.
 
     Raises:
-        UserError: there was none about any of these cells.
+        UserError: no earlier search covered any of these cells.
     """
     known = remedies.load(order.results, device=order.asked.place)
     wanted = [str(CellKey(version_set.key, case.id)) for version_set, case in order.cells]
     unknown = [cell for cell in wanted if cell not in known]
-    missing = [f"{cell}: no published search looked for its fix on {order.asked.place}" for cell in unknown]
+    missing = [f"{cell}: no published search covers it on {order.asked.place}" for cell in unknown]
     if len(missing) == len(wanted):
-        raise UserError(f"{missing[0]}; leave --look-up out to search now")
+        raise UserError(f"{missing[0]}; search now without --look-up")
     for line in missing:
         say(line)
     return tuple(known[cell] for cell in wanted if cell in known)
 
 
 def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tuple[Remedy, ...]]:
-    """Look for the fixes; the run's directory and what was found. ``fixes.json`` in it grows as the search goes on.
+    """Search for fixes; return the run directory and the fixes. The search appends to its ``fixes.json``.
 
     Raises:
-        UserError: a machine that cannot do it, or a directory that cannot be used.
+        UserError: the machine cannot run the cells, or the directory cannot be used.
     """
     asked = order.asked
     table = known_sets.load(asked.versions)
@@ -214,7 +214,7 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
 
 
 def write(so_far: Iterable[Fix], directory: Path) -> Fixes:
-    """``fixes.json`` of a run."""
+    """Write ``fixes.json`` into a run directory."""
     record, _, _ = store.read(directory)
     found = Fixes(
         generated=datetime.now(UTC),
@@ -227,8 +227,8 @@ def write(so_far: Iterable[Fix], directory: Path) -> Fixes:
     return found
 
 
-def told(found: Iterable[Remedy], order: FixRequest) -> Iterator[str]:
-    """Each fix with its edit."""
+def fix_texts(found: Iterable[Remedy], order: FixRequest) -> Iterator[str]:
+    """Yield each fix with its edit."""
     by_key = {str(CellKey(version_set.key, case.id)): (version_set, case) for version_set, case in order.cells}
     for each in found:
         version_set, case = by_key[str(CellKey(each.fix.set, each.fix.case))]
@@ -236,8 +236,8 @@ def told(found: Iterable[Remedy], order: FixRequest) -> Iterator[str]:
         yield edits.told(each, before, edits.reached(each.fix, case.options, order.asked.suite.cases))
 
 
-def listed(found: Iterable[Remedy]) -> str:
-    """For machines: the fixes, as ``fixes.json`` has them, each with where and when it was looked for."""
+def fixes_json(found: Iterable[Remedy]) -> str:
+    """Return the fixes as JSON, each with the machine and the date of its search."""
     rows = [
         {**each.found.model_dump(mode="json", exclude={"fixes", "schema_"}), **each.fix.model_dump(mode="json")}
         for each in found
@@ -246,13 +246,13 @@ def listed(found: Iterable[Remedy]) -> str:
 
 
 def publish(directory: Path, folder: Path) -> None:
-    """The fixes, and every cell that was run for them, by what a reader asks of it.
+    """Write the fixes, and the cells that were run for them, into a folder of published results.
 
     Raises:
         UserError: there is no run, or the folder cannot be written.
     """
     record, met, outcomes = store.read(directory)
-    matrix = data.document(record, grid(record, met, map(bare, outcomes)), generated=datetime.now(UTC))
+    matrix = data.document(record, grid(record, met, map(shortened, outcomes)), generated=datetime.now(UTC))
     try:
         (folder / CELLS).mkdir(parents=True, exist_ok=True)
         write_document(matrix, folder / CELLS)
@@ -261,8 +261,8 @@ def publish(directory: Path, folder: Path) -> None:
         raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
 
 
-def bare(outcome: Outcome) -> Outcome:
-    """Without what is as it should be. Of a cell beside the grid, whose cause nobody asks for, only the error's end."""
+def shortened(outcome: Outcome) -> Outcome:
+    """Shorten an outcome to its failure; for a case outside the grid, also cut the traceback to its end."""
     error = outcome.error
     if error is not None and outcome.group == BESIDE:
         error = error.model_copy(update={"traceback": error.traceback[-TAIL:]})
@@ -272,10 +272,10 @@ def bare(outcome: Outcome) -> Outcome:
 
 
 def outcomes(folder: Path) -> Iterator[Outcome]:
-    """Of a run, or of everything that was published below a folder.
+    """Yield the outcomes of a run, or of all published results below a folder.
 
     Raises:
-        UserError: it holds neither, or is damaged.
+        UserError: the folder holds neither, or a file is damaged.
     """
     if (folder / store.RUN).exists():
         yield from store.read(folder)[2]
@@ -287,10 +287,10 @@ def outcomes(folder: Path) -> Iterator[Outcome]:
 
 
 def named(cell: str, sets: Iterable[VersionSet], cases: Mapping[str, Case]) -> Cell:
-    """The cell that a user wrote as ``SET__CASE``.
+    """Return the cell that a user named as ``SET__CASE``.
 
     Raises:
-        UserError: there is no such set, or no such case.
+        UserError: the set or the case does not exist.
     """
     try:
         key, name = CellKey.parse(current_cell(cell))
@@ -306,7 +306,7 @@ def named(cell: str, sets: Iterable[VersionSet], cases: Mapping[str, Case]) -> C
 
 
 def red(known: Mapping[str, Verdict], sets: Sequence[VersionSet], cases: Sequence[Case]) -> Iterator[Cell]:
-    """Set by set."""
+    """Yield the red cells, set by set."""
     for version_set in sets:
         for case in cases:
             if known.get(str(CellKey(version_set.key, case.id))) in RED:
@@ -314,7 +314,7 @@ def red(known: Mapping[str, Verdict], sets: Sequence[VersionSet], cases: Sequenc
 
 
 def of_problems(problems: Iterable[Problem], sets: Sequence[VersionSet], cases: Mapping[str, Case]) -> Iterator[Cell]:
-    """The cells that known problems say are red."""
+    """Yield the cells that known problems state as red."""
     by_key = {each.key: each for each in sets}
     for problem in problems:
         for cells in problem.red:
@@ -323,7 +323,7 @@ def of_problems(problems: Iterable[Problem], sets: Sequence[VersionSet], cases: 
 
 
 def advised(problems: Iterable[Problem], cases: Mapping[str, Case]) -> dict[str, tuple[Case, ...]]:
-    """By red cell of a known problem, what the problem says is green on the same set."""
+    """Return the cases that a known problem states as green, by red cell on the same set."""
     found: dict[str, tuple[Case, ...]] = {}
     for problem in problems:
         for cells in problem.red:
@@ -334,10 +334,10 @@ def advised(problems: Iterable[Problem], cases: Mapping[str, Case]) -> dict[str,
 
 
 def not_green(cell: Cell, known: Mapping[str, Verdict]) -> Cell:
-    """The cell, if there may be something to fix.
+    """Return the cell, unless it is green.
 
     Raises:
-        UserError: it is green.
+        UserError: the cell is green.
     """
     version_set, case = cell
     key = str(CellKey(version_set.key, case.id))

@@ -1,4 +1,4 @@
-"""Whether a reproducer shows what its cell measured: run in a fresh environment, and compared by machine."""
+"""Runs a reproducer in a fresh environment, and compares its failure with that of its cell."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from reports.answers.scripts.repro_script import Reproducer
     from reports.answers.scripts.symptom import Symptom
 
-LIMIT_S: Final = 3600.0  # it may have to download a torch
-# What differs from run to run: addresses, where an environment lies, ranks, process ids.
+LIMIT_S: Final = 3600.0  # long enough to download torch
+# Text that differs between runs: addresses, paths of environments, ranks.
 VARYING: Final = (
     (re.compile(r"0x[0-9a-f]{6,}"), "0x…"),
     (re.compile(r"(?:<environment>|/[^\s'\"()]*?)(?=/lib(?:64)?/python3\.\d+/site-packages)"), "<environment>"),
@@ -30,7 +30,7 @@ VARYING: Final = (
     (re.compile(r"\brank:? ?\d+"), "rank N"),
     (re.compile(r"\x1b\[\d+m"), ""),
 )
-SET: Final = re.compile(r"\{([^{}:\n]+)\}")  # as Python prints one: in any order
+SET: Final = re.compile(r"\{([^{}:\n]+)\}")  # Python prints sets in any order
 RAISED: Final = re.compile(r"^(?:[\w.]+\.)?(?P<type>[A-Z]\w*)(?:: (?P<message>.*))?$")
 ERROR: Final = re.compile(r"(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b")
 NO_ERROR: Final = "no error"
@@ -39,7 +39,7 @@ MEASURED: Final = re.compile(r"(?P<name>.+?) \S+, bound (?P<bound>(?:<=|>=|==) [
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """``said`` is the error that the run ended with, ``wanted`` what the cell says."""
+    """The result of a comparison: ``said`` is the error of the script, ``wanted`` that of the cell."""
 
     same: bool
     said: str
@@ -49,12 +49,12 @@ class Confirmation:
 
 
 def confirmed(made: Reproducer, outcome: Outcome, *, uv: Uv) -> Confirmation:
-    """Run the file by ``uv run FILE`` in an environment of its own, which goes afterwards.
+    """Run the script with ``uv run`` in a new environment, which is removed afterwards.
 
     Raises:
-        UserError: the machine could not run it: no network, no disk, no such Python.
+        UserError: the machine cannot run it: no network, no disk space, no such Python.
     """
-    own = uuid4().hex[:12]  # uv names an environment by its script: this one has none yet
+    own = uuid4().hex[:12]  # uv names an environment after its script; a new name gets a new environment
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"repro-{own}.py"
         path.write_text(made.text, encoding="utf-8")
@@ -73,7 +73,7 @@ def confirmed(made: Reproducer, outcome: Outcome, *, uv: Uv) -> Confirmation:
 
 
 def compared(log: str, outcome: Outcome, shown: Symptom) -> Confirmation:
-    """An error must be raised with the type and the whole message of the cell's; a check must miss the cell's bound."""
+    """Compare an error by type and whole message, a failed check by its name and bound."""
     if outcome.error is not None:
         wanted = f"{outcome.error.type}: {outcome.error.message}".rstrip(": \n")
         same = raised(log, outcome.error.type, outcome.error.message)
@@ -97,14 +97,14 @@ def raised(log: str, kind: str, message: str) -> bool:
 
 
 def measured(log: str, wanted: str) -> bool:
-    """Whether a check of that name missed that bound; how far it is off may differ."""
+    """Tell whether the log has a failed check of this name and bound; the measured value may differ."""
     expected = MEASURED.match(wanted)
     found = (MEASURED.match(line.removeprefix("AssertionError: ")) for line in log.splitlines())
     return any(each and expected and each.group("name", "bound") == expected.group("name", "bound") for each in found)
 
 
 def last_error(log: str) -> str:
-    """The last line that names an error; the launcher's only says that there was one."""
+    """Return the last line that names an error, except for the launcher's own error."""
     named = [line for line in normal(log).splitlines() if ERROR.match(line) and "ProcessRaisedException" not in line]
     return named[-1] if named else NO_ERROR
 

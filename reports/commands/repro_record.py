@@ -1,9 +1,9 @@
-"""``reproducers.json``: which reproducers were run in a fresh environment, and what they said.
+"""``reproducers.json``: the reproducers that were run in a fresh environment, with their failures.
 
-``schema`` is the document's version. Of each cell in ``reproducers``: ``error`` is the type, and ``message`` what came
-with it, as the script said it; ``wanted`` is what the cell had said, ``same`` whether they agree (of a measurement:
-the same check missed the same bound); ``lines`` and ``script`` (the start of its SHA-256) tell which script it was,
-``seconds`` how long it took with its installation, ``on`` the machine.
+``schema`` is the version of the document. An entry of ``reproducers`` has: ``error`` and ``message``, the type and the
+message of the script's failure; ``wanted``, the failure of the cell; ``same``, true if they agree (for a failed check:
+the same check missed the same bound); ``lines`` and ``script``, the length and the start of the SHA-256 of the script;
+``seconds``, its duration with the installation; ``on``, the machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PUBLISHED: Final = Path(__file__).parents[1] / "published" / "reproducers.json"
 
 
 class ReproducerRun(Stored):
-    """One reproducer, run once."""
+    """One run of a reproducer."""
 
     set: str
     case: str
@@ -49,7 +49,7 @@ class ReproducerRun(Stored):
 
 
 class ReproducerRecord(Stored):
-    """The newest run of each."""
+    """The newest run of each reproducer."""
 
     schema_: Literal[1] = Field(default=SCHEMA, alias="schema")
     reproducers: tuple[ReproducerRun, ...] = ()
@@ -78,10 +78,10 @@ def ran(made: Reproducer, found: Confirmation, *, hardware: str, now: datetime) 
 
 
 def read(path: Path = PUBLISHED) -> ReproducerRecord:
-    """What a file records; nothing, if there is no such file.
+    """Read a record; a missing file is an empty one.
 
     Raises:
-        UserError: it cannot be read, or is no such document.
+        UserError: the file cannot be read, or is no such document.
     """
     try:
         return ReproducerRecord.model_validate_json(path.read_bytes())
@@ -95,7 +95,7 @@ def read(path: Path = PUBLISHED) -> ReproducerRecord:
 
 
 def add(new: ReproducerRun, path: Path) -> None:
-    """Put a run into a file, in the place of the earlier one of its cell.
+    """Add a run to a file; it replaces an earlier run of the same cell.
 
     Raises:
         UserError: the file holds something else, or cannot be written.

@@ -34,7 +34,7 @@ def main(versions: Path, out: Path, found: Path, published: Path) -> None:
     order = fix_search.order(looked, fix_search.FixOptions(every=True, results=out))
     directory, fixes = fix_search.search(order, say=lambda _: None)
     fix_search.publish(directory, published)
-    sys.stdout.write("\n\n".join(fix_search.told(fixes, order)))
+    sys.stdout.write("\n\n".join(fix_search.fix_texts(fixes, order)))
 
 
 if __name__ == "__main__":

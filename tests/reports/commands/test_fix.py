@@ -66,7 +66,7 @@ def test_none_within_what_was_tried_exits_with_1(ftmatrix: Command, results: Cal
 def test_a_fix_of_another_device_is_not_printed(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
     code, out, err = ftmatrix("fix", CELL, "--look-up", "--device", "cuda", *results(GREEN))
     assert (code, out) == (2, "")
-    assert "no published search looked for its fix on cuda" in err
+    assert "no published search covers it on cuda" in err
 
 
 def test_a_machine_gets_the_same_as_json(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
@@ -84,7 +84,7 @@ def test_a_machine_gets_the_same_as_json(ftmatrix: Command, results: Callable[[F
         (("--all", "--sets", "1999"), "1999"),
         (("--all", "--profile", "vast"), "--profile vast: there is none of this name"),
         (("--known", "no-such-problem"), "there is no known problem"),
-        ((CELL, "--only", "luck"), "--only luck: there are settings, versions, alternative"),
+        ((CELL, "--only", "luck"), "--only luck: unknown kind of change; choose from settings, versions, alternative"),
         ((CELL, "--from", "nowhere"), "nowhere: holds no run and no matrix.json"),
         ((CELL, "--device", "tpu"), "--device tpu: expected auto, cpu or cuda"),
         ((CELL, "--workers", "0"), "--workers 0: expected a whole number above 0"),

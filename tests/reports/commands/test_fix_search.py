@@ -91,14 +91,14 @@ def test_advice_of_a_known_problem_stands_beside_its_red_cells(results: Path) ->
 @pytest.mark.parametrize(
     ("wish", "sentence"),
     [
-        ({}, r"name one cell \(SET__CASE\), or ask for --all or --known"),
+        ({}, r"name one cell \(SET__CASE\), or give --all or --known"),
         ({"cell": CELL, "every": True}, "name one cell"),
         ({"cell": "2025-09"}, "is no cell: a set and a case"),
         ({"cell": f"1999-01__{RED}"}, "1999-01"),
         ({"cell": "2025-09__train-lora-fsdp1-flatparam-fp32"}, f"did you mean {RED}"),
         ({"cell": f"2025-09__{GREEN}"}, "is green: there is nothing to fix"),
         ({"known": "nonsense"}, "there is no known problem 'nonsense'"),
-        ({"every": True, "only": "luck"}, "--only luck: there are settings, versions, alternative"),
+        ({"every": True, "only": "luck"}, "--only luck: unknown kind of change; choose from settings, versions, alternative"),
     ],
 )
 def test_a_wish_that_cannot_be_is_refused_with_what_would_do(
@@ -149,19 +149,19 @@ def test_what_did_not_run_later_leaves_a_green_cell_green(silent: str, build_out
 def test_a_case_beside_the_grid_is_known_by_what_was_written_of_it(build_outcome: Callable[..., Outcome]) -> None:
     free = next(case for name, case in Suite().cases.items() if name == GREEN)
     outcome = build_outcome("elsewhere", group=BESIDE, options=free.options.stated)
-    assert fix_search.beside_grid([outcome])["elsewhere"].options == free.options
+    assert fix_search.cases_outside_grid([outcome])["elsewhere"].options == free.options
 
 
 def test_what_was_found_before_is_looked_up(results: Path) -> None:
     order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
     assert fix_search.looked_up(order, say=print) == (remedy(FOUND),)
-    (row,) = json.loads(fix_search.listed([remedy(FOUND)]))["fixes"]
+    (row,) = json.loads(fix_search.fixes_json([remedy(FOUND)]))["fixes"]
     assert (row["to_case"], row["device"], row["hardware"]) == (GREEN, "cpu", "cpu: test")
 
 
 def test_what_was_found_on_a_cpu_is_not_looked_up_for_a_gpu(results: Path) -> None:
     order = fix_search.order(replace(ASKED, device="cuda"), FixOptions(cell=CELL, results=results))
-    with pytest.raises(UserError, match="no published search looked for its fix on cuda"):
+    with pytest.raises(UserError, match="no published search covers it on cuda"):
         fix_search.looked_up(order, say=print)
 
 
@@ -174,13 +174,13 @@ def test_fixes_in_a_folder_below_are_looked_up_too(results: Path) -> None:
 
 def test_what_was_never_looked_for_is_not_found(results: Path) -> None:
     order = fix_search.order(ASKED, FixOptions(known="families", results=results))
-    with pytest.raises(UserError, match="no published search looked for its fix"):
+    with pytest.raises(UserError, match="no published search covers it"):
         fix_search.looked_up(order, say=print)
 
 
 def test_a_fix_is_told_with_its_edit(results: Path) -> None:
     order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
-    (text,) = fix_search.told([remedy(FOUND)], order)
+    (text,) = fix_search.fix_texts([remedy(FOUND)], order)
     assert "-    use_orig_params=False,\n+    use_orig_params=True," in text
     assert "-  fsdp_use_orig_params: false\n+  fsdp_use_orig_params: true" in text
     assert "green in 2 runs on cpu: test, 2026-11-20" in text
@@ -189,7 +189,7 @@ def test_a_fix_is_told_with_its_edit(results: Path) -> None:
 def test_that_there_is_none_is_told_with_what_was_tried(results: Path) -> None:
     order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
     none = Fix(set="2025-09", case=RED, kind=Kind.NONE, tried=9, within="9 single settings")
-    (text,) = fix_search.told([remedy(none)], order)
+    (text,) = fix_search.fix_texts([remedy(none)], order)
     assert text == f"{CELL}\nNo fix was found on CPU (gloo), cpu: test, 2026-11-20 (9 single settings)."
 
 
@@ -198,7 +198,7 @@ def test_what_was_run_is_published_without_what_is_as_it_should_be(build_outcome
     off = CheckRecord(name="loss", value=1.0, op="<=", bound=0.1, ok=False)
     error = ErrorRecord(type="ValueError", message="no", traceback="x" * 9000)
     whole = build_outcome("a", checks=(fine, off), error=error, facts={"torch": "2.8"}, metrics={"load_s": 1.0})
-    kept, beside = fix_search.bare(whole), fix_search.bare(whole.model_copy(update={"group": BESIDE}))
+    kept, beside = fix_search.shortened(whole), fix_search.shortened(whole.model_copy(update={"group": BESIDE}))
     assert (kept.checks, kept.facts, kept.metrics, kept.error) == ((off,), {}, {}, error)
     assert beside.error is not None
     assert len(beside.error.traceback) == fix_search.TAIL
