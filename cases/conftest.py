@@ -89,7 +89,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if server is not None:
         server.kill()  # its children end with it
         server.wait(SERVER_STOP_S)
-        if config.getoption("--request") is not None:  # otherwise a person may want to read the logs
+        if config.getoption("--request") is not None:  # keep the logs of a manual run
             shutil.rmtree(config.scratch, ignore_errors=True)  # type: ignore[attr-defined]
 
 

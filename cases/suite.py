@@ -77,7 +77,7 @@ class LibrarySuite:
         import torch
 
         if torch.cuda.is_initialized() or stack.cuda_driver_initialised():
-            by = cuda_guard.INITIALISED[0] if cuda_guard.INITIALISED else "something beside torch"
+            by = cuda_guard.INITIALISED[0] if cuda_guard.INITIALISED else "a package other than torch"
             return f"importing the stack initialised CUDA: {by}"
         if threading.active_count() > 1:
             return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"

@@ -64,13 +64,13 @@ class Companions:
             time.sleep(POLL_S)
 
     def note_ended(self) -> None:
-        """Write errors for all that still ran when the job was ended."""
+        """Write errors for the companions that were still running at the end of the job."""
         for path in self.running.values():
             note_missing(path)
 
 
 def exit_code(suite: CaseSuite, path: str, compute: Callable[[], None]) -> int:
-    """Run a companion; returns its exit code and writes its error to a file beside the missing one."""
+    """Run a companion; returns its exit code and writes its error to a file next to the missing one."""
     try:
         imported_modules.record(imported_modules.note_in(imported_modules.file_beside(path)))
         suite.preload()

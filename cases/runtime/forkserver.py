@@ -49,7 +49,7 @@ def main() -> None:
     listener.listen(256)
     Path(f"{arguments.socket}.new").rename(arguments.socket)  # a client that sees the name can connect
     suite = case_suite.load(arguments.suite)
-    why_cold = "asked for" if arguments.cold else serve_warm(listener, suite)
+    why_cold = "requested by --cold" if arguments.cold else serve_warm(listener, suite)
     serve(listener, suite, ServerStart("cold", why_cold))
 
 

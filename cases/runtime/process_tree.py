@@ -84,7 +84,7 @@ def own_children() -> list[int]:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for lack of memory: of our control group, or of the machine."""
+    """The number of processes that the kernel has killed for lack of memory, in our control group or on the machine."""
     for counter in (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")):
         with contextlib.suppress(OSError):
             counts = dict(line.split() for line in counter.read_text().splitlines())

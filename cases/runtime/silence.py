@@ -35,9 +35,9 @@ class TimeoutRule:
 
 
 RULES = (
-    TimeoutRule(lambda o: o.torch_compile, SilenceTimeout(240.0, "torch.compile says nothing while it compiles")),
+    TimeoutRule(lambda o: o.torch_compile, SilenceTimeout(240.0, "torch.compile reports nothing while it compiles")),
     TimeoutRule(
-        lambda o: o.flow == "api", SilenceTimeout(60.0, "a call of the libraries says nothing until it is done")
+        lambda o: o.flow == "api", SilenceTimeout(60.0, "a call of the libraries reports nothing until it returns")
     ),
     TimeoutRule(lambda o: o.prequantised, SilenceTimeout(60.0, "the checkpoint is quantised and saved first")),
 )

@@ -174,7 +174,7 @@ class SessionRequest(Message):
 
 @dataclass(frozen=True)
 class Job(Message):
-    """One cell, one probe of what this machine and version support, or the facts of an environment.
+    """A cell, a probe of this machine and version, or a request for the facts of an environment.
 
     ``kind`` is ``cell``, ``probe`` or ``facts``; ``name`` is a case's id or a probe's name. The ranks write to
     ``folder``; all jobs of a version set share ``cache``; ``source`` is the folder that another version set saved to.
@@ -240,7 +240,7 @@ class Event(Message):
 
 @dataclass(frozen=True)
 class ServerStart(Message):
-    """How the fork server that ran a job started: ``start`` is ``warm`` or ``cold``, ``why_cold`` the reason."""
+    """The start of the fork server that ran a job: ``start`` is ``warm`` or ``cold``, ``why_cold`` the reason."""
 
     start: str
     why_cold: str = ""
@@ -254,7 +254,7 @@ class ServerStart(Message):
 
 @dataclass(frozen=True)
 class CellReport(Message):
-    """What one job showed. Times in seconds, memory in MiB.
+    """The results of one job. Times in seconds, memory in MiB.
 
     ``metrics`` and ``facts`` are open: cases and probes choose the names. ``modules`` are the modules of the case code
     that the job's processes imported; empty if no process reported them. ``late_modules`` are modules that a rank
