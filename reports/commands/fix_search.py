@@ -233,7 +233,7 @@ def fix_texts(found: Iterable[Remedy], order: FixRequest) -> Iterator[str]:
     for each in found:
         version_set, case = by_key[str(CellKey(each.fix.set, each.fix.case))]
         before = edits.Stack(pins=pinned(version_set), options=case.options, set=version_set.key)
-        yield edits.told(each, before, edits.reached(each.fix, case.options, order.asked.suite.cases))
+        yield edits.fix_text(each, before, edits.options_after(each.fix, case.options, order.asked.suite.cases))
 
 
 def fixes_json(found: Iterable[Remedy]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome
     from matrix.versions.uv import Uv
     from reports.answers.scripts.repro_script import Reproducer
-    from reports.answers.scripts.symptom import Symptom
+    from reports.answers.scripts.symptom import ShownSymptom
 
 LIMIT_S: Final = 3600.0  # long enough to download torch
 # Text that differs between runs: addresses, paths of environments, ranks.
@@ -72,7 +72,7 @@ def confirmed(made: Reproducer, outcome: Outcome, *, uv: Uv) -> Confirmation:
     return found
 
 
-def compared(log: str, outcome: Outcome, shown: Symptom) -> Confirmation:
+def compared(log: str, outcome: Outcome, shown: ShownSymptom) -> Confirmation:
     """Compare an error by type and whole message, a failed check by its name and bound."""
     if outcome.error is not None:
         wanted = f"{outcome.error.type}: {outcome.error.message}".rstrip(": \n")

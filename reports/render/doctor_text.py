@@ -9,6 +9,7 @@ from reports.answers.checkup import coverage, nearest_sets
 from reports.answers.checkup.doctor import Standing
 from reports.answers.checkup.installed import short
 from reports.answers.configuration import configs
+from reports.answers.scripts.hints import in_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -154,17 +155,6 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[st
 
 def shown(value: Any) -> str:
     return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-IN_CODE: Final = {
-    ("autocast_adapter_dtype", False): "get_peft_model(..., autocast_adapter_dtype=False)",
-    ("autocast_adapter_dtype", True): "get_peft_model(..., autocast_adapter_dtype=True)",
-    ("auto_wrap_policy", "peft"): "fsdp_plugin.auto_wrap_policy = peft.utils.other.fsdp_auto_wrap_policy(model)",
-}
-
-
-def in_code(name: str, value: Any) -> str:
-    return IN_CODE.get((name, value), f"{name}={value}")
 
 
 def summary(found: Checkup) -> str:

@@ -11,7 +11,7 @@ from cases.space.options import OWN_CODE, IllegalError, Options
 from cases.space.verdict import Verdict
 from matrix.search import neighbours
 from matrix.search.fixes import Change
-from reports.answers.scripts.edits import Stack, diff, said
+from reports.answers.scripts.edits import Stack, change_text, diff
 
 if TYPE_CHECKING:
     from matrix.run.outcome import Outcome, SetRecord
@@ -38,7 +38,7 @@ class Beside:
     def words(self) -> str:
         if not self.changes:
             return "not searched for; nothing that differs in settings only was run green here"
-        return f"not searched for; green beside it: {', '.join(map(said, self.changes))}"
+        return f"not searched for; green beside it: {', '.join(map(change_text, self.changes))}"
 
     @property
     def proof(self) -> str:

@@ -12,7 +12,7 @@ from cases.space.verdict import Verdict
 from matrix.keys import CellKey
 from matrix.search.fixes import Change, Kind
 from matrix.search.neighbours import steps
-from reports.answers.scripts.edits import said
+from reports.answers.scripts.edits import change_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -128,10 +128,10 @@ def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins)
     if red.set != green.set:
         moved = moves(red, green, pins)
         kind = Kind.VERSIONS
-        change = ", ".join(map(said, moved)) if len(moved) <= FEW else f"versions as in {green.set}"
+        change = ", ".join(map(change_text, moved)) if len(moved) <= FEW else f"versions as in {green.set}"
     else:
         kind = kind_of(different, red)
-        change = ", ".join(map(said, different))
+        change = ", ".join(map(change_text, different))
     return Fix(
         change=change,
         because=because,
@@ -147,7 +147,7 @@ def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins)
 def searched(remedy: Remedy, device: str) -> Fix:
     """What a search found for a red cell."""
     return Fix(
-        change=", ".join(map(said, remedy.fix.changes)),
+        change=", ".join(map(change_text, remedy.fix.changes)),
         because="",
         kind=remedy.fix.kind,
         red=str(CellKey(remedy.fix.set, remedy.fix.case)),

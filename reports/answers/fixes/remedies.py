@@ -12,7 +12,7 @@ from matrix.search import fixes
 from matrix.search.fixes import Kind
 from matrix.search.moves import pinned
 from reports.answers.knowledge import PUBLISHED
-from reports.answers.scripts.edits import Stack, changes, diff, reached, with_changes
+from reports.answers.scripts.edits import Stack, changes, diff, options_after, with_changes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,7 +83,7 @@ class Remedy:
         if not self.green:
             return ""
         before = Stack(pins=pinned(version_set), options=Options().but(**red.options), set=version_set.key)
-        return diff(before, with_changes(before, self.fix, reached(self.fix, before.options, cases)))
+        return diff(before, with_changes(before, self.fix, options_after(self.fix, before.options, cases)))
 
 
 def load(folder: Path = PUBLISHED, *, device: str) -> Mapping[str, Remedy]:

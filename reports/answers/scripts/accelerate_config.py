@@ -1,65 +1,70 @@
-"""A configuration of accelerate that asks for what a case asks for, as ``accelerate config`` writes it."""
+"""The configuration of accelerate that requests the same as a case, in the keys and values of its dialect."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cases.model import architectures
 from cases.space.options import SHARDED
+from reports.answers.configuration.dialects import UnwritableError, written
+from reports.answers.configuration.dialects.accelerate import ACCELERATE, FSDP
 
 if TYPE_CHECKING:
-    from cases.space.options import Options
+    from collections.abc import Iterator, Mapping
 
-WRAPPERS: Final = {"transformer": "TRANSFORMER_BASED_WRAP", "size": "SIZE_BASED_WRAP", "none": "NO_WRAP"}
-SHARDING: Final = {"full_shard": "FULL_SHARD", "shard_grad_op": "SHARD_GRAD_OP", "no_shard": "NO_SHARD"}
-# What it has no key for.
-UNSAID: Final = {
-    "auto_wrap_policy": ("peft",),
-    "device_mesh": ("hsdp",),
-    "mixed_precision": ("bf16_reduce_fp32",),
-    "state_dict_type": ("full_on_device", "full_dcp"),
-}
+    from cases.space.options import Options, Value
 
-
-def says(options: Options) -> bool:
-    """Whether there is such a configuration."""
-    unsaid = (options.stated.get(name) in values for name, values in UNSAID.items())
-    return options.strategy != "single" and not any(unsaid)
+# Options with a key of their own under ``fsdp_config``.
+WRAPPED: Final = ("auto_wrap_policy", "state_dict_type", "cpu_offload", "cpu_ram_efficient_loading")
+FSDP1: Final = ("sharding_strategy", "use_orig_params", "sync_module_states")
+FSDP2: Final = ("reshard_after_forward",)
 
 
 def lines(options: Options) -> list[str]:
-    precision = "bf16" if options.mixed_precision == "bf16" else {"off": "'no'"}.get(options.autocast, options.autocast)
-    return [
-        "compute_environment: LOCAL_MACHINE",
-        f"distributed_type: {'FSDP' if options.strategy in SHARDED else 'MULTI_GPU'}",
-        f"mixed_precision: {precision}",
-        "num_machines: 1",
-        f"num_processes: {options.world_size}",
-        *(["fsdp_config:", *(f"  {line}" for line in fsdp_config(options))] if options.strategy in SHARDED else []),
-    ]
+    """The lines of the file; empty if accelerate has no keys for these options."""
+    if options.strategy == "single" or options.stated.get("device_mesh") == "hsdp":
+        return []
+    try:
+        found = dict(settings(options))
+    except UnwritableError:
+        return []
+    plain = {key: value for key, value in found.items() if not key.startswith(FSDP)}
+    sharded = {key.removeprefix(FSDP): value for key, value in found.items() if key.startswith(FSDP)}
+    return [*texts(plain), *(["fsdp_config:", *(f"  {line}" for line in texts(sharded))] if sharded else [])]
 
 
-def fsdp_config(options: Options) -> list[str]:
-    layers = ",".join(architectures.spec(options).block)
-    by_version = {
-        "fsdp1": [
-            "fsdp_version: 1",
-            f"fsdp_sharding_strategy: {SHARDING[options.sharding_strategy]}",
-            f"fsdp_use_orig_params: {yes(options.use_orig_params)}",
-            f"fsdp_sync_module_states: {yes(options.sync_module_states)}",
-        ],
-        "fsdp2": ["fsdp_version: 2", f"fsdp_reshard_after_forward: {yes(options.reshard_after_forward)}"],
-    }
-    state = "SHARDED_STATE_DICT" if options.state_dict_type == "sharded" else "FULL_STATE_DICT"
-    return [
-        *by_version[options.strategy],
-        f"fsdp_auto_wrap_policy: {WRAPPERS[options.auto_wrap_policy]}",
-        *([f"fsdp_transformer_layer_cls_to_wrap: {layers}"] if options.auto_wrap_policy == "transformer" else []),
-        f"fsdp_offload_params: {yes(options.cpu_offload)}",
-        f"fsdp_cpu_ram_efficient_loading: {yes(options.cpu_ram_efficient_loading)}",
-        f"fsdp_state_dict_type: {state}",
-    ]
+def settings(options: Options) -> Iterator[tuple[str, Any]]:
+    """Keys and values of the file.
+
+    Raises:
+        UnwritableError: accelerate has no key for the value of an option.
+    """
+    yield "compute_environment", "LOCAL_MACHINE"
+    yield from keys("strategy", options.strategy)
+    yield from keys("amp", precision(options))
+    yield "num_machines", 1
+    yield "num_processes", options.world_size
+    if options.strategy in SHARDED:
+        for name in (*(FSDP1 if options.strategy == "fsdp1" else FSDP2), *WRAPPED):
+            yield from keys(name, getattr(options, name))
+        if options.auto_wrap_policy == "transformer":
+            yield f"{FSDP}fsdp_transformer_layer_cls_to_wrap", ",".join(architectures.spec(options).block)
 
 
-def yes(value: bool) -> str:  # noqa: FBT001 - it is what is written
-    return str(value).lower()
+def precision(options: Options) -> Value:
+    return options.autocast if options.mixed_precision == "off" else options.mixed_precision
+
+
+def keys(option: str, value: Value) -> Iterator[tuple[str, Any]]:
+    """The keys and values of accelerate that request a value of an option."""
+    rule = next((rule for rule in ACCELERATE.of(option) if rule.value == value), None)
+    if rule is None:
+        raise UnwritableError(f"{option}={value}")
+    for key, expected in rule.keys.items():
+        yield key, written(expected)
+
+
+def texts(found: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in found.items():
+        text = str(value).lower() if isinstance(value, bool) else "'no'" if value == "no" else value
+        yield f"{key}: {text}"

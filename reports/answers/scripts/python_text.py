@@ -1,26 +1,27 @@
-"""Python as text: calls laid out as a formatter would, and the imports that a file needs."""
+"""Writes Python: calls in the layout of a formatter, and the imports that a file needs."""
 
 from __future__ import annotations
 
 import ast
 import builtins
 import json
+import sys
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-WIDTH: Final = 96  # of a call on one line; what stands before it has the rest of the line
+WIDTH: Final = 96  # of a call on one line; the rest of the line is for the text before it
 
-# Where a script's names come from; where a name's place depends on versions, the caller says so.
+# The modules of a script's names. Callers add names whose module depends on the version.
 MODULES: Final[Mapping[str, str]] = {
-    **{name: name for name in ("functools", "os", "tempfile", "torch")},
+    **{name: name for name in ("bitsandbytes", "functools", "os", "tempfile", "torch")},
     "dist": "torch.distributed",
     "mp": "torch.multiprocessing",
     "dcp": "torch.distributed.checkpoint",
 }
 MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "bitsandbytes.optim": ("AdamW8bit", "PagedAdamW8bit"),
     "datasets": ("Dataset",),
     "peft": (
         *("LoraConfig", "LoHaConfig", "LoKrConfig", "IA3Config", "AdaLoraConfig", "VeraConfig"),
@@ -49,33 +50,75 @@ MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def call(name: str, *arguments: str, **named: Any) -> str:
-    """A call on one line, or with as many arguments to a line as fit; values as they print, ``Code`` as it is."""
-    written = [*arguments, *(f"{key}={value_text(value)}" for key, value in named.items())]
-    line = f"{name}({', '.join(written)})"
-    if len(line) <= WIDTH and "\n" not in line:
-        return line
-    inside = "".join(f"    {row},\n" for row in rows(written))
-    return f"{name}(\n{inside})"
+@dataclass(frozen=True)
+class CodeCall:
+    """A call as a user writes it.
+
+    ``arguments`` are expressions. The values of ``named`` are Python values, expressions (``Code``) or calls.
+    """
+
+    callee: str
+    arguments: tuple[str, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+    def but(self, **named: Any) -> CodeCall:
+        """This call with some arguments added or changed."""
+        return replace(self, named={**self.named, **named})
+
+    def without(self, names: Iterable[str]) -> CodeCall:
+        return replace(self, named={name: value for name, value in self.named.items() if name not in names})
+
+    def differing(self, usual: Mapping[tuple[str, str], Any]) -> CodeCall:
+        """This call and the calls in it without arguments of usual values, which are by callee and argument."""
+        inner = {
+            name: each.differing(usual) if isinstance(each, CodeCall) else each for name, each in self.named.items()
+        }
+        usual_names = [name for name, value in inner.items() if usual.get((self.callee, name), NEVER) == value]
+        return replace(self, named=inner).without(usual_names)
+
+    @property
+    def written(self) -> list[str]:
+        """The text of each argument."""
+        return [*self.arguments, *(f"{key}={value_text(value)}" for key, value in self.named.items())]
+
+    def __repr__(self) -> str:
+        """The call on one line."""
+        return f"{self.callee}({', '.join(self.written)})"
+
+    def __str__(self) -> str:
+        """The call on one line, or with as many arguments to a line as fit."""
+        line = repr(self)
+        if len(line) <= WIDTH and "\n" not in line:
+            return line
+        inside = "".join(f"    {row},\n" for row in rows(self.written))
+        return f"{self.callee}(\n{inside})"
+
+    def lines(self, target: str = "") -> list[str]:
+        """The call with an argument a line, assigned to a variable if ``target`` names one."""
+        start = f"{target} = {self.callee}" if target else self.callee
+        return [f"{start}(", *(f"    {each}," for each in self.written), ")"] if self.written else [f"{start}()"]
+
+
+NEVER: Final = object()  # equal to no value
 
 
 def rows(arguments: Iterable[str]) -> Iterator[str]:
-    """Arguments, filled into lines; one that has several lines has them for itself."""
-    held = ""
+    """Arguments filled into lines; an argument of several lines shares none of them."""
+    row = ""
     for each in arguments:
-        together = f"{held}, {each}" if held else each
+        together = f"{row}, {each}" if row else each
         if "\n" not in together and len(together) <= WIDTH:
-            held = together
+            row = together
             continue
-        if held:
-            yield held
-        held = each.replace("\n", "\n    ")
-    if held:
-        yield held
+        if row:
+            yield row
+        row = each.replace("\n", "\n    ")
+    if row:
+        yield row
 
 
 def value_text(value: Any) -> str:
-    """As a formatter leaves it: with double quotes."""
+    """The text of a value, with double quotes."""
     if isinstance(value, str) and not isinstance(value, Code):
         return json.dumps(value)
     if isinstance(value, list | tuple):
@@ -87,7 +130,7 @@ def value_text(value: Any) -> str:
 
 
 class Code(str):
-    """An expression: as an argument's value it is written as it is, without quotes."""
+    """An expression; as the value of an argument it has no quotes."""
 
     __slots__ = ()
 
@@ -96,17 +139,17 @@ class Code(str):
 
 
 def imports(body: str, further: Mapping[str, str]) -> str:
-    """The import statements for every name that the body uses and does not make; ``further`` names add to ours."""
+    """The import statements for every name that the body uses and does not bind; ``further`` adds modules of names."""
     members = {**{name: module for module, names in MEMBERS.items() for name in names}, **further}
-    wanted = sorted(used(body) - made(body) - set(dir(builtins)) - {"__name__", "__file__"})
+    missing = sorted(used_names(body) - bound_names(body) - set(dir(builtins)) - {"__name__", "__file__"})
     lines = {name: f"import {module}" for name, module in MODULES.items() if name == module}
     lines |= {name: f"import {module} as {name}" for name, module in MODULES.items() if name != module}
-    plain = sorted((lines[name] for name in wanted if name in lines), key=lambda line: line.split()[1])
+    plain = sorted((lines[name] for name in missing if name in lines), key=lambda line: line.split()[1])
     found: dict[str, list[str]] = {}
-    for name in wanted:
+    for name in missing:
         if name not in lines:
             found.setdefault(members[name], []).append(name)
-    own = [line for line in plain if "torch" not in line]  # the standard library's stand first, by themselves
+    own = [line for line in plain if line.split()[1] in sys.stdlib_module_names]
     others = [line for line in plain if line not in own]
     return "\n\n".join("\n".join(group) for group in (own, [*others, *froms(found)]) if group)
 
@@ -121,14 +164,14 @@ def froms(members: Mapping[str, list[str]]) -> Iterator[str]:
             yield f"from {module} import (\n{inside})"
 
 
-def used(body: str) -> set[str]:
+def used_names(body: str) -> set[str]:
     return {
         node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
 
 
-def made(body: str) -> set[str]:
-    """Names that the body gives a value: by assignment, as a parameter, a function, a class or a loop's variable."""
+def bound_names(body: str) -> set[str]:
+    """The names that the body binds: variables, parameters, functions and classes."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(body)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):

@@ -1,4 +1,4 @@
-"""From the name of a cell to what was measured of it, and to the versions that it ran with."""
+"""Finds the outcome of a cell by its name, and the versions that the cell ran with."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome, SetRecord
     from reports.results.grid import Grid
 
-LOOSE = 0.5  # how much alike a name has to be to be offered: names of cells share long parts
+LOOSE = 0.5  # similarity of a suggested name; names of cells share long parts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pins:
-    """What a script asks for. ``versions`` are by distribution: the whole lock's, or those of the six packages."""
+class PinnedVersions:
+    """The versions that a script requires, by distribution: those of a lock, or of the six packages."""
 
     python: str
     versions: Mapping[str, str]
@@ -36,45 +36,47 @@ class Pins:
 
 
 def outcome_of(cell: str, matrix: Grid) -> Outcome:
-    """What is known of ``SET__CASE``.
+    """The outcome of ``SET__CASE``, which may be a former name.
 
     Raises:
-        UserError: nothing; red cells of a like name are offered.
+        UserError: no run has this cell. The message suggests red cells with similar names.
     """
     try:
         version_set, case = CellKey.parse(current_cell(cell))
     except ValueError:
-        raise UserError(f"{cell!r} is no cell: give SET__CASE, e.g. {offered(cell, matrix)}") from None
+        raise UserError(
+            f"{cell!r} is not the name of a cell; use SET__CASE, e.g. {suggestions(cell, matrix)}"
+        ) from None
     found = matrix.lookup(case, version_set)
     if found is not None:
         return found
     if any(each.key == version_set for each in matrix.sets) and case in matrix.cases:
-        raise UserError(f"{cell} was not run; red are e.g. {offered(cell, matrix)}")
-    raise UserError(f"no result of a cell {cell!r}; did you mean {offered(cell, matrix)}?")
+        raise UserError(f"{cell} was not run; choose a red cell, e.g. {suggestions(cell, matrix)}")
+    raise UserError(f"no result of a cell {cell!r}; did you mean {suggestions(cell, matrix)}?")
 
 
-def offered(cell: str, matrix: Grid) -> str:
-    """Red cells of like names; if nothing is alike, those that come first."""
+def suggestions(cell: str, matrix: Grid) -> str:
+    """Red cells with similar names, or the first two if there are none."""
     red = [outcome.cell for outcome in matrix.outcomes if outcome.verdict in RED]
     return " or ".join(get_close_matches(cell, red, n=3, cutoff=LOOSE) or red[:2])
 
 
-def pins_of(outcome: Outcome, matrix: Grid) -> Pins:
-    """The versions that the cell was measured with.
+def pins_of(outcome: Outcome, matrix: Grid) -> PinnedVersions:
+    """The versions that the cell ran with.
 
     Raises:
-        UserError: the set's lock was made again since.
+        UserError: the set has a new lock since.
     """
     version_set = next((each for each in sets.load() if each.key == outcome.set), None)
     lock = None if version_set is None else locks.read(version_set)
     if version_set is None or lock is None:
         return host_pins(next(each for each in matrix.sets if each.key == outcome.set))
     if not outcome.lock.startswith(lock.digest):
-        raise UserError(f"{outcome.cell} was measured with another lock of {outcome.set}: run the cell again first")
-    return Pins(python=version_set.python, versions=lock.versions)
+        raise UserError(f"{outcome.cell} was measured with another lock of {outcome.set}; run the cell again")
+    return PinnedVersions(python=version_set.python, versions=lock.versions)
 
 
-def host_pins(column: SetRecord) -> Pins:
-    """Of a set without a packaged lock, such as one that was laid over a host's torch, whose build no index has."""
+def host_pins(column: SetRecord) -> PinnedVersions:
+    """The public versions of a set without a packaged lock, such as one over a host's own build of torch."""
     versions = {name: Version(version).public for name, version in column.pins.items()}
-    return Pins(python=column.python, versions=versions)
+    return PinnedVersions(python=column.python, versions=versions)

@@ -1,4 +1,4 @@
-"""What the generator does not cover, as data, so that it can be said in a sentence."""
+"""The options that the generator of reproducers does not cover, as data, so that messages can name them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cases import api
 from cases.space.verdict import RED
 from matrix.errors import UserError
-from reports.answers.scripts.symptom import Kind, Symptom
+from reports.answers.scripts.symptom import ShownSymptom, SymptomKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cases.space.options import Options
     from matrix.run.outcome import Outcome
 
-# Flows whose cells no single script of calls can show.
+# Flows whose cells no script of calls can show, and the reason.
 ELSEWHERE: Final[Mapping[str, str]] = {
     "api": "its few lines are code already, not options",
     "script": "it runs a command of yours: that is the reproducer",
@@ -26,25 +26,25 @@ ELSEWHERE: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Uncovered:
-    """An option that the generator does not know how to write where some symptom has to be shown."""
+    """An option that the generator cannot write for some symptoms."""
 
     option: str
-    when: Callable[[Options, Symptom], bool]
+    when: Callable[[Options, ShownSymptom], bool]
 
 
-def saves(options: Options, shown: Symptom) -> bool:
+def saves(options: Options, shown: ShownSymptom) -> bool:
     return shown.phase == "save" and options.flow == "resume" and options.state_dict_type == "sharded"
 
 
-TRAINS: Final = frozenset({Kind.GRADIENT, Kind.RESUMED})
-FRONT_ENDS: Final = {Kind.DTYPE: "sft", Kind.TRAINER: "trainer"}  # a plain loop shows the others
+TRAINS: Final = frozenset({SymptomKind.GRADIENT, SymptomKind.RESUMED})
+FRONT_ENDS: Final = {SymptomKind.DTYPE: "sft", SymptomKind.TRAINER: "trainer"}  # others need a plain loop
 UNCOVERED: Final = (
     Uncovered(option="prequantised", when=lambda o, _: o.prequantised),
     Uncovered(option="autocast", when=lambda o, _: o.autocast == "fp16"),
     Uncovered(option="cpu_ram_efficient_loading", when=lambda o, _: o.cpu_ram_efficient_loading),
     Uncovered(
         option="gradient_accumulation_steps",
-        when=lambda o, s: o.gradient_accumulation_steps > 1 and s.kind is not Kind.TRAINER,
+        when=lambda o, s: o.gradient_accumulation_steps > 1 and s.kind is not SymptomKind.TRAINER,
     ),
     Uncovered(option="clip_grad_norm", when=lambda o, s: o.clip_grad_norm and s.reaches("optimizer")),
     Uncovered(
@@ -54,37 +54,44 @@ UNCOVERED: Final = (
     Uncovered(option="torch_compile", when=lambda o, s: o.torch_compile and s.reaches("forward")),
     Uncovered(option="front_end", when=lambda o, s: o.front_end != FRONT_ENDS.get(s.kind, "loop")),
     Uncovered(option="flow", when=lambda o, _: o.front_end != "loop" and o.flow != "train"),
-    Uncovered(option="autocast", when=lambda o, s: s.kind is Kind.TRAINER and o.autocast != "off"),
-    Uncovered(option="strategy", when=lambda o, s: s.kind is Kind.TRAINER and o.strategy != "single"),
-    Uncovered(option="loop", when=lambda o, s: o.loop == "generate" and s.kind is Kind.ERROR and s.again),
+    Uncovered(option="autocast", when=lambda o, s: s.kind is SymptomKind.TRAINER and o.autocast != "off"),
+    Uncovered(option="strategy", when=lambda o, s: s.kind is SymptomKind.TRAINER and o.strategy != "single"),
+    Uncovered(option="loop", when=lambda o, s: o.loop == "generate" and s.kind is SymptomKind.ERROR and s.again),
     Uncovered(option="strategy", when=lambda o, s: o.strategy == "single" and s.kind in TRAINS),
     Uncovered(
         option="strategy",
-        when=lambda o, s: o.strategy != "single" and s.kind in (Kind.MERGED, Kind.RELOADED, Kind.FROZEN),
+        when=lambda o, s: (
+            o.strategy != "single" and s.kind in (SymptomKind.MERGED, SymptomKind.RELOADED, SymptomKind.FROZEN)
+        ),
     ),
     Uncovered(
         option="use_orig_params",
         when=lambda o, s: o.strategy == "fsdp1" and not o.use_orig_params and s.kind in TRAINS,
     ),
-    Uncovered(option="strategy", when=lambda o, s: o.strategy == "ddp" and s.kind in (Kind.RESUMED, Kind.DISK)),
+    Uncovered(
+        option="strategy", when=lambda o, s: o.strategy == "ddp" and s.kind in (SymptomKind.RESUMED, SymptomKind.DISK)
+    ),
     Uncovered(
         option="flow",
-        when=lambda o, s: s.kind is Kind.ERROR and s.phase in ("save", "reload", "resume") and not saves(o, s),
+        when=lambda o, s: s.kind is SymptomKind.ERROR and s.phase in ("save", "reload", "resume") and not saves(o, s),
     ),
     Uncovered(option="flow", when=lambda _, s: s.resumed),
     Uncovered(option="flow", when=lambda o, s: s.phase == "infer" and o.flow != "generate"),
-    Uncovered(option="state_dict_type", when=lambda o, s: o.state_dict_type == "sharded" and s.kind is Kind.DISK),
     Uncovered(
-        option="embeddings", when=lambda o, s: o.embeddings == "resized" and s.kind in (Kind.RELOADED, Kind.DISK)
+        option="state_dict_type", when=lambda o, s: o.state_dict_type == "sharded" and s.kind is SymptomKind.DISK
+    ),
+    Uncovered(
+        option="embeddings",
+        when=lambda o, s: o.embeddings == "resized" and s.kind in (SymptomKind.RELOADED, SymptomKind.DISK),
     ),
 )
 
 
 def check_flow(outcome: Outcome) -> None:
-    """Whether the cell is made of options at all.
+    """Check that a script of calls can show the flow of a red cell.
 
     Raises:
-        UserError: it is red, and runs code of its own or takes two version sets.
+        UserError: the cell runs its own code or needs two version sets.
     """
     flow = str(outcome.options.get("flow"))
     if outcome.verdict in RED and flow in ELSEWHERE:
@@ -92,26 +99,26 @@ def check_flow(outcome: Outcome) -> None:
 
 
 def own_code(outcome: Outcome) -> str:
-    """Where the function of an ``api`` cell stands."""
+    """The name and the file of the function of an ``api`` cell."""
     found = api.load().get(str(outcome.options.get("call")))
     return f": {found.name} in {found.body.__module__.replace('.', '/')}.py" if found is not None else ""
 
 
-def check_options(cell: str, options: Options, found: Symptom) -> None:
-    """Whether every option of a cell can be written.
+def check_options(cell: str, options: Options, found: ShownSymptom) -> None:
+    """Check that the generator can write every option of a cell.
 
     Raises:
-        UserError: one cannot, which is named.
+        UserError: it cannot write one, which the message names.
     """
     for each in UNCOVERED:
         if each.when(options, found):
             raise UserError(
-                f"{cell}: {each.option}={getattr(options, each.option)} is not covered by the generator where it has"
-                f" to show {shown_words(found)}; the cell's own code is cases/"
+                f"{cell}: {each.option}={getattr(options, each.option)} is not covered by the generator for"
+                f" {shown_words(found)}; to see it, run the cell: ftmatrix run --where case={cell.partition('__')[2]}"
             )
 
 
-def shown_words(found: Symptom) -> str:
+def shown_words(found: ShownSymptom) -> str:
     if found.check is not None:
         return f"the check {found.check.name!r}"
     return f"an error in the phase {found.phase.value if found.phase else '?'}"

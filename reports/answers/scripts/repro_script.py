@@ -1,12 +1,13 @@
-"""A red cell as one file that shows it: ``uv run FILE``, and nothing else.
+"""Writes a reproducer: one file that shows the symptom of a red cell when a user runs ``uv run FILE``.
 
-Every file is made for its cell: it holds the calls that the cell's options ask for, up to where the cell went wrong,
-and the versions of its lock. It runs on the kind of device that the cell was measured on.
+The file has the calls of the cell's options, up to the one that went wrong, and the versions of its lock. It runs on
+the kind of device on which the cell was measured.
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,49 +19,51 @@ from cases.model import architectures
 from cases.space.options import IllegalError, Options
 from matrix.errors import UserError
 from reports.answers.scripts import python_text
-from reports.answers.scripts.recipe import NOTHING, TORCH, Recipe
+from reports.answers.scripts.calls import TORCH
+from reports.answers.scripts.recipe import NOTHING, Recipe
 from reports.answers.scripts.repro_coverage import check_flow, check_options
-from reports.answers.scripts.symptom import DTYPES, Kind, Symptom, symptom
+from reports.answers.scripts.symptom import DTYPES, ShownSymptom, SymptomKind, symptom
 from reports.results.wording import headline
 
 if TYPE_CHECKING:
     from matrix.run.outcome import Outcome
-    from reports.answers.scripts.repro_cells import Pins
+    from reports.answers.scripts.repro_cells import PinnedVersions
 
 TEMPLATES: Final = Path(__file__).parents[2] / "render" / "templates"
-LONGEST: Final = 119  # lines: what a maintainer reads
-# Beside the six packages: what they leave open and would break them, or change what is shown. Torch pins its own.
+COLUMNS: Final = 120
+LONGEST: Final = 119  # lines, so that a maintainer reads them
+# Dependencies that the six packages do not pin and that could change the symptom. Torch pins its own.
 COMPANIONS: Final = ("fsspec", "huggingface-hub", "numpy", "safetensors", "setuptools", "sympy", "tokenizers")
 COMPARED: Final = (
-    Kind.GRADIENT,
-    Kind.TRAINER,
-    Kind.RESUMED,
-    Kind.MERGED,
-    Kind.RELOADED,
-)  # numbers, that an adapter must change
+    SymptomKind.GRADIENT,
+    SymptomKind.TRAINER,
+    SymptomKind.RESUMED,
+    SymptomKind.MERGED,
+    SymptomKind.RELOADED,
+)  # an adapter must change these numbers
 OF_DATASETS: Final = ("datasets", "dill", "multiprocess", "pandas", "pyarrow")
 OF_TRL: Final = (*OF_DATASETS, "rich", "tyro")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproducer:
-    """``name`` is a good one for the file."""
+    """The text of a reproducer, and the name of a file for it."""
 
     cell: str
     text: str
-    symptom: Symptom
-    pins: Pins
+    symptom: ShownSymptom
+    pins: PinnedVersions
 
     @property
     def name(self) -> str:
         return f"{re.sub(r'[^A-Za-z0-9]+', '_', self.cell)}.py"
 
 
-def reproducer(outcome: Outcome, pins: Pins) -> Reproducer:
-    """The file for a red cell.
+def reproducer(outcome: Outcome, pins: PinnedVersions) -> Reproducer:
+    """The reproducer of a red cell.
 
     Raises:
-        UserError: the cell is not red, or it has an option that the generator does not cover, which is named.
+        UserError: the cell is not red, or the generator does not cover one of its options.
     """
     check_flow(outcome)
     found = symptom(outcome)
@@ -72,13 +75,13 @@ def reproducer(outcome: Outcome, pins: Pins) -> Reproducer:
         "python": pins.python,
         "pins": requirements(recipe),
         "headline": found.meaning or headline(outcome, 110),
-        "cell": outcome.cell,
-        "imports": python_text.imports(body, recipe.places),
+        "cell": textwrap.wrap(f"A cell of ftmatrix: {outcome.cell}", COLUMNS),  # breaks long ids after hyphens
+        "imports": python_text.imports(body, recipe.modules),
         "body": body,
     }
     text = environment().get_template("repro/file.py.j2").render(parts)
     if len(text.splitlines()) > LONGEST:
-        raise UserError(f"{outcome.cell}: the file would be longer than {LONGEST} lines, which nobody reads")
+        raise UserError(f"{outcome.cell}: the script would have more than {LONGEST} lines; nobody reads a longer one")
     return Reproducer(cell=outcome.cell, text=text, symptom=found, pins=pins)
 
 
@@ -86,11 +89,13 @@ def options_of(outcome: Outcome) -> Options:
     try:
         return Options().but(**outcome.options)
     except IllegalError as error:
-        raise UserError(f"{outcome.cell}: {error}; it was measured by another version of ftmatrix") from None
+        raise UserError(
+            f"{outcome.cell}: {error}; another version of ftmatrix measured this cell: run it again"
+        ) from None
 
 
 def requirements(recipe: Recipe) -> list[str]:
-    """The packages that the file imports, or needs at their versions, each at the lock's."""
+    """The pins of the packages that the file imports, or that change its result, at the versions of the lock."""
     o = recipe.options
     wanted = ["torch", "transformers"]
     wanted += ["peft"] if o.method != "full" else []
@@ -102,8 +107,8 @@ def requirements(recipe: Recipe) -> list[str]:
     return list(python_text.rows(held))
 
 
-def rendered(recipe: Recipe, found: Symptom, device: str) -> str:
-    """The file's body."""
+def rendered(recipe: Recipe, found: ShownSymptom, device: str) -> str:
+    """The body of the file, after its imports."""
     o = recipe.options
     wraps = o.strategy != "single" and found.reaches("wrap")
     text = (
@@ -116,13 +121,13 @@ def rendered(recipe: Recipe, found: Symptom, device: str) -> str:
             torch=TORCH,
             device=device,
             other="cuda" if device == "cpu" else "cpu",
-            otherwise=otherwise(device, o.world_size),
+            other_backend=other_backend(device, o.world_size),
             ranks=o.world_size,
             vocabulary=architectures.vocabulary(o),
             adapts=o.method != "full" and found.reaches("adapt"),
             wraps=wraps,
             starts=found.kind in COMPARED and o.method in NOTHING,
-            moves=found.kind in (Kind.MERGED, Kind.RELOADED) and o.method == "dora",
+            moves=found.kind in (SymptomKind.MERGED, SymptomKind.RELOADED) and o.method == "dora",
             bound=f"{found.check.bound:.3g}" if found.check and isinstance(found.check.bound, float) else "",
             wanted_dtype=DTYPES.get(str(found.check.bound), "") if found.check else "",
         )
@@ -130,7 +135,7 @@ def rendered(recipe: Recipe, found: Symptom, device: str) -> str:
     return tidy(text)
 
 
-def otherwise(device: str, ranks: int) -> str:
+def other_backend(device: str, ranks: int) -> str:
     if device == "cuda":
         return "gloo" if ranks > 1 else "the CPU"
     return f"NCCL and {ranks} GPUs" if ranks > 1 else "a GPU"

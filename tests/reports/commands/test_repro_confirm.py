@@ -12,7 +12,7 @@ from matrix.errors import UserError
 from matrix.processes import Finished
 from matrix.run.outcome import CheckRecord
 from matrix.versions.uv import Uv
-from reports.answers.scripts.symptom import Kind, Symptom, symptom
+from reports.answers.scripts.symptom import ShownSymptom, SymptomKind, symptom
 from reports.commands.repro_confirm import compared, confirmed
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Build = Callable[..., Outcome]
 
-RAISED = Symptom(kind=Kind.ERROR, phase=Phase.WRAP)
+RAISED = ShownSymptom(kind=SymptomKind.ERROR, phase=Phase.WRAP)
 
 
 def failed(build_outcome: Build, message: str, kind: str = "ValueError") -> Outcome:

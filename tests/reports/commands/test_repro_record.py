@@ -10,7 +10,7 @@ import pytest
 from cases.space.verdict import RED
 from matrix.errors import UserError
 from reports.answers.scripts.repro_cells import outcome_of
-from reports.answers.scripts.symptom import Kind
+from reports.answers.scripts.symptom import SymptomKind
 from reports.commands import repro_record
 from reports.commands.repro_confirm import Confirmation
 
@@ -69,7 +69,7 @@ def test_ten_reproducers_of_four_sets_show_what_their_cells_did() -> None:
 
 def test_they_are_of_several_kinds(make: Make) -> None:
     kinds = {make(row.cell).symptom.kind for row in SHOWN}
-    assert {Kind.ERROR, Kind.GRADIENT, Kind.DISK, Kind.RELOADED} <= kinds
+    assert {SymptomKind.ERROR, SymptomKind.GRADIENT, SymptomKind.DISK, SymptomKind.RELOADED} <= kinds
 
 
 @pytest.mark.parametrize("row", SHOWN, ids=lambda row: row.cell)

@@ -1,4 +1,4 @@
-"""A red cell becomes a short script with exact pins, or a sentence that says why it does not."""
+"""A red cell becomes a short script with exact pins, or a message with the reason why not."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from cases.grid import profiles
 from cases.space.options import names
 from cases.space.verdict import RED
 from matrix.errors import UserError
-from reports.answers.scripts.python_text import made as bound_names
-from reports.answers.scripts.python_text import used
+from reports.answers.scripts.python_text import bound_names, used_names
 from reports.answers.scripts.repro_cells import pins_of
 from reports.answers.scripts.repro_coverage import ELSEWHERE, UNCOVERED
 from reports.answers.scripts.repro_script import Reproducer, reproducer
@@ -41,7 +40,7 @@ def red(matrix: Grid) -> Iterator[Outcome]:
 
 @pytest.fixture(scope="session")
 def scripts(published: Grid) -> dict[str, Reproducer | str]:
-    """Of every red cell: the script, or the sentence that says why there is none."""
+    """The script of every red cell, or the reason why it has none."""
     return {outcome.cell: script_or_sentence(outcome, published) for outcome in red(published)}
 
 
@@ -90,7 +89,7 @@ def test_nearly_every_red_cell_of_the_default_profile_has_a_script(
     assert len(without) <= (1 - COVERED) * len(asked), without
 
 
-def test_what_has_no_script_has_a_sentence_that_names_the_cell(scripts: dict[str, Reproducer | str]) -> None:
+def test_the_message_of_a_cell_without_a_script_names_the_cell(scripts: dict[str, Reproducer | str]) -> None:
     sentences = {cell: each for cell, each in scripts.items() if isinstance(each, str)}
     assert [cell for cell, each in sentences.items() if not each.startswith(cell) or "\n" in each] == []
 
@@ -107,14 +106,14 @@ def test_every_script_compiles(made: list[Reproducer]) -> None:
 
 def test_every_script_imports_what_it_uses_and_nothing_else(made: list[Reproducer]) -> None:
     known = set(dir(builtins)) | {"__name__"}
-    wrong = {each.cell: used(each.text) - bound_names(each.text) - known ^ imported(each.text) for each in made}
+    wrong = {each.cell: used_names(each.text) - bound_names(each.text) - known ^ imported(each.text) for each in made}
     assert {cell: names for cell, names in wrong.items() if names} == {}
 
 
 def test_every_function_of_a_script_is_called(made: list[Reproducer]) -> None:
     for each in made:
         functions = {node.name for node in ast.parse(each.text).body if isinstance(node, ast.FunctionDef)}
-        assert functions <= used(each.text), each.cell
+        assert functions <= used_names(each.text), each.cell
 
 
 def test_no_script_needs_the_harness(made: list[Reproducer]) -> None:
@@ -129,20 +128,20 @@ def test_every_pin_is_exact_and_the_locks(made: list[Reproducer]) -> None:
         }, each.cell
 
 
-def test_what_a_script_imports_it_asks_for(made: list[Reproducer]) -> None:
+def test_a_script_requires_what_it_imports(made: list[Reproducer]) -> None:
     standard = {"functools", "os", "tempfile"}
     for each in made:
         asked = {Requirement(line).name for line in metadata(each.text)["dependencies"]}
         assert modules(each.text) - standard <= asked, each.cell
 
 
-def test_a_script_asks_for_the_python_of_its_set(make: Callable[[str], Reproducer]) -> None:
+def test_a_script_requires_the_python_of_its_set(make: Callable[[str], Reproducer]) -> None:
     script = make("2024-06__train-lora-fsdp1-flatparams-fp32")
     assert script.pins.python in SpecifierSet(metadata(script.text)["requires-python"])
 
 
 def test_a_script_stops_where_the_cell_did(make: Callable[[str], Reproducer]) -> None:
-    """It was raised while the model was wrapped: nothing is trained."""
+    """Wrapping the model raises, so the script does not train."""
     text = make("2026-11__train-lora-fsdp1-bf16").text
     assert "FullyShardedDataParallel(" in text
     assert "backward" not in text
@@ -166,7 +165,9 @@ def test_a_script_for_ranks_starts_them_itself(make: Callable[[str], Reproducer]
 
 
 @pytest.mark.parametrize("flow", ELSEWHERE)
-def test_a_flow_without_a_script_says_why(flow: str, build_outcome: Callable[..., Outcome], published: Grid) -> None:
+def test_the_message_of_a_flow_without_a_script_has_the_reason(
+    flow: str, build_outcome: Callable[..., Outcome], published: Grid
+) -> None:
     pins = pins_of(next(red(published)), published)
     outcome = build_outcome(
         verdict="fail", options={"flow": flow, "call": "its_name"}, error={"type": "E", "message": ""}, phase="load"
@@ -175,7 +176,9 @@ def test_a_flow_without_a_script_says_why(flow: str, build_outcome: Callable[...
         reproducer(outcome, pins)
 
 
-def test_an_option_that_is_not_covered_is_named(build_outcome: Callable[..., Outcome], published: Grid) -> None:
+def test_the_message_names_an_option_that_is_not_covered(
+    build_outcome: Callable[..., Outcome], published: Grid
+) -> None:
     pins = pins_of(next(red(published)), published)
     options = {"flow": "train", "torch_compile": True}
     outcome = build_outcome(verdict="fail", options=options, error={"type": "E", "message": ""}, phase="forward")
@@ -183,10 +186,10 @@ def test_an_option_that_is_not_covered_is_named(build_outcome: Callable[..., Out
         reproducer(outcome, pins)
 
 
-def test_a_training_that_goes_on_from_a_checkpoint_is_not_covered(
+def test_a_training_that_continues_from_a_checkpoint_is_not_covered(
     build_outcome: Callable[..., Outcome], published: Grid
 ) -> None:
-    """The script would train without the stop, and show nothing."""
+    """The script would train without the stop and show nothing."""
     pins = pins_of(next(red(published)), published)
     outcome = build_outcome(
         verdict="fail",

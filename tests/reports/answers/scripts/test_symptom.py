@@ -1,4 +1,4 @@
-"""What has to be shown of a red cell: its error, or the first of its causes among what it missed."""
+"""The symptom of a red cell is its error, or the first cause among the checks that it missed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from cases.space.verdict import Phase
 from matrix.errors import UserError
 from matrix.run.outcome import CheckRecord
-from reports.answers.scripts.symptom import CHECKS, MEANINGS, Kind, symptom
+from reports.answers.scripts.symptom import CHECKS, MEANINGS, SymptomKind, symptom
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ def wrong(build_outcome: Build, *checks: CheckRecord, flow: str = "train") -> Ou
 def test_an_error_is_shown_where_it_was_raised(build_outcome: Build) -> None:
     error = {"type": "ValueError", "message": "no"}
     found = symptom(build_outcome(verdict="fail", error=error, phase="wrap", metrics={"forward_s": 1.0}))
-    assert (found.kind, found.phase, found.again) == (Kind.ERROR, Phase.WRAP, False)
+    assert (found.kind, found.phase, found.again) == (SymptomKind.ERROR, Phase.WRAP, False)
     assert found.reaches("wrap")
     assert not found.reaches("forward")
 
@@ -40,30 +40,30 @@ def test_a_phase_that_was_passed_before_is_passed_again(build_outcome: Build) ->
     assert symptom(build_outcome(verdict="fail", error=error, phase="forward", metrics={"forward_s": 1.0})).again
 
 
-def test_of_several_missed_checks_the_cause_is_shown(build_outcome: Build) -> None:
+def test_the_symptom_of_several_missed_checks_is_the_cause(build_outcome: Build) -> None:
     found = symptom(wrong(build_outcome, off("reloaded logits"), off("trained parameters missing on disk", 2, "==", 0)))
-    assert found.kind is Kind.DISK
+    assert found.kind is SymptomKind.DISK
 
 
-def test_a_gradient_after_a_checkpoint_is_another_matter(build_outcome: Build) -> None:
-    assert symptom(wrong(build_outcome, off("gradient"))).kind is Kind.GRADIENT
-    assert symptom(wrong(build_outcome, off("gradient"), flow="resume")).kind is Kind.RESUMED
+def test_a_gradient_after_a_checkpoint_is_a_symptom_of_resuming(build_outcome: Build) -> None:
+    assert symptom(wrong(build_outcome, off("gradient"))).kind is SymptomKind.GRADIENT
+    assert symptom(wrong(build_outcome, off("gradient"), flow="resume")).kind is SymptomKind.RESUMED
 
 
-def test_a_gradient_of_a_trainers_is_another_matter(build_outcome: Build) -> None:
+def test_a_gradient_of_a_trainer_is_a_symptom_of_the_trainer(build_outcome: Build) -> None:
     options = {"flow": "train", "front_end": "trainer"}
     found = symptom(build_outcome(verdict="wrong", checks=(off("gradient"),), options=options))
-    assert found.kind is Kind.TRAINER
+    assert found.kind is SymptomKind.TRAINER
 
 
-def test_a_script_tells_of_dtypes_in_torchs_names(build_outcome: Build) -> None:
+def test_a_script_names_dtypes_as_torch_does(build_outcome: Build) -> None:
     found = symptom(wrong(build_outcome, off("adapter dtype", "bf16", "==", "fp32")))
     assert found.words == "adapter dtype bfloat16, bound == float32"
 
 
 def test_every_measurement_has_a_meaning() -> None:
-    assert set(MEANINGS) == set(Kind) - {Kind.ERROR}
-    assert set(CHECKS.values()) | {Kind.RESUMED, Kind.TRAINER} == set(MEANINGS)
+    assert set(MEANINGS) == set(SymptomKind) - {SymptomKind.ERROR}
+    assert set(CHECKS.values()) | {SymptomKind.RESUMED, SymptomKind.TRAINER} == set(MEANINGS)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,11 @@ def test_every_measurement_has_a_meaning() -> None:
     [
         ("pass", "is green: there is nothing to reproduce"),
         ("skip", "is skip"),
-        ("hang", "no hang"),
-        ("crash", "no crash"),
+        ("hang", "not hang"),
+        ("crash", "not crash"),
     ],
 )
-def test_what_is_not_red_or_leaves_nothing_to_compare_is_told(
-    verdict: str, sentence: str, build_outcome: Build
-) -> None:
+def test_a_verdict_without_a_comparable_symptom_is_refused(verdict: str, sentence: str, build_outcome: Build) -> None:
     with pytest.raises(UserError, match=sentence):
         symptom(build_outcome(verdict=verdict))
 
