@@ -60,14 +60,15 @@ def loading(options: Options, api: ApiVersions) -> list[str]:
 
 def adapting(options: Options, api: ApiVersions) -> list[str]:
     """Enable gradient checkpointing and add the adapter. A trainer does both from its arguments."""
-    found: list[str] = []
-    if options.gradient_checkpointing != "off":
-        found += [] if options.front_end in TRAINERS else calls.checkpointing(options).lines()
-        found += [] if options.method == "full" else ["model.enable_input_require_grads()"]
+    checkpoints, by_trainer = options.gradient_checkpointing != "off", options.front_end in TRAINERS
+    found = calls.checkpointing(options).lines() if checkpoints and not by_trainer else []
     if options.method == "full":
         return found
-    found += calls.adapter(options).lines("adapter")
-    return found if calls.trainer_adapts(options) else [*found, *calls.adapted(options, api).lines("model")]
+    adapter, adapted = calls.adapter(options).lines("adapter"), calls.adapted(options, api).lines("model")
+    if calls.trainer_adapts(options):
+        return adapter
+    inputs = ["model.enable_input_require_grads()"] if checkpoints else []
+    return [*adapter, *adapted, *inputs] if by_trainer else [*found, *inputs, *adapter, *adapted]
 
 
 def training(options: Options, api: ApiVersions) -> list[str]:

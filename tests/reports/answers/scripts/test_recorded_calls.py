@@ -73,6 +73,7 @@ OTHER_ARGUMENTS: Final[Mapping[tuple[str, str], str]] = {
 # Arguments whose values are the user's own; "" are the arguments without a name.
 OTHER_VALUES: Final[Mapping[tuple[str, str], str]] = {
     ("DistributedDataParallel", "device_ids"): "the recordings are of the CPU",
+    ("FullyShardedDataParallel", "param_init_fn"): "a script has a lambda instead of the function of the case",
     ("model.resize_token_embeddings", ""): "a user has a tokenizer",
     ("accelerator.prepare", ""): "a script has no scheduler",
     **{
