@@ -149,6 +149,7 @@ METHODS = {
         *("eval", "to", "train"),
     ),
     ("transformers", "Trainer"): ("trainer", "save_model", "train"),
+    ("trl", "SFTTrainer"): ("trainer", "train"),
 }
 STATIC = {("torch.distributed.fsdp", "FullyShardedDataParallel"): ("state_dict_type", "summon_full_params")}
 ALIASES = {

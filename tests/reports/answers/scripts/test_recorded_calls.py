@@ -74,6 +74,7 @@ OTHER_ARGUMENTS: Final[Mapping[tuple[str, str], str]] = {
 OTHER_VALUES: Final[Mapping[tuple[str, str], str]] = {
     ("DistributedDataParallel", "device_ids"): "the recordings are of the CPU",
     ("FullyShardedDataParallel", "param_init_fn"): "a script has a lambda instead of the function of the case",
+    ("AutoModelForCausalLM.from_config", ""): "an object in a recording, and the call that reads it in a script",
     ("model.resize_token_embeddings", ""): "a user has a tokenizer",
     ("accelerator.prepare", ""): "a script has no scheduler",
     **{
