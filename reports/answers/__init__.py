@@ -1,1 +1,1 @@
-"""What people ask of results: why is it red, what fixes it, which set, is mine sound. Reads what runs measured."""
+"""Answers users' questions from measured results; installs, runs and searches nothing."""

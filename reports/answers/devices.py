@@ -1,7 +1,7 @@
-"""Where a CPU and GPUs differ: the same case on both, on the nearest version sets; each difference is a finding.
+"""Compares CPU and GPU results: the same case on both, on the nearest version sets. Each difference is a finding.
 
-As data it is ``devices.json``, whose JSON Schema is ``schema/devices.schema.json``. Sets are seldom the same on both,
-so each pair says how near they are; results of several machines are never taken together.
+``devices.json`` stores the comparison; ``schema/devices.schema.json`` is its JSON Schema. The version sets of the two
+devices often differ, so each pair states how near they are; results of different machines stay apart.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def dumped(found: Comparison) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Met:
+class CellPair:
     """A cell on GPUs and the nearest one of its case on the CPU."""
 
     near: Nearness
@@ -127,7 +127,7 @@ def of_run(device: str, matrix: Grid, others: Mapping[str, Grid]) -> Comparison:
     return everything({**others, device: matrix})
 
 
-def meetings(cpu: Grid, gpu: Grid) -> Iterator[Met]:
+def meetings(cpu: Grid, gpu: Grid) -> Iterator[CellPair]:
     """Every cell on GPUs that has one on the CPU, set by set, oldest first."""
     for column in gpu.sets:
         nearest = tuple(nearby(cpu.sets, column))
@@ -137,7 +137,7 @@ def meetings(cpu: Grid, gpu: Grid) -> Iterator[Met]:
             if here is None or there is None:
                 continue
             near, other = there
-            yield Met(
+            yield CellPair(
                 near=near,
                 cpu=cpu.cells[case, other.key],
                 gpu=here,
@@ -191,9 +191,9 @@ def cause(outcome: Outcome, column: SetRecord) -> str:
     return found[0].signature.id if found else UNEXPLAINED
 
 
-def pairs(met: Iterable[Met]) -> Iterator[ComparedSets]:
+def pairs(met: Iterable[CellPair]) -> Iterator[ComparedSets]:
     """The counts of each two sets and machines, the nearest first."""
-    together: dict[tuple[str, ...], list[Met]] = {}
+    together: dict[tuple[str, ...], list[CellPair]] = {}
     for each in met:
         key = each.columns[0].key, each.columns[1].key, each.cpu.hardware, each.gpu.hardware
         together.setdefault(key, []).append(each)
@@ -201,7 +201,7 @@ def pairs(met: Iterable[Met]) -> Iterator[ComparedSets]:
     yield from sorted(made, key=lambda each: list(Nearness).index(each.near))
 
 
-def pair(met: Sequence[Met]) -> ComparedSets:
+def pair(met: Sequence[CellPair]) -> ComparedSets:
     cpu, gpu = met[0].columns
     kinds = Counter(each.kind for each in met if each.is_compared)
     ran = Counter(each.ran for each in met)
@@ -234,9 +234,9 @@ def differs(cpu: SetRecord, gpu: SetRecord) -> Iterator[tuple[str, tuple[str, st
     yield from ((name, (one[name], other.get(name, ""))) for name in one if one[name] != other.get(name, ""))
 
 
-def differences(met: Iterable[Met], cpu: Grid, gpu: Grid) -> Iterator[Difference]:
+def differences(met: Iterable[CellPair], cpu: Grid, gpu: Grid) -> Iterator[Difference]:
     """Each way in which a case differs, once: by kind, the nearest sets first, then what no other versions show."""
-    alike: dict[tuple[object, ...], list[Met]] = {}
+    alike: dict[tuple[object, ...], list[CellPair]] = {}
     for each in met:
         if each.kind is not None:
             sides = ((side.verdict, side.hardware) for side in (each.cpu, each.gpu))
@@ -248,7 +248,7 @@ def order(of: Difference) -> tuple[int, int, bool, str]:
     return list(DifferenceKind).index(of.kind), list(Nearness).index(of.near), bool(of.cpu_too or of.gpu_too), of.case
 
 
-def difference(met: Sequence[Met], cpu: Grid, gpu: Grid) -> Difference:
+def difference(met: Sequence[CellPair], cpu: Grid, gpu: Grid) -> Difference:
     first = met[0]
     return Difference(
         case=first.gpu.case,
@@ -263,7 +263,7 @@ def difference(met: Sequence[Met], cpu: Grid, gpu: Grid) -> Difference:
     )
 
 
-def of_torch(met: Met, cpu: Grid, gpu: Grid) -> bool:
+def of_torch(met: CellPair, cpu: Grid, gpu: Grid) -> bool:
     """Whether torch, and not the device, may be why two cells differ.
 
     Then other sets of a device show what the other device does, as far as their torch lies towards its; and none whose
@@ -311,7 +311,7 @@ def is_alike(one: str, other: str, first: Outcome, second: Outcome) -> bool:
     return one == other and (one != UNEXPLAINED or gist(first) == gist(second))
 
 
-def on(met: Met) -> ComparedCells:
+def on(met: CellPair) -> ComparedCells:
     return ComparedCells(
         cpu=met.cpu.set,
         gpu=met.gpu.set,

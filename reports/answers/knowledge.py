@@ -1,7 +1,6 @@
-"""All that was published, as one grid: what the commands that answer questions look things up in.
+"""Loads all published results as one grid per device, for the commands that answer questions.
 
-Every ``matrix.json`` and ``matrix.json.gz`` below a folder is read. A grid holds the results of one device: those of
-a CPU and of GPUs are never mixed.
+Reads every ``matrix.json`` and ``matrix.json.gz`` in a folder and below it. A grid never mixes devices.
 """
 
 from __future__ import annotations

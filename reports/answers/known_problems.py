@@ -1,4 +1,4 @@
-"""Known problems, upstream's and our own findings, as published runs showed them on some version sets."""
+"""Finds the known problems, upstream's and our findings, that published runs reproduced on given version sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Met:
+class ReproducedProblem:
     """A problem that was reproduced on some of the sets, and what was green there beside it."""
 
     problem: Problem
@@ -39,7 +39,9 @@ class Met:
         return by_case(self.beside)
 
 
-def met(sets: Mapping[str, Mapping[str, str]], *, device: str, folder: Path = PUBLISHED) -> tuple[Met, ...]:
+def met(
+    sets: Mapping[str, Mapping[str, str]], *, device: str, folder: Path = PUBLISHED
+) -> tuple[ReproducedProblem, ...]:
     """What was reproduced on these sets, those that raise nothing first.
 
     ``sets`` are pins, by key: nothing is told of one that was published with others.
@@ -57,13 +59,15 @@ def met(sets: Mapping[str, Mapping[str, str]], *, device: str, folder: Path = PU
     return tuple(sorted((each for each in every if each.shown), key=lambda each: not each.problem.silent))
 
 
-def on(problem: Problem, matrix: Grid, sets: Sequence[SetRecord]) -> Met:
+def on(problem: Problem, matrix: Grid, sets: Sequence[SetRecord]) -> ReproducedProblem:
     """What ran on these sets and is as the table says."""
     red = (each for cells in problem.red for each in reproduced(problem, cells, matrix, sets))
     shown = {each.cell: each for each in red}
     there = {each.set for each in shown.values()}
     green = (each for cells in problem.green for each in green_beside(cells, matrix, sets, there))
-    return Met(problem=problem, shown=tuple(shown.values()), beside=tuple({each.cell: each for each in green}.values()))
+    return ReproducedProblem(
+        problem=problem, shown=tuple(shown.values()), beside=tuple({each.cell: each for each in green}.values())
+    )
 
 
 def reproduced(problem: Problem, cells: Cells, matrix: Grid, sets: Iterable[SetRecord]) -> Iterator[Outcome]:
@@ -100,7 +104,7 @@ def by_case(cells: Iterable[Outcome]) -> Mapping[str, tuple[str, ...]]:
     return {case: tuple(sorted(sets)) for case, sets in found.items()}
 
 
-def ran(found: Iterable[Met]) -> str:
+def ran(found: Iterable[ReproducedProblem]) -> str:
     """On what their cells ran, and on which day; the first and the last, if there are several."""
     outcomes = list(chain.from_iterable((*each.shown, *each.beside) for each in found))
     days = sorted(f"{each.started:%Y-%m-%d}" for each in outcomes)

@@ -1,4 +1,4 @@
-"""What a report says beside the verdicts of a run: why cells are red, and what makes them green."""
+"""Collects what a report adds to the verdicts of a run: causes of red cells, fixes, known problems, recommendations."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
     from matrix.run.outcome import RunRecord
     from reports.answers.diagnosis.diagnose import Cause
-    from reports.answers.fixes.green_neighbours import Beside
+    from reports.answers.fixes.green_neighbours import GreenNeighbour
     from reports.answers.fixes.remedies import Remedy
-    from reports.answers.known_problems import Met
+    from reports.answers.known_problems import ReproducedProblem
     from reports.answers.support.recommend import Recommendation, UsualJob
     from reports.answers.support.support import Support
     from reports.results.grid import CaseFailure, Grid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class FixOnSets:
     """How the cells of a finding become green; those of different sets may differ in it."""
 
-    remedy: Remedy | Beside
+    remedy: Remedy | GreenNeighbour
     sets: tuple[str, ...]
 
 
@@ -54,9 +54,9 @@ class Overview:
     """
 
     causes: tuple[Cause, ...]
-    fixes: Mapping[str, Remedy | Beside]
+    fixes: Mapping[str, Remedy | GreenNeighbour]
     edits: Mapping[str, str] = field(default_factory=dict)
-    problems: tuple[Met, ...] = ()
+    problems: tuple[ReproducedProblem, ...] = ()
     recommended: tuple[tuple[UsualJob, Recommendation], ...] = ()
     support: tuple[Support, ...] = ()
     devices: Comparison = field(default_factory=Comparison)
@@ -83,16 +83,16 @@ class Overview:
     def findings(self, cause: Cause) -> tuple[CaseFailure, ...]:
         return findings(cause.cells)
 
-    def ways(self, finding: CaseFailure) -> tuple[Way, ...]:
+    def ways(self, finding: CaseFailure) -> tuple[FixOnSets, ...]:
         """The fixes of a finding's cells, each once."""
         alike: dict[str, list[str]] = {}
-        first: dict[str, Remedy | Beside] = {}
+        first: dict[str, Remedy | GreenNeighbour] = {}
         for key in finding.sets:
             remedy = self.fixes.get(str(CellKey(key, finding.case)))
             if remedy is not None:
                 alike.setdefault(remedy.words, []).append(key)
                 first.setdefault(remedy.words, remedy)
-        return tuple(Way(remedy=first[words], sets=tuple(sets)) for words, sets in alike.items())
+        return tuple(FixOnSets(remedy=first[words], sets=tuple(sets)) for words, sets in alike.items())
 
 
 def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None = None) -> Overview:
@@ -107,7 +107,7 @@ def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None 
     same = {each.key for each in matrix.sets if each.key in packaged and packaged[each.key].pins == each.pins}
     every = remedies.load(device=record.device)
     columns = {each.key: each for each in matrix.sets}
-    fixes: dict[str, Remedy | Beside] = {}
+    fixes: dict[str, Remedy | GreenNeighbour] = {}
     edits: dict[str, str] = {}
     for red in (each for each in matrix.outcomes if each.verdict in RED):
         if red.cell in every and red.set in same:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matrix.versions.sets import PACKAGES
 from reports.answers.checkup import coverage, nearest_sets
-from reports.answers.checkup.doctor import Standing
+from reports.answers.checkup.doctor import JobStatus
 from reports.answers.checkup.installed import short
 from reports.answers.configuration import configs
 from reports.answers.scripts.hints import in_code
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from reports.answers.checkup.doctor import Checkup, Problem
-    from reports.answers.checkup.repairs import Pins, Repair
+    from reports.answers.checkup.doctor import Checkup, CheckupProblem
+    from reports.answers.checkup.repairs import Repair, VersionMove
 
 SCHEMA: Final = 1
 SHOWN: Final = 8  # causes of red cells; an environment can have a hundred
@@ -67,7 +67,7 @@ def environment_lines(found: Checkup) -> Iterator[str]:
             differing.append(f"Python {found.nearest.python}")
         differs = ", ".join(differing)
         yield f"  these versions were not measured; the nearest set is {found.nearest.key}, with {differs}"
-    yield from (f"  measured with {each}" for each in found.otherwise)
+    yield from (f"  measured with {each}" for each in found.differences)
 
 
 def device_words(device: str) -> str:
@@ -79,14 +79,14 @@ def job_lines(found: Checkup) -> Iterator[str]:
     if job is None:
         return
     files = " + ".join(f"{each.path.name} ({each.dialect.name})" for each in job.configs)
-    said = job.options.stated if job.options else job.said
-    plain = {name for name, value in said.items() if value == coverage.DEFAULTS.get(name)}
-    shown = [f"{name}={value}" for name, value in said.items() if name in coverage.WISH or name not in plain]
+    values = job.options.stated if job.options else job.values
+    plain = {name for name, value in values.items() if value == coverage.DEFAULTS.get(name)}
+    shown = [f"{name}={value}" for name, value in values.items() if name in coverage.GOAL or name not in plain]
     yield f"Job {files}: {' '.join(shown)}"
     yield from (f"  {note}" for note in job.notes)
 
 
-def problem_lines(each: Problem) -> Iterator[str]:
+def problem_lines(each: CheckupProblem) -> Iterator[str]:
     yield f"Problem: {each.what}"
     if each.why:
         yield f"  why: {each.why}"
@@ -122,7 +122,7 @@ def change_lines(found: Checkup) -> Iterator[str]:
         yield "No measured change of settings or versions makes it green."
 
 
-def green_words(pins: Pins) -> str:
+def green_words(pins: VersionMove) -> str:
     """Return what is green on the set, as far as the proving cell shows it."""
     if pins.plainest:
         return f"the plainest use ({pins.plainest}) is green"
@@ -138,7 +138,7 @@ def without(rest: Iterable[str]) -> str:
 
 def repair_lines(repair: Repair, verb: str) -> Iterator[str]:
     for config, text in repair.texts.items():
-        for key, old, new in changed(config.said, configs.parsed(text, config.path).said):
+        for key, old, new in changed(config.values, configs.parsed(text, config.path).values):
             yield f"{verb}: {config.path.name}: {key}: {shown(old)} -> {shown(new)}"
     if not repair.texts:
         yield f"{verb}, in code: {', '.join(in_code(name, value) for name, value in repair.changes.items())}"
@@ -161,9 +161,9 @@ def summary(found: Checkup) -> str:
     if found.problems:
         several = "s" if len(found.problems) > 1 else ""
         return f"{len(found.problems)} problem{several} found, according to results on {device_words(found.device)}."
-    if found.standing is Standing.GREEN and found.greens:
+    if found.status is JobStatus.GREEN and found.greens:
         return f"No known failures, as shown by {found.greens[0].outcome.cell} (pass), on {device_words(found.device)}."
-    if found.standing is Standing.GREEN:
+    if found.status is JobStatus.GREEN:
         return "No known failure that affects every job."
     return "No known failures, but this combination is untested."
 
@@ -187,14 +187,14 @@ def document(found: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
     job = found.job
     return {
         "schema": SCHEMA,
-        "standing": found.standing.value,
+        "standing": found.status.value,
         "device": found.device,
         "environment": {
             "where": str(found.installed.where),
             "python": found.installed.python,
             "versions": dict(found.installed.versions),
             "sets": list(found.same),
-            "measured_with": list(found.otherwise),
+            "measured_with": list(found.differences),
             "nearest": found.nearest.key if found.nearest else None,
         },
         "job": {
@@ -239,14 +239,14 @@ def repair_document(repair: Repair | None) -> dict[str, Any] | None:
         "files": {
             str(config.path): [
                 {"key": key, "old": old, "new": new}
-                for key, old, new in changed(config.said, configs.parsed(text, config.path).said)
+                for key, old, new in changed(config.values, configs.parsed(text, config.path).values)
             ]
             for config, text in repair.texts.items()
         },
     }
 
 
-def pins_document(pins: Pins | None) -> dict[str, Any] | None:
+def pins_document(pins: VersionMove | None) -> dict[str, Any] | None:
     if pins is None:
         return None
     return {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reports.answers.diagnosis.explain import Explanation
-    from reports.answers.fixes.proven import Fix
+    from reports.answers.fixes.proven import ProvenFix
 
 WIDTH: Final = 110
 FIXES: Final = 4  # of a cause; --json has all
@@ -62,7 +62,7 @@ def of(each: Explanation) -> Iterator[str]:
 
 def cures(each: Explanation) -> Iterator[str]:
     """Yield the proven fixes, then unverified advice, then advice that runs contradict."""
-    alike: dict[str, list[Fix]] = {}  # on several devices
+    alike: dict[str, list[ProvenFix]] = {}  # on several devices
     for fix in each.fixes:
         alike.setdefault(fix.says, []).append(fix)
     for says, fixes in islice(alike.items(), FIXES):
@@ -78,7 +78,7 @@ def cures(each: Explanation) -> Iterator[str]:
         yield from indented(f"not measured yet: it needs {needs}", "  proof:  ")
 
 
-def proof(fix: Fix) -> str:
+def proof(fix: ProvenFix) -> str:
     """Return the device and the cells that prove a fix, so that nobody takes a CPU result for a GPU result."""
     more = f" and {len(fix.green) - CELLS} more" if len(fix.green) > CELLS else ""
     device = HARDWARE.get(fix.device, f"on {fix.device}")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cases.space.verdict import Verdict
     from matrix.run.outcome import RunRecord
     from reports.answers.diagnosis.signatures import Signature
-    from reports.answers.known_problems import Met
+    from reports.answers.known_problems import ReproducedProblem
     from reports.answers.overview import Overview
     from reports.answers.support.recommend import Recommendation, UsualJob
     from reports.results.comparison import ComparedSets, Comparison, DeviceResult, Difference
@@ -255,7 +255,7 @@ def side(of: DeviceResult, words: str) -> str:
     return f"{text(f'{look(of.verdict).sign} {shown(of)}')}{told}"
 
 
-def problems(found: Sequence[Met]) -> Iterator[str]:
+def problems(found: Sequence[ReproducedProblem]) -> Iterator[str]:
     """Yield the known problems that published runs reproduced on the same sets."""
     if found:
         silent = sum(each.problem.silent for each in found)
@@ -267,7 +267,7 @@ def problems(found: Sequence[Met]) -> Iterator[str]:
         yield table(("problem", "red", "similar and green"), [problem(each) for each in found])
 
 
-def problem(met: Met) -> tuple[str, ...]:
+def problem(met: ReproducedProblem) -> tuple[str, ...]:
     threads = "".join(f" [{text(link)}]({address(link)})" for link in met.problem.links)
     silent = " **(silent)**" if met.problem.silent else ""
     return f"{text(met.problem.title)}{silent}{threads}", where(met.red), where(met.green)

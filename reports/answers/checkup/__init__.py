@@ -1,1 +1,1 @@
-"""Whether an environment and a job are sound, as far as was measured."""
+"""Checks an environment, and the configuration files of a job, against measured results."""

@@ -1,8 +1,8 @@
-"""What a job contains of what was measured: the cases that are a simpler form of it, on sets with its versions.
+"""Finds the measured cells that cover a job: cases that are a simpler form of it, on sets with its versions.
 
-A job of a user has many settings, and few cases have all of them. A case is contained in a job if it agrees with it in
-what cannot be added or left out (``SAME``), and has of the rest nothing that the job has not. What is red in such a
-case is red in the job, unless a case between the two is green: then what was added is what helps.
+A user's job has many settings, and few cases have all of them. A job covers a case if both have the same values of the
+options in ``SAME``, and the case has no other setting that the job lacks. If such a case is red, the job is red, unless
+a green case lies between the two: then the added settings avoid the failure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cases.space.options import SHARDED, Options, names, values
 from cases.space.verdict import RED, Verdict
 from reports.answers.checkup import nearest_sets
 from reports.answers.diagnosis.diagnose import diagnose, symptom
-from reports.answers.diagnosis.signatures import Kind
+from reports.answers.diagnosis.signatures import FailureKind
 from reports.results.wording import gist
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ SAME: Final = (
     ),
     "sharding_strategy",
 )
-WISH: Final = ("method", "quant", "strategy")  # what a user wants; settings are how
+GOAL: Final = ("method", "quant", "strategy")  # what a user wants; settings are how
 DEFAULTS: Final[Mapping[str, Value]] = {name: getattr(Options(), name) for name in names()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Measured:
+class MeasuredCell:
     """A cell of a training that passed or went wrong; what its case says and uses is computed once."""
 
     outcome: Outcome
@@ -73,12 +73,12 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Red:
-    """A red cell that a job contains.
+    """A red cell that a job covers.
 
-    ``near`` are the options in which it differs, where no contained case was measured and all that are near are red.
+    ``near`` lists the options in which it differs, if the job covers no measured case and all nearest ones are red.
     """
 
-    cell: Measured
+    cell: MeasuredCell
     near: tuple[str, ...] = ()
 
     @property
@@ -88,23 +88,24 @@ class Red:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """``greens`` are contained and green; ``beside`` are the nearest, where none is contained.
+class JobCoverage:
+    """The measured cells that a job covers: red ones, one per cause, and green ones.
 
-    ``aside`` are red for a reason of the machine that they ran on, which a job elsewhere has not.
+    ``nearest`` are the nearest cells if the job covers none. ``machine_reds`` are red because of the machine that they
+    ran on, which says nothing about another machine.
     """
 
     reds: tuple[Red, ...]
-    greens: tuple[Measured, ...]
-    beside: tuple[Measured, ...]
-    aside: tuple[Red, ...] = ()
+    greens: tuple[MeasuredCell, ...]
+    nearest: tuple[MeasuredCell, ...]
+    machine_reds: tuple[Red, ...] = ()
 
     @property
-    def fine(self) -> bool:
+    def is_green(self) -> bool:
         return bool(self.greens) and not self.reds
 
 
-class Evidence:
+class MeasuredCells:
     """The cells of a grid that say something of a training job, which itself may be one on a CPU."""
 
     def __init__(self, matrix: Grid, *, on_cpu: bool = False) -> None:
@@ -112,7 +113,7 @@ class Evidence:
         self.columns: tuple[SetRecord, ...] = matrix.sets
         self.by_set = {column.key: grouped(column, matrix) for column in self.columns if nearest_sets.is_plain(column)}
 
-    def at(self, there: Mapping[str, str]) -> Iterator[Measured]:
+    def at(self, there: Mapping[str, str]) -> Iterator[MeasuredCell]:
         """The cells on sets that have an environment's versions of what their case uses."""
         for column in self.columns:
             off = set(nearest_sets.differing(there, column))
@@ -120,32 +121,34 @@ class Evidence:
                 if off.isdisjoint(uses):
                     yield from cells
 
-    def judged(self, job: Options, there: Mapping[str, str]) -> Judgement:
+    def judged(self, job: Options, there: Mapping[str, str]) -> JobCoverage:
         """What was measured of a job with some versions."""
         mine, here = job.stated, list(self.at(there))
         inside = [each for each in here if contains(mine, each.stated)]
         if inside:
             greens = tuple(sorted((each for each in inside if each.green), key=lambda each: -each.settings))
-            reds = told(each for each in inside if not each.green and not any(adds(green, each) for green in greens))
-            aside = tuple(red for red in reds if self.elsewhere(red.cell))
-            reds = tuple(red for red in reds if red not in aside)
-            return Judgement(reds=reds, greens=greens, beside=(), aside=aside)
-        beside = nearest(mine, here)
-        close = beside and len(unlike(mine, beside[0].stated)) == 1
-        close = close and not any(each.green or self.elsewhere(each) for each in beside)
-        return Judgement(reds=told(beside, mine) if close else (), greens=(), beside=tuple(beside))
+            reds = one_per_cause(
+                each for each in inside if not each.green and not any(adds(green, each) for green in greens)
+            )
+            machine_reds = tuple(red for red in reds if self.is_of_other_machine(red.cell))
+            reds = tuple(red for red in reds if red not in machine_reds)
+            return JobCoverage(reds=reds, greens=greens, nearest=(), machine_reds=machine_reds)
+        closest = nearest(mine, here)
+        close = closest and len(differing_options(mine, closest[0].stated)) == 1
+        close = close and not any(each.green or self.is_of_other_machine(each) for each in closest)
+        return JobCoverage(reds=one_per_cause(closest, mine) if close else (), greens=(), nearest=tuple(closest))
 
-    def elsewhere(self, cell: Measured) -> bool:
+    def is_of_other_machine(self, cell: MeasuredCell) -> bool:
         """Whether a cell is red for a reason that a job on another machine has not."""
         row = cell.signature
         if row is None:
             return False
-        return row.kind is Kind.MACHINE or (row.device == "cpu" and not self.on_cpu)
+        return row.kind is FailureKind.MACHINE or (row.device == "cpu" and not self.on_cpu)
 
 
-def grouped(column: SetRecord, matrix: Grid) -> dict[tuple[str, ...], list[Measured]]:
+def grouped(column: SetRecord, matrix: Grid) -> dict[tuple[str, ...], list[MeasuredCell]]:
     """The cells of a set, by the packages that their cases use."""
-    found: dict[tuple[str, ...], list[Measured]] = {}
+    found: dict[tuple[str, ...], list[MeasuredCell]] = {}
     for case in matrix.cases:
         outcome = matrix.lookup(case, column.key)
         if outcome is None or outcome.verdict not in RED | {Verdict.PASS}:
@@ -153,7 +156,7 @@ def grouped(column: SetRecord, matrix: Grid) -> dict[tuple[str, ...], list[Measu
         known = point(tuple(outcome.options.items()))
         if known is not None and tells(known, outcome):
             stated, uses = known.stated, nearest_sets.used(known)
-            found.setdefault(uses, []).append(Measured(outcome=outcome, column=column, stated=stated, uses=uses))
+            found.setdefault(uses, []).append(MeasuredCell(outcome=outcome, column=column, stated=stated, uses=uses))
     return found
 
 
@@ -176,7 +179,7 @@ def contains(whole: Stated, part: Stated) -> bool:
     return all(whole.get(name) == part.get(name) for name in SAME) and adds_nothing(whole, part)
 
 
-def adds(green: Measured, red: Measured) -> bool:
+def adds(green: MeasuredCell, red: MeasuredCell) -> bool:
     """Whether a green case is a red one and something more, which then is what helps."""
     return green.stated != red.stated and contains(green.stated, red.stated)
 
@@ -190,31 +193,33 @@ def adds_nothing(whole: Stated, part: Stated) -> bool:
     )
 
 
-def told(reds: Iterable[Measured], job: Stated | None = None) -> tuple[Red, ...]:
+def one_per_cause(reds: Iterable[MeasuredCell], job: Stated | None = None) -> tuple[Red, ...]:
     """One a cause, the plainest."""
     by_cause: dict[str, Red] = {}
     for cell in sorted(reds, key=lambda each: each.settings):
-        red = Red(cell=cell, near=unlike(job, cell.stated) if job is not None else ())
+        red = Red(cell=cell, near=differing_options(job, cell.stated) if job is not None else ())
         by_cause.setdefault(red.cause, red)
     return tuple(by_cause.values())
 
 
-def nearest(job: Stated, cells: Iterable[Measured]) -> list[Measured]:
+def nearest(job: Stated, cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
     """Of the cases with the same wish, those that differ from a job in the fewest settings."""
-    wished = [each for each in cells if same_wish(job, each.stated) and adds_nothing(job, each.stated)]
-    least = min((len(unlike(job, each.stated)) for each in wished), default=0)
-    return sorted((each for each in wished if len(unlike(job, each.stated)) == least), key=lambda each: each.settings)
+    wished = [each for each in cells if has_same_goal(job, each.stated) and adds_nothing(job, each.stated)]
+    least = min((len(differing_options(job, each.stated)) for each in wished), default=0)
+    return sorted(
+        (each for each in wished if len(differing_options(job, each.stated)) == least), key=lambda each: each.settings
+    )
 
 
-def same_wish(job: Stated, other: Stated) -> bool:
-    return all(job.get(name) == other.get(name) for name in WISH)
+def has_same_goal(job: Stated, other: Stated) -> bool:
+    return all(job.get(name) == other.get(name) for name in GOAL)
 
 
-def unlike(job: Stated, other: Stated) -> tuple[str, ...]:
+def differing_options(job: Stated, other: Stated) -> tuple[str, ...]:
     return tuple(name for name in SAME if job.get(name) != other.get(name))
 
 
-def unmeasured(job: Options, greens: Iterable[Measured]) -> tuple[str, ...]:
+def unmeasured(job: Options, greens: Iterable[MeasuredCell]) -> tuple[str, ...]:
     """Of a job's settings that are not the default, those that no green case has."""
     seen = [each.stated for each in greens]
     return tuple(

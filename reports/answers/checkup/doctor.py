@@ -1,7 +1,7 @@
-"""Whether an environment and the configurations of a job are sound, as far as was measured, and what to change.
+"""Reports whether an environment and the configuration of a job are sound, as far as measured, and what to change.
 
-Nothing is guessed: what no case shows is said to be unknown, with the nearest set that was measured. What is said to be
-*inferred* was measured red on the sets around the environment's versions, or on every set that it ran on.
+The report calls everything that no case shows unknown, and names the nearest measured set. A problem is *inferred* if
+it was measured on the sets around the environment's versions, or on every set that ran such a case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from matrix.keys import local_version
 from reports.answers.checkup import coverage, nearest_sets, repairs
 from reports.answers.checkup.installed import short
 from reports.answers.diagnosis.diagnose import causes, diagnose, symptom
-from reports.answers.diagnosis.signatures import Kind
+from reports.answers.diagnosis.signatures import FailureKind
 from reports.results.known_results import address
 from reports.results.wording import headline
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from cases.space.options import Options
     from matrix.run.outcome import SetRecord
-    from reports.answers.checkup.coverage import Evidence, Judgement, Measured, Red
+    from reports.answers.checkup.coverage import JobCoverage, MeasuredCell, MeasuredCells, Red
     from reports.answers.checkup.installed import Installed
-    from reports.answers.checkup.repairs import Pins, Repair
-    from reports.answers.configuration.job import Job
+    from reports.answers.checkup.repairs import Repair, VersionMove
+    from reports.answers.configuration.job import TrainingJob
     from reports.answers.diagnosis.diagnose import Cause
     from reports.answers.diagnosis.signatures import Signature
     from reports.answers.fixes.remedies import Remedy
@@ -38,7 +38,7 @@ UNEXPLAINED: Final = "unexplained: no signature fits"
 ENOUGH: Final = 3  # sets that must agree before a failure is said to be one of all sets
 
 
-class Standing(StrEnum):
+class JobStatus(StrEnum):
     """Of a job, from what was measured."""
 
     GREEN = "green"
@@ -47,7 +47,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class CheckupProblem:
     """``inferred`` says from which sets, where the environment's own versions were not measured."""
 
     what: str
@@ -62,21 +62,21 @@ class Problem:
 class Checkup:
     """``same`` are the measured sets that the environment is, ``nearest`` the next one where it is none.
 
-    ``otherwise`` says what of the sets that count is other than here, and no version: their Python, or torch's build.
+    ``differences`` lists other differences from these sets: their Python, or the build of torch.
     """
 
     installed: Installed
-    job: Job | None
+    job: TrainingJob | None
     device: str
-    standing: Standing
+    status: JobStatus
     same: tuple[str, ...]
     nearest: SetRecord | None
-    problems: tuple[Problem, ...]
-    otherwise: tuple[str, ...] = ()
-    greens: tuple[Measured, ...] = ()
+    problems: tuple[CheckupProblem, ...]
+    differences: tuple[str, ...] = ()
+    greens: tuple[MeasuredCell, ...] = ()
     repair: Repair | None = None
     alternative: Repair | None = None
-    pins: Pins | None = None
+    pins: VersionMove | None = None
     unknown: tuple[str, ...] = ()
     known_red: tuple[Cause, ...] = ()
 
@@ -98,25 +98,25 @@ class Checkup:
 
 
 def examine(
-    installed: Installed, job: Job | None, grids: Mapping[str, Grid], fixes: Mapping[str, Mapping[str, Remedy]]
+    installed: Installed, job: TrainingJob | None, grids: Mapping[str, Grid], fixes: Mapping[str, Mapping[str, Remedy]]
 ) -> Checkup:
     """By what was measured on GPUs, if that was with these versions and the job is not one on a CPU; else on a CPU.
 
     Raises:
         UserError: there are no results that could be of such an environment.
     """
-    told = [name for name in grids if any(map(nearest_sets.is_plain, grids[name].sets))]
-    if not told:
+    devices = [name for name in grids if any(map(nearest_sets.is_plain, grids[name].sets))]
+    if not devices:
         raise UserError(
             "these results have no set of the six packages alone, so that no environment compares with them"
         )
     torch = installed.versions.get("torch", "")
-    on_gpus = [name for name in told if name != "cpu" and nearest_sets.is_for_gpus(torch)]
-    on_cpu = [name for name in told if name == "cpu"]
+    on_gpus = [name for name in devices if name != "cpu" and nearest_sets.is_for_gpus(torch)]
+    on_cpu = [name for name in devices if name == "cpu"]
     in_order = (on_cpu or on_gpus) if job is not None and job.on_cpu else [*on_gpus, *on_cpu]
     if not in_order:
         raise UserError(
-            f"torch {torch} is not built for the GPUs of these results ({', '.join(told)}); give results of a CPU"
+            f"torch {torch} is not built for the GPUs of these results ({', '.join(devices)}); give results of a CPU"
         )
     for name in in_order:
         found = checkup(installed, job, grids[name], fixes[name], device=name)
@@ -126,66 +126,68 @@ def examine(
 
 
 def checkup(
-    installed: Installed, job: Job | None, matrix: Grid, fixes: Mapping[str, Remedy], *, device: str = "cpu"
+    installed: Installed, job: TrainingJob | None, matrix: Grid, fixes: Mapping[str, Remedy], *, device: str = "cpu"
 ) -> Checkup:
     """What is known of an environment, and of a job in it; without a job, of the environment alone."""
     same = [each for each in matrix.sets if is_same(installed, each)]
     nearest = nearest_sets.nearest(installed.versions, matrix.sets, tuple(installed.versions))[0]
     uses = nearest_sets.used(job.options) if job and job.options else tuple(installed.versions)
-    broken = tuple(of_the_environment(installed, matrix, uses))
+    broken = tuple(environment_problems(installed, matrix, uses))
     if job is None or job.options is None:
         return Checkup(
             installed=installed,
             job=job,
             device=device,
-            standing=Standing.RED if broken else Standing.UNKNOWN if job or not same else Standing.GREEN,
+            status=JobStatus.RED if broken else JobStatus.UNKNOWN if job or not same else JobStatus.GREEN,
             same=tuple(each.key for each in same),
             nearest=None if same else nearest,
             problems=broken,
-            otherwise=tuple(otherwise(installed, same)),
+            differences=tuple(environment_differences(installed, same)),
             pins=repairs.sound_set(installed.versions, matrix) if broken else None,
             unknown=("nothing was measured of such a job",) if job else (),
-            known_red=tuple(red_there(matrix, same or [nearest])),
+            known_red=tuple(known_red_causes(matrix, same or [nearest])),
         )
-    return of_a_job(installed, job, matrix, fixes, device=device, same=same, broken=broken)
+    return checkup_of_job(installed, job, matrix, fixes, device=device, same=same, broken=broken)
 
 
-def of_a_job(
+def checkup_of_job(
     installed: Installed,
-    job: Job,
+    job: TrainingJob,
     matrix: Grid,
     fixes: Mapping[str, Remedy],
     *,
     device: str,
     same: Sequence[SetRecord],
-    broken: tuple[Problem, ...],
+    broken: tuple[CheckupProblem, ...],
 ) -> Checkup:
     options, at = repairs.options_of(job), installed.versions
-    evidence = coverage.Evidence(matrix, on_cpu=job.on_cpu)
+    evidence = coverage.MeasuredCells(matrix, on_cpu=job.on_cpu)
     found = evidence.judged(options, at)
-    absent = tuple(not_there(installed, options))
+    absent = tuple(missing_packages(installed, options))
     measured_red = tuple(problem(each) for each in found.reds)
-    likely = () if found.reds or found.greens or found.aside else tuple(inferred(options, at, evidence))
+    likely = () if found.reds or found.greens or found.machine_reds else tuple(inferred(options, at, evidence))
     problems = (*broken, *absent, *measured_red, *likely)
     uses = nearest_sets.used(options)
-    off = [] if found.greens or found.reds or found.aside else nearest_sets.nearest(at, matrix.sets, uses)[:1]
+    off = [] if found.greens or found.reds or found.machine_reds else nearest_sets.nearest(at, matrix.sets, uses)[:1]
     repair = repairs.by_settings(job, found, at, evidence, fixes) if found.reds else None
     solved = repair is not None and bool(repair.texts)
     unmeasured = bool(off) and bool(nearest_sets.differing(at, off[0], uses))
-    elsewhere = broken or (not solved and not found.fine and (problems or unmeasured))  # else moving gains nothing
+    is_of_other_machine = broken or (
+        not solved and not found.is_green and (problems or unmeasured)
+    )  # else moving gains nothing
     return Checkup(
         installed=installed,
         job=job,
         device=device,
-        standing=Standing.RED if problems else Standing.GREEN if found.fine else Standing.UNKNOWN,
+        status=JobStatus.RED if problems else JobStatus.GREEN if found.is_green else JobStatus.UNKNOWN,
         same=tuple(each.key for each in same),
         nearest=off[0] if unmeasured else None,
         problems=problems,
-        otherwise=tuple(otherwise(installed, (*same, *columns_of(found)))),
+        differences=tuple(environment_differences(installed, (*same, *columns_of(found)))),
         greens=found.greens,
         repair=repair,
         alternative=repairs.by_giving_up(job, at, evidence) if found.reds and not solved else None,
-        pins=repairs.by_versions(job, at, evidence, fixes) if elsewhere else None,
+        pins=repairs.by_versions(job, at, evidence, fixes) if is_of_other_machine else None,
         unknown=tuple(open_questions(options, found, at, evidence, off)),
     )
 
@@ -196,12 +198,12 @@ def is_same(installed: Installed, column: SetRecord) -> bool:
     )
 
 
-def columns_of(found: Judgement) -> Iterator[SetRecord]:
+def columns_of(found: JobCoverage) -> Iterator[SetRecord]:
     yield from (each.column for each in found.greens)
-    yield from (red.cell.column for red in (*found.reds, *found.aside))
+    yield from (red.cell.column for red in (*found.reds, *found.machine_reds))
 
 
-def otherwise(installed: Installed, columns: Iterable[SetRecord]) -> Iterator[str]:
+def environment_differences(installed: Installed, columns: Iterable[SetRecord]) -> Iterator[str]:
     """What is other here than where it was measured, though the versions are the same."""
     unique = {column.key: column for column in columns}.values()
     pythons = {
@@ -216,9 +218,9 @@ def otherwise(installed: Installed, columns: Iterable[SetRecord]) -> Iterator[st
         yield f"torch {' and '.join(sorted(builds))}, and here it is {torch}"
 
 
-def of_the_environment(installed: Installed, matrix: Grid, uses: Sequence[str]) -> Iterator[Problem]:
+def environment_problems(installed: Installed, matrix: Grid, uses: Sequence[str]) -> Iterator[CheckupProblem]:
     """What is wrong with every job that uses some packages: they do not fit each other, or do not even import."""
-    yield from (Problem(what=note) for note in (*installed.broken, *installed.conflicts))
+    yield from (CheckupProblem(what=note) for note in (*installed.broken, *installed.conflicts))
     for column in matrix.sets:
         for call, packages in nearest_sets.PLAINEST.items():
             outcome = matrix.lookup(f"api-{call}", column.key)
@@ -227,7 +229,7 @@ def of_the_environment(installed: Installed, matrix: Grid, uses: Sequence[str]) 
                 continue
             if not nearest_sets.differing(installed.versions, column, packages):
                 best = next(iter(diagnose(symptom(outcome, column.pins))), None)
-                yield Problem(
+                yield CheckupProblem(
                     what=f"the plainest use already fails: {headline(outcome)}",
                     why=why(best.signature if best else None),
                     links=links(best.signature if best else None),
@@ -235,11 +237,13 @@ def of_the_environment(installed: Installed, matrix: Grid, uses: Sequence[str]) 
                 )
 
 
-def red_there(matrix: Grid, columns: Iterable[SetRecord]) -> tuple[Cause, ...]:
+def known_red_causes(matrix: Grid, columns: Iterable[SetRecord]) -> tuple[Cause, ...]:
     """What is red on some sets, by cause."""
     keys = {column.key for column in columns}
     return tuple(
-        each for each in causes(of_sets(matrix, keys)) if not (each.signature and each.signature.kind is Kind.MACHINE)
+        each
+        for each in causes(of_sets(matrix, keys))
+        if not (each.signature and each.signature.kind is FailureKind.MACHINE)
     )
 
 
@@ -248,16 +252,16 @@ def of_sets(matrix: Grid, keys: set[str]) -> Grid:
     return replace(matrix, sets=tuple(each for each in matrix.sets if each.key in keys), cells=cells)
 
 
-def not_there(installed: Installed, options: Options) -> Iterator[Problem]:
+def missing_packages(installed: Installed, options: Options) -> Iterator[CheckupProblem]:
     missing = [name for name in nearest_sets.used(options) if name not in installed.versions]
     if missing:
-        yield Problem(what=f"the job needs {' and '.join(missing)}, and the environment has none: install it")
+        yield CheckupProblem(what=f"the job needs {' and '.join(missing)}, and the environment has none: install it")
 
 
-def problem(red: Red, inference: str = "") -> Problem:
+def problem(red: Red, inference: str = "") -> CheckupProblem:
     outcome = red.cell.outcome
     near = f", which differs in {', '.join(red.near)}; every case as near is red" if red.near else ""
-    return Problem(
+    return CheckupProblem(
         what=headline(outcome),
         why=why(red.cell.signature),
         links=links(red.cell.signature),
@@ -275,7 +279,7 @@ def links(signature: Signature | None) -> tuple[str, ...]:
     return tuple(map(address, signature.links)) if signature else ()
 
 
-def inferred(options: Options, at: Mapping[str, str], evidence: Evidence) -> Iterator[Problem]:
+def inferred(options: Options, at: Mapping[str, str], evidence: MeasuredCells) -> Iterator[CheckupProblem]:
     """Of versions that lie among those that were measured: what is red on both sides of them, or wherever it ran.
 
     What is known to happen with other versions only is not carried over.
@@ -288,55 +292,57 @@ def inferred(options: Options, at: Mapping[str, str], evidence: Evidence) -> Ite
     shared = [each for each in newer if each.cause in both and not each.near]
     if around and shared:
         where = f"{around[0].key} and {around[1].key}, between which these versions lie"
-        yield from (problem(red, where) for red in shared if not is_denied(red, at))
+        yield from (problem(red, where) for red in shared if not is_excluded(red, at))
         return
     found = list(everywhere(options, at, evidence))
-    if not any(is_denied(red, at) for red, _ in found):
+    if not any(is_excluded(red, at) for red, _ in found):
         yield from (problem(red, where) for red, where in found)
 
 
-def is_denied(red: Red, at: Mapping[str, str]) -> bool:
+def is_excluded(red: Red, at: Mapping[str, str]) -> bool:
     """Whether it is known not to happen with some versions."""
     return red.cell.signature is not None and red.cell.signature.denies(at)
 
 
-def everywhere(options: Options, at: Mapping[str, str], evidence: Evidence) -> Iterator[tuple[Red, str]]:
+def everywhere(options: Options, at: Mapping[str, str], evidence: MeasuredCells) -> Iterator[tuple[Red, str]]:
     """What is red on all versions with which it ran, if these lie among them, for one reason or another.
 
     Sets that differ in no package that the job uses are one. Where it is red for a reason of the machine, nothing is
     known of the job.
     """
     uses = nearest_sets.used(options)
-    unlike: dict[tuple[object, ...], SetRecord] = {}
+    differing_options: dict[tuple[object, ...], SetRecord] = {}
     for column in evidence.columns:
-        unlike.setdefault(tuple(nearest_sets.public(column.pins[name]) for name in uses), column)
-    judged = [(column, evidence.judged(options, column.pins)) for column in unlike.values()]
+        differing_options.setdefault(tuple(nearest_sets.public(column.pins[name]) for name in uses), column)
+    judged = [(column, evidence.judged(options, column.pins)) for column in differing_options.values()]
     tried = [(column, each) for column, each in judged if each.greens or any(not red.near for red in each.reds)]
-    aside = sum(bool(each.aside) and not each.greens and not each.reds for _, each in judged)
+    machine_reds = sum(bool(each.machine_reds) and not each.greens and not each.reds for _, each in judged)
     among = nearest_sets.spanned(at, [column for column, _ in tried], uses)
     if len(tried) >= ENOUGH and among and all(each.reds for _, each in tried):
         ran = "sets of versions on which such a case ran"
-        machine = f"{len(tried)} of {len(tried) + aside} {ran}; on the rest it is red for a reason of the machine"
-        where = machine if aside else f"all {len(tried)} {ran}"
+        machine = (
+            f"{len(tried)} of {len(tried) + machine_reds} {ran}; on the rest it is red for a reason of the machine"
+        )
+        where = machine if machine_reds else f"all {len(tried)} {ran}"
         yield from ((red, where) for red in tried[-1][1].reds)
 
 
 def open_questions(
     options: Options,
-    found: Judgement,
+    found: JobCoverage,
     at: Mapping[str, str],
-    evidence: Evidence,
+    evidence: MeasuredCells,
     off: Sequence[SetRecord],
 ) -> Iterator[str]:
     """What was not measured."""
-    for red in found.aside:
+    for red in found.machine_reds:
         yield f"{red.cell.outcome.cell} is red for a reason of the machine that it ran on: {why(red.cell.signature)}"
     if found.greens:
         rest = coverage.unmeasured(options, found.greens)
         if rest:
             yield f"not measured together with the rest: {', '.join(rest)}"
         return
-    if found.reds or found.aside:
+    if found.reds or found.machine_reds:
         return
     for column in off:
         differing = nearest_sets.differing(at, column, nearest_sets.used(options))
@@ -347,9 +353,9 @@ def open_questions(
         seen = "red" if there.reds else "green" if there.greens else "not measured either"
         differs = ", ".join(f"{name} {column.pins[name]} instead of {at.get(name, 'none')}" for name in differing)
         yield f"these versions were not measured; on the nearest set, {column.key} ({differs}), the job is {seen}"
-    for cell in found.beside[:2]:
-        unlike = ", ".join(
-            f"{name}={cell.stated.get(name, '-')}" for name in coverage.unlike(options.stated, cell.stated)
+    for cell in found.nearest[:2]:
+        differing_options = ", ".join(
+            f"{name}={cell.stated.get(name, '-')}" for name in coverage.differing_options(options.stated, cell.stated)
         )
         word = "green" if cell.green else "red"
-        yield f"the nearest measured case is {word}: {cell.outcome.cell}, which has {unlike}"
+        yield f"the nearest measured case is {word}: {cell.outcome.cell}, which has {differing_options}"

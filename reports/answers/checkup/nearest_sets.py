@@ -1,6 +1,6 @@
-"""Which measured version sets an environment is, and how far it is from the others.
+"""Finds the measured version sets that an environment matches, and its distance from the others.
 
-Only the packages that a job uses count: a release of TRL changes nothing for a job that has none of it.
+Only the packages that a job uses count: a TRL release does not affect a job that does not use TRL.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What to change so that a job is contained in what was measured green: settings first, then versions.
+"""Finds changes that make a job green according to the measured cells: settings first, then versions.
 
-A change is offered only if the job with it contains a green case and no red one, on a set with the same versions; and
-the green case must have what the red one has besides, or it shows nothing of what went wrong. What a search proved
-(``fixes.json``) is tried first, then what the grid shows beside a red cell.
+A change qualifies only if the changed job covers a green case and no red one on a set with the same versions. The green
+case must also have the settings of the red one that the job keeps. Fixes that a search proved (``fixes.json``) come
+first, then changes that lead from a red cell of the grid to a green one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cases.space.verdict import Verdict
 from matrix.search.fixes import Kind
 from matrix.search.neighbours import GIVEN_UP, SETTINGS
 from reports.answers.checkup import nearest_sets
-from reports.answers.checkup.coverage import DEFAULTS, SAME, WISH, same_wish, unmeasured
+from reports.answers.checkup.coverage import DEFAULTS, GOAL, SAME, has_same_goal, unmeasured
 from reports.answers.configuration import job as jobs
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from cases.space.options import Options, Value
     from matrix.run.outcome import SetRecord
-    from reports.answers.checkup.coverage import Evidence, Judgement, Measured, Red
+    from reports.answers.checkup.coverage import JobCoverage, MeasuredCell, MeasuredCells, Red
     from reports.answers.configuration.configs import Config
-    from reports.answers.configuration.job import Job
+    from reports.answers.configuration.job import TrainingJob
     from reports.answers.fixes.remedies import Remedy
     from reports.results.grid import Grid
 
@@ -54,7 +54,7 @@ class Repair:
 
     changes: Mapping[str, Value]
     options: Options
-    proof: Measured
+    proof: MeasuredCell
     texts: Mapping[Config, str]
     given_up: str = ""
 
@@ -65,7 +65,7 @@ class Repair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pins:
+class VersionMove:
     """A set on which the job, as it is or with changed settings, is green; and the packages that have to move.
 
     ``rest`` are the job's settings that the green cell has not; ``plainest`` is the call, where it shows no more.
@@ -80,13 +80,13 @@ class Pins:
 
 
 def by_settings(
-    job: Job, found: Judgement, at: Mapping[str, str], evidence: Evidence, fixes: Mapping[str, Remedy]
+    job: TrainingJob, found: JobCoverage, at: Mapping[str, str], evidence: MeasuredCells, fixes: Mapping[str, Remedy]
 ) -> Repair | None:
     """The smallest change of settings that a file can say; failing that, one that only code can."""
     return first(job, candidates(job, found, at, evidence, fixes), at, evidence, found.reds)
 
 
-def by_giving_up(job: Job, at: Mapping[str, str], evidence: Evidence) -> Repair | None:
+def by_giving_up(job: TrainingJob, at: Mapping[str, str], evidence: MeasuredCells) -> Repair | None:
     """The least that was asked for without which the job is green, if its files can do without it."""
     start = options_of(job)
     reds = evidence.judged(start, at).reds
@@ -104,9 +104,9 @@ def by_giving_up(job: Job, at: Mapping[str, str], evidence: Evidence) -> Repair 
 def parts(start: Options) -> Iterator[tuple[str, Mapping[str, Value]]]:
     """What may be given up, and what stands in for it: what was added to the wish, then the wish."""
     for name, instead in GIVEN_UP.items():
-        if name not in (*WISH, *KEPT):
+        if name not in (*GOAL, *KEPT):
             yield from ((name, {name: value}) for value in instead.get(getattr(start, name), ()))
-    for name in WISH:
+    for name in GOAL:
         yield from ((name, changes) for changes in INSTEAD.get(name, {}).get(getattr(start, name), ()))
 
 
@@ -121,7 +121,7 @@ def is_setting(start: Options, name: str, value: Value) -> bool:
 
 
 def first(
-    job: Job, tried: Iterable[Changes], at: Mapping[str, str], evidence: Evidence, reds: Sequence[Red]
+    job: TrainingJob, tried: Iterable[Changes], at: Mapping[str, str], evidence: MeasuredCells, reds: Sequence[Red]
 ) -> Repair | None:
     in_code: Repair | None = None
     for changes in tried:
@@ -139,7 +139,7 @@ def first(
     return in_code
 
 
-def shown(options: Options, found: Judgement, reds: Sequence[Red]) -> Measured | None:
+def shown(options: Options, found: JobCoverage, reds: Sequence[Red]) -> MeasuredCell | None:
     """A green case that shows a job to be healed: it has of a red one's additions those that the job still has."""
     still = options.stated.items()
     essential = [
@@ -148,12 +148,12 @@ def shown(options: Options, found: Judgement, reds: Sequence[Red]) -> Measured |
         for name, value in red.cell.stated.items()
         if value != DEFAULTS[name] and name not in (*SAME, "world_size") and (name, value) in still
     ]
-    several = found.greens if found.fine else ()
+    several = found.greens if found.is_green else ()
     return next((each for each in several if all(each.stated.get(name) == value for name, value in essential)), None)
 
 
 def candidates(
-    job: Job, found: Judgement, at: Mapping[str, str], evidence: Evidence, fixes: Mapping[str, Remedy]
+    job: TrainingJob, found: JobCoverage, at: Mapping[str, str], evidence: MeasuredCells, fixes: Mapping[str, Remedy]
 ) -> Iterator[Changes]:
     for red in found.reds:
         remedy = fixes.get(red.cell.outcome.cell)
@@ -165,7 +165,7 @@ def candidates(
     yield from beside(options_of(job), found, at, evidence)
 
 
-def beside(start: Options, found: Judgement, at: Mapping[str, str], evidence: Evidence) -> list[Changes]:
+def beside(start: Options, found: JobCoverage, at: Mapping[str, str], evidence: MeasuredCells) -> list[Changes]:
     """Settings that leave a red case: without one of its additions, or as a green case with the same wish has it."""
     mine = start.stated
     additions = {
@@ -177,7 +177,7 @@ def beside(start: Options, found: Judgement, at: Mapping[str, str], evidence: Ev
     ways: list[Changes] = [{name: value} for name, value in additions.items()]
     for cell in evidence.at(at):
         its = cell.stated
-        if not cell.green or not same_wish(mine, its):
+        if not cell.green or not has_same_goal(mine, its):
             continue
         changes: Changes = {
             name: value
@@ -196,18 +196,18 @@ def moved(start: Options, changes: Mapping[str, Value]) -> Options | None:
     return None if options.why_illegal else options
 
 
-def options_of(job: Job) -> Options:
+def options_of(job: TrainingJob) -> Options:
     if job.options is None:
         raise ValueError("a job that was not understood has nothing to change")
     return job.options
 
 
 def by_versions(
-    job: Job,
+    job: TrainingJob,
     at: Mapping[str, str],
-    evidence: Evidence,
+    evidence: MeasuredCells,
     fixes: Mapping[str, Remedy],
-) -> Pins | None:
+) -> VersionMove | None:
     """The nearest set on which the job is green as it is; failing that, with settings that its files can say."""
     options = options_of(job)
     uses, reds = nearest_sets.used(options), evidence.judged(options, at).reds
@@ -218,12 +218,12 @@ def by_versions(
         proof = shown(options, evidence.judged(options, column.pins), reds)
         if proof is not None:
             rest = unmeasured(options, [proof])
-            return Pins(column=column, moves=moves(at, column, uses), proof=proof.outcome.cell, rest=rest)
+            return VersionMove(column=column, moves=moves(at, column, uses), proof=proof.outcome.cell, rest=rest)
     for column in in_order:
         found = evidence.judged(options, column.pins)
         repair = by_settings(job, replace(found, reds=(*found.reds, *reds)), column.pins, evidence, fixes)
         if repair is not None and repair.texts:
-            return Pins(
+            return VersionMove(
                 column=column,
                 moves=moves(at, column, uses),
                 proof=repair.proof.outcome.cell,
@@ -233,13 +233,13 @@ def by_versions(
     return None
 
 
-def sound_set(at: Mapping[str, str], matrix: Grid) -> Pins | None:
+def sound_set(at: Mapping[str, str], matrix: Grid) -> VersionMove | None:
     """The nearest set on which the plainest use of what is installed is green."""
     for column in nearest_sets.nearest(at, matrix.sets, tuple(at)):
         for call, packages in reversed(nearest_sets.PLAINEST.items()):
             outcome = matrix.lookup(f"api-{call}", column.key)
             if set(packages) <= at.keys() and outcome is not None and outcome.verdict is Verdict.PASS:
-                return Pins(column=column, moves=moves(at, column, tuple(at)), proof=outcome.cell, plainest=call)
+                return VersionMove(column=column, moves=moves(at, column, tuple(at)), proof=outcome.cell, plainest=call)
     return None
 
 

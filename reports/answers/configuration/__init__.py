@@ -1,1 +1,1 @@
-"""Configuration files of a training job, read and edited."""
+"""Reads and edits the configuration files of a training job."""

@@ -1,6 +1,6 @@
-"""Configuration files: read with the place of every value, recognised, and edited so that nothing else changes.
+"""Reads configuration files, recognises their dialect, and edits values in place.
 
-A file is not written anew but changed where a value stands, so comments, order, quotes and indentation are kept.
+An edit changes only the text of a value, so the file keeps its comments, order, quotes and indentation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Config:
     path: Path
     text: str
     dialect: Dialect
-    said: Mapping[str, Any]
+    values: Mapping[str, Any]
     encoding: str = "utf-8"
 
 
@@ -95,14 +95,14 @@ def parsed(text: str, path: Path) -> Config:
     Raises:
         UserError: it is no mapping, or of no known dialect.
     """
-    said = dict(flat(root(text, path), path))
-    return Config(path=path, text=text, dialect=dialect(said, path), said=said)
+    values = dict(flat(root(text, path), path))
+    return Config(path=path, text=text, dialect=dialect(values, path), values=values)
 
 
 @lru_cache(maxsize=1024)  # the search for a repair reads the same few texts again and again
 def root(text: str, path: Path) -> MappingNode:
     try:
-        refuse_what_is_not_followed(text, path)
+        refuse_anchors_and_deep_nesting(text, path)
         node = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         raise UserError(f"{path}{place(error)}: not valid YAML: {problem(error)}") from None
@@ -114,7 +114,7 @@ def root(text: str, path: Path) -> MappingNode:
     return node
 
 
-def refuse_what_is_not_followed(text: str, path: Path) -> None:
+def refuse_anchors_and_deep_nesting(text: str, path: Path) -> None:
     depth = 0
     for token in YAML(typ="safe", pure=True).scan(text):
         line = token.start_mark.line + 1
@@ -171,12 +171,12 @@ def number(node: ScalarNode) -> Any:
     return found if found is None or isinstance(found, bool | int) else str(node.value)
 
 
-def dialect(said: Mapping[str, Any], path: Path) -> Dialect:
+def dialect(values: Mapping[str, Any], path: Path) -> Dialect:
     """Of whose dialect the keys are: marks decide; without any, keys of every trainer are taken for TRL's."""
-    marked = max(DIALECTS, key=lambda each: len(each.marks & said.keys()))
-    if marked.marks & said.keys():
+    marked = max(DIALECTS, key=lambda each: len(each.marks & values.keys()))
+    if marked.marks & values.keys():
         return marked
-    shared = next((each for each in DIALECTS if each.generic & said.keys()), None)
+    shared = next((each for each in DIALECTS if each.generic & values.keys()), None)
     if shared is None:
         names = ", ".join(each.name for each in DIALECTS)
         raise UserError(f"{path}: no keys of {names} in it; give --config a file of one of them")

@@ -1,4 +1,4 @@
-"""What configurations ask for, together, as a point of the option space: whose words decide, and what nobody says."""
+"""Combines the configuration files of a training job into one point of the option space."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class TrainingJob:
     """``options`` is None where the files ask for what the option space does not have at its core."""
 
     configs: tuple[Config, ...]
     options: Options | None
-    said: Mapping[str, Value]
+    values: Mapping[str, Value]
     sources: Mapping[str, Source]
     not_judged: tuple[str, ...]
     unread: Mapping[str, tuple[str, ...]]  # keys, by file
@@ -85,10 +85,10 @@ class Job:
     @property
     def on_cpu(self) -> bool:
         """Whether a file says so; jobs are for GPUs unless they say otherwise."""
-        return any(plain(each.said.get(key)) is True for each in self.configs for key in ON_CPU)
+        return any(plain(each.values.get(key)) is True for each in self.configs for key in ON_CPU)
 
 
-def of(found: Sequence[Config], versions: Mapping[str, str]) -> Job:
+def of(found: Sequence[Config], versions: Mapping[str, str]) -> TrainingJob:
     """The job that some files describe together.
 
     Raises:
@@ -99,15 +99,15 @@ def of(found: Sequence[Config], versions: Mapping[str, str]) -> Job:
         if len(several) > 1:
             raise UserError(f"{several[0].path} and {several[1].path}: both are a {role}'s file; give those of one job")
     known = {name: public(version) for name, version in versions.items()}
-    said, sources = together(found, known)
+    values, sources = together(found, known)
     not_judged = tuple(text for each in found for text in beyond(each, known))
     notes: list[str] = []
-    options = point(said, known, notes) if "strategy" in said and "method" in said else None
+    options = point(values, known, notes) if "strategy" in values and "method" in values else None
     options = None if any(foreign(each) for each in found) else options
-    return Job(
+    return TrainingJob(
         configs=tuple(found),
         options=options,
-        said=said,
+        values=values,
         sources=sources,
         not_judged=tuple(dict.fromkeys((*not_judged, *notes))),
         unread={each.path.name: tuple(unread(each)) for each in found},
@@ -118,32 +118,32 @@ def of(found: Sequence[Config], versions: Mapping[str, str]) -> Job:
 def together(found: Sequence[Config], versions: Mapping[str, Version]) -> tuple[dict[str, Value], dict[str, Source]]:
     """Every option that is said or implied. A trainer's file goes before a launcher's, words before what is implied."""
     in_order = sorted(found, key=lambda each: each.dialect.role == TRAINER)
-    said: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     sources: dict[str, Source] = {}
     for config in in_order:
         for rule in rules(config, versions):
             earlier = sources.get(rule.option)
             if earlier is not None and earlier.config is config:
                 continue  # the first row that matches counts
-            if rule.option == AMP and rule.value == "off" and AMP in said:
+            if rule.option == AMP and rule.value == "off" and AMP in values:
                 continue  # a trainer that asks for nothing gets what the launcher was told
-            said[rule.option] = rule.value
+            values[rule.option] = rule.value
             sources[rule.option] = Source(config, keys_of(rule, config))
-    if "strategy" not in said and any(each.dialect.role == TRAINER for each in found):
-        said["strategy"], sources["strategy"] = "single", Source()
+    if "strategy" not in values and any(each.dialect.role == TRAINER for each in found):
+        values["strategy"], sources["strategy"] = "single", Source()
     for config in reversed(in_order):
         shards = sources.get("strategy", Source()).config is config
-        for option, value in config.dialect.implied(said, versions).items():
-            if option not in said and (shards or option not in OF_FSDP):
-                said[option], sources[option] = value, Source(config)
-    if "method" not in said and all(each.dialect.role == LAUNCHER for each in found):
-        said["method"], sources["method"] = "lora", Source()
-    return said, sources
+        for option, value in config.dialect.implied(values, versions).items():
+            if option not in values and (shards or option not in OF_FSDP):
+                values[option], sources[option] = value, Source(config)
+    if "method" not in values and all(each.dialect.role == LAUNCHER for each in found):
+        values["method"], sources["method"] = "lora", Source()
+    return values, sources
 
 
 def rules(config: Config, versions: Mapping[str, Version]) -> Iterable[Rule]:
     """The rows that match, of keys that the installed versions know."""
-    return (rule for rule in config.dialect.rules if is_known(rule, versions) and matches(rule, config.said))
+    return (rule for rule in config.dialect.rules if is_known(rule, versions) and matches(rule, config.values))
 
 
 def is_known(rule: Rule, versions: Mapping[str, Version]) -> bool:
@@ -154,20 +154,20 @@ def is_known(rule: Rule, versions: Mapping[str, Version]) -> bool:
 
 
 def keys_of(rule: Rule, config: Config) -> tuple[str, ...]:
-    return tuple(key for path in rule.keys if (key := present(path, config.said)) is not None)
+    return tuple(key for path in rule.keys if (key := present(path, config.values)) is not None)
 
 
 def beyond(config: Config, versions: Mapping[str, Version]) -> Iterator[str]:
     """What a file asks for and no cell has."""
     for key, what in config.dialect.not_judged:
-        if asks(config.said.get(key)):
+        if asks(config.values.get(key)):
             yield f"{what} ({key} in {config.path.name})"
     understood = {key for rule in rules(config, versions) for key in keys_of(rule, config)}
     understood |= {key for name in READ_IN_PART for rule in config.dialect.of(name) for key in keys_of(rule, config)}
     for rule in config.dialect.rules:
         for key in keys_of(rule, config):
-            if key not in understood and asks(config.said[key]):
-                yield f"{key}: {config.said[key]} (in {config.path.name})"
+            if key not in understood and asks(config.values[key]):
+                yield f"{key}: {config.values[key]} (in {config.path.name})"
 
 
 def asks(value: Any) -> bool:
@@ -179,7 +179,7 @@ def unread(config: Config) -> Iterator[str]:
     """The keys of a file that its dialect's rows do not name: learning rates, and what is not known here."""
     named = {path for rule in config.dialect.rules for key in rule.keys for path in key.split("|")}
     named |= {key for key, _ in config.dialect.not_judged} | set(ON_CPU)
-    for key, value in config.said.items():
+    for key, value in config.values.items():
         within = any(other.startswith(f"{key}.") or key.startswith(f"{other}.") for other in named)
         if key not in named and not within and not isinstance(value, dict):
             yield key
@@ -187,8 +187,8 @@ def unread(config: Config) -> Iterator[str]:
 
 def foreign(config: Config) -> bool:
     """Whether a file asks for a strategy of which nothing was measured."""
-    kind = plain(config.said.get("distributed_type"))
-    deep = config.said.get("deepspeed")
+    kind = plain(config.values.get("distributed_type"))
+    deep = config.values.get("deepspeed")
     return kind in ("deepspeed", "megatron_lm", "tpu", "xla") or plain(deep) not in (None, False)
 
 
@@ -199,17 +199,17 @@ def assumptions(found: Sequence[Config], sources: Mapping[str, Source]) -> Itera
         yield "no file says what is trained: LoRA is assumed; give the trainer's file as well"
 
 
-def point(said: Mapping[str, Value], versions: Mapping[str, Version], left_out: list[str]) -> Options | None:
+def point(values: Mapping[str, Value], versions: Mapping[str, Version], left_out: list[str]) -> Options | None:
     """The options that values by name add up to; what no point has together is left out, and named.
 
     None is a job that nobody can mean, such as training quantised weights.
     """
-    chosen: dict[str, Any] = {name: value for name, value in said.items() if name != AMP}
+    chosen: dict[str, Any] = {name: value for name, value in values.items() if name != AMP}
     strategy = chosen["strategy"]
     transformers = versions.get("transformers", NEWEST["transformers"])
     if chosen.get("gradient_checkpointing") == "on":
         chosen["gradient_checkpointing"] = "non_reentrant" if transformers >= DOES_NOT_RE_ENTER else "reentrant"
-    chosen |= halves(said.get(AMP, "off"), sharded=strategy in SHARDED, left_out=left_out)
+    chosen |= halves(values.get(AMP, "off"), sharded=strategy in SHARDED, left_out=left_out)
     chosen |= by_the_trainer(chosen, transformers)
     chosen.setdefault("world_size", 2)
     chosen["world_size"] = 1 if strategy == "single" else chosen["world_size"]
@@ -266,26 +266,28 @@ def without_one(options: Options, left_out: list[str]) -> Options:
 DEFAULTS: Final[dict[str, Any]] = {name: Options.__dataclass_fields__[name].default for name in Options.__match_args__}
 
 
-def patched(job: Job, wanted: Mapping[str, Value], versions: Mapping[str, str]) -> tuple[Job, dict[Config, str]] | None:
+def patched(
+    job: TrainingJob, wanted: Mapping[str, Value], versions: Mapping[str, str]
+) -> tuple[TrainingJob, dict[Config, str]] | None:
     """The job with other values, and the fewest texts and keys that say so; None where these files cannot say it.
 
     The texts are read again: what they then mean is what is returned, and it has the values.
     """
-    found = said_again(job, wanted, wanted, versions)
+    found = reread_with(job, wanted, wanted, versions)
     if found is None:
         return None
     needed = dict(wanted)
     for option in wanted:  # what goes without saying is not said
         fewer = {name: value for name, value in needed.items() if name != option}
-        less = said_again(job, fewer, wanted, versions) if fewer else None
+        less = reread_with(job, fewer, wanted, versions) if fewer else None
         if less is not None:
             needed, found = fewer, less
     return found
 
 
-def said_again(
-    job: Job, stated: Mapping[str, Value], wanted: Mapping[str, Value], versions: Mapping[str, str]
-) -> tuple[Job, dict[Config, str]] | None:
+def reread_with(
+    job: TrainingJob, stated: Mapping[str, Value], wanted: Mapping[str, Value], versions: Mapping[str, str]
+) -> tuple[TrainingJob, dict[Config, str]] | None:
     """The job with some values written into its files, if it then has those that are wanted."""
     try:
         texts = {config: configs.edited(config, keys) for config, keys in rewritten(job, stated).items()}
@@ -297,7 +299,7 @@ def said_again(
     return again, {config: text for config, text in texts.items() if text != config.text}
 
 
-def rewritten(job: Job, stated: Mapping[str, Value]) -> dict[Config, dict[str, Any]]:
+def rewritten(job: TrainingJob, stated: Mapping[str, Value]) -> dict[Config, dict[str, Any]]:
     """The keys to change, by file, so that options have other values; of an option that no file can say, none."""
     changes: dict[Config, dict[str, Any]] = {}
     for option, value in spoken(stated).items():
@@ -316,7 +318,7 @@ def spoken(wanted: Mapping[str, Value]) -> dict[str, Value]:
     return both
 
 
-def edits(job: Job, option: str, value: Value) -> Iterator[tuple[Config, dict[str, Any]]]:
+def edits(job: TrainingJob, option: str, value: Value) -> Iterator[tuple[Config, dict[str, Any]]]:
     """Ways to say a value: in the file that said the old one first, then in a trainer's, then in a launcher's."""
     source = job.sources.get(option, Source()).config
     in_order = sorted(job.configs, key=lambda each: (each is not source, each.dialect.role != TRAINER))
@@ -337,9 +339,9 @@ def keys_to_write(rule: Rule, config: Config) -> dict[str, Any]:
     """
     changed: dict[str, Any] = {}
     for path, expected in rule.keys.items():
-        if not matches(replace(rule, keys={path: expected}), config.said):
-            key = present(path, config.said) or path.partition("|")[0]
-            if key.startswith(f"{FSDP}.") and FSDP not in config.said:
+        if not matches(replace(rule, keys={path: expected}), config.values):
+            key = present(path, config.values) or path.partition("|")[0]
+            if key.startswith(f"{FSDP}.") and FSDP not in config.values:
                 raise UnwritableError(key)
             changed[key] = written(expected)
     return changed

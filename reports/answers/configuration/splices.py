@@ -1,4 +1,4 @@
-"""A text of YAML or JSON with another value in it: spliced in where it belongs, so that all else stays as it was."""
+"""Replaces or inserts a value in a YAML or JSON text without changing anything else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def put(text: str, node: MappingNode, path: Sequence[str], value: Any) -> str:
         if rest and isinstance(old, MappingNode):
             return put(text, old, rest, value)
         if not rest and isinstance(old, ScalarNode):
-            return replaced(text, key, old, said(value, old, node))
+            return replaced(text, key, old, formatted(value, old, node))
         if rest and isinstance(old, ScalarNode) and plain(old.value) is None and not node.flow_style:
             return filled(text, key, old, block(rest, value, key.start_mark.column + INDENT))
         raise UnwritableError(".".join(path))
@@ -53,7 +53,7 @@ def span(text: str, key: ScalarNode, value: ScalarNode) -> tuple[int, int]:
     return value.start_mark.index, value.end_mark.index
 
 
-def said(value: Any, like: ScalarNode, within: MappingNode) -> str:
+def formatted(value: Any, like: ScalarNode, within: MappingNode) -> str:
     """A value as the one in its place was written: in its quotes, and in its case."""
     if value is None:
         return "null" if within.flow_style else ""

@@ -1,1 +1,1 @@
-"""Why a cell or a pasted log failed."""
+"""Diagnoses failed cells and pasted logs."""

@@ -1,7 +1,7 @@
-"""Why something failed, in words: what is known of it, matched with the signatures. It reads, and runs nothing.
+"""Diagnoses a failure by matching it with the signatures. Reads stored evidence only.
 
-A cell that went wrong is known with its options, versions, phase and checks; a pasted log often only by its text. What
-contradicts a row excludes it; of those that are left, the one of which most is confirmed comes first.
+The options, versions, phase and checks of a measured cell are known; a pasted log often has its text only. A known fact
+that contradicts a signature excludes it; of the remaining ones, the most confirmed comes first.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from packaging.version import InvalidVersion, Version
 from cases.space import options as option_space
 from cases.space.verdict import RED
 from reports.answers.diagnosis import signatures
-from reports.answers.diagnosis.signatures import QUOTES, Kind
-from reports.answers.diagnosis.tracebacks import Told
+from reports.answers.diagnosis.signatures import QUOTES, FailureKind
+from reports.answers.diagnosis.tracebacks import LogFailures
 from reports.results.wording import gist
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ class Symptom:
         return self.bare.split("\n")
 
     @cached_property
-    def told(self) -> Told:
+    def told(self) -> LogFailures:
         """What of it tells of a failure."""
-        return Told(self.bare_lines)
+        return LogFailures(self.bare_lines)
 
     def near(self, number: int) -> str:
         """What belongs to a line: its failure, or the few lines around it."""
@@ -144,7 +144,7 @@ def is_ours(outcome: Outcome, pins: Mapping[str, str]) -> bool:
     if outcome.verdict not in RED:
         return False
     shown = symptom(outcome, pins)
-    ours = (row for row in signatures.load() if row.kind is Kind.OURS)
+    ours = (row for row in signatures.load() if row.kind is FailureKind.OURS)
     return any(fitted(row, shown) and {*shown.missed} <= {*row.checks} for row in ours)
 
 

@@ -1,7 +1,7 @@
-"""Why a pasted log failed, and what changes it: diagnoses with what the published runs prove of them.
+"""Explains a pasted log: its diagnoses, with the fixes that published runs prove for them.
 
-A fix is proven where a cell with it is green beside a red one without it. What a thread advises is advice. What runs on
-a CPU showed is said to be of a CPU.
+A fix is proven if a cell with it is green and a comparable cell without it is red. Fixes from threads are unverified
+advice. Every proof names the device that it ran on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome
     from reports.answers.diagnosis.diagnose import Diagnosis, Symptom
     from reports.answers.diagnosis.signatures import Signature
-    from reports.answers.fixes.proven import Fix
+    from reports.answers.fixes.proven import ProvenFix
     from reports.answers.fixes.remedies import Remedy
     from reports.results.grid import Grid
 
@@ -37,7 +37,7 @@ LONGEST_LINE: Final = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class JudgedAdvice:
     """Advice from a thread, which runs judged."""
 
     says: str
@@ -57,8 +57,8 @@ class Explanation:
     diagnosis: Diagnosis
     narrower: tuple[Diagnosis, ...]
     phase: str
-    fixes: tuple[Fix, ...]
-    claims: tuple[Claim, ...]
+    fixes: tuple[ProvenFix, ...]
+    claims: tuple[JudgedAdvice, ...]
     needs: tuple[str, ...]
     links: tuple[str, ...]
 
@@ -95,7 +95,7 @@ def narrowed(found: Diagnosis) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class PublishedEvidence:
     """What was published about some problems: the cells, and the fixes that were searched for, by device."""
 
     problems: Mapping[str, Problem]
@@ -124,7 +124,7 @@ class Measured:
                 ):
                     yield outcome
 
-    def fixes(self, row: Signature, red: Mapping[str, Sequence[Outcome]]) -> Iterator[Fix]:
+    def fixes(self, row: Signature, red: Mapping[str, Sequence[Outcome]]) -> Iterator[ProvenFix]:
         for device, matrix in self.grids.items():
             for problem in self.of(row):
                 yield from proven.by_problem(problem, red[device], matrix, device, keep_unquantised=True)
@@ -134,12 +134,12 @@ class Measured:
                 if remedy is not None and remedy.green:
                     yield proven.searched(remedy, device)
 
-    def claims(self, row: Signature) -> Iterator[Claim]:
+    def claims(self, row: Signature) -> Iterator[JudgedAdvice]:
         for device, matrix in self.grids.items():
             for problem in self.of(row):
                 for each in known_results.judge(problem, matrix).advice:
                     if each.holding is not AdviceResult.UNKNOWN:
-                        yield Claim(
+                        yield JudgedAdvice(
                             says=each.says,
                             holding=each.holding,
                             holds_on=each.holds_on,
@@ -166,7 +166,7 @@ def explain(shown: Symptom, folder: Path = knowledge.PUBLISHED) -> tuple[Explana
     return tuple(explained(each, measured, shown) for each in found if measured)
 
 
-def about(rows: Sequence[Signature], folder: Path) -> Measured:
+def about(rows: Sequence[Signature], folder: Path) -> PublishedEvidence:
     """What was published of these rows. Only cases that may be of them are read: an answer should be there at once."""
     named = {name for row in rows for name in row.problems}
     every = (*tables.load(tables.PACKAGED), *tables.load(tables.FINDINGS))
@@ -174,10 +174,10 @@ def about(rows: Sequence[Signature], folder: Path) -> Measured:
     found = {device: remedies.load(folder, device=device) for device in DEVICES}
     cases = {case for each in problems.values() for _, case in each.cells()}
     cases |= {each.fix.case for by_cell in found.values() for each in by_cell.values()}
-    return Measured(problems=problems, grids=knowledge.by_device(folder, only=cases), remedies=found)
+    return PublishedEvidence(problems=problems, grids=knowledge.by_device(folder, only=cases), remedies=found)
 
 
-def explained(found: Diagnosis, measured: Measured, shown: Symptom) -> Explanation:
+def explained(found: Diagnosis, measured: PublishedEvidence, shown: Symptom) -> Explanation:
     row = found.signature
     red = measured.red(row)
     threads = (*row.links, *(link for problem in measured.of(row) for link in problem.links))

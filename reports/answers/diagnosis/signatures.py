@@ -1,6 +1,6 @@
-"""Signatures: known failures as rows, each with what it looks like, when it happens, and why.
+"""Loads signatures: known failures as rows with their pattern, conditions and cause, from ``signatures/*.toml``.
 
-The rows are in ``signatures/*.toml``. A row never decides what is true; it says why what was measured is so.
+A signature never decides a verdict; it explains a measured failure.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PLAIN: Final = re.compile(r"\\[^a-zA-Z0-9]|[^\\.^$*+?{}()\[\]|]")
 ALTERNATIVE: Final = re.compile(r"\\.|\[[^]]*\]|\([^()]*\)")
 
 
-class Kind(StrEnum):
+class FailureKind(StrEnum):
     """What is to be done about it depends on whose it is."""
 
     BUG = "bug"
@@ -54,12 +54,12 @@ class Kind(StrEnum):
 
 
 KINDS: Final = {
-    Kind.BUG: "a bug",
-    Kind.UNSUPPORTED: "not supported, by design",
-    Kind.MISMATCH: "versions that do not fit each other",
-    Kind.SETTING: "a setting of the user's",
-    Kind.MACHINE: "the machine",
-    Kind.OURS: "a mistake of the harness, repaired since",
+    FailureKind.BUG: "a bug",
+    FailureKind.UNSUPPORTED: "not supported, by design",
+    FailureKind.MISMATCH: "versions that do not fit each other",
+    FailureKind.SETTING: "a setting of the user's",
+    FailureKind.MACHINE: "the machine",
+    FailureKind.OURS: "a mistake of the harness, repaired since",
 }
 
 
@@ -84,7 +84,7 @@ class Signature(BaseModel):
     versions: dict[str, str] = {}
     device: Literal["", "cpu", "cuda"] = ""
     cause: str
-    kind: Kind
+    kind: FailureKind
     fix: str = ""
     links: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""Where a log tells what was raised: tracebacks and exceptions. The rest of it is told on the way, and is no cause.
+"""Finds the lines of a log that report a failure: tracebacks and exceptions, but no warnings and retried errors.
 
-A pasted log often has lost parts of its tracebacks, and ranks write into each other, so that it is read by lines.
+The search works on lines, because pasted logs lose parts of their tracebacks and mix the lines of ranks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Failure:
     launcher: bool
 
 
-class Told:
+class LogFailures:
     """The lines of a log, and which of them tell of a failure."""
 
     def __init__(self, lines: Sequence[str]) -> None:

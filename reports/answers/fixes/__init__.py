@@ -1,1 +1,1 @@
-"""Fixes that runs proved."""
+"""Finds the fixes that runs proved."""

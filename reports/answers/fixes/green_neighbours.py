@@ -1,4 +1,4 @@
-"""What the same results show green beside a red cell for which no fix was searched: a few settings away, in passing."""
+"""Finds green cells a few settings away from a red cell whose fix was not searched for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAVED_UNDER = "saved_under"  # whose adapter it is, beside the options of a case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class GreenNeighbour:
     """A green cell of the same set that differs in settings only; without one, that there is none.
 
     It is no fix yet: nobody ran it again, or left out one change after the other.
@@ -55,7 +55,7 @@ class Beside:
         return diff(*(Stack(pins=pins, options=options, set=column.key) for options in (before, after)))
 
 
-def green_beside(red: Outcome, matrix: Grid) -> Beside | None:
+def green_beside(red: Outcome, matrix: Grid) -> GreenNeighbour | None:
     """The nearest, if the results have one; None where a case is its own code, which has no settings."""
     try:
         start = Options().but(**{name: value for name, value in red.options.items() if name != SAVED_UNDER})
@@ -66,8 +66,8 @@ def green_beside(red: Outcome, matrix: Grid) -> Beside | None:
     for case, changes in neighbouring_cases(start):
         found = matrix.lookup(case, red.set)
         if found is not None and found.verdict is Verdict.PASS and (found.case, found.set) not in matrix.flaky:
-            return Beside(changes=changes, shown=found)
-    return Beside()
+            return GreenNeighbour(changes=changes, shown=found)
+    return GreenNeighbour()
 
 
 @cache

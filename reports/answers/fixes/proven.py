@@ -1,4 +1,4 @@
-"""Fixes that runs proved: a cell that is green beside one that is red for the same cause."""
+"""Derives proven fixes from pairs of cells: one green, and one red for the same cause."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Pins = dict[str, dict[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fix:
+class ProvenFix:
     """``green`` are cells with the change and ``red`` is one without it; ``device`` is where they ran."""
 
     change: str
@@ -51,7 +51,7 @@ class Fix:
 
 def by_problem(
     problem: Problem, red: Sequence[Outcome], matrix: Grid, device: str, *, keep_unquantised: bool = False
-) -> Iterator[Fix]:
+) -> Iterator[ProvenFix]:
     """Yield the fixes that the green cells of a known problem prove for its red cells.
 
     Fixes that change settings are looked up on every set, not only on those that the problem names.
@@ -123,7 +123,7 @@ def moves(red: Outcome, green: Outcome, pins: Pins) -> tuple[Change, ...]:
     )
 
 
-def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins) -> Fix:
+def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins) -> ProvenFix:
     different = settings(red, green)
     if red.set != green.set:
         moved = moves(red, green, pins)
@@ -132,7 +132,7 @@ def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins)
     else:
         kind = kind_of(different, red)
         change = ", ".join(map(change_text, different))
-    return Fix(
+    return ProvenFix(
         change=change,
         because=because,
         kind=kind,
@@ -144,9 +144,9 @@ def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins)
     )
 
 
-def searched(remedy: Remedy, device: str) -> Fix:
+def searched(remedy: Remedy, device: str) -> ProvenFix:
     """What a search found for a red cell."""
-    return Fix(
+    return ProvenFix(
         change=", ".join(map(change_text, remedy.fix.changes)),
         because="",
         kind=remedy.fix.kind,
@@ -159,20 +159,20 @@ def searched(remedy: Remedy, device: str) -> Fix:
 
 
 def ordered(
-    fixes: Iterable[Fix], versions: Mapping[str, str], pins: Mapping[str, Mapping[str, str]]
-) -> tuple[Fix, ...]:
+    fixes: Iterable[ProvenFix], versions: Mapping[str, str], pins: Mapping[str, Mapping[str, str]]
+) -> tuple[ProvenFix, ...]:
     """Each once, with all its green cells: settings before versions, and measured on versions like the user's first."""
     age = {key: number for number, key in enumerate(pins)}  # oldest first
 
-    def like(fix: Fix) -> tuple[int, int]:
+    def like(fix: ProvenFix) -> tuple[int, int]:
         key = CellKey.parse(fix.green[0]).set
         return -closeness(pins.get(key, {}), versions), -age.get(key, 0)
 
-    def rank(fix: Fix) -> tuple[bool, int, int, int, int]:
+    def rank(fix: ProvenFix) -> tuple[bool, int, int, int, int]:
         close, young = like(fix)
         return fix.device == "cpu", PREFERRED.index(fix.kind), close, fix.change.count(","), young
 
-    alike: dict[tuple[Kind, str, str], list[Fix]] = {}
+    alike: dict[tuple[Kind, str, str], list[ProvenFix]] = {}
     for fix in fixes:
         what = fix.because or fix.change if fix.kind is Kind.VERSIONS else fix.change or fix.because
         alike.setdefault((fix.kind, what, fix.device), []).append(fix)

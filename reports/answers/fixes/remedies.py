@@ -1,4 +1,4 @@
-"""How red cells become green, as searches measured it: looked up by cell, and said in words."""
+"""Looks up the stored results of fix searches by red cell, and describes them."""
 
 from __future__ import annotations
 

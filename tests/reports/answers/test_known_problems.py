@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from matrix.run.outcome import Outcome, RunRecord, SetRecord
-    from reports.answers.known_problems import Met
+    from reports.answers.known_problems import ReproducedProblem
 
 SAID = "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32"
 OTHER = "ValueError: Cannot flatten integer dtype tensors"
@@ -26,10 +26,10 @@ FLAT = "fsdp-qlora-dtype-and-merge-device"  # a problem that the signature of wh
 @pytest.fixture
 def shown(
     build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
-) -> Callable[..., Met]:
+) -> Callable[..., ReproducedProblem]:
     """Of a problem whose row names 2024-06, what these cells show; each says why it is red, or is green."""
 
-    def of(cells: Mapping[tuple[str, str], str], pattern: str = "uniform dtype", **row: Any) -> Met:
+    def of(cells: Mapping[tuple[str, str], str], pattern: str = "uniform dtype", **row: Any) -> ReproducedProblem:
         problem = Problem(
             **{
                 "id": FLAT,
@@ -53,24 +53,26 @@ def pins(device: str) -> dict[str, dict[str, str]]:
     return {column.key: column.pins for column in knowledge.load(device=device).sets}
 
 
-def test_it_was_met_where_its_cell_is_red_as_the_row_says(shown: Callable[..., Met]) -> None:
+def test_it_was_met_where_its_cell_is_red_as_the_row_says(shown: Callable[..., ReproducedProblem]) -> None:
     found = shown({("red", "2024-06"): SAID, ("green", "2024-06"): ""})
     assert (found.red, found.green) == ({"red": ("2024-06",)}, {"green": ("2024-06",)})
 
 
 @pytest.mark.parametrize("reason", [OTHER, ""])
-def test_what_is_green_or_says_something_else_does_not_show_it(shown: Callable[..., Met], reason: str) -> None:
+def test_what_is_green_or_says_something_else_does_not_show_it(
+    shown: Callable[..., ReproducedProblem], reason: str
+) -> None:
     assert shown({("red", "2024-06"): reason, ("red", "2025-06"): reason}).red == {}
 
 
-def test_it_is_met_on_sets_that_the_row_does_not_name(shown: Callable[..., Met]) -> None:
+def test_it_is_met_on_sets_that_the_row_does_not_name(shown: Callable[..., ReproducedProblem]) -> None:
     """A GPU's sets are not those that a row names."""
     found = shown({("red", "2025-12+torch2.11.0+cu130"): SAID, ("green", "2025-12+torch2.11.0+cu130"): ""})
     assert found.red == {"red": ("2025-12+torch2.11.0+cu130",)}
     assert found.green == {"green": ("2025-12+torch2.11.0+cu130",)}
 
 
-def test_there_it_is_not_told_if_it_is_known_to_be_something_else(shown: Callable[..., Met]) -> None:
+def test_there_it_is_not_told_if_it_is_known_to_be_something_else(shown: Callable[..., ReproducedProblem]) -> None:
     cells = {("red", "2024-06"): SAID, ("red", "2025-06"): SAID}
     assert shown(cells, id="another").red == {"red": ("2024-06",)}
     unheard = "ValueError: nobody has heard of it"
@@ -86,22 +88,22 @@ def test_there_a_blocked_cell_shows_nothing(
     assert known_problems.on(problem, grid(build_run(), sets, outcomes), sets).red == {"red": ("2024-06",)}
 
 
-def test_a_row_that_waits_for_hardware_is_not_met_by_its_text(shown: Callable[..., Met]) -> None:
+def test_a_row_that_waits_for_hardware_is_not_met_by_its_text(shown: Callable[..., ReproducedProblem]) -> None:
     waiting = (Cells(case="red", sets=(), shows="uniform dtype"),)
     assert shown({("red", "2024-06"): SAID}, red=waiting, needs="eight GPUs").red == {}
 
 
-def test_what_is_green_elsewhere_is_not_beside_it(shown: Callable[..., Met]) -> None:
+def test_what_is_green_elsewhere_is_not_beside_it(shown: Callable[..., ReproducedProblem]) -> None:
     assert shown({("red", "2024-06"): SAID, ("green", "2025-06"): ""}).green == {}
 
 
 def test_the_section_says_all_hardware_and_days(
-    build_outcome: Callable[..., Outcome], shown: Callable[..., Met]
+    build_outcome: Callable[..., Outcome], shown: Callable[..., ReproducedProblem]
 ) -> None:
     one = shown({("red", "2024-06"): SAID})
     later = build_outcome("red", hardware="cpu: other", started=datetime(2026, 12, 24, tzinfo=UTC))
     first = one.shown[0].model_copy(update={"hardware": "cpu: one", "started": datetime(2026, 11, 20, tzinfo=UTC)})
-    met = [known_problems.Met(problem=one.problem, shown=(each,), beside=()) for each in (later, first)]
+    met = [known_problems.ReproducedProblem(problem=one.problem, shown=(each,), beside=()) for each in (later, first)]
     assert known_problems.ran(met) == "cpu: one; cpu: other, 2026-11-20 to 2026-12-24"
     assert known_problems.ran(met[1:]) == "cpu: one, 2026-11-20"
     assert any("(cpu: one; cpu: other, 2026-11-20 to 2026-12-24)" in part for part in section(met))

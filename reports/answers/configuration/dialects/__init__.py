@@ -1,7 +1,7 @@
-"""What files of each tool say, as rows: for a value of an option, the keys and values that mean it.
+"""Defines the rows that map option values to the keys of each tool's configuration file.
 
-The same rows read a file and write an edit. What no row names is either of no concern to the option space (a learning
-rate), or listed among what a dialect has and the option space has not.
+The same rows read a file and write an edit. Keys without a row either do not matter to the option space (a learning
+rate) or are listed as ``not_judged``, because no case measures them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UnwritableError(LookupError):
 
 
 @dataclass(frozen=True)
-class Having:
+class Containing:
     """Stands for every value that holds a word: ``full_shard`` of ``full_shard auto_wrap``. It can be read only."""
 
     word: str
@@ -53,7 +53,7 @@ class AtLeast:
 
 
 @dataclass(frozen=True)
-class Something:
+class AnyValue:
     """Stands for anything but nothing. It can be read only."""
 
     def admits(self, value: Any) -> bool:
@@ -110,7 +110,7 @@ def admits(expected: Any, value: Any) -> bool:
     """Whether a value is one of those expected."""
     several = expected if isinstance(expected, tuple) else (expected,)
     return any(
-        each.admits(value) if isinstance(each, Having | AtLeast | Something) else same(plain(each), plain(value))
+        each.admits(value) if isinstance(each, Containing | AtLeast | AnyValue) else same(plain(each), plain(value))
         for each in several
     )
 
@@ -120,14 +120,14 @@ def same(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-def present(path: str, said: Mapping[str, Any]) -> str | None:
+def present(path: str, values: Mapping[str, Any]) -> str | None:
     """Of the paths between ``|``, the first that a file has."""
-    return next((each for each in path.split("|") if said.get(each) is not None), None)
+    return next((each for each in path.split("|") if values.get(each) is not None), None)
 
 
-def matches(rule: Rule, said: Mapping[str, Any]) -> bool:
+def matches(rule: Rule, values: Mapping[str, Any]) -> bool:
     """Whether a file, as values by dotted path, says what a row says."""
-    return all(admits(expected, said.get(present(path, said) or path)) for path, expected in rule.keys.items())
+    return all(admits(expected, values.get(present(path, values) or path)) for path, expected in rule.keys.items())
 
 
 def written(expected: Any) -> Any:
@@ -139,6 +139,6 @@ def written(expected: Any) -> Any:
     first = expected[0] if isinstance(expected, tuple) else expected
     if isinstance(first, AtLeast):
         return first.least
-    if isinstance(first, Having | Something):
+    if isinstance(first, Containing | AnyValue):
         raise UnwritableError(first)
     return first

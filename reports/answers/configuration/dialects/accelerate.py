@@ -1,4 +1,4 @@
-"""``default_config.yaml`` of ``accelerate config``: how processes are launched, and how their weights are sharded."""
+"""Rows for the ``default_config.yaml`` of ``accelerate config``, which launches processes and configures sharding."""
 
 # ruff: noqa: FBT003 - values of flags, in rows of a table
 from __future__ import annotations
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from reports.answers.configuration.dialects import LAUNCHER, NEWEST, Dialect, Rule, Something
+from reports.answers.configuration.dialects import LAUNCHER, NEWEST, AnyValue, Dialect, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,10 +20,10 @@ ORIGINAL_BY_ITSELF = Version("0.25")
 ONE_RANK_LOADS = Version("0.24")
 
 
-def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+def implied(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
     accelerate = versions.get("accelerate", NEWEST["accelerate"])
     usual: dict[str, Value] = {"front_end": "accelerate", "optim": "adamw"}
-    if said.get("strategy") in ("fsdp1", "fsdp2"):
+    if values.get("strategy") in ("fsdp1", "fsdp2"):
         usual |= {"auto_wrap_policy": "none", "state_dict_type": "full", "reshard_after_forward": True}
         usual |= {"use_orig_params": accelerate >= ORIGINAL_BY_ITSELF, "sync_module_states": True}
         usual |= {"cpu_ram_efficient_loading": accelerate >= ONE_RANK_LOADS}
@@ -83,7 +83,7 @@ ACCELERATE = Dialect(
         Rule("amp", "off", {"mixed_precision": "no"}),
         Rule("world_size", 4, {"num_processes": 4}),
         Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
-        Rule("torch_compile", True, {"dynamo_config.dynamo_backend": Something()}),
+        Rule("torch_compile", True, {"dynamo_config.dynamo_backend": AnyValue()}),
     ),
     implied=implied,
     not_judged=(

@@ -1,16 +1,16 @@
-"""Axolotl's one file: model, adapter, quantisation, launcher's and trainer's settings."""
+"""Rows for Axolotl's single file: model, adapter, quantisation, launcher and trainer settings."""
 
 # ruff: noqa: FBT003 - values of flags, in rows of a table
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reports.answers.configuration.dialects import TRAINER, AtLeast, Dialect, Having, Rule, Something
+from reports.answers.configuration.dialects import TRAINER, AnyValue, AtLeast, Containing, Dialect, Rule
 from reports.answers.configuration.dialects.accelerate import sharded
 from reports.answers.configuration.dialects.trl import (
     MODELS,
     WORDS_OF_FSDP,
-    kept,
+    flag_rules,
     optimisers,
     own_fsdp,
     versions_of_fsdp,
@@ -30,13 +30,13 @@ OFF = (False, None)
 FOUR_BIT = {"adapter": "qlora", "load_in_4bit": True, "load_in_8bit": OFF}
 
 
-def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+def implied(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
     """What Axolotl does unasked; the storage of 4-bit weights is bfloat16, whatever else is said."""
     return {
         "front_end": "trainer",
         "bnb_4bit_quant_storage": "bf16",
         "bnb_4bit_use_double_quant": True,
-        "torch_dtype": "fp16" if said.get("quant") == "int8" else "fp32",
+        "torch_dtype": "fp16" if values.get("quant") == "int8" else "fp32",
         "amp": "off",
         "gradient_checkpointing": "off",
         "optim": "adamw",
@@ -57,8 +57,8 @@ def lora(**more: object) -> dict[str, object]:
 
 
 STRATEGIES = (
-    *versions_of_fsdp("fsdp_config", Something(), VERSION),
-    *versions_of_fsdp("fsdp", Having("shard"), VERSION),
+    *versions_of_fsdp("fsdp_config", AnyValue(), VERSION),
+    *versions_of_fsdp("fsdp", Containing("shard"), VERSION),
 )
 
 AXOLOTL = Dialect(
@@ -83,7 +83,7 @@ AXOLOTL = Dialect(
         Rule("quant", "nf4", {**FOUR_BIT, f"{BNB}quant_type": ("nf4", None)}),
         Rule("quant", "int8", {"adapter": "lora", "load_in_8bit": True, "load_in_4bit": OFF}),
         Rule("quant", "none", {"load_in_4bit": OFF, "load_in_8bit": OFF, "adapter": ("lora", None)}),
-        *kept("bnb_4bit_use_double_quant", f"{BNB}use_double_quant"),
+        *flag_rules("bnb_4bit_use_double_quant", f"{BNB}use_double_quant"),
         Rule("bnb_4bit_quant_storage", "bf16", {f"{BNB}bnb_4bit_quant_storage": ("bfloat16", "bf16")}),
         Rule("bnb_4bit_quant_storage", "fp16", {f"{BNB}bnb_4bit_quant_storage": ("float16", "fp16")}),
         Rule("bnb_4bit_quant_storage", "fp32", {f"{BNB}bnb_4bit_quant_storage": ("float32", "fp32")}),
@@ -97,7 +97,7 @@ AXOLOTL = Dialect(
         Rule("amp", "bf16", {"bf16": (True, "auto")}),
         Rule("amp", "fp16", {"fp16": True, "bf16": OFF}),
         Rule("amp", "off", {"bf16": False, "fp16": OFF}),
-        *kept("autocast_adapter_dtype", "peft_autocast_adapter_dtype"),
+        *flag_rules("autocast_adapter_dtype", "peft_autocast_adapter_dtype"),
         *STRATEGIES,
         *sharded("fsdp_config.", short=True),
         *WORDS_OF_FSDP,
@@ -108,12 +108,12 @@ AXOLOTL = Dialect(
         Rule("attn_implementation", "sdpa", {"attn_implementation": "sdpa"}),
         Rule("attn_implementation", "eager", {"attn_implementation": "eager"}),
         *optimisers("optimizer"),
-        Rule("modules_to_save", "lm_head", {"lora_modules_to_save": Having("lm_head")}),
+        Rule("modules_to_save", "lm_head", {"lora_modules_to_save": Containing("lm_head")}),
         Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
         Rule("gradient_accumulation_steps", 2, {"gradient_accumulation_steps": AtLeast(2)}),
         Rule("clip_grad_norm", False, {"max_grad_norm": 0}),
         Rule("find_unused_parameters", True, {"ddp_find_unused_parameters": True}),
-        *kept("torch_compile", "torch_compile"),
+        *flag_rules("torch_compile", "torch_compile"),
         Rule("gradient_checkpointing", "off", {"gradient_checkpointing": False}),
         Rule("gradient_checkpointing", "non_reentrant", {"gradient_checkpointing": True, AGAIN: False}),
         Rule("gradient_checkpointing", "reentrant", {"gradient_checkpointing": True, AGAIN: (True, None)}),

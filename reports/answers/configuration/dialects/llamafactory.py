@@ -1,11 +1,11 @@
-"""The file of ``llamafactory-cli train``: its own arguments, and the Trainer's."""
+"""Rows for the file of ``llamafactory-cli train``: its own arguments and those of the Trainer."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reports.answers.configuration.dialects import TRAINER, Dialect, Having, Rule
-from reports.answers.configuration.dialects.trl import MODELS, OTHERS, kept, of_the_trainer, optimisers, own_fsdp
+from reports.answers.configuration.dialects import TRAINER, Containing, Dialect, Rule
+from reports.answers.configuration.dialects.trl import MODELS, OTHERS, flag_rules, of_the_trainer, optimisers, own_fsdp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,21 +18,21 @@ OFF = (False, None)
 BNB = ("bnb", "bitsandbytes", None)
 
 
-def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+def implied(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
     """What LLaMA-Factory does unasked: it loads, computes and stores in the precision that it trains in.
 
     Weights that are trained in full are made float32 for mixed precision, except where they are sharded.
     """
-    amp = said.get("amp", "off")
+    amp = values.get("amp", "off")
     half = "fp32" if amp == "off" else amp
-    in_full = said.get("method") == "full" and said.get("strategy") not in ("fsdp1", "fsdp2")
+    in_full = values.get("method") == "full" and values.get("strategy") not in ("fsdp1", "fsdp2")
     return {
         "front_end": "trainer",
         "torch_dtype": "fp32" if in_full else half,
-        "bnb_4bit_quant_storage": said.get("torch_dtype", half),
+        "bnb_4bit_quant_storage": values.get("torch_dtype", half),
         "bnb_4bit_use_double_quant": True,
         "amp": "off",
-        "gradient_checkpointing": "non_reentrant" if said.get("strategy") == "fsdp2" else "reentrant",
+        "gradient_checkpointing": "non_reentrant" if values.get("strategy") == "fsdp2" else "reentrant",
         "optim": "adamw",
         "clip_grad_norm": True,
         **own_fsdp(versions),
@@ -68,7 +68,7 @@ LLAMAFACTORY = Dialect(
         Rule("quant", "nf4", {"quantization_bit": 4, "quantization_type": ("nf4", None), "quantization_method": BNB}),
         Rule("quant", "int8", {"quantization_bit": 8, "quantization_method": BNB}),
         Rule("quant", "none", {"quantization_bit": None}),
-        *kept("bnb_4bit_use_double_quant", "double_quantization"),
+        *flag_rules("bnb_4bit_use_double_quant", "double_quantization"),
         Rule("torch_dtype", "bf16", {"pure_bf16": True}),
         Rule("amp", "off", {"pure_bf16": True}),
         Rule("amp", "bf16", {"bf16": True, "pure_bf16": OFF}),
@@ -78,7 +78,7 @@ LLAMAFACTORY = Dialect(
         Rule("attn_implementation", "sdpa", {"flash_attn": "sdpa"}),
         Rule("attn_implementation", "eager", {"flash_attn": "disabled"}),
         *optimisers("optim"),
-        Rule("modules_to_save", "lm_head", {"additional_target": Having("lm_head")}),
+        Rule("modules_to_save", "lm_head", {"additional_target": Containing("lm_head")}),
         Rule("gradient_checkpointing", "off", {"disable_gradient_checkpointing": True}),
         Rule(
             "gradient_checkpointing",

@@ -1,4 +1,4 @@
-"""The file of ``trl sft --config``: TRL's ``ModelConfig``, ``SFTConfig``, and what they inherit of the Trainer's."""
+"""Rows for the file of ``trl sft --config``: ``ModelConfig``, ``SFTConfig``, and the inherited Trainer arguments."""
 
 # ruff: noqa: FBT003 - values of flags, in rows of a table
 from __future__ import annotations
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from reports.answers.configuration.dialects import NEWEST, TRAINER, AtLeast, Dialect, Having, Rule
+from reports.answers.configuration.dialects import NEWEST, TRAINER, AtLeast, Containing, Dialect, Rule
 from reports.answers.configuration.dialects.accelerate import sharded
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def own_fsdp(versions: Mapping[str, Version]) -> dict[str, Value]:
     return {"use_orig_params": True, "sync_module_states": True, "auto_wrap_policy": wrap}
 
 
-def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+def implied(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
     """What ``trl sft`` does unasked; releases differ."""
     trl = versions.get("trl", NEWEST["trl"])
     transformers = versions.get("transformers", NEWEST["transformers"])
     single = trl >= SINGLE_BY_ITSELF or transformers < Version("5")
-    load = said.get("torch_dtype", "fp32" if single else "bf16")
+    load = values.get("torch_dtype", "fp32" if single else "bf16")
     usual: dict[str, Value] = {
         "front_end": "sft",
         "torch_dtype": load,
@@ -46,15 +46,15 @@ def implied(said: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[
         "optim": "adamw",
         "clip_grad_norm": True,
     }
-    if said.get("strategy") in ("fsdp1", "fsdp2"):
+    if values.get("strategy") in ("fsdp1", "fsdp2"):
         usual |= own_fsdp(versions)
-    if STORAGE_FOLLOWS_LOAD <= trl < STORAGE_OF_ITS_OWN and "torch_dtype" in said:
+    if STORAGE_FOLLOWS_LOAD <= trl < STORAGE_OF_ITS_OWN and "torch_dtype" in values:
         usual["bnb_4bit_quant_storage"] = load
     return usual
 
 
 MODELS = tuple(
-    Rule("model", model, {key: Having(word)})
+    Rule("model", model, {key: Containing(word)})
     for key in ("model_name_or_path", "base_model")
     for word, model in (
         ("mixtral", "mixtral"),
@@ -67,7 +67,7 @@ MODELS = tuple(
 )
 
 
-def kept(option: str, key: str) -> tuple[Rule, ...]:
+def flag_rules(option: str, key: str) -> tuple[Rule, ...]:
     """The rows of a flag."""
     return Rule(option, True, {key: True}), Rule(option, False, {key: False})
 
@@ -83,24 +83,24 @@ def optimisers(key: str) -> tuple[Rule, ...]:
     )
 
 
-def versions_of_fsdp(key: str, asked: object, version: str, *, heard_since: str = "0") -> tuple[Rule, ...]:
+def versions_of_fsdp(key: str, asked: object, version: str, *, honoured_since: str = "0") -> tuple[Rule, ...]:
     """The rows of a key that asks for FSDP: the version that is said, and the one that is meant where none is."""
-    heard, second = {"transformers": heard_since}, {"transformers": SECOND_BY_ITSELF}
+    since_version, second = {"transformers": honoured_since}, {"transformers": SECOND_BY_ITSELF}
     return (
-        Rule("strategy", "fsdp2", {key: asked, version: 2}, since=heard),
-        Rule("strategy", "fsdp1", {key: asked, version: 1}, since=heard),
+        Rule("strategy", "fsdp2", {key: asked, version: 2}, since=since_version),
+        Rule("strategy", "fsdp1", {key: asked, version: 1}, since=since_version),
         Rule("strategy", "fsdp1", {key: asked, version: None}, until=second),
         Rule("strategy", "fsdp2", {key: asked, version: None}, since=second),
-        Rule("strategy", "fsdp1", {key: asked}, until=heard),
+        Rule("strategy", "fsdp1", {key: asked}, until=since_version),
     )
 
 
 WORDS_OF_FSDP = (
-    Rule("auto_wrap_policy", "transformer", {"fsdp": Having("auto_wrap")}),
-    Rule("sharding_strategy", "shard_grad_op", {"fsdp": Having("shard_grad_op")}),
-    Rule("sharding_strategy", "no_shard", {"fsdp": Having("no_shard")}),
-    Rule("device_mesh", "hsdp", {"fsdp": Having("hybrid_shard")}),
-    Rule("cpu_offload", True, {"fsdp": Having("offload")}),
+    Rule("auto_wrap_policy", "transformer", {"fsdp": Containing("auto_wrap")}),
+    Rule("sharding_strategy", "shard_grad_op", {"fsdp": Containing("shard_grad_op")}),
+    Rule("sharding_strategy", "no_shard", {"fsdp": Containing("no_shard")}),
+    Rule("device_mesh", "hsdp", {"fsdp": Containing("hybrid_shard")}),
+    Rule("cpu_offload", True, {"fsdp": Containing("offload")}),
 )
 
 
@@ -108,7 +108,9 @@ def of_the_trainer() -> tuple[Rule, ...]:
     """The rows of ``TrainingArguments``."""
     again = "gradient_checkpointing_kwargs.use_reentrant"
     return (
-        *versions_of_fsdp("fsdp", (True, Having("shard"), Having("offload")), FSDP_VERSION, heard_since="5.0"),
+        *versions_of_fsdp(
+            "fsdp", (True, Containing("shard"), Containing("offload")), FSDP_VERSION, honoured_since="5.0"
+        ),
         *sharded("fsdp_config.", short=True),
         *WORDS_OF_FSDP,
         Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
@@ -116,7 +118,7 @@ def of_the_trainer() -> tuple[Rule, ...]:
         Rule("clip_grad_norm", False, {"max_grad_norm": 0}),
         Rule("find_unused_parameters", True, {"ddp_find_unused_parameters": True}),
         Rule("find_unused_parameters", False, {"ddp_find_unused_parameters": False}),
-        *kept("torch_compile", "torch_compile"),
+        *flag_rules("torch_compile", "torch_compile"),
         Rule("gradient_checkpointing", "off", {"gradient_checkpointing": False}),
         Rule("gradient_checkpointing", "non_reentrant", {"gradient_checkpointing": True, again: False}),
         Rule("gradient_checkpointing", "reentrant", {"gradient_checkpointing": True, again: True}),
@@ -159,7 +161,7 @@ TRL = Dialect(
         ),
         Rule("quant", "int8", {"load_in_8bit": True, "load_in_4bit": (False, None)}),
         Rule("quant", "none", {"load_in_4bit": (False, None), "load_in_8bit": (False, None)}),
-        *kept("bnb_4bit_use_double_quant", "use_bnb_nested_quant"),
+        *flag_rules("bnb_4bit_use_double_quant", "use_bnb_nested_quant"),
         *(
             Rule("bnb_4bit_quant_storage", value, {"bnb_4bit_quant_storage": words}, since={"trl": "0.26"})
             for value, words in {
@@ -179,7 +181,7 @@ TRL = Dialect(
         Rule("attn_implementation", "sdpa", {"attn_implementation": "sdpa"}),
         Rule("attn_implementation", "flash_attention_2", {"attn_implementation": "flash_attention_2"}),
         *optimisers("optim"),
-        Rule("modules_to_save", "lm_head", {"lora_modules_to_save": Having("lm_head")}),
+        Rule("modules_to_save", "lm_head", {"lora_modules_to_save": Containing("lm_head")}),
         *of_the_trainer(),
         *MODELS,
     ),

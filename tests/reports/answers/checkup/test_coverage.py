@@ -10,16 +10,16 @@ from cases.space.case import Case
 from cases.space.options import Options
 from matrix.run.outcome import ErrorRecord
 from reports.answers.checkup import coverage
-from reports.answers.checkup.coverage import Evidence, contains, unmeasured
+from reports.answers.checkup.coverage import MeasuredCells, contains, unmeasured
 from reports.answers.diagnosis.diagnose import diagnose
-from reports.answers.diagnosis.signatures import Kind, Signature
+from reports.answers.diagnosis.signatures import FailureKind, Signature
 from reports.results.grid import grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matrix.run.outcome import Outcome, RunRecord, SetRecord
-    from reports.answers.checkup.coverage import Judgement
+    from reports.answers.checkup.coverage import JobCoverage
 
 FLAT = {"strategy": "fsdp1", "use_orig_params": False}
 JOB = Options().but(**FLAT, optim="adamw", gradient_accumulation_steps=2, sync_module_states=True)
@@ -29,7 +29,7 @@ Judge = "Callable[..., Judgement]"
 @pytest.fixture
 def judge(
     build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
-) -> Callable[..., Judgement]:
+) -> Callable[..., JobCoverage]:
     """Of the job, where some cases came out as said, with the versions of their set or others."""
 
     def made(
@@ -37,7 +37,7 @@ def judge(
         job: Options = JOB,
         also: tuple[str, tuple[str, dict[str, Any]]] | None = None,
         **versions: str,
-    ) -> Judgement:
+    ) -> JobCoverage:
         outcomes = []
         on_sets = [("2024-06", cell) for cell in cells] + ([also] if also else [])
         for key, (verdict, changes) in on_sets:
@@ -46,7 +46,7 @@ def judge(
             error = ErrorRecord(type="ValueError", message="no") if verdict == "fail" else None
             outcomes.append(build_outcome(case.id, key, verdict, options=options.stated, error=error))
         columns = [build_set(key) for key in dict.fromkeys(key for key, _ in on_sets)]
-        return Evidence(grid(build_run(), columns, outcomes)).judged(job, {**columns[0].pins, **versions})
+        return MeasuredCells(grid(build_run(), columns, outcomes)).judged(job, {**columns[0].pins, **versions})
 
     return made
 
@@ -69,68 +69,70 @@ def test_a_simpler_form_is_contained_and_another_job_is_not(part: dict[str, Any]
     assert contains(JOB.stated, Options().but(**part).stated) is expected
 
 
-def test_what_is_red_in_a_simpler_form_is_red(judge: Callable[..., Judgement]) -> None:
+def test_what_is_red_in_a_simpler_form_is_red(judge: Callable[..., JobCoverage]) -> None:
     found = judge(("fail", FLAT))
     assert [red.cell.outcome.case for red in found.reds] == ["train-lora-fsdp1-use_orig_params_false-fp32"]
-    assert not found.fine
+    assert not found.is_green
 
 
-def test_what_is_added_may_be_what_helps(judge: Callable[..., Judgement]) -> None:
+def test_what_is_added_may_be_what_helps(judge: Callable[..., JobCoverage]) -> None:
     found = judge(("fail", FLAT), ("pass", {**FLAT, "sync_module_states": True}))
-    assert found.fine
+    assert found.is_green
 
 
-def test_a_green_cell_does_not_excuse_a_red_one_of_the_same_case(judge: Callable[..., Judgement]) -> None:
+def test_a_green_cell_does_not_excuse_a_red_one_of_the_same_case(judge: Callable[..., JobCoverage]) -> None:
     """On two sets whose difference the case should not notice."""
     found = judge(("fail", FLAT), also=("2024-07", ("pass", FLAT)))
     assert (len(found.reds), len(found.greens)) == (1, 1)
 
 
-def test_a_green_simpler_form_does_not_excuse_what_is_added(judge: Callable[..., Judgement]) -> None:
+def test_a_green_simpler_form_does_not_excuse_what_is_added(judge: Callable[..., JobCoverage]) -> None:
     found = judge(("pass", FLAT), ("wrong", {**FLAT, "gradient_accumulation_steps": 2}))
     assert len(found.reds) == 1
-    assert not found.fine
+    assert not found.is_green
 
 
-def test_what_another_job_shows_says_nothing(judge: Callable[..., Judgement]) -> None:
+def test_what_another_job_shows_says_nothing(judge: Callable[..., JobCoverage]) -> None:
     found = judge(("fail", {"strategy": "fsdp2"}), ("fail", {**FLAT, "clip_grad_norm": True}), ("skip", FLAT))
-    assert (found.reds, found.greens, found.fine) == ((), (), False)
+    assert (found.reds, found.greens, found.is_green) == ((), (), False)
 
 
-def test_other_versions_of_a_package_in_use_say_nothing(judge: Callable[..., Judgement]) -> None:
+def test_other_versions_of_a_package_in_use_say_nothing(judge: Callable[..., JobCoverage]) -> None:
     assert judge(("fail", FLAT), peft="0.12.0").reds == ()
     assert len(judge(("fail", FLAT), peft="0.11.1+local", trl="1.0.0").reds) == 1
 
 
-def test_one_cause_is_told_once(judge: Callable[..., Judgement]) -> None:
+def test_one_cause_is_told_once(judge: Callable[..., JobCoverage]) -> None:
     found = judge(("fail", FLAT), ("fail", {**FLAT, "gradient_accumulation_steps": 2}))
     assert [red.cell.outcome.case for red in found.reds] == ["train-lora-fsdp1-use_orig_params_false-fp32"]
 
 
-def test_where_nothing_is_contained_all_that_differ_in_one_setting_count(judge: Callable[..., Judgement]) -> None:
+def test_where_nothing_is_contained_all_that_differ_in_one_setting_count(judge: Callable[..., JobCoverage]) -> None:
     near = ("fail", {**FLAT, "torch_dtype": "bf16", "autocast_adapter_dtype": False})
     assert judge(("fail", {**FLAT, "auto_wrap_policy": "none"})).reds[0].near == ("auto_wrap_policy",)
     assert judge(("fail", {**FLAT, "auto_wrap_policy": "none"}), ("pass", {"strategy": "fsdp1"})).reds == ()
     assert judge(near).reds == ()
-    assert judge(near).beside[0].outcome.verdict == "fail"
+    assert judge(near).nearest[0].outcome.verdict == "fail"
 
 
-def test_on_a_cpu_accelerate_shards_nothing_so_that_such_a_case_says_nothing(judge: Callable[..., Judgement]) -> None:
+def test_on_a_cpu_accelerate_shards_nothing_so_that_such_a_case_says_nothing(judge: Callable[..., JobCoverage]) -> None:
     job = Options().but(**FLAT, front_end="accelerate")
     assert judge(("wrong", {**FLAT, "front_end": "accelerate"}), job=job).reds == ()
 
 
-@pytest.mark.parametrize("kind", [Kind.MACHINE, Kind.BUG])
+@pytest.mark.parametrize("kind", [FailureKind.MACHINE, FailureKind.BUG])
 def test_what_is_the_machines_is_no_fault_of_the_job(
-    judge: Callable[..., Judgement], monkeypatch: pytest.MonkeyPatch, kind: Kind
+    judge: Callable[..., JobCoverage], monkeypatch: pytest.MonkeyPatch, kind: FailureKind
 ) -> None:
     row = Signature(id="a-row", pattern="no", cause="because", kind=kind)
     monkeypatch.setattr(coverage, "diagnose", lambda of: diagnose(of, [row]))
     found = judge(("fail", FLAT))
-    aside, reds = (found.aside, found.reds) if kind is Kind.MACHINE else (found.reds, found.aside)
-    assert ([red.cause for red in aside], reds) == (["a-row"], ())
+    machine_reds, reds = (
+        (found.machine_reds, found.reds) if kind is FailureKind.MACHINE else (found.reds, found.machine_reds)
+    )
+    assert ([red.cause for red in machine_reds], reds) == (["a-row"], ())
 
 
-def test_settings_that_no_green_case_has_are_named(judge: Callable[..., Judgement]) -> None:
+def test_settings_that_no_green_case_has_are_named(judge: Callable[..., JobCoverage]) -> None:
     found = judge(("pass", {**FLAT, "optim": "adamw"}))
     assert unmeasured(JOB, found.greens) == ("sync_module_states=True", "gradient_accumulation_steps=2")

@@ -111,7 +111,7 @@ def test_the_packages_of_the_system_are_taken_where_the_environment_sees_them(tm
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda folder: folder / "nowhere" / "python", "there is no such interpreter"),
         (lambda folder: folder, "no interpreter in this folder"),
@@ -119,8 +119,8 @@ def test_the_packages_of_the_system_are_taken_where_the_environment_sees_them(tm
     ],
     ids=["missing", "folder without", "no interpreter"],
 )
-def test_what_is_no_environment_is_told(tmp_path: Path, make: Callable[[Path], Path], told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_a_path_without_an_environment_is_refused(tmp_path: Path, make: Callable[[Path], Path], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         read(make(tmp_path))
 
 

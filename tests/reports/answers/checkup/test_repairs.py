@@ -13,7 +13,7 @@ from cases.space.options import Options
 from matrix.run.outcome import ErrorRecord
 from matrix.search.fixes import Change, Fix, Fixes, Kind
 from reports.answers.checkup import repairs
-from reports.answers.checkup.coverage import Evidence
+from reports.answers.checkup.coverage import MeasuredCells
 from reports.answers.configuration import configs, job
 from reports.answers.fixes.remedies import Remedy
 from reports.results.grid import grid
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from matrix.run.outcome import Outcome, RunRecord, SetRecord
     from reports.answers.checkup.repairs import Repair
-    from reports.answers.configuration.job import Job
+    from reports.answers.configuration.job import TrainingJob
 
 FLAT = {"strategy": "fsdp1", "use_orig_params": False}
 RED = ("fail", FLAT)
@@ -39,10 +39,10 @@ fsdp_config:
 @pytest.fixture
 def evidence(
     build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
-) -> Callable[..., Evidence]:
+) -> Callable[..., MeasuredCells]:
     """Of some cases on one set, and the same again on a newer one."""
 
-    def made(*cells: tuple[str, dict[str, Any]], newer: tuple[tuple[str, dict[str, Any]], ...] = ()) -> Evidence:
+    def made(*cells: tuple[str, dict[str, Any]], newer: tuple[tuple[str, dict[str, Any]], ...] = ()) -> MeasuredCells:
         older = build_set("2024-06")
         columns = [older, build_set("2024-09", pins={**older.pins, "peft": "0.12.0"})]
         outcomes = []
@@ -53,16 +53,16 @@ def evidence(
                 error = ErrorRecord(type="ValueError", message="no") if verdict == "fail" else None
                 stated = options.stated
                 outcomes.append(build_outcome(name, column.key, verdict=verdict, options=stated, error=error))
-        return Evidence(grid(build_run(), columns, outcomes))
+        return MeasuredCells(grid(build_run(), columns, outcomes))
 
     return made
 
 
-def sharded(pins: dict[str, str], text: str = TEXT) -> Job:
+def sharded(pins: dict[str, str], text: str = TEXT) -> TrainingJob:
     return job.of([configs.parsed(text, Path("job.yaml"))], pins)
 
 
-def by_settings(found: Evidence, fixes: dict[str, Remedy] | None = None) -> Repair | None:
+def by_settings(found: MeasuredCells, fixes: dict[str, Remedy] | None = None) -> Repair | None:
     pins = found.columns[0].pins
     asked = sharded(pins)
     assert asked.options is not None
@@ -90,14 +90,14 @@ def changes_of(repair: Repair | None) -> dict[str, Any]:
     return dict(repair.changes)
 
 
-def test_a_green_case_beside_the_red_one_shows_what_to_change(evidence: Callable[..., Evidence]) -> None:
+def test_a_green_case_beside_the_red_one_shows_what_to_change(evidence: Callable[..., MeasuredCells]) -> None:
     found = by_settings(evidence(RED, ("pass", {"strategy": "fsdp1"})))
     assert changes_of(found) == {"use_orig_params": True}
     assert found is not None
     assert list(found.texts.values()) == [TEXT.replace("false", "true")]
 
 
-def test_what_a_search_proved_goes_before_it(evidence: Callable[..., Evidence]) -> None:
+def test_what_a_search_proved_goes_before_it(evidence: Callable[..., MeasuredCells]) -> None:
     cells = evidence(RED, ("pass", {"strategy": "fsdp1"}), ("pass", {**FLAT, "sharding_strategy": "shard_grad_op"}))
     assert changes_of(by_settings(cells)) == {"use_orig_params": True}
     assert changes_of(by_settings(cells, proven(sharding_strategy="shard_grad_op"))) == {
@@ -105,12 +105,12 @@ def test_what_a_search_proved_goes_before_it(evidence: Callable[..., Evidence]) 
     }
 
 
-def test_a_proven_fix_that_this_job_does_not_heal_by_is_passed_over(evidence: Callable[..., Evidence]) -> None:
+def test_a_proven_fix_that_this_job_does_not_heal_by_is_passed_over(evidence: Callable[..., MeasuredCells]) -> None:
     cells = evidence(RED, ("pass", {"strategy": "fsdp1"}))
     assert changes_of(by_settings(cells, proven(sharding_strategy="no_shard"))) == {"use_orig_params": True}
 
 
-def test_the_fewest_changes_win(evidence: Callable[..., Evidence]) -> None:
+def test_the_fewest_changes_win(evidence: Callable[..., MeasuredCells]) -> None:
     both = {"strategy": "fsdp1", "sharding_strategy": "shard_grad_op"}
     assert changes_of(by_settings(evidence(RED, ("pass", both), ("pass", {"strategy": "fsdp1"})))) == {
         "use_orig_params": True
@@ -142,7 +142,7 @@ ADDITIONS = {
 
 @pytest.mark.parametrize(("red", "green", "asked_for", "instead"), ADDITIONS.values(), ids=ADDITIONS)
 def test_an_addition_that_went_wrong_is_no_setting_but_given_up(
-    red: dict[str, Any], green: dict[str, Any], asked_for: str, instead: str, evidence: Callable[..., Evidence]
+    red: dict[str, Any], green: dict[str, Any], asked_for: str, instead: str, evidence: Callable[..., MeasuredCells]
 ) -> None:
     cells = evidence(("wrong", {"method": "full", **red}), ("pass", {"method": "full", **green}))
     pins = cells.columns[0].pins
@@ -157,12 +157,12 @@ def test_an_addition_that_went_wrong_is_no_setting_but_given_up(
     assert [text.splitlines()[-1] for text in found.texts.values()] == [instead]
 
 
-def test_a_search_that_gave_something_up_proved_no_setting(evidence: Callable[..., Evidence]) -> None:
+def test_a_search_that_gave_something_up_proved_no_setting(evidence: Callable[..., MeasuredCells]) -> None:
     cells = evidence(RED, ("pass", {**FLAT, "sharding_strategy": "no_shard"}))
     assert by_settings(cells, proven(sharding_strategy="no_shard")) is None
 
 
-def test_what_lacks_the_addition_that_went_wrong_shows_no_repair(evidence: Callable[..., Evidence]) -> None:
+def test_what_lacks_the_addition_that_went_wrong_shows_no_repair(evidence: Callable[..., MeasuredCells]) -> None:
     """The newer set, and DDP, are green without it only."""
     red = ("fail", {"strategy": "fsdp1", "optim": "adamw_8bit"})
     cells = evidence(red, ("pass", {"strategy": "ddp"}), newer=(("pass", {"strategy": "fsdp1"}),))
@@ -176,24 +176,24 @@ def test_what_lacks_the_addition_that_went_wrong_shows_no_repair(evidence: Calla
     assert repairs.by_versions(asked, pins, cells, {}) is None
 
 
-def test_a_change_of_precision_or_of_the_wish_is_no_setting(evidence: Callable[..., Evidence]) -> None:
+def test_a_change_of_precision_or_of_the_wish_is_no_setting(evidence: Callable[..., MeasuredCells]) -> None:
     others = ({**FLAT, "torch_dtype": "bf16"}, {**FLAT, "method": "dora"}, {"strategy": "ddp"})
     assert by_settings(evidence(RED, *(("pass", other) for other in others))) is None
 
 
-def test_what_only_code_can_say_has_no_text(evidence: Callable[..., Evidence]) -> None:
+def test_what_only_code_can_say_has_no_text(evidence: Callable[..., MeasuredCells]) -> None:
     found = by_settings(evidence(RED, ("pass", {**FLAT, "auto_wrap_policy": "peft"})))
     assert changes_of(found) == {"auto_wrap_policy": "peft"}
     assert found is not None
     assert found.texts == {}
 
 
-def test_nothing_is_offered_that_was_not_green(evidence: Callable[..., Evidence]) -> None:
+def test_nothing_is_offered_that_was_not_green(evidence: Callable[..., MeasuredCells]) -> None:
     assert by_settings(evidence(RED)) is None
     assert by_settings(evidence(RED, ("wrong", {"strategy": "fsdp1"}))) is None
 
 
-def test_the_nearest_set_on_which_it_is_green_says_which_packages_move(evidence: Callable[..., Evidence]) -> None:
+def test_the_nearest_set_on_which_it_is_green_says_which_packages_move(evidence: Callable[..., MeasuredCells]) -> None:
     cells = evidence(RED, newer=(("pass", FLAT),))
     pins = cells.columns[0].pins
     found = repairs.by_versions(sharded(pins), pins, cells, {})
@@ -207,7 +207,7 @@ def test_the_nearest_set_on_which_it_is_green_says_which_packages_move(evidence:
     )
 
 
-def test_a_set_may_need_a_setting_as_well(evidence: Callable[..., Evidence]) -> None:
+def test_a_set_may_need_a_setting_as_well(evidence: Callable[..., MeasuredCells]) -> None:
     cells = evidence(RED, newer=(RED, ("pass", {"strategy": "fsdp1"})))
     pins = cells.columns[0].pins
     found = repairs.by_versions(sharded(pins), pins, cells, {})
@@ -215,7 +215,7 @@ def test_a_set_may_need_a_setting_as_well(evidence: Callable[..., Evidence]) -> 
     assert changes_of(found.settings) == {"use_orig_params": True}
 
 
-def test_a_part_of_the_wish_is_given_up_last(evidence: Callable[..., Evidence]) -> None:
+def test_a_part_of_the_wish_is_given_up_last(evidence: Callable[..., MeasuredCells]) -> None:
     cells = evidence(RED, ("pass", {"strategy": "ddp"}))
     pins = cells.columns[0].pins
     found = repairs.by_giving_up(sharded(pins), pins, cells)

@@ -112,8 +112,8 @@ def test_a_value_is_emptied() -> None:
 
 def test_what_is_edited_is_read_back() -> None:
     again = parsed(edited(TEXT, fsdp_config__fsdp_use_orig_params=True, mixed_precision="no"))
-    assert again.said["fsdp_config.fsdp_use_orig_params"] is True
-    assert again.said["mixed_precision"] == "no" or again.said["mixed_precision"] is False
+    assert again.values["fsdp_config.fsdp_use_orig_params"] is True
+    assert again.values["mixed_precision"] == "no" or again.values["mixed_precision"] is False
 
 
 def test_a_written_file_keeps_its_mark_its_rights_and_its_links(tmp_path: Path) -> None:

@@ -17,22 +17,22 @@ EXAMPLES = Path(__file__).parent / "configs"
 NEW = {"torch": "2.15.0", "transformers": "5.23.0", "peft": "0.21.2", "accelerate": "1.15.0", "trl": "1.16.0"}
 
 
-def example(*names: str, **versions: str) -> job.Job:
+def example(*names: str, **versions: str) -> job.TrainingJob:
     return job.of([configs.read(EXAMPLES / name) for name in names], {**NEW, **versions})
 
 
-def written(*texts: str, **versions: str) -> job.Job:
+def written(*texts: str, **versions: str) -> job.TrainingJob:
     found = [configs.parsed(text, Path(f"{number}.yaml")) for number, text in enumerate(texts)]
     return job.of(found, {**NEW, **versions})
 
 
-def options(found: job.Job) -> Options:
+def options(found: job.TrainingJob) -> Options:
     assert found.options is not None
     assert found.options.why_illegal == ""
     return found.options
 
 
-def says(found: job.Job, **wanted: Any) -> bool:
+def says(found: job.TrainingJob, **wanted: Any) -> bool:
     point = options(found)
     return {name: getattr(point, name) for name in wanted} == wanted
 
@@ -93,7 +93,7 @@ def test_axolotl_stores_four_bit_weights_in_bfloat16_unasked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transformers", "said", "strategy"),
+    ("transformers", "values", "strategy"),
     [
         ("4.56.1", "", "fsdp1"),
         ("5.3.0", "", "fsdp1"),
@@ -103,8 +103,8 @@ def test_axolotl_stores_four_bit_weights_in_bfloat16_unasked() -> None:
         ("5.23.0", "1", "fsdp1"),
     ],
 )
-def test_which_fsdp_the_trainer_means_depends_on_its_release(transformers: str, said: str, strategy: str) -> None:
-    version = f"\nfsdp_config:\n  version: {said}\n" if said else "\n"
+def test_which_fsdp_the_trainer_means_depends_on_its_release(transformers: str, values: str, strategy: str) -> None:
+    version = f"\nfsdp_config:\n  version: {values}\n" if values else "\n"
     found = written(f"use_peft: true\nfsdp: full_shard auto_wrap{version}", transformers=transformers)
     assert says(found, strategy=strategy, auto_wrap_policy="peft" if strategy == "fsdp1" else "transformer")
 

@@ -17,7 +17,7 @@ from reports.answers.fixes import proven
 from reports.render import explain_text
 
 if TYPE_CHECKING:
-    from reports.answers.fixes.proven import Fix
+    from reports.answers.fixes.proven import ProvenFix
 
 LOGS = Path(__file__).with_name("logs")
 FAMILIES = {  # the failures that are told first -> in which phase they were measured
@@ -33,7 +33,7 @@ def of(name: str, **versions: str) -> Explanation:
     return found
 
 
-def on_cpu(found: Explanation) -> list[Fix]:
+def on_cpu(found: Explanation) -> list[ProvenFix]:
     return [fix for fix in found.fixes if fix.device == "cpu"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from reports.answers.diagnosis import signatures
 from reports.answers.diagnosis.diagnose import Symptom, diagnose
-from reports.answers.diagnosis.tracebacks import Told, failures
+from reports.answers.diagnosis.tracebacks import LogFailures, failures
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 WARNED = "UserWarning: None of the inputs have requires_grad=True. Gradients will be None"
@@ -57,18 +57,18 @@ def test_a_chain_of_exceptions_is_one_failure() -> None:
 
 def test_a_logger_writes_into_a_traceback_and_is_no_part_of_it() -> None:
     lines = [HEAD, FRAME, "2026 WARNING slow disk", "    step()", "RuntimeError: no"]
-    told = Told(lines)
+    told = LogFailures(lines)
     assert told.around(4) == [0, 1, 3, 4]
     assert not told.counts(2)
 
 
 def test_a_lone_exception_has_the_few_lines_beside_it() -> None:
     lines = [*map(str, range(10)), "RuntimeError: no"]
-    assert Told(lines).around(10) == [7, 8, 9, 10]
+    assert LogFailures(lines).around(10) == [7, 8, 9, 10]
 
 
 def test_a_cause_that_must_pass_through_code_is_not_of_another_traceback() -> None:
-    row = signatures.Signature(id="a", pattern="no", through="lib/x", cause="because", kind=signatures.Kind.BUG)
+    row = signatures.Signature(id="a", pattern="no", through="lib/x", cause="because", kind=signatures.FailureKind.BUG)
     own, other = FRAME.replace("/workspace", "/lib/x"), FRAME
     texts = ["RuntimeError: no", f"{HEAD}\n{own}\nRuntimeError: no", f"{HEAD}\n{other}\nRuntimeError: no"]
     assert [bool(diagnose(Symptom(text=text), [row])) for text in texts] == [True, True, False]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matrix.run.outcome import Outcome, RunRecord, SetRecord
-    from reports.answers.fixes.proven import Fix
+    from reports.answers.fixes.proven import ProvenFix
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 OPTIONS = {"flow": "train", "method": "lora", "quant": "none", "strategy": "fsdp1", "auto_wrap_policy": "none"}
@@ -33,7 +33,7 @@ OPTIONS = {"flow": "train", "method": "lora", "quant": "none", "strategy": "fsdp
 @pytest.fixture
 def fixes(
     build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
-) -> Callable[..., list[Fix]]:
+) -> Callable[..., list[ProvenFix]]:
     """Of a problem that is red as ``red`` on 2025-12, with peft 0.18, and green as and where a test says."""
 
     def found(
@@ -42,7 +42,7 @@ def fixes(
         verdict: str = "pass",
         because: str = "it was changed",
         **different: Any,
-    ) -> list[Fix]:
+    ) -> list[ProvenFix]:
         old, new = build_set("2024-06"), build_set("2025-12")
         new = new.model_copy(update={"pins": {**old.pins, "peft": "0.18.0"}})
         red = build_outcome("red", "2025-12", "fail", options=OPTIONS)
@@ -59,7 +59,7 @@ def fixes(
     return found
 
 
-def test_a_setting_that_differs_is_the_fix(fixes: Callable[..., list[Fix]]) -> None:
+def test_a_setting_that_differs_is_the_fix(fixes: Callable[..., list[ProvenFix]]) -> None:
     (fix,) = fixes(auto_wrap_policy="peft")
     assert (fix.kind, fix.says) == (Kind.SETTINGS, "auto_wrap_policy=peft instead of none: it was changed")
     assert (fix.red, fix.green, fix.device) == ("2025-12__red", ("2025-12__green",), "cpu")
@@ -75,12 +75,14 @@ def test_a_setting_that_differs_is_the_fix(fixes: Callable[..., list[Fix]]) -> N
     ],
 )
 def test_what_no_search_for_settings_would_change_is_an_alternative(
-    fixes: Callable[..., list[Fix]], different: dict[str, Any]
+    fixes: Callable[..., list[ProvenFix]], different: dict[str, Any]
 ) -> None:
     assert [fix.kind for fix in fixes(**different)] == [Kind.ALTERNATIVE]
 
 
-def test_what_only_the_green_one_has_is_named_where_it_is_not_the_default(fixes: Callable[..., list[Fix]]) -> None:
+def test_what_only_the_green_one_has_is_named_where_it_is_not_the_default(
+    fixes: Callable[..., list[ProvenFix]],
+) -> None:
     (fix,) = fixes(quant="nf4", bnb_4bit_quant_storage="bf16", bnb_4bit_use_double_quant=False)
     assert (fix.kind, fix.change) == (
         Kind.ALTERNATIVE,
@@ -92,28 +94,28 @@ def test_what_only_the_green_one_has_is_named_where_it_is_not_the_default(fixes:
     "different", [{"flow": "resume", "auto_wrap_policy": "peft"}, {"flow": "api", "call": "resume"}]
 )
 def test_of_other_code_only_the_problem_says_what_differs(
-    fixes: Callable[..., list[Fix]], different: dict[str, Any]
+    fixes: Callable[..., list[ProvenFix]], different: dict[str, Any]
 ) -> None:
     (fix,) = fixes(**different)
     assert (fix.kind, fix.change, fix.says) == (Kind.ALTERNATIVE, "", "it was changed")
     assert fixes(because="", **different) == []
 
 
-def test_the_same_case_on_another_set_is_a_move(fixes: Callable[..., list[Fix]]) -> None:
+def test_the_same_case_on_another_set_is_a_move(fixes: Callable[..., list[ProvenFix]]) -> None:
     (fix,) = fixes(case="red", on="2024-06")
     assert (fix.kind, fix.says) == (Kind.VERSIONS, "peft=0.11.1 instead of 0.18.0: it was changed")
 
 
-def test_what_differs_in_settings_and_versions_proves_neither(fixes: Callable[..., list[Fix]]) -> None:
+def test_what_differs_in_settings_and_versions_proves_neither(fixes: Callable[..., list[ProvenFix]]) -> None:
     assert fixes(on="2024-06", auto_wrap_policy="peft") == []
 
 
 @pytest.mark.parametrize("verdict", ["wrong", "fail", "skip", "lost"])
-def test_what_is_not_green_proves_nothing(fixes: Callable[..., list[Fix]], verdict: str) -> None:
+def test_what_is_not_green_proves_nothing(fixes: Callable[..., list[ProvenFix]], verdict: str) -> None:
     assert fixes(verdict=verdict, auto_wrap_policy="peft") == []
 
 
-def test_settings_come_first_and_versions_like_the_users(fixes: Callable[..., list[Fix]]) -> None:
+def test_settings_come_first_and_versions_like_the_users(fixes: Callable[..., list[ProvenFix]]) -> None:
     settings, move = fixes(auto_wrap_policy="peft"), fixes(case="red", on="2024-06")
     pins = {"2024-06": {"peft": "0.11.1"}, "2025-12": {"peft": "0.18.0"}}
     ordered = proven.ordered([*move, *settings, *settings], {}, pins)
@@ -123,7 +125,7 @@ def test_settings_come_first_and_versions_like_the_users(fixes: Callable[..., li
     assert alike.green == ("2024-06__green", "2025-12__green")
 
 
-def test_what_a_search_found_again_is_told_once(fixes: Callable[..., list[Fix]]) -> None:
+def test_what_a_search_found_again_is_told_once(fixes: Callable[..., list[ProvenFix]]) -> None:
     (known,) = fixes(auto_wrap_policy="peft")
     change = Change(name="auto_wrap_policy", old="none", new="peft")
     found = Found(
