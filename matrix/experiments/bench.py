@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matrix.versions.sets import VersionSet
     from matrix.versions.uv import Uv
 
-RANKS: Final = 2  # of the cells that are compared
+RANKS: Final = 2  # of the compared cells
 WARM, WARM_SAME = "warm fork", "warm fork, the same cells"
 
 
@@ -187,7 +187,7 @@ def harness_pass(ctx: BenchContext, environment: Environment, scratch: Path) -> 
     logs.mkdir(parents=True)
     more = {PROFILE: "1", **(profile.nccl_variables(logs) if ctx.device == "cuda" else {})}
     bench = Bench(scratch=scratch, device=ctx.device, workers=ctx.workers, more=more)
-    order = sorted(ctx.cases, key=lambda case: -case.ranks)  # cells that need most GPUs first
+    order = sorted(ctx.cases, key=lambda case: -case.ranks)  # the cells with the most ranks first
     began = time.monotonic()
     rows = tuple(bench.run([case.id for case in order], environment))
     wall_s = time.monotonic() - began
@@ -214,15 +214,15 @@ def comparable(ctx: BenchContext, rows: Sequence[CellReport]) -> tuple[str, ...]
 
 
 def run_launchers(ctx: BenchContext, environment: Environment, scratch: Path, last: Pass, sample: int) -> list[Launch]:
-    """Run the sample by every launcher, one cell at a time. A cell that one launcher has no GPUs for does not count."""
+    """Run the sample by every launcher, one cell at a time. Cells for which a launcher finds no GPUs are left out."""
     bench = Bench(scratch=scratch, device=ctx.device, workers=1)
     at = CellLauncher(bench=bench, environment=environment)
     found: list[Launch] = []
     for name in plan.spread(sorted(comparable(ctx, last.rows)), sample):
         try:
             found += [reported_launch(ctx, at.launch(launcher, ctx.case(name))) for launcher in LAUNCHERS]
-        except OccupiedError as none:
-            ctx.say(f"{name}: not measured: {none}")
+        except OccupiedError as error:
+            ctx.say(f"{name}: not measured: {error}")
     return found
 
 
@@ -232,17 +232,17 @@ def reported_launch(ctx: BenchContext, one: Launch) -> Launch:
 
 
 def timed_install(ctx: BenchContext, lock: Lock) -> float:
-    """Seconds to install a second environment of the set from uv's cache; one at a time on a machine."""
-    elsewhere = ctx.cache / "bench"
-    lease = leases.acquire_exclusive(lease_path(elsewhere))
+    """The seconds to install a second environment of the set from uv's cache, one at a time on a machine."""
+    cache = ctx.cache / "bench"
+    lease = leases.acquire_exclusive(lease_path(cache))
     try:
-        shutil.rmtree(elsewhere, ignore_errors=True)  # a killed run may have left it
+        shutil.rmtree(cache, ignore_errors=True)  # of a killed run
         began = time.monotonic()
-        made = usable(provision.install(lock, cache=elsewhere, uv=ctx.uv, backend=ctx.backend))
+        environment = usable(provision.install(lock, cache=cache, uv=ctx.uv, backend=ctx.backend))
         seconds = time.monotonic() - began
-        made.release()
+        environment.release()
     finally:
-        shutil.rmtree(elsewhere, ignore_errors=True)
+        shutil.rmtree(cache, ignore_errors=True)
         lease.release()
     ctx.say(f"install: {seconds:.1f} s")
     return seconds
@@ -272,7 +272,7 @@ def summarise(
         wall_over_ideal=round(middle.wall_s / ideal_s, 3),
         warm_cell_s=round(statistics.median(middle.seconds.values()), 3),
         ranks=max(ranks, default=0),
-        ways=ways(middle, passes, compared, launches),
+        ways=start_methods(middle, passes, compared, launches),
         launches=tuple(launches),
         disagreements=tuple(filter(None, (differs(launch, verdicts[launch.case]) for launch in launches))),
         profile=profile.time_profile(
@@ -292,7 +292,7 @@ def per_minute(one: Pass) -> float:
     return len(one.cells) * 60 / one.wall_s
 
 
-def ways(
+def start_methods(
     middle: Pass, passes: Sequence[Pass], compared: set[str], launches: Sequence[Launch]
 ) -> tuple[StartMethod, ...]:
     """The methods to compare: warm forks of all compared cells, warm forks of the sample, and each launcher."""
@@ -302,17 +302,17 @@ def ways(
     same = [warm[name] for name in {launch.case for launch in launches} if name in warm]
     same_s = statistics.median(same or warm.values())
     rate = per_minute(middle)
-    found = [way(WARM, list(warm.values()), same_s, rate)]
+    found = [start_method(WARM, list(warm.values()), same_s, rate)]
     if same:
-        found.append(way(WARM_SAME, same, same_s, rate))
+        found.append(start_method(WARM_SAME, same, same_s, rate))
     for launcher in LAUNCHERS:
         seconds = [launch.seconds for launch in launches if launch.launcher == launcher]
         if seconds:
-            found.append(way(launcher, seconds, same_s, 60 / statistics.median(seconds)))
+            found.append(start_method(launcher, seconds, same_s, 60 / statistics.median(seconds)))
     return tuple(found)
 
 
-def way(name: str, seconds: Sequence[float], same_s: float, rate: float) -> StartMethod:
+def start_method(name: str, seconds: Sequence[float], same_s: float, rate: float) -> StartMethod:
     median_s = statistics.median(seconds)
     return StartMethod(
         name=name,

@@ -18,7 +18,7 @@ from cases.space.verdict import Verdict
 from matrix.errors import UserError
 from matrix.experiments import selfcheck
 from matrix.run import plan, store
-from matrix.run import request as asking
+from matrix.run import request as run_request
 from matrix.run.execute import Suite
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from matrix.run.progress import Progress
     from matrix.run.request import RunRequest
 
-SPARE: Final = 1.5  # factor of reserve cases: some are red, or cannot be run
-RANKS: Final = 2  # of every cell: with one worker, each is on the GPUs of the one before it
-ENDS_S: Final = 45.0  # limit from the silence timeout of a rank until its GPUs are free
+SPARE: Final = 1.5  # the factor of spare cases, because some are red or cannot run
+RANKS: Final = 2  # the ranks of every cell: with one worker, each cell uses the GPUs of the one before it
+ENDS_S: Final = 45.0  # the limit from the silence timeout of a rank until its GPUs are free
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class CrashResults:
 
 
 def run(
-    asked: RunRequest, *, after: int, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
+    request: RunRequest, *, after: int, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
 ) -> tuple[CrashResults, ...]:
     """Run a clean pass and one with crashes on each set of the request; outcomes stay in ``directory``.
 
@@ -119,29 +119,29 @@ def run(
         )
     if after < 1:
         raise UserError(f"--after {after}: expected a whole number above 0")
-    healthy = plan.spread([case for case in asked.cases() if case.ranks == RANKS], int(after * SPARE))
-    crashing = {name: asked.suite.cases[name] for crash in CRASHES.values() for name in crash.cases}
+    healthy = plan.spread([case for case in request.cases() if case.ranks == RANKS], int(after * SPARE))
+    crashing = {name: request.suite.cases[name] for crash in CRASHES.values() for name in crash.cases}
     cases = tuple({**{case.id: case for case in healthy}, **crashing}.values())
-    clean = replace(asked, out=directory / "clean", repeats=1, cold_sample=0)
-    whole = [(each, cases) for each in asked.version_sets()]
-    asking.run(clean, work=whole, watcher=watcher(len(whole) * len(cases)), say=say)
+    clean = replace(request, out=directory / "clean", repeats=1, cold_sample=0)
+    whole = [(each, cases) for each in request.version_sets()]
+    run_request.run(clean, work=whole, watcher=watcher(len(whole) * len(cases)), say=say)
     _, _, outcomes = store.read(directory / "clean")
     green = selfcheck.green(outcomes)
     work = [
-        (each, sequence(asked.place, [case for case in cases if (each.key, case.id) in green], after))
-        for each in asked.version_sets()
+        (each, sequence(request.place, [case for case in cases if (each.key, case.id) in green], after))
+        for each in request.version_sets()
     ]
     crash_run = replace(
         clean,
         out=directory / "crashes",
         profile="",
         suite=Suite(module="cases.injection.crash_suite"),
-        workers=asked.workers or 1,  # one after the other, so that the order is known
+        workers=request.workers or 1,  # one worker makes the order known
     )
-    asking.run(crash_run, work=work, watcher=watcher(sum(len(cells) for _, cells in work)), say=say)
+    run_request.run(crash_run, work=work, watcher=watcher(sum(len(cells) for _, cells in work)), say=say)
     _, _, injected = store.read(directory / "crashes")
     return tuple(
-        of_set(each.key, cells, selfcheck.of(each.key, injected), device=asked.place, wanted=after)
+        of_set(each.key, cells, selfcheck.of(each.key, injected), device=request.place, wanted=after)
         for each, cells in crash_cases(work)
     )
 

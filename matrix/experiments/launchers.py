@@ -1,7 +1,7 @@
-"""Starts a cell as people start their own training, by torchrun or ``accelerate launch``: what a warm fork saves.
+"""Starts a cell by torchrun or ``accelerate launch``, as users start a training, for comparison with a warm fork.
 
-Each rank is a Python of its own that imports what the case uses. What is computed and how it is judged is the same:
-the ranks run ``cases.alone``, with the checkpoints and references that the harness has made already.
+Each rank is a new Python process that imports the stack. The computation and the judgement are the same: the ranks run
+``cases.alone`` with the checkpoints and references that the harness has already created.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from matrix.processes import CommandRunner
     from matrix.run.execute import Bench
 
-LIMIT_S: Final = 300.0  # of one stage
+LIMIT_S: Final = 300.0  # for one stage
 
 
 class OccupiedError(UserError):
-    """So many GPUs cannot be had for a launch."""
+    """Too few GPUs are free for a launch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """One cell by one launcher: seconds from its start to its end, stages one after the other."""
+    """The result of one cell under one launcher. ``seconds`` covers all stages, which run one after the other."""
 
     launcher: str
     case: str
@@ -59,9 +59,9 @@ def torchrun(ranks: int, device: str) -> tuple[str, ...]:  # noqa: ARG001 - it n
 
 
 def accelerate(ranks: int, device: str) -> tuple[str, ...]:
-    """As ``accelerate launch``, with every value given that it would ask a configuration for.
+    """The arguments of ``accelerate launch``, which set every value that it would read from a configuration.
 
-    ``--multi_gpu`` is what makes it start several ranks on one host, on the CPU too, where it would need MPI otherwise.
+    ``--multi_gpu`` makes it start several ranks on one host, also on the CPU, where it would otherwise need MPI.
     """
     kind = ("--multi_gpu",) if ranks > 1 else ("--cpu",) if device == "cpu" else ()
     return (
@@ -86,7 +86,7 @@ def free_port() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class CellLauncher:
-    """Where cells are launched: beside a pass of the harness, with its copy of the suite and what it has made."""
+    """Launches cells in the folder of a pass of the harness, with its copy of the suite and its checkpoints."""
 
     bench: Bench
     environment: Environment
@@ -95,24 +95,24 @@ class CellLauncher:
     open_pool: Callable[[], Pool] = machine.gpus
 
     def launch(self, launcher: str, case: Case) -> Launch:
-        """The cell, started by this launcher on GPUs of its own.
+        """Run a cell by this launcher on exclusive GPUs.
 
         Raises:
-            OccupiedError: so many GPUs cannot be had.
+            OccupiedError: too few GPUs are free.
             UserError: the launcher started no rank.
         """
         try:
             with self.acquire_gpus(case.ranks) as gpus, tempfile.TemporaryDirectory(prefix="ftmatrix-launch-") as out:
-                return self.launched(launcher, case, Path(out), gpus)
+                return self.run_stages(launcher, case, Path(out), gpus)
         except BusyError as busy:
             raise OccupiedError(str(busy)) from None
 
-    def launched(self, launcher: str, case: Case, out: Path, gpus: Sequence[str]) -> Launch:
-        ends: list[RankState] = []
+    def run_stages(self, launcher: str, case: Case, out: Path, gpus: Sequence[str]) -> Launch:
+        states: list[RankState] = []
         stopped = ""
         began = time.monotonic()
         for stage, ranks in stages.numbered_stages(case.options, continues=bool(case.source)):
-            done = self.call(
+            process = self.call(
                 [
                     *(str(self.environment.python), *LAUNCHERS[launcher](ranks, self.bench.device)),
                     *("cases.alone", case.id, str(stage)),
@@ -122,15 +122,15 @@ class CellLauncher:
                 cwd=self.bench.scratch / "suite",
             )
             results = [read_result(out / result_name(stage, number), number) for number in range(ranks)]
-            stopped = "hang" if done.exit_code is None else ""
+            stopped = "hang" if process.exit_code is None else ""
             if not stopped and all(each is None for each in results):
-                last = done.log.strip().splitlines()[-1:] or ["it printed nothing"]
+                last = process.log.strip().splitlines()[-1:] or ["it printed nothing"]
                 raise UserError(f"{launcher} did not run {case.id}: {last[0]}")
-            ends += rank_states(results, stopped=bool(stopped))
-            if done.exit_code != 0:
+            states += rank_states(results, stopped=bool(stopped))
+            if process.exit_code != 0:
                 break
         seconds = time.monotonic() - began
-        found = judge(ends, stopped=stopped, why=f"not done in {self.limit_s:g} s")
+        found = judge(states, stopped=stopped, why=f"not done in {self.limit_s:g} s")
         return Launch(
             launcher=launcher,
             case=case.id,
@@ -140,12 +140,12 @@ class CellLauncher:
         )
 
     def variables(self, out: Path, gpus: Sequence[str]) -> dict[str, str]:
-        """Those of a warm rank, as far as ``cases.alone`` does not set them for itself."""
+        """The environment variables of a warm rank, except those that ``cases.alone`` sets."""
         own = {
             "FTMATRIX_DEVICE": self.bench.device,
             "FTMATRIX_OUT": str(out),
             "FTMATRIX_SHARED": str(self.bench.scratch / "cache"),
-            "OMP_NUM_THREADS": "1",  # torchrun has a long warning otherwise
+            "OMP_NUM_THREADS": "1",  # avoids a long warning of torchrun
         }
         acquired = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
         return {**rank_env.variables(self.bench.variables(self.environment)), **own, **acquired}
@@ -155,7 +155,7 @@ class CellLauncher:
 
 
 def read_result(path: Path, number: int) -> RankState | None:
-    """What a rank left behind; None if it left nothing."""
+    """The state of a rank from its result file; None if the file does not exist."""
     if not path.exists():
         return None
     found = Event.from_json(path.read_text(encoding="utf-8"))
@@ -163,7 +163,7 @@ def read_result(path: Path, number: int) -> RankState | None:
 
 
 def rank_states(results: Sequence[RankState | None], *, stopped: bool) -> list[RankState]:
-    """Every rank. One that left nothing was ended with the others if one of them raised; else it vanished."""
+    """The state of every rank. One without a result was ended by us if another rank raised; otherwise it vanished."""
     ended_by_us = stopped or any(each is not None and each.error is not None for each in results)
     return [
         each or RankState(number, exit_code=1, exit_at=0.0, ended_by_us=ended_by_us)
@@ -172,7 +172,8 @@ def rank_states(results: Sequence[RankState | None], *, stopped: bool) -> list[R
 
 
 def differs(launch: Launch, warm: Verdict) -> str:
-    """A sentence if the two ways of starting disagree; empty if they agree."""
+    """A sentence if launcher and warm fork disagree about a cell; empty if they agree."""
     if launch.verdict is warm:
         return ""
-    return f"{launch.case}: a warm fork says {warm.value}, {launch.launcher} {launch.verdict.value} ({launch.reason})"
+    launched = f"{launch.verdict.value} under {launch.launcher} ({launch.reason})"
+    return f"{launch.case}: the verdict is {warm.value} after a warm fork, {launched}"

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from cases.runtime.wire import CellReport
 
-# Each part, and the metrics that add up to it, in the order of a cell's life. A metric is that of the slowest rank.
+# Each part and the metrics that add up to it, in chronological order. A metric is that of the slowest rank.
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "fork": ("start_s",),
-    "imports left": ("import_s",),
+    "remaining imports": ("import_s",),
     "CUDA context": ("context_s",),
     "process group": ("group_s",),
     "checkpoint and model": ("load_s",),
@@ -29,15 +29,15 @@ PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "save, reload, merge": ("save_s", "reload_s", "resume_s", "merge_s"),
     "wait for the reference": ("reference_s",),
     "judging": ("judging_s",),
-    "leaving the group": ("leaving_s",),
-    "ranks ending": ("ending_s",),
-    "supervisor ending": ("closing_s",),
+    "leaving the process group": ("leaving_s",),
+    "end of the ranks": ("ending_s",),
+    "end of the supervisor": ("closing_s",),
 }
-BESIDE: Final[Mapping[str, tuple[str, ...]]] = {  # not included in a cell's time
+OUTSIDE_THE_CELL: Final[Mapping[str, tuple[str, ...]]] = {  # not included in a cell's time
     "wait for free GPUs": ("gpus_wait_s",),
-    "GPUs settling after it": ("gpus_settle_s",),
+    "freeing the GPUs afterwards": ("gpus_settle_s",),
 }
-REST: Final = "not told, less what ranks spent at the same time"
+REST: Final = "unattributed, minus overlap between ranks"
 TIMINGS: Final = re.compile(
     r"Init timings - \w+: rank \d+ nranks (?P<ranks>\d+) total (?P<total>[\d.]+) \((?P<of>[^)]*)\)"
 )
@@ -45,11 +45,11 @@ TIMINGS: Final = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class TimeProfile:
-    """Median seconds over the cells of each part; what is ``beside`` comes before and after a cell.
+    """Median seconds of each part over the cells; ``beside`` has the parts before and after a cell.
 
-    ``nccl_s`` is the median over communicators of what NCCL says that making one took, which is in the part that has
-    the first collective. Empty where NCCL says nothing. ``late`` are modules that ranks had to import after all, by
-    the number of cells.
+    ``nccl_s`` is the median of the times that NCCL logs for creating a communicator, which the part with the first
+    collective includes; empty if NCCL logs none. ``late`` counts, by module, the cells whose ranks had to import it
+    because the fork server had not.
     """
 
     cells: int
@@ -65,7 +65,7 @@ def time_profile(rows: Sequence[CellReport], nccl: Sequence[Mapping[str, float]]
     for row, parts in zip(rows, parts_of_rows, strict=True):
         parts["later steps"] -= parts["first step"]
         parts[REST] = row.seconds - sum(parts.values())
-    beside = [{part: metric_sum(row, names) for part, names in BESIDE.items()} for row in rows]
+    beside = [{part: metric_sum(row, names) for part, names in OUTSIDE_THE_CELL.items()} for row in rows]
     late = Counter(module for row in rows for module in outermost(row.late_modules))
     return TimeProfile(
         cells=len(rows),
@@ -77,7 +77,7 @@ def time_profile(rows: Sequence[CellReport], nccl: Sequence[Mapping[str, float]]
 
 
 def outermost(modules: Sequence[str]) -> list[str]:
-    """The modules whose package is not in the list as well."""
+    """The modules whose package is not in the list."""
     return [name for name in modules if not any(name.startswith(f"{other}.") for other in modules)]
 
 
@@ -91,7 +91,7 @@ def medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def nccl_variables(folder: Path) -> dict[str, str]:
-    """Variables that make NCCL log its start to a file for each process in the folder, without other effects."""
+    """Environment variables that make each process log the start of NCCL to a file in the folder."""
     return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV", "NCCL_DEBUG_FILE": str(folder / "%p.log")}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cases.injection.fault_suite import CASES as INJECTED
 from cases.injection.faults import FAULTS
 from cases.space.verdict import RED, Verdict
-from matrix.run import request as asking
+from matrix.run import request as run_request
 from matrix.run import store
 from matrix.run.execute import Suite
 
@@ -87,7 +87,7 @@ class FaultResults:
 
 
 def run(
-    asked: RunRequest, *, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
+    request: RunRequest, *, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
 ) -> tuple[FaultResults, ...]:
     """Run two clean passes and one with faults on each set of the request; outcomes stay in ``directory``.
 
@@ -96,19 +96,19 @@ def run(
     Raises:
         UserError: bad input.
     """
-    clean = replace(asked, out=directory / "clean", repeats=PASSES, cold_sample=0)
-    needed = {case.clean: asked.suite.cases[case.clean] for case in INJECTED.values()}
-    cases = tuple({**{case.id: case for case in asked.cases()}, **needed}.values())
-    whole = [(each, cases) for each in asked.version_sets()]
-    asking.run(clean, work=whole, watcher=watcher(len(whole) * len(cases) * PASSES), say=say)
+    clean = replace(request, out=directory / "clean", repeats=PASSES, cold_sample=0)
+    needed = {case.clean: request.suite.cases[case.clean] for case in INJECTED.values()}
+    cases = tuple({**{case.id: case for case in request.cases()}, **needed}.values())
+    whole = [(each, cases) for each in request.version_sets()]
+    run_request.run(clean, work=whole, watcher=watcher(len(whole) * len(cases) * PASSES), say=say)
     _, _, outcomes = store.read(directory / "clean")
     work = injected_work(clean, green(outcomes))
     out = faults_folder(directory)
     with_faults = replace(clean, out=out, profile="", repeats=1, suite=Suite(module="cases.injection.fault_suite"))
-    with_faults = replace(with_faults, resume=asked.resume and (out / store.RUN).exists())
-    asking.run(with_faults, work=work, watcher=watcher(sum(len(cases) for _, cases in work)), say=say)
+    with_faults = replace(with_faults, resume=request.resume and (out / store.RUN).exists())
+    run_request.run(with_faults, work=work, watcher=watcher(sum(len(cases) for _, cases in work)), say=say)
     _, _, injected = store.read(out)
-    keys = [each.key for each in asked.version_sets()]
+    keys = [each.key for each in request.version_sets()]
     return tuple(of_set(key, of(key, outcomes), of(key, injected)) for key in keys)
 
 
@@ -118,10 +118,10 @@ def faults_folder(directory: Path) -> Path:
     return former if former.exists() else directory / "injected"
 
 
-def injected_work(asked: RunRequest, healthy: set[tuple[str, str]]) -> Work:
+def injected_work(request: RunRequest, healthy: set[tuple[str, str]]) -> Work:
     return [
         (each, tuple(case for case in INJECTED.values() if (each.key, case.clean) in healthy))
-        for each in asked.version_sets()
+        for each in request.version_sets()
     ]
 
 

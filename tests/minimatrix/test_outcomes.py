@@ -192,7 +192,7 @@ def test_a_warm_and_a_cold_start_agree(run_mini: Callable[..., Any]) -> None:
 
 def test_a_run_can_be_all_cold(run_mini: Callable[..., Any]) -> None:
     (line,) = run_mini(sets="good", where="case=pass-on-two-ranks", cold=True).lines()
-    assert (line["verdict"], line["facts"]["why_cold"]) == ("pass", "asked for")
+    assert (line["verdict"], line["facts"]["why_cold"]) == ("pass", "requested by --cold")
 
 
 def test_the_suite_is_an_ordinary_one_in_an_environment(run_mini: Callable[..., Any], tmp_path: Path) -> None:

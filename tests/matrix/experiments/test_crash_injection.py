@@ -18,8 +18,8 @@ from matrix.experiments.crash_injection import CrashResults, of_set, run, sequen
 from matrix.run.outcome import Outcome
 from matrix.run.request import RunRequest
 
-STRUCK = ("train-lora-ddp-bf16", "train-lora-fsdp2-bf16")
-GREEN = [*[case for case in CASES.values() if case.ranks == 2][:25], *(CASES[name] for name in STRUCK)]
+CRASHING_CASES = ("train-lora-ddp-bf16", "train-lora-fsdp2-bf16")
+GREEN = [*[case for case in CASES.values() if case.ranks == 2][:25], *(CASES[name] for name in CRASHING_CASES)]
 EXITS = "train-lora-ddp-bf16-with-exits"
 REASON = "rank 1 ended without a report, exit code 3"
 
@@ -28,7 +28,7 @@ MOMENTS = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=2 * number) for 
 
 
 def an_outcome(case: str, verdict: str = "pass", **other: Any) -> Outcome:
-    """Each begins when the one before it is over."""
+    """An outcome that starts after the end of the previous one."""
     when = {"started": next(MOMENTS), "seconds": 1.0}
     fields: dict[str, Any] = {"group": "", "why": "", "options": {}, "verdict": Verdict(verdict), **when, **other}
     return Outcome(set="2026-11", case=case, **fields)
@@ -51,10 +51,10 @@ def test_a_crash_declares_its_description_verdict_and_reason(crash: Any) -> None
     assert all(re.compile(pattern) for pattern in crash.shows.values())
 
 
-def test_every_kind_of_crash_that_can_be_injected_is() -> None:
+def test_crashes_cover_every_kind_of_broken_gpu_and_memory() -> None:
     shown = " ".join(pattern for crash in CRASHES.values() for pattern in crash.shows.values())
-    wanted = ("illegal memory access", "device-side assert", "out of device memory", "out of host memory", "NCCL error")
-    assert [name for name in wanted if name not in shown] == []
+    kinds = ("illegal memory access", "device-side assert", "out of device memory", "out of host memory", "NCCL error")
+    assert [name for name in kinds if name not in shown] == []
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -1,4 +1,4 @@
-"""The parts of a cell's time add up to it, and NCCL's own account is read."""
+"""The parts of a cell's time add up to the whole, and NCCL's log adds its timings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matrix.experiments import profile
 if TYPE_CHECKING:
     from pathlib import Path
 
-# As NCCL writes it, in src/init.cc.
+# The format of NCCL's src/init.cc.
 NCCL = """\
 host:100:200 [0] NCCL INFO ncclCommInitRankConfig comm 0x55 rank 0 nranks 2 cudaDev 0 busId 1000 - Init COMPLETE
 host:100:200 [0] NCCL INFO Init timings - ncclCommInitRankConfig: rank 0 nranks 2 total 0.72 (kernels 0.15, \
@@ -26,7 +26,7 @@ def a_row(seconds: float, *late: str, **metrics: float) -> CellReport:
     return CellReport("a", Verdict.PASS, seconds=seconds, metrics=metrics, late_modules=late)
 
 
-def test_the_parts_and_what_is_not_told_are_the_whole() -> None:
+def test_the_parts_and_the_unattributed_time_add_up_to_the_whole() -> None:
     row = a_row(3.0, start_s=0.1, load_s=1.0, forward_s=0.5, first_forward_s=0.4, gpus_wait_s=7.0)
     found = profile.time_profile([row], [])
     assert sum(found.parts.values()) == pytest.approx(3.0)
@@ -34,28 +34,28 @@ def test_the_parts_and_what_is_not_told_are_the_whole() -> None:
     assert found.beside["wait for free GPUs"] == 7.0
 
 
-def test_a_part_is_the_median_over_cells_and_nothing_where_it_is_not_told() -> None:
+def test_a_part_is_the_median_over_cells_and_zero_without_a_metric() -> None:
     found = profile.time_profile([a_row(1.0, wrap_s=0.3), a_row(1.0, wrap_s=0.5), a_row(1.0)], [])
     assert (found.cells, found.parts["wrap"]) == (3, 0.3)
 
 
 def test_no_metric_is_counted_twice() -> None:
-    names = [name for part in (*profile.PARTS.values(), *profile.BESIDE.values()) for name in part]
+    names = [name for part in (*profile.PARTS.values(), *profile.OUTSIDE_THE_CELL.values()) for name in part]
     assert len(names) == len(set(names))
 
 
-def test_modules_that_came_late_are_counted_by_the_package_that_came() -> None:
+def test_late_imports_are_counted_by_their_outermost_package() -> None:
     rows = [a_row(1.0, "torch._inductor", "torch._inductor.ir", "torch.x.y"), a_row(1.0, "torch._inductor"), a_row(1.0)]
     assert profile.time_profile(rows, []).late == {"torch._inductor": 2, "torch.x.y": 1}
 
 
-def test_nccl_tells_how_long_a_communicator_of_all_ranks_took(tmp_path: Path) -> None:
+def test_the_timings_of_a_communicator_of_all_ranks_are_read(tmp_path: Path) -> None:
     (tmp_path / "100.log").write_text(NCCL, encoding="utf-8")
     (found,) = profile.nccl_timings(tmp_path, 2)
     assert (found["total"], found["topo"], found["bootstrap"]) == (0.72, 0.3, 0.02)
 
 
-def test_nccl_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
+def test_a_log_of_nccl_without_timings_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "100.log").write_text("host:100:200 [0] NCCL INFO Bootstrap: using lo", encoding="utf-8")
     assert profile.nccl_timings(tmp_path, 2) == []
     assert profile.time_profile([], []).nccl_s == {}

@@ -86,18 +86,18 @@ def test_faults_are_injected_only_where_every_pass_was_green() -> None:
 @pytest.mark.parametrize("begun", ["clean", "injected", "planted"])
 def test_a_selfcheck_resumes(begun: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both of its runs do; the second one only if it had begun."""
-    asked = RunRequest(sets="2026-11", where="case=train-lora-ddp-bf16", device="cpu", resume=True)
+    request = RunRequest(sets="2026-11", where="case=train-lora-ddp-bf16", device="cpu", resume=True)
     (tmp_path / begun).mkdir()
     (tmp_path / begun / "run.json").touch()
     seen: dict[str, bool] = {}
 
-    def run(asked: RunRequest, **_: Any) -> None:
-        assert asked.out is not None
-        seen[asked.out.name] = asked.resume
+    def run(request: RunRequest, **_: Any) -> None:
+        assert request.out is not None
+        seen[request.out.name] = request.resume
 
-    monkeypatch.setattr("matrix.experiments.selfcheck.asking.run", run)
+    monkeypatch.setattr("matrix.experiments.selfcheck.run_request.run", run)
     monkeypatch.setattr("matrix.experiments.selfcheck.store.read", lambda _: (None, (), ()))
-    selfcheck.run(asked, directory=tmp_path, watcher=lambda _: Silent(), say=print)
+    selfcheck.run(request, directory=tmp_path, watcher=lambda _: Silent(), say=print)
     faults = "planted" if begun == "planted" else "injected"  # the name in earlier versions
     assert seen == {"clean": True, faults: begun != "clean"}
 
