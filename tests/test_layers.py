@@ -106,7 +106,6 @@ def test_answers_import_nothing_that_installs_runs_or_searches() -> None:
 
 KNOWN_CIRCLES = (  # to be untangled
     ["matrix.run.pipeline", "matrix.run.timings"],
-    ["reports.answers.fixes.remedies", "reports.answers.scripts.edits"],
 )
 
 

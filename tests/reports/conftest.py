@@ -17,7 +17,7 @@ from matrix.versions import sets
 from reports.answers import knowledge
 from reports.answers.devices import compare
 from reports.answers.diagnosis.diagnose import causes
-from reports.answers.diagnosis.signatures import FailureKind, Signature
+from reports.answers.diagnosis.signatures import CauseKind, Signature
 from reports.answers.fixes.remedies import Remedy
 from reports.answers.overview import Overview
 from reports.answers.scripts.repro_cells import outcome_of, pins_of
@@ -120,7 +120,7 @@ SIGNATURE = Signature(
     id="uniform-requires-grad",
     pattern="Must flatten tensors with uniform requires_grad",
     cause="Trained and frozen parameters share a flat tensor.",
-    kind=FailureKind.SETTING,
+    kind=CauseKind.SETTING,
     fix="use_orig_params=True",
     links=("owner/repo#7",),
 )

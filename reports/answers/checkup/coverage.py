@@ -15,7 +15,7 @@ from cases.space.options import SHARDED, Options, names, values
 from cases.space.verdict import RED, Verdict
 from reports.answers.checkup import nearest_sets
 from reports.answers.diagnosis.diagnose import diagnose, symptom
-from reports.answers.diagnosis.signatures import FailureKind
+from reports.answers.diagnosis.signatures import CauseKind
 from reports.results.wording import gist
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class MeasuredCells:
         row = cell.signature
         if row is None:
             return False
-        return row.kind is FailureKind.MACHINE or (row.device == "cpu" and not self.on_cpu)
+        return row.kind is CauseKind.MACHINE or (row.device == "cpu" and not self.on_cpu)
 
 
 def grouped(column: SetRecord, matrix: Grid) -> dict[tuple[str, ...], list[MeasuredCell]]:

@@ -16,7 +16,7 @@ from matrix.keys import local_version
 from reports.answers.checkup import coverage, nearest_sets, repairs
 from reports.answers.checkup.installed import short
 from reports.answers.diagnosis.diagnose import causes, diagnose, symptom
-from reports.answers.diagnosis.signatures import FailureKind
+from reports.answers.diagnosis.signatures import CauseKind
 from reports.results.known_results import address
 from reports.results.wording import headline
 
@@ -243,7 +243,7 @@ def known_red_causes(matrix: Grid, columns: Iterable[SetRecord]) -> tuple[Cause,
     return tuple(
         each
         for each in causes(of_sets(matrix, keys))
-        if not (each.signature and each.signature.kind is FailureKind.MACHINE)
+        if not (each.signature and each.signature.kind is CauseKind.MACHINE)
     )
 
 

@@ -37,7 +37,7 @@ LONGEST_LINE: Final = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedAdvice:
+class AdviceVerdict:
     """Advice from a thread, which runs judged."""
 
     says: str
@@ -58,7 +58,7 @@ class Explanation:
     narrower: tuple[Diagnosis, ...]
     phase: str
     fixes: tuple[ProvenFix, ...]
-    claims: tuple[JudgedAdvice, ...]
+    claims: tuple[AdviceVerdict, ...]
     needs: tuple[str, ...]
     links: tuple[str, ...]
 
@@ -134,12 +134,12 @@ class PublishedEvidence:
                 if remedy is not None and remedy.green:
                     yield proven.searched(remedy, device)
 
-    def claims(self, row: Signature) -> Iterator[JudgedAdvice]:
+    def claims(self, row: Signature) -> Iterator[AdviceVerdict]:
         for device, matrix in self.grids.items():
             for problem in self.of(row):
                 for each in known_results.judge(problem, matrix).advice:
                     if each.holding is not AdviceResult.UNKNOWN:
-                        yield JudgedAdvice(
+                        yield AdviceVerdict(
                             says=each.says,
                             holding=each.holding,
                             holds_on=each.holds_on,

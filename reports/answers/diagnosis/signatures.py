@@ -38,7 +38,7 @@ PLAIN: Final = re.compile(r"\\[^a-zA-Z0-9]|[^\\.^$*+?{}()\[\]|]")
 ALTERNATIVE: Final = re.compile(r"\\.|\[[^]]*\]|\([^()]*\)")
 
 
-class FailureKind(StrEnum):
+class CauseKind(StrEnum):
     """What is to be done about it depends on whose it is."""
 
     BUG = "bug"
@@ -54,12 +54,12 @@ class FailureKind(StrEnum):
 
 
 KINDS: Final = {
-    FailureKind.BUG: "a bug",
-    FailureKind.UNSUPPORTED: "not supported, by design",
-    FailureKind.MISMATCH: "versions that do not fit each other",
-    FailureKind.SETTING: "a setting of the user's",
-    FailureKind.MACHINE: "the machine",
-    FailureKind.OURS: "a mistake of the harness, repaired since",
+    CauseKind.BUG: "a bug",
+    CauseKind.UNSUPPORTED: "not supported, by design",
+    CauseKind.MISMATCH: "versions that do not fit each other",
+    CauseKind.SETTING: "a setting of the user's",
+    CauseKind.MACHINE: "the machine",
+    CauseKind.OURS: "a mistake of the harness, repaired since",
 }
 
 
@@ -84,7 +84,7 @@ class Signature(BaseModel):
     versions: dict[str, str] = {}
     device: Literal["", "cpu", "cuda"] = ""
     cause: str
-    kind: FailureKind
+    kind: CauseKind
     fix: str = ""
     links: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()

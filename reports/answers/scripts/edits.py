@@ -11,7 +11,7 @@ import inspect
 import textwrap
 from dataclasses import dataclass
 from difflib import unified_diff
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cases import api
 from matrix.keys import CellKey
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
     from cases.space.case import Case
     from cases.space.options import Options
-    from matrix.search.fixes import Change, Fix
-    from reports.answers.fixes.remedies import Remedy
+    from matrix.search.fixes import Change, Fix, Fixes
 
 CONTEXT: Final = 2  # lines around a change
 
@@ -41,7 +40,23 @@ class Stack:
     set: str
 
 
-def fix_text(remedy: Remedy, before: Stack, after: Options) -> str:
+class SearchResult(Protocol):
+    """The stored result of a fix search for one cell, with the place and the proof in words."""
+
+    @property
+    def fix(self) -> Fix: ...
+
+    @property
+    def found(self) -> Fixes: ...
+
+    @property
+    def where(self) -> str: ...
+
+    @property
+    def proof(self) -> str: ...
+
+
+def fix_text(remedy: SearchResult, before: Stack, after: Options) -> str:
     """A fix in words, with its evidence and its edit."""
     fix = remedy.fix
     cell, device = str(CellKey(fix.set, fix.case)), wording.device(remedy.found)

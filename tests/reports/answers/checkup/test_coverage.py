@@ -12,7 +12,7 @@ from matrix.run.outcome import ErrorRecord
 from reports.answers.checkup import coverage
 from reports.answers.checkup.coverage import MeasuredCells, contains, unmeasured
 from reports.answers.diagnosis.diagnose import diagnose
-from reports.answers.diagnosis.signatures import FailureKind, Signature
+from reports.answers.diagnosis.signatures import CauseKind, Signature
 from reports.results.grid import grid
 
 if TYPE_CHECKING:
@@ -120,15 +120,15 @@ def test_on_a_cpu_accelerate_shards_nothing_so_that_such_a_case_says_nothing(jud
     assert judge(("wrong", {**FLAT, "front_end": "accelerate"}), job=job).reds == ()
 
 
-@pytest.mark.parametrize("kind", [FailureKind.MACHINE, FailureKind.BUG])
+@pytest.mark.parametrize("kind", [CauseKind.MACHINE, CauseKind.BUG])
 def test_what_is_the_machines_is_no_fault_of_the_job(
-    judge: Callable[..., JobCoverage], monkeypatch: pytest.MonkeyPatch, kind: FailureKind
+    judge: Callable[..., JobCoverage], monkeypatch: pytest.MonkeyPatch, kind: CauseKind
 ) -> None:
     row = Signature(id="a-row", pattern="no", cause="because", kind=kind)
     monkeypatch.setattr(coverage, "diagnose", lambda of: diagnose(of, [row]))
     found = judge(("fail", FLAT))
     machine_reds, reds = (
-        (found.machine_reds, found.reds) if kind is FailureKind.MACHINE else (found.reds, found.machine_reds)
+        (found.machine_reds, found.reds) if kind is CauseKind.MACHINE else (found.reds, found.machine_reds)
     )
     assert ([red.cause for red in machine_reds], reds) == (["a-row"], ())
 

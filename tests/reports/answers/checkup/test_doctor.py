@@ -11,7 +11,7 @@ from matrix.versions.sets import PACKAGES
 from reports.answers.checkup import coverage, doctor
 from reports.answers.checkup.coverage import MeasuredCells
 from reports.answers.diagnosis.diagnose import diagnose
-from reports.answers.diagnosis.signatures import FailureKind, Signature
+from reports.answers.diagnosis.signatures import CauseKind, Signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ def explain(monkeypatch: pytest.MonkeyPatch, *rows: Signature) -> None:
     monkeypatch.setattr(coverage, "diagnose", lambda of: diagnose(of, rows))
 
 
-def row(name: str, when: str, kind: FailureKind = FailureKind.BUG, **versions: str) -> Signature:
+def row(name: str, when: str, kind: CauseKind = CauseKind.BUG, **versions: str) -> Signature:
     return Signature(id=name, pattern="no", cause=name, kind=kind, when=when, versions=versions)
 
 
@@ -79,7 +79,7 @@ def test_sets_that_differ_in_nothing_that_the_job_uses_are_one(
 def test_sets_on_which_it_is_red_for_a_reason_of_the_machine_are_counted(
     inferred: Callable[..., list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    explain(monkeypatch, row("any", "", torch="<4"), row("machine", "", FailureKind.MACHINE, torch=">=4"))
+    explain(monkeypatch, row("any", "", torch="<4"), row("machine", "", CauseKind.MACHINE, torch=">=4"))
     ((_, where),) = inferred(by_number("fail", "fail", "fail", "fail"), "1.0", torch="2.5")
     assert where.startswith("3 of 4 sets of versions on which such a case ran; on the rest it is red for a reason")
     assert inferred(by_number("fail", "fail", "fail", "fail"), "1.0", torch="3.5") == []

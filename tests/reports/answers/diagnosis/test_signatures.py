@@ -144,7 +144,7 @@ def test_every_anchor_is_in_a_log() -> None:
     ],
 )
 def test_an_anchor_is_text_that_every_match_has(pattern: str, anchor: str) -> None:
-    row = signatures.Signature(id="a", pattern=pattern, cause="because", kind=signatures.FailureKind.BUG)
+    row = signatures.Signature(id="a", pattern=pattern, cause="because", kind=signatures.CauseKind.BUG)
     assert row.anchor == anchor
 
 
@@ -190,7 +190,7 @@ def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_so_on_a_cpu_is_not_said_of_a_gpu() -> None:
-    row = signatures.Signature(id="a", pattern="no", cause="because", kind=signatures.FailureKind.BUG, device="cpu")
+    row = signatures.Signature(id="a", pattern="no", cause="because", kind=signatures.CauseKind.BUG, device="cpu")
     told = {device: diagnose(Symptom(text="no", device=device), [row]) for device in ("", "cpu", "cuda")}
     assert [device for device, found in told.items() if found] == ["", "cpu"]
 

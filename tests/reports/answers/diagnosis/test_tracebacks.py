@@ -68,7 +68,7 @@ def test_a_lone_exception_has_the_few_lines_beside_it() -> None:
 
 
 def test_a_cause_that_must_pass_through_code_is_not_of_another_traceback() -> None:
-    row = signatures.Signature(id="a", pattern="no", through="lib/x", cause="because", kind=signatures.FailureKind.BUG)
+    row = signatures.Signature(id="a", pattern="no", through="lib/x", cause="because", kind=signatures.CauseKind.BUG)
     own, other = FRAME.replace("/workspace", "/lib/x"), FRAME
     texts = ["RuntimeError: no", f"{HEAD}\n{own}\nRuntimeError: no", f"{HEAD}\n{other}\nRuntimeError: no"]
     assert [bool(diagnose(Symptom(text=text), [row])) for text in texts] == [True, True, False]
