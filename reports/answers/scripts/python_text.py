@@ -90,7 +90,10 @@ class CodeCall:
         line = repr(self)
         if len(line) <= WIDTH and "\n" not in line:
             return line
-        inside = "".join(f"    {row},\n" for row in rows(self.written))
+        named = (
+            f"{key}={each if isinstance(each, CodeCall) else value_text(each)}" for key, each in self.named.items()
+        )
+        inside = "".join(f"    {row},\n" for row in rows([*self.arguments, *named]))
         return f"{self.callee}(\n{inside})"
 
     def lines(self, target: str = "") -> list[str]:
