@@ -126,6 +126,11 @@ class Recipe:
         return str(strategy_calls.whole_state(self.options, "sharded", everywhere=everywhere))
 
     @property
+    def whole_state_everywhere(self) -> str:
+        """The arguments of that context for a script that saves and loads."""
+        return ", ".join(strategy_calls.whole_state(self.options, everywhere=True).arguments[1:])
+
+    @property
     def optimizer(self) -> str:
         return short(calls.optimizer(self.options))
 
