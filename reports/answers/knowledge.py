@@ -27,7 +27,7 @@ PUBLISHED: Final = Path(__file__).parents[1] / "published"
 
 
 def load(folder: Path = PUBLISHED, *, device: str = "cpu") -> Grid:
-    """What was measured on one kind of device (``cpu`` or ``cuda``).
+    """Return the grid of one kind of device (``cpu`` or ``cuda``).
 
     Where documents have the same cell, the newest lock, case code and hardware count, with all their repeats.
 
@@ -41,7 +41,7 @@ def load(folder: Path = PUBLISHED, *, device: str = "cpu") -> Grid:
 
 
 def by_device(folder: Path = PUBLISHED, *, only: Container[str] | None = None) -> dict[str, Grid]:
-    """What was measured, on each kind of device; ``only`` these cases, which is quicker.
+    """Return the grid of each device; ``only`` restricts it to some cases, which is quicker.
 
     Raises:
         UserError: there is no result at all, or a document cannot be read.
@@ -55,7 +55,7 @@ def by_device(folder: Path = PUBLISHED, *, only: Container[str] | None = None) -
 
 
 def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
-    """What some runs have, by their kind of device, which is another one.
+    """Return the grids of some runs by device, which must differ from ``than``.
 
     Raises:
         UserError: there is no such run, it cannot be read, or it is of the same kind.
@@ -71,7 +71,7 @@ def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
 
 
 def of(found: Sequence[MatrixDocument]) -> Grid:
-    """The grid of documents of one device, without what is known as a mistake of the harness since."""
+    """Return the grid of one device's documents, without cells that only a since-repaired harness bug made red."""
     newest = max(found, key=lambda each: each.run.started)
     nothing_planned = newest.run.model_copy(update={"planned": ()})
     sets = columns(found)
@@ -86,7 +86,7 @@ def documents(folder: Path, *, only: Container[str] | None = None) -> Iterator[M
 
 
 def trimmed(document: dict[str, Any], only: Container[str] | None = None) -> dict[str, Any]:
-    """Without what no answer looks at, which is most of it: an answer should not wait for a second."""
+    """Remove the parts of a document that no answer uses, so that parsing it takes less than a second."""
     document.pop("devices", None)
     cells = document.get("cells")
     if only is not None and isinstance(cells, list):
@@ -99,7 +99,7 @@ def trimmed(document: dict[str, Any], only: Container[str] | None = None) -> dic
 
 
 def columns(found: Iterable[MatrixDocument]) -> tuple[SetRecord, ...]:
-    """Each set once, as it was met last; one that was installed before one that was not."""
+    """Return each set once, as last recorded; a record with an installed environment comes first."""
     met = sorted(
         ((document.run.started, column) for document in found for column in document.sets),
         key=lambda each: (bool(each[1].lock) and not each[1].blocked, each[0]),
@@ -124,11 +124,11 @@ def latest(found: Iterable[MatrixDocument], locks: Mapping[str, str]) -> Iterato
 
 
 def is_of(lock: str, digest: str) -> bool:
-    """Whether an outcome's lock, which names the build of torch as well, is the one with the digest, or unknown."""
+    """Tell if an outcome's lock (digest and build of torch) has the digest, or is unknown."""
     return not lock or not digest or EnvironmentKey.parse(lock).lock == digest
 
 
 def are_repeats(one: Outcome, other: Outcome) -> bool:
-    """Whether two outcomes of a cell have the same lock, hardware and case code."""
+    """Tell if two outcomes of a cell have the same lock, hardware and case code."""
     same_place = (one.lock, one.hardware) == (other.lock, other.hardware)
     return same_place and one.has_same_code(other)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReproducedProblem:
-    """A problem that was reproduced on some of the sets, and what was green there beside it."""
+    """A problem that cells on some sets reproduce, with the green cells that the table names."""
 
     problem: Problem
     shown: tuple[Outcome, ...]
@@ -42,7 +42,7 @@ class ReproducedProblem:
 def met(
     sets: Mapping[str, Mapping[str, str]], *, device: str, folder: Path = PUBLISHED
 ) -> tuple[ReproducedProblem, ...]:
-    """What was reproduced on these sets, those that raise nothing first.
+    """Return the problems reproduced on these sets, silent ones first.
 
     ``sets`` are pins, by key: nothing is told of one that was published with others.
 
@@ -60,7 +60,7 @@ def met(
 
 
 def on(problem: Problem, matrix: Grid, sets: Sequence[SetRecord]) -> ReproducedProblem:
-    """What ran on these sets and is as the table says."""
+    """Match one problem with the cells of these sets."""
     red = (each for cells in problem.red for each in reproduced(problem, cells, matrix, sets))
     shown = {each.cell: each for each in red}
     there = {each.set for each in shown.values()}
@@ -71,7 +71,7 @@ def on(problem: Problem, matrix: Grid, sets: Sequence[SetRecord]) -> ReproducedP
 
 
 def reproduced(problem: Problem, cells: Cells, matrix: Grid, sets: Iterable[SetRecord]) -> Iterator[Outcome]:
-    """On sets that the row names by its text alone; on others it may have another cause."""
+    """Yield red cells that show the problem; on sets that the row does not name, the diagnosis must agree."""
     for column in sets:
         found = matrix.lookup(cells.case, column.key)
         if found is None or not known_results.is_shown(found, cells.shows):
@@ -81,7 +81,7 @@ def reproduced(problem: Problem, cells: Cells, matrix: Grid, sets: Iterable[SetR
 
 
 def is_of(problem: Problem, cells: Cells, found: Outcome, column: SetRecord) -> bool:
-    """Whether it is red in a way of which nothing else is known. A row that names no set was never met."""
+    """Tell if no other signature explains the red cell. A row without sets was never reproduced."""
     if found.verdict not in RED or not cells.sets:
         return False
     causes = diagnose.diagnose(diagnose.symptom(found, column.pins))
@@ -89,7 +89,7 @@ def is_of(problem: Problem, cells: Cells, found: Outcome, column: SetRecord) -> 
 
 
 def green_beside(cells: Cells, matrix: Grid, sets: Iterable[SetRecord], there: set[str]) -> Iterator[Outcome]:
-    """On sets that the row names, and wherever the problem was met."""
+    """Yield the green cells on sets that the row names, or that reproduced the problem."""
     for column in sets:
         found = matrix.lookup(cells.case, column.key)
         if found is not None and found.verdict is Verdict.PASS and column.key in {*cells.sets, *there}:
@@ -97,7 +97,7 @@ def green_beside(cells: Cells, matrix: Grid, sets: Iterable[SetRecord], there: s
 
 
 def by_case(cells: Iterable[Outcome]) -> Mapping[str, tuple[str, ...]]:
-    """The sets of each case."""
+    """Return the sets of each case."""
     found: dict[str, list[str]] = {}
     for each in cells:
         found.setdefault(each.case, []).append(each.set)
@@ -105,7 +105,7 @@ def by_case(cells: Iterable[Outcome]) -> Mapping[str, tuple[str, ...]]:
 
 
 def ran(found: Iterable[ReproducedProblem]) -> str:
-    """On what their cells ran, and on which day; the first and the last, if there are several."""
+    """Return the hardware and the first and last day of the cells."""
     outcomes = list(chain.from_iterable((*each.shown, *each.beside) for each in found))
     days = sorted(f"{each.started:%Y-%m-%d}" for each in outcomes)
     hardware = "; ".join(sorted({each.hardware for each in outcomes}))

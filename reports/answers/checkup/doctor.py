@@ -39,7 +39,7 @@ ENOUGH: Final = 3  # sets that must agree before a failure is said to be one of 
 
 
 class JobStatus(StrEnum):
-    """Of a job, from what was measured."""
+    """The status of a job according to the measured cells."""
 
     GREEN = "green"
     RED = "red"
@@ -128,7 +128,7 @@ def examine(
 def checkup(
     installed: Installed, job: TrainingJob | None, matrix: Grid, fixes: Mapping[str, Remedy], *, device: str = "cpu"
 ) -> Checkup:
-    """What is known of an environment, and of a job in it; without a job, of the environment alone."""
+    """Check an environment against the results of one device, with or without a job."""
     same = [each for each in matrix.sets if is_same(installed, each)]
     nearest = nearest_sets.nearest(installed.versions, matrix.sets, tuple(installed.versions))[0]
     uses = nearest_sets.used(job.options) if job and job.options else tuple(installed.versions)
@@ -204,7 +204,7 @@ def columns_of(found: JobCoverage) -> Iterator[SetRecord]:
 
 
 def environment_differences(installed: Installed, columns: Iterable[SetRecord]) -> Iterator[str]:
-    """What is other here than where it was measured, though the versions are the same."""
+    """Yield differences from the measured sets other than package versions."""
     unique = {column.key: column for column in columns}.values()
     pythons = {
         column.python for column in unique if installed.python and short(column.python) != short(installed.python)
@@ -219,7 +219,7 @@ def environment_differences(installed: Installed, columns: Iterable[SetRecord]) 
 
 
 def environment_problems(installed: Installed, matrix: Grid, uses: Sequence[str]) -> Iterator[CheckupProblem]:
-    """What is wrong with every job that uses some packages: they do not fit each other, or do not even import."""
+    """Yield problems of every job with these packages: conflicts, and basic uses that fail."""
     yield from (CheckupProblem(what=note) for note in (*installed.broken, *installed.conflicts))
     for column in matrix.sets:
         for call, packages in nearest_sets.PLAINEST.items():
@@ -238,7 +238,7 @@ def environment_problems(installed: Installed, matrix: Grid, uses: Sequence[str]
 
 
 def known_red_causes(matrix: Grid, columns: Iterable[SetRecord]) -> tuple[Cause, ...]:
-    """What is red on some sets, by cause."""
+    """Return the causes of red cells on some sets."""
     keys = {column.key for column in columns}
     return tuple(
         each
@@ -300,7 +300,7 @@ def inferred(options: Options, at: Mapping[str, str], evidence: MeasuredCells) -
 
 
 def is_excluded(red: Red, at: Mapping[str, str]) -> bool:
-    """Whether it is known not to happen with some versions."""
+    """Tell if the signature excludes these versions."""
     return red.cell.signature is not None and red.cell.signature.denies(at)
 
 
@@ -334,7 +334,7 @@ def open_questions(
     evidence: MeasuredCells,
     off: Sequence[SetRecord],
 ) -> Iterator[str]:
-    """What was not measured."""
+    """Yield the questions that no cell answers."""
     for red in found.machine_reds:
         yield f"{red.cell.outcome.cell} is red for a reason of the machine that it ran on: {why(red.cell.signature)}"
     if found.greens:

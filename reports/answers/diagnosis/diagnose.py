@@ -47,7 +47,7 @@ WITHOUT_QUOTES: Final = dict.fromkeys(
 
 @dataclass(frozen=True, kw_only=True)
 class Symptom:
-    """What is known of a failure. None is unknown: a pasted log does not say its options."""
+    """The known facts of a failure. None means unknown: a pasted log does not state its options."""
 
     text: str = ""
     missed: tuple[str, ...] = ()
@@ -59,12 +59,12 @@ class Symptom:
 
     @cached_property
     def clean(self) -> str:
-        """The text without colours, and without what stands before its lines."""
+        """The text without colours and line prefixes."""
         return PREFIXES.sub("", COLOURS.sub("", self.text.replace("\r\n", "\n").replace("\r", "\n")))
 
     @cached_property
     def bare(self) -> str:
-        """The clean text without quotes, which are told apart from nothing."""
+        """The clean text without quotes, because versions differ in their use."""
         return self.clean.translate(WITHOUT_QUOTES)
 
     @cached_property
@@ -77,17 +77,17 @@ class Symptom:
 
     @cached_property
     def told(self) -> LogFailures:
-        """What of it tells of a failure."""
+        """The lines that report a failure."""
         return LogFailures(self.bare_lines)
 
     def near(self, number: int) -> str:
-        """What belongs to a line: its failure, or the few lines around it."""
+        """Return the failure that a line belongs to, or the lines around it."""
         return "\n".join(self.bare_lines[each] for each in self.told.around(number))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """A row that fits, the line that shows it, and which of its conditions are known to hold, or not known."""
+    """A signature that fits, the line that shows it, and its confirmed and open conditions."""
 
     signature: Signature
     line: str
@@ -98,7 +98,7 @@ class Diagnosis:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """Options that it takes, and of which nothing is known."""
+        """Options that the signature requires and the log does not state."""
         return tuple(word for word in self.signature.when.split() if word in self.open)
 
     @property
@@ -112,7 +112,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """Red cells that have one cause; without a signature, those that are unexplained and alike."""
+    """Red cells with the same signature, or unexplained ones with the same message."""
 
     signature: Signature | None
     gist: str
@@ -120,12 +120,12 @@ class Cause:
 
     @property
     def title(self) -> str:
-        """Names the cause; of what is unexplained, what it says."""
+        """The signature's id, or the message of unexplained cells."""
         return self.signature.id if self.signature else f"{UNEXPLAINED}: {self.gist}"
 
 
 def symptom(outcome: Outcome, pins: Mapping[str, str]) -> Symptom:
-    """What a measured cell shows. Checks tell of a cell that ran to its end; of another, its error does."""
+    """Return the symptom of a measured cell: its error, or its failed checks if it ran to its end."""
     error = outcome.error
     said = (f"{error.type}: {error.message}", outcome.reason, error.traceback) if error else (outcome.reason,)
     return Symptom(
@@ -140,7 +140,7 @@ def symptom(outcome: Outcome, pins: Mapping[str, str]) -> Symptom:
 
 
 def is_ours(outcome: Outcome, pins: Mapping[str, str]) -> bool:
-    """Whether a red outcome is known since as a mistake of the harness, and nothing else is off: it says nothing."""
+    """Tell if only a since-repaired bug of the harness made the outcome red."""
     if outcome.verdict not in RED:
         return False
     shown = symptom(outcome, pins)
@@ -149,7 +149,7 @@ def is_ours(outcome: Outcome, pins: Mapping[str, str]) -> bool:
 
 
 def diagnose(of: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:
-    """The rows that fit, best first; none is a visible answer: it is unexplained.
+    """Return the diagnoses that fit, best first; empty if the failure is unexplained.
 
     One line has one explanation, unless two rows fit it equally well.
     """
@@ -159,14 +159,14 @@ def diagnose(of: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diag
 
 
 def narrower(than: Diagnosis, of: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:
-    """What it is more exactly with some options, of which nothing is known: the rows that say so of the same line."""
+    """Return more specific diagnoses of the same line, which assume options that the log does not state."""
     found = (fitted(row, of) for row in (signatures.load() if rows is None else rows) if row != than.signature)
     alike = [each for each in found if each is not None and each.assumed and than.line in each.lines]
     return tuple(sorted(alike, key=lambda each: each.rank, reverse=True))
 
 
 def telling(ordered: Iterable[Diagnosis]) -> Iterator[Diagnosis]:
-    """Those that explain a line that no better one explains."""
+    """Yield diagnoses of lines that no better diagnosis explains."""
     explained: dict[str, tuple[int, int, int, int]] = {}
     for each in ordered:
         if any(explained.get(line, each.rank) == each.rank for line in each.lines):
@@ -176,7 +176,7 @@ def telling(ordered: Iterable[Diagnosis]) -> Iterator[Diagnosis]:
 
 
 def fitted(row: Signature, of: Symptom) -> Diagnosis | None:
-    """The diagnosis by one row, if it fits."""
+    """Return the diagnosis by one signature; None if it does not fit."""
     shown = seen(row, of)
     if shown is None:
         return None
@@ -195,7 +195,7 @@ def fitted(row: Signature, of: Symptom) -> Diagnosis | None:
 
 
 def seen(row: Signature, of: Symptom) -> tuple[str, int, frozenset[str]] | None:
-    """Where it shows: the line, how much of it matches, and every line that does."""
+    """Return the line that shows it, the length of the match, and all matching lines."""
     if row.pattern and row.anchor in of.bare:
         found = dict(islice(matches(row, of), MATCHES))
         if found:
@@ -209,7 +209,7 @@ def seen(row: Signature, of: Symptom) -> tuple[str, int, frozenset[str]] | None:
 
 
 def matches(row: Signature, of: Symptom) -> Iterator[tuple[int, str]]:
-    """The lines that may be the cause, and what of each matches; with what must be near it."""
+    """Yield the numbers and matches of the lines that may be the cause."""
     for match in row.regex.finditer(of.bare):
         number = of.bare.count("\n", 0, match.start())
         if of.told.counts(number) and belongs(row, of, number):
@@ -217,14 +217,14 @@ def matches(row: Signature, of: Symptom) -> Iterator[tuple[int, str]]:
 
 
 def belongs(row: Signature, of: Symptom, number: int) -> bool:
-    """Whether what must be near a line is, and its traceback, if it has one, goes where it must."""
+    """Tell if the context and the traceback of a line satisfy the signature."""
     if row.near and not row.nearby.search(of.near(number)):
         return False
     return not row.through or not of.told.traced(number) or row.passed.search(of.near(number)) is not None
 
 
 def conditions(row: Signature, of: Symptom) -> Iterator[tuple[str, bool | None]]:
-    """Each in words, and whether it holds; None is unknown."""
+    """Yield each condition in words, and if it holds; None means unknown."""
     if row.near:
         yield f"{row.near} is near it", True  # or it had not been seen
     if row.phases:
@@ -239,7 +239,7 @@ def conditions(row: Signature, of: Symptom) -> Iterator[tuple[str, bool | None]]
 
 
 def admits(term: Term, options: Mapping[str, Scalar], case: str) -> bool:
-    """As ``Term.admits``, of the options that a cell has stored."""
+    """Tell if a cell's stored options satisfy a term, like ``Term.admits``."""
     if term.name == "case":
         return term.negated != any(fnmatchcase(case, value) for value in term.wanted)
     wanted = [option_space.parsed(term.name, value) for value in term.wanted]
@@ -254,7 +254,7 @@ def parsed(version: str) -> Version | None:
 
 
 def causes(matrix: Grid, rows: Sequence[Signature] | None = None) -> tuple[Cause, ...]:
-    """Every red cell by its cause, the commonest first; the unexplained ones by what they say, last."""
+    """Return the causes of all red cells, most frequent first; unexplained ones come last."""
     pins = {column.key: column.pins for column in matrix.sets}
     alike: dict[tuple[str, str], list[Outcome]] = {}
     known: dict[str, Signature] = {}

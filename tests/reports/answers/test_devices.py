@@ -246,7 +246,7 @@ def test_other_sets_speak_for_torch_or_against_it(
     gpu = build({(CASE, GPU): f"fail {OFFLOADED}"}, column(GPU, torch="2.11.0"), hardware="cuda: test")
     found = compare(cpu, gpu)
     assert [each.torch_too for each in found.differences] == [may_be]
-    assert ("1 of those that differ may" in summary(found)) == may_be
+    assert ("1 of the differences may" in summary(found)) == may_be
     assert ("which may be why" in "\n".join(lines(found))) == may_be
 
 
@@ -309,7 +309,7 @@ def test_nothing_to_compare_is_said() -> None:
 def test_a_difference_is_told_with_both_sides(both: Callable[..., Comparison]) -> None:
     found = both("pass", f"fail {OFFLOADED}")
     told = "\n".join(lines(found))
-    assert "1 cell compared (1 on the same versions but torch): 0 alike, 1 red only on GPUs, " in told
+    assert "1 cell compared (1 on the same versions but torch): 0 equal, 1 red only on GPUs, " in told
     assert f"\n{GPU} beside {CPU}: the same versions but torch; torch 2.12.0 on the CPU, 2.11.0+cu130 on GPUs\n" in told
     assert f"\n{CASE}: red only on GPUs (the same versions but torch)\n  CPU: pass\n  GPU: fail (" in told
     assert OFFLOADED in told
