@@ -31,7 +31,7 @@ def test_a_module_imports_the_standard_library_and_its_siblings(path: Path) -> N
 
 
 def imported(statements: list[ast.stmt]) -> list[str]:
-    """Top-level packages that are imported when the module is; what stands under TYPE_CHECKING is not."""
+    """Top-level packages that importing the module imports, without those under TYPE_CHECKING."""
     found: list[str] = []
     for statement in statements:
         if isinstance(statement, ast.Import):

@@ -55,7 +55,7 @@ def test_a_job_that_waits_gets_the_error_of_a_companion(tmp_path: Path) -> None:
         list(wait_for(str(tmp_path / "made")))
 
 
-def test_a_job_does_not_wait_in_vain_for_a_companion_that_was_ended(tmp_path: Path) -> None:
+def test_a_job_gets_an_error_if_its_companion_was_ended(tmp_path: Path) -> None:
     note_missing(str(tmp_path / "made"))
     with pytest.raises(CompanionError, match="the process that computes it was ended"):
         list(wait_for(str(tmp_path / "made")))

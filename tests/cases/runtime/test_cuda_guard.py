@@ -1,4 +1,4 @@
-"""Importing asks about the GPUs, and CUDA stays uninitialised; who initialises it all the same is named."""
+"""CUDA stays uninitialised while imports query GPUs; a module that initialises it nevertheless is named."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from cases.runtime import cuda_guard as module
 from cases.runtime.cuda_guard import INITIALISED, query_in_fork, uninitialised_cuda
 
-# As torch.cuda does it: what answers is looked up in the module, and a question about a device initialises.
+# Like torch.cuda: functions look up their helpers in the module, and a query about a device initialises CUDA.
 CUDA = """
 class Properties:
     def __init__(self, index):
-        self.name, self.major, self.minor, self.uuid, self.asked_by = f"GPU {index}", 9, index, object(), os.getpid()
+        self.name, self.major, self.minor, self.uuid, self.queried_by = f"GPU {index}", 9, index, object(), os.getpid()
 
 initialised = False
 
@@ -56,32 +56,32 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     return found
 
 
-def test_a_question_about_a_gpu_is_answered_and_initialises_nothing(cuda: Any) -> None:
+def test_a_query_about_a_gpu_is_answered_without_initialising_cuda(cuda: Any) -> None:
     with uninitialised_cuda():
         assert cuda.get_device_capability("cuda:1") == (9, 1)
     assert not cuda.is_initialized()
 
 
-def test_the_answer_is_the_gpus_own_and_another_process_asked(cuda: Any) -> None:
+def test_another_process_queries_the_requested_gpu(cuda: Any) -> None:
     with uninitialised_cuda():
         assert cuda.get_device_properties(1).name == "GPU 1"
-        assert cuda.get_device_properties(1).asked_by != os.getpid()
+        assert cuda.get_device_properties(1).queried_by != os.getpid()
 
 
-def test_the_first_gpu_is_the_current_one_until_somebody_chooses(cuda: Any) -> None:
+def test_the_first_gpu_is_the_current_one_by_default(cuda: Any) -> None:
     with uninitialised_cuda():
         assert cuda.current_device() == 0
         assert cuda.get_device_capability() == (9, 0)
 
 
-def test_afterwards_everything_is_the_real_one(cuda: Any) -> None:
+def test_the_real_functions_are_back_afterwards(cuda: Any) -> None:
     with uninitialised_cuda():
         kept = cuda.get_device_properties  # as `from torch.cuda import get_device_properties` does
-    assert kept(0).asked_by == os.getpid()
+    assert kept(0).queried_by == os.getpid()
     assert cuda.current_device() == 1
 
 
-def test_who_initialises_all_the_same_is_named(cuda: Any) -> None:
+def test_code_that_initialises_cuda_nevertheless_is_named(cuda: Any) -> None:
     with uninitialised_cuda():
         cuda._lazy_init()
     assert cuda.is_initialized()
@@ -96,23 +96,25 @@ def test_without_a_gpu_nothing_is_replaced(cuda: Any) -> None:
         assert cuda.current_device is real
 
 
-def test_an_error_of_the_import_is_let_through_and_everything_put_back(cuda: Any) -> None:
+def test_the_real_functions_are_back_after_an_error_of_the_import(cuda: Any) -> None:
     real = cuda.current_device
     with pytest.raises(ImportError, match="no such library"), uninitialised_cuda():
         raise ImportError("no such library")
     assert cuda.current_device is real
 
 
-def test_what_torchs_compiler_was_told_is_forgotten(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_properties_that_torchs_compiler_cached_are_forgotten(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     interface = ModuleType("torch._dynamo.device_interface")
-    vars(interface)["caching_worker_device_properties"] = {"cuda": ["told"]}
+    vars(interface)["caching_worker_device_properties"] = {"cuda": ["cached"]}
     monkeypatch.setitem(sys.modules, interface.__name__, interface)
     with uninitialised_cuda():
         cuda.get_device_properties(0)
     assert not vars(interface)["caching_worker_device_properties"]
 
 
-def test_a_fork_that_fails_tells_nothing() -> None:
+def test_a_fork_that_fails_returns_nothing() -> None:
     def fails() -> list[dict[str, Any]]:
         raise RuntimeError("no driver")
 

@@ -1,4 +1,4 @@
-"""Of ranks that hang, the collective that they disagree on."""
+"""The flight recorder shows the collective that hanging ranks disagree on."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def entry(number: int, name: str = "all_reduce", size: tuple[int, ...] = (64, 32
     }
 
 
-def test_who_never_entered_is_named_with_what_the_other_waits_in() -> None:
+def test_a_rank_that_never_entered_a_collective_is_named() -> None:
     found = flight_recorder.disagreement({0: [entry(1), entry(2)], 1: [entry(1)]})
     assert found == "rank 0 is in collective 2, all_reduce of [64, 32] Float; rank 1 never entered collective 2"
 
 
-def test_ranks_in_different_collectives_are_told_apart() -> None:
+def test_ranks_in_different_collectives_are_a_disagreement() -> None:
     found = flight_recorder.disagreement({0: [entry(1, "all_gather")], 1: [entry(1, "reduce_scatter")]})
     assert "rank 0 is in collective 1, all_gather" in found
     assert "rank 1 is in collective 1, reduce_scatter" in found
@@ -48,11 +48,11 @@ def test_the_first_disagreement_counts() -> None:
     assert "collective 2" not in found
 
 
-def test_ranks_that_agree_say_nothing() -> None:
+def test_ranks_that_agree_have_no_disagreement() -> None:
     assert flight_recorder.disagreement({0: [entry(1), entry(2)], 1: [entry(1), entry(2)]}) == ""
 
 
-def test_what_the_recorder_has_forgotten_is_no_disagreement() -> None:
+def test_entries_that_the_recorder_has_dropped_are_no_disagreement() -> None:
     assert flight_recorder.disagreement({0: [entry(2), entry(3)], 1: [entry(1), entry(2), entry(3)]}) == ""
 
 
@@ -60,12 +60,12 @@ def test_a_rank_without_any_collective_is_named() -> None:
     assert flight_recorder.disagreement({0: [entry(1)], 1: []}) == "rank 1 entered no collective"
 
 
-def test_what_only_the_root_brings_is_no_disagreement() -> None:
+def test_inputs_of_the_root_alone_are_no_disagreement() -> None:
     root, other = entry(1, "scatter"), {**entry(1, "scatter"), "input_sizes": [], "input_dtypes": []}
     assert flight_recorder.disagreement({0: [root], 1: [other]}) == ""
 
 
-def test_groups_are_looked_at_one_by_one() -> None:
+def test_each_process_group_is_compared_separately() -> None:
     both = [entry(1), entry(1, "barrier", process_group=("1", "dp"))]
     assert flight_recorder.disagreement({0: both, 1: both}) == ""
 
@@ -82,35 +82,35 @@ def test_a_summary_shows_the_last_collectives() -> None:
     assert shown[-1].startswith("   30  scheduled  all_reduce of [64, 32] Float")
 
 
-def asked(folder: Path, ranks: list[int], limit_s: float = 5.0) -> flight_recorder.Dumps:
+def request_and_read(folder: Path, ranks: list[int], limit_s: float = 5.0) -> flight_recorder.Dumps:
     return flight_recorder.read_dumps(folder, flight_recorder.request_dumps(folder, ranks), limit_s)
 
 
-def test_a_rank_dumps_as_often_as_it_is_asked(tmp_path: Path) -> None:
-    told = iter(([entry(1)], [entry(1), entry(2)]))
-    flight_recorder.listen(tmp_path, 0, lambda: pickle.dumps({"entries": next(told)}))
-    assert asked(tmp_path, [0, 1]).entries == {0: [entry(1)]}
-    assert asked(tmp_path, [0, 1]).entries == {0: [entry(1), entry(2)]}
+def test_a_rank_dumps_on_every_request(tmp_path: Path) -> None:
+    dumps = iter(([entry(1)], [entry(1), entry(2)]))
+    flight_recorder.listen(tmp_path, 0, lambda: pickle.dumps({"entries": next(dumps)}))
+    assert request_and_read(tmp_path, [0, 1]).entries == {0: [entry(1)]}
+    assert request_and_read(tmp_path, [0, 1]).entries == {0: [entry(1), entry(2)]}
 
 
-def test_a_rank_that_cannot_dump_says_why(tmp_path: Path) -> None:
+def test_a_rank_that_cannot_dump_reports_the_reason(tmp_path: Path) -> None:
     def refuse() -> bytes:
         raise RuntimeError("no recorder")
 
     flight_recorder.listen(tmp_path, 0, refuse)
-    found = asked(tmp_path, [0])
+    found = request_and_read(tmp_path, [0])
     assert found.entries == {}
     assert "RuntimeError: no recorder" in found.errors[0]
 
 
-def test_a_rank_that_does_not_answer_is_waited_for_no_longer_than_the_limit(tmp_path: Path) -> None:
+def test_the_wait_for_a_rank_that_does_not_answer_is_limited(tmp_path: Path) -> None:
     flight_recorder.listen(tmp_path, 0, slow)
-    assert asked(tmp_path, [0], limit_s=0.1) == flight_recorder.Dumps()
+    assert request_and_read(tmp_path, [0], limit_s=0.1) == flight_recorder.Dumps()
 
 
-def test_a_folder_that_can_hold_no_pipe_costs_only_the_answer(tmp_path: Path) -> None:
+def test_without_a_folder_for_pipes_there_is_no_dump_and_no_error(tmp_path: Path) -> None:
     flight_recorder.listen(tmp_path / "missing", 0)
-    assert asked(tmp_path, [0]) == flight_recorder.Dumps()
+    assert request_and_read(tmp_path, [0]) == flight_recorder.Dumps()
 
 
 def slow() -> bytes:
@@ -118,11 +118,11 @@ def slow() -> bytes:
     return b""
 
 
-def test_a_dump_of_earlier_is_not_taken_for_an_answer(tmp_path: Path) -> None:
+def test_an_earlier_dump_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "flight-0").write_bytes(pickle.dumps({"entries": []}))
-    assert asked(tmp_path, [0]) == flight_recorder.Dumps()
+    assert request_and_read(tmp_path, [0]) == flight_recorder.Dumps()
 
 
-def test_a_dump_runs_nothing(tmp_path: Path) -> None:
+def test_reading_a_dump_executes_no_code(tmp_path: Path) -> None:
     flight_recorder.listen(tmp_path, 0, lambda: pickle.dumps({"entries": [os.system]}))
-    assert "no plain value" in asked(tmp_path, [0]).errors[0]
+    assert "no plain value" in request_and_read(tmp_path, [0]).errors[0]

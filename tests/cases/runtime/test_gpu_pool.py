@@ -270,7 +270,7 @@ def test_a_broken_gpu_is_skipped_and_its_lock_released(pool_of: PoolOf, monkeypa
     assert not is_locked(pool, "GPU-0")
 
 
-def test_a_cell_that_broke_its_gpu_gets_a_sentence_about_it(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_of_a_cell_that_broke_its_gpu_says_so(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cases.runtime.gpu_pool.SETTLES_S", 0.05)
     pool = pool_of(1)
     with pool.acquire(1) as acquired:

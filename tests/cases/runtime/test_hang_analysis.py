@@ -1,4 +1,4 @@
-"""Ranks that hang are looked at: real processes, with a driver and a flight recorder that are played."""
+"""The analysis of hanging ranks, with real processes, a fake driver and a fake flight recorder."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def ranks() -> Iterator[Ranks]:
         child.communicate()
 
 
-def asking(code: str) -> tuple[str, ...]:
-    """Who asks the driver, played."""
+def fake_query(code: str) -> tuple[str, ...]:
+    """A fake of the command that queries the driver."""
     return (sys.executable, "-c", code)
 
 
@@ -70,37 +70,37 @@ def test_the_call_that_each_rank_waits_in_is_found(tmp_path: Path, ranks: Ranks)
     assert found.seconds < 5
 
 
-def test_on_gpus_the_collective_is_named_and_the_devices_are_told_of(
+def test_on_gpus_the_analysis_has_the_collective_and_the_devices(
     tmp_path: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hang_analysis, "DEVICES", asking("import sys; print(*sys.argv[1:], sep='\\n')"))
+    monkeypatch.setattr(hang_analysis, "DEVICES", fake_query("import sys; print(*sys.argv[1:], sep='\\n')"))
     flight_recorder.listen(tmp_path, 0, lambda: pickle.dumps({"entries": [entry(1), entry(2)]}))
     flight_recorder.listen(tmp_path, 1, lambda: pickle.dumps({"entries": [entry(1)]}))
     found = hang_analysis.examine(tmp_path, ranks(tmp_path, 2), ("GPU-0", "GPU-1"))
     assert "rank 1 never entered collective 2" in found.desync
-    told = (tmp_path / hang_analysis.FILE).read_text()
-    assert "GPU-0\nGPU-1\n" in told
-    assert "rank 1 never entered collective 2" in told
+    text = (tmp_path / hang_analysis.FILE).read_text()
+    assert "GPU-0\nGPU-1\n" in text
+    assert "rank 1 never entered collective 2" in text
     assert (tmp_path / "rank-0.collectives").read_text().splitlines()[-1] == (
         "    2  scheduled  all_reduce of [64, 32] Float  [group 0 default_pg]"
     )
 
 
-def test_what_does_not_answer_costs_only_its_time(
+def test_a_driver_that_does_not_answer_costs_only_its_timeout(
     tmp_path: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hang_analysis, "DEVICES", asking("import time; time.sleep(5)"))
+    monkeypatch.setattr(hang_analysis, "DEVICES", fake_query("import time; time.sleep(5)"))
     monkeypatch.setattr(hang_analysis, "DEVICES_S", 0.1)
     found = hang_analysis.examine(tmp_path, ranks(tmp_path, 1), ("GPU-0",))
     assert (found.desync, found.seconds < 4) == ("", True)
-    told = (tmp_path / hang_analysis.FILE).read_text()
-    assert "the driver did not answer in 0.1 s" in told
+    text = (tmp_path / hang_analysis.FILE).read_text()
+    assert "the driver did not answer in 0.1 s" in text
 
 
-def test_a_driver_that_ends_who_asks_it_ends_nobody_else(
+def test_a_driver_that_crashes_its_caller_crashes_only_the_query(
     tmp_path: Path, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hang_analysis, "DEVICES", asking("import ctypes; ctypes.string_at(0)"))
+    monkeypatch.setattr(hang_analysis, "DEVICES", fake_query("import ctypes; ctypes.string_at(0)"))
     hang_analysis.examine(tmp_path, ranks(tmp_path, 1), ("GPU-0",))
     assert (
         "GPUs: the process that queried the driver ended with exit code -11"
@@ -108,13 +108,13 @@ def test_a_driver_that_ends_who_asks_it_ends_nobody_else(
     )
 
 
-def test_who_asks_the_driver_says_when_there_is_none() -> None:
-    """The real one, which needs nothing of ours beside it; where there is a driver, it knows no such GPU."""
-    (said,) = hang_analysis.device_states(("GPU-0",))
-    assert said.startswith(("GPUs: no NVIDIA driver", "GPU-0: "))
+def test_the_query_reports_a_missing_driver_or_gpu() -> None:
+    """The real query, which imports nothing else of ours. A driver, if installed, knows no such GPU."""
+    (line,) = hang_analysis.device_states(("GPU-0",))
+    assert line.startswith(("GPUs: no NVIDIA driver", "GPU-0: "))
 
 
-def test_a_rank_that_is_gone_meanwhile_breaks_nothing(tmp_path: Path) -> None:
+def test_a_rank_that_has_ended_meanwhile_is_no_error(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     found = hang_analysis.examine(tmp_path, {0: child.pid}, ())
@@ -122,21 +122,21 @@ def test_a_rank_that_is_gone_meanwhile_breaks_nothing(tmp_path: Path) -> None:
     assert "wrote no stack" in (tmp_path / hang_analysis.FILE).read_text()
 
 
-def test_the_kernel_is_asked_what_a_rank_does(ranks: Ranks, tmp_path: Path) -> None:
+def test_the_state_of_a_rank_comes_from_the_kernel(ranks: Ranks, tmp_path: Path) -> None:
     ((number, pid),) = ranks(tmp_path, 1).items()
-    told = hang_analysis.process_state(number, pid)
-    assert re.fullmatch(rf"rank 0: process {pid}, [RSD] \(.*\).*, \d+ kB of memory", told), told
+    text = hang_analysis.process_state(number, pid)
+    assert re.fullmatch(rf"rank 0: process {pid}, [RSD] \(.*\).*, \d+ kB of memory", text), text
 
 
-def test_who_never_joined_the_others_is_said(tmp_path: Path, ranks: Ranks) -> None:
+def test_a_rank_outside_any_process_group_is_named(tmp_path: Path, ranks: Ranks) -> None:
     flight_recorder.listen(tmp_path, 0, lambda: pickle.dumps({"entries": [entry(1)]}))
     hang_analysis.examine(tmp_path, ranks(tmp_path, 2), ())
-    told = (tmp_path / hang_analysis.FILE).read_text().splitlines()
-    assert "rank 1 is in no process group" in told
-    assert "collectives: unknown" in told
+    text = (tmp_path / hang_analysis.FILE).read_text().splitlines()
+    assert "rank 1 is in no process group" in text
+    assert "collectives: unknown" in text
 
 
-TOLD_BY_ANOTHER_THREAD = """
+SIGNAL_TO_ANOTHER_THREAD = """
 import faulthandler, signal, sys, threading, time
 stacks = open(sys.argv[1], "w")
 faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
@@ -150,15 +150,15 @@ waits_for_the_others()
 """
 
 
-def test_a_rank_waits_where_its_main_thread_does_whichever_thread_took_the_signal(tmp_path: Path) -> None:
+def test_the_stack_of_the_main_thread_counts_whichever_thread_got_the_signal(tmp_path: Path) -> None:
     stacks = tmp_path / "rank-0.stack"
-    subprocess.run([sys.executable, "-c", TOLD_BY_ANOTHER_THREAD, str(stacks)], check=True)
+    subprocess.run([sys.executable, "-c", SIGNAL_TO_ANOTHER_THREAD, str(stacks)], check=True)
     assert "takes_the_signal" in stacks.read_text().split("\n\n")[0]
     assert hang_analysis.innermost(stacks).startswith("waits_for_the_others (")
 
 
-def test_no_thread_of_ours_is_woken_before_the_stacks_are_written(tmp_path: Path, ranks: Ranks) -> None:
-    """Seen with Python 3.12: it died of writing the stack of the thread that was dumping collectives meanwhile."""
+def test_collectives_are_dumped_after_the_stacks_are_written(tmp_path: Path, ranks: Ranks) -> None:
+    """Python 3.12 crashed when it wrote the stack of a thread that was dumping collectives at the same time."""
     written: list[int] = []
 
     def dump() -> bytes:
@@ -172,7 +172,7 @@ def test_no_thread_of_ours_is_woken_before_the_stacks_are_written(tmp_path: Path
     assert written[0] == (tmp_path / "rank-0.stack").stat().st_size > 0
 
 
-def test_a_rank_that_died_of_writing_its_stacks_is_said_to_wait_nowhere(tmp_path: Path) -> None:
+def test_a_truncated_stack_names_no_call(tmp_path: Path) -> None:
     stacks = tmp_path / "rank-0.stack"
     stacks.write_text(
         'Thread 0x1 (most recent call first):\n  File "a.py", line 5 in f\n  File Fatal Python error: S\n'

@@ -70,7 +70,7 @@ def test_the_reason_of_a_hang_names_the_call_of_each_rank() -> None:
     assert found.reason == "no sign of life for 60 s: rank 1 in all_reduce (distributed_c10d.py:2501)"
 
 
-def test_a_hang_is_in_the_phase_of_a_rank_that_hangs() -> None:
+def test_a_hang_has_the_phase_of_a_hanging_rank() -> None:
     assert judge([done(), killed_by_us(1)], stopped="hang", why="silence").phase is Phase.BACKWARD
 
 
@@ -118,11 +118,11 @@ def test_an_error_that_breaks_the_gpu_is_a_crash_with_a_name() -> None:
     )
 
 
-def test_an_error_of_the_gpu_is_never_ours() -> None:
+def test_an_error_of_the_gpu_is_never_an_error_of_the_harness() -> None:
     assert not is_ours(RuntimeError(ILLEGAL["message"]), observing=True)
 
 
-def test_a_rank_that_vanished_is_named_after_its_last_words() -> None:
+def test_the_last_words_of_a_vanished_rank_name_its_failure() -> None:
     words = "terminate called, what(): CUDA error: device-side assert triggered"
     found = judge([ended(exit_code=-6, last_words=words)])
     assert found.failure == "device-side assert"

@@ -26,7 +26,7 @@ def fake_torch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], int
     return install
 
 
-def test_peaks_are_of_the_ranks_own_device_in_mib(fake_torch: Callable[[Callable[[int], int]], None]) -> None:
+def test_peaks_are_in_mib_and_of_the_ranks_device(fake_torch: Callable[[Callable[[int], int]], None]) -> None:
     fake_torch(lambda device: (device + 64) * MIB)
     assert peaks(1) == {"peak_cuda_mib": 65.0, "peak_cuda_reserved_mib": 66.0}
 
@@ -39,7 +39,7 @@ def test_a_broken_context_has_no_peaks(fake_torch: Callable[[Callable[[int], int
     assert peaks(0) == {}
 
 
-def test_each_rank_has_its_peak_and_the_highest_is_the_cells() -> None:
+def test_each_rank_has_its_peak_and_the_cell_has_the_highest() -> None:
     mib = [(0, 10.0), (1, 30.0), (0, 20.0)]  # rank 0 in two stages
     ranks = [RankState(number=number, metrics={"peak_cuda_mib": peak, "load_s": peak / 10}) for number, peak in mib]
     assert worst_metrics(ranks) | by_rank(ranks) == {

@@ -1,4 +1,4 @@
-"""What the driver tells of a GPU on which a job stands still, and what one does not tell."""
+"""The state of a GPU has the readings that its driver reports, and leaves out the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NUMBERS = {"nvmlDeviceGetTemperature": 41, "nvmlDeviceGetClockInfo": 1980, "nvml
 
 
 class Library:
-    """The driver's, played: one GPU, on which pid 77 computes."""
+    """A fake NVML library with one GPU, on which pid 77 computes."""
 
     def __init__(self, *lacks: str) -> None:
         self.lacks = lacks
@@ -45,32 +45,32 @@ class Library:
 
 
 def driver(*lacks: str) -> NvmlDriver:
-    made = object.__new__(NvmlDriver)
-    made.library = Library(*lacks)
-    return made
+    fake = object.__new__(NvmlDriver)
+    fake.library = Library(*lacks)
+    return fake
 
 
-def test_a_gpu_tells_who_is_on_it_and_whether_kernels_run() -> None:
-    told = str(driver().state("GPU-a"))
-    assert told.startswith("GPU 0 (NVIDIA H200): memory used 900 MiB, kernels running 100 % of the time")
-    assert "temperature 41 C" in told
-    assert "SM clock 1980 MHz" in told
-    assert "uncorrected memory errors 2" in told
-    assert told.endswith("processes pid 77")
+def test_the_state_has_the_processes_and_the_load_of_a_gpu() -> None:
+    text = str(driver().state("GPU-a"))
+    assert text.startswith("GPU 0 (NVIDIA H200): memory used 900 MiB, kernels running 100 % of the time")
+    assert "temperature 41 C" in text
+    assert "SM clock 1980 MHz" in text
+    assert "uncorrected memory errors 2" in text
+    assert text.endswith("processes pid 77")
 
 
-def test_what_a_gpu_does_not_tell_is_left_out() -> None:
-    told = str(driver("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetComputeRunningProcesses_v3").state("GPU-a"))
-    assert "memory errors" not in told
-    assert told.endswith("processes none visible")
+def test_readings_that_a_gpu_does_not_report_are_left_out() -> None:
+    text = str(driver("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetComputeRunningProcesses_v3").state("GPU-a"))
+    assert "memory errors" not in text
+    assert text.endswith("processes none visible")
 
 
-def test_a_gpu_that_is_not_there_is_said() -> None:
+def test_an_unknown_uuid_is_an_error() -> None:
     with pytest.raises(UnavailableError, match="no GPU has the UUID GPU-b"):
         driver().state("GPU-b")
 
 
-def test_each_gpu_gets_a_line_whatever_becomes_of_the_others(
+def test_each_gpu_gets_one_line_even_if_another_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("cases.runtime.nvml.NvmlDriver", driver)

@@ -10,14 +10,14 @@ import pytest
 from cases.runtime import preload
 
 
-@pytest.mark.parametrize("remembers", [True, False])  # torch before 2.4 does, from the first time it is asked
-def test_a_rank_counts_its_own_gpus_whatever_its_parent_counted(
-    monkeypatch: pytest.MonkeyPatch, *, remembers: bool
+@pytest.mark.parametrize("caches", [True, False])  # torch before 2.4 caches its first count
+def test_a_rank_counts_its_own_gpus_and_ignores_a_cached_count(
+    monkeypatch: pytest.MonkeyPatch, *, caches: bool
 ) -> None:
     def device_count() -> int:
         return len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
 
-    count = functools.lru_cache(maxsize=1)(device_count) if remembers else device_count
+    count = functools.lru_cache(maxsize=1)(device_count) if caches else device_count
     monkeypatch.setitem(sys.modules, "torch.cuda", SimpleNamespace(device_count=count))
     monkeypatch.setattr(preload, "DONE", [True])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")

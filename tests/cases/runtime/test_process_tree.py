@@ -1,4 +1,4 @@
-"""A process whose parent has ended ends too, also if the parent ended before the process could ask for that."""
+"""A process ends with its parent, even if the parent ended before the process could set its death signal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def wait_until_gone(pid: int) -> bool:
 
 def test_a_process_whose_parent_has_ended_already_ends(tmp_path: Path) -> None:
     started = subprocess.Popen([sys.executable, "-c", ORPHAN, tmp_path], cwd=ROOT, stdout=subprocess.PIPE)
-    started.communicate(timeout=60)  # the orphan holds the pipe: its end is the end of both
+    started.communicate(timeout=60)  # the orphan holds the pipe open until it ends
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""Each moment of a rank counts for one part of its time: its phase, or a part that is timed on its own."""
+"""Each moment of a rank counts for exactly one part: its phase or a separately timed part."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rank(monkeypatch: pytest.MonkeyPatch) -> TimedRank:
     return TimedRank(monkeypatch)
 
 
-def test_a_part_that_is_timed_on_its_own_does_not_count_for_the_phase(rank: TimedRank) -> None:
+def test_a_separately_timed_part_does_not_count_for_its_phase(rank: TimedRank) -> None:
     rank.reporter.phase(Phase.LOAD)
     rank.work(1.0)
     with rank.reporter.spending("group"):
@@ -49,7 +49,7 @@ def test_a_part_that_is_timed_on_its_own_does_not_count_for_the_phase(rank: Time
     assert rank.spent() == {"load_s": 5.0, "group_s": 2.0}
 
 
-def test_the_innermost_part_counts_and_a_phase_that_begins_in_one_goes_on_after_it(rank: TimedRank) -> None:
+def test_a_phase_that_begins_in_a_timed_part_continues_after_it(rank: TimedRank) -> None:
     rank.reporter.phase(Phase.SAVE)
     with rank.reporter.observing():
         rank.reporter.phase(Phase.INFER)
@@ -61,7 +61,7 @@ def test_the_innermost_part_counts_and_a_phase_that_begins_in_one_goes_on_after_
     assert rank.spent() == {"judging_s": 1.0, "reference_s": 2.0, "infer_s": 4.0}
 
 
-def test_the_first_time_of_a_step_is_a_metric_of_its_own(rank: TimedRank) -> None:
+def test_the_first_time_of_a_step_is_a_separate_metric(rank: TimedRank) -> None:
     for seconds in (8.0, 1.0, 1.0):
         rank.reporter.phase(Phase.FORWARD)
         rank.work(seconds)

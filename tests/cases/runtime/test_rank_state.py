@@ -22,7 +22,7 @@ def test_times_of_the_same_part_add_up() -> None:
     assert rank.metrics["load_s"] == 3.0
 
 
-def test_a_line_that_is_no_event_is_an_error_of_ours() -> None:
+def test_an_unreadable_event_is_an_error_of_the_harness() -> None:
     error = parse_event(b'{"done": true}').error
     assert error is not None
     assert (error.type, error.is_ours) == ("ForeignReport", True)

@@ -17,7 +17,7 @@ def test_a_rank_on_the_cpu_has_a_minute() -> None:
     assert silence.timeout(Options(), "cpu") == silence.SilenceTimeout(60.0)
 
 
-def test_a_case_that_compiles_has_longer_and_a_reason() -> None:
+def test_a_case_that_compiles_has_a_longer_timeout_with_a_reason() -> None:
     timeout = silence.timeout(Options(torch_compile=True), "cuda")
     assert timeout.silence_s > silence.SILENCE_S["cuda"]
     assert "torch.compile" in timeout.why

@@ -1,4 +1,4 @@
-"""A build that cannot run here is told by versions alone."""
+"""Versions alone decide whether a build of torch can run on a machine."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def test_a_driver_runs_its_major_version_and_all_before(build: str, runs: str) -
     assert why_driver_is_too_old(build, runs=runs, driver="580.95") == ""
 
 
-def test_a_newer_major_version_names_the_driver_that_it_needs() -> None:
-    said = why_driver_is_too_old("13.0", runs="12.2", driver="535.104.05")
-    assert said == (
+def test_the_reason_names_the_driver_that_a_newer_major_version_needs() -> None:
+    reason = why_driver_is_too_old("13.0", runs="12.2", driver="535.104.05")
+    assert reason == (
         "this build of torch is for CUDA 13.0 and needs driver 580.65 or newer:"
         " driver 535.104.05 runs CUDA 12.2 and older"
     )
@@ -57,26 +57,26 @@ def test_a_major_version_that_is_not_known_yet_needs_a_newer_driver() -> None:
         ("lto_90", "9.0", True),
     ],
 )
-def test_machine_code_is_for_its_major_version(architecture: str, capability: str, *, runs: bool) -> None:
+def test_machine_code_runs_on_its_major_version(architecture: str, capability: str, *, runs: bool) -> None:
     assert runs_on(architecture, capability) == runs
 
 
 def test_a_gpu_that_is_newer_than_the_build_has_no_kernels() -> None:
     assert why_no_kernels(WHEEL, "9.0") == ""
-    said = why_no_kernels(WHEEL, "10.0")
-    assert said.startswith("this build of torch has no kernels for sm_100, only for sm_50, sm_60")
+    reason = why_no_kernels(WHEEL, "10.0")
+    assert reason.startswith("this build of torch has no kernels for sm_100, only for sm_50, sm_60")
 
 
-def test_what_can_be_compiled_on_the_machine_will_do() -> None:
+def test_code_that_the_driver_compiles_runs_on_newer_gpus() -> None:
     assert why_no_kernels([*WHEEL, "compute_90"], "10.0") == ""
 
 
-def test_what_is_not_known_is_held_against_nothing() -> None:
+def test_unknown_architectures_or_gpus_are_no_reason() -> None:
     assert why_no_kernels([], "9.0") == why_no_kernels(WHEEL, "") == ""
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "expected"),
     [
         ({"torch_cuda": "12.1", "torch_architectures": "sm_80 sm_90"}, ""),
         ({"torch_cuda": "12.1"}, ""),
@@ -85,9 +85,9 @@ def test_what_is_not_known_is_held_against_nothing() -> None:
         ({"torch_cuda": "11.7", "torch_architectures": "sm_80 sm_86"}, "no kernels for sm_90, only for sm_80, sm_86"),
     ],
 )
-def test_what_an_environment_tells_of_its_torch_is_held_against_the_gpus(
-    pool_of: Callable[..., Pool], facts: dict[str, str], said: str
+def test_the_build_facts_of_an_environment_are_compared_with_the_gpus(
+    pool_of: Callable[..., Pool], facts: dict[str, str], expected: str
 ) -> None:
     reason = why_unusable(facts, pool_of((Gpu("GPU-0", "NVIDIA H200", 0, capability="9.0"),)))
-    assert said in reason
-    assert bool(said) == bool(reason)
+    assert expected in reason
+    assert bool(expected) == bool(reason)

@@ -1,4 +1,4 @@
-"""A job sees as many GPUs as it has ranks, of those that its caller may use."""
+"""A job sees as many of its caller's GPUs as it has ranks."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ from cases.runtime.visible_gpus import limit
         ({"CUDA_VISIBLE_DEVICES": ""}, 1, ""),
     ],
 )
-def test_the_first_of_those_there_are(before: dict[str, str], count: int, after: str) -> None:
+def test_a_job_sees_the_first_gpus_of_its_caller(before: dict[str, str], count: int, after: str) -> None:
     limit(count, before)
     assert before["CUDA_VISIBLE_DEVICES"] == after

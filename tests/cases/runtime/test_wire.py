@@ -1,4 +1,4 @@
-"""Messages between processes survive the way over JSON, and a reader refuses what it does not know."""
+"""Messages between processes survive a round trip over JSON, and a reader rejects unknown schemas."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ MESSAGES: list[Message] = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_message_is_the_same_after_it_was_written_and_read(message: Message) -> None:
+def test_a_message_survives_a_round_trip(message: Message) -> None:
     assert type(message).from_json(message.to_line()) == message
 
 
 @pytest.mark.parametrize("kind", [CellReport, Event, Job, SessionRequest])
-def test_a_newer_schema_is_refused_with_a_sentence(kind: type[Message]) -> None:
+def test_a_newer_schema_is_rejected_with_a_reason(kind: type[Message]) -> None:
     with pytest.raises(WireError, match=rf"{kind.__name__}: schema 99 is newer than 1, .*; update ftmatrix"):
         kind.from_json('{"schema": 99, "anything": 1}')
 
@@ -72,7 +72,7 @@ def test_a_newer_schema_is_refused_with_a_sentence(kind: type[Message]) -> None:
         ('{"schema": 1, "name": "a", "verdict": "pass", "checks": [1]}', "CellReport: "),
     ],
 )
-def test_a_message_that_cannot_be_read_is_refused_with_a_sentence(text: str, why: str) -> None:
+def test_an_unreadable_message_is_rejected_with_a_reason(text: str, why: str) -> None:
     with pytest.raises(WireError, match=why):
         CellReport.from_json(text)
 
@@ -102,6 +102,6 @@ def test_a_job_has_the_silence_timeout_of_its_case_with_the_reason() -> None:
     assert (job.silence_s, job.silence_why, job.deadline_s) == (240.0, "it compiles", 99.0)
 
 
-def test_the_silence_timeout_of_a_request_goes_first() -> None:
+def test_the_silence_timeout_of_a_request_overrides_the_one_of_a_case() -> None:
     job = request(silence_s=3.0).job("cell", "a", 2, timeout=COMPILING)
     assert (job.silence_s, job.silence_why) == (3.0, "")
