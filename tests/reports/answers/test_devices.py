@@ -247,7 +247,7 @@ def test_other_sets_speak_for_torch_or_against_it(
     found = compare(cpu, gpu)
     assert [each.torch_too for each in found.differences] == [may_be]
     assert ("1 of the differences may" in summary(found)) == may_be
-    assert ("which may be why" in "\n".join(lines(found))) == may_be
+    assert ("which may be the reason" in "\n".join(lines(found))) == may_be
 
 
 def test_other_sets_of_gpus_speak_for_torch_too(build: Build, column: Callable[..., SetRecord]) -> None:
