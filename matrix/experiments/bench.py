@@ -58,7 +58,10 @@ class StartMethod:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchResult:
-    """Seconds, unless the name says otherwise; medians over ``repeats``."""
+    """The results of a benchmark: medians over ``repeats``, in seconds unless a name has another unit.
+
+    ``ways`` are the compared start methods.
+    """
 
     set: str
     hardware: str
@@ -87,7 +90,7 @@ class BenchResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """One pass of the harness over all cells: its wall time, and the raw outcome of each cell that ran."""
+    """One pass of the harness over all cells: its wall time and the report of each cell that ran."""
 
     wall_s: float
     rows: tuple[CellReport, ...]
@@ -112,7 +115,7 @@ class Pass:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchContext:
-    """The set, cases and machine of a benchmark. ``warm_up``: run one pass first, which fills the file caches."""
+    """The set, cases and machine of a benchmark. ``warm_up``: first run a pass that does not count, to fill caches."""
 
     version_set: VersionSet
     cases: Sequence[Case]
@@ -145,7 +148,7 @@ def measure(ctx: BenchContext, *, repeats: int, sample: int) -> BenchResult:
                 ctx.say("warming up: one pass that does not count")
                 harness_pass(ctx, environment, Path(folder, "warm-up"))
             scratches = [Path(folder, f"pass-{number}") for number in range(repeats)]
-            passes = [reported_pass(ctx, harness_pass(ctx, environment, each)) for each in scratches]
+            passes = [report_pass(ctx, harness_pass(ctx, environment, each)) for each in scratches]
             launches = run_launchers(ctx, environment, scratches[-1], passes[-1], sample)
             installs = [] if ctx.packed else [timed_install(ctx, lock) for _ in range(repeats)]
         finally:
@@ -172,7 +175,8 @@ def usable(stage: Lock | Environment | Evidence) -> Any:
     return stage
 
 
-def reported_pass(ctx: BenchContext, one: Pass) -> Pass:
+def report_pass(ctx: BenchContext, one: Pass) -> Pass:
+    """Report the wall time of a pass; returns the pass."""
     ctx.say(f"harness: {one.wall_s:.1f} s")
     return one
 
@@ -220,13 +224,14 @@ def run_launchers(ctx: BenchContext, environment: Environment, scratch: Path, la
     found: list[Launch] = []
     for name in plan.spread(sorted(comparable(ctx, last.rows)), sample):
         try:
-            found += [reported_launch(ctx, at.launch(launcher, ctx.case(name))) for launcher in LAUNCHERS]
+            found += [report_launch(ctx, at.launch(launcher, ctx.case(name))) for launcher in LAUNCHERS]
         except OccupiedError as error:
             ctx.say(f"{name}: not measured: {error}")
     return found
 
 
-def reported_launch(ctx: BenchContext, one: Launch) -> Launch:
+def report_launch(ctx: BenchContext, one: Launch) -> Launch:
+    """Report the result of a launch; returns the launch."""
     ctx.say(f"{one.launcher} {one.case}: {one.seconds:.1f} s, {one.verdict}")
     return one
 

@@ -54,7 +54,7 @@ class Launch:
     reason: str
 
 
-def torchrun(ranks: int, device: str) -> tuple[str, ...]:  # noqa: ARG001 - it needs not know the device
+def torchrun(ranks: int, device: str) -> tuple[str, ...]:  # noqa: ARG001 - all launchers share this signature
     return ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m")
 
 
