@@ -128,7 +128,7 @@ def run(
     _, _, outcomes = store.read(directory / "clean")
     green = selfcheck.green(outcomes)
     work = [
-        (each, sequence(request.place, [case for case in cases if (each.key, case.id) in green], after))
+        (each, sequence(request.resolved_device, [case for case in cases if (each.key, case.id) in green], after))
         for each in request.version_sets()
     ]
     crash_run = replace(
@@ -141,7 +141,7 @@ def run(
     run_request.run(crash_run, work=work, watcher=watcher(sum(len(cells) for _, cells in work)), say=say)
     _, _, injected = store.read(directory / "crashes")
     return tuple(
-        of_set(each.key, cells, selfcheck.of(each.key, injected), device=request.place, wanted=after)
+        of_set(each.key, cells, selfcheck.of(each.key, injected), device=request.resolved_device, wanted=after)
         for each, cells in crash_cases(work)
     )
 

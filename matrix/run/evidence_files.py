@@ -14,12 +14,16 @@ from matrix.run.secrets import masked
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KINDS: Final = {".log": "log", ".stack": "stacks", ".collectives": "collectives"}  # of what a rank leaves behind
-LONGEST: Final = 200_000  # characters of a log; of a longer one the end is kept
+KINDS: Final = {
+    ".log": "log",
+    ".stack": "stacks",
+    ".collectives": "collectives",
+}  # suffixes of the files that a rank writes
+LONGEST: Final = 200_000  # characters of a stored log; only the end of a longer one is kept
 
 
 def scrubbed(text: str, places: Mapping[str, str]) -> str:
-    """Text without tokens, user names and paths of this machine; ``places`` says what stands for a path."""
+    """Text without tokens, user names and paths of this machine; ``places`` maps paths to placeholders."""
     text = masked(text)  # first, or a path within a secret would be replaced
     for path in sorted(places, key=len, reverse=True):
         text = text.replace(path, places[path])
@@ -29,8 +33,8 @@ def scrubbed(text: str, places: Mapping[str, str]) -> str:
 def without_user(text: str, *, home: str, user: str) -> str:
     """Text without the user's home folder and name.
 
-    A name counts only as a part of a path or of an address such as ``me@host``: users may be called ``test`` or
-    ``train``. The root folder is nobody's home (``HOME=/`` of containers).
+    The name is replaced only in paths and in addresses such as ``me@host``, because a user may be called ``test`` or
+    ``train``. The root folder is never replaced: containers set ``HOME=/``.
     """
     if home.strip("/"):
         text = re.sub(rf"{re.escape(home.rstrip('/'))}(?![\w.-])", "~", text)
@@ -61,7 +65,7 @@ def scrubbed_tail(text: str, length: int, places: Mapping[str, str]) -> str:
 
 
 def scrubbed_values(value: Any, places: Mapping[str, str]) -> Any:
-    """The same of every text in plain data, at whatever depth."""
+    """Plain data with every text scrubbed, at any depth."""
     if isinstance(value, str):
         return scrubbed(value, places)
     if isinstance(value, dict):
@@ -72,7 +76,7 @@ def scrubbed_values(value: Any, places: Mapping[str, str]) -> Any:
 
 
 def keep(folder: Path, target: Path, places: Mapping[str, str]) -> dict[str, str]:
-    """Copy a cell's logs and stacks to ``target``; file names by what they are, those that say something."""
+    """Copy a cell's logs and stacks to ``target``, except empty ones; return file names by kind of file."""
     kept: dict[str, str] = {}
     of_ranks = (path for path in folder.glob("rank-*.*") if path.suffix in KINDS)
     for path in sorted([*of_ranks, *folder.glob(AUTOPSY)]):

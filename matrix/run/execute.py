@@ -28,25 +28,24 @@ if TYPE_CHECKING:
 
 CASES: Final = Path(__file__).parents[2] / "cases"
 EXTRA_CASES: Final = Path(__file__).parents[1] / "known" / "extra_cases.py"
-SLACK_S: Final = 120.0  # import of the stack, and the harness's own work, beside a cell's deadline
+SLACK_S: Final = 120.0  # added to a cell's deadline for imports and the harness's own work
 
 
 @dataclass(frozen=True)
 class Suite:
-    """The code that runs inside environments. ``extra`` are files beside ``cases/``; ``module`` names the cases.
+    """The code that runs inside environments. ``extra`` are files next to ``cases/``; ``module`` declares the cases.
 
-    ``added`` are cases that the grid does not have. They are declared like those of a user's scripts; the code that
-    is measured with is the same, and so is its digest.
+    ``added`` are cases outside the grid. They run the same code as the grid's cases, so the digest stays the same.
     """
 
     module: str = "cases.suite"
     extra: tuple[Path, ...] = ()
-    scripts: tuple[Script, ...] = ()  # the user's
+    scripts: tuple[Script, ...] = ()  # of the user
     added: tuple[Case, ...] = ()
 
     @cached_property
     def cases(self) -> Mapping[str, Case]:
-        """Every case by id; declarations only, nothing of the stack is imported."""
+        """Every case by id. Imports declarations only, nothing of the stack."""
         found: dict[str, Case] = case_suite.load(self.module).cases
         every = copy(found)
         every.update({case.id: case for case in (*grid.commands(self.scripts), *self.added)})
@@ -59,7 +58,7 @@ class Suite:
 
     @cached_property
     def files(self) -> Mapping[str, bytes]:
-        """By path inside an environment, as they were when the run began: an edit must not reach half of its sets."""
+        """File contents by path inside an environment, read once: an edit during a run must not change half of its sets."""
         ours = {f"cases/{path.relative_to(CASES)}": path.read_bytes() for path in sorted(CASES.rglob("*.py"))}
         declared = {DECLARED.name: json.dumps([vars(each) for each in self.scripts]).encode()} if self.scripts else {}
         return ours | {path.name: path.read_bytes() for path in self.extra} | declared
@@ -92,22 +91,22 @@ class Suite:
 
     @property
     def declared(self) -> Mapping[str, bytes]:
-        """The cases that were added, and the module that knows them."""
+        """The files that add cases to the suite: a module and its declarations."""
         if not self.added:
             return {}
         rows = [{"group": case.group, "why": case.why, "options": vars(case.options)} for case in self.added]
-        asked = json.dumps({"suite": self.module, "cases": rows}).encode()
-        return {EXTRA_CASES.name: EXTRA_CASES.read_bytes(), "extra_cases.json": asked}
+        declaration = json.dumps({"suite": self.module, "cases": rows}).encode()
+        return {EXTRA_CASES.name: EXTRA_CASES.read_bytes(), "extra_cases.json": declaration}
 
     @property
-    def entrance(self) -> str:
-        """The module that an environment is told to run."""
+    def entry_module(self) -> str:
+        """The module that the test session loads the cases from."""
         return EXTRA_CASES.stem if self.added else self.module
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """How cells are run: where scratch files go, on what device, by how many workers."""
+    """Runs cells in a test session inside an environment."""
 
     scratch: Path
     device: str
@@ -115,7 +114,7 @@ class Bench:
     suite: Suite = field(default_factory=Suite)
     limits: Limits = field(default_factory=Limits)
     cold: bool = False
-    more: Mapping[str, str] = field(default_factory=dict)  # variables beside the usual ones
+    more: Mapping[str, str] = field(default_factory=dict)  # further environment variables
 
     def run(
         self,
@@ -125,9 +124,9 @@ class Bench:
         cold_sample: Sequence[str] = (),
         sources: Mapping[str, str] | None = None,
     ) -> Iterator[CellReport]:
-        """Run cells; yields the report of each as it ends, but none of a cell that the test session never reported.
+        """Run cells, and yield the report of each as it ends. A cell that the session never reported yields none.
 
-        ``sources`` names, by cell, the folder in which another version set's cell saved what this one loads.
+        ``sources`` maps a cell to the folder from which it loads what a cell of another version set saved.
         """
         folder = self.scratch / "suite"
         self.suite.copy(folder)
@@ -158,18 +157,18 @@ class Bench:
             *(str(environment.python), "-m", "pytest", str(folder / "cases" / "test_cells.py")),
             *("-p", "xdist", "-n", str(workers), *self.scheduling),
             *("-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-q", "--tb=short", "-rN"),
-            *("--basetemp", str(self.scratch / "tmp")),  # not the user's, where pytest keeps only the newest few
-            *("--suite", self.suite.entrance, "--request", str(request)),
+            *("--basetemp", str(self.scratch / "tmp")),  # pytest deletes all but the newest few of the default folder
+            *("--suite", self.suite.entry_module, "--request", str(request)),
             *(["--cold"] if self.cold else []),
         ]
 
     @property
     def scheduling(self) -> tuple[str, ...]:
-        """On GPUs in the order given, so that no small cells take what a large one waits for."""
+        """Options of xdist. On GPUs, cells start in the given order, so that small cells do not delay large ones."""
         return ("--dist", "worksteal") if self.device == "cpu" else ("--dist", "load", "--maxschedchunk", "1")
 
     def variables(self, environment: Environment) -> dict[str, str]:
-        """Nothing of the caller's environment may change what is measured: no plugins, no GPUs on a CPU run."""
+        """Environment variables of the session, without the caller's pytest plugins, and without GPUs on the CPU."""
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
         own = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "HF_HOME": str(self.scratch / "hf"), "PYTHONUNBUFFERED": "1"}
         kept = {name: value for name, value in environment.variables().items() if not name.startswith("PYTEST_")}

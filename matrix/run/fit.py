@@ -23,40 +23,41 @@ RUNTIME = re.compile(r"nvidia-cuda-runtime(-cu\d+)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What the GPUs can do for the cells of one set at this moment; without a pool, nothing is asked of GPUs.
+    """Decides which cells of one set the GPUs can run now. Without a pool, cells run on the CPU and all can run.
 
-    ``whole`` is why no cell of the set can run, ``occupied`` which GPUs others' work is on, by UUID.
+    ``blocker`` is the reason why no cell of the set can run. ``occupied`` describes the processes of others on a GPU,
+    by the GPU's UUID.
     """
 
     pool: Pool | None = None
-    whole: str = ""
+    blocker: str = ""
     occupied: Mapping[str, str] = field(default_factory=dict)
 
-    def lacks(self, ranks: int) -> str:
-        """The reason why a cell of so many ranks cannot run here; empty if it can."""
-        return self.whole or (self.pool.shortage(ranks, self.occupied) if self.pool else "")
+    def shortage(self, ranks: int) -> str:
+        """The reason why a cell with this many ranks cannot run; empty if it can."""
+        return self.blocker or (self.pool.shortage(ranks, self.occupied) if self.pool else "")
 
 
-def look(lock: Lock, backend: str, pool: Pool | None) -> Fit:
-    """At the driver and the GPUs, for one set with one build of torch. Waits a while for what others leave behind.
+def check_gpus(lock: Lock, backend: str, pool: Pool | None) -> Fit:
+    """Check the driver and the GPUs for one set with one build of torch. Waits for GPUs that are about to be free.
 
     Raises:
-        UserError: the driver answers no more.
+        UserError: the driver stopped answering.
     """
     if pool is None:
         return Fit()
     build = cuda_of(lock, backend)
     if build == NO_CUDA:
-        return Fit(pool=pool, whole="this build of torch has no CUDA: --device cpu, or another --torch-backend")
+        return Fit(pool=pool, blocker="this build of torch has no CUDA; use --device cpu or another --torch-backend")
     try:
-        whole = torch_builds.why_driver_is_too_old(build, runs=pool.source.cuda, driver=pool.source.version)
-        return Fit(pool=pool, whole=whole, occupied={} if whole else pool.occupied())
+        blocker = torch_builds.why_driver_is_too_old(build, runs=pool.source.cuda, driver=pool.source.version)
+        return Fit(pool=pool, blocker=blocker, occupied={} if blocker else pool.occupied())
     except UnavailableError as error:
-        raise UserError(f"the GPUs cannot be asked ({error}); --resume goes on when they can") from None
+        raise UserError(f"the GPU driver does not answer ({error}); continue with --resume once it does") from None
 
 
 def cuda_of(lock: Lock, backend: str) -> str:
-    """The CUDA that the build of torch is for, e.g. ``12.8``; empty where lock and backend do not tell."""
+    """The CUDA version of a build of torch, e.g. ``12.8``; empty if neither backend nor lock names one."""
     if backend == NO_CUDA:
         return NO_CUDA
     label = local_version(lock.versions.get("torch", ""))
@@ -65,5 +66,5 @@ def cuda_of(lock: Lock, backend: str) -> str:
         return ".".join(named.groups())
     if label.startswith(NO_CUDA):
         return NO_CUDA
-    brought = next((version for name, version in lock.versions.items() if RUNTIME.fullmatch(name)), "")
-    return ".".join(brought.split(".")[:2])
+    runtime = next((version for name, version in lock.versions.items() if RUNTIME.fullmatch(name)), "")
+    return ".".join(runtime.split(".")[:2])

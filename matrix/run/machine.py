@@ -1,4 +1,4 @@
-"""The machine a run happens on, as far as results depend on it."""
+"""Describes the machine of a run: its CPU, its GPUs and their driver."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def cores() -> int:
-    """CPUs this process may use."""
+    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def hardware(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> str:
-    """What results may be compared across, e.g. ``cpu: AMD EPYC 9R14 x 2`` or ``cuda: NVIDIA H200 x 2``.
+    """The hardware in words, e.g. ``cpu: AMD EPYC 9R14 x 2``; results are comparable where it is equal.
 
     Raises:
-        UserError: GPUs are asked for, and there are none that may be used.
+        UserError: the device is ``cuda`` and this process can use no GPU.
     """
     if device == "cpu":
         return f"cpu: {cpu_name()} x {cores()}"
@@ -43,7 +43,7 @@ def gpus(open_pool: Callable[[], Pool] = pools.pool) -> Pool:
     """
     why = why_no_gpu(open_pool)
     if why:
-        raise UserError(f"--device cuda: {why}: use --device cpu")
+        raise UserError(f"--device cuda: {why}; use --device cpu")
     return open_pool()
 
 
@@ -63,7 +63,7 @@ def facts(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> dict[st
     """Facts about the machine that reports show.
 
     Raises:
-        UserError: GPUs are asked for, and there are none, or the driver does not tell of itself.
+        UserError: the device is ``cuda``, and there is no GPU or the driver does not answer.
     """
     found: dict[str, str | int] = {"os": platform.platform(), "cpu": cpu_name(), "cores": cores()}
     return found if device == "cpu" else found | facts_of_gpus(gpus(open_pool))
@@ -73,7 +73,7 @@ def facts_of_gpus(pool: Pool) -> dict[str, str | int]:
     try:
         driver = {"driver": pool.source.version, "driver_cuda": pool.source.cuda}
     except UnavailableError as error:
-        raise UserError(f"--device cuda: {error}: use --device cpu") from None
+        raise UserError(f"--device cuda: {error}; use --device cpu") from None
     return {"gpu": pool.gpus[0].name, "gpus": len(pool.gpus), **driver}
 
 

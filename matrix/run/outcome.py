@@ -21,7 +21,7 @@ NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity":
 
 
 def finite_or_named(value: Any) -> Any:
-    """JSON has no NaN, and a measured one must not be lost: it is stored by its name and read back as the number."""
+    """Read NaN and the infinities, which JSON lacks, from their stored names."""
     return NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
@@ -35,13 +35,13 @@ def renamed_options(value: Any) -> Any:
 
 
 Scalar = Annotated[bool | int | float | str, BeforeValidator(finite_or_named)]
-# Results of older schemas hold former case ids and option names; they are read under the present ones.
+# Results of older schemas hold former case ids and option names; these types replace them by the present ones.
 CaseId = Annotated[str, renamed_text(current_case_id)]
 CellName = Annotated[str, renamed_text(current_cell)]
 OptionValues = Annotated[dict[str, Scalar], BeforeValidator(renamed_options)]
 
 
-Stamp = Annotated[str, AfterValidator(sys.intern)]  # few cells differ in theirs
+Stamp = Annotated[str, AfterValidator(sys.intern)]  # most cells share one, so interning saves memory
 
 
 class Stored(BaseModel):
@@ -68,7 +68,7 @@ class ErrorRecord(Stored):
 
 
 class Outcome(Stored):
-    """What one run of one cell showed. Times in seconds, memory in MiB."""
+    """The result of one run of one cell. Times are in seconds, memory is in MiB."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     set: str
@@ -81,15 +81,15 @@ class Outcome(Stored):
     phase: Phase | None = None
     checks: tuple[CheckRecord, ...] = ()
     error: ErrorRecord | None = None
-    evidence: dict[str, str] = Field(default_factory=dict, description="file in the run directory, by what it is")
+    evidence: dict[str, str] = Field(default_factory=dict, description="path in the run directory by kind of file")
     metrics: dict[str, float] = Field(default_factory=dict)
     facts: dict[str, Scalar | None] = Field(default_factory=dict)
     attempt: int = 1
-    repeat: int = Field(default=1, description="which of the repeats that were asked for; attempts follow on a loss")
+    repeat: int = Field(default=1, description="number of the repeat; attempts count retries of lost cells")
     lock: str = Field(default="", description="digest of the lock, and the build of torch")
-    code: str = Field(default="", description="digest of the case code that took part; 'none' if none did")
+    code: str = Field(default="", description="digest of the case code used; 'none' if none was")
     modules: Stamp = Field(default="", description="modules of that code with their digests; empty before schema 3")
-    hardware: str = Field(default="", description="what results may be compared across, e.g. 'cpu: AMD EPYC x2'")
+    hardware: str = Field(default="", description="results are comparable on equal hardware, e.g. 'cpu: AMD EPYC x2'")
     started: datetime
     seconds: float
 
@@ -106,7 +106,7 @@ class Outcome(Stored):
 
 
 class SetRecord(Stored):
-    """A version set as a run met it."""
+    """A version set as it was resolved and installed in a run."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     key: str
@@ -117,20 +117,20 @@ class SetRecord(Stored):
     default: bool = False
     lock: str = ""
     torch_backend: str = ""
-    blocked: str = Field(default="", description="why the set could not be resolved or installed; empty if it was")
+    blocked: str = Field(default="", description="why the set could not be resolved or installed; empty if it could")
     notes: tuple[str, ...] = ()
     facts: dict[str, Scalar | None] = Field(default_factory=dict)
 
 
 class RunRecord(Stored):
-    """What was asked of a run, and of which machine."""
+    """The request of a run, and the machine it ran on."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     harness: str
     code: str
     started: datetime
     device: str
-    asked: dict[str, str]
+    request: dict[str, str] = Field(validation_alias="asked", serialization_alias="asked")  # the stored key
     planned: tuple[CellName, ...]
     hardware: str
     facts: dict[str, Scalar | None] = Field(default_factory=dict)

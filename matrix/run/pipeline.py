@@ -46,7 +46,7 @@ LOG_TAIL: Final = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workshop:
+class RunContext:
     """Everything that a run needs besides the sets and the cases."""
 
     store: Store
@@ -72,80 +72,80 @@ class Workshop:
         return self.store.record.hardware
 
 
-def run(work: Work, at: Workshop) -> None:
+def run(work: Work, ctx: RunContext) -> None:
     """Measure every cell that the store does not hold yet; a set may come more than once."""
     for version_set, _ in work:
-        if version_set.key not in at.store.sets:
-            at.store.note(met(version_set, lock=""))
+        if version_set.key not in ctx.store.sets:
+            ctx.store.note(set_record(version_set, lock=""))
     for version_set, cases in work:
-        measure(version_set, cases, at)
-        shutil.rmtree(at.store.directory / WORK, ignore_errors=True)
+        measure(version_set, cases, ctx)
+        shutil.rmtree(ctx.store.directory / WORK, ignore_errors=True)
 
 
-def measure(version_set: VersionSet, cases: Sequence[Case], at: Workshop) -> None:
+def measure(version_set: VersionSet, cases: Sequence[Case], ctx: RunContext) -> None:
     """Measure one set. A set that cannot be resolved or installed is a finding, not an error."""
-    at.watcher.set_started(version_set.key, len(cases) * at.repeats)
-    began, known = time.monotonic(), len(at.store.outcomes)
-    prepared = prepare(version_set, at)
-    lock = str(EnvironmentKey(prepared.digest, at.backend.name)) if isinstance(prepared, locks.Lock) else ""
-    fitting = fit.look(prepared, at.backend.name, at.pool) if isinstance(prepared, locks.Lock) else fit.Fit()
-    for repeat in range(1, at.repeats + 1):
-        missing = unfinished(version_set, cases, lock, repeat, at)
+    ctx.watcher.set_started(version_set.key, len(cases) * ctx.repeats)
+    began, known = time.monotonic(), len(ctx.store.outcomes)
+    prepared = prepare(version_set, ctx)
+    lock = str(EnvironmentKey(prepared.digest, ctx.backend.name)) if isinstance(prepared, locks.Lock) else ""
+    fitting = fit.check_gpus(prepared, ctx.backend.name, ctx.pool) if isinstance(prepared, locks.Lock) else fit.Fit()
+    for repeat in range(1, ctx.repeats + 1):
+        missing = unfinished(version_set, cases, lock, repeat, ctx)
         if isinstance(prepared, Evidence):
-            block(version_set, missing, prepared, lock, repeat, at)
+            block(version_set, missing, prepared, lock, repeat, ctx)
             break
-        runnable = [case for case in missing if not skipped(version_set, case, lock, repeat, fitting, at)]
+        runnable = [case for case in missing if not skipped(version_set, case, lock, repeat, fitting, ctx)]
         if runnable:
-            install_and_run(version_set, runnable, prepared, repeat, at)
-    at.watcher.set_done(version_set.key)
-    new = at.store.outcomes[known:]
+            install_and_run(version_set, runnable, prepared, repeat, ctx)
+    ctx.watcher.set_done(version_set.key)
+    new = ctx.store.outcomes[known:]
     if new:
-        timings.note(at.cache, at.device, new, wall_s=time.monotonic() - began, workers=at.workers)
+        timings.note(ctx.cache, ctx.device, new, wall_s=time.monotonic() - began, workers=ctx.workers)
 
 
-def prepare(version_set: VersionSet, at: Workshop) -> locks.Lock | Evidence:
-    at.watcher.stage(version_set.key, "resolving")
-    if at.packed is not None:
-        return at.packed.lock(version_set)
-    return locking.read_or_resolve(version_set, uv=at.uv, folder=at.lock_folder)
+def prepare(version_set: VersionSet, ctx: RunContext) -> locks.Lock | Evidence:
+    ctx.watcher.stage(version_set.key, "resolving")
+    if ctx.packed is not None:
+        return ctx.packed.lock(version_set)
+    return locking.read_or_resolve(version_set, uv=ctx.uv, folder=ctx.lock_folder)
 
 
 def install_and_run(
-    version_set: VersionSet, cases: Sequence[Case], lock: locks.Lock, repeat: int, at: Workshop
+    version_set: VersionSet, cases: Sequence[Case], lock: locks.Lock, repeat: int, ctx: RunContext
 ) -> None:
-    at.watcher.stage(version_set.key, "installing")
-    environment = install(lock, at)
+    ctx.watcher.stage(version_set.key, "installing")
+    environment = install(lock, ctx)
     if isinstance(environment, Evidence):
-        block(version_set, cases, environment, str(EnvironmentKey(lock.digest, at.backend.name)), repeat, at)
+        block(version_set, cases, environment, str(EnvironmentKey(lock.digest, ctx.backend.name)), repeat, ctx)
         return
     try:
-        at.store.note(met(version_set, lock=lock.digest, backend=environment.backend, notes=environment.notes))
-        at.watcher.stage(version_set.key, "starting")
-        run_cells(version_set, cases, environment, repeat, at)
+        ctx.store.note(set_record(version_set, lock=lock.digest, backend=environment.backend, notes=environment.notes))
+        ctx.watcher.stage(version_set.key, "starting")
+        run_cells(version_set, cases, environment, repeat, ctx)
     finally:
         environment.release()
 
 
-def install(lock: locks.Lock, at: Workshop) -> Environment | Evidence:
+def install(lock: locks.Lock, ctx: RunContext) -> Environment | Evidence:
     """Install an environment within the disk budget."""
 
     def make_room() -> None:
-        disk.keep_free(at.cache, uv=at.uv, budget_bytes=at.keep_free_bytes, say=at.say)
+        disk.keep_free(ctx.cache, uv=ctx.uv, budget_bytes=ctx.keep_free_bytes, say=ctx.say)
 
-    if at.packed is not None:
-        return at.packed.install(lock, make_room=make_room)
-    return provision.install(lock, cache=at.cache, uv=at.uv, backend=at.backend, make_room=make_room)
+    if ctx.packed is not None:
+        return ctx.packed.install(lock, make_room=make_room)
+    return provision.install(lock, cache=ctx.cache, uv=ctx.uv, backend=ctx.backend, make_room=make_room)
 
 
-def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, repeat: int, at: Workshop) -> list[Case]:
+def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, repeat: int, ctx: RunContext) -> list[Case]:
     """The cells that the store does not hold as measured with this lock, case code and hardware.
 
     Lost and blocked cells run again: the network may have blocked them. So do cells that found no checkpoint of
     another set, and cells that found no free GPUs.
     """
-    measured = (each for each in at.store.outcomes if is_measured(each) and at.suite.is_current(each))
+    measured = (each for each in ctx.store.outcomes if is_measured(each) and ctx.suite.is_current(each))
     have = {(each.set, each.case, each.lock, each.hardware, each.repeat) for each in measured}
-    return [case for case in cases if (version_set.key, case.id, lock, at.hardware, repeat) not in have]
+    return [case for case in cases if (version_set.key, case.id, lock, ctx.hardware, repeat) not in have]
 
 
 def is_measured(outcome: Outcome) -> bool:
@@ -153,57 +153,59 @@ def is_measured(outcome: Outcome) -> bool:
     return outcome.verdict not in {Verdict.LOST, Verdict.BLOCKED} and not waits
 
 
-def skipped(version_set: VersionSet, case: Case, lock: str, repeat: int, fitting: Fit, at: Workshop) -> bool:
+def skipped(version_set: VersionSet, case: Case, lock: str, repeat: int, fitting: Fit, ctx: RunContext) -> bool:
     """Whether the case cannot run here; if so, store it as skipped."""
-    lacking = fitting.lacks(case.ranks)
-    reason = lacking or why_not(case, at)
+    shortage = fitting.shortage(case.ranks)
+    reason = shortage or why_not(case, ctx)
     if not reason:
         return False
-    known = blank(version_set, case, lock, at)
-    found = {"verdict": Verdict.SKIP, "reason": reason, "repeat": repeat, "facts": LACKING if lacking else {}}
-    finish(known.model_copy(update=found), at)
+    known = blank(version_set, case, lock, ctx)
+    found = {"verdict": Verdict.SKIP, "reason": reason, "repeat": repeat, "facts": LACKING if shortage else {}}
+    finish(known.model_copy(update=found), ctx)
     return True
 
 
-def why_not(case: Case, at: Workshop) -> str:
-    if case.source and not carried(at, case.source, case.begun).exists():
+def why_not(case: Case, ctx: RunContext) -> str:
+    if case.source and not carried(ctx, case.source, case.begun).exists():
         return f"{case.source} saved nothing that could be loaded: see its {case.begun}"
     return ""
 
 
-def block(version_set: VersionSet, cases: Sequence[Case], why: Evidence, lock: str, repeat: int, at: Workshop) -> None:
+def block(
+    version_set: VersionSet, cases: Sequence[Case], why: Evidence, lock: str, repeat: int, ctx: RunContext
+) -> None:
     if not cases:
         return
-    places = {str(at.cache): "<cache>", str(at.store.directory.absolute()): "<run>"}
+    places = {str(ctx.cache): "<cache>", str(ctx.store.directory.absolute()): "<run>"}
     reason = evidence_files.scrubbed(why.reason, places)
-    at.store.note(met(version_set, lock=lock, blocked=f"{why.phase.value}: {reason}"))
+    ctx.store.note(set_record(version_set, lock=lock, blocked=f"{why.phase.value}: {reason}"))
     for case in cases:
-        outcome = blank(version_set, case, lock, at).model_copy(
+        outcome = blank(version_set, case, lock, ctx).model_copy(
             update={"verdict": Verdict.BLOCKED, "phase": why.phase, "reason": reason, "repeat": repeat}
         )
-        finish(outcome, at)
+        finish(outcome, ctx)
 
 
 def run_cells(
-    version_set: VersionSet, cases: Sequence[Case], environment: Environment, repeat: int, at: Workshop
+    version_set: VersionSet, cases: Sequence[Case], environment: Environment, repeat: int, ctx: RunContext
 ) -> None:
     """Run the cells, and lost ones once more."""
     waiting = {case.id: case for case in cases}
     for attempt in range(1, ATTEMPTS + 1):
         last = attempt == ATTEMPTS
-        scratch = new_folder(at.store.directory.absolute() / WORK, f"{version_set.key}-{attempt}-")
+        scratch = new_folder(ctx.store.directory.absolute() / WORK, f"{version_set.key}-{attempt}-")
         bench = Bench(
-            scratch=scratch, device=at.device, workers=at.workers, suite=at.suite, limits=at.limits, cold=at.cold
+            scratch=scratch, device=ctx.device, workers=ctx.workers, suite=ctx.suite, limits=ctx.limits, cold=ctx.cold
         )
-        sources = {case.id: str(carried(at, case.source, case.begun)) for case in waiting.values() if case.source}
-        chosen = sample(version_set, list(waiting), at)
+        sources = {case.id: str(carried(ctx, case.source, case.begun)) for case in waiting.values() if case.source}
+        chosen = sample(version_set, list(waiting), ctx)
         order = sorted(waiting, key=lambda name: -waiting[name].ranks)  # those that need most GPUs first
         for report in bench.run(order, environment, cold_sample=chosen, sources=sources):
             case = waiting.get(report.name)
             if case is None or (report.verdict is Verdict.LOST and not last):
                 continue  # reported twice, or to be run once more
             del waiting[case.id]
-            keep_what_is_carried(version_set, case, bench, at)
+            keep_what_is_carried(version_set, case, bench, ctx)
             builder = OutcomeBuilder(
                 version_set=version_set,
                 case=case,
@@ -211,9 +213,9 @@ def run_cells(
                 bench=bench,
                 attempt=attempt,
                 repeat=repeat,
-                at=at,
+                ctx=ctx,
             )
-            finish(builder.outcome(report), at)
+            finish(builder.outcome(report), ctx)
         if not waiting:
             return
     for case in waiting.values():
@@ -224,20 +226,20 @@ def run_cells(
             bench=bench,
             attempt=ATTEMPTS,
             repeat=repeat,
-            at=at,
+            ctx=ctx,
         )
-        finish(builder.silence(), at)
+        finish(builder.silence(), ctx)
 
 
-def carried(at: Workshop, version_set: str, case: str) -> Path:
+def carried(ctx: RunContext, version_set: str, case: str) -> Path:
     """The folder in which a run keeps what a cell saved for other version sets."""
-    return at.store.directory.absolute() / "carried" / str(CellKey(version_set, case))
+    return ctx.store.directory.absolute() / "carried" / str(CellKey(version_set, case))
 
 
-def keep_what_is_carried(version_set: VersionSet, case: Case, bench: Bench, at: Workshop) -> None:
+def keep_what_is_carried(version_set: VersionSet, case: Case, bench: Bench, ctx: RunContext) -> None:
     saved = bench.job_folder(case.id) / "kept"
     if case.options.flow == "portability" and not case.source and saved.exists() and any(saved.iterdir()):
-        shutil.copytree(saved, carried(at, version_set.key, case.id), dirs_exist_ok=True)
+        shutil.copytree(saved, carried(ctx, version_set.key, case.id), dirs_exist_ok=True)
 
 
 def new_folder(parent: Path, prefix: str) -> Path:
@@ -246,18 +248,18 @@ def new_folder(parent: Path, prefix: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
 
 
-def sample(version_set: VersionSet, cells: Sequence[str], at: Workshop) -> list[str]:
+def sample(version_set: VersionSet, cells: Sequence[str], ctx: RunContext) -> list[str]:
     """The cells that a cold start must confirm: different ones for each set, the same ones in each run."""
     order = sorted(cells, key=lambda cell: sha256(str(CellKey(version_set.key, cell)).encode()).digest())
-    return [] if at.cold else order[: at.cold_sample]
+    return [] if ctx.cold else order[: ctx.cold_sample]
 
 
-def finish(outcome: Outcome, at: Workshop) -> None:
-    at.store.append(outcome)
-    at.watcher.cell_done(outcome)
+def finish(outcome: Outcome, ctx: RunContext) -> None:
+    ctx.store.append(outcome)
+    ctx.watcher.cell_done(outcome)
 
 
-def met(
+def set_record(
     version_set: VersionSet, *, lock: str, backend: str = "", notes: tuple[str, ...] = (), blocked: str = ""
 ) -> SetRecord:
     return SetRecord(
@@ -274,7 +276,7 @@ def met(
     )
 
 
-def blank(version_set: VersionSet, case: Case, lock: str, at: Workshop) -> Outcome:
+def blank(version_set: VersionSet, case: Case, lock: str, ctx: RunContext) -> Outcome:
     """The outcome of a cell before anything ran."""
     return Outcome(
         set=version_set.key,
@@ -285,7 +287,7 @@ def blank(version_set: VersionSet, case: Case, lock: str, at: Workshop) -> Outco
         verdict=Verdict.LOST,
         lock=lock,
         code=NO_CODE,
-        hardware=at.hardware,
+        hardware=ctx.hardware,
         started=datetime.now(UTC),
         seconds=0.0,
     )
@@ -301,12 +303,12 @@ class OutcomeBuilder:
     bench: Bench
     attempt: int
     repeat: int
-    at: Workshop
+    ctx: RunContext
 
     def outcome(self, report: CellReport) -> Outcome:
         # A path may be in any text: a fact, a check, a reason.
         report = CellReport.from_plain(evidence_files.scrubbed_values(report.to_plain(), self.places))
-        modules = self.at.suite.stamp(self.case, report.modules)
+        modules = self.ctx.suite.stamp(self.case, report.modules)
         return self.start().model_copy(
             update={
                 "verdict": report.verdict,
@@ -335,7 +337,7 @@ class OutcomeBuilder:
 
     def start(self) -> Outcome:
         lock = str(EnvironmentKey(self.environment.lock, self.environment.backend))
-        known = blank(self.version_set, self.case, lock, self.at)
+        known = blank(self.version_set, self.case, lock, self.ctx)
         return known.model_copy(update={"attempt": self.attempt, "repeat": self.repeat})
 
     def error(self, error: ErrorReport | None) -> ErrorRecord | None:
@@ -346,7 +348,7 @@ class OutcomeBuilder:
     def evidence(self) -> dict[str, str]:
         """The cell's logs, copied next to the outcomes, by paths relative to the run."""
         cell = str(CellKey(self.version_set.key, self.case.id))
-        target = self.at.store.directory / "logs" / cell
+        target = self.ctx.store.directory / "logs" / cell
         kept = evidence_files.keep(self.bench.job_folder(self.case.id), target, self.places)
         return {what: f"logs/{cell}/{name}" for what, name in kept.items()}
 
@@ -354,13 +356,13 @@ class OutcomeBuilder:
     def places(self) -> dict[str, str]:
         """Paths of this machine, and the placeholder of each."""
         library = self.environment.standard_library
-        host = self.at.packed.host_paths if self.at.packed else ()
+        host = self.ctx.packed.host_paths if self.ctx.packed else ()
         return {
             **({str(library): f"<python>/lib/{library.name}"} if library else {}),
             **{path: f"<host>/{Path(path).name}" for path in host},
             str(self.environment.root): "<environment>",
             str(self.bench.scratch / "suite"): "<suite>",
             str(self.bench.scratch): "<scratch>",
-            str(self.at.cache): "<cache>",
-            str(self.at.store.directory.absolute()): "<run>",
+            str(self.ctx.cache): "<cache>",
+            str(self.ctx.store.directory.absolute()): "<run>",
         }

@@ -89,7 +89,7 @@ def near(name: str) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def select(cases: Mapping[str, Case], terms: Iterable[Term], *, asked: str) -> tuple[Case, ...]:
+def select(cases: Mapping[str, Case], terms: Iterable[Term], *, text: str) -> tuple[Case, ...]:
     """The cases that every term admits.
 
     Raises:
@@ -99,7 +99,7 @@ def select(cases: Mapping[str, Case], terms: Iterable[Term], *, asked: str) -> t
     chosen = tuple(case for case in cases.values() if all(term.admits(case) for term in wanted))
     if not chosen:
         raise UserError(
-            f"--where {asked!r} leaves no case of {len(cases)}: `ftmatrix plan` lists them with their options"
+            f"--where {text!r} leaves no case of {len(cases)}: `ftmatrix plan` lists them with their options"
         )
     return chosen
 

@@ -65,7 +65,7 @@ class RunRequest:
     limits: Limits = field(default_factory=Limits)
 
     @property
-    def chosen(self) -> Profile:
+    def chosen_profile(self) -> Profile:
         """The named profile. Without a name: the default profile, or every case if ``where`` selects cases.
 
         Raises:
@@ -115,7 +115,7 @@ class RunRequest:
 
     def version_sets(self) -> tuple[VersionSet, ...]:
         if self.packed is None:
-            return known_sets.select(self.known, self.sets or self.chosen.sets)
+            return known_sets.select(self.known, self.sets or self.chosen_profile.sets)
         there = self.packed.sets
         try:
             found = known_sets.select(there, self.sets or "all")
@@ -127,8 +127,8 @@ class RunRequest:
         return found
 
     def cases(self) -> tuple[Case, ...]:
-        by_id = {case.id: case for case in self.chosen.cases}
-        return plan.select(by_id, plan.where(self.where), asked=self.where)
+        by_id = {case.id: case for case in self.chosen_profile.cases}
+        return plan.select(by_id, plan.where(self.where), text=self.where)
 
     @property
     def only_resumes(self) -> bool:
@@ -139,7 +139,7 @@ class RunRequest:
         """Every set with its cases; then, if the profile crosses sets, every set with what the others saved."""
         sets, cases = self.version_sets(), self.cases()
         once = [(each, cases) for each in sets]
-        begun = [case for case in cases if case.options.flow == "portability"] if self.chosen.across else []
+        begun = [case for case in cases if case.options.flow == "portability"] if self.chosen_profile.across else []
         travelled = tuple(carried(case, source.key) for case in begun for source in sets)
         return [*once, *((each, travelled) for each in sets if travelled)]
 
@@ -161,7 +161,7 @@ class RunRequest:
             raise UserError(f"--keep-free {self.keep_free_gb}: expected a number of gigabytes, 0 or more")
 
     @cached_property
-    def place(self) -> str:
+    def resolved_device(self) -> str:
         """``cpu`` or ``cuda``; ``auto`` is cuda where there is a GPU that may be used."""
         if self.device != "auto":
             return self.device
@@ -175,14 +175,18 @@ class RunRequest:
         return machine.why_no_gpu()
 
     @property
-    def times(self) -> int:
+    def repeat_count(self) -> int:
         """The number of times each cell runs."""
-        return self.repeats or self.chosen.repeats
+        return self.repeats or self.chosen_profile.repeats
 
     @property
     def as_words(self) -> dict[str, str]:
-        words = {"sets": self.sets or self.chosen.sets, "profile": self.chosen.name, "where": self.where}
-        return {**words, "repeats": str(self.times), "device": self.device, "torch_backend": self.torch_backend}
+        words = {
+            "sets": self.sets or self.chosen_profile.sets,
+            "profile": self.chosen_profile.name,
+            "where": self.where,
+        }
+        return {**words, "repeats": str(self.repeat_count), "device": self.device, "torch_backend": self.torch_backend}
 
 
 def run(
@@ -202,10 +206,10 @@ def run(
     """
     request.check()
     work = request.work() if work is None else work
-    workshop = prepare_workshop(request, work, watcher=watcher or Silent(), say=say)
-    kept = workshop.store
+    ctx = prepare_context(request, work, watcher=watcher or Silent(), say=say)
+    kept = ctx.store
     try:
-        pipeline.run(work, workshop)
+        pipeline.run(work, ctx)
     except (UserError, KeyboardInterrupt) as cut:
         if kept.outcomes:
             when_cut(kept.directory)
@@ -213,14 +217,14 @@ def run(
             kept.abandon()
         raise
     finally:
-        workshop.watcher.close()
+        ctx.watcher.close()
         kept.close()
     return kept.directory
 
 
-def prepare_workshop(
+def prepare_context(
     request: RunRequest, work: Work, *, watcher: Progress, say: Callable[[str], None]
-) -> pipeline.Workshop:
+) -> pipeline.RunContext:
     """Prepare a run. Its store is locked until it is closed.
 
     Raises:
@@ -228,15 +232,19 @@ def prepare_workshop(
     """
     cache = cache_folder()
     tool = uv.on_this_machine(cache)
-    if request.device == "auto" and request.place == "cpu":
+    if request.device == "auto" and request.resolved_device == "cpu":
         say(f"--device auto: cells run on the CPU ({request.why_cpu})")
-    pool = None if request.place == "cpu" else machine.gpus()
-    backend, packed, workers = request.backend(tool), request.packed, request.workers or default_workers(request.place)
-    return pipeline.Workshop(
+    pool = None if request.resolved_device == "cpu" else machine.gpus()
+    backend, packed, workers = (
+        request.backend(tool),
+        request.packed,
+        request.workers or default_workers(request.resolved_device),
+    )
+    return pipeline.RunContext(
         store=open_store(request, work),  # the last that may refuse: bad input leaves no directory behind
         uv=tool,
         cache=cache,
-        device=request.place,
+        device=request.resolved_device,
         pool=pool,
         backend=backend,
         packed=packed,
@@ -247,7 +255,7 @@ def prepare_workshop(
         limits=request.limits,
         cold=request.cold,
         cold_sample=request.cold_sample,
-        repeats=request.times,
+        repeats=request.repeat_count,
         watcher=watcher,
         say=say,
     )
@@ -255,7 +263,9 @@ def prepare_workshop(
 
 def chosen_backend(request: RunRequest, tool: Uv) -> Backend:
     """The build of torch; never the CPU's on a machine with GPUs, even if uv does not detect the driver."""
-    return backends.choose(request.torch_backend, uv=tool, gpu=lambda: request.place == "cuda" or backends.has_gpu())
+    return backends.choose(
+        request.torch_backend, uv=tool, gpu=lambda: request.resolved_device == "cuda" or backends.has_gpu()
+    )
 
 
 def resumed_request(request: RunRequest) -> tuple[RunRequest, Work | None]:
@@ -269,14 +279,14 @@ def resumed_request(request: RunRequest) -> tuple[RunRequest, Work | None]:
     directory = request.out or store.newest_run(RUNS)
     if not (directory / store.RUN).exists():
         return request, None  # opening it raises
-    store.held(directory).close()  # raises if another process runs there
+    store.lock_directory(directory).close()  # raises if another process runs there
     record, _, _ = store.read(directory)
     before = replace(
         request,
         out=directory,
         device=record.device,
-        torch_backend=record.asked.get("torch_backend", request.torch_backend),
-        repeats=int(record.asked.get("repeats", 1)),
+        torch_backend=record.request.get("torch_backend", request.torch_backend),
+        repeats=int(record.request.get("repeats", 1)),
     )
     return before, work_of_record(record, request)
 
@@ -318,10 +328,10 @@ def bench(
         cache=cache,
         backend=request.backend(tool),
         packed=request.packed,
-        device=request.place,
-        workers=request.workers or default_workers(request.place),
-        hardware=machine.hardware(request.place),
-        facts=machine.facts(request.place),
+        device=request.resolved_device,
+        workers=request.workers or default_workers(request.resolved_device),
+        hardware=machine.hardware(request.resolved_device),
+        facts=machine.facts(request.resolved_device),
         warm_up=warm_up,
         say=say,
     )
@@ -340,11 +350,11 @@ def open_store(request: RunRequest, work: Work) -> store.Store:
         harness=metadata.version("ftmatrix"),
         code=request.suite.digest,
         started=datetime.now(UTC),
-        device=request.place,
-        asked=request.as_words,
+        device=request.resolved_device,
+        request=request.as_words,
         planned=planned,
-        hardware=machine.hardware(request.place),
-        facts=dict(machine.facts(request.place)),
+        hardware=machine.hardware(request.resolved_device),
+        facts=dict(machine.facts(request.resolved_device)),
     )
     if not request.resume:
         directory = request.out or RUNS / record.started.strftime("%Y-%m-%dT%H-%M-%SZ")

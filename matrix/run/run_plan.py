@@ -27,7 +27,7 @@ class RunPlan:
 
     profile: Profile
     work: Work
-    times: int
+    repeats: int
     seconds: float | None
     left_out: tuple[Case, ...]  # cases that the run does not have
 
@@ -41,14 +41,14 @@ class RunPlan:
 
     @property
     def cells(self) -> int:
-        return cell_count(self.work, self.times)
+        return cell_count(self.work, self.repeats)
 
     def as_json(self) -> dict[str, Any]:
         rows = [{"case": c.id, "group": c.group, "why": c.why, "options": c.options.stated} for c in self.cases]
         return {
             "profile": self.profile.name,
             "sets": list(self.sets),
-            "repeats": self.times,
+            "repeats": self.repeats,
             "cells": self.cells,
             "seconds": self.seconds,
             "cases": rows,
@@ -65,9 +65,9 @@ def plan_of(request: RunRequest) -> RunPlan:
     work = request.work()
     planned = {case.id for _, cases in work for case in cases}
     return RunPlan(
-        profile=request.chosen,
+        profile=request.chosen_profile,
         work=work,
-        times=request.times,
+        repeats=request.repeat_count,
         seconds=estimated_seconds(request, work),
         left_out=tuple(case for case in request.suite.cases.values() if case.id not in planned),
     )
@@ -75,8 +75,8 @@ def plan_of(request: RunRequest) -> RunPlan:
 
 def estimated_seconds(request: RunRequest, work: Work) -> float | None:
     """Seconds by past timings; None without any, or on a machine without the GPUs that the plan is for."""
-    if request.place == "cuda" and machine.why_no_gpu():
+    if request.resolved_device == "cuda" and machine.why_no_gpu():
         return None
-    workers = request.workers or default_workers(request.place)
-    past = timings.read(cache_folder(), request.place)
-    return past.estimate(work, workers=workers, repeats=request.times)
+    workers = request.workers or default_workers(request.resolved_device)
+    past = timings.read(cache_folder(), request.resolved_device)
+    return past.estimate(work, workers=workers, repeats=request.repeat_count)

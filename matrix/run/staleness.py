@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Staleness:
-    """Cells by whether the case code that produced their last outcome is the code as it is now.
+    """Counts of cells by the state of the case code that produced their last outcome.
 
     ``stale`` holds, by cell, the modules that changed. ``unknown`` are cells whose outcome does not name its modules:
     it was stored before schema 3.

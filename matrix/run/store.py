@@ -42,7 +42,7 @@ class Store:
     sets: dict[str, SetRecord] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
     new: bool = False
-    made: tuple[Path, ...] = ()  # folders that were made for a new run, innermost first
+    new_folders: tuple[Path, ...] = ()  # folders that were made for a new run, innermost first
     lock: TextIO = field(repr=False)
     sink: TextIO = field(repr=False)
 
@@ -53,15 +53,15 @@ class Store:
         Raises:
             UserError: the directory holds a run already, is in use, or cannot be written.
         """
-        made = tuple(each for each in (directory, *directory.parents) if not each.exists())
-        lock = held(directory)
+        new_folders = tuple(each for each in (directory, *directory.parents) if not each.exists())
+        lock = lock_directory(directory)
         if (directory / RUN).exists():
             lock.close()
             raise UserError(f"{directory} holds a run already: continue it with --resume, or choose another --out")
         record = masked_record(record)
         write_json(directory / RUN, record.model_dump(mode="json", by_alias=True))
         sink = (directory / OUTCOMES).open("a", encoding="utf-8")
-        return cls(directory=directory, record=record, new=True, made=made, lock=lock, sink=sink)
+        return cls(directory=directory, record=record, new=True, new_folders=new_folders, lock=lock, sink=sink)
 
     @classmethod
     def resume(cls, directory: Path) -> Self:
@@ -72,7 +72,7 @@ class Store:
         """
         if not (directory / RUN).exists():
             raise UserError(f"{directory} holds no run to resume: leave --resume out to begin one there")
-        lock = held(directory)
+        lock = lock_directory(directory)
         try:
             record, sets, outcomes = read(directory)
         except UserError:
@@ -96,8 +96,8 @@ class Store:
             ) from error
         self.outcomes.append(outcome)
 
-    def note(self, met: SetRecord) -> None:
-        self.sets[met.key] = masked_record(met)
+    def note(self, record: SetRecord) -> None:
+        self.sets[record.key] = masked_record(record)
         write_json(self.directory / SETS, [each.model_dump(mode="json", by_alias=True) for each in self.sets.values()])
 
     def replan(self, record: RunRecord) -> None:
@@ -113,7 +113,7 @@ class Store:
         for name in (SETS, OUTCOMES, LOCK, RUN):
             (self.directory / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # somebody else put something there
-            for folder in self.made:
+            for folder in self.new_folders:
                 folder.rmdir()
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ def checked(kind: type[Kind], data: Any, name: str) -> Kind:
         raise UserError(f"{name}: {place}: {first['msg']}; it was not written by ftmatrix, or was edited") from None
 
 
-def held(directory: Path) -> TextIO:
+def lock_directory(directory: Path) -> TextIO:
     """The directory, for this process alone."""
     try:
         directory.mkdir(parents=True, exist_ok=True)

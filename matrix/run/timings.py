@@ -23,34 +23,38 @@ FILE: Final = "timings.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Timings:
-    """Seconds, on one kind of device: of a cell by case, and of a set beside its cells (install, import, tests)."""
+    """Past durations on one kind of device.
+
+    ``cells`` has the seconds of a cell by case. ``overhead_s`` is the time of a set without its cells: installation,
+    imports and test sessions.
+    """
 
     cells: Mapping[str, float]
-    beside_s: float
+    overhead_s: float
 
     def estimate(self, work: Work, *, workers: int, repeats: int) -> float | None:
-        """Seconds that work would take; None without any past timing. A case never run takes what the median takes."""
+        """Estimated seconds of work; None without any past timing. A case that never ran counts as the median."""
         if not self.cells:
             return None
         usual = statistics.median(self.cells.values())
         bodies = sum(self.cells.get(case.id, usual) for _, cases in work for case in cases)
-        return repeats * (self.beside_s * len(work) + bodies / workers)
+        return repeats * (self.overhead_s * len(work) + bodies / workers)
 
 
 def read(cache: Path, device: str) -> Timings:
-    """What is known; nothing, if the file is missing or of no use."""
+    """Past timings; empty if the file is missing or damaged."""
     try:
         known = json.loads((cache / FILE).read_text(encoding="utf-8"))[device]
         return Timings(
             cells={current_case_id(case): float(seconds) for case, seconds in known["cells"].items()},
-            beside_s=float(known["beside_s"]),
+            overhead_s=float(known["beside_s"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Timings(cells={}, beside_s=0.0)
+        return Timings(cells={}, overhead_s=0.0)
 
 
 def note(cache: Path, device: str, outcomes: Sequence[Outcome], *, wall_s: float, workers: int) -> None:
-    """Remember a set that was just measured, beside the other devices' timings."""
+    """Store the timings of a set that was just measured; those of other devices stay."""
     bodies = sum(outcome.seconds for outcome in outcomes)
     before = read(cache, device)
     cells = {**before.cells, **{outcome.case: outcome.seconds for outcome in outcomes if outcome.seconds}}
@@ -58,7 +62,7 @@ def note(cache: Path, device: str, outcomes: Sequence[Outcome], *, wall_s: float
     if not bodies:
         return  # nothing ran
     now = {"cells": cells, "beside_s": max(0.0, wall_s - bodies / workers) / times}
-    with contextlib.suppress(OSError):  # two runs may write at once: a plan is worth no run's end
+    with contextlib.suppress(OSError):  # two runs may write at once; an estimate is not worth failing a run
         others = stored(cache)
         cache.mkdir(parents=True, exist_ok=True)
         write_json(cache / FILE, {**others, device: now})

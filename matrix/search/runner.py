@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cases.space.case import Case
     from matrix.run.outcome import Outcome
-    from matrix.run.pipeline import Workshop
+    from matrix.run.pipeline import RunContext
     from matrix.search.finder import Verdicts
     from matrix.versions.sets import VersionSet
 
@@ -30,14 +30,14 @@ CANNOT = frozenset({Verdict.SKIP, Verdict.BLOCKED})
 class PipelineRunner:
     """``before`` are outcomes of other runs; those with this lock, case code and hardware count."""
 
-    workshop: Workshop
+    ctx: RunContext
     table: Sequence[VersionSet]
     before: Iterable[Outcome] = ()
     elsewhere: dict[str, list[Outcome]] = field(init=False)
     here: dict[str, dict[int, Outcome]] = field(default_factory=lambda: defaultdict(dict))
     read: int = 0  # outcomes of this run that ``here`` holds
     digests: dict[str, str] = field(default_factory=dict)
-    made: dict[str, VersionSet] = field(default_factory=dict)
+    derived: dict[str, VersionSet] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.elsewhere = by_cell(self.before)
@@ -74,15 +74,15 @@ class PipelineRunner:
             self.run(version_set, cases, repeats)
 
     def run(self, version_set: VersionSet, cases: Sequence[Case], repeats: int) -> None:
-        at = self.workshop
+        ctx = self.ctx
         planned = (str(CellKey(version_set.key, case.id)) for case in cases)
-        record = at.store.record
-        at.store.replan(record.model_copy(update={"planned": tuple(dict.fromkeys((*record.planned, *planned)))}))
-        free = tuple(case for case in cases if case.id not in at.suite.cases)
-        at.say(f"{version_set.key}: {counted(len(cases), 'cell')}")
+        record = ctx.store.record
+        ctx.store.replan(record.model_copy(update={"planned": tuple(dict.fromkeys((*record.planned, *planned)))}))
+        free = tuple(case for case in cases if case.id not in ctx.suite.cases)
+        ctx.say(f"{version_set.key}: {counted(len(cases), 'cell')}")
         pipeline.run(
             [(version_set, cases)],
-            replace(at, suite=replace(at.suite, added=free), repeats=repeats, lock_folder=self.folder(version_set)),
+            replace(ctx, suite=replace(ctx.suite, added=free), repeats=repeats, lock_folder=self.folder(version_set)),
         )
 
     def moved(self, base: VersionSet, pins: Mapping[str, str]) -> VersionSet:
@@ -93,35 +93,35 @@ class PipelineRunner:
         if known is not None:
             return known
         key = moved_key(base.key, pins)
-        if key not in self.made:
-            self.made[key] = locking.with_pins(key, pins, base=base, uv=self.workshop.uv)
-        return self.made[key]
+        if key not in self.derived:
+            self.derived[key] = locking.with_pins(key, pins, base=base, uv=self.ctx.uv)
+        return self.derived[key]
 
     def repeats(self, cell: str) -> dict[int, Outcome]:
         """The last attempt of each repeat of a cell in this run."""
-        outcomes = self.workshop.store.outcomes
+        outcomes = self.ctx.store.outcomes
         for each in outcomes[self.read :]:
             self.here[each.cell][each.repeat] = each
         self.read = len(outcomes)
         return self.here.get(cell, {})
 
     def is_same(self, version_set: VersionSet, outcome: Outcome) -> bool:
-        at = self.workshop
-        same_place = (outcome.lock, outcome.hardware) == (self.environment(version_set), at.hardware)
-        return same_place and at.suite.is_current(outcome)
+        ctx = self.ctx
+        same_place = (outcome.lock, outcome.hardware) == (self.environment(version_set), ctx.hardware)
+        return same_place and ctx.suite.is_current(outcome)
 
     def environment(self, version_set: VersionSet) -> str:
         """The lock and the build of torch; empty for a set that cannot be resolved."""
         if version_set.key not in self.digests:
-            lock = locking.read_or_resolve(version_set, uv=self.workshop.uv, folder=self.folder(version_set))
-            name = self.workshop.backend.name
+            lock = locking.read_or_resolve(version_set, uv=self.ctx.uv, folder=self.folder(version_set))
+            name = self.ctx.backend.name
             self.digests[version_set.key] = str(EnvironmentKey(lock.digest, name)) if isinstance(lock, Lock) else ""
         return self.digests[version_set.key]
 
     def folder(self, version_set: VersionSet) -> Path:
         """The folder of a set's lock: next to the table, or in the run for a set that the search made."""
         derived = version_set.key not in {each.key for each in self.table}
-        return self.workshop.store.directory / "locks" if derived else self.workshop.lock_folder
+        return self.ctx.store.directory / "locks" if derived else self.ctx.lock_folder
 
 
 def by_cell(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:

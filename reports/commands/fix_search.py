@@ -86,7 +86,7 @@ def order(asked: RunRequest, wish: FixOptions) -> FixRequest:
         UserError: an option is invalid, or no red cell matches.
     """
     asked.check()
-    before = tuple(each for each in outcomes(wish.results) if of_device(each, asked.place))
+    before = tuple(each for each in outcomes(wish.results) if of_device(each, asked.resolved_device))
     cases = {**cases_outside_grid(before), **asked.suite.cases}
     problems = known_problems.load()
     return FixRequest(
@@ -171,10 +171,10 @@ def looked_up(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Remedy,
     Raises:
         UserError: no earlier search covered any of these cells.
     """
-    known = remedies.load(order.results, device=order.asked.place)
+    known = remedies.load(order.results, device=order.asked.resolved_device)
     wanted = [str(CellKey(version_set.key, case.id)) for version_set, case in order.cells]
     unknown = [cell for cell in wanted if cell not in known]
-    missing = [f"{cell}: no published search covers it on {order.asked.place}" for cell in unknown]
+    missing = [f"{cell}: no published search covers it on {order.asked.resolved_device}" for cell in unknown]
     if len(missing) == len(wanted):
         raise UserError(f"{missing[0]}; search now without --look-up")
     for line in missing:
@@ -190,11 +190,11 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
     """
     asked = order.asked
     table = known_sets.load(asked.versions)
-    workshop = asking.prepare_workshop(asked, [], watcher=Silent(), say=say)
-    directory = workshop.store.directory
+    ctx = asking.prepare_context(asked, [], watcher=Silent(), say=say)
+    directory = ctx.store.directory
     try:
         found = FixSearch(
-            runner=PipelineRunner(workshop=workshop, table=table, before=order.before),
+            runner=PipelineRunner(ctx=ctx, table=table, before=order.before),
             tasks=[FixTask(version_set=version_set, case=case) for version_set, case in order.cells],
             table=table,
             cases=asked.suite.cases,
@@ -205,10 +205,10 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
             note=lambda so_far: write(so_far, directory),
         ).run()
     except UserError:
-        workshop.store.abandon()
+        ctx.store.abandon()
         raise
     finally:
-        workshop.store.close()
+        ctx.store.close()
     whole = write(found, directory)
     return directory, tuple(Remedy(fix=each, found=whole) for each in whole.fixes)
 

@@ -82,7 +82,7 @@ def run(
         suite=Suite(scripts=user_scripts.load(scripts)) if scripts else Suite(),
     )
     asked, work = request.resumed_request(asked)
-    planned = run_plan.cell_count(asked.work() if work is None else work, asked.times)
+    planned = run_plan.cell_count(asked.work() if work is None else work, asked.repeat_count)
     directory = request.run(
         asked,
         work=work,

@@ -24,7 +24,7 @@ def lines(plan: RunPlan) -> Iterator[str]:
     yield (
         f"{plan.profile.name or 'chosen'}: {plan.profile.why}\n"
         f"{counted(len(plan.sets), 'set')}, {counted(len(plan.cases), 'case')}, "
-        f"{counted(plan.times, 'repeat')} each: {counted(plan.cells, 'cell')}"
+        f"{counted(plan.repeats, 'repeat')} each: {counted(plan.cells, 'cell')}"
     )
     yield time_words(plan.seconds)
     yield left_out_words(plan)

@@ -83,7 +83,7 @@ def test_cases_beside_the_grid_are_cases_like_any_others(tmp_path: Path) -> None
     suite = Suite(added=(BESIDE,))
     suite.copy(tmp_path)
     told = f"{BESIDE.id!r} in suite.cases, len(suite.cases), suite.profiles['quick'].name"
-    asks = f"from {suite.entrance} import SUITE as suite; print({told})"
+    asks = f"from {suite.entry_module} import SUITE as suite; print({told})"
     done = subprocess.run([sys.executable, "-c", asks], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert BESIDE.id not in Suite().cases
     assert done.stdout.split() == ["True", str(len(Suite().cases) + 1), "quick"]
@@ -91,5 +91,5 @@ def test_cases_beside_the_grid_are_cases_like_any_others(tmp_path: Path) -> None
 
 def test_without_such_cases_the_suite_itself_is_run(tmp_path: Path) -> None:
     Suite().copy(tmp_path)
-    assert Suite().entrance == "cases.suite"
+    assert Suite().entry_module == "cases.suite"
     assert not list(tmp_path.glob("extra_cases*"))

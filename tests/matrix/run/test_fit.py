@@ -8,7 +8,7 @@ import pytest
 
 from cases.runtime.nvml import UnavailableError, Usage
 from matrix.errors import UserError
-from matrix.run.fit import Fit, cuda_of, look
+from matrix.run.fit import Fit, cuda_of, check_gpus
 from matrix.versions import sets
 from matrix.versions.locks import Lock, read
 
@@ -51,28 +51,28 @@ def test_every_packaged_lock_tells_it(version_set: sets.VersionSet) -> None:
 def test_a_driver_that_is_too_old_is_the_reason_of_every_cell(pool_of: PoolOf) -> None:
     pool = pool_of(2)
     vars(pool.source).update(cuda="12.4", version="550.54")
-    fit = look(CU13, "pypi", pool)
-    assert "needs driver 580.65 or newer: driver 550.54 runs CUDA 12.4" in fit.lacks(1)
-    assert fit.lacks(1) == fit.lacks(2)
+    fit = check_gpus(CU13, "pypi", pool)
+    assert "needs driver 580.65 or newer: driver 550.54 runs CUDA 12.4" in fit.shortage(1)
+    assert fit.shortage(1) == fit.shortage(2)
 
 
 def test_a_driver_of_the_same_major_version_will_do(pool_of: PoolOf) -> None:
-    assert look(CU13, "pypi", pool_of(2)).lacks(2) == ""
+    assert check_gpus(CU13, "pypi", pool_of(2)).shortage(2) == ""
 
 
 def test_a_build_without_cuda_runs_nothing_on_gpus(pool_of: PoolOf) -> None:
-    assert "has no CUDA" in look(CU13, "cpu", pool_of(1)).lacks(1)
+    assert "has no CUDA" in check_gpus(CU13, "cpu", pool_of(1)).shortage(1)
 
 
 def test_fewer_gpus_than_ranks_are_the_reason_of_cells_with_more(pool_of: PoolOf) -> None:
-    fit = look(CU13, "pypi", pool_of(2))
-    assert (fit.lacks(2), fit.lacks(4)) == ("", "needs 4 GPUs, 2 can be used here")
+    fit = check_gpus(CU13, "pypi", pool_of(2))
+    assert (fit.shortage(2), fit.shortage(4)) == ("", "needs 4 GPUs, 2 can be used here")
 
 
 def test_gpus_with_others_work_are_the_reason_of_cells_that_need_them(pool_of: PoolOf) -> None:
-    fit = look(CU13, "pypi", pool_of(2, GPU_1=Usage(12_000.0, (4242,))))
-    assert fit.lacks(1) == ""
-    assert fit.lacks(2).startswith("needs 2 GPUs that are free: GPU 1 (NVIDIA H200) has 12000 MiB in use")
+    fit = check_gpus(CU13, "pypi", pool_of(2, GPU_1=Usage(12_000.0, (4242,))))
+    assert fit.shortage(1) == ""
+    assert fit.shortage(2).startswith("needs 2 GPUs that are free: GPU 1 (NVIDIA H200) has 12000 MiB in use")
 
 
 def test_a_gpu_that_is_lost_during_a_run_is_the_reason_of_cells_that_need_it(
@@ -87,9 +87,9 @@ def test_a_gpu_that_is_lost_during_a_run_is_the_reason_of_cells_that_need_it(
         return answers(gpu)
 
     monkeypatch.setattr(pool.source, "usage", lost)
-    fit = look(CU13, "pypi", pool)
-    assert fit.lacks(1) == ""
-    assert fit.lacks(2) == "needs 2 GPUs that are free: GPU 1 (NVIDIA H200) does not answer: a GPU is lost"
+    fit = check_gpus(CU13, "pypi", pool)
+    assert fit.shortage(1) == ""
+    assert fit.shortage(2) == "needs 2 GPUs that are free: GPU 1 (NVIDIA H200) does not answer: a GPU is lost"
 
 
 def test_a_driver_that_answers_no_more_during_a_run_is_said(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,9 +101,9 @@ def test_a_driver_that_answers_no_more_during_a_run_is_said(pool_of: PoolOf, mon
     pool = pool_of(1)
     monkeypatch.setattr(pool, "source", Gone())
     with pytest.raises(UserError, match=r"cannot be asked \(the driver is not loaded\); --resume goes on"):
-        look(CU13, "pypi", pool)
+        check_gpus(CU13, "pypi", pool)
 
 
 def test_on_a_cpu_nothing_is_asked_of_gpus() -> None:
-    assert look(CU13, "pypi", None) == Fit()
-    assert Fit().lacks(8) == ""
+    assert check_gpus(CU13, "pypi", None) == Fit()
+    assert Fit().shortage(8) == ""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NEWEST = max((each for each in sets.load() if each.default), key=lambda each: each.as_of)
 ONE, TWO, FOUR = "train-lora-single-bf16", "train-lora-ddp-bf16", "train-lora-ddp-4ranks-fp32"
 RECORD = RunRecord(
-    harness="0", code="c", started=datetime(2026, 1, 1, tzinfo=UTC), device="cuda", asked={}, planned=(), hardware="x"
+    harness="0", code="c", started=datetime(2026, 1, 1, tzinfo=UTC), device="cuda", request={}, planned=(), hardware="x"
 )
 
 
@@ -49,18 +49,18 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def workshop(store: Store, tmp_path: Path) -> Callable[[Pool], pipeline.Workshop]:
+def context(store: Store, tmp_path: Path) -> Callable[[Pool], pipeline.RunContext]:
     """A place where whatever would be installed raises."""
     uv = Uv(binary=tmp_path, workdir=tmp_path / "work", variables={"UV_CACHE_DIR": str(tmp_path)}, call=refuse)
-    return lambda pool: pipeline.Workshop(store=store, uv=uv, cache=tmp_path, device="cuda", pool=pool, workers=1)
+    return lambda pool: pipeline.RunContext(store=store, uv=uv, cache=tmp_path, device="cuda", pool=pool, workers=1)
 
 
 @pytest.fixture
-def measured(store: Store, workshop: Callable[[Pool], pipeline.Workshop]) -> Measured:
+def measured(store: Store, context: Callable[[Pool], pipeline.RunContext]) -> Measured:
     """The outcomes of three cases on one, two and four GPUs, by case."""
 
     def run(pool: Pool, cases: tuple[str, ...] = (ONE, TWO, FOUR)) -> dict[str, Outcome]:
-        pipeline.run([(NEWEST, [CASES[name] for name in cases])], workshop(pool))
+        pipeline.run([(NEWEST, [CASES[name] for name in cases])], context(pool))
         return {outcome.case: outcome for outcome in store.outcomes}
 
     return run
@@ -103,12 +103,12 @@ def test_cells_with_too_few_are_told_before_the_others_begin(pool_of: PoolOf, me
 
 
 def test_what_lacked_gpus_is_tried_again_when_there_are_some(
-    pool_of: PoolOf, measured: Measured, store: Store, workshop: Callable[[Pool], pipeline.Workshop]
+    pool_of: PoolOf, measured: Measured, store: Store, context: Callable[[Pool], pipeline.RunContext]
 ) -> None:
     pool = pool_of(4, GPU_0=Usage(9_000.0, (1,)))
     vars(pool.source).update(cuda="12.4")
     measured(pool)
     assert len(store.outcomes) == 3
     (lock,) = {outcome.lock for outcome in store.outcomes}
-    again = pipeline.unfinished(NEWEST, [CASES[name] for name in (ONE, TWO, FOUR)], lock, 1, workshop(pool))
+    again = pipeline.unfinished(NEWEST, [CASES[name] for name in (ONE, TWO, FOUR)], lock, 1, context(pool))
     assert [case.id for case in again] == [ONE, TWO, FOUR]

@@ -12,7 +12,7 @@ CASES = {case.id: case for case in DEFAULT}
 
 
 def chosen(text: str) -> set[str]:
-    return {case.id for case in select(CASES, where(text), asked=text)}
+    return {case.id for case in select(CASES, where(text), text=text)}
 
 
 def test_nothing_asked_is_everything() -> None:

@@ -12,7 +12,7 @@ from matrix.errors import UserError
 from matrix.run import machine
 from matrix.run.execute import Suite
 from matrix.run.progress import Silent
-from matrix.run.request import RunRequest, chosen_backend, open_store, prepare_workshop, resumed_request
+from matrix.run.request import RunRequest, chosen_backend, open_store, prepare_context, resumed_request
 from matrix.run.run_plan import plan_of
 from matrix.versions import backends, uv
 
@@ -73,14 +73,14 @@ def test_a_profile_that_there_is_not_is_said_with_those_that_there_are() -> None
 
 def test_auto_is_the_cpu_where_no_gpu_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "why_no_gpu", lambda: "no NVIDIA driver")
-    assert (RunRequest().place, RunRequest().why_cpu) == ("cpu", "no NVIDIA driver")
+    assert (RunRequest().resolved_device, RunRequest().why_cpu) == ("cpu", "no NVIDIA driver")
     monkeypatch.setattr(machine, "why_no_gpu", str)
-    assert RunRequest().place == "cuda"
+    assert RunRequest().resolved_device == "cuda"
 
 
 def test_auto_is_the_cpu_with_a_build_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "why_no_gpu", str)
-    assert RunRequest(torch_backend="cpu").place == "cpu"
+    assert RunRequest(torch_backend="cpu").resolved_device == "cpu"
     with pytest.raises(UserError, match="--torch-backend cpu is a build without CUDA: not with --device cuda"):
         RunRequest(device="cuda", torch_backend="cpu").check()
 
@@ -89,7 +89,7 @@ def test_auto_says_why_it_is_the_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(machine, "why_no_gpu", lambda: "CUDA_VISIBLE_DEVICES= leaves no GPU")
     said: list[str] = []
     asked = RunRequest(torch_backend="pypi", out=tmp_path / "run")
-    prepare_workshop(asked, (), watcher=Silent(), say=said.append).store.close()
+    prepare_context(asked, (), watcher=Silent(), say=said.append).store.close()
     assert said == ["--device auto: cells run on the CPU (CUDA_VISIBLE_DEVICES= leaves no GPU)"]
 
 
@@ -115,7 +115,7 @@ def test_a_resumed_run_runs_what_it_had_planned(tmp_path: Path) -> None:
     assert [(each.key, [case.id for case in cases]) for each, cases in work] == [
         (each.key, [case.id for case in cases]) for each, cases in began.work()
     ]
-    assert asked.times == began.times == 2
+    assert asked.repeat_count == began.repeat_count == 2
 
 
 def test_a_resumed_run_may_be_extended(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-RECORD = RunRecord(harness="0", code="c", started=NOON, device="cpu", asked={}, planned=("s__a",), hardware="cpu: x")
+RECORD = RunRecord(harness="0", code="c", started=NOON, device="cpu", request={}, planned=("s__a",), hardware="cpu: x")
 
 
 def outcome(case: str = "a", **other: Any) -> Outcome:

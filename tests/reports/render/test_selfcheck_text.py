@@ -14,7 +14,7 @@ def test_the_document_has_hardware_code_and_versions() -> None:
         code="abc",
         started=datetime(2026, 11, 22, tzinfo=UTC),
         device="cuda",
-        asked={},
+        request={},
         planned=(),
         hardware="cuda: NVIDIA H200 x 2",
         facts={"driver": "580.159.04"},
