@@ -58,7 +58,7 @@ class Suite:
 
     @cached_property
     def files(self) -> Mapping[str, bytes]:
-        """File contents by path inside an environment, read once: an edit during a run must not change half of its sets."""
+        """File contents by path inside an environment, read once, so that every set of a run has the same code."""
         ours = {f"cases/{path.relative_to(CASES)}": path.read_bytes() for path in sorted(CASES.rglob("*.py"))}
         declared = {DECLARED.name: json.dumps([vars(each) for each in self.scripts]).encode()} if self.scripts else {}
         return ours | {path.name: path.read_bytes() for path in self.extra} | declared

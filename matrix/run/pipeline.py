@@ -1,4 +1,4 @@
-"""The order of the program, written once: set by set, resolve, install, run the cells, keep the outcomes."""
+"""Runs the cells set by set: resolves the set, installs it, runs its cells, and stores their outcomes."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ LOG_TAIL: Final = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """Everything that a run needs besides the sets and the cases."""
+    """The store, the tools and the options of a run; everything except the sets and the cases."""
 
     store: Store
     uv: Uv
     cache: Path
     device: str = "cpu"
-    pool: Pool | None = None  # of the GPUs, where cells run on them
+    pool: Pool | None = None  # of GPUs; None on the CPU
     backend: Backend = field(default_factory=Backend)
     packed: Packed | None = None
     workers: int = field(default_factory=machine.cores)
@@ -73,7 +73,7 @@ class RunContext:
 
 
 def run(work: Work, ctx: RunContext) -> None:
-    """Measure every cell that the store does not hold yet; a set may come more than once."""
+    """Measure every cell that the store lacks; a set may occur more than once in the work."""
     for version_set, _ in work:
         if version_set.key not in ctx.store.sets:
             ctx.store.note(set_record(version_set, lock=""))
@@ -83,7 +83,7 @@ def run(work: Work, ctx: RunContext) -> None:
 
 
 def measure(version_set: VersionSet, cases: Sequence[Case], ctx: RunContext) -> None:
-    """Measure one set. A set that cannot be resolved or installed is a finding, not an error."""
+    """Measure one set. If it cannot be resolved or installed, store its cells as blocked."""
     ctx.watcher.set_started(version_set.key, len(cases) * ctx.repeats)
     began, known = time.monotonic(), len(ctx.store.outcomes)
     prepared = prepare(version_set, ctx)
@@ -94,7 +94,7 @@ def measure(version_set: VersionSet, cases: Sequence[Case], ctx: RunContext) -> 
         if isinstance(prepared, Evidence):
             block(version_set, missing, prepared, lock, repeat, ctx)
             break
-        runnable = [case for case in missing if not skipped(version_set, case, lock, repeat, fitting, ctx)]
+        runnable = [case for case in missing if not skip_if_blocked(version_set, case, lock, repeat, fitting, ctx)]
         if runnable:
             install_and_run(version_set, runnable, prepared, repeat, ctx)
     ctx.watcher.set_done(version_set.key)
@@ -138,36 +138,36 @@ def install(lock: locks.Lock, ctx: RunContext) -> Environment | Evidence:
 
 
 def unfinished(version_set: VersionSet, cases: Sequence[Case], lock: str, repeat: int, ctx: RunContext) -> list[Case]:
-    """The cells that the store does not hold as measured with this lock, case code and hardware.
+    """The cells without a stored result of this lock, case code and hardware.
 
-    Lost and blocked cells run again: the network may have blocked them. So do cells that found no checkpoint of
-    another set, and cells that found no free GPUs.
+    Lost and blocked cells run again, because the network may have been the cause. So do cells that found no checkpoint
+    of another set, and cells that found no free GPUs.
     """
     measured = (each for each in ctx.store.outcomes if is_measured(each) and ctx.suite.is_current(each))
-    have = {(each.set, each.case, each.lock, each.hardware, each.repeat) for each in measured}
-    return [case for case in cases if (version_set.key, case.id, lock, ctx.hardware, repeat) not in have]
+    finished = {(each.set, each.case, each.lock, each.hardware, each.repeat) for each in measured}
+    return [case for case in cases if (version_set.key, case.id, lock, ctx.hardware, repeat) not in finished]
 
 
 def is_measured(outcome: Outcome) -> bool:
-    waits = outcome.verdict is Verdict.SKIP and ("saved_under" in outcome.options or "lacking" in outcome.facts)
-    return outcome.verdict not in {Verdict.LOST, Verdict.BLOCKED} and not waits
+    is_waiting = outcome.verdict is Verdict.SKIP and ("saved_under" in outcome.options or "lacking" in outcome.facts)
+    return outcome.verdict not in {Verdict.LOST, Verdict.BLOCKED} and not is_waiting
 
 
-def skipped(version_set: VersionSet, case: Case, lock: str, repeat: int, fitting: Fit, ctx: RunContext) -> bool:
-    """Whether the case cannot run here; if so, store it as skipped."""
+def skip_if_blocked(version_set: VersionSet, case: Case, lock: str, repeat: int, fitting: Fit, ctx: RunContext) -> bool:
+    """Store a case that cannot run on this machine as skipped; return whether it was stored."""
     shortage = fitting.shortage(case.ranks)
     reason = shortage or why_not(case, ctx)
     if not reason:
         return False
     known = blank(version_set, case, lock, ctx)
-    found = {"verdict": Verdict.SKIP, "reason": reason, "repeat": repeat, "facts": LACKING if shortage else {}}
-    finish(known.model_copy(update=found), ctx)
+    result = {"verdict": Verdict.SKIP, "reason": reason, "repeat": repeat, "facts": LACKING if shortage else {}}
+    finish(known.model_copy(update=result), ctx)
     return True
 
 
 def why_not(case: Case, ctx: RunContext) -> str:
     if case.source and not carried(ctx, case.source, case.begun).exists():
-        return f"{case.source} saved nothing that could be loaded: see its {case.begun}"
+        return f"{case.source} has no saved files to load; see the result of its case {case.begun}"
     return ""
 
 
@@ -189,7 +189,7 @@ def block(
 def run_cells(
     version_set: VersionSet, cases: Sequence[Case], environment: Environment, repeat: int, ctx: RunContext
 ) -> None:
-    """Run the cells, and lost ones once more."""
+    """Run the cells, and run lost ones once more."""
     waiting = {case.id: case for case in cases}
     for attempt in range(1, ATTEMPTS + 1):
         last = attempt == ATTEMPTS
@@ -199,13 +199,13 @@ def run_cells(
         )
         sources = {case.id: str(carried(ctx, case.source, case.begun)) for case in waiting.values() if case.source}
         chosen = sample(version_set, list(waiting), ctx)
-        order = sorted(waiting, key=lambda name: -waiting[name].ranks)  # those that need most GPUs first
+        order = sorted(waiting, key=lambda name: -waiting[name].ranks)  # cells with most ranks first
         for report in bench.run(order, environment, cold_sample=chosen, sources=sources):
             case = waiting.get(report.name)
             if case is None or (report.verdict is Verdict.LOST and not last):
-                continue  # reported twice, or to be run once more
+                continue  # reported twice, or due for another attempt
             del waiting[case.id]
-            keep_what_is_carried(version_set, case, bench, ctx)
+            keep_saved_files(version_set, case, bench, ctx)
             builder = OutcomeBuilder(
                 version_set=version_set,
                 case=case,
@@ -228,28 +228,28 @@ def run_cells(
             repeat=repeat,
             ctx=ctx,
         )
-        finish(builder.silence(), ctx)
+        finish(builder.unreported(), ctx)
 
 
 def carried(ctx: RunContext, version_set: str, case: str) -> Path:
-    """The folder in which a run keeps what a cell saved for other version sets."""
+    """The folder of a run with the files that a cell saved for other version sets."""
     return ctx.store.directory.absolute() / "carried" / str(CellKey(version_set, case))
 
 
-def keep_what_is_carried(version_set: VersionSet, case: Case, bench: Bench, ctx: RunContext) -> None:
+def keep_saved_files(version_set: VersionSet, case: Case, bench: Bench, ctx: RunContext) -> None:
     saved = bench.job_folder(case.id) / "kept"
     if case.options.flow == "portability" and not case.source and saved.exists() and any(saved.iterdir()):
         shutil.copytree(saved, carried(ctx, version_set.key, case.id), dirs_exist_ok=True)
 
 
 def new_folder(parent: Path, prefix: str) -> Path:
-    """Make a new folder: ranks of a run that was just killed may still write to theirs."""
+    """Create a folder with a new name, because ranks of a killed run may still write to their old folder."""
     parent.mkdir(exist_ok=True)
     return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
 
 
 def sample(version_set: VersionSet, cells: Sequence[str], ctx: RunContext) -> list[str]:
-    """The cells that a cold start must confirm: different ones for each set, the same ones in each run."""
+    """The cells that also run from a cold start: different ones for each set, the same ones in each run."""
     order = sorted(cells, key=lambda cell: sha256(str(CellKey(version_set.key, cell)).encode()).digest())
     return [] if ctx.cold else order[: ctx.cold_sample]
 
@@ -306,7 +306,7 @@ class OutcomeBuilder:
     ctx: RunContext
 
     def outcome(self, report: CellReport) -> Outcome:
-        # A path may be in any text: a fact, a check, a reason.
+        # Any text may contain a path: a fact, a check, a reason.
         report = CellReport.from_plain(evidence_files.scrubbed_values(report.to_plain(), self.places))
         modules = self.ctx.suite.stamp(self.case, report.modules)
         return self.start().model_copy(
@@ -326,11 +326,11 @@ class OutcomeBuilder:
             }
         )
 
-    def silence(self) -> Outcome:
-        """The outcome of a cell that the tests never reported: our fault or the machine's."""
+    def unreported(self) -> Outcome:
+        """The outcome of a cell that the test session never reported, a failure of the harness or the machine."""
         log = self.bench.log
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        reason = "the test process in the environment ended without a word about this cell"
+        reason = "the test session in the environment ended without a report of this cell"
         traceback = evidence_files.scrubbed_tail(text, LOG_TAIL, self.places)
         error = ErrorRecord(type="NoReport", message=reason, traceback=traceback)
         return self.start().model_copy(update={"reason": reason, "error": error, "evidence": self.evidence()})

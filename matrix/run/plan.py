@@ -1,4 +1,4 @@
-"""Decides which cells to run: sets x cases, narrowed by ``--where``."""
+"""Selects cases by ``--where``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TypeVar
 
 from cases.space import options
+from cases.space.plural import counted
 from cases.space.renamed import WORDS, current_option
 from matrix.errors import UserError
 
@@ -24,14 +25,14 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """``name=value`` or ``name!=value``; several values are separated by commas, one of them has to match."""
+    """``name=value`` or ``name!=value``; the values of ``name=a,b`` are alternatives."""
 
     name: str
-    wanted: tuple[str, ...]
+    values: tuple[str, ...]
     negated: bool
 
     def admits(self, case: Case) -> bool:
-        return self.negated != any(self.matches(case, value) for value in self.wanted)
+        return self.negated != any(self.matches(case, value) for value in self.values)
 
     def matches(self, case: Case, value: str) -> bool:
         if self.name == "case":
@@ -60,14 +61,14 @@ def term(word: str) -> Term:
     found = TERM.fullmatch(word)
     if found is None:
         raise UserError(f"--where: {word!r} is not of the form option=value, such as quant=nf4")
-    name, wanted = current_term(found["name"], found["value"].split(","))
+    name, values = current_term(found["name"], found["value"].split(","))
     if name not in FREE:
         try:
-            for value in wanted:
+            for value in values:
                 options.parsed(name, value)
         except options.IllegalError as error:
             raise UserError(f"--where: {error}{near(name)}") from None
-    return Term(name=name, wanted=wanted, negated=found["op"] == "!=")
+    return Term(name=name, values=values, negated=found["op"] == "!=")
 
 
 def current_term(name: str, values: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -90,21 +91,21 @@ def near(name: str) -> str:
 
 
 def select(cases: Mapping[str, Case], terms: Iterable[Term], *, text: str) -> tuple[Case, ...]:
-    """The cases that every term admits.
+    """The cases that every term admits. ``text`` is the whole ``--where``, for the error message.
 
     Raises:
-        UserError: none is left.
+        UserError: no case is left.
     """
-    wanted = tuple(terms)
-    chosen = tuple(case for case in cases.values() if all(term.admits(case) for term in wanted))
-    if not chosen:
+    required = tuple(terms)
+    selected = tuple(case for case in cases.values() if all(term.admits(case) for term in required))
+    if not selected:
         raise UserError(
-            f"--where {text!r} leaves no case of {len(cases)}: `ftmatrix plan` lists them with their options"
+            f"--where {text!r} matches none of {counted(len(cases), 'case')}; `ftmatrix plan` lists the options"
         )
-    return chosen
+    return selected
 
 
 def spread(things: Sequence[Thing], count: int) -> tuple[Thing, ...]:
-    """So many of them, evenly spaced, so that every kind is there in its proportion; all if there are fewer."""
+    """``count`` of the things, evenly spaced, so that each kind keeps its share; all of them if there are fewer."""
     few = min(count, len(things))
     return tuple(things[number * len(things) // few] for number in range(few))

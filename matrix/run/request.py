@@ -1,4 +1,4 @@
-"""The request for a run: its options, their checks, and the preparation of the run."""
+"""Checks the request for a run, and prepares and starts the run."""
 
 from __future__ import annotations
 
@@ -74,30 +74,32 @@ class RunRequest:
         known = self.suite.profiles
         if self.profile:
             if self.profile not in known:
-                raise UserError(f"--profile {self.profile}: there is none of this name; there are {', '.join(known)}")
+                raise UserError(f"unknown profile {self.profile!r}; choose from {', '.join(known)}")
             mine = grid.commands(self.suite.scripts)
             return replace(known[self.profile], cases=(*known[self.profile].cases, *mine))
         if self.suite.scripts and not self.where:
-            return Profile("scripts", "the commands of --scripts", grid.commands(self.suite.scripts))
+            return Profile("scripts", "commands of --scripts", grid.commands(self.suite.scripts))
         if self.where or "default" not in known:
-            return Profile("", "what --where leaves of everything", tuple(self.suite.cases.values()))
+            return Profile("", "all cases that --where selects", tuple(self.suite.cases.values()))
         return known["default"]
 
     @cached_property
     def packed(self) -> Packed | None:
-        """What --offline names: whole sets, or, with --system-torch, wheels to lay over the host's torch.
+        """The packed sets of ``--offline``, or, with ``--system-torch``, packed wheels on top of the host's torch.
 
         Raises:
-            UserError: options that do not go together, or a folder or an interpreter that will not do.
+            UserError: options contradict each other, or the folder or the interpreter cannot be used.
         """
         if self.offline is None:
             if self.system_torch:
                 raise UserError(
-                    "--system-torch needs --offline: a folder of wheels to lay over the torch that is there"
+                    "--system-torch needs wheels to add to the host's torch; name their folder by --offline"
                 )
             return None
         if self.torch_backend not in {"auto", backends.LOCKED}:
-            raise UserError(f"--torch-backend {self.torch_backend}: --offline has the one build that was packed")
+            raise UserError(
+                f"--torch-backend {self.torch_backend}: --offline has one packed build; leave --torch-backend out"
+            )
         cache = cache_folder()
         tool = uv.on_this_machine(cache)
         if self.system_torch:
@@ -116,15 +118,14 @@ class RunRequest:
     def version_sets(self) -> tuple[VersionSet, ...]:
         if self.packed is None:
             return known_sets.select(self.known, self.sets or self.chosen_profile.sets)
-        there = self.packed.sets
         try:
-            found = known_sets.select(there, self.sets or "all")
-        except UserError:  # it would point to sets that are not packed
-            found = ()
-        if not found:  # the groups of the versions file are none of a pack's
-            packed = ", ".join(each.key for each in there)
-            raise UserError(f"--sets {self.sets}: not, or not all, in --offline; there are {packed}, or all")
-        return found
+            selected = known_sets.select(self.packed.sets, self.sets or "all")
+        except UserError:  # its message would suggest sets that are not packed
+            selected = ()
+        if not selected:  # a pack does not have the groups of the versions file
+            packed = ", ".join(each.key for each in self.packed.sets)
+            raise UserError(f"--sets {self.sets}: --offline does not have all of them; choose from {packed}, or all")
+        return selected
 
     def cases(self) -> tuple[Case, ...]:
         by_id = {case.id: case for case in self.chosen_profile.cases}
@@ -136,7 +137,7 @@ class RunRequest:
         return self.resume and not (self.sets or self.where or self.profile or self.suite.scripts)
 
     def work(self) -> Work:
-        """Every set with its cases; then, if the profile crosses sets, every set with what the others saved."""
+        """Every set with its cases. If the profile crosses sets, each set then loads what every set saved."""
         sets, cases = self.version_sets(), self.cases()
         once = [(each, cases) for each in sets]
         begun = [case for case in cases if case.options.flow == "portability"] if self.chosen_profile.across else []
@@ -156,13 +157,13 @@ class RunRequest:
         if self.repeats is not None and self.repeats < 1:
             raise UserError(f"--repeat {self.repeats}: expected a whole number above 0")
         if self.device == "cuda" and self.torch_backend == "cpu":
-            raise UserError("--torch-backend cpu is a build without CUDA: not with --device cuda")
+            raise UserError("--torch-backend cpu is a build without CUDA; choose another one for --device cuda")
         if self.keep_free_gb < 0:
             raise UserError(f"--keep-free {self.keep_free_gb}: expected a number of gigabytes, 0 or more")
 
     @cached_property
     def resolved_device(self) -> str:
-        """``cpu`` or ``cuda``; ``auto`` is cuda where there is a GPU that may be used."""
+        """``cpu`` or ``cuda``; ``auto`` means cuda if this process may use a GPU."""
         if self.device != "auto":
             return self.device
         return "cpu" if self.why_cpu else "cuda"
@@ -195,40 +196,40 @@ def run(
     work: Work | None = None,
     watcher: Progress | None = None,
     say: Callable[[str], None] = print,
-    when_cut: Callable[[Path], object] = str,
+    on_interruption: Callable[[Path], object] = str,
 ) -> Path:
     """Measure the cells of a request, or just ``work``; return the run's directory.
 
-    ``when_cut`` gets the directory when the run ends early and some cells are finished.
+    ``on_interruption`` receives the directory if the run ends early with some finished cells.
 
     Raises:
-        UserError: bad input, or a machine that cannot do it; nothing half-made is left.
+        UserError: bad input, or the machine cannot run the request; a run without outcomes is removed.
     """
     request.check()
     work = request.work() if work is None else work
     ctx = prepare_context(request, work, watcher=watcher or Silent(), say=say)
-    kept = ctx.store
+    run_store = ctx.store
     try:
         pipeline.run(work, ctx)
-    except (UserError, KeyboardInterrupt) as cut:
-        if kept.outcomes:
-            when_cut(kept.directory)
-        elif isinstance(cut, UserError):
-            kept.abandon()
+    except (UserError, KeyboardInterrupt) as error:
+        if run_store.outcomes:
+            on_interruption(run_store.directory)
+        elif isinstance(error, UserError):
+            run_store.abandon()
         raise
     finally:
         ctx.watcher.close()
-        kept.close()
-    return kept.directory
+        run_store.close()
+    return run_store.directory
 
 
 def prepare_context(
     request: RunRequest, work: Work, *, watcher: Progress, say: Callable[[str], None]
 ) -> pipeline.RunContext:
-    """Prepare a run. Its store is locked until it is closed.
+    """Prepare a run. The store stays locked until it is closed.
 
     Raises:
-        UserError: a machine that cannot do it, or a directory that cannot be used.
+        UserError: the machine cannot run the request, or the directory cannot be used.
     """
     cache = cache_folder()
     tool = uv.on_this_machine(cache)
@@ -241,7 +242,7 @@ def prepare_context(
         request.workers or default_workers(request.resolved_device),
     )
     return pipeline.RunContext(
-        store=open_store(request, work),  # the last that may refuse: bad input leaves no directory behind
+        store=open_store(request, work),  # after every other check: bad input leaves no directory behind
         uv=tool,
         cache=cache,
         device=request.resolved_device,
@@ -262,14 +263,14 @@ def prepare_context(
 
 
 def chosen_backend(request: RunRequest, tool: Uv) -> Backend:
-    """The build of torch; never the CPU's on a machine with GPUs, even if uv does not detect the driver."""
+    """The build of torch; on a machine with GPUs one with CUDA, even if uv does not detect the driver."""
     return backends.choose(
         request.torch_backend, uv=tool, gpu=lambda: request.resolved_device == "cuda" or backends.has_gpu()
     )
 
 
 def resumed_request(request: RunRequest) -> tuple[RunRequest, Work | None]:
-    """The request that a resumed run began with, and its work; for any other run, the request as it is.
+    """The original request of a resumed run, and its work; for any other run, the request itself and None.
 
     Raises:
         UserError: the run is damaged, or has cases or sets that no longer exist.
@@ -278,17 +279,17 @@ def resumed_request(request: RunRequest) -> tuple[RunRequest, Work | None]:
         return request, None
     directory = request.out or store.newest_run(RUNS)
     if not (directory / store.RUN).exists():
-        return request, None  # opening it raises
+        return request, None  # opening the store raises
     store.lock_directory(directory).close()  # raises if another process runs there
     record, _, _ = store.read(directory)
-    before = replace(
+    original = replace(
         request,
         out=directory,
         device=record.device,
         torch_backend=record.request.get("torch_backend", request.torch_backend),
         repeats=int(record.request.get("repeats", 1)),
     )
-    return before, work_of_record(record, request)
+    return original, work_of_record(record, request)
 
 
 def work_of_record(record: RunRecord, request: RunRequest) -> Work:
@@ -301,9 +302,7 @@ def work_of_record(record: RunRecord, request: RunRequest) -> Work:
         try:
             each, case = known[key], cases[name]
         except KeyError:
-            raise UserError(
-                f"{cell}: the run planned it, but there is no such cell any more; start a new run"
-            ) from None
+            raise UserError(f"{cell}: the run planned this cell, but it no longer exists; start a new run") from None
         if not work or work[-1][0].key != key:
             work.append((each, []))
         work[-1][1].append(case)
@@ -316,7 +315,7 @@ def bench(
     """Measure the harness on one set, the newest that the request selects.
 
     Raises:
-        UserError: bad input, a set that cannot be installed, or nothing of it that ran.
+        UserError: bad input, the set cannot be installed, or none of its cells ran.
     """
     request.check()
     cache = cache_folder()
@@ -339,12 +338,12 @@ def bench(
 
 
 def default_workers(device: str) -> int:
-    """One worker for each core or GPU; a cell that needs several GPUs waits for them."""
+    """One worker for each core or GPU; a cell with several ranks waits for as many GPUs."""
     return machine.cores() if device == "cpu" else min(machine.cores(), len(machine.gpus().gpus))
 
 
 def open_store(request: RunRequest, work: Work) -> store.Store:
-    """The run's directory, new or continued."""
+    """Open the run's directory, new or continued."""
     planned = tuple(str(CellKey(each.key, case.id)) for each, cases in work for case in cases)
     record = RunRecord(
         harness=metadata.version("ftmatrix"),
@@ -359,11 +358,7 @@ def open_store(request: RunRequest, work: Work) -> store.Store:
     if not request.resume:
         directory = request.out or RUNS / record.started.strftime("%Y-%m-%dT%H-%M-%SZ")
         return store.Store.create(directory, record)
-    kept = store.Store.resume(request.out or store.newest_run(RUNS))
-    before = kept.record
-    kept.replan(record.model_copy(update={"started": before.started, "planned": joined(before.planned, planned)}))
-    return kept
-
-
-def joined(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*before, *now)))
+    resumed = store.Store.resume(request.out or store.newest_run(RUNS))
+    every = tuple(dict.fromkeys((*resumed.record.planned, *planned)))
+    resumed.replan(record.model_copy(update={"started": resumed.record.started, "planned": every}))
+    return resumed

@@ -1,4 +1,4 @@
-"""The plan of a run: its cells, how long they take by past timings, and the cases that it leaves out."""
+"""Plans a run: lists its cells, estimates their time, and lists the cases that the run leaves out."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def cell_count(work: Work, repeats: int) -> int:
-    """The number of cells, each counted as often as it runs."""
+    """The number of cells, repeats included."""
     return sum(len(cases) for _, cases in work) * repeats
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """The cells that a run would run. ``seconds`` is None if no cell was ever timed on this machine."""
+    """The cells of a request before they run. ``seconds`` is None without past timings on this machine."""
 
     profile: Profile
     work: Work
     repeats: int
     seconds: float | None
-    left_out: tuple[Case, ...]  # cases that the run does not have
+    left_out: tuple[Case, ...]  # cases that are not in the run
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def plan_of(request: RunRequest) -> RunPlan:
 
 
 def estimated_seconds(request: RunRequest, work: Work) -> float | None:
-    """Seconds by past timings; None without any, or on a machine without the GPUs that the plan is for."""
+    """Estimated seconds; None without past timings, and for a plan for GPUs on a machine without any."""
     if request.resolved_device == "cuda" and machine.why_no_gpu():
         return None
     workers = request.workers or default_workers(request.resolved_device)

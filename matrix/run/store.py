@@ -1,4 +1,4 @@
-"""A run on disk: its request, its sets, and one line for each finished cell, appended and flushed.
+"""Stores a run on disk: its request, its sets, and one line for each finished cell.
 
 Killing the harness at any moment loses at most the cells in flight: a line is on disk before the next cell is reported,
 and a torn last line is ignored.
@@ -35,14 +35,14 @@ Kind = TypeVar("Kind", bound=Stored)
 
 @dataclass(kw_only=True)
 class Store:
-    """One run directory, held by this process alone until ``close``."""
+    """One run directory. This process holds its lock until ``close``."""
 
     directory: Path
     record: RunRecord
     sets: dict[str, SetRecord] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
     new: bool = False
-    new_folders: tuple[Path, ...] = ()  # folders that were made for a new run, innermost first
+    new_folders: tuple[Path, ...] = ()  # created for a new run, innermost first
     lock: TextIO = field(repr=False)
     sink: TextIO = field(repr=False)
 
@@ -51,13 +51,13 @@ class Store:
         """Begin a run in a new or empty directory.
 
         Raises:
-            UserError: the directory holds a run already, is in use, or cannot be written.
+            UserError: the directory has a run already, is in use, or cannot be written.
         """
         new_folders = tuple(each for each in (directory, *directory.parents) if not each.exists())
         lock = lock_directory(directory)
         if (directory / RUN).exists():
             lock.close()
-            raise UserError(f"{directory} holds a run already: continue it with --resume, or choose another --out")
+            raise UserError(f"{directory} has a run already; continue it with --resume, or choose another --out")
         record = masked_record(record)
         write_json(directory / RUN, record.model_dump(mode="json", by_alias=True))
         sink = (directory / OUTCOMES).open("a", encoding="utf-8")
@@ -71,7 +71,7 @@ class Store:
             UserError: there is no run, it is in use, or it was written by a newer harness.
         """
         if not (directory / RUN).exists():
-            raise UserError(f"{directory} holds no run to resume: leave --resume out to begin one there")
+            raise UserError(f"{directory} has no run to resume; leave --resume out to start one there")
         lock = lock_directory(directory)
         try:
             record, sets, outcomes = read(directory)
@@ -84,7 +84,7 @@ class Store:
         return cls(directory=directory, record=record, sets=by_key, outcomes=list(outcomes), lock=lock, sink=sink)
 
     def append(self, outcome: Outcome) -> None:
-        """On disk when this returns."""
+        """Store an outcome. It is on disk when this returns."""
         outcome = masked_record(outcome)
         try:
             self.sink.write(outcome.model_dump_json(by_alias=True) + "\n")
@@ -92,7 +92,7 @@ class Store:
             os.fsync(self.sink.fileno())
         except OSError as error:
             raise UserError(
-                f"{self.directory} cannot be written ({error.strerror}): make room; --resume goes on from there"
+                f"{self.directory} cannot be written ({error.strerror}); free some space, then continue with --resume"
             ) from error
         self.outcomes.append(outcome)
 
@@ -101,7 +101,7 @@ class Store:
         write_json(self.directory / SETS, [each.model_dump(mode="json", by_alias=True) for each in self.sets.values()])
 
     def replan(self, record: RunRecord) -> None:
-        """A resumed run may be asked for more than it was before."""
+        """Replace the record, as a resumed run may have more cells than before."""
         self.record = record = masked_record(record)
         write_json(self.directory / RUN, record.model_dump(mode="json", by_alias=True))
 
@@ -112,19 +112,19 @@ class Store:
         shutil.rmtree(self.directory / WORK, ignore_errors=True)
         for name in (SETS, OUTCOMES, LOCK, RUN):
             (self.directory / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # somebody else put something there
+        with contextlib.suppress(OSError):  # another process created a file there
             for folder in self.new_folders:
                 folder.rmdir()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # what a full disk did not take has been said
+        with contextlib.suppress(OSError):  # ``append`` reported a full disk already
             self.sink.close()
         self.lock.close()
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
-    """A run as its directory has it. ``problems`` is one sentence for each kind of damage."""
+    """A run as read from its directory. ``problems`` has one sentence for each kind of damage."""
 
     record: RunRecord
     sets: tuple[SetRecord, ...]
@@ -138,18 +138,18 @@ def read(directory: Path) -> tuple[RunRecord, tuple[SetRecord, ...], tuple[Outco
     Raises:
         UserError: there is no run, ``run.json`` or ``sets.json`` is damaged, or a newer harness wrote it.
     """
-    found = read_run(directory)
-    return found.record, found.sets, found.outcomes
+    stored = read_run(directory)
+    return stored.record, stored.sets, stored.outcomes
 
 
 def read_run(directory: Path) -> StoredRun:
-    """Return the readable part of a run, finished or not, and what was damaged.
+    """Return the readable part of a run, finished or not, and its damage.
 
     Raises:
         UserError: there is no run, ``run.json`` or ``sets.json`` is damaged, or a newer harness wrote it.
     """
     if not (directory / RUN).exists():
-        raise UserError(f"{directory} holds no run: it should have a {RUN}; `ftmatrix run` makes one")
+        raise UserError(f"{directory} has no {RUN}, so it is no run; `ftmatrix run` writes one")
     record = checked(RunRecord, loaded(read_text(directory / RUN), RUN), RUN)
     listed = loaded(read_text(directory / SETS), SETS) if (directory / SETS).exists() else []
     sets = tuple(checked(SetRecord, each, SETS) for each in listed)
@@ -161,7 +161,7 @@ def stored_outcomes(path: Path) -> tuple[tuple[Outcome, ...], tuple[int, ...]]:
     """Return the outcomes of a file, and the numbers of the lines that are not JSON in UTF-8.
 
     Raises:
-        UserError: a line is JSON, but no outcome, or the outcome of a newer harness.
+        UserError: a line is JSON but no outcome, or a newer harness wrote it.
     """
     if not path.exists():
         return (), ()
@@ -188,7 +188,7 @@ def damage_words(damaged: Sequence[int]) -> tuple[str, ...]:
 
 
 def drop_torn_line(path: Path) -> None:
-    """Cut off what a killed writer left after the last whole line, so that the next line begins a line."""
+    """Remove the incomplete last line of a killed writer."""
     if path.exists():
         data = path.read_bytes()
         os.truncate(path, data.rfind(b"\n") + 1)
@@ -198,18 +198,22 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except ValueError as error:
-        raise UserError(f"{path.name} is damaged ({error}): remove it, or begin a new run with another --out") from None
+        raise UserError(f"{path.name} is damaged ({error}); remove it, or start a new run with another --out") from None
 
 
 def loaded(text: str, name: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UserError(f"{name} is damaged ({error}): remove it, or begin a new run with another --out") from error
+        raise UserError(f"{name} is damaged ({error}); remove it, or start a new run with another --out") from error
 
 
 def checked(kind: type[Kind], data: Any, name: str) -> Kind:
-    """Stored data as a value of ours; a newer schema is refused with a sentence that says what to do."""
+    """Validate stored data.
+
+    Raises:
+        UserError: the data has a newer schema, or does not fit the type.
+    """
     if isinstance(data, dict) and isinstance(data.get("schema"), int) and data["schema"] > SCHEMA:
         raise UserError(
             f"{name}: schema {data['schema']} is newer than {SCHEMA}, the newest known here; update ftmatrix"
@@ -223,19 +227,25 @@ def checked(kind: type[Kind], data: Any, name: str) -> Kind:
 
 
 def lock_directory(directory: Path) -> TextIO:
-    """The directory, for this process alone."""
+    """Create the directory and lock it for this process.
+
+    Raises:
+        UserError: the directory cannot be written, or another process holds the lock.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = (directory / LOCK).open("a+", encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{directory} cannot be written ({error.strerror}): choose another --out") from None
+        raise UserError(f"{directory} cannot be written ({error.strerror}); choose another --out") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.seek(0)
         holder = lock.read().strip() or "another process"
         lock.close()
-        raise UserError(f"{directory} is in use by a run ({holder}): wait for it, or choose another --out") from None
+        raise UserError(
+            f"{directory} is in use by a run ({holder}); wait for it to end, or choose another --out"
+        ) from None
     lock.truncate(0)
     lock.write(f"pid {os.getpid()}")
     lock.flush()
@@ -243,7 +253,7 @@ def lock_directory(directory: Path) -> TextIO:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Whole or not at all."""
+    """Replace a file by JSON in one step, so that a reader never sees a part of it."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     with unfinished.open("w", encoding="utf-8") as file:
         json.dump(data, file, indent=1)
@@ -260,12 +270,12 @@ def newest_run(runs: Path) -> Path:
     """
     records = list(runs.glob(f"*/{RUN}"))
     if not records:
-        raise UserError(f"{runs} holds no run; start one with `ftmatrix run`")
+        raise UserError(f"{runs} has no run; start one with `ftmatrix run`")
     return max(records, key=start_time).parent
 
 
 def start_time(record: Path) -> float:
-    """The start time in a run's record; of a record that cannot be read, the time when it was written."""
+    """The start time in a run's record, or the file's modification time if the record cannot be read."""
     try:
         return datetime.fromisoformat(json.loads(record.read_text(encoding="utf-8"))["started"]).timestamp()
     except (OSError, ValueError, KeyError, TypeError):

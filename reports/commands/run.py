@@ -88,6 +88,6 @@ def run(
         work=work,
         watcher=progress_bar.choose(console, planned=planned),
         say=console.print,
-        when_cut=lambda cut: show(cut, console),
+        on_interruption=lambda directory: show(directory, console),
     )
     raise typer.Exit(show(directory, console))

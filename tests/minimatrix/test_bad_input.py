@@ -77,7 +77,7 @@ def spoilt(mini: Any) -> Callable[..., Path]:
         (("--where", "qant=nf4"), "unknown option 'qant'"),
         (("--where", "qant=nf4"), "did you mean 'quant'?"),
         (("--where", "nf4"), "--where: 'nf4' is not of the form option=value"),
-        (("--where", "quant=nf4 method=full strategy=ddp"), "leaves no case of"),
+        (("--where", "quant=nf4 method=full strategy=ddp"), "matches none of"),
         (("--device", "tpu"), "--device tpu: expected auto, cpu or cuda"),
         (("--device", "cuda", "--torch-backend", "cpu"), "a build without CUDA: not with --device cuda"),
         (("--workers", "0"), "--workers 0: expected a whole number above 0"),
@@ -86,12 +86,12 @@ def spoilt(mini: Any) -> Callable[..., Path]:
             ("--torch-backend", "rocm"),
             "--torch-backend rocm: expected auto, cpu, pypi, or a CUDA",
         ),
-        (("--resume",), "holds no run; start one with `ftmatrix run`"),
-        (("--resume", "--out", "nowhere"), "nowhere holds no run to resume: leave --resume out"),
+        (("--resume",), "has no run; start one with `ftmatrix run`"),
+        (("--resume", "--out", "nowhere"), "nowhere has no run to resume; leave --resume out"),
         (("--out", "/proc/nowhere"), "/proc/nowhere cannot be written"),
         (("--offline", "."), "--offline .: there is no pack.toml in it"),
         (("--system-torch",), "--system-torch needs --offline"),
-        (("--offline", ".", "--torch-backend", "cpu"), "--offline has the one build that was packed"),
+        (("--offline", ".", "--torch-backend", "cpu"), "--offline has one packed build"),
         (("--offline", "/proc", "--system-torch"), "--offline /proc: there is no pack.toml in it"),
     ],
 )
@@ -104,7 +104,7 @@ def test_a_bad_argument_is_named_with_what_would_do(
 def test_gpus_that_are_hidden_are_not_begun_with(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     """With a driver or without: in both cases there is none to use."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert re.search("--device cuda: .*: use --device cpu$", run("--device", "cuda"))
+    assert re.search("--device cuda: .*; use --device cpu$", run("--device", "cuda"))
 
 
 def test_a_missing_file_of_sets_is_named(run: Callable[..., str], tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_directory_that_holds_a_run_is_not_written_into(
     mini = run_mini(sets="good", where="case=pass-plain")
     before = {path: path.read_bytes() for path in mini.out.glob("[!.]*.*")}
     words = ("run", "--out", str(mini.out), "--versions", str(mini.versions), "--device", "cpu")
-    assert "holds a run already: continue it with --resume" in command(*words, "--torch-backend", "pypi")
+    assert "has a run already; continue it with --resume" in command(*words, "--torch-backend", "pypi")
     assert before == {path: path.read_bytes() for path in mini.out.glob("[!.]*.*")}
 
 

@@ -241,8 +241,8 @@ def conditions(row: Signature, of: Symptom) -> Iterator[tuple[str, bool | None]]
 def admits(term: Term, options: Mapping[str, Scalar], case: str) -> bool:
     """Tell if a cell's stored options satisfy a term, like ``Term.admits``."""
     if term.name == "case":
-        return term.negated != any(fnmatchcase(case, value) for value in term.wanted)
-    wanted = [option_space.parsed(term.name, value) for value in term.wanted]
+        return term.negated != any(fnmatchcase(case, value) for value in term.values)
+    wanted = [option_space.parsed(term.name, value) for value in term.values]
     return term.negated != (term.name in options and options[term.name] in wanted)
 
 

@@ -106,14 +106,14 @@ def test_a_pack_without_a_complete_set_needs_a_hosts_torch(tmp_path: Path) -> No
 
 
 def test_a_build_of_torch_cannot_be_chosen_offline(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--torch-backend cpu: --offline has the one build that was packed"):
+    with pytest.raises(UserError, match="--torch-backend cpu: --offline has one packed build"):
         _ = RunRequest(offline=tmp_path, torch_backend="cpu").packed
 
 
 def test_an_unknown_group_is_answered_with_the_packed_sets(tmp_path: Path) -> None:
     folder = a_wheelhouse(tmp_path, FakeUv()).pack.folder
     assert [each.key for each in RunRequest(offline=folder).version_sets()] == ["2025-03"]
-    with pytest.raises(UserError, match="--sets default: not, or not all, in --offline; there are 2025-03, or all"):
+    with pytest.raises(UserError, match="--sets default: --offline does not have all of them; choose from 2025-03"):
         RunRequest(offline=folder, sets="default").version_sets()
 
 

@@ -1,4 +1,4 @@
-"""A digest follows the code and not its prose, on every Python version alike."""
+"""Tests that digests depend on code, not on prose or on the Python version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a cell says nothing about who ran it, or where."""
+"""Tests that kept logs contain no secrets, user names or paths of the machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_longest_path_is_replaced_first() -> None:
     assert scrubbed("/data/cache/envs/abc/lib/x.py /data/cache/uv", PLACES) == "<environment>/lib/x.py <cache>/uv"
 
 
-def test_no_text_of_plain_data_is_left_out() -> None:
+def test_every_text_of_plain_data_is_scrubbed() -> None:
     told = {
         "facts": {"why_cold": "no x in /data/cache/envs/abc/x.py"},
         "checks": [{"value": "/data/cache", "ok": True}],
@@ -36,11 +36,11 @@ def test_no_text_of_plain_data_is_left_out() -> None:
     }
 
 
-def test_the_home_folder_is_not_told() -> None:
+def test_the_home_folder_is_replaced() -> None:
     assert scrubbed(f"{Path.home()}/thing", {}) == "~/thing"
 
 
-def test_root_is_nobodys_home() -> None:
+def test_the_root_folder_is_not_replaced() -> None:
     assert without_user("/data/x.py: 1/2", home="/", user="") == "/data/x.py: 1/2"
 
 
@@ -69,19 +69,19 @@ def test_a_user_id_without_a_passwd_entry_is_no_error(monkeypatch: pytest.Monkey
     assert scrubbed("loss is 1/2", {}) == "loss is 1/2"
 
 
-def test_a_log_without_words_is_not_kept(tmp_path: Path) -> None:
+def test_an_empty_log_is_not_kept(tmp_path: Path) -> None:
     (tmp_path / "rank-0.log").write_text("\n \n")
     assert keep(tmp_path, tmp_path / "kept", {}) == {}
     assert not (tmp_path / "kept").exists()
 
 
-def test_bytes_that_are_no_text_do_not_stop_it(tmp_path: Path) -> None:
+def test_a_log_with_invalid_utf_8_is_kept(tmp_path: Path) -> None:
     (tmp_path / "rank-0.log").write_bytes(b"\xff\x00 said")
     keep(tmp_path, tmp_path / "kept", {})
     assert (tmp_path / "kept" / "rank-0.log").read_text(encoding="utf-8").endswith("said\n")
 
 
-def test_of_a_long_log_the_end_is_kept(tmp_path: Path) -> None:
+def test_the_end_of_a_long_log_is_kept(tmp_path: Path) -> None:
     (tmp_path / "rank-0.log").write_text("x" * 2 * LONGEST + "the end")
     keep(tmp_path, tmp_path / "kept", {})
     kept = (tmp_path / "kept" / "rank-0.log").read_text()
@@ -95,7 +95,7 @@ def test_the_cut_of_a_long_log_leaves_no_part_of_a_secret(tmp_path: Path) -> Non
     assert "a" not in (tmp_path / "kept" / "rank-0.log").read_text()
 
 
-def test_files_are_known_by_what_they_are(tmp_path: Path) -> None:
+def test_evidence_is_named_by_the_kind_of_file(tmp_path: Path) -> None:
     for name in ("rank-0.log", "rank-0.stack", "rank-1.log", "rank-1.collectives", "autopsy.log", "rank-1.other"):
         (tmp_path / name).write_text("said")
     assert keep(tmp_path, tmp_path / "kept", {}) == {

@@ -1,4 +1,4 @@
-"""The tests in an environment get what they need, and nothing of whoever started them."""
+"""Tests the session in an environment: its variables, its options, and the suite that it copies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def environment(tmp_path: Path) -> Iterator[Environment]:
     lease.release()
 
 
-def test_the_callers_pytest_options_do_not_get_in(
+def test_the_callers_pytest_options_are_ignored(
     environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", "--maxfail=1")
@@ -54,15 +54,15 @@ def test_other_case_code_has_another_digest(tmp_path: Path) -> None:
     assert Suite(extra=(tmp_path / "more.py",)).digest != Suite().digest
 
 
-BESIDE = Case(
+ADDED = Case(
     "beside",
     "not in the grid",
     Options().but(strategy="fsdp1", auto_wrap_policy="size", use_orig_params=False, clip_grad_norm=True),
 )
 
 
-def test_cases_beside_the_grid_are_measured_with_the_same_code() -> None:
-    assert Suite(added=(BESIDE,)).digest == Suite().digest
+def test_added_cases_do_not_change_the_digest() -> None:
+    assert Suite(added=(ADDED,)).digest == Suite().digest
 
 
 def test_the_declaration_of_a_users_script_counts_as_its_code() -> None:
@@ -73,23 +73,23 @@ def test_the_declaration_of_a_users_script_counts_as_its_code() -> None:
     assert len(stamps) == 2
 
 
-def test_a_process_that_reported_no_modules_may_have_used_them_all() -> None:
+def test_without_reported_modules_the_stamp_names_all() -> None:
     suite = Suite()
-    assert suite.stamp(BESIDE, []) == suite.code.stamp(suite.code.sources)
+    assert suite.stamp(ADDED, []) == suite.code.stamp(suite.code.sources)
 
 
-def test_cases_beside_the_grid_are_cases_like_any_others(tmp_path: Path) -> None:
-    """In a process of its own, as in an environment: the module takes in what was declared."""
-    suite = Suite(added=(BESIDE,))
+def test_added_cases_are_listed_in_an_environment(tmp_path: Path) -> None:
+    """Lists the cases in another process, as an environment does."""
+    suite = Suite(added=(ADDED,))
     suite.copy(tmp_path)
-    told = f"{BESIDE.id!r} in suite.cases, len(suite.cases), suite.profiles['quick'].name"
-    asks = f"from {suite.entry_module} import SUITE as suite; print({told})"
-    done = subprocess.run([sys.executable, "-c", asks], cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert BESIDE.id not in Suite().cases
+    expression = f"{ADDED.id!r} in suite.cases, len(suite.cases), suite.profiles['quick'].name"
+    program = f"from {suite.entry_module} import SUITE as suite; print({expression})"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert ADDED.id not in Suite().cases
     assert done.stdout.split() == ["True", str(len(Suite().cases) + 1), "quick"]
 
 
-def test_without_such_cases_the_suite_itself_is_run(tmp_path: Path) -> None:
+def test_without_added_cases_the_entry_module_is_the_suite(tmp_path: Path) -> None:
     Suite().copy(tmp_path)
     assert Suite().entry_module == "cases.suite"
     assert not list(tmp_path.glob("extra_cases*"))

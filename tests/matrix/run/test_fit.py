@@ -1,4 +1,4 @@
-"""What a machine lacks is known from the lock, the driver and the GPUs, before anything is installed."""
+"""Tests the checks of the lock, the driver and the GPUs before installation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from cases.runtime.nvml import UnavailableError, Usage
 from matrix.errors import UserError
-from matrix.run.fit import Fit, cuda_of, check_gpus
+from matrix.run.fit import Fit, check_gpus, cuda_of
 from matrix.versions import sets
 from matrix.versions.locks import Lock, read
 
@@ -37,18 +37,18 @@ CU13 = Lock(version_set=SET, text="torch==2.11.0\nnvidia-cuda-runtime==13.0.96\n
         ("cpu", "torch==2.11.0\nnvidia-cuda-runtime==13.0.96", "cpu"),
     ],
 )
-def test_a_lock_and_a_backend_tell_the_cuda_of_a_build(backend: str, text: str, cuda: str) -> None:
+def test_the_cuda_of_a_build_follows_from_backend_and_lock(backend: str, text: str, cuda: str) -> None:
     assert cuda_of(Lock(version_set=SET, text=text), backend) == cuda
 
 
 @pytest.mark.parametrize("version_set", sets.load(), ids=lambda each: each.key)
-def test_every_packaged_lock_tells_it(version_set: sets.VersionSet) -> None:
+def test_the_cuda_of_every_packaged_lock_is_known(version_set: sets.VersionSet) -> None:
     lock = read(version_set)
     if lock is not None:  # some sets cannot be resolved
         assert cuda_of(lock, "pypi").count(".") == 1
 
 
-def test_a_driver_that_is_too_old_is_the_reason_of_every_cell(pool_of: PoolOf) -> None:
+def test_an_old_driver_blocks_every_cell(pool_of: PoolOf) -> None:
     pool = pool_of(2)
     vars(pool.source).update(cuda="12.4", version="550.54")
     fit = check_gpus(CU13, "pypi", pool)
@@ -56,26 +56,26 @@ def test_a_driver_that_is_too_old_is_the_reason_of_every_cell(pool_of: PoolOf) -
     assert fit.shortage(1) == fit.shortage(2)
 
 
-def test_a_driver_of_the_same_major_version_will_do(pool_of: PoolOf) -> None:
+def test_a_driver_of_the_same_major_version_is_new_enough(pool_of: PoolOf) -> None:
     assert check_gpus(CU13, "pypi", pool_of(2)).shortage(2) == ""
 
 
-def test_a_build_without_cuda_runs_nothing_on_gpus(pool_of: PoolOf) -> None:
+def test_a_build_without_cuda_blocks_every_cell_on_gpus(pool_of: PoolOf) -> None:
     assert "has no CUDA" in check_gpus(CU13, "cpu", pool_of(1)).shortage(1)
 
 
-def test_fewer_gpus_than_ranks_are_the_reason_of_cells_with_more(pool_of: PoolOf) -> None:
+def test_cells_with_more_ranks_than_gpus_are_blocked(pool_of: PoolOf) -> None:
     fit = check_gpus(CU13, "pypi", pool_of(2))
     assert (fit.shortage(2), fit.shortage(4)) == ("", "needs 4 GPUs, 2 can be used here")
 
 
-def test_gpus_with_others_work_are_the_reason_of_cells_that_need_them(pool_of: PoolOf) -> None:
+def test_occupied_gpus_block_the_cells_that_need_them(pool_of: PoolOf) -> None:
     fit = check_gpus(CU13, "pypi", pool_of(2, GPU_1=Usage(12_000.0, (4242,))))
     assert fit.shortage(1) == ""
     assert fit.shortage(2).startswith("needs 2 GPUs that are free: GPU 1 (NVIDIA H200) has 12000 MiB in use")
 
 
-def test_a_gpu_that_is_lost_during_a_run_is_the_reason_of_cells_that_need_it(
+def test_a_gpu_lost_during_a_run_blocks_the_cells_that_need_it(
     pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = pool_of(2)
@@ -92,7 +92,7 @@ def test_a_gpu_that_is_lost_during_a_run_is_the_reason_of_cells_that_need_it(
     assert fit.shortage(2) == "needs 2 GPUs that are free: GPU 1 (NVIDIA H200) does not answer: a GPU is lost"
 
 
-def test_a_driver_that_answers_no_more_during_a_run_is_said(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_stops_answering_raises_a_user_error(pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone:
         @property
         def cuda(self) -> str:
@@ -100,10 +100,10 @@ def test_a_driver_that_answers_no_more_during_a_run_is_said(pool_of: PoolOf, mon
 
     pool = pool_of(1)
     monkeypatch.setattr(pool, "source", Gone())
-    with pytest.raises(UserError, match=r"cannot be asked \(the driver is not loaded\); --resume goes on"):
+    with pytest.raises(UserError, match=r"does not answer \(the driver is not loaded\); continue with --resume"):
         check_gpus(CU13, "pypi", pool)
 
 
-def test_on_a_cpu_nothing_is_asked_of_gpus() -> None:
+def test_without_a_pool_no_cell_is_blocked() -> None:
     assert check_gpus(CU13, "pypi", None) == Fit()
     assert Fit().shortage(8) == ""

@@ -18,7 +18,7 @@ def test_hardware_counts_the_gpus(pool_of: Callable[..., Pool]) -> None:
     assert machine.hardware("cuda", open_pool=lambda: pool_of(2)) == "cuda: NVIDIA H200 x 2"
 
 
-def test_hardware_tells_slices_from_whole_gpus(pool_of: Callable[..., Pool]) -> None:
+def test_hardware_distinguishes_slices_from_whole_gpus(pool_of: Callable[..., Pool]) -> None:
     cut = pool_of((Gpu("MIG-a", "NVIDIA H200", 0, is_slice=True),))
     assert machine.hardware("cuda", open_pool=lambda: cut) == "cuda: MIG slice of NVIDIA H200 x 1"
 
@@ -32,20 +32,20 @@ def test_facts_of_a_gpu_machine_name_the_driver(pool_of: Callable[..., Pool]) ->
     assert (found["driver"], found["driver_cuda"], found["gpus"]) == ("580.1", "13.0", 1)
 
 
-def test_a_machine_without_gpus_says_what_would_do(pool_of: Callable[..., Pool]) -> None:
-    with pytest.raises(UserError, match="no NVIDIA GPU: use --device cpu"):
+def test_the_error_without_gpus_suggests_the_cpu(pool_of: Callable[..., Pool]) -> None:
+    with pytest.raises(UserError, match="no NVIDIA GPU; use --device cpu"):
         machine.hardware("cuda", open_pool=lambda: pool_of(0))
 
 
-def test_a_machine_without_a_driver_says_what_would_do() -> None:
+def test_the_error_without_a_driver_suggests_the_cpu() -> None:
     def none() -> Pool:
         raise UnavailableError("no NVIDIA driver")
 
-    with pytest.raises(UserError, match="no NVIDIA driver: use --device cpu"):
+    with pytest.raises(UserError, match="no NVIDIA driver; use --device cpu"):
         machine.hardware("cuda", open_pool=none)
 
 
-def test_a_driver_that_does_not_tell_of_itself_is_a_sentence(pool_of: Callable[..., Pool]) -> None:
+def test_a_driver_that_does_not_answer_raises_a_user_error(pool_of: Callable[..., Pool]) -> None:
     class Silent:
         @property
         def version(self) -> str:
@@ -53,11 +53,13 @@ def test_a_driver_that_does_not_tell_of_itself_is_a_sentence(pool_of: Callable[.
 
     pool = pool_of(1)
     pool.source = cast("GpuSource", Silent())
-    with pytest.raises(UserError, match="--device cuda: the driver is too old: use --device cpu"):
+    with pytest.raises(UserError, match="--device cuda: the driver is too old; use --device cpu"):
         machine.facts("cuda", open_pool=lambda: pool)
 
 
-def test_hidden_gpus_are_said_to_be_hidden(monkeypatch: pytest.MonkeyPatch, pool_of: Callable[..., Pool]) -> None:
+def test_the_error_names_cuda_visible_devices_if_it_hides_the_gpus(
+    monkeypatch: pytest.MonkeyPatch, pool_of: Callable[..., Pool]
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES=7 leaves no GPU"):
         machine.hardware("cuda", open_pool=lambda: pool_of(0))

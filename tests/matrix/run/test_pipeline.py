@@ -1,4 +1,4 @@
-"""What a machine cannot run is said before anything is installed or started, and looked at again later."""
+"""Tests that the pipeline skips cells that the machine cannot run before it installs anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome
 
     PoolOf = Callable[..., Pool]
-    Measured = Callable[[Pool], dict[str, Outcome]]
+    RunCases = Callable[[Pool], dict[str, Outcome]]
 
 NEWEST = max((each for each in sets.load() if each.default), key=lambda each: each.as_of)
 ONE, TWO, FOUR = "train-lora-single-bf16", "train-lora-ddp-bf16", "train-lora-ddp-4ranks-fp32"
@@ -34,7 +34,7 @@ RECORD = RunRecord(
 
 
 class InstalledError(Exception):
-    """What nothing must be."""
+    """Raised on any attempt to install an environment."""
 
 
 def refuse(*_: Any, **__: Any) -> Any:
@@ -43,20 +43,20 @@ def refuse(*_: Any, **__: Any) -> Any:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    kept = Store.create(tmp_path / "run", RECORD)
-    yield kept
-    kept.close()
+    new_store = Store.create(tmp_path / "run", RECORD)
+    yield new_store
+    new_store.close()
 
 
 @pytest.fixture
 def context(store: Store, tmp_path: Path) -> Callable[[Pool], pipeline.RunContext]:
-    """A place where whatever would be installed raises."""
+    """The context of a run in which every installation raises."""
     uv = Uv(binary=tmp_path, workdir=tmp_path / "work", variables={"UV_CACHE_DIR": str(tmp_path)}, call=refuse)
     return lambda pool: pipeline.RunContext(store=store, uv=uv, cache=tmp_path, device="cuda", pool=pool, workers=1)
 
 
 @pytest.fixture
-def measured(store: Store, context: Callable[[Pool], pipeline.RunContext]) -> Measured:
+def run_cases(store: Store, context: Callable[[Pool], pipeline.RunContext]) -> RunCases:
     """The outcomes of three cases on one, two and four GPUs, by case."""
 
     def run(pool: Pool, cases: tuple[str, ...] = (ONE, TWO, FOUR)) -> dict[str, Outcome]:
@@ -66,20 +66,20 @@ def measured(store: Store, context: Callable[[Pool], pipeline.RunContext]) -> Me
     return run
 
 
-def test_under_a_driver_that_is_too_old_every_cell_is_skipped_with_the_same_reason(
-    pool_of: PoolOf, measured: Measured
-) -> None:
+def test_an_old_driver_skips_every_cell_for_the_same_reason(pool_of: PoolOf, run_cases: RunCases) -> None:
     pool = pool_of(4)
     vars(pool.source).update(cuda="12.4", version="550.54")
-    found = measured(pool)
+    found = run_cases(pool)
     assert {outcome.verdict for outcome in found.values()} == {Verdict.SKIP}
     (reason,) = {outcome.reason for outcome in found.values()}
     assert "needs driver 580.65 or newer: driver 550.54 runs CUDA 12.4 and older" in reason
 
 
-def test_on_gpus_that_others_use_every_cell_is_skipped_and_they_are_named(pool_of: PoolOf, measured: Measured) -> None:
+def test_occupied_gpus_skip_every_cell_and_the_reason_names_their_processes(
+    pool_of: PoolOf, run_cases: RunCases
+) -> None:
     foreign = Usage(12_000.0, (4242,))
-    found = measured(pool_of(2, GPU_0=foreign, GPU_1=foreign))
+    found = run_cases(pool_of(2, GPU_0=foreign, GPU_1=foreign))
     assert [outcome.reason.partition(":")[0] for outcome in found.values()] == [
         "needs 1 GPU that is free",
         "needs 2 GPUs that are free",
@@ -88,26 +88,28 @@ def test_on_gpus_that_others_use_every_cell_is_skipped_and_they_are_named(pool_o
     assert "12000 MiB in use by 1 other process (4242)" in found[ONE].reason
 
 
-def test_a_cell_with_gpus_enough_is_begun(pool_of: PoolOf, measured: Measured) -> None:
+def test_a_cell_with_enough_gpus_starts(pool_of: PoolOf, run_cases: RunCases) -> None:
     with pytest.raises(InstalledError):
-        measured(pool_of(1))
+        run_cases(pool_of(1))
 
 
-def test_cells_with_too_few_are_told_before_the_others_begin(pool_of: PoolOf, measured: Measured, store: Store) -> None:
+def test_cells_with_too_few_gpus_are_skipped_before_the_others_start(
+    pool_of: PoolOf, run_cases: RunCases, store: Store
+) -> None:
     with pytest.raises(InstalledError):
-        measured(pool_of(1))
+        run_cases(pool_of(1))
     assert {outcome.case: outcome.reason for outcome in store.outcomes} == {
         TWO: "needs 2 GPUs, 1 can be used here",
         FOUR: "needs 4 GPUs, 1 can be used here",
     }
 
 
-def test_what_lacked_gpus_is_tried_again_when_there_are_some(
-    pool_of: PoolOf, measured: Measured, store: Store, context: Callable[[Pool], pipeline.RunContext]
+def test_a_resumed_run_retries_cells_that_lacked_gpus(
+    pool_of: PoolOf, run_cases: RunCases, store: Store, context: Callable[[Pool], pipeline.RunContext]
 ) -> None:
     pool = pool_of(4, GPU_0=Usage(9_000.0, (1,)))
     vars(pool.source).update(cuda="12.4")
-    measured(pool)
+    run_cases(pool)
     assert len(store.outcomes) == 3
     (lock,) = {outcome.lock for outcome in store.outcomes}
     again = pipeline.unfinished(NEWEST, [CASES[name] for name in (ONE, TWO, FOUR)], lock, 1, context(pool))

@@ -1,4 +1,4 @@
-"""Nothing that is kept has a secret of the user's environment, or a token of a known form."""
+"""Tests that secrets of the environment and tokens of known forms are masked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An edit makes stale only the cells whose processes imported the module that was edited."""
+"""Tests that an edit of a module makes only those cells stale that imported it."""
 
 from __future__ import annotations
 

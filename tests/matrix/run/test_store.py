@@ -1,4 +1,4 @@
-"""A run on disk survives whatever ends its writer, and refuses what it cannot read."""
+"""Tests that a stored run survives a killed writer, and that unreadable runs raise errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_outcome_is_on_disk_before_the_next_one(tmp_path: Path) -> None:
     kept.close()
 
 
-def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_a_full_disk_raises_a_user_error(tmp_path: Path) -> None:
     kept = Store.create(tmp_path / "run", RECORD)
     kept.sink.close()
     kept.sink = open("/dev/full", "a", encoding="utf-8")  # noqa: PTH123, SIM115 - closed by the store
@@ -60,14 +60,14 @@ def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path) -> None:
     kept.close()
 
 
-def test_a_directory_is_for_one_run_at_a_time(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     kept = Store.create(tmp_path / "run", RECORD)
     with pytest.raises(UserError, match=r"is in use by a run \(pid \d+\)"):
         Store.resume(tmp_path / "run")
     kept.close()
 
 
-def test_a_directory_is_free_again_after_a_refusal(tmp_path: Path) -> None:
+def test_a_refused_directory_can_be_used_afterwards(tmp_path: Path) -> None:
     Store.create(tmp_path / "run", RECORD).close()
     (tmp_path / "run" / "outcomes.jsonl").write_text("{}\n")
     for _ in range(2):
@@ -75,14 +75,14 @@ def test_a_directory_is_free_again_after_a_refusal(tmp_path: Path) -> None:
             Store.resume(tmp_path / "run")
 
 
-def test_a_new_run_that_came_to_nothing_is_taken_back_with_the_folders_made_for_it(tmp_path: Path) -> None:
+def test_abandoning_a_run_without_outcomes_removes_it_with_its_new_folders(tmp_path: Path) -> None:
     kept = Store.create(tmp_path / "runs" / "one", RECORD)
     kept.abandon()
     kept.close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_has_an_outcome_is_not_taken_back(tmp_path: Path) -> None:
+def test_abandoning_a_run_with_an_outcome_keeps_it(tmp_path: Path) -> None:
     kept = Store.create(tmp_path / "run", RECORD)
     kept.append(outcome())
     kept.abandon()
@@ -90,7 +90,7 @@ def test_a_run_that_has_an_outcome_is_not_taken_back(tmp_path: Path) -> None:
     assert len(read(tmp_path / "run")[2]) == 1
 
 
-def test_what_somebody_else_put_there_is_left_alone(tmp_path: Path) -> None:
+def test_abandoning_a_run_keeps_files_of_others(tmp_path: Path) -> None:
     kept = Store.create(tmp_path / "run", RECORD)
     (tmp_path / "run" / "notes.txt").touch()
     kept.abandon()
@@ -98,7 +98,7 @@ def test_what_somebody_else_put_there_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
 
 
-def test_the_newest_run_is_the_one_that_started_last_whatever_its_name(tmp_path: Path) -> None:
+def test_the_newest_run_is_the_one_that_started_last(tmp_path: Path) -> None:
     for name, day in (("2026-01-02T00-00-00Z", 2), ("nightly", 1), ("2025", 3)):
         Store.create(tmp_path / name, RECORD.model_copy(update={"started": NOON.replace(day=day)})).close()
     assert newest_run(tmp_path).name == "2025"
@@ -111,7 +111,7 @@ def test_a_record_that_cannot_be_read_counts_as_started_when_it_was_written(tmp_
     assert newest_run(tmp_path).name == "damaged"
 
 
-def test_a_run_of_a_newer_schema_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_run_of_a_newer_schema_raises_a_user_error(tmp_path: Path) -> None:
     Store.create(tmp_path / "run", RECORD).close()
     path = tmp_path / "run" / "run.json"
     path.write_text(path.read_text().replace(f'"schema": {SCHEMA}', f'"schema": {SCHEMA + 1}'))
@@ -129,7 +129,7 @@ def test_a_run_of_an_older_schema_is_read(tmp_path: Path) -> None:
     assert (found.code, found.modules) == ("0123456789ab", "")
 
 
-def test_a_field_of_a_later_time_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_the_error_names_an_unknown_field(tmp_path: Path) -> None:
     Store.create(tmp_path / "run", RECORD).close()
     path = tmp_path / "run" / "run.json"
     path.write_text(path.read_text().replace('"device"', '"divice"'))
@@ -168,7 +168,7 @@ def test_an_outcome_of_a_newer_schema_is_refused_and_not_dropped(tmp_path: Path)
         read_run(tmp_path / "run")
 
 
-def test_a_run_record_that_is_not_utf_8_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_run_record_that_is_not_utf_8_raises_a_user_error(tmp_path: Path) -> None:
     Store.create(tmp_path / "run", RECORD).close()
     (tmp_path / "run" / "run.json").write_bytes(b"\xff")
     with pytest.raises(UserError, match=r"run\.json is damaged"):

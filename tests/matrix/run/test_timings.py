@@ -1,4 +1,4 @@
-"""What cells took before says what they will take, and nothing is claimed without it."""
+"""Tests the estimate of a run's time from past timings."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def took(seconds: float, name: str = ONE.id) -> Outcome:
     )
 
 
-def test_without_a_past_there_is_no_estimate(tmp_path: Path) -> None:
+def test_without_timings_there_is_no_estimate(tmp_path: Path) -> None:
     assert timings.read(tmp_path, "cpu").estimate([(SET, [ONE])], workers=2, repeats=1) is None
 
 
-def test_bodies_are_spread_over_workers_and_the_rest_counts_once_for_a_set(tmp_path: Path) -> None:
+def test_workers_share_the_cells_and_each_set_adds_its_overhead_once(tmp_path: Path) -> None:
     timings.note(tmp_path, "cpu", [took(4.0)], wall_s=12.0, workers=2)
     assert timings.read(tmp_path, "cpu").estimate([(SET, [ONE, ONE])], workers=2, repeats=3) == 3 * (10.0 + 4.0)
 
 
-def test_a_case_that_never_ran_takes_what_the_median_takes(tmp_path: Path) -> None:
+def test_a_case_that_never_ran_counts_as_the_median(tmp_path: Path) -> None:
     timings.note(tmp_path, "cpu", [took(4.0)], wall_s=2.0, workers=2)
     assert timings.read(tmp_path, "cpu").estimate([(SET, [OTHER])], workers=1, repeats=1) == 4.0
 
 
-def test_a_damaged_file_is_no_past(tmp_path: Path) -> None:
+def test_a_damaged_file_counts_as_no_timings(tmp_path: Path) -> None:
     (tmp_path / timings.FILE).write_text("{")
     timings.note(tmp_path, "cuda", [took(1.0)], wall_s=1.0, workers=1)
     assert timings.read(tmp_path, "cpu").cells == {}

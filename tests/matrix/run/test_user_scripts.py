@@ -1,4 +1,4 @@
-"""Scripts of the user's are read from a file, and refused in a sentence."""
+"""Tests reading the user's scripts from a file."""
 
 from __future__ import annotations
 

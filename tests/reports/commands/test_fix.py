@@ -82,7 +82,7 @@ def test_a_machine_gets_the_same_as_json(ftmatrix: Command, results: Callable[[F
         (("nonsense",), "'nonsense' is no cell"),
         ((f"2025-09__{CASE}x",), f"did you mean {CASE}"),
         (("--all", "--sets", "1999"), "1999"),
-        (("--all", "--profile", "vast"), "--profile vast: there is none of this name"),
+        (("--all", "--profile", "vast"), "unknown profile 'vast'; choose from"),
         (("--known", "no-such-problem"), "there is no known problem"),
         ((CELL, "--only", "luck"), "--only luck: unknown kind of change; choose from settings, versions, alternative"),
         ((CELL, "--from", "nowhere"), "nowhere: holds no run and no matrix.json"),

@@ -55,7 +55,7 @@ def test_no_page_is_rendered_among_published_results(run: Path, tmp_path: Path, 
 
 def test_a_directory_without_results_is_refused(tmp_path: Path, ftmatrix: Command) -> None:
     code, _, err = ftmatrix("report", str(tmp_path))
-    assert (code, "holds no run" in err) == (2, True)
+    assert (code, "has no run.json" in err) == (2, True)
 
 
 def test_a_damaged_line_is_reported_and_the_rest_is_rendered(run: Path, ftmatrix: Command) -> None:
