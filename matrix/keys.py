@@ -1,4 +1,4 @@
-"""Names of version sets, cells and environments, read and written in one place."""
+"""Parses and formats the names of version sets, cells and environments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXTRA: Final = re.compile(r"([A-Za-z_-]*[A-Za-z_])(.*)")
 
 
 class Extra(NamedTuple):
-    """A package at another version than the slice has, e.g. ``peft`` and ``0.13.0``; the version may be empty."""
+    """A package whose version differs from the slice's, e.g. ``peft`` and ``0.13.0``; the version may be empty."""
 
     name: str
     version: str
@@ -27,7 +27,7 @@ class Extra(NamedTuple):
 
 
 class SetKey(NamedTuple):
-    """The name of a version set: a dated slice and what differs from it, e.g. ``2025-09+peft0.13.2+py3.12``."""
+    """The name of a version set: a dated slice and its changes, e.g. ``2025-09+peft0.13.2+py3.12``."""
 
     slice: str
     extras: tuple[Extra, ...] = ()
@@ -40,8 +40,8 @@ class SetKey(NamedTuple):
             if BUILD.fullmatch(word) and extras:
                 extras[-1] = Extra(extras[-1].name, f"{extras[-1].version}{PLUS}{word}")
             else:
-                found = EXTRA.fullmatch(word)
-                extras.append(Extra(*found.groups()) if found else Extra(word, ""))
+                match = EXTRA.fullmatch(word)
+                extras.append(Extra(*match.groups()) if match else Extra(word, ""))
         return cls(first, tuple(extras))
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class SetKey(NamedTuple):
 
     @property
     def changes(self) -> tuple[Extra, ...]:
-        """The packages that differ from the slice; where the set was installed is none."""
+        """The packages that differ from the slice, without the Python and the host."""
         return tuple(each for each in self.extras if each.name not in (PYTHON, HOST))
 
     def on_python(self, version: str) -> SetKey:
@@ -87,11 +87,11 @@ class CellKey(NamedTuple):
         """Read ``SET__CASE``.
 
         Raises:
-            ValueError: the text is no cell.
+            ValueError: the text is not of this form.
         """
         version_set, _, case = text.partition(SEPARATOR)
         if not version_set or not case:
-            raise ValueError(f"{text!r} is no cell; expected SET{SEPARATOR}CASE")
+            raise ValueError(f"{text!r} is not a cell; expected SET{SEPARATOR}CASE")
         return cls(version_set, case)
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class CellKey(NamedTuple):
 
 
 class EnvironmentKey(NamedTuple):
-    """What an environment was installed from: the digest of a lock, and a build of torch."""
+    """The name of an environment: the digest of its lock, and its build of torch."""
 
     lock: str
     backend: str
@@ -119,5 +119,5 @@ def local_version(version: str) -> str:
 
 
 def without_local(version: str) -> str:
-    """The version as a package index has it: ``2.8.0`` for ``2.8.0+cu128``."""
+    """The version without its build: ``2.8.0`` for ``2.8.0+cu128``."""
     return version.partition(PLUS)[0]

@@ -1,6 +1,6 @@
-"""A suite with further cases, which the harness declares in ``extra_cases.json``.
+"""Extends a suite by the cases that the harness declares in ``extra_cases.json``.
 
-The harness copies this module next to ``cases/`` in an environment. Everything but the cases is the suite's own.
+The harness copies this module next to ``cases/`` in an environment. All attributes except the cases are the suite's.
 """
 
 from __future__ import annotations

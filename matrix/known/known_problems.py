@@ -1,6 +1,6 @@
-"""Known problems of upstream threads: for each, cells that should be red and cells that should be green.
+"""Loads known problems of upstream issues: for each, cells that should be red and cells that should be green.
 
-A row of ``known_problems.toml`` claims nothing: only a run shows that a report is reproduced.
+A row of ``known_problems.toml`` is an expectation. Only a run shows whether a problem is reproduced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matrix.versions.sets import VersionSet
 
 PACKAGED: Final = Path(__file__).with_name("known_problems.toml")
-FINDINGS: Final = PACKAGED.with_name("findings.toml")  # the same kind of rows, of what no thread reports
+FINDINGS: Final = PACKAGED.with_name("findings.toml")  # rows of the same kind for problems without an upstream thread
 THREAD: Final = re.compile(r"[\w.-]+/[\w.-]+#\d+|https://\S+")
 
 
@@ -32,7 +32,10 @@ class Row(BaseModel):
 
 
 class Cells(Row):
-    """A case on some sets. ``shows`` is a regular expression for a red cell's reason, ``because`` why it is green."""
+    """A case on some sets.
+
+    ``shows`` is a regular expression for a red cell's reason; ``because`` is why a cell is green.
+    """
 
     case: str
     sets: tuple[str, ...]
@@ -45,12 +48,12 @@ class Cells(Row):
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"no regular expression: {error}") from None
+            raise ValueError(f"not a regular expression: {error}") from None
         return pattern
 
 
 class Claim(Row):
-    """Advice from a thread: it holds where the cells that it says are green are green, and the red ones red."""
+    """Advice from a thread. It holds on a set if the cells in ``green`` are green and those in ``red`` are red."""
 
     says: str
     green: tuple[str, ...] = ()
@@ -62,14 +65,14 @@ class Claim(Row):
     @model_validator(mode="after")
     def is_judged(self) -> Claim:
         if bool(self.green or self.red) != bool(self.sets) or not (self.needs or self.sets):
-            raise ValueError("a claim names its cells (green or red, and sets), or the hardware that it needs")
+            raise ValueError("a claim needs cells (green or red, and sets), or the hardware in needs=")
         return self
 
 
 class Problem(Row):
-    """A report, or several of one thing. ``needs`` is the hardware without which it cannot be shown.
+    """One problem, with the threads that report it. ``needs`` is the hardware that is needed to reproduce it.
 
-    ``silent``: it raises nothing, and trains, saves or infers wrongly.
+    A ``silent`` problem raises no error, but trains, saves or infers wrongly.
     """
 
     id: str
@@ -89,7 +92,7 @@ class Problem(Row):
     def show_something(cls, red: tuple[Cells, ...]) -> tuple[Cells, ...]:
         vague = [cells.case for cells in red if cells.sets and re.search(cells.shows, "") is not None]
         if vague:
-            raise ValueError(f"{vague[0]}: shows= is missing, or any text would do")
+            raise ValueError(f"{vague[0]}: shows= is missing or matches every text; name a part of the error")
         return red
 
     @field_validator("links")
@@ -97,7 +100,7 @@ class Problem(Row):
     def are_threads(cls, links: tuple[str, ...]) -> tuple[str, ...]:
         wrong = [link for link in links if not THREAD.fullmatch(link)]
         if wrong:
-            raise ValueError(f"{wrong[0]!r} is no thread: owner/repository#number, or an https address")
+            raise ValueError(f"{wrong[0]!r} is no thread; expected owner/repository#number or an https address")
         return links
 
     def cells(self) -> Iterator[tuple[str, str]]:
@@ -109,58 +112,56 @@ class Problem(Row):
 
 
 def load(path: Path = PACKAGED) -> tuple[Problem, ...]:
-    """The table.
+    """Read a table of problems.
 
     Raises:
-        UserError: it cannot be read, or a row is malformed.
+        UserError: the file cannot be read, or a row is malformed.
     """
     try:
         rows = tomllib.loads(path.read_text(encoding="utf-8")).get("problem")
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path}: no table of known problems: {error}") from None
+        raise UserError(f"{path}: cannot read known problems: {error}") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"{path}: no table of known problems: there is no [[problem]] in it")
+        raise UserError(f"{path}: no known problems; the file needs [[problem]] tables")
     return tuple(problem(row, f"{path.name}: problem {number}") for number, row in enumerate(rows, start=1))
 
 
-def problem(row: dict[str, Any], at: str) -> Problem:
+def problem(row: dict[str, Any], location: str) -> Problem:
     try:
         return Problem.model_validate(row)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise UserError(f"{at} ({row.get('id', '?')}): {place}: {first['msg']}") from None
+        raise UserError(f"{location} ({row.get('id', '?')}): {place}: {first['msg']}") from None
 
 
 def select(problems: Sequence[Problem], only: str) -> tuple[Problem, ...]:
     """The problems with one of the ids, separated by commas; all problems without ids.
 
     Raises:
-        UserError: there is no such problem.
+        UserError: an id is unknown.
     """
-    wanted = [name.strip() for name in only.split(",") if name.strip()]
-    unknown = sorted(set(wanted) - {each.id for each in problems})
+    ids = [name.strip() for name in only.split(",") if name.strip()]
+    unknown = sorted(set(ids) - {each.id for each in problems})
     if unknown:
         near = get_close_matches(unknown[0], [each.id for each in problems], n=3)
-        raise UserError(
-            f"there is no known problem {unknown[0]!r}" + (f"; did you mean {' or '.join(near)}?" if near else "")
-        )
-    return tuple(each for each in problems if not wanted or each.id in wanted)
+        raise UserError(f"unknown problem {unknown[0]!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+    return tuple(each for each in problems if not ids or each.id in ids)
 
 
 def work(problems: Iterable[Problem], sets: Sequence[VersionSet], cases: Mapping[str, Case]) -> Work:
     """The cells that the problems name, by set; sets without such cells are left out.
 
     Raises:
-        UserError: a problem names a case that there is not, or nothing is left to run.
+        UserError: a problem names an unknown case, or no cell is left to run.
     """
-    wanted: dict[str, dict[str, Case]] = {}
+    named: dict[str, dict[str, Case]] = {}
     for each in problems:
         for key, case in each.cells():
             if case not in cases:
-                raise UserError(f"known problem {each.id}: there is no case {case!r}; `ftmatrix plan` lists them")
-            wanted.setdefault(key, {})[case] = cases[case]
-    chosen = [(each, tuple(wanted[each.key].values())) for each in sets if each.key in wanted]
-    if not chosen:
-        raise UserError("none of these problems has a cell on these sets: leave --sets out to run all that they name")
-    return chosen
+                raise UserError(f"known problem {each.id}: unknown case {case!r}; `ftmatrix plan` lists the cases")
+            named.setdefault(key, {})[case] = cases[case]
+    selected = [(each, tuple(named[each.key].values())) for each in sets if each.key in named]
+    if not selected:
+        raise UserError("none of these problems has a cell on these sets; leave --sets out to run all of their cells")
+    return selected

@@ -1,8 +1,8 @@
-"""The search for fixes: from a red cell to the nearest green one, in the order of ``fixes.Kind``.
+"""Searches fixes: for a red cell the nearest green one, in the order of ``fixes.Kind``.
 
-A fix is a green cell that ran twice, for a red cell that ran twice. Without any one of its changes the cell is red, or
-its set cannot be resolved. ``neighbours`` lists the settings that may change. The search runs only cells without a
-known result, those of one set together.
+Both cells of a fix ran twice. The cell without any one of the changes is red, or its set cannot be resolved.
+``neighbours`` lists the settings that may change. The search runs only cells without a known result, and runs cells of
+one set together.
 """
 
 from __future__ import annotations
@@ -33,40 +33,45 @@ if TYPE_CHECKING:
 
     Verdicts = tuple[Verdict, ...]
 
-SURE: Final = 2  # runs of a cell that say the same
-JUMPS: Final = 2  # how many of the nearest green sets are tried as they are, however many moves away
-BESIDE: Final = "Beside the grid"
+REQUIRED_RUNS: Final = 2  # runs of a cell with equal verdicts that prove it red or green
+DIRECT_MOVES: Final = 2  # number of nearest green sets that the search tries whole, at any distance
+OFF_GRID: Final = "Beside the grid"  # group of cases outside the grid; stored in outcomes, so it must not change
 SINGLES, PAIRS = "single settings", "pairs of settings"
-INSTEAD, INSTEAD_AND = "alternatives", "alternatives with one setting"
-WAVES: Final = {SINGLES: 6, PAIRS: 18, INSTEAD: 6, INSTEAD_AND: 18}  # how many are run before one looks
+ALTERNATIVES, ALTERNATIVES_AND_SETTING = "alternatives", "alternatives with one setting"
+WAVES: Final = {
+    SINGLES: 6,
+    PAIRS: 18,
+    ALTERNATIVES: 6,
+    ALTERNATIVES_AND_SETTING: 18,
+}  # candidates per wave; a wave ends with a look for green ones
 
 
 class CellRunner(Protocol):
-    """Runs cells, and knows their results."""
+    """Runs cells and returns their results."""
 
     def seen(self, version_set: VersionSet, case: Case) -> Verdicts:
         """The verdict of each run of the cell on this machine and with this case code, without losses."""
 
     def modules(self, version_set: VersionSet, case: Case) -> str:
-        """The modules of the case code that took part in the cell's last run, with their digests."""
+        """The modules of the case code that the cell's last run imported, with their digests."""
 
     def measure(self, version_set: VersionSet, times: Mapping[Case, int]) -> None:
-        """Run each case until it has this many verdicts, unless it cannot run there."""
+        """Run each case until it has this many verdicts, unless it cannot run on this set."""
 
     def hint(self, version_set: VersionSet, case: Case) -> bool:
-        """Whether any result, also of another machine or older case code, shows the cell green."""
+        """Whether any result is green, those of other machines and older case code included."""
 
     def moved(self, base: VersionSet, pins: Mapping[str, str]) -> VersionSet:
-        """The set with some packages moved; the one of the table, if it has one."""
+        """The set with some packages at other versions; a set of the table if one is equal."""
 
 
 @dataclass(kw_only=True)
 class FixSearch:
-    """The fixes of several red cells at once, so that cells of one set are run together.
+    """Searches the fixes of several red cells at once, so that cells of one set run together.
 
-    ``table``: the sets that there are; ``cases``: those of the grid; ``advised``: by cell, other uses of the
-    interface that a known problem puts beside it; ``environments``: how many further sets may be run for one set;
-    ``radius``: how many settings are changed together, and what is given up counts as one.
+    ``table`` has the known sets, ``cases`` the cases of the grid by id. ``advised`` has, by cell, other uses of the
+    interface that a known problem recommends. ``environments`` is the number of further sets that may be installed for
+    one set. ``radius`` is the number of settings that change together; an alternative counts as one.
     """
 
     runner: CellRunner
@@ -75,12 +80,12 @@ class FixSearch:
     cases: Mapping[str, Case]
     advised: Mapping[str, Sequence[Case]] = field(default_factory=dict)
     environments: int = 6
-    radius: int = neighbours.FARTHEST
+    radius: int = neighbours.MAX_RADIUS
     kinds: frozenset[Kind] = frozenset(Kind)
     note: Callable[[tuple[Fix, ...]], object] = tuple
-    spent: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    closed: set[FixTask] = field(default_factory=set)  # without a fix, and not to be looked for further
-    free: dict[str, Case] = field(default_factory=dict)  # beside the grid, each once
+    spent: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # further sets by set
+    closed: set[FixTask] = field(default_factory=set)  # not red every time, so that the search skips them
+    off_grid: dict[str, Case] = field(default_factory=dict)  # cases outside the grid by id
 
     def run(self) -> tuple[Fix, ...]:
         """Finish every task; ``note`` gets the fixes after each step, so that an interruption keeps them."""
@@ -92,7 +97,7 @@ class FixSearch:
             (Kind.ALTERNATIVE, 2, self.alternatives_with_setting),
         )
         for kind, radius, stage in stages:
-            for tasks in self.open() if kind in self.kinds and radius <= self.radius else ():
+            for tasks in self.open_tasks() if kind in self.kinds and radius <= self.radius else ():
                 stage(tasks)
                 self.note(self.fixes)
         return self.fixes
@@ -102,21 +107,21 @@ class FixSearch:
         return tuple(task.record.model_copy(update={"modules": self.modules(task)}) for task in self.tasks)
 
     def modules(self, task: FixTask) -> str:
-        """The case code that took part in the red cell and, if there is one, the green cell of a fix."""
-        green = [self.runner.modules(task.way.to_set, task.way.to_case)] if task.way else []
+        """The case code that the red cell and the green cell of its fix used."""
+        green = [self.runner.modules(task.neighbour.to_set, task.neighbour.to_case)] if task.neighbour else []
         return code_digest.merged([self.runner.modules(task.version_set, task.case), *green])
 
-    def open(self) -> list[list[FixTask]]:
+    def open_tasks(self) -> list[list[FixTask]]:
         """The tasks without a fix, by set."""
         by_set: dict[str, list[FixTask]] = defaultdict(list)
-        for task in self.still(self.tasks):
+        for task in self.unfinished(self.tasks):
             by_set[task.version_set.key].append(task)
         return list(by_set.values())
 
-    def still(self, tasks: Iterable[FixTask]) -> list[FixTask]:
+    def unfinished(self, tasks: Iterable[FixTask]) -> list[FixTask]:
         return [task for task in tasks if task.fix is None and task not in self.closed]
 
-    # By settings, and by giving something up: on the same set.
+    # Settings and alternatives: the same set.
 
     def one_setting(self, tasks: list[FixTask]) -> None:
         self.reach(tasks, Kind.SETTINGS, SINGLES, lambda start: neighbours.settings(start, 1))
@@ -125,191 +130,228 @@ class FixSearch:
         self.reach(tasks, Kind.SETTINGS, PAIRS, lambda start: neighbours.settings(start, 2))
 
     def alternatives(self, tasks: list[FixTask]) -> None:
-        self.reach(tasks, Kind.ALTERNATIVE, INSTEAD, neighbours.alternatives)
-        self.take_advice(self.still(tasks))
+        self.reach(tasks, Kind.ALTERNATIVE, ALTERNATIVES, neighbours.alternatives)
+        self.take_advice(self.unfinished(tasks))
 
     def alternatives_with_setting(self, tasks: list[FixTask]) -> None:
-        self.reach(tasks, Kind.ALTERNATIVE, INSTEAD_AND, neighbours.alternatives_with_setting)
+        self.reach(tasks, Kind.ALTERNATIVE, ALTERNATIVES_AND_SETTING, neighbours.alternatives_with_setting)
 
     def reach(
-        self, tasks: list[FixTask], kind: Kind, what: str, around: Callable[[Options], Iterable[Changes]]
+        self, tasks: list[FixTask], kind: Kind, label: str, around: Callable[[Options], Iterable[Changes]]
     ) -> None:
-        """Run neighbours wave by wave, so that those behind the first green cell are not run."""
+        """Run neighbours wave by wave, so that the search stops soon after the first green cell."""
         rest = {
-            task: [way for changes in around(task.case.options) if (way := self.way(task, changes))] for task in tasks
+            task: [each for changes in around(task.case.options) if (each := self.neighbour(task, changes))]
+            for task in tasks
         }
-        size = WAVES[what]
+        size = WAVES[label]
         while rest:
-            self.look(kind, what, {task: ways[:size] for task, ways in rest.items()})
-            rest = {task: rest[task][size:] for task in self.still(rest) if rest[task][size:]}
+            self.try_candidates(kind, label, {task: candidates[:size] for task, candidates in rest.items()})
+            rest = {task: rest[task][size:] for task in self.unfinished(rest) if rest[task][size:]}
 
     def take_advice(self, tasks: list[FixTask]) -> None:
-        ways = {task: [advice(task, case) for case in self.advised.get(task.cell, ())] for task in tasks}
-        self.look(Kind.ALTERNATIVE, "uses that known problems put beside it", {q: w for q, w in ways.items() if w})
+        advised = {
+            task: [advice(task, case) for case in self.advised[task.cell]]
+            for task in tasks
+            if task.cell in self.advised
+        }
+        self.try_candidates(
+            Kind.ALTERNATIVE,
+            "uses recommended by known problems",
+            {task: uses for task, uses in advised.items() if uses},
+        )
 
-    def way(self, task: FixTask, changes: Changes) -> Neighbour | None:
+    def neighbour(self, task: FixTask, changes: Changes) -> Neighbour | None:
+        """The cell with some options changed; None if the changes are illegal or have no effect."""
         start = task.case.options
-        there = neighbours.moved(start, changes)
-        if there is None:
+        options = neighbours.moved(start, changes)
+        if options is None:
             return None
-        free = Case(BESIDE, f"one step from {task.case.id}", there)
-        said = tuple(Change(name=name, old=getattr(start, name), new=new) for name, new in changes.items())
-        case = self.cases.get(free.id) or self.free.setdefault(free.id, free)
-        return Neighbour(to_set=task.version_set, to_case=case, changes=said)
+        new_case = Case(OFF_GRID, f"one step from {task.case.id}", options)
+        recorded = tuple(Change(name=name, old=getattr(start, name), new=new) for name, new in changes.items())
+        case = self.cases.get(new_case.id) or self.off_grid.setdefault(new_case.id, new_case)
+        return Neighbour(to_set=task.version_set, to_case=case, changes=recorded)
 
-    # By versions: the same case on another set.
+    # Versions: the same case on another set.
 
     def versions(self, tasks: list[FixTask]) -> None:
-        """Move one package at a time towards the nearest green set; then try that set itself."""
+        """Move one package at a time towards the nearest green set; then try the nearest green sets whole."""
         targets = {task: self.green_sets(task) for task in tasks}
         one_away = {
             task: [other_set(task, each) for each in sets if len(moves(task.version_set, each)) == 1]
             for task, sets in targets.items()
         }
-        self.look(Kind.VERSIONS, "", self.affordable(one_away))
+        self.try_candidates(Kind.VERSIONS, "", self.affordable(one_away))
         for nth in range(len(ORDER)):
             towards = {
-                task: self.towards(task, likely(task.case.options)[nth], targets[task]) for task in self.still(tasks)
+                task: self.towards(task, likely(task.case.options)[nth], targets[task])
+                for task in self.unfinished(tasks)
             }
-            self.look(Kind.VERSIONS, "", self.affordable({q: [way] for q, way in towards.items() if way}))
-        jumps = {q: [other_set(q, each) for each in targets[q][:JUMPS]] for q in self.still(tasks)}
-        self.look(Kind.VERSIONS, "", self.affordable(jumps))
+            self.try_candidates(
+                Kind.VERSIONS, "", self.affordable({task: [each] for task, each in towards.items() if each})
+            )
+        whole = {
+            task: [other_set(task, each) for each in targets[task][:DIRECT_MOVES]] for task in self.unfinished(tasks)
+        }
+        self.try_candidates(Kind.VERSIONS, "", self.affordable(whole))
         for task in (each for each in tasks if each not in self.closed):
             task.notes.append(task.other_sets(each.key for each in targets[task]))
 
     def green_sets(self, task: FixTask) -> list[VersionSet]:
-        """Sets of the table on which the case is green, those with the fewest moves first."""
+        """Sets of the table on which the case is green, the nearest first."""
         start = task.version_set
-        there = [each for each in self.table if each.key != start.key and self.runner.hint(each, task.case)]
-        return sorted(there, key=lambda each: distance(start, each))
+        green = [each for each in self.table if each.key != start.key and self.runner.hint(each, task.case)]
+        return sorted(green, key=lambda each: distance(start, each))
 
     def towards(self, task: FixTask, name: str, targets: Sequence[VersionSet]) -> Neighbour | None:
-        """One package at the version that the nearest green set has."""
+        """The case with one package at the version of the nearest green set; None if it has that version already."""
         start = task.version_set
         if not targets or targets[0].pins[name] == start.pins[name]:
             return None
         return self.derived(task, {name: targets[0].pins[name]})
 
     def derived(self, task: FixTask, pins: Mapping[str, str]) -> Neighbour | None:
-        """The case on its set with some packages moved; None if the index does not have them."""
+        """The case on its set with some packages at other versions; None if no index has them."""
         try:
             return other_set(task, self.runner.moved(task.version_set, pins))
         except UserError:
-            task.missed[moved_key(task.version_set.key, pins)] = "cannot be made"
+            task.skipped[moved_key(task.version_set.key, pins)] = "cannot be resolved"
             return None
 
-    def affordable(self, ways: Mapping[FixTask, list[Neighbour]]) -> dict[FixTask, list[Neighbour]]:
+    def affordable(self, candidates: Mapping[FixTask, list[Neighbour]]) -> dict[FixTask, list[Neighbour]]:
         """The neighbours with a known result, or on a set within the budget."""
-        return {task: [way for way in each if self.affords(task, way)] for task, each in ways.items()}
+        return {
+            task: [candidate for candidate in each if self.affords(task, candidate)]
+            for task, each in candidates.items()
+        }
 
-    def affords(self, task: FixTask, way: Neighbour) -> bool:
+    def affords(self, task: FixTask, candidate: Neighbour) -> bool:
+        """Whether the candidate needs no further environment, or the budget has one left, which it then takes."""
         spent = self.spent[task.version_set.key]
-        if self.runner.seen(way.to_set, way.to_case) or way.to_set.key in {task.version_set.key, *spent}:
+        is_installed = candidate.to_set.key in {task.version_set.key, *spent}
+        if is_installed or self.runner.seen(candidate.to_set, candidate.to_case):
             return True
         if len(spent) < self.environments:
-            spent.add(way.to_set.key)
+            spent.add(candidate.to_set.key)
             return True
-        task.missed[way.to_set.key] = "no environment left"
+        task.skipped[candidate.to_set.key] = "no environment left"
         return False
 
-    # What is common to all: look, choose the nearest that is green, and prove it.
+    # All stages: measure the candidates, choose the nearest green one, and prove it.
 
-    def look(self, kind: Kind, what: str, ways: Mapping[FixTask, list[Neighbour]]) -> None:
-        """Run every neighbour once, and the red cells twice."""
-        asked = [(task.version_set, task.case, SURE) for task in ways]
-        asked += [(way.to_set, way.to_case, 1) for each in ways.values() for way in each]
-        self.measure(asked)
-        for task, each in ways.items():
-            ran = {way.cell for way in each if self.ran(way)}
-            task.looked_at |= ran
+    def try_candidates(self, kind: Kind, label: str, candidates: Mapping[FixTask, list[Neighbour]]) -> None:
+        """Run every candidate once and the red cells twice, then choose a fix among the candidates."""
+        runs = [(task.version_set, task.case, REQUIRED_RUNS) for task in candidates]
+        runs += [(candidate.to_set, candidate.to_case, 1) for each in candidates.values() for candidate in each]
+        self.measure(runs)
+        for task, each in candidates.items():
+            ran = {candidate.cell for candidate in each if self.ran(candidate)}
+            task.measured |= ran
             if kind is Kind.VERSIONS:
-                task.missed |= {way.to_set.key: self.why_not(way) for way in each if way.cell not in ran}
-            if what:
-                task.tried[what] += len(ran)
-        self.close_what_is_not_red(list(ways))
-        self.settle(kind, {task: list(each) for task, each in ways.items() if task not in self.closed})
+                task.skipped |= {
+                    candidate.to_set.key: self.why_not(candidate) for candidate in each if candidate.cell not in ran
+                }
+            if label:
+                task.tried[label] += len(ran)
+        self.close_tasks_that_are_not_red(list(candidates))
+        self.choose(kind, {task: list(each) for task, each in candidates.items() if task not in self.closed})
 
-    def measure(self, asked: Iterable[tuple[VersionSet, Case, int]]) -> None:
-        """Run the cells set by set, in order."""
+    def measure(self, runs: Iterable[tuple[VersionSet, Case, int]]) -> None:
+        """Run cells set by set, each until it has the given number of verdicts."""
         sets: dict[str, VersionSet] = {}
         times: dict[str, dict[Case, int]] = defaultdict(dict)
-        for version_set, case, often in asked:
+        for version_set, case, count in runs:
             sets[version_set.key] = version_set
-            times[version_set.key][case] = max(often, times[version_set.key].get(case, 0))
-        for key, wanted in times.items():
-            self.runner.measure(sets[key], wanted)
+            times[version_set.key][case] = max(count, times[version_set.key].get(case, 0))
+        for key, counts in times.items():
+            self.runner.measure(sets[key], counts)
 
-    def why_not(self, way: Neighbour) -> str:
+    def why_not(self, candidate: Neighbour) -> str:
         """The reason why a neighbour did not run."""
-        return ", ".join(dict.fromkeys(self.runner.seen(way.to_set, way.to_case))) or "lost"
+        return ", ".join(dict.fromkeys(self.runner.seen(candidate.to_set, candidate.to_case))) or "lost"
 
-    def ran(self, way: Neighbour) -> bool:
-        return any(verdict in RED or verdict is Verdict.PASS for verdict in self.runner.seen(way.to_set, way.to_case))
+    def ran(self, candidate: Neighbour) -> bool:
+        return any(
+            verdict in RED or verdict is Verdict.PASS
+            for verdict in self.runner.seen(candidate.to_set, candidate.to_case)
+        )
 
-    def close_what_is_not_red(self, tasks: Iterable[FixTask]) -> None:
+    def close_tasks_that_are_not_red(self, tasks: Iterable[FixTask]) -> None:
         for task in tasks:
             seen = self.runner.seen(task.version_set, task.case)
-            if len(seen) < SURE or not is_red(seen):
+            if len(seen) < REQUIRED_RUNS or not is_red(seen):
                 task.tried.clear()
                 task.notes = [why_closed(seen)]
                 self.closed.add(task)
 
-    def settle(self, kind: Kind, ways: Mapping[FixTask, list[Neighbour]]) -> None:
-        """Choose for each task the first neighbour that holds."""
+    def choose(self, kind: Kind, candidates: Mapping[FixTask, list[Neighbour]]) -> None:
+        """Choose for each task the first candidate that can be proven."""
         while True:
-            chosen = {task: way for task, each in ways.items() if task.fix is None for way in self.green(each)[:1]}
+            chosen = {
+                task: candidate
+                for task, each in candidates.items()
+                if task.fix is None
+                for candidate in self.green(each)[:1]
+            }
             if not chosen:
                 return
-            parts = {task: self.parts(kind, task, way) for task, way in chosen.items()}
+            parts = {task: self.parts(kind, task, candidate) for task, candidate in chosen.items()}
             self.measure(
                 [
-                    *((way.to_set, way.to_case, SURE) for way in chosen.values()),
+                    *((candidate.to_set, candidate.to_case, REQUIRED_RUNS) for candidate in chosen.values()),
                     *((part.to_set, part.to_case, 1) for each in parts.values() for part in each if part),
                 ]
             )
-            for task, way in chosen.items():
-                self.prove(kind, task, way, parts[task], ways[task])
+            for task, candidate in chosen.items():
+                self.prove(kind, task, candidate, parts[task], candidates[task])
 
-    def green(self, ways: Iterable[Neighbour]) -> list[Neighbour]:
-        return [way for way in ways if is_green(self.runner.seen(way.to_set, way.to_case))]
+    def green(self, candidates: Iterable[Neighbour]) -> list[Neighbour]:
+        return [
+            candidate for candidate in candidates if is_green(self.runner.seen(candidate.to_set, candidate.to_case))
+        ]
 
     def prove(
-        self, kind: Kind, task: FixTask, way: Neighbour, parts: Sequence[Neighbour | None], ways: list[Neighbour]
+        self,
+        kind: Kind,
+        task: FixTask,
+        candidate: Neighbour,
+        parts: Sequence[Neighbour | None],
+        candidates: list[Neighbour],
     ) -> None:
-        """Accept a neighbour that is green every time and red without any one change; otherwise try a shorter one."""
-        ways.remove(way)
-        seen = self.runner.seen(way.to_set, way.to_case)
-        if len(seen) < SURE or not is_green(seen):
+        """Accept a candidate that is green every time and red without any one change; otherwise try a shorter one."""
+        candidates.remove(candidate)
+        seen = self.runner.seen(candidate.to_set, candidate.to_case)
+        if len(seen) < REQUIRED_RUNS or not is_green(seen):
             return
-        task.looked_at |= {part.cell for part in parts if part and self.ran(part)}
+        task.measured |= {part.cell for part in parts if part and self.ran(part)}
         shorter = self.green(part for part in parts if part)
         if shorter:
-            ways.insert(0, shorter[0])
+            candidates.insert(0, shorter[0])
             return
-        shown = [part for part in parts if part and self.is_witness(kind, part)]
-        minimal = len(shown) == len(parts)
-        if minimal or kind is Kind.VERSIONS:  # of versions, the budget may have left parts untried
-            witnesses = [part.cell for part in shown] or [task.cell]
-            blocked = [part.cell for part in shown if not self.ran(part)]
-            task.found(kind, way, runs=len(seen), witnesses=witnesses, blocked=blocked, minimal=minimal)
+        witnesses = [part for part in parts if part and self.is_witness(kind, part)]
+        minimal = len(witnesses) == len(parts)
+        if minimal or kind is Kind.VERSIONS:  # the budget may not allow every part of a move
+            cells = [part.cell for part in witnesses] or [task.cell]
+            blocked = [part.cell for part in witnesses if not self.ran(part)]
+            task.set_fix(kind, candidate, runs=len(seen), witnesses=cells, blocked=blocked, minimal=minimal)
 
     def is_witness(self, kind: Kind, part: Neighbour) -> bool:
         seen = self.runner.seen(part.to_set, part.to_case)
         return is_red(seen) or (kind is Kind.VERSIONS and bool(seen) and set(seen) == {Verdict.BLOCKED})
 
-    def parts(self, kind: Kind, task: FixTask, way: Neighbour) -> list[Neighbour | None]:
-        """The neighbour without each of its changes; None if the budget does not allow it."""
-        if len(way.changes) == 1:
+    def parts(self, kind: Kind, task: FixTask, candidate: Neighbour) -> list[Neighbour | None]:
+        """The candidate without each one of its changes; None for one that the budget does not allow."""
+        if len(candidate.changes) == 1:
             return []
-        kept = [tuple(each for each in way.changes if each is not left) for left in way.changes]
+        kept = [tuple(each for each in candidate.changes if each is not removed) for removed in candidate.changes]
         if kind is not Kind.VERSIONS:
-            fewer = (self.way(task, {each.name: each.new for each in changes}) for changes in kept)
-            return [part for part in fewer if part]  # what has no meaning by itself leaves the red cell as it is
+            fewer = (self.neighbour(task, {each.name: each.new for each in changes}) for changes in kept)
+            return [part for part in fewer if part]  # a change without effect by itself leaves the cell red
         return [self.part_of_move(task, changes) for changes in kept]
 
     def part_of_move(self, task: FixTask, changes: Sequence[Change]) -> Neighbour | None:
         pins = {each.name: str(each.new) for each in changes if each.name in PACKAGES}
-        if len(pins) < len(changes):  # a requirement beside the six cannot be moved by itself
+        if len(pins) < len(changes):  # only the six packages can be moved separately
             return None
         part = self.derived(task, pins)
         return part if part and self.affords(task, part) else None
@@ -321,13 +363,13 @@ def is_red(seen: Verdicts) -> bool:
 
 def why_closed(seen: Verdicts) -> str:
     """The reason why the search skips a cell: it was not red twice."""
-    said = ", ".join(seen)
+    verdicts = ", ".join(seen)
     if not seen:
-        return "it could not be run"
+        return "it could not run"
     if is_red(seen):
-        return f"it ran only once to its end: {said}"
+        return f"it finished only once: {verdicts}"
     ran = any(verdict in RED or verdict is Verdict.PASS for verdict in seen)
-    return f"it is not red every time: {said}" if ran else f"it cannot be run on this machine: {said}"
+    return f"it is not red every time: {verdicts}" if ran else f"it cannot run on this machine: {verdicts}"
 
 
 def is_green(seen: Verdicts) -> bool:

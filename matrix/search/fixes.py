@@ -1,4 +1,4 @@
-"""Fixes as stored: for a red cell the nearest green cell, with its proof."""
+"""Stores fixes: for each red cell the nearest green cell, and its proof."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Kind(StrEnum):
 
     SETTINGS = "settings"  # the same set, method, quantisation, strategy, and precision of base and computation
     VERSIONS = "versions"  # the same case on another set
-    ALTERNATIVE = "alternative"  # the same set; part of the wish is given up
-    NONE = "none"  # nothing green within what was tried
+    ALTERNATIVE = "alternative"  # the same set, without a part of the requested configuration
+    NONE = "none"  # no green cell among those tried
 
 
 class Change(Stored):
-    """Of an option, or of a package's version."""
+    """A change of an option, or of a package's version."""
 
     name: str
     old: Scalar
@@ -44,14 +44,13 @@ class Change(Stored):
 
 
 class Fix(Stored):
-    """``set`` and ``case`` are red; ``to_set`` and ``to_case`` are green, as often as ``runs`` says.
+    """A red cell (``set``, ``case``) and a green one (``to_set``, ``to_case``), which ran ``runs`` times.
 
-    ``witnesses`` are cells (``set__case``), one for each change: the fix without that change. They are red, but for
-    those in ``blocked``: of these the set cannot be resolved or installed. Of a single change the red cell itself is
-    the witness. ``minimal`` says whether every change has its witness: it is False where the search ran out of
-    environments before. A move of versions brings along what was resolved for ``to_set``; ``changes`` name only what
-    the sets pin. ``tried`` counts the cells that were looked at, ``within`` says which they were, or why there was
-    nothing to look for. ``modules`` are those of the case code that took part in the red and the green cell.
+    ``witnesses`` has one cell (``set__case``) for each change: the fix without that change. Witnesses are red, except
+    those in ``blocked``, whose set cannot be resolved or installed. The witness of a single change is the red cell.
+    ``minimal`` is False if a change has no witness because the search ran out of environments. ``changes`` names the
+    pins that differ; other packages of ``to_set`` may differ, too. ``tried`` counts the measured cells; ``within``
+    describes them, or why there were none. ``modules`` are the modules of the case code that both cells used.
     """
 
     set: str
@@ -81,10 +80,10 @@ class Fixes(Stored):
 
 
 def read(path: Path) -> Fixes:
-    """The fixes in a file.
+    """Read the fixes in a file.
 
     Raises:
-        UserError: it is missing, or no such document.
+        UserError: the file is missing, or has no fixes.
     """
     try:
         return Fixes.model_validate_json(path.read_bytes())
@@ -92,4 +91,4 @@ def read(path: Path) -> Fixes:
         raise UserError(f"{path}: cannot be read ({error.strerror}); `ftmatrix fix` writes one") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise UserError(f"{path}: no document of fixes: {first['msg']}; `ftmatrix fix` writes one") from None
+        raise UserError(f"{path}: not a file of fixes: {first['msg']}; `ftmatrix fix` writes one") from None

@@ -1,9 +1,8 @@
-"""Which points of the option space lie beside another: by settings, or by giving part of what was wanted up.
+"""Lists the neighbours of a case: cases with other settings, and alternatives without a part of its configuration.
 
-Settings keep the method, the quantisation, the strategy, and the precision of the base and of the computation. Those
-that cost digits are among them, late: double quantisation, the dtype of the adapters and FSDP's mixed precision. Where
-a fix changes one of these, its words say so. A red cell's fix is looked for among its neighbours, in the order of this
-module's tables: what costs a user least comes first.
+Settings keep the method, the quantisation, the strategy, and the precision of the base and of the computation. The
+last settings may cost accuracy: double quantisation, the dtype of the adapters, and FSDP's mixed precision. The report
+of such a fix says so. The search tries neighbours in the order of the tables, those with the least cost first.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 
     Changes = Mapping[str, Scalar]
 
-FARTHEST: Final = 2  # settings that are changed together
+MAX_RADIUS: Final = 2  # number of settings that change together
 
 
 @dataclass(frozen=True)
 class Setting:
-    """An option that may change while a user keeps what the module's text says. ``to``: values, the best first.
+    """An option that a fix may change, with its values, the best first.
 
-    One that is tried ``alone`` is left out where several change at once: pairs are many, and these say little together.
+    The search changes an option with ``alone`` only by itself, which keeps the number of pairs small.
     """
 
     option: str
@@ -38,7 +37,7 @@ class Setting:
     alone: bool = False
 
 
-# The cheapest first: switches that change nothing but bookkeeping, then what costs memory, then what costs digits.
+# In the order of their cost: bookkeeping only, then memory, then accuracy.
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("use_orig_params", (True, False)),
     Setting("auto_wrap_policy", ("transformer", "peft", "size")),
@@ -57,12 +56,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("sharding_strategy", ("full_shard", "shard_grad_op")),
     Setting("cpu_ram_efficient_loading", (False,)),
     Setting("autocast_adapter_dtype", (True, False)),
-    # Between FSDP's two ways to compute in bfloat16; from none to one only where the weights are in bfloat16 anyway.
+    # Switches between FSDP's two policies with bfloat16; adds one only if the weights are in bfloat16 anyway.
     Setting("mixed_precision", ("bf16_reduce_fp32", "bf16"), lambda o: o.mixed_precision != "off"),
     Setting("mixed_precision", ("bf16_reduce_fp32", "bf16"), lambda o: o.mixed_precision == "off" and is_half(o)),
 )
 
-# What may be given up, in the order in which a user would: by option, what stands in for each value.
+# Alternatives by option and value, in the order in which a user would accept them.
 GIVEN_UP: Final[Mapping[str, Mapping[Value, tuple[Value, ...]]]] = {
     "mixed_precision": {"off": ("bf16_reduce_fp32",), "bf16": ("off",), "bf16_reduce_fp32": ("off",)},
     "llm_int8_skip_modules": {False: (True,)},
@@ -95,7 +94,7 @@ GIVEN_UP: Final[Mapping[str, Mapping[Value, tuple[Value, ...]]]] = {
     "quant": {"int8": ("nf4", "none"), "nf4": ("fp4", "int8", "none"), "fp4": ("nf4", "none")},
 }
 
-# What is not passed on by accelerate and the trainers, and by the trainers.
+# Options that accelerate and the trainers do not pass on; then those that only the trainers do not.
 BY_HAND: Final = frozenset(
     {"sharding_strategy", "reshard_after_forward", "device_mesh", "mixed_precision", "state_dict_type"}
 )
@@ -108,24 +107,24 @@ def is_half(options: Options) -> bool:
 
 
 def moved(start: Options, changes: Changes) -> Options | None:
-    """The point with some options changed; None where there is no such point, or a change would mean nothing there.
+    """The options with some changes; None if they are illegal, or a change has no effect.
 
-    What no longer applies goes back to its default: an FSDP1 policy does not outlive FSDP1.
+    Options that no longer apply get their default, e.g. a policy of FSDP1 after a move to FSDP2.
     """
-    wanted: dict[str, Any] = dict(changes)  # values of the tables above
-    point = replace(start, **wanted)
+    new_values: dict[str, Any] = dict(changes)  # of the tables above
+    point = replace(start, **new_values)
     if point.strategy == "fsdp2" and "auto_wrap_policy" not in changes and point.auto_wrap_policy in ("peft", "size"):
         point = replace(point, auto_wrap_policy="transformer")
-    idle: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         f.name: f.default for f in fields(Options) if not applies(f.name, point) and f.name not in changes
     }
-    point = replace(point, **idle)
-    heard = all(is_heard(point, name, value) for name, value in changes.items())
-    return point if heard and not point.why_illegal and meaning(point) != meaning(start) else None
+    point = replace(point, **defaults)
+    all_effective = all(is_effective(point, name, value) for name, value in changes.items())
+    return point if all_effective and not point.why_illegal and canonical(point) != canonical(start) else None
 
 
-def is_heard(point: Options, name: str, value: Scalar) -> bool:
-    """Whether the value means something at this point, and whoever drives the training passes it on."""
+def is_effective(point: Options, name: str, value: Scalar) -> bool:
+    """Whether the option applies to these options, and the front end passes the value on."""
     if not applies(name, point) or value not in values(name):
         return False
     if point.front_end == "loop":
@@ -135,24 +134,24 @@ def is_heard(point: Options, name: str, value: Scalar) -> bool:
     return name not in BY_HAND and (name, value) not in BY_HAND_VALUES
 
 
-def meaning(options: Options) -> Options:
-    """The same for two points that ask for the same in other words."""
+def canonical(options: Options) -> Options:
+    """The options with one form for equivalent values, so that equivalent options compare equal."""
     same = options.bnb_4bit_compute_dtype in ("load", options.torch_dtype)
     return replace(options, bnb_4bit_compute_dtype="load") if same else options
 
 
 def settings(start: Options, radius: int) -> Iterator[Changes]:
-    """Every way to change that many settings at once, the cheapest first."""
+    """Every change of ``radius`` settings at once, those with the least cost first."""
     costs = {step: cost for cost, step in enumerate(steps(start, paired=radius > 1))}
-    together = combinations(costs, radius)
-    for chosen in sorted(together, key=lambda each: sum(costs[step] for step in each)):
+    combined = combinations(costs, radius)
+    for chosen in sorted(combined, key=lambda each: sum(costs[step] for step in each)):
         changes = dict(chosen)
         if len(changes) == radius and moved(start, changes) is not None:
             yield changes
 
 
 def steps(start: Options, *, paired: bool) -> list[tuple[str, Value]]:
-    """Every change of one setting, legal or not by itself; of those that are worth pairing, if it is to be paired."""
+    """Every change of one setting, legal or not; ``paired`` leaves out settings that only change alone."""
     if start.flow in OWN_CODE:
         return []
     return [
@@ -165,7 +164,7 @@ def steps(start: Options, *, paired: bool) -> list[tuple[str, Value]]:
 
 
 def alternatives(start: Options) -> Iterator[Changes]:
-    """Every way to give up one part of the wish, in the order of the table."""
+    """Every alternative that gives up one option, in the order of the table."""
     if start.flow in OWN_CODE:
         return
     for option, instead in GIVEN_UP.items():
@@ -176,7 +175,7 @@ def alternatives(start: Options) -> Iterator[Changes]:
 
 
 def alternatives_with_setting(start: Options) -> Iterator[Changes]:
-    """The same, each with one setting beside it."""
+    """Every alternative with one changed setting."""
     for given_up in alternatives(start):
         instead = moved(start, given_up)
         if instead is None:

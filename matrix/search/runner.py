@@ -1,4 +1,4 @@
-"""Runs the cells of a fix search in the pipeline; cells with a known result do not run again."""
+"""Runs the cells of a fix search in the pipeline, except cells with a known result."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ CANNOT = frozenset({Verdict.SKIP, Verdict.BLOCKED})
 
 @dataclass(kw_only=True)
 class PipelineRunner:
-    """``before`` are outcomes of other runs; those with this lock, case code and hardware count."""
+    """A ``CellRunner`` that stores its outcomes in one run.
+
+    ``before`` are outcomes of other runs; they count if lock, case code and hardware are the same.
+    """
 
     ctx: RunContext
     table: Sequence[VersionSet]
     before: Iterable[Outcome] = ()
-    elsewhere: dict[str, list[Outcome]] = field(init=False)
-    here: dict[str, dict[int, Outcome]] = field(default_factory=lambda: defaultdict(dict))
-    read: int = 0  # outcomes of this run that ``here`` holds
+    other_runs: dict[str, list[Outcome]] = field(init=False)
+    by_repeat: dict[str, dict[int, Outcome]] = field(default_factory=lambda: defaultdict(dict))
+    read: int = 0  # number of outcomes of this run that ``by_repeat`` has
     digests: dict[str, str] = field(default_factory=dict)
     derived: dict[str, VersionSet] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.elsewhere = by_cell(self.before)
+        self.other_runs = by_cell(self.before)
 
     def seen(self, version_set: VersionSet, case: Case) -> Verdicts:
         """See ``CellRunner``."""
@@ -52,24 +55,24 @@ class PipelineRunner:
         return next((each.modules for each in reversed(self.outcomes(version_set, case)) if each.modules), "")
 
     def outcomes(self, version_set: VersionSet, case: Case) -> list[Outcome]:
-        """Each run of the cell under this lock, case code and hardware, once: a published run may be known twice."""
+        """Each run of the cell with this lock, case code and hardware, without duplicates of published runs."""
         cell = str(CellKey(version_set.key, case.id))
-        runs = (*self.elsewhere.get(cell, ()), *self.repeats(cell).values())
+        runs = (*self.other_runs.get(cell, ()), *self.repeats(cell).values())
         return list({each.started: each for each in runs if self.is_same(version_set, each)}.values())
 
     def hint(self, version_set: VersionSet, case: Case) -> bool:
         """See ``CellRunner``."""
-        known = self.elsewhere.get(str(CellKey(version_set.key, case.id)), ())
+        known = self.other_runs.get(str(CellKey(version_set.key, case.id)), ())
         return Verdict.PASS in {each.verdict for each in known} or Verdict.PASS in self.seen(version_set, case)
 
     def measure(self, version_set: VersionSet, times: Mapping[Case, int]) -> None:
         """See ``CellRunner``."""
         by_repeats: dict[int, list[Case]] = defaultdict(list)
-        for case, often in times.items():
+        for case, count in times.items():
             known = self.seen(version_set, case)
-            if len(known) < often and not set(known) & CANNOT:
-                here = self.repeats(str(CellKey(version_set.key, case.id)))
-                by_repeats[len(here) + often - len(known)].append(case)
+            if len(known) < count and not set(known) & CANNOT:
+                repeats_so_far = self.repeats(str(CellKey(version_set.key, case.id)))
+                by_repeats[len(repeats_so_far) + count - len(known)].append(case)
         for repeats, cases in by_repeats.items():
             self.run(version_set, cases, repeats)
 
@@ -78,18 +81,20 @@ class PipelineRunner:
         planned = (str(CellKey(version_set.key, case.id)) for case in cases)
         record = ctx.store.record
         ctx.store.replan(record.model_copy(update={"planned": tuple(dict.fromkeys((*record.planned, *planned)))}))
-        free = tuple(case for case in cases if case.id not in ctx.suite.cases)
+        off_grid = tuple(case for case in cases if case.id not in ctx.suite.cases)
         ctx.say(f"{version_set.key}: {counted(len(cases), 'cell')}")
         pipeline.run(
             [(version_set, cases)],
-            replace(ctx, suite=replace(ctx.suite, added=free), repeats=repeats, lock_folder=self.folder(version_set)),
+            replace(
+                ctx, suite=replace(ctx.suite, added=off_grid), repeats=repeats, lock_folder=self.folder(version_set)
+            ),
         )
 
     def moved(self, base: VersionSet, pins: Mapping[str, str]) -> VersionSet:
         """See ``CellRunner``."""
-        wanted = {**base.pins, **pins}
-        there = (each for each in self.table if dict(each.pins) == wanted and each.extras == base.extras)
-        known = next((each for each in there if each.python == base.python), None)
+        new_pins = {**base.pins, **pins}
+        equal = (each for each in self.table if dict(each.pins) == new_pins and each.extras == base.extras)
+        known = next((each for each in equal if each.python == base.python), None)
         if known is not None:
             return known
         key = moved_key(base.key, pins)
@@ -101,17 +106,17 @@ class PipelineRunner:
         """The last attempt of each repeat of a cell in this run."""
         outcomes = self.ctx.store.outcomes
         for each in outcomes[self.read :]:
-            self.here[each.cell][each.repeat] = each
+            self.by_repeat[each.cell][each.repeat] = each
         self.read = len(outcomes)
-        return self.here.get(cell, {})
+        return self.by_repeat.get(cell, {})
 
     def is_same(self, version_set: VersionSet, outcome: Outcome) -> bool:
         ctx = self.ctx
-        same_place = (outcome.lock, outcome.hardware) == (self.environment(version_set), ctx.hardware)
-        return same_place and ctx.suite.is_current(outcome)
+        same_environment = (outcome.lock, outcome.hardware) == (self.environment(version_set), ctx.hardware)
+        return same_environment and ctx.suite.is_current(outcome)
 
     def environment(self, version_set: VersionSet) -> str:
-        """The lock and the build of torch; empty for a set that cannot be resolved."""
+        """The key of the set's environment; empty if the set cannot be resolved."""
         if version_set.key not in self.digests:
             lock = locking.read_or_resolve(version_set, uv=self.ctx.uv, folder=self.folder(version_set))
             name = self.ctx.backend.name
@@ -125,7 +130,7 @@ class PipelineRunner:
 
 
 def by_cell(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
-    found: dict[str, list[Outcome]] = defaultdict(list)
+    grouped: dict[str, list[Outcome]] = defaultdict(list)
     for each in outcomes:
-        found[each.cell].append(each)
-    return found
+        grouped[each.cell].append(each)
+    return grouped

@@ -1,4 +1,4 @@
-"""The red cells that the search looks for a fix of, and their neighbours."""
+"""The tasks of a fix search: red cells and their neighbours."""
 
 from __future__ import annotations
 
@@ -37,26 +37,34 @@ class FixTask:
     version_set: VersionSet
     case: Case
     fix: Fix | None = None
-    way: Neighbour | None = None  # to the green cell of the fix
-    looked_at: set[str] = field(default_factory=set)
-    missed: dict[str, str] = field(default_factory=dict)  # sets that were not looked at, and why
-    tried: Counter[str] = field(default_factory=Counter)  # how many of each kind of neighbour
+    neighbour: Neighbour | None = None  # the green cell of the fix
+    measured: set[str] = field(default_factory=set)  # cells with a result
+    skipped: dict[str, str] = field(default_factory=dict)  # reasons by set that the search did not try
+    tried: Counter[str] = field(default_factory=Counter)  # number of cells by kind of neighbour
     notes: list[str] = field(default_factory=list)
 
     @property
     def cell(self) -> str:
         return str(CellKey(self.version_set.key, self.case.id))
 
-    def found(
-        self, kind: Kind, way: Neighbour, *, runs: int, witnesses: Sequence[str], blocked: Sequence[str], minimal: bool
+    def set_fix(
+        self,
+        kind: Kind,
+        neighbour: Neighbour,
+        *,
+        runs: int,
+        witnesses: Sequence[str],
+        blocked: Sequence[str],
+        minimal: bool,
     ) -> None:
-        self.way = way
+        """Store the proven fix."""
+        self.neighbour = neighbour
         self.fix = self.record.model_copy(
             update={
                 "kind": kind,
-                "to_set": way.to_set.key,
-                "to_case": way.to_case.id,
-                "changes": way.changes,
+                "to_set": neighbour.to_set.key,
+                "to_case": neighbour.to_case.id,
+                "changes": neighbour.changes,
                 "runs": runs,
                 "witnesses": tuple(witnesses),
                 "blocked": tuple(blocked),
@@ -65,29 +73,31 @@ class FixTask:
         )
 
     def other_sets(self, green: Iterable[str]) -> str:
-        """The other sets that the search tried, and the reasons why it left out others."""
-        seen = {CellKey.parse(cell).set for cell in self.looked_at} - {self.version_set.key}
-        missed = {**dict.fromkeys(green, "not tried"), **self.missed}
-        left = [f"{key} ({why})" for key, why in sorted(missed.items()) if key not in seen]
-        said = [
-            f"other sets: {', '.join(sorted(seen))}" if seen else "",
-            f"sets not looked at: {', '.join(left)}" if left else "",
+        """The other sets that the search tried, and the reasons why it skipped others."""
+        tried = {CellKey.parse(cell).set for cell in self.measured} - {self.version_set.key}
+        skipped = {**dict.fromkeys(green, "not tried"), **self.skipped}
+        left_out = [f"{key} ({why})" for key, why in sorted(skipped.items()) if key not in tried]
+        parts = [
+            f"other sets: {', '.join(sorted(tried))}" if tried else "",
+            f"sets not tried: {', '.join(left_out)}" if left_out else "",
         ]
-        return "; ".join(filter(None, said)) or "no set is known on which it is green"
+        return "; ".join(filter(None, parts)) or "no set is known to be green"
 
     @property
     def record(self) -> Fix:
-        """The fix, or the record that none was found."""
+        """The fix, or a record of a search without a fix."""
         known = self.fix or Fix(set=self.version_set.key, case=self.case.id, kind=Kind.NONE, tried=0, within="")
-        counted = (f"{count} {what}" if count else f"no {what} that can be run" for what, count in self.tried.items())
-        within = "; ".join([*counted, *self.notes]) or "nothing was tried yet"
-        return known.model_copy(update={"tried": len(self.looked_at), "within": within})
+        numbers = (f"{count} {what}" if count else f"no {what} that can run" for what, count in self.tried.items())
+        within = "; ".join([*numbers, *self.notes]) or "nothing tried yet"
+        return known.model_copy(update={"tried": len(self.measured), "within": within})
 
 
 def advice(task: FixTask, case: Case) -> Neighbour:
+    """The recommended use of the interface on the same set."""
     change = Change(name="call", old=task.case.options.call or task.case.id, new=case.options.call or case.id)
     return Neighbour(to_set=task.version_set, to_case=case, changes=(change,))
 
 
 def other_set(task: FixTask, to: VersionSet) -> Neighbour:
+    """The same case on another set."""
     return Neighbour(to_set=to, to_case=task.case, changes=moves(task.version_set, to))

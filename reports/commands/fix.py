@@ -16,7 +16,7 @@ from rich.console import Console
 from matrix.environments import disk
 from matrix.run.request import RunRequest
 from matrix.search.fixes import Kind
-from matrix.search.neighbours import FARTHEST
+from matrix.search.neighbours import MAX_RADIUS
 from matrix.versions import sets as known_sets
 from reports.answers import knowledge
 from reports.answers.fixes import remedies
@@ -44,7 +44,9 @@ def fix(
     environments: Annotated[
         int, typer.Option(min=0, help="Maximum number of further version sets to run for the cells of one set.")
     ] = 6,
-    radius: Annotated[int, typer.Option(min=1, max=FARTHEST, help="Maximum number of changes to combine.")] = FARTHEST,
+    radius: Annotated[
+        int, typer.Option(min=1, max=MAX_RADIUS, help="Maximum number of changes to combine.")
+    ] = MAX_RADIUS,
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
     out: Out = None,

@@ -19,10 +19,10 @@ from matrix.run import request as asking
 from matrix.run import store
 from matrix.run.progress import Silent
 from matrix.search import fixes as known_fixes
-from matrix.search.finder import BESIDE, FixSearch
+from matrix.search.finder import OFF_GRID, FixSearch
 from matrix.search.fixes import Fixes, Kind
 from matrix.search.moves import pinned
-from matrix.search.neighbours import FARTHEST
+from matrix.search.neighbours import MAX_RADIUS
 from matrix.search.runner import PipelineRunner
 from matrix.search.target import FixTask
 from matrix.versions import sets as known_sets
@@ -62,7 +62,7 @@ class FixOptions:
     results: Path = knowledge.PUBLISHED
     only: str = ""
     environments: int = 6
-    radius: int = FARTHEST
+    radius: int = MAX_RADIUS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ def cases_outside_grid(before: Iterable[Outcome]) -> dict[str, Case]:
     """Rebuild the measured cases that no grid has from their stored options."""
     found: dict[str, Case] = {}
     for each in before:
-        if each.group == BESIDE and each.case not in found:
+        if each.group == OFF_GRID and each.case not in found:
             found[each.case] = Case(each.group, each.why, Options().but(**each.options))
     return found
 
@@ -264,7 +264,7 @@ def publish(directory: Path, folder: Path) -> None:
 def shortened(outcome: Outcome) -> Outcome:
     """Shorten an outcome to its failure; for a case outside the grid, also cut the traceback to its end."""
     error = outcome.error
-    if error is not None and outcome.group == BESIDE:
+    if error is not None and outcome.group == OFF_GRID:
         error = error.model_copy(update={"traceback": error.traceback[-TAIL:]})
     missed = tuple(check for check in outcome.checks if not check.ok)
     left_out: dict[str, object] = {"evidence": {}, "metrics": {}, "facts": {}}

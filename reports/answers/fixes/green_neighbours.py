@@ -78,7 +78,7 @@ def neighbouring_cases(start: Options) -> tuple[tuple[str, tuple[Change, ...]], 
     """
     return tuple(
         (Case("", "", there).id, tuple(Change(name=name, old=getattr(start, name), new=new) for name, new in found))
-        for radius in range(1, neighbours.FARTHEST + 1)
+        for radius in range(1, neighbours.MAX_RADIUS + 1)
         for changes in neighbours.settings(start, radius)
         if (there := neighbours.moved(start, changes)) is not None and (found := changes.items())
     )

@@ -92,7 +92,7 @@ def load(folder: Path = PUBLISHED, *, device: str) -> Mapping[str, Remedy]:
     A search in vain takes nothing back of what was found with another case code.
 
     Raises:
-        UserError: a file is no document of fixes.
+        UserError: a file has no fixes.
     """
     documents = (fixes.read(path) for path in sorted(folder.rglob(FIXES)))
     ordered = sorted((each for each in documents if each.device == device), key=lambda each: each.generated)

@@ -1,4 +1,4 @@
-"""The search for fixes, on a runner that only remembers: nearest first, minimal, proven twice, nothing run again."""
+"""Tests the fix search with a fake runner: nearest first, minimal, proven by two runs, no cell run again."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def a_case(**changes: Any) -> Case:
 
 @dataclass
 class FakeRunner:
-    """``says`` is the truth; ``flaky`` cells are red at every second run; ``runs`` counts what was run."""
+    """Takes verdicts from ``verdict``. ``flaky`` cells are red in every second run; ``runs`` counts the runs."""
 
-    says: Callable[[VersionSet, Options], Verdict]
+    verdict: Callable[[VersionSet, Options], Verdict]
     known: dict[str, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
     flaky: frozenset[str] = frozenset()
-    greens: frozenset[str] = frozenset()  # cells of which a result of another machine says that they are green
+    greens: frozenset[str] = frozenset()  # cells that are green on another machine
     runs: Counter[str] = field(default_factory=Counter)
     order: list[str] = field(default_factory=list)
     unknown_pins: frozenset[str] = frozenset()
@@ -51,11 +51,11 @@ class FakeRunner:
         return f"{case.options.strategy}={version_set.pins['peft']}"
 
     def measure(self, version_set: VersionSet, times: Mapping[Case, int]) -> None:
-        for case, often in times.items():
+        for case, count in times.items():
             cell = str(CellKey(version_set.key, case.id))
-            while len(self.known[cell]) < often:
+            while len(self.known[cell]) < count:
                 odd = cell in self.flaky and self.runs[cell] % 2
-                self.known[cell].append(RED if odd else self.says(version_set, case.options))
+                self.known[cell].append(RED if odd else self.verdict(version_set, case.options))
                 self.runs[cell] += 1
                 self.order.append(cell)
 
@@ -69,7 +69,7 @@ class FakeRunner:
         return replace(base, key=key, pins={**base.pins, **pins})
 
 
-def searched(runner: FakeRunner, case: Case, table: Sequence[VersionSet] = (), **more: Any) -> Fix:
+def search(runner: FakeRunner, case: Case, table: Sequence[VersionSet] = (), **more: Any) -> Fix:
     task = FixTask(version_set=a_set(), case=case)
     (found,) = FixSearch(runner=runner, tasks=[task], table=[a_set(), *table], cases={}, **more).run()
     return found
@@ -91,12 +91,12 @@ def changed(fix: Fix) -> dict[str, object]:
 
 
 def test_a_setting_is_found_before_anything_else() -> None:
-    fix = searched(FakeRunner(green_if(lambda o: o.auto_wrap_policy == "peft" or o.strategy == "ddp")), a_case())
+    fix = search(FakeRunner(green_if(lambda o: o.auto_wrap_policy == "peft" or o.strategy == "ddp")), a_case())
     assert (fix.kind, changed(fix)) == (Kind.SETTINGS, {"auto_wrap_policy": "peft"})
 
 
-def test_of_several_settings_the_cheapest_is_taken() -> None:
-    fix = searched(FakeRunner(green_if(lambda o: o.auto_wrap_policy == "peft" or not o.use_orig_params)), a_case())
+def test_the_cheapest_of_several_settings_is_chosen() -> None:
+    fix = search(FakeRunner(green_if(lambda o: o.auto_wrap_policy == "peft" or not o.use_orig_params)), a_case())
     assert changed(fix) == {"use_orig_params": False}
 
 
@@ -106,22 +106,22 @@ def test_versions_come_before_alternatives() -> None:
         lambda v, o: GREEN if v.pins["peft"] == "2.0" or o.strategy == "ddp" else RED,
         greens=frozenset({str(CellKey("2025-12", a_case().id))}),
     )
-    fix = searched(runner, a_case(), [newer])
+    fix = search(runner, a_case(), [newer])
     assert (fix.kind, fix.to_set, changed(fix)) == (Kind.VERSIONS, "2025-12", {"peft": "2.0"})
 
 
-def test_an_alternative_is_said_to_be_one() -> None:
-    fix = searched(FakeRunner(green_if(lambda o: o.strategy == "ddp")), a_case())
+def test_an_alternative_is_recorded_as_one() -> None:
+    fix = search(FakeRunner(green_if(lambda o: o.strategy == "ddp")), a_case())
     assert (fix.kind, changed(fix)) == (Kind.ALTERNATIVE, {"strategy": "ddp"})
 
 
-def test_where_nothing_is_green_what_was_tried_is_said() -> None:
+def test_without_a_fix_the_record_describes_what_was_tried() -> None:
     runner = FakeRunner(green_if(lambda _: False))
-    fix = searched(runner, a_case())
+    fix = search(runner, a_case())
     assert fix.kind is Kind.NONE
     assert fix.tried == len(runner.runs) - 1  # all but the red cell itself
     assert "single settings" in fix.within
-    assert "no set is known" in fix.within
+    assert "no set is known to be green" in fix.within
 
 
 # Minimal.
@@ -129,45 +129,45 @@ def test_where_nothing_is_green_what_was_tried_is_said() -> None:
 
 def test_a_pair_has_a_red_witness_for_each_change() -> None:
     runner = FakeRunner(green_if(lambda o: o.auto_wrap_policy == "peft" and not o.use_orig_params))
-    fix = searched(runner, a_case())
+    fix = search(runner, a_case())
     assert changed(fix) == {"auto_wrap_policy": "peft", "use_orig_params": False}
     assert fix.minimal
     assert len(fix.witnesses) == 2
     assert all(set(runner.known[witness]) == {RED} for witness in fix.witnesses)
 
 
-def test_of_a_jump_only_the_package_that_matters_moves() -> None:
+def test_only_the_package_that_matters_moves() -> None:
     far = a_set("2026-11", torch="2.0", peft="2.0", trl="2.0")
     runner = FakeRunner(
         green_on(lambda pins: pins["peft"] == "2.0"), greens=frozenset({str(CellKey("2026-11", a_case().id))})
     )
-    fix = searched(runner, a_case(), [far])
+    fix = search(runner, a_case(), [far])
     assert (fix.to_set, changed(fix)) == ("2025-09+peft2.0", {"peft": "2.0"})
 
 
-def test_two_packages_that_have_to_move_together_are_found_in_a_jump() -> None:
+def test_two_packages_that_have_to_move_together_are_found() -> None:
     far = a_set("2026-11", torch="2.0", peft="2.0", trl="2.0")
     both = green_on(lambda pins: pins["peft"] == pins["trl"] == "2.0")
     runner = FakeRunner(both, greens=frozenset({str(CellKey("2026-11", a_case().id))}))
-    fix = searched(runner, a_case(), [far], environments=20)
+    fix = search(runner, a_case(), [far], environments=20)
     assert (changed(fix), fix.minimal) == ({"peft": "2.0", "trl": "2.0"}, True)
 
 
-def test_a_jump_whose_parts_were_not_afforded_is_not_called_minimal() -> None:
+def test_a_move_whose_parts_exceed_the_budget_is_not_minimal() -> None:
     far = a_set("2026-11", torch="2.0", peft="2.0", trl="2.0")
     runner = FakeRunner(green_on(lambda pins: pins["peft"] == pins["trl"] == "2.0"))
     runner.known[str(CellKey("2026-11", a_case().id))] = [GREEN, GREEN]
     runner.greens = frozenset(runner.known)
-    fix = searched(runner, a_case(), [far], environments=0)
+    fix = search(runner, a_case(), [far], environments=0)
     assert (fix.kind, fix.minimal, len(fix.changes)) == (Kind.VERSIONS, False, 3)
 
 
 # Proven.
 
 
-def test_a_fix_is_green_twice_beside_a_cell_that_is_red_twice() -> None:
+def test_a_fix_is_proven_by_two_red_and_two_green_runs() -> None:
     runner = FakeRunner(green_if(lambda o: o.auto_wrap_policy == "peft"))
-    fix = searched(runner, a_case())
+    fix = search(runner, a_case())
     assert fix.runs == 2
     assert runner.known[str(CellKey(fix.set, fix.case))] == [RED, RED]
     assert runner.known[str(CellKey(fix.to_set, fix.to_case))] == [GREEN, GREEN]
@@ -176,37 +176,37 @@ def test_a_fix_is_green_twice_beside_a_cell_that_is_red_twice() -> None:
 def test_a_cell_that_is_green_only_once_is_no_fix() -> None:
     flaky = str(CellKey("2025-09", a_case(auto_wrap_policy="peft").id))
     runner = FakeRunner(green_if(lambda o: o.auto_wrap_policy in {"peft", "size"}), flaky=frozenset({flaky}))
-    assert changed(searched(runner, a_case())) == {"auto_wrap_policy": "size"}
+    assert changed(search(runner, a_case())) == {"auto_wrap_policy": "size"}
 
 
-def test_of_a_cell_that_is_not_red_every_time_no_fix_is_looked_for() -> None:
+def test_a_cell_that_is_not_red_every_time_is_not_searched() -> None:
     runner = FakeRunner(green_if(lambda _: True), flaky=frozenset({str(CellKey("2025-09", a_case().id))}))
-    fix = searched(runner, a_case())
+    fix = search(runner, a_case())
     assert (fix.kind, fix.within) == (Kind.NONE, "it is not red every time: pass, fail")
 
 
-def test_of_a_cell_that_cannot_be_run_it_is_not_said_that_it_is_not_red_every_time() -> None:
-    skipped = searched(FakeRunner(lambda *_: Verdict.SKIP), a_case())
+def test_a_cell_that_cannot_run_has_that_as_its_reason() -> None:
+    skipped = search(FakeRunner(lambda *_: Verdict.SKIP), a_case())
     lost = FakeRunner(lambda *_: RED)
     lost.measure = lambda *_: None  # type: ignore[method-assign]  # every run is lost
-    assert skipped.within == "it cannot be run on this machine: skip, skip"
-    assert searched(lost, a_case()).within == "it could not be run"
-    assert searched(lost, a_case(), kinds=frozenset({Kind.VERSIONS})).within == "it could not be run"
+    assert skipped.within == "it cannot run on this machine: skip, skip"
+    assert search(lost, a_case()).within == "it could not run"
+    assert search(lost, a_case(), kinds=frozenset({Kind.VERSIONS})).within == "it could not run"
 
 
-def test_what_cannot_be_run_is_neither_tried_nor_a_fix() -> None:
-    fix = searched(FakeRunner(lambda _, o: RED if o == a_case().options else Verdict.SKIP), a_case())
+def test_a_cell_that_cannot_run_is_no_fix() -> None:
+    fix = search(FakeRunner(lambda _, o: RED if o == a_case().options else Verdict.SKIP), a_case())
     assert (fix.kind, fix.tried) == (Kind.NONE, 0)
 
 
-# Nothing for nothing.
+# No unnecessary runs.
 
 
-def test_what_is_known_is_not_run_again() -> None:
+def test_cells_with_known_results_are_not_run_again() -> None:
     runner = FakeRunner(green_if(lambda o: o.auto_wrap_policy == "peft"))
-    searched(runner, a_case())
+    search(runner, a_case())
     again = FakeRunner(green_if(lambda _: False), known=runner.known)
-    fix = searched(again, a_case())
+    fix = search(again, a_case())
     assert (again.runs, changed(fix)) == (Counter(), {"auto_wrap_policy": "peft"})
 
 
@@ -219,70 +219,70 @@ def test_a_cell_that_two_tasks_reach_is_run_once() -> None:
     }
 
 
-def test_no_more_environments_are_made_than_allowed() -> None:
+def test_the_search_installs_no_more_environments_than_allowed() -> None:
     far = a_set("2026-11", **dict.fromkeys(PACKAGES, "2.0"))
     runner = FakeRunner(green_if(lambda _: False), greens=frozenset({str(CellKey("2026-11", a_case().id))}))
-    searched(runner, a_case(), [far], environments=2)
+    search(runner, a_case(), [far], environments=2)
     assert len({cell.partition("__")[0] for cell in runner.runs} - {"2025-09"}) == 2
 
 
-def test_green_sets_that_were_not_looked_at_are_named_with_the_reason() -> None:
+def test_the_record_gives_a_reason_for_each_green_set_that_was_not_tried() -> None:
     sets = [a_set("2025-12", peft="9.9", trl="2.0"), a_set("2026-11", peft="2.0", trl="3.0", torch="2.0")]
     runner = FakeRunner(green_if(lambda _: False), unknown_pins=frozenset({"9.9"}))
     runner.greens = frozenset(str(CellKey(each.key, a_case().id)) for each in sets)
-    assert searched(runner, a_case(), sets, environments=0, kinds=frozenset({Kind.VERSIONS})).within == (
-        "sets not looked at: 2025-09+peft9.9 (cannot be made), 2025-09+trl2.0 (no environment left),"
+    assert search(runner, a_case(), sets, environments=0, kinds=frozenset({Kind.VERSIONS})).within == (
+        "sets not tried: 2025-09+peft9.9 (cannot be resolved), 2025-09+trl2.0 (no environment left),"
         " 2025-12 (no environment left), 2026-11 (no environment left)"
     )
 
 
-def test_a_green_set_that_is_blocked_here_is_named_as_blocked() -> None:
+def test_the_record_names_a_blocked_set_as_blocked() -> None:
     other = a_set("2025-12", peft="2.0")
     blocked = FakeRunner(lambda v, _: Verdict.BLOCKED if v.pins["peft"] == "2.0" else RED)
     blocked.greens = frozenset({str(CellKey("2025-12", a_case().id))})
-    found = searched(blocked, a_case(), [other], kinds=frozenset({Kind.VERSIONS}))
-    assert "sets not looked at: 2025-09+peft2.0 (blocked), 2025-12 (blocked)" in found.within
+    found = search(blocked, a_case(), [other], kinds=frozenset({Kind.VERSIONS}))
+    assert "sets not tried: 2025-09+peft2.0 (blocked), 2025-12 (blocked)" in found.within
 
 
 def test_a_set_that_cannot_be_resolved_without_a_move_is_no_red_witness() -> None:
     far = a_set("2026-11", peft="2.0", trl="2.0")
 
-    def says(version_set: VersionSet, _: Options) -> Verdict:
+    def verdict(version_set: VersionSet, _: Options) -> Verdict:
         moved = [version_set.pins[name] == "2.0" for name in ("peft", "trl")]
         return GREEN if all(moved) else Verdict.BLOCKED if moved[0] else RED
 
-    fix = searched(FakeRunner(says, greens=frozenset({str(CellKey("2026-11", a_case().id))})), a_case(), [far])
+    fix = search(FakeRunner(verdict, greens=frozenset({str(CellKey("2026-11", a_case().id))})), a_case(), [far])
     assert fix.blocked == (str(CellKey("2025-09+peft2.0", a_case().id)),)
     assert set(fix.blocked) < set(fix.witnesses)
 
 
 def test_a_radius_of_one_tries_no_pairs() -> None:
     runner = FakeRunner(green_if(lambda o: o.auto_wrap_policy == "peft" and not o.use_orig_params))
-    assert searched(runner, a_case(), radius=1).kind is Kind.NONE
+    assert search(runner, a_case(), radius=1).kind is Kind.NONE
 
 
-def test_only_the_ways_that_were_asked_for_are_tried() -> None:
+def test_only_the_requested_kinds_are_tried() -> None:
     runner = FakeRunner(green_if(lambda o: o.auto_wrap_policy == "peft" or o.strategy == "ddp"))
-    assert searched(runner, a_case(), kinds=frozenset({Kind.ALTERNATIVE})).kind is Kind.ALTERNATIVE
+    assert search(runner, a_case(), kinds=frozenset({Kind.ALTERNATIVE})).kind is Kind.ALTERNATIVE
 
 
-def test_a_version_that_no_index_has_is_passed_over() -> None:
+def test_a_version_that_no_index_has_is_skipped() -> None:
     far = a_set("2026-11", peft="9.9", trl="2.0")
     runner = FakeRunner(green_on(lambda pins: pins["trl"] == "2.0"), unknown_pins=frozenset({"9.9"}))
     runner.greens = frozenset({str(CellKey("2026-11", a_case().id))})
-    assert changed(searched(runner, a_case(), [far])) == {"trl": "2.0"}
+    assert changed(search(runner, a_case(), [far])) == {"trl": "2.0"}
 
 
-def test_what_is_known_is_noted_after_every_step() -> None:
+def test_the_fixes_are_noted_after_every_stage() -> None:
     noted: list[tuple[Fix, ...]] = []
-    searched(FakeRunner(green_if(lambda _: False)), a_case(), note=noted.append)
+    search(FakeRunner(green_if(lambda _: False)), a_case(), note=noted.append)
     assert [each[0].tried for each in noted] == sorted(each[0].tried for each in noted)
     assert len(noted) == 5
 
 
-def test_another_use_that_a_known_problem_names_is_tried() -> None:
+def test_a_use_that_a_known_problem_recommends_is_tried() -> None:
     use = Case("api", "a test", Options().but(flow="api", call="fails"))
     other = Case("api", "a test", Options().but(flow="api", call="works"))
     runner = FakeRunner(green_if(lambda o: o.call == "works"))
-    fix = searched(runner, use, advised={str(CellKey("2025-09", use.id)): (other,)})
+    fix = search(runner, use, advised={str(CellKey("2025-09", use.id)): (other,)})
     assert (fix.kind, changed(fix)) == (Kind.ALTERNATIVE, {"call": "works"})

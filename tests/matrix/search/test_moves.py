@@ -1,4 +1,4 @@
-"""Between version sets: what differs, which is nearest, what is moved first."""
+"""Tests the differences between version sets, their distance, and the order of moves."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def test_a_requirement_without_a_version_is_no_move() -> None:
     assert moves(a_set(), a_set(extras=("numpy<2",))) == ()
 
 
-def test_the_fewest_moves_are_nearest() -> None:
+def test_the_set_with_the_fewest_moves_is_nearest() -> None:
     assert nearest(a_set("2025-12", peft="2.0", trl="2.0"), a_set("2026-11", peft="2.0")) == "2026-11"
 
 
-def test_of_as_many_moves_that_of_torch_is_farthest() -> None:
+def test_among_equally_many_moves_one_of_torch_is_farthest() -> None:
     assert nearest(a_set("2025-12", torch="2.0"), a_set("2026-11", peft="2.0")) == "2026-11"
 
 
-def test_of_as_many_moves_the_nearest_in_time_is_nearest() -> None:
+def test_among_equally_many_moves_the_nearest_in_time_wins() -> None:
     assert nearest(a_set("2026-11", peft="2.0"), a_set("2025-08", peft="0.9")) == "2025-08"
 
 
-def test_what_does_the_work_is_moved_first() -> None:
+def test_the_package_that_implements_an_option_moves_first() -> None:
     assert first(front_end="sft") == "trl"
     assert first(quant="nf4") == "bitsandbytes"
     assert first(strategy="fsdp2") == "torch"
@@ -59,5 +59,5 @@ def test_what_does_the_work_is_moved_first() -> None:
     assert first() == "peft"
 
 
-def test_every_package_is_moved_at_last() -> None:
+def test_the_order_has_every_package() -> None:
     assert set(likely(Options())) == set(PACKAGES)

@@ -83,7 +83,7 @@ def test_a_machine_gets_the_same_as_json(ftmatrix: Command, results: Callable[[F
         ((f"2025-09__{CASE}x",), f"did you mean {CASE}"),
         (("--all", "--sets", "1999"), "1999"),
         (("--all", "--profile", "vast"), "unknown profile 'vast'; choose from"),
-        (("--known", "no-such-problem"), "there is no known problem"),
+        (("--known", "no-such-problem"), "unknown problem 'no-such-problem'"),
         ((CELL, "--only", "luck"), "--only luck: unknown kind of change; choose from settings, versions, alternative"),
         ((CELL, "--from", "nowhere"), "nowhere: holds no run and no matrix.json"),
         ((CELL, "--device", "tpu"), "--device tpu: expected auto, cpu or cuda"),

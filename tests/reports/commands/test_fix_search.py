@@ -14,7 +14,7 @@ from matrix.errors import UserError
 from matrix.run.execute import Suite
 from matrix.run.outcome import CheckRecord, ErrorRecord
 from matrix.run.request import RunRequest
-from matrix.search.finder import BESIDE
+from matrix.search.finder import OFF_GRID
 from matrix.search.fixes import Change, Fix, Fixes, Kind
 from reports.answers.fixes.remedies import Remedy
 from reports.commands import fix_search
@@ -97,7 +97,7 @@ def test_advice_of_a_known_problem_stands_beside_its_red_cells(results: Path) ->
         ({"cell": f"1999-01__{RED}"}, "1999-01"),
         ({"cell": "2025-09__train-lora-fsdp1-use_orig_param_false-fp32"}, f"did you mean {RED}"),
         ({"cell": f"2025-09__{GREEN}"}, "is green: there is nothing to fix"),
-        ({"known": "nonsense"}, "there is no known problem 'nonsense'"),
+        ({"known": "nonsense"}, "unknown problem 'nonsense'"),
         (
             {"every": True, "only": "luck"},
             "--only luck: unknown kind of change; choose from settings",
@@ -151,7 +151,7 @@ def test_what_did_not_run_later_leaves_a_green_cell_green(silent: str, build_out
 
 def test_a_case_beside_the_grid_is_known_by_what_was_written_of_it(build_outcome: Callable[..., Outcome]) -> None:
     free = next(case for name, case in Suite().cases.items() if name == GREEN)
-    outcome = build_outcome("elsewhere", group=BESIDE, options=free.options.stated)
+    outcome = build_outcome("elsewhere", group=OFF_GRID, options=free.options.stated)
     assert fix_search.cases_outside_grid([outcome])["elsewhere"].options == free.options
 
 
@@ -201,7 +201,7 @@ def test_what_was_run_is_published_without_what_is_as_it_should_be(build_outcome
     off = CheckRecord(name="loss", value=1.0, op="<=", bound=0.1, ok=False)
     error = ErrorRecord(type="ValueError", message="no", traceback="x" * 9000)
     whole = build_outcome("a", checks=(fine, off), error=error, facts={"torch": "2.8"}, metrics={"load_s": 1.0})
-    kept, beside = fix_search.shortened(whole), fix_search.shortened(whole.model_copy(update={"group": BESIDE}))
+    kept, beside = fix_search.shortened(whole), fix_search.shortened(whole.model_copy(update={"group": OFF_GRID}))
     assert (kept.checks, kept.facts, kept.metrics, kept.error) == ((off,), {}, {}, error)
     assert beside.error is not None
     assert len(beside.error.traceback) == fix_search.TAIL

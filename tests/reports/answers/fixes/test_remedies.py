@@ -64,7 +64,7 @@ def test_a_fix_of_another_device_is_none_here(tmp_path: Path) -> None:
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / remedies.FIXES).write_text("{}")
-    with pytest.raises(UserError, match=r"fixes\.json: no document of fixes"):
+    with pytest.raises(UserError, match=r"fixes\.json: not a file of fixes"):
         remedies.load(tmp_path, device="cpu")
 
 
