@@ -1,4 +1,4 @@
-"""Keys are read and written in one module."""
+"""Tests parsing and formatting of keys, and that no other module does either."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ BY_HAND = re.compile(r"""partition\(["'](__|\+)["']\)|["']\+["'] (not )?in |\}__
         ("mine", "mine", ()),
     ],
 )
-def test_a_set_key_is_read_and_written_back(text: str, slice_: str, extras: tuple[Extra, ...]) -> None:
+def test_a_set_key_survives_parsing_and_formatting(text: str, slice_: str, extras: tuple[Extra, ...]) -> None:
     key = SetKey.parse(text)
     assert (key, str(key)) == (SetKey(slice_, extras), text)
 
 
-def test_where_a_set_was_installed_is_no_change() -> None:
+def test_python_and_host_are_no_changes() -> None:
     assert SetKey.parse("2025-09+py3.12+host+peft0.13.2").changes == (Extra("peft", "0.13.2"),)
 
 
@@ -41,23 +41,23 @@ def test_a_slice_has_no_extras() -> None:
     assert not SetKey.parse("2025-09").plus("peft", "0.13.2").is_slice
 
 
-def test_an_extra_is_taken_away_again() -> None:
+def test_an_extra_can_be_removed() -> None:
     assert str(SetKey.parse("2025-09+torch2.11.0+cu130").without("torch")) == "2025-09"
 
 
-def test_a_cell_key_is_read_and_written_back() -> None:
+def test_a_cell_key_survives_parsing_and_formatting() -> None:
     key = CellKey.parse("2025-09+peft0.13.2__train-lora-single-bf16")
     assert key == CellKey("2025-09+peft0.13.2", "train-lora-single-bf16")
     assert str(key) == "2025-09+peft0.13.2__train-lora-single-bf16"
 
 
 @pytest.mark.parametrize("text", ["", "__", "2025-09", "2025-09__", "__train"])
-def test_what_is_no_cell_is_refused(text: str) -> None:
+def test_text_of_another_form_is_no_cell(text: str) -> None:
     with pytest.raises(ValueError, match="expected SET__CASE"):
         CellKey.parse(text)
 
 
-def test_an_environment_key_is_read_and_written_back() -> None:
+def test_an_environment_key_survives_parsing_and_formatting() -> None:
     assert EnvironmentKey.parse("beef-cu128") == EnvironmentKey("beef", "cu128")
     assert str(EnvironmentKey("beef", "cu128")) == "beef-cu128"
 
@@ -66,6 +66,6 @@ def test_a_version_is_split_from_its_build() -> None:
     assert (keys.without_local("2.8.0+cu128"), keys.local_version("2.8.0+cu128")) == ("2.8.0", "cu128")
 
 
-def test_no_other_module_takes_keys_apart() -> None:
+def test_no_other_module_parses_keys() -> None:
     files = [path for room in ROOMS for path in room.rglob("*.py") if path != Path(keys.__file__)]
     assert [path.name for path in files if BY_HAND.search(path.read_text(encoding="utf-8"))] == []

@@ -1,4 +1,4 @@
-"""A fake ecosystem of tiny wheels in a local index, and the whole harness run on it: real uv, real processes."""
+"""Provides a fake ecosystem of tiny wheels in a local index, and runs the harness on it with real uv and processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LIMITS = {"silence_s": 3.0, "deadline_s": 8.0, "memory_mib": 300}
-SOON_S = 60.0  # nothing takes that long: reaching it is the failure
+SOON_S = 60.0  # a test that waits this long fails
 
 TORCH = '__version__ = "{version}"\ncuda_is_initialised = False\n'
 WHEELS: Mapping[tuple[str, str], str] = {  # source of the module, by distribution and version
@@ -113,7 +113,7 @@ def versions_file(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Mini:
-    """A folder with versions, cache and runs of its own; every process that is started for it can be recognised."""
+    """A folder with its own versions, cache and runs; ``mark`` identifies every process that was started for it."""
 
     folder: Path
     index: str
@@ -140,14 +140,14 @@ class Mini:
         self.notes.mkdir(parents=True)
         self.temporary.mkdir()
         versions_file(self.versions)
-        place = self.folder / "cache" / "runner" / f"{pytest_runner.runner_digest()}-python{PYTHON}"
-        place.parent.mkdir(parents=True)
-        place.symlink_to(self.runner)
+        runner = self.folder / "cache" / "runner" / f"{pytest_runner.runner_digest()}-python{PYTHON}"
+        runner.parent.mkdir(parents=True)
+        runner.symlink_to(self.runner)
         return self
 
     @property
     def variables(self) -> dict[str, str]:
-        """For the harness: nothing of this machine's package configuration, only the fake index."""
+        """Environment variables of the harness: the fake index, and no package configuration of the machine."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTEST_"))}
         return {
             **kept,
@@ -160,16 +160,16 @@ class Mini:
         }
 
     def start(self, **fields: Any) -> subprocess.Popen[str]:
-        known = {
+        defaults = {
             "versions": str(self.versions),
             "out": str(self.out),
             "limits": LIMITS,
             "device": "cpu",
             "cold_sample": 0,
         }
-        asked = {**known, **fields}
+        request = {**defaults, **fields}
         return subprocess.Popen(
-            [sys.executable, str(HERE / "drive.py"), json.dumps(asked)],
+            [sys.executable, str(HERE / "drive.py"), json.dumps(request)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -183,7 +183,7 @@ class Mini:
         return subprocess.CompletedProcess(started.args, started.returncode, out, err)
 
     def lines(self) -> list[dict[str, Any]]:
-        """The whole lines of the outcomes, as they are on disk."""
+        """The complete lines of the stored outcomes."""
         path = self.out / "outcomes.jsonl"
         *whole, _torn = path.read_text(encoding="utf-8").split("\n") if path.exists() else [""]
         return [json.loads(line) for line in whole]
@@ -193,7 +193,7 @@ class Mini:
         return path.read_text(encoding="utf-8").split() if path.exists() else []
 
     def alive(self) -> dict[int, str]:
-        """Every process that was started for this folder, whatever became of its parents."""
+        """Every running process that was started for this folder, by its id."""
         return dict(marked_processes(f"FTMATRIX_TEST_MARK={self.mark}".encode()))
 
 
@@ -211,7 +211,7 @@ def until() -> Callable[..., None]:
 
 
 def wait_until(condition: Callable[[], Any], *, what: Callable[[], object] = str, within_s: float = SOON_S) -> None:
-    """Wait for a condition, and fail where it does not come true."""
+    """Wait until a condition holds; fail after ``within_s`` seconds."""
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"waited {within_s:g} s in vain: {what()}"
@@ -229,13 +229,13 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def ecosystem(shared_folder: Path) -> tuple[str, Path]:
-    """URL of the fake index, and a folder with the runner (pytest), which is as real as can be."""
+    """The URL of the fake index, and a folder with the runner, which has the real pytest."""
     runner, place = shared_folder / "runner", shared_folder / "index"
     with once_for_all_workers(shared_folder, "ecosystem") as kept:
         if not kept.exists():
             tool = uv.on_this_machine(cache_folder())
-            wanted = ("--require-hashes", "-r", pytest_runner.RUNNER)
-            done = tool.pip("install", "--python", sys.executable, "--target", runner, *wanted)
+            options = ("--require-hashes", "-r", pytest_runner.RUNNER)
+            done = tool.pip("install", "--python", sys.executable, "--target", runner, *options)
             assert done.exit_code == 0, done.log
             kept.write_text(index(place), encoding="utf-8")
     return kept.read_text(encoding="utf-8"), runner
@@ -243,7 +243,7 @@ def ecosystem(shared_folder: Path) -> tuple[str, Path]:
 
 @pytest.fixture
 def mini(ecosystem: tuple[str, Path], tmp_path: Path) -> Iterator[Mini]:
-    """A harness of one's own; what a failed test leaves running is ended."""
+    """A harness of one test; the fixture kills processes that a failed test leaves behind."""
     ready = Mini(tmp_path, *ecosystem).begin()
     yield ready
     for pid in ready.alive():
@@ -253,7 +253,7 @@ def mini(ecosystem: tuple[str, Path], tmp_path: Path) -> Iterator[Mini]:
 
 @pytest.fixture
 def run_mini(mini: Mini) -> Callable[..., Mini]:
-    """Run to the end, without a complaint."""
+    """Runs the harness to the end and expects success."""
 
     def run(**fields: Any) -> Mini:
         done = mini.run(**fields)
@@ -265,7 +265,7 @@ def run_mini(mini: Mini) -> Callable[..., Mini]:
 
 @dataclass(frozen=True)
 class Whole:
-    """A run that has ended. ``steps``: exit code and output of each command that it took."""
+    """A finished run. ``steps`` has the exit code and the output of each command."""
 
     mini: Mini
     steps: list[dict[str, Any]]
@@ -280,9 +280,9 @@ class Whole:
 
 @pytest.fixture(scope="session")
 def whole(ecosystem: tuple[str, Path], shared_folder: Path) -> Whole:
-    """Every misbehaving case on a good set, on two that cannot be had, and a few on sets that spoil the warm fork.
+    """Runs every misbehaving case on a good set and on two blocked sets, and a few on sets that cannot be forked.
 
-    One run, shared by the tests that only look at it.
+    Tests that only read share this run.
     """
     with once_for_all_workers(shared_folder, "whole") as kept:
         if not kept.exists():
@@ -298,13 +298,13 @@ def whole(ecosystem: tuple[str, Path], shared_folder: Path) -> Whole:
 
 @pytest.fixture
 def finished(whole: Whole, tmp_path: Path) -> Path:
-    """A copy of a finished run, to be damaged."""
+    """A copy of a finished run, which a test may damage."""
     return Path(shutil.copytree(whole.mini.out, tmp_path / "finished"))
 
 
 @contextmanager
 def once_for_all_workers(folder: Path, name: str) -> Iterator[Path]:
-    """A file that the first of the xdist workers makes, while the others wait."""
+    """A file that the first xdist worker creates, while the others wait."""
     lease = leases.acquire_exclusive(folder / f"{name}.lock")
     try:
         yield folder / f"{name}.json"

@@ -1,6 +1,6 @@
-"""``ftmatrix run`` on another suite, with other limits: what the command has no options for, since no user needs them.
+"""Runs ``ftmatrix run`` with a test suite and test limits, for which the command has no options.
 
-python drive.py FIELDS, where FIELDS is JSON: fields of ``RunRequest``, and of ``Limits`` under "limits".
+Usage: python drive.py FIELDS, where FIELDS is JSON with fields of ``RunRequest``, and of ``Limits`` under "limits".
 """
 
 from __future__ import annotations
@@ -38,5 +38,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that a shell put in the background ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes background processes ignore SIGINT
     sys.exit(main())

@@ -1,6 +1,7 @@
-"""``ftmatrix run``, then ``ftmatrix fix`` of every red cell, on the suite of ``fixsuite.py``.
+"""Runs ``ftmatrix run``, then ``ftmatrix fix`` for every red cell, on the suite of ``fixsuite.py``.
 
-python drive_fix.py VERSIONS OUT FOUND PUBLISHED: the version sets, and where the run, the search and its results go.
+Usage: python drive_fix.py VERSIONS OUT SEARCH PUBLISHED, where VERSIONS is the file of sets, and the others are the
+folders of the run, of the search, and of its published results.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from reports.commands import fix_search
 HERE = Path(__file__).parent
 
 
-def main(versions: Path, out: Path, found: Path, published: Path) -> None:
+def main(versions: Path, out: Path, search_folder: Path, published: Path) -> None:
     suite = Suite(module="fixsuite", extra=(HERE / "fixsuite.py",))
-    wanted = request.RunRequest(
+    run_request = request.RunRequest(
         sets="good,next",
         where="group=fixable",
         torch_backend="pypi",
@@ -29,9 +30,9 @@ def main(versions: Path, out: Path, found: Path, published: Path) -> None:
         suite=suite,
         out=out,
     )
-    request.run(wanted)
-    looked = replace(wanted, sets="good", out=found)
-    order = fix_search.order(looked, fix_search.FixOptions(every=True, results=out))
+    request.run(run_request)
+    search_request = replace(run_request, sets="good", out=search_folder)
+    order = fix_search.order(search_request, fix_search.FixOptions(every=True, results=out))
     directory, fixes = fix_search.search(order, say=lambda _: None)
     fix_search.publish(directory, published)
     sys.stdout.write("\n\n".join(fix_search.fix_texts(fixes, order)))

@@ -1,4 +1,4 @@
-"""Three cases whose verdict depends on their options and on the version of trl: something for a search to find."""
+"""A suite for the fix search: the verdict of its cases depends on their options and on the version of trl."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ WHEN_FREED_MIB = 2000  # an allocation that nobody stops ends by itself before t
 
 @dataclass(frozen=True)
 class Nothing:
-    """The options of a case that has none."""
+    """The options of a case without options."""
 
     flow = "train"
     stated = {"flow": "train"}  # noqa: RUF012 - read only
@@ -65,7 +65,7 @@ class MiniCase:
 
 @dataclass(frozen=True)
 class Rank:
-    """What a body gets to see."""
+    """One rank of a case: its number, its job and its reporter."""
 
     number: int
     job: Job
@@ -211,7 +211,7 @@ def kills_itself_on_rank_1(rank: Rank) -> None:
 
 
 def misses_rank_1(rank: Rank) -> None:
-    """As gloo does when another rank is gone; its error is heard before the supervisor sees the other one gone."""
+    """Raise the error of gloo for a missing rank, before the supervisor notices that the rank is missing."""
     if rank.number == 1:
         os._exit(3)
     raise RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:1234")
@@ -222,7 +222,7 @@ def breaks_its_gpu(_: Rank) -> NoReturn:
 
 
 def is_ended_by_a_library(_: Rank) -> None:
-    """As bitsandbytes does when one of its kernels fails."""
+    """Raise the error of bitsandbytes for a failed kernel."""
     os.write(2, b"Error an illegal memory access was encountered at line 90 in file /src/csrc/ops.cu\n")
     os._exit(1)
 
@@ -311,7 +311,7 @@ CASES = {
 
 
 class MiniSuite:
-    """The suite of the cases above."""
+    """A suite with the cases above."""
 
     cases = CASES
     profiles: Mapping[str, Any] = MappingProxyType({})

@@ -1,4 +1,4 @@
-"""Bad input: one clear sentence on stderr, exit code 2, and nothing half-written left behind."""
+"""Tests bad input: one sentence on stderr, exit code 2, and no files left behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def command(mini: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run ``ftmatrix`` with arguments that it has to refuse; what it said on stderr, after the program's name."""
+    """Runs ``ftmatrix`` with bad arguments, and returns its message on stderr without the program's name."""
     for name in ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     for name, value in mini.variables.items():
@@ -43,7 +43,7 @@ def command(mini: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 @pytest.fixture
 def run(mini: Any, command: Callable[..., str]) -> Callable[..., str]:
-    """``ftmatrix run`` of the fake sets; afterwards there is no run directory."""
+    """Runs ``ftmatrix run`` on the fake sets, and checks that it leaves no run directory."""
 
     def refused(*arguments: str, versions: Path = mini.versions) -> str:
         given = {"--versions": str(versions), "--torch-backend": "pypi", "--device": "cpu"}
@@ -95,19 +95,19 @@ def spoilt(mini: Any) -> Callable[..., Path]:
         (("--offline", "/proc", "--system-torch"), "--offline /proc: there is no pack.toml in it"),
     ],
 )
-def test_a_bad_argument_is_named_with_what_would_do(
+def test_the_error_names_a_bad_argument_and_the_remedy(
     run: Callable[..., str], arguments: tuple[str, ...], sentence: str
 ) -> None:
     assert sentence in run(*arguments)
 
 
-def test_gpus_that_are_hidden_are_not_begun_with(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a driver or without: in both cases there is none to use."""
+def test_hidden_gpus_are_refused(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes with and without a driver, because both leave no GPU to use."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert re.search("--device cuda: .*; use --device cpu$", run("--device", "cuda"))
 
 
-def test_a_missing_file_of_sets_is_named(run: Callable[..., str], tmp_path: Path) -> None:
+def test_the_error_names_a_missing_file_of_sets(run: Callable[..., str], tmp_path: Path) -> None:
     assert "none.toml: the version sets cannot be read" in run(versions=tmp_path / "none.toml")
 
 
@@ -121,20 +121,20 @@ def test_a_missing_file_of_sets_is_named(run: Callable[..., str], tmp_path: Path
         ("why =", "reason =", "sets.good.reason: unknown; expected one of"),
     ],
 )
-def test_a_mistake_in_the_file_of_sets_is_named_with_its_place(
+def test_the_error_names_the_place_of_a_mistake_in_the_file_of_sets(
     run: Callable[..., str], spoilt: Callable[..., Path], old: str, new: str, sentence: str
 ) -> None:
     assert sentence in run(versions=spoilt(old, new))
 
 
-def test_a_missing_interpreter_is_named_with_the_installed_ones(
+def test_the_error_for_a_missing_interpreter_lists_the_installed_ones(
     run: Callable[..., str], spoilt: Callable[..., Path]
 ) -> None:
     sentence = run(versions=spoilt(f'python = "{sys.version_info.major}.{sys.version_info.minor}"', 'python = "3.99"'))
     assert "no working Python 3.99 found; install it and put python3.99 on PATH" in sentence
 
 
-def test_a_version_that_does_not_exist_is_named(mini: Any, command: Callable[..., str]) -> None:
+def test_the_error_names_a_version_that_does_not_exist(mini: Any, command: Callable[..., str]) -> None:
     before = mini.versions.read_bytes()
     words = ("sets", "add", "good+peft9", "peft==9.9", "--from", "good", "--versions", str(mini.versions))
     assert "the configured index has no peft 9.9" in command(*words)
@@ -149,15 +149,13 @@ def test_a_version_that_does_not_exist_is_named(mini: Any, command: Callable[...
         ("numpy==2.0", "numpy: not one of the pinned packages (torch"),
     ],
 )
-def test_a_pin_that_is_none_is_refused(mini: Any, command: Callable[..., str], pin: str, sentence: str) -> None:
+def test_a_malformed_pin_is_refused(mini: Any, command: Callable[..., str], pin: str, sentence: str) -> None:
     before = mini.versions.read_bytes()
     assert sentence in command("sets", "add", "new", pin, "--from", "good", "--versions", str(mini.versions))
     assert mini.versions.read_bytes() == before
 
 
-def test_an_index_that_cannot_be_reached_is_no_finding_about_the_set(
-    run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_index_is_no_result_of_the_set(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     assert "the package index cannot be reached" in run()
@@ -174,9 +172,7 @@ def test_a_second_run_in_the_same_directory_is_refused(
     assert f"run is in use by a run (pid {first.pid})" in refused
 
 
-def test_a_directory_that_holds_a_run_is_not_written_into(
-    run_mini: Callable[..., Any], command: Callable[..., str]
-) -> None:
+def test_a_directory_with_a_run_is_refused(run_mini: Callable[..., Any], command: Callable[..., str]) -> None:
     mini = run_mini(sets="good", where="case=pass-plain")
     before = {path: path.read_bytes() for path in mini.out.glob("[!.]*.*")}
     words = ("run", "--out", str(mini.out), "--versions", str(mini.versions), "--device", "cpu")
@@ -196,6 +192,6 @@ def test_a_newer_schema_is_refused(
 
 
 @pytest.mark.parametrize("file", ["run.json", "outcomes.jsonl"])
-def test_a_damaged_file_is_named(finished: Path, command: Callable[..., str], file: str) -> None:
+def test_the_error_names_a_damaged_file(finished: Path, command: Callable[..., str], file: str) -> None:
     (finished / file).write_text("{\n", encoding="utf-8")
     assert f"{file}" in command("report", str(finished))

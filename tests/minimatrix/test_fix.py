@@ -1,4 +1,4 @@
-"""The search for fixes on the fake ecosystem: real environments, real processes, sets that it makes for itself."""
+"""Tests the fix search on the fake ecosystem, with real environments and processes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ NEXT = {"trl": "0.0.2", "accelerate": "0.0.2"}
 
 
 @pytest.fixture
-def searched(mini: Any) -> Any:
-    """Both sets measured, and the red cells of the first searched for fixes."""
+def search(mini: Any) -> Any:
+    """Measures two sets, then searches fixes for the red cells of the first."""
     text = mini.versions.read_text(encoding="utf-8")
     good = text[text.index("[sets.good]") : text.index("[sets.unresolvable]")].replace("default = true\n", "")
     for name, version in NEXT.items():
@@ -35,8 +35,8 @@ def searched(mini: Any) -> Any:
     return mini.folder, done.stdout
 
 
-def test_every_red_cell_gets_its_nearest_fix(searched: tuple[Path, str]) -> None:
-    folder, told = searched
+def test_every_red_cell_gets_its_nearest_fix(search: tuple[Path, str]) -> None:
+    folder, output = search
     found = by_case(folder / "published" / "fixes.json")
     setting = found["train-lora-fsdp1-fp32"]
     version = found["train-lora-single-fp32"]
@@ -44,12 +44,12 @@ def test_every_red_cell_gets_its_nearest_fix(searched: tuple[Path, str]) -> None
     assert (setting.kind, setting.to_case) == (Kind.SETTINGS, "train-lora-fsdp1-use_orig_params_false-fp32")
     assert (version.kind, version.to_set, version.minimal) == (Kind.VERSIONS, "good+trl0.0.2", True)
     assert (instead.kind, instead.to_case) == (Kind.ALTERNATIVE, "train-lora-single-fp32-accelerate")
-    assert "+    use_orig_params=False," in told
-    assert "+trl==0.0.2" in told
+    assert "+    use_orig_params=False," in output
+    assert "+trl==0.0.2" in output
     _, _, outcomes = store.read(folder / "found")
     runs = [each.cell for each in outcomes]
     assert {runs.count(f"{fix.to_set}__{fix.to_case}") for fix in found.values()} == {2}
-    assert {runs.count(f"{fix.set}__{fix.case}") for fix in found.values()} == {1}  # once more: it was red already
+    assert {runs.count(f"{fix.set}__{fix.case}") for fix in found.values()} == {1}  # one more run: it was red already
     assert (folder / "published" / "fixes" / "matrix.json.gz").exists()
 
 

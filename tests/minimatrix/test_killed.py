@@ -1,4 +1,4 @@
-"""`kill -9` at any moment, then `--resume`: no finished cell is lost or run twice, and no process outlives the run."""
+"""Tests killed and resumed runs: no finished cell is lost or run twice, and no process survives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOMENTS: dict[str, Callable[[Any], bool]] = {
 
 
 def killed(mini: Any, until: Callable[..., None], when: Callable[[Any], bool], **fields: Any) -> None:
-    """Start a run, and end its process, and only that one, when the moment has come."""
+    """Start a run, and kill its main process once the condition holds."""
     started = mini.start(**fields)
     until(lambda: when(mini) or started.poll() is not None)
     with suppress(ProcessLookupError):
@@ -38,7 +38,7 @@ def killed(mini: Any, until: Callable[..., None], when: Callable[[Any], bool], *
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_run_is_resumed_where_it_was(mini: Any, until: Callable[..., None], moment: str) -> None:
+def test_a_killed_run_continues_where_it_ended(mini: Any, until: Callable[..., None], moment: str) -> None:
     killed(mini, until, MOMENTS[moment], **QUICK)
     until(lambda: not mini.alive(), what=mini.alive)
     before, started = mini.lines(), Counter(mini.started_cells())
@@ -57,12 +57,12 @@ def planned(mini: Any) -> list[str]:
     return [cell.partition("__")[2] for cell in record["planned"]]
 
 
-def test_nothing_outlives_a_run_that_is_killed_while_a_cell_hangs(mini: Any, until: Callable[..., None]) -> None:
+def test_no_process_survives_a_run_killed_during_a_hang(mini: Any, until: Callable[..., None]) -> None:
     killed(mini, until, lambda mini: "hang-among-the-quick" in mini.started_cells(), limits=SLOW, **SOME)
     until(lambda: not mini.alive(), what=mini.alive, within_s=20)
 
 
-def test_nothing_outlives_a_run_that_is_interrupted_while_a_cell_hangs(mini: Any, until: Callable[..., None]) -> None:
+def test_no_process_survives_a_run_interrupted_during_a_hang(mini: Any, until: Callable[..., None]) -> None:
     started = mini.start(limits=SLOW, **SOME)
     until(lambda: "hang-among-the-quick" in mini.started_cells())
     os.killpg(started.pid, signal.SIGINT)
@@ -73,21 +73,21 @@ def test_nothing_outlives_a_run_that_is_interrupted_while_a_cell_hangs(mini: Any
 SLOW = {"silence_s": 300.0, "deadline_s": 600.0, "memory_mib": 300}  # only a kill ends a cell
 
 
-def test_a_finished_run_is_resumed_by_doing_nothing(run_mini: Callable[..., Any]) -> None:
+def test_resuming_a_finished_run_runs_no_cell(run_mini: Callable[..., Any]) -> None:
     mini = run_mini(**QUICK)
     before, started = mini.lines(), mini.started_cells()
     assert mini.run(**QUICK, resume=True).returncode == 0
     assert (mini.lines(), mini.started_cells()) == (before, started)
 
 
-def test_a_lost_cell_is_run_again_by_a_resumed_run(mini: Any) -> None:
+def test_a_resumed_run_repeats_a_lost_cell(mini: Any) -> None:
     only = {"sets": "good", "where": "case=lost-saying-nothing"}
     assert mini.run(**only).returncode == 1
     assert mini.run(**only, resume=True).returncode == 1
     assert len(mini.started_cells()) == 4
 
 
-def test_a_resumed_run_may_be_asked_for_more(run_mini: Callable[..., Any]) -> None:
+def test_a_resumed_run_may_have_more_cells(run_mini: Callable[..., Any]) -> None:
     mini = run_mini(sets="good", where="case=pass-plain")
     assert mini.run(sets="good", where="case=pass-on-two-ranks", resume=True).returncode == 0
     assert planned(mini) == ["pass-plain", "pass-on-two-ranks"]
@@ -111,9 +111,7 @@ def test_a_line_torn_within_a_character_is_dropped(mini: Any) -> None:
 
 
 @pytest.mark.parametrize("process", ["cases.runtime.forkserver", "exec(eval(", "-m pytest"])
-def test_a_process_of_the_harness_that_is_killed_costs_no_cell(
-    mini: Any, until: Callable[..., None], process: str
-) -> None:
+def test_killing_a_process_of_the_harness_loses_no_cell(mini: Any, until: Callable[..., None], process: str) -> None:
     started = mini.start(**QUICK)
     until(lambda: len(mini.lines()) >= 2)
     os.kill(next(pid for pid, command in mini.alive().items() if process in command), signal.SIGKILL)
@@ -123,7 +121,7 @@ def test_a_process_of_the_harness_that_is_killed_costs_no_cell(
     assert mini.alive() == {}
 
 
-def test_cells_of_other_case_code_are_not_taken_over(run_mini: Callable[..., Any]) -> None:
+def test_results_of_other_case_code_are_not_reused(run_mini: Callable[..., Any]) -> None:
     mini = run_mini(sets="good", where="case=pass-plain")
     outcomes = mini.out / "outcomes.jsonl"
     other = re.sub(r"\bminisuite=\w+", "minisuite=000000", outcomes.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What becomes of every misbehaving case, and of every set that cannot be had: `expected.toml` says it."""
+"""Compares the outcomes of misbehaving cases and blocked sets with `expected.toml`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SPOILT = {
 
 
 def rows(lines: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """By case; one row for a set in which every case ended the same way."""
+    """Rows by case; a single row for a set in which every case has the same outcome."""
     told = {case: row(line) for case, line in sorted(lines.items())}
     first = next(iter(told.values()))
     return {"every case": first} if all(each == first for each in told.values()) else told
 
 
 def row(line: Mapping[str, Any]) -> dict[str, str]:
-    """What is the same in every run: without line numbers and megabytes, odd text by its beginning."""
+    """The reason without the parts that change between runs, such as line numbers and megabytes."""
     told = {"verdict": line["verdict"], "phase": line["phase"] or "", "reason": stable(line["reason"])}
     if line["verdict"] == "blocked":
         del told["reason"]  # the resolver's words change with its version
@@ -48,7 +48,7 @@ def stable(reason: str) -> str:
     return known.encode("ascii", "backslashreplace").decode().replace("\x00", "\\0").replace("\x1b", "\\e")[:160]
 
 
-def test_every_case_ends_as_the_tree_says(whole: Any) -> None:
+def test_every_case_has_its_expected_outcome(whole: Any) -> None:
     seen = {key: rows(whole.of(key)) for key in whole.sets}
     actual = EXPECTED.with_suffix(".actual.toml")
     actual.write_text(tomlkit.dumps(seen), encoding="utf-8")
@@ -57,7 +57,7 @@ def test_every_case_ends_as_the_tree_says(whole: Any) -> None:
     actual.unlink()
 
 
-def test_a_cases_name_says_its_verdict(whole: Any) -> None:
+def test_the_name_of_a_case_starts_with_its_verdict(whole: Any) -> None:
     assert not [case for case, line in whole.of("good").items() if not case.startswith(line["verdict"] + "-")]
 
 
@@ -69,7 +69,7 @@ def test_no_traceback_reaches_the_user(whole: Any) -> None:
     assert [step["err"] for step in whole.steps] == ["", ""]
 
 
-def test_no_process_is_left(whole: Any) -> None:
+def test_no_process_survives(whole: Any) -> None:
     assert whole.mini.alive() == {}
 
 
@@ -77,7 +77,7 @@ def test_children_that_a_case_left_behind_are_counted(whole: Any) -> None:
     assert whole.of("good")["pass-leaving-children"]["metrics"]["left_processes"] >= 3
 
 
-def test_what_was_lost_is_tried_twice_and_nothing_else(whole: Any) -> None:
+def test_only_lost_cells_are_tried_twice(whole: Any) -> None:
     twice = {case for case, line in whole.of("good").items() if line["attempt"] > 1}
     assert twice == {"lost-saying-nothing", "lost-without-its-twin"}
 
@@ -92,7 +92,7 @@ def test_the_installers_reason_names_the_package_and_the_hash(whole: Any) -> Non
     assert re.search(r"[Hh]ash mismatch for `\w+==0\.0\.1`", whole.of("refuses-install")["pass-plain"]["reason"])
 
 
-def test_what_was_stored_can_be_read_again(whole: Any) -> None:
+def test_the_stored_run_can_be_read(whole: Any) -> None:
     _, sets, outcomes = store.read(whole.mini.out)
     assert {each.key for each in sets} == set(whole.sets)
     assert len(outcomes) == len(whole.mini.lines())
@@ -102,7 +102,7 @@ def test_every_planned_cell_has_one_line(whole: Any) -> None:
     assert len(whole.mini.lines()) == len({(line["set"], line["case"]) for line in whole.mini.lines()})
 
 
-def test_the_report_is_drawn(whole: Any) -> None:
+def test_the_report_is_written(whole: Any) -> None:
     assert {"index.html", "matrix.json", "matrix.md", "junit.xml"} <= {path.name for path in whole.mini.out.iterdir()}
 
 
@@ -131,13 +131,13 @@ def test_a_red_cell_keeps_its_evidence(whole: Any, case: str, what: str, text: s
     assert text in (whole.mini.out / path).read_text(encoding="utf-8")
 
 
-def test_a_hang_says_how_long_it_took_to_notice_to_look_and_to_end(whole: Any) -> None:
+def test_a_hang_reports_the_durations_of_its_detection_analysis_and_end(whole: Any) -> None:
     metrics = whole.of("good")["hang-looping-on-rank-0"]["metrics"]
     assert 3.0 <= metrics["noticed_s"] < 6.0  # the limit of this run is 3 s
     assert metrics["noticed_s"] + metrics["autopsy_s"] <= metrics["aftermath_s"] < 20.0
 
 
-def test_how_long_ranks_were_silent_is_measured(whole: Any) -> None:
+def test_the_silence_of_ranks_is_measured(whole: Any) -> None:
     assert 0.0 < whole.of("good")["pass-on-two-ranks"]["metrics"]["longest_silence_s"] < 3.0
 
 
@@ -152,7 +152,7 @@ def test_how_long_ranks_were_silent_is_measured(whole: Any) -> None:
         ("fail-raising", None),
     ],
 )
-def test_what_a_cell_died_of_can_be_counted(whole: Any, case: str, failure: str | None) -> None:
+def test_the_failure_of_a_crash_is_classified(whole: Any, case: str, failure: str | None) -> None:
     assert whole.of("good")[case]["facts"].get("failure") == failure
 
 
@@ -176,12 +176,12 @@ def test_a_good_set_is_forked_from_a_warm_parent(whole: Any) -> None:
 
 
 @pytest.mark.parametrize(("key", "why"), SPOILT.items())
-def test_a_set_that_spoils_the_warm_fork_is_started_cold_and_says_why(whole: Any, key: str, why: str) -> None:
+def test_a_set_that_cannot_be_forked_starts_cold_and_reports_the_reason(whole: Any, key: str, why: str) -> None:
     facts = whole.of(key)["pass-plain"]["facts"]
     assert (facts["start"], facts["why_cold"]) == ("cold", why)
 
 
-def test_a_stack_that_cannot_be_imported_is_not_taken_for_one_that_lacks_an_option(whole: Any) -> None:
+def test_a_failed_import_is_not_reported_as_a_missing_option(whole: Any) -> None:
     assert whole.of("raises-on-import")["pass-where-a-need-is-met"]["verdict"] == "fail"
 
 
@@ -195,7 +195,7 @@ def test_a_run_can_be_all_cold(run_mini: Callable[..., Any]) -> None:
     assert (line["verdict"], line["facts"]["why_cold"]) == ("pass", "requested by --cold")
 
 
-def test_the_suite_is_an_ordinary_one_in_an_environment(run_mini: Callable[..., Any], tmp_path: Path) -> None:
+def test_pytest_can_run_the_suite_in_an_environment(run_mini: Callable[..., Any], tmp_path: Path) -> None:
     mini = run_mini(sets="good", where="case=pass-plain")
     (python,) = (mini.folder / "cache" / "envs").glob("*/bin/python")
     suite = Suite(module="minisuite", extra=(EXPECTED.with_name("minisuite.py"),))
@@ -217,7 +217,7 @@ def test_a_reused_environment_is_not_installed_again(run_mini: Callable[..., Any
     assert environment.stat().st_ino == made
 
 
-def test_a_report_says_what_the_outcomes_say(whole: Any) -> None:
+def test_a_report_agrees_with_the_outcomes(whole: Any) -> None:
     cells = json.loads((whole.mini.out / "matrix.json").read_text(encoding="utf-8"))["cells"]
     said = {(cell["set"], cell["case"]): cell["verdict"] for cell in cells}
     assert said == {(line["set"], line["case"]): line["verdict"] for line in whole.mini.lines()}

@@ -1,4 +1,4 @@
-"""A pack runs without an index, under the same locks and with the same outcomes."""
+"""Tests that a packed set has the same locks and outcomes without an index."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_packing_again_fetches_only_damaged_wheels(mini: Any, packed: Callable[[
     assert packed().fetched == 1
 
 
-def test_a_damaged_wheel_is_bad_input_and_no_failure(mini: Any, packed: Callable[[], packing.PackResult]) -> None:
+def test_a_damaged_wheel_is_bad_input_and_no_result(mini: Any, packed: Callable[[], packing.PackResult]) -> None:
     packed()
     victim: Path = mini.folder / "pack" / "wheels" / "peft-0.0.1-py3-none-any.whl"
     victim.write_bytes(victim.read_bytes() + b"more")

@@ -59,7 +59,7 @@ def test_a_fix_is_printed_as_an_edit(ftmatrix: Command, results: Callable[[Fix],
 def test_none_within_what_was_tried_exits_with_1(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
     code, out, _ = ftmatrix("fix", CELL, "--look-up", "--device", "cpu", *results(NONE))
     assert code == 1
-    assert out.startswith(f"{CELL}\nNo fix was found on CPU (gloo), cpu: test, ")
+    assert out.startswith(f"{CELL}\nNo fix found on CPU (gloo), cpu: test, ")
     assert out.endswith(" (9 single settings).\n")
 
 

@@ -193,7 +193,7 @@ def test_that_there_is_none_is_told_with_what_was_tried(results: Path) -> None:
     order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
     none = Fix(set="2025-09", case=RED, kind=Kind.NONE, tried=9, within="9 single settings")
     (text,) = fix_search.fix_texts([remedy(none)], order)
-    assert text == f"{CELL}\nNo fix was found on CPU (gloo), cpu: test, 2026-11-20 (9 single settings)."
+    assert text == f"{CELL}\nNo fix found on CPU (gloo), cpu: test, 2026-11-20 (9 single settings)."
 
 
 def test_what_was_run_is_published_without_what_is_as_it_should_be(build_outcome: Callable[..., Outcome]) -> None:
