@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cases import api
 from cases.space.verdict import RED
 from matrix.errors import UserError
+from matrix.keys import CellKey
 from reports.answers.scripts.symptom import ShownSymptom, SymptomKind
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def check_options(cell: str, options: Options, found: ShownSymptom) -> None:
         if each.when(options, found):
             raise UserError(
                 f"{cell}: {each.option}={getattr(options, each.option)} is not covered by the generator for"
-                f" {shown_words(found)}; to see it, run the cell: ftmatrix run --where case={cell.partition('__')[2]}"
+                f" {shown_words(found)}; to see it, run the cell: ftmatrix run --where case={CellKey.parse(cell).case}"
             )
 
 
