@@ -58,17 +58,17 @@ def where(text: str) -> tuple[Term, ...]:
 
 
 def term(word: str) -> Term:
-    found = TERM.fullmatch(word)
-    if found is None:
+    match = TERM.fullmatch(word)
+    if match is None:
         raise UserError(f"--where: {word!r} is not of the form option=value, such as quant=nf4")
-    name, values = current_term(found["name"], found["value"].split(","))
+    name, values = current_term(match["name"], match["value"].split(","))
     if name not in FREE:
         try:
             for value in values:
                 options.parsed(name, value)
         except options.IllegalError as error:
             raise UserError(f"--where: {error}{near(name)}") from None
-    return Term(name=name, values=values, negated=found["op"] == "!=")
+    return Term(name=name, values=values, negated=match["op"] == "!=")
 
 
 def current_term(name: str, values: Sequence[str]) -> tuple[str, tuple[str, ...]]:

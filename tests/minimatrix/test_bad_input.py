@@ -79,7 +79,7 @@ def spoilt(mini: Any) -> Callable[..., Path]:
         (("--where", "nf4"), "--where: 'nf4' is not of the form option=value"),
         (("--where", "quant=nf4 method=full strategy=ddp"), "matches none of"),
         (("--device", "tpu"), "--device tpu: expected auto, cpu or cuda"),
-        (("--device", "cuda", "--torch-backend", "cpu"), "a build without CUDA: not with --device cuda"),
+        (("--device", "cuda", "--torch-backend", "cpu"), "a build without CUDA; choose another one for --device cuda"),
         (("--workers", "0"), "--workers 0: expected a whole number above 0"),
         (("--keep-free", "-1"), "--keep-free -1.0: expected a number of gigabytes"),
         (
@@ -90,7 +90,7 @@ def spoilt(mini: Any) -> Callable[..., Path]:
         (("--resume", "--out", "nowhere"), "nowhere has no run to resume; leave --resume out"),
         (("--out", "/proc/nowhere"), "/proc/nowhere cannot be written"),
         (("--offline", "."), "--offline .: there is no pack.toml in it"),
-        (("--system-torch",), "--system-torch needs --offline"),
+        (("--system-torch",), "--system-torch needs wheels"),
         (("--offline", ".", "--torch-backend", "cpu"), "--offline has one packed build"),
         (("--offline", "/proc", "--system-torch"), "--offline /proc: there is no pack.toml in it"),
     ],
@@ -191,7 +191,7 @@ def test_a_newer_schema_is_refused(
     assert "is newer than" in command(*words, str(finished))
 
 
-@pytest.mark.parametrize("file", ["run.json", "outcomes.jsonl"])
-def test_the_error_names_a_damaged_file(finished: Path, command: Callable[..., str], file: str) -> None:
-    (finished / file).write_text("{\n", encoding="utf-8")
+@pytest.mark.parametrize(("file", "text"), [("run.json", "{\n"), ("outcomes.jsonl", "{}\n")])
+def test_the_error_names_a_damaged_file(finished: Path, command: Callable[..., str], file: str, text: str) -> None:
+    (finished / file).write_text(text, encoding="utf-8")
     assert f"{file}" in command("report", str(finished))
