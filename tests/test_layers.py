@@ -104,14 +104,9 @@ def test_answers_import_nothing_that_installs_runs_or_searches() -> None:
     assert {module: " <- ".join(chain) for module, chain in reached.items()} == {}
 
 
-KNOWN_CIRCLES = (  # to be untangled
-    ["matrix.run.pipeline", "matrix.run.timings"],
-)
-
-
 def test_no_two_files_import_each_other() -> None:
     """Imports inside functions and for type checking count."""
-    assert [circle for circle in circles(import_graph(MODULES)) if circle not in KNOWN_CIRCLES] == []
+    assert circles(import_graph(MODULES)) == []
 
 
 def import_graph(paths: list[Path]) -> dict[str, set[str]]:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from cases.space.case import Case
     from matrix.run.outcome import Outcome
-    from matrix.run.pipeline import Work
     from matrix.run.progress import Progress
     from matrix.run.request import RunRequest
+    from matrix.run.timings import Work
 
 SPARE: Final = 1.5  # the factor of spare cases, because some are red or cannot run
 RANKS: Final = 2  # the ranks of every cell: with one worker, each cell uses the GPUs of the one before it

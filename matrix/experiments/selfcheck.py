@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.run.outcome import Outcome
-    from matrix.run.pipeline import Work
     from matrix.run.progress import Progress
     from matrix.run.request import RunRequest
+    from matrix.run.timings import Work
 
 PASSES: Final = 2  # of the clean stack: an alarm in the second one is false
 RAN: Final = RED | {Verdict.PASS}

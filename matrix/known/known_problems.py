@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cases.space.case import Case
-    from matrix.run.pipeline import Work
+    from matrix.run.timings import Work
     from matrix.versions.sets import VersionSet
 
 PACKAGED: Final = Path(__file__).with_name("known_problems.toml")

@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from matrix.offline.manifest import Packed
     from matrix.run.fit import Fit
     from matrix.run.store import Store
+    from matrix.run.timings import Work
     from matrix.versions.sets import VersionSet
     from matrix.versions.uv import Uv
-
-    Work = Sequence[tuple[VersionSet, Sequence[Case]]]
 
 ATTEMPTS: Final = 2  # a lost cell is run once more
 LOG_TAIL: Final = 2000

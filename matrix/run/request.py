@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from cases.space.case import Case
     from matrix.offline.manifest import Packed
-    from matrix.run.pipeline import Work
+    from matrix.run.timings import Work
     from matrix.versions.sets import VersionSet
     from matrix.versions.uv import Uv
 

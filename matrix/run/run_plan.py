@@ -12,8 +12,8 @@ from matrix.run.request import default_workers
 if TYPE_CHECKING:
     from cases.grid.profiles import Profile
     from cases.space.case import Case
-    from matrix.run.pipeline import Work
     from matrix.run.request import RunRequest
+    from matrix.run.timings import Work
 
 
 def cell_count(work: Work, repeats: int) -> int:

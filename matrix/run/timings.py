@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from cases.space.case import Case
     from matrix.run.outcome import Outcome
-    from matrix.run.pipeline import Work
+    from matrix.versions.sets import VersionSet
+
+    Work = Sequence[tuple[VersionSet, Sequence[Case]]]
 
 FILE: Final = "timings.json"
 

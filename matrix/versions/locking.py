@@ -145,9 +145,3 @@ def with_pins(
     days = [release_date(name, version, python=base.python, uv=uv) for name, version in pins.items()]
     day = as_of or max([base.as_of, *(each for each in days if each)])
     return sets.with_pins(base, pins, key=key, as_of=day, why=why or f"{base.key} with {names}")
-
-
-def remove(key: str, *, path: Path = sets.PACKAGED) -> None:
-    """Remove the set from the versions file, and its lock."""
-    sets.remove(key, path=path)
-    (locks_folder(path) / f"{key}.txt").unlink(missing_ok=True)

@@ -239,13 +239,6 @@ def write(added: VersionSet, *, path: Path = PACKAGED) -> None:
     save(document, path)
 
 
-def remove(key: str, *, path: Path = PACKAGED) -> None:
-    find(key, {each.key: each for each in load(path)})
-    document = tomlkit.parse(path.read_text(encoding="utf-8"))
-    del document["sets"][key]
-    save(document, path)
-
-
 def as_table(version_set: VersionSet) -> tomlkit.items.Table:
     row = tomlkit.table()
     row["python"] = version_set.python

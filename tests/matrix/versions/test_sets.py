@@ -120,13 +120,6 @@ def test_an_added_set_is_read_back_unchanged(tmp_path: Path) -> None:
     assert sets.load(path)[1] == new
 
 
-def test_adding_and_removing_restores_the_file(tmp_path: Path) -> None:
-    path = versions(tmp_path)
-    sets.write(added(sets.load(path)[0], peft="0.17.0"), path=path)
-    sets.remove("2025-09+moved", path=path)
-    assert path.read_text(encoding="utf-8") == GOOD
-
-
 def test_an_existing_name_is_refused(tmp_path: Path) -> None:
     path = versions(tmp_path)
     new = added(sets.load(path)[0])
