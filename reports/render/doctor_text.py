@@ -61,7 +61,7 @@ def environment_lines(found: Checkup) -> Iterator[str]:
         )
         yield f"  {which} {', '.join(found.same)}, on {device_words(found.device)}"
     elif found.nearest is not None:
-        off = nearest_sets.differing(there.versions, found.nearest, tuple(there.versions))
+        off = nearest_sets.differing_packages(there.versions, found.nearest, tuple(there.versions))
         differing = [f"{name} {found.nearest.pins[name]}" for name in off]
         if there.python and short(there.python) != short(found.nearest.python):
             differing.append(f"Python {found.nearest.python}")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Stated = Mapping[str, Value]  # as ``Options.stated``
 
-# Choices of one thing or another; of the other options the default is to do without.
+# Options that choose between alternatives. Every other option is off by default.
 SAME: Final = (
     *(
         "method",
@@ -42,13 +42,13 @@ SAME: Final = (
     ),
     "sharding_strategy",
 )
-GOAL: Final = ("method", "quant", "strategy")  # what a user wants; settings are how
+GOAL: Final = ("method", "quant", "strategy")  # the user's goal; all other options are means to it
 DEFAULTS: Final[Mapping[str, Value]] = {name: getattr(Options(), name) for name in names()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredCell:
-    """A cell of a training that passed or went wrong; what its case says and uses is computed once."""
+    """A training cell with a verdict, the stated options of its case and the packages that it uses."""
 
     outcome: Outcome
     column: SetRecord
@@ -61,13 +61,13 @@ class MeasuredCell:
 
     @cached_property
     def signature(self) -> Signature | None:
-        """Why it is red; None is unexplained."""
+        """The best signature of a red cell; None if no signature fits."""
         best = next(iter(diagnose(symptom(self.outcome, self.column.pins))), None)
         return best.signature if best else None
 
     @property
     def settings(self) -> int:
-        """How many options are other than the default."""
+        """The number of options that differ from the default."""
         return sum(value != DEFAULTS[name] for name, value in self.stated.items())
 
 
@@ -83,7 +83,7 @@ class Red:
 
     @property
     def cause(self) -> str:
-        """What two red cells share if they went wrong in one way."""
+        """The id of the signature, or the gist of the error; equal for two red cells that failed in the same way."""
         return self.cell.signature.id if self.cell.signature else gist(self.cell.outcome)
 
 
@@ -91,8 +91,8 @@ class Red:
 class JobCoverage:
     """The measured cells that a job covers: red ones, one per cause, and green ones.
 
-    ``nearest`` are the nearest cells if the job covers none. ``machine_reds`` are red because of the machine that they
-    ran on, which says nothing about another machine.
+    ``nearest`` are the nearest cells if the job covers none. ``machine_reds`` failed because of the machine that they
+    ran on; other machines may run them.
     """
 
     reds: tuple[Red, ...]
@@ -106,95 +106,97 @@ class JobCoverage:
 
 
 class MeasuredCells:
-    """The cells of a grid that say something of a training job, which itself may be one on a CPU."""
+    """The cells of a grid that are evidence for training jobs; ``on_cpu`` states where the jobs run."""
 
     def __init__(self, matrix: Grid, *, on_cpu: bool = False) -> None:
         self.on_cpu = on_cpu
         self.columns: tuple[SetRecord, ...] = matrix.sets
-        self.by_set = {column.key: grouped(column, matrix) for column in self.columns if nearest_sets.is_plain(column)}
+        self.by_set = {
+            column.key: cells_by_packages(column, matrix) for column in self.columns if nearest_sets.is_plain(column)
+        }
 
-    def at(self, there: Mapping[str, str]) -> Iterator[MeasuredCell]:
-        """The cells on sets that have an environment's versions of what their case uses."""
+    def cells_with(self, versions: Mapping[str, str]) -> Iterator[MeasuredCell]:
+        """Yield the cells whose set has the given versions of every package that their case uses."""
         for column in self.columns:
-            off = set(nearest_sets.differing(there, column))
+            differing = set(nearest_sets.differing_packages(versions, column))
             for uses, cells in self.by_set.get(column.key, {}).items():
-                if off.isdisjoint(uses):
+                if differing.isdisjoint(uses):
                     yield from cells
 
-    def judged(self, job: Options, there: Mapping[str, str]) -> JobCoverage:
-        """What was measured of a job with some versions."""
-        mine, here = job.stated, list(self.at(there))
-        inside = [each for each in here if contains(mine, each.stated)]
-        if inside:
-            greens = tuple(sorted((each for each in inside if each.green), key=lambda each: -each.settings))
+    def coverage(self, job: Options, versions: Mapping[str, str]) -> JobCoverage:
+        """Return the measured cells that a job with some versions covers."""
+        stated, cells = job.stated, list(self.cells_with(versions))
+        covered = [each for each in cells if covers(stated, each.stated)]
+        if covered:
+            greens = tuple(sorted((each for each in covered if each.green), key=lambda each: -each.settings))
             reds = one_per_cause(
-                each for each in inside if not each.green and not any(adds(green, each) for green in greens)
+                each for each in covered if not each.green and not any(extends(green, each) for green in greens)
             )
             machine_reds = tuple(red for red in reds if self.is_of_other_machine(red.cell))
             reds = tuple(red for red in reds if red not in machine_reds)
             return JobCoverage(reds=reds, greens=greens, nearest=(), machine_reds=machine_reds)
-        closest = nearest(mine, here)
-        close = closest and len(differing_options(mine, closest[0].stated)) == 1
+        closest = nearest(stated, cells)
+        close = closest and len(differing_options(stated, closest[0].stated)) == 1
         close = close and not any(each.green or self.is_of_other_machine(each) for each in closest)
-        return JobCoverage(reds=one_per_cause(closest, mine) if close else (), greens=(), nearest=tuple(closest))
+        return JobCoverage(reds=one_per_cause(closest, stated) if close else (), greens=(), nearest=tuple(closest))
 
     def is_of_other_machine(self, cell: MeasuredCell) -> bool:
-        """Whether a cell is red for a reason that a job on another machine has not."""
+        """Tell if a cell failed because of the machine that ran it, so that a job elsewhere may pass."""
         row = cell.signature
         if row is None:
             return False
         return row.kind is CauseKind.MACHINE or (row.device == "cpu" and not self.on_cpu)
 
 
-def grouped(column: SetRecord, matrix: Grid) -> dict[tuple[str, ...], list[MeasuredCell]]:
-    """The cells of a set, by the packages that their cases use."""
+def cells_by_packages(column: SetRecord, matrix: Grid) -> dict[tuple[str, ...], list[MeasuredCell]]:
+    """Group the cells of a set by the packages that their cases use."""
     found: dict[tuple[str, ...], list[MeasuredCell]] = {}
     for case in matrix.cases:
         outcome = matrix.lookup(case, column.key)
         if outcome is None or outcome.verdict not in RED | {Verdict.PASS}:
             continue
-        known = point(tuple(outcome.options.items()))
-        if known is not None and tells(known, outcome):
-            stated, uses = known.stated, nearest_sets.used(known)
+        known = recorded_options(tuple(outcome.options.items()))
+        if known is not None and is_evidence(known, outcome):
+            stated, uses = known.stated, nearest_sets.used_packages(known)
             found.setdefault(uses, []).append(MeasuredCell(outcome=outcome, column=column, stated=stated, uses=uses))
     return found
 
 
-@cache  # a case stands on many sets
-def point(stored: tuple[tuple[str, Any], ...]) -> Options | None:
-    """A recorded case's options; None for what this version's option space does not have."""
+@cache  # a case runs on many sets
+def recorded_options(stored: tuple[tuple[str, Any], ...]) -> Options | None:
+    """Return the options of a recorded case; None if the option space of this version lacks one of them."""
     if any(name not in DEFAULTS or (name != "call" and value not in values(name)) for name, value in stored):
         return None
     return Options(**dict(stored))
 
 
-def tells(options: Options, outcome: Outcome) -> bool:
-    """Whether it trains, and does what its options say: on a CPU accelerate replicates what it was told to shard."""
+def is_evidence(options: Options, outcome: Outcome) -> bool:
+    """Tell if the cell trains as its options state. On a CPU, accelerate replicates a model that it should shard."""
     replicated = options.front_end != "loop" and options.strategy in SHARDED and outcome.hardware.startswith("cpu")
     return options.flow == "train" and not replicated
 
 
-def contains(whole: Stated, part: Stated) -> bool:
-    """Whether a case is a simpler form of a job."""
-    return all(whole.get(name) == part.get(name) for name in SAME) and adds_nothing(whole, part)
+def covers(job: Stated, case: Stated) -> bool:
+    """Tell if a case is a simpler form of a job."""
+    return all(job.get(name) == case.get(name) for name in SAME) and has_no_extra_setting(job, case)
 
 
-def adds(green: MeasuredCell, red: MeasuredCell) -> bool:
-    """Whether a green case is a red one and something more, which then is what helps."""
-    return green.stated != red.stated and contains(green.stated, red.stated)
+def extends(green: MeasuredCell, red: MeasuredCell) -> bool:
+    """Tell if a green case is the red one with further settings, which then avoid the failure."""
+    return green.stated != red.stated and covers(green.stated, red.stated)
 
 
-def adds_nothing(whole: Stated, part: Stated) -> bool:
-    """Whether a case has no setting that a job has not; how many ranks there are matters from four on."""
+def has_no_extra_setting(job: Stated, case: Stated) -> bool:
+    """Tell if a job has every setting of a case. Two ranks count as the default number of ranks."""
     return all(
-        value == whole.get(name)
-        for name, value in part.items()
+        value == job.get(name)
+        for name, value in case.items()
         if value != DEFAULTS[name] and name not in SAME and (name, value) != ("world_size", 2)
     )
 
 
 def one_per_cause(reds: Iterable[MeasuredCell], job: Stated | None = None) -> tuple[Red, ...]:
-    """One a cause, the plainest."""
+    """Return one red cell per cause: the one with the fewest settings."""
     by_cause: dict[str, Red] = {}
     for cell in sorted(reds, key=lambda each: each.settings):
         red = Red(cell=cell, near=differing_options(job, cell.stated) if job is not None else ())
@@ -203,11 +205,12 @@ def one_per_cause(reds: Iterable[MeasuredCell], job: Stated | None = None) -> tu
 
 
 def nearest(job: Stated, cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
-    """Of the cases with the same wish, those that differ from a job in the fewest settings."""
-    wished = [each for each in cells if has_same_goal(job, each.stated) and adds_nothing(job, each.stated)]
-    least = min((len(differing_options(job, each.stated)) for each in wished), default=0)
+    """Return the cases with the same goal that differ from a job in the fewest settings."""
+    same_goal = [each for each in cells if has_same_goal(job, each.stated) and has_no_extra_setting(job, each.stated)]
+    least = min((len(differing_options(job, each.stated)) for each in same_goal), default=0)
     return sorted(
-        (each for each in wished if len(differing_options(job, each.stated)) == least), key=lambda each: each.settings
+        (each for each in same_goal if len(differing_options(job, each.stated)) == least),
+        key=lambda each: each.settings,
     )
 
 
@@ -219,11 +222,11 @@ def differing_options(job: Stated, other: Stated) -> tuple[str, ...]:
     return tuple(name for name in SAME if job.get(name) != other.get(name))
 
 
-def unmeasured(job: Options, greens: Iterable[MeasuredCell]) -> tuple[str, ...]:
-    """Of a job's settings that are not the default, those that no green case has."""
-    seen = [each.stated for each in greens]
+def unmeasured_settings(job: Options, greens: Iterable[MeasuredCell]) -> tuple[str, ...]:
+    """Return the settings of a job, other than defaults, that no green case has."""
+    measured = [each.stated for each in greens]
     return tuple(
         f"{name}={value}"
         for name, value in job.stated.items()
-        if value != DEFAULTS[name] and name != "world_size" and not any(each.get(name) == value for each in seen)
+        if value != DEFAULTS[name] and name != "world_size" and not any(each.get(name) == value for each in measured)
     )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from reports.results.grid import Grid
 
 UNEXPLAINED: Final = "unexplained: no signature fits"
-ENOUGH: Final = 3  # sets that must agree before a failure is said to be one of all sets
+ENOUGH: Final = 3  # sets that must agree before a failure counts as one of all sets
 
 
 class JobStatus(StrEnum):
@@ -48,20 +48,21 @@ class JobStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckupProblem:
-    """``inferred`` says from which sets, where the environment's own versions were not measured."""
+    """A problem of an environment or job; ``inferred`` names the sets it is inferred from if it was not measured."""
 
     what: str
     why: str = ""
     links: tuple[str, ...] = ()
     shown_by: str = ""
     inferred: str = ""
-    of_job: bool = False  # a change of the job's settings can heal it
+    of_job: bool = False  # a change of the job's settings can solve it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkup:
-    """``same`` are the measured sets that the environment is, ``nearest`` the next one where it is none.
+    """The result of a check.
 
+    ``same`` are the measured sets that have the environment's versions; ``nearest`` is the nearest set if none has.
     ``differences`` lists other differences from these sets: their Python, or the build of torch.
     """
 
@@ -86,13 +87,13 @@ class Checkup:
 
     @property
     def measured(self) -> bool:
-        """Whether something is known of the job, or of the environment alone, with these very versions."""
+        """Whether the job, or without a job the environment, was measured with exactly these versions."""
         if self.job is None:
             return bool(self.same)
         return bool(self.greens) or any(each.of_job and not each.inferred for each in self.problems)
 
     def chosen(self, *, give_up: bool = False) -> Repair | None:
-        """The change that may be written: verified on a set with the environment's versions."""
+        """Return the change to write to the files, verified on a set with the environment's versions."""
         tried = (self.repair, self.alternative if give_up else None)
         return next((each for each in tried if each is not None and each.texts), None)
 
@@ -100,15 +101,15 @@ class Checkup:
 def examine(
     installed: Installed, job: TrainingJob | None, grids: Mapping[str, Grid], fixes: Mapping[str, Mapping[str, Remedy]]
 ) -> Checkup:
-    """By what was measured on GPUs, if that was with these versions and the job is not one on a CPU; else on a CPU.
+    """Check against GPU results if they have these versions and the job runs on GPUs, otherwise against CPU results.
 
     Raises:
-        UserError: there are no results that could be of such an environment.
+        UserError: no results apply to such an environment.
     """
     devices = [name for name in grids if any(map(nearest_sets.is_plain, grids[name].sets))]
     if not devices:
         raise UserError(
-            "these results have no set of the six packages alone, so that no environment compares with them"
+            "these results have no set that consists of the six packages only; give results of `ftmatrix run`"
         )
     torch = installed.versions.get("torch", "")
     on_gpus = [name for name in devices if name != "cpu" and nearest_sets.is_for_gpus(torch)]
@@ -116,7 +117,7 @@ def examine(
     in_order = (on_cpu or on_gpus) if job is not None and job.on_cpu else [*on_gpus, *on_cpu]
     if not in_order:
         raise UserError(
-            f"torch {torch} is not built for the GPUs of these results ({', '.join(devices)}); give results of a CPU"
+            f"torch {torch} is not built for the GPUs of these results ({', '.join(devices)}); give CPU results"
         )
     for name in in_order:
         found = checkup(installed, job, grids[name], fixes[name], device=name)
@@ -130,8 +131,8 @@ def checkup(
 ) -> Checkup:
     """Check an environment against the results of one device, with or without a job."""
     same = [each for each in matrix.sets if is_same(installed, each)]
-    nearest = nearest_sets.nearest(installed.versions, matrix.sets, tuple(installed.versions))[0]
-    uses = nearest_sets.used(job.options) if job and job.options else tuple(installed.versions)
+    nearest = nearest_sets.nearest_first(installed.versions, matrix.sets, tuple(installed.versions))[0]
+    uses = nearest_sets.used_packages(job.options) if job and job.options else tuple(installed.versions)
     broken = tuple(environment_problems(installed, matrix, uses))
     if job is None or job.options is None:
         return Checkup(
@@ -144,7 +145,7 @@ def checkup(
             problems=broken,
             differences=tuple(environment_differences(installed, same)),
             pins=repairs.sound_set(installed.versions, matrix) if broken else None,
-            unknown=("nothing was measured of such a job",) if job else (),
+            unknown=("no such job was measured",) if job else (),
             known_red=tuple(known_red_causes(matrix, same or [nearest])),
         )
     return checkup_of_job(installed, job, matrix, fixes, device=device, same=same, broken=broken)
@@ -160,45 +161,53 @@ def checkup_of_job(
     same: Sequence[SetRecord],
     broken: tuple[CheckupProblem, ...],
 ) -> Checkup:
-    options, at = repairs.options_of(job), installed.versions
+    options, versions = repairs.options_of(job), installed.versions
     evidence = coverage.MeasuredCells(matrix, on_cpu=job.on_cpu)
-    found = evidence.judged(options, at)
+    found = evidence.coverage(options, versions)
     absent = tuple(missing_packages(installed, options))
-    measured_red = tuple(problem(each) for each in found.reds)
-    likely = () if found.reds or found.greens or found.machine_reds else tuple(inferred(options, at, evidence))
+    measured_red = tuple(cell_problem(each) for each in found.reds)
+    likely = (
+        ()
+        if found.reds or found.greens or found.machine_reds
+        else tuple(inferred_problems(options, versions, evidence))
+    )
     problems = (*broken, *absent, *measured_red, *likely)
-    uses = nearest_sets.used(options)
-    off = [] if found.greens or found.reds or found.machine_reds else nearest_sets.nearest(at, matrix.sets, uses)[:1]
-    repair = repairs.by_settings(job, found, at, evidence, fixes) if found.reds else None
+    uses = nearest_sets.used_packages(options)
+    candidates = (
+        []
+        if found.greens or found.reds or found.machine_reds
+        else nearest_sets.nearest_first(versions, matrix.sets, uses)[:1]
+    )
+    repair = repairs.by_settings(job, found, versions, evidence, fixes) if found.reds else None
     solved = repair is not None and bool(repair.texts)
-    unmeasured = bool(off) and bool(nearest_sets.differing(at, off[0], uses))
-    is_of_other_machine = broken or (
+    unmeasured = bool(candidates) and bool(nearest_sets.differing_packages(versions, candidates[0], uses))
+    needs_move = broken or (
         not solved and not found.is_green and (problems or unmeasured)
-    )  # else moving gains nothing
+    )  # otherwise moving gains nothing
     return Checkup(
         installed=installed,
         job=job,
         device=device,
         status=JobStatus.RED if problems else JobStatus.GREEN if found.is_green else JobStatus.UNKNOWN,
         same=tuple(each.key for each in same),
-        nearest=off[0] if unmeasured else None,
+        nearest=candidates[0] if unmeasured else None,
         problems=problems,
-        differences=tuple(environment_differences(installed, (*same, *columns_of(found)))),
+        differences=tuple(environment_differences(installed, (*same, *covered_sets(found)))),
         greens=found.greens,
         repair=repair,
-        alternative=repairs.by_giving_up(job, at, evidence) if found.reds and not solved else None,
-        pins=repairs.by_versions(job, at, evidence, fixes) if is_of_other_machine else None,
-        unknown=tuple(open_questions(options, found, at, evidence, off)),
+        alternative=repairs.by_giving_up(job, versions, evidence) if found.reds and not solved else None,
+        pins=repairs.by_versions(job, versions, evidence, fixes) if needs_move else None,
+        unknown=tuple(open_questions(options, found, versions, evidence, candidates)),
     )
 
 
 def is_same(installed: Installed, column: SetRecord) -> bool:
-    return nearest_sets.is_plain(column) and not nearest_sets.differing(
+    return nearest_sets.is_plain(column) and not nearest_sets.differing_packages(
         installed.versions, column, tuple(installed.versions)
     )
 
 
-def columns_of(found: JobCoverage) -> Iterator[SetRecord]:
+def covered_sets(found: JobCoverage) -> Iterator[SetRecord]:
     yield from (each.column for each in found.greens)
     yield from (red.cell.column for red in (*found.reds, *found.machine_reds))
 
@@ -210,27 +219,27 @@ def environment_differences(installed: Installed, columns: Iterable[SetRecord]) 
         column.python for column in unique if installed.python and short(column.python) != short(installed.python)
     }
     if pythons:
-        yield f"Python {' and '.join(sorted(pythons))}, and here it is {installed.python}"
+        yield f"Python {' and '.join(sorted(pythons))}, but this environment has {installed.python}"
     torch = installed.versions.get("torch", "")
     measured = {column.pins["torch"] for column in unique if local_version(column.pins["torch"])}
     builds = measured - {torch} if local_version(torch) else set()
     if builds:
-        yield f"torch {' and '.join(sorted(builds))}, and here it is {torch}"
+        yield f"torch {' and '.join(sorted(builds))}, but this environment has {torch}"
 
 
 def environment_problems(installed: Installed, matrix: Grid, uses: Sequence[str]) -> Iterator[CheckupProblem]:
     """Yield problems of every job with these packages: conflicts, and basic uses that fail."""
     yield from (CheckupProblem(what=note) for note in (*installed.broken, *installed.conflicts))
     for column in matrix.sets:
-        for call, packages in nearest_sets.PLAINEST.items():
+        for call, packages in nearest_sets.BASIC_CALLS.items():
             outcome = matrix.lookup(f"api-{call}", column.key)
             concerns = set(packages) <= set(uses) and nearest_sets.is_plain(column)
             if outcome is None or outcome.verdict not in RED or not concerns:
                 continue
-            if not nearest_sets.differing(installed.versions, column, packages):
+            if not nearest_sets.differing_packages(installed.versions, column, packages):
                 best = next(iter(diagnose(symptom(outcome, column.pins))), None)
                 yield CheckupProblem(
-                    what=f"the plainest use already fails: {headline(outcome)}",
+                    what=f"a basic use already fails: {headline(outcome)}",
                     why=why(best.signature if best else None),
                     links=links(best.signature if best else None),
                     shown_by=f"{outcome.cell} ({outcome.verdict.value})",
@@ -242,25 +251,25 @@ def known_red_causes(matrix: Grid, columns: Iterable[SetRecord]) -> tuple[Cause,
     keys = {column.key for column in columns}
     return tuple(
         each
-        for each in causes(of_sets(matrix, keys))
+        for each in causes(grid_of_sets(matrix, keys))
         if not (each.signature and each.signature.kind is CauseKind.MACHINE)
     )
 
 
-def of_sets(matrix: Grid, keys: set[str]) -> Grid:
+def grid_of_sets(matrix: Grid, keys: set[str]) -> Grid:
     cells = {cell: each for cell, each in matrix.cells.items() if cell[1] in keys}
     return replace(matrix, sets=tuple(each for each in matrix.sets if each.key in keys), cells=cells)
 
 
 def missing_packages(installed: Installed, options: Options) -> Iterator[CheckupProblem]:
-    missing = [name for name in nearest_sets.used(options) if name not in installed.versions]
+    missing = [name for name in nearest_sets.used_packages(options) if name not in installed.versions]
     if missing:
-        yield CheckupProblem(what=f"the job needs {' and '.join(missing)}, and the environment has none: install it")
+        yield CheckupProblem(what=f"the job needs {' and '.join(missing)}, which is not installed: install it")
 
 
-def problem(red: Red, inference: str = "") -> CheckupProblem:
+def cell_problem(red: Red, inference: str = "") -> CheckupProblem:
     outcome = red.cell.outcome
-    near = f", which differs in {', '.join(red.near)}; every case as near is red" if red.near else ""
+    near = f", which differs in {', '.join(red.near)}; every equally near case is red" if red.near else ""
     return CheckupProblem(
         what=headline(outcome),
         why=why(red.cell.signature),
@@ -279,50 +288,51 @@ def links(signature: Signature | None) -> tuple[str, ...]:
     return tuple(map(address, signature.links)) if signature else ()
 
 
-def inferred(options: Options, at: Mapping[str, str], evidence: MeasuredCells) -> Iterator[CheckupProblem]:
-    """Of versions that lie among those that were measured: what is red on both sides of them, or wherever it ran.
+def inferred_problems(
+    options: Options, versions: Mapping[str, str], evidence: MeasuredCells
+) -> Iterator[CheckupProblem]:
+    """Yield problems of versions between measured ones: red on both sides of them, or on every set that ran the job.
 
-    What is known to happen with other versions only is not carried over.
+    Leaves out causes whose signature excludes these versions.
     """
-    if not set(nearest_sets.used(options)) <= at.keys():
+    if not set(nearest_sets.used_packages(options)) <= versions.keys():
         return
-    around = nearest_sets.around(at, evidence.columns, nearest_sets.used(options))
-    older, newer = (evidence.judged(options, column.pins).reds if column else () for column in around or (None, None))
+    around = nearest_sets.enclosing_sets(versions, evidence.columns, nearest_sets.used_packages(options))
+    older, newer = (evidence.coverage(options, column.pins).reds if column else () for column in around or (None, None))
     both = {each.cause for each in older if not each.near}
     shared = [each for each in newer if each.cause in both and not each.near]
     if around and shared:
         where = f"{around[0].key} and {around[1].key}, between which these versions lie"
-        yield from (problem(red, where) for red in shared if not is_excluded(red, at))
+        yield from (cell_problem(red, where) for red in shared if not is_excluded(red, versions))
         return
-    found = list(everywhere(options, at, evidence))
-    if not any(is_excluded(red, at) for red, _ in found):
-        yield from (problem(red, where) for red, where in found)
+    found = list(reds_everywhere(options, versions, evidence))
+    if not any(is_excluded(red, versions) for red, _ in found):
+        yield from (cell_problem(red, where) for red, where in found)
 
 
-def is_excluded(red: Red, at: Mapping[str, str]) -> bool:
+def is_excluded(red: Red, versions: Mapping[str, str]) -> bool:
     """Tell if the signature excludes these versions."""
-    return red.cell.signature is not None and red.cell.signature.denies(at)
+    return red.cell.signature is not None and red.cell.signature.denies(versions)
 
 
-def everywhere(options: Options, at: Mapping[str, str], evidence: MeasuredCells) -> Iterator[tuple[Red, str]]:
-    """What is red on all versions with which it ran, if these lie among them, for one reason or another.
+def reds_everywhere(
+    options: Options, versions: Mapping[str, str], evidence: MeasuredCells
+) -> Iterator[tuple[Red, str]]:
+    """Yield red cells if every set that ran the job is red, for any cause, and these versions lie between those sets.
 
-    Sets that differ in no package that the job uses are one. Where it is red for a reason of the machine, nothing is
-    known of the job.
+    Sets that differ in no package that the job uses count once. Failures caused by the machine do not count.
     """
-    uses = nearest_sets.used(options)
-    differing_options: dict[tuple[object, ...], SetRecord] = {}
+    uses = nearest_sets.used_packages(options)
+    distinct: dict[tuple[object, ...], SetRecord] = {}
     for column in evidence.columns:
-        differing_options.setdefault(tuple(nearest_sets.public(column.pins[name]) for name in uses), column)
-    judged = [(column, evidence.judged(options, column.pins)) for column in differing_options.values()]
-    tried = [(column, each) for column, each in judged if each.greens or any(not red.near for red in each.reds)]
-    machine_reds = sum(bool(each.machine_reds) and not each.greens and not each.reds for _, each in judged)
-    among = nearest_sets.spanned(at, [column for column, _ in tried], uses)
-    if len(tried) >= ENOUGH and among and all(each.reds for _, each in tried):
+        distinct.setdefault(tuple(nearest_sets.public(column.pins[name]) for name in uses), column)
+    covered = [(column, evidence.coverage(options, column.pins)) for column in distinct.values()]
+    tried = [(column, each) for column, each in covered if each.greens or any(not red.near for red in each.reds)]
+    machine_reds = sum(bool(each.machine_reds) and not each.greens and not each.reds for _, each in covered)
+    within = nearest_sets.is_within(versions, [column for column, _ in tried], uses)
+    if len(tried) >= ENOUGH and within and all(each.reds for _, each in tried):
         ran = "sets of versions on which such a case ran"
-        machine = (
-            f"{len(tried)} of {len(tried) + machine_reds} {ran}; on the rest it is red for a reason of the machine"
-        )
+        machine = f"{len(tried)} of {len(tried) + machine_reds} {ran}; on the others it is red because of the machine"
         where = machine if machine_reds else f"all {len(tried)} {ran}"
         yield from ((red, where) for red in tried[-1][1].reds)
 
@@ -330,29 +340,29 @@ def everywhere(options: Options, at: Mapping[str, str], evidence: MeasuredCells)
 def open_questions(
     options: Options,
     found: JobCoverage,
-    at: Mapping[str, str],
+    versions: Mapping[str, str],
     evidence: MeasuredCells,
-    off: Sequence[SetRecord],
+    candidates: Sequence[SetRecord],
 ) -> Iterator[str]:
     """Yield the questions that no cell answers."""
     for red in found.machine_reds:
-        yield f"{red.cell.outcome.cell} is red for a reason of the machine that it ran on: {why(red.cell.signature)}"
+        yield f"{red.cell.outcome.cell} is red because of the machine that it ran on: {why(red.cell.signature)}"
     if found.greens:
-        rest = coverage.unmeasured(options, found.greens)
+        rest = coverage.unmeasured_settings(options, found.greens)
         if rest:
             yield f"not measured together with the rest: {', '.join(rest)}"
         return
     if found.reds or found.machine_reds:
         return
-    for column in off:
-        differing = nearest_sets.differing(at, column, nearest_sets.used(options))
+    for column in candidates:
+        differing = nearest_sets.differing_packages(versions, column, nearest_sets.used_packages(options))
         if not differing:
             yield f"no case like this job ran on {column.key}, which has these versions"
             continue
-        there = evidence.judged(options, column.pins)
-        seen = "red" if there.reds else "green" if there.greens else "not measured either"
-        differs = ", ".join(f"{name} {column.pins[name]} instead of {at.get(name, 'none')}" for name in differing)
-        yield f"these versions were not measured; on the nearest set, {column.key} ({differs}), the job is {seen}"
+        nearby = evidence.coverage(options, column.pins)
+        status = "red" if nearby.reds else "green" if nearby.greens else "not measured either"
+        differs = ", ".join(f"{name} {column.pins[name]} instead of {versions.get(name, 'none')}" for name in differing)
+        yield f"these versions were not measured; on the nearest set, {column.key} ({differs}), the job is {status}"
     for cell in found.nearest[:2]:
         differing_options = ", ".join(
             f"{name}={cell.stated.get(name, '-')}" for name in coverage.differing_options(options.stated, cell.stated)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 BINARIES: Final = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
-OF_A_VERSION: Final = re.compile(r"python(3\.\d+)$")
+PYTHON_FOLDER: Final = re.compile(r"python(3\.\d+)$")
 
 
 class InterpreterFolders(Protocol):
@@ -45,10 +45,10 @@ class InterpreterFolders(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """Of the six packages those that are there.
+    """The versions of the six packages that an environment has.
 
-    ``broken`` are sentences about an installation that was cut short, ``conflicts`` about versions that a package
-    declares it does not go with.
+    ``broken`` are sentences about interrupted installations, ``conflicts`` about versions that the metadata of another
+    package excludes.
     """
 
     where: Path
@@ -68,36 +68,36 @@ def read(
     inspect: Callable[[Path], InterpreterFolders | None],
     environ: Mapping[str, str] = os.environ,
 ) -> Installed:
-    """The versions in an environment.
+    """Return the versions in an environment.
 
     Args:
-        given: an interpreter or a folder that has one; by default the active environment.
+        given: an interpreter, or a folder with one; by default the active environment.
         inspect: starts an interpreter and returns its folders; None if it does not start.
         environ: the variables that name the active environment.
 
     Raises:
-        UserError: there is no interpreter, or none of the six packages is installed for it.
+        UserError: there is no interpreter, or it has none of the six packages.
     """
-    interpreter = found(given, environ)
-    python, folders = places(interpreter, inspect)
-    found_there = metadata(folders)
-    if not found_there:
+    interpreter = located_interpreter(given, environ)
+    python, folders = interpreter_folders(interpreter, inspect)
+    by_name = metadata(folders)
+    if not by_name:
         raise UserError(
             f"{given or interpreter}: none of {', '.join(PACKAGES)} is installed there; "
             "give --python the interpreter that trains"
         )
-    versions: dict[str, str] = {name: found_there[name][-1].version for name in PACKAGES if name in found_there}
+    versions: dict[str, str] = {name: by_name[name][-1].version for name in PACKAGES if name in by_name}
     return Installed(
         where=given or interpreter,
         python=python,
         versions=versions,
-        broken=tuple(left_over(found_there)),
-        conflicts=tuple(conflicting(found_there, versions, python)),
+        broken=tuple(duplicate_notes(by_name)),
+        conflicts=tuple(conflict_notes(by_name, versions, python)),
     )
 
 
-def found(given: Path | None, environ: Mapping[str, str]) -> Path:
-    """The interpreter that is meant: the one given, that of the active environment, or the first on the path."""
+def located_interpreter(given: Path | None, environ: Mapping[str, str]) -> Path:
+    """Return the given interpreter, that of the active environment, or the first on the path, in this order."""
     if given is not None:
         return interpreter_of(given.expanduser())
     active = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
@@ -109,34 +109,36 @@ def found(given: Path | None, environ: Mapping[str, str]) -> Path:
     return Path(on_path)
 
 
-def interpreter_of(place: Path) -> Path:
-    if place.is_dir():
-        inside = (place / name for name in BINARIES)
+def interpreter_of(path: Path) -> Path:
+    if path.is_dir():
+        inside = (path / name for name in BINARIES)
         binary = next((each for each in inside if each.is_file()), None)
         if binary is None:
-            raise UserError(f"{place}: no interpreter in this folder ({BINARIES[0]}); give --python an interpreter")
+            raise UserError(f"{path}: no interpreter in this folder ({BINARIES[0]}); give --python an interpreter")
         return binary
-    if not place.is_file():
-        raise UserError(f"{place}: there is no such interpreter; give --python an interpreter or its environment")
-    return place
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such interpreter; give --python an interpreter or its environment")
+    return path
 
 
-def places(interpreter: Path, inspect: Callable[[Path], InterpreterFolders | None]) -> tuple[str, list[Path]]:
-    """The version of an interpreter, and the folders that it takes packages from."""
+def interpreter_folders(
+    interpreter: Path, inspect: Callable[[Path], InterpreterFolders | None]
+) -> tuple[str, list[Path]]:
+    """Return the version of an interpreter, and the folders that it imports packages from."""
     prefix = interpreter.parent.parent
-    settings = of_a_venv(prefix)
+    settings = venv_settings(prefix)
     if settings is None:
-        return inspected_places(interpreter, inspect)
+        return inspected_folders(interpreter, inspect)
     python = settings.get("version_info") or settings.get("version") or ""
-    folders = [each for each in beside(prefix) if is_of(each, python)] or list(beside(prefix))
+    folders = [each for each in site_packages(prefix) if belongs_to(each, python)] or list(site_packages(prefix))
     if settings.get("include-system-site-packages", "").lower() != "true":
         return python, folders
     base = Path(settings.get("home", "")) / interpreter.name
-    return python, [*folders, *(inspected_places(base, inspect)[1] if base.is_file() else ())]
+    return python, [*folders, *(inspected_folders(base, inspect)[1] if base.is_file() else ())]
 
 
-def of_a_venv(prefix: Path) -> dict[str, str] | None:
-    """The settings of a virtual environment; None for an interpreter that is in none."""
+def venv_settings(prefix: Path) -> dict[str, str] | None:
+    """Return the settings of a virtual environment; None if the prefix is not one."""
     try:
         text = (prefix / "pyvenv.cfg").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -145,39 +147,41 @@ def of_a_venv(prefix: Path) -> dict[str, str] | None:
     return {key.strip().lower(): value.strip() for key, _, value in rows}
 
 
-def is_of(folder: Path, python: str) -> bool:
-    """Whether packages there are this Python's: a folder may hold those of several."""
+def belongs_to(folder: Path, python: str) -> bool:
+    """Tell if a folder holds packages of this Python version. A prefix may have folders of several."""
     return folder.parent.name in (f"python{short(python)}", "Lib") if python else True
 
 
-def inspected_places(interpreter: Path, inspect: Callable[[Path], InterpreterFolders | None]) -> tuple[str, list[Path]]:
-    """The folders that an interpreter states, or, if it does not start here, those next to it."""
+def inspected_folders(
+    interpreter: Path, inspect: Callable[[Path], InterpreterFolders | None]
+) -> tuple[str, list[Path]]:
+    """Return the folders that an interpreter reports; if it does not start, those next to it."""
     found = inspect(interpreter)
     if found is None:
-        folders = list(beside(interpreter.parent.parent))
+        folders = list(site_packages(interpreter.parent.parent))
         if not folders:
             raise UserError(
                 f"{interpreter}: this Python interpreter does not start, and there is no site-packages next to it"
             )
-        named = OF_A_VERSION.search(folders[0].parent.name)
-        return named[1] if named else "", folders
-    own = (folder for folder in beside(found.prefix) if is_of(folder, found.version))
+        match = PYTHON_FOLDER.search(folders[0].parent.name)
+        return match[1] if match else "", folders
+    own = (folder for folder in site_packages(found.prefix) if belongs_to(folder, found.version))
     return found.version, list(dict.fromkeys((*found.folders, *own)))
 
 
-def beside(prefix: Path) -> Iterator[Path]:
+def site_packages(prefix: Path) -> Iterator[Path]:
     yield from sorted(prefix.glob("lib/python3.*/site-packages"))
     yield from sorted(prefix.glob("lib/python3*/dist-packages"))
     yield from sorted(prefix.glob("Lib/site-packages"))
 
 
 def metadata(folders: Sequence[Path]) -> dict[str, list[Distribution]]:
-    """Of the six packages what is in the first folder that has it, as Python would find it, oldest version first."""
-    there: dict[str, list[Distribution]] = {}
+    """Return each of the six packages from the first folder that has it, as Python does; oldest version first."""
+    by_name: dict[str, list[Distribution]] = {}
     for folder in folders:
         for name, several in per_package(folder).items():
-            there.setdefault(name, several)
-    return there
+            by_name.setdefault(name, several)
+    return by_name
 
 
 def per_package(folder: Path) -> dict[str, list[Distribution]]:
@@ -189,19 +193,21 @@ def per_package(folder: Path) -> dict[str, list[Distribution]]:
     return {name: [found[key] for key in sorted(found, key=public)] for name, found in several.items()}
 
 
-def left_over(there: Mapping[str, list[Distribution]]) -> Iterator[str]:
-    for name, several in there.items():
+def duplicate_notes(by_name: Mapping[str, list[Distribution]]) -> Iterator[str]:
+    for name, several in by_name.items():
         if len(several) > 1:
             versions = ", ".join(each.version for each in several)
             yield (
-                f"{name} is there {len(several)} times ({versions}): an installation was cut short; the newest is "
-                "taken, install it again"
+                f"{name} is installed {len(several)} times ({versions}), because an installation was interrupted; "
+                "install it again (this report assumes the newest)"
             )
 
 
-def conflicting(there: Mapping[str, list[Distribution]], versions: Mapping[str, str], python: str) -> Iterator[str]:
-    """What one of the packages declares of another, and is not so."""
-    for name, several in there.items():
+def conflict_notes(
+    by_name: Mapping[str, list[Distribution]], versions: Mapping[str, str], python: str
+) -> Iterator[str]:
+    """Yield the declared requirements between the six packages that the environment does not fulfil."""
+    for name, several in by_name.items():
         for text in several[-1].requires or ():
             wanted = requirement(text)
             if wanted is None or (wanted.marker and not wanted.marker.evaluate({"python_version": short(python)})):
@@ -209,11 +215,11 @@ def conflicting(there: Mapping[str, list[Distribution]], versions: Mapping[str, 
             other = canonicalize_name(wanted.name)
             if other in versions and not wanted.specifier.contains(public(versions[other]), prereleases=True):
                 needs = f"{wanted.name}{wanted.specifier}"
-                yield f"{name} {versions[name]} declares that it needs {needs}; {versions[other]} is there"
+                yield f"{name} {versions[name]} requires {needs}, but {versions[other]} is installed"
 
 
 def requirement(text: str) -> Requirement | None:
-    """A declared requirement; None for one that is malformed, which old packages have."""
+    """Parse a declared requirement; None if it is malformed, as in some old packages."""
     try:
         return Requirement(text)
     except InvalidRequirement:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from matrix.run.outcome import SetRecord
 
 LOW_BIT: Final = "8bit"  # in the names of bitsandbytes' optimisers
-NOT_FOR_CUDA: Final = ("cpu", "rocm", "xpu")  # how the local parts of torch's other builds begin
-# The plainest uses (``call=``), which every job is one of, with the packages that they import.
-PLAINEST: Final = {
+OTHER_BUILDS: Final = ("cpu", "rocm", "xpu")  # prefixes of the local versions of torch's other builds
+# The most basic uses (``call=``) with the packages that they import. Every job includes some of them.
+BASIC_CALLS: Final = {
     "peft_utilities": ("torch", "transformers", "peft"),
     "lora_trains": ("torch", "transformers", "peft", "accelerate"),
     "trainer_steps": ("torch", "transformers", "peft", "accelerate"),
@@ -33,7 +33,7 @@ PLAINEST: Final = {
 
 @cache
 def public(version: str) -> Version:
-    """A version without its local part: ``2.8.0+cu128`` was measured as ``2.8.0``."""
+    """Return a version without its local part: ``2.8.0+cu128`` was measured as ``2.8.0``."""
     try:
         return Version(Version(version).public)
     except InvalidVersion:
@@ -41,17 +41,17 @@ def public(version: str) -> Version:
 
 
 def without_build(version: str) -> str:
-    """As a package index has it: local versions are of other indexes."""
+    """Return a version as PyPI lists it: local versions come from other indexes."""
     return without_local(version)
 
 
 def is_for_gpus(torch: str) -> bool:
-    """Whether what was measured on GPUs (of CUDA) can be so of a build; one that does not say what it is for may be."""
-    return not local_version(torch).startswith(NOT_FOR_CUDA)
+    """Tell if results of CUDA GPUs apply to a build of torch; they may if it does not name its device."""
+    return not local_version(torch).startswith(OTHER_BUILDS)
 
 
-def used(options: Options) -> tuple[str, ...]:
-    """The packages that a job takes part of."""
+def used_packages(options: Options) -> tuple[str, ...]:
+    """Return the packages that a job uses."""
     quantised = options.quant != "none"
     uses = {
         "torch": True,
@@ -65,35 +65,37 @@ def used(options: Options) -> tuple[str, ...]:
 
 
 def is_plain(column: SetRecord) -> bool:
-    """Whether it was made of its pins: some sets were made for a seventh package, which no environment is asked for."""
+    """Tell if a set consists of the six packages; some sets add a seventh, which is not read from environments."""
     changes = SetKey.parse(column.key).changes
     return not changes or changes[0].name.startswith(PACKAGES)
 
 
-def differing(versions: Mapping[str, str], column: SetRecord, names: Iterable[str] = PACKAGES) -> tuple[str, ...]:
-    """The packages that are there in another version, or not there."""
+def differing_packages(
+    versions: Mapping[str, str], column: SetRecord, names: Iterable[str] = PACKAGES
+) -> tuple[str, ...]:
+    """Return the packages that are missing or have another version than the set."""
     return tuple(name for name in names if name not in versions or public(versions[name]) != public(column.pins[name]))
 
 
-def nearest(versions: Mapping[str, str], columns: Sequence[SetRecord], names: Sequence[str]) -> list[SetRecord]:
-    """The sets, the nearest first: fewest packages that differ, then fewest releases between them, then the newest."""
+def nearest_first(versions: Mapping[str, str], columns: Sequence[SetRecord], names: Sequence[str]) -> list[SetRecord]:
+    """Sort sets by distance: fewest differing packages, then fewest releases in between, then the newest."""
     known = {name: sorted({public(column.pins[name]) for column in columns}) for name in names}
 
     def distance(column: SetRecord) -> tuple[int, int]:
-        off = differing(versions, column, names)
+        differing = differing_packages(versions, column, names)
         steps = (
             abs(bisect_left(known[name], public(versions[name])) - bisect_left(known[name], public(column.pins[name])))
-            for name in off
+            for name in differing
             if name in versions
         )
-        return len(off), sum(steps)
+        return len(differing), sum(steps)
 
     newest_first = sorted((each for each in columns if is_plain(each)), key=lambda each: each.as_of, reverse=True)
     return sorted(newest_first, key=distance)
 
 
-def spanned(versions: Mapping[str, str], columns: Sequence[SetRecord], names: Sequence[str]) -> bool:
-    """Whether each package's version lies among those of the sets."""
+def is_within(versions: Mapping[str, str], columns: Sequence[SetRecord], names: Sequence[str]) -> bool:
+    """Tell if the version of each package lies between the oldest and the newest of the sets."""
     return bool(columns) and all(
         name in versions
         and min(public(each.pins[name]) for each in columns)
@@ -103,12 +105,12 @@ def spanned(versions: Mapping[str, str], columns: Sequence[SetRecord], names: Se
     )
 
 
-def around(
+def enclosing_sets(
     versions: Mapping[str, str], columns: Sequence[SetRecord], names: Sequence[str]
 ) -> tuple[SetRecord, SetRecord] | None:
-    """The sets between which an environment lies in every package, if there are: the newest older, the oldest newer."""
-    there = [name for name in names if name in versions]
+    """Return the newest dated set that is older in every package, and the oldest that is newer; None without both."""
+    installed = [name for name in names if name in versions]
     dated = sorted((each for each in columns if SetKey.parse(each.key).is_slice), key=lambda each: each.as_of)
-    older = [each for each in dated if all(public(each.pins[name]) <= public(versions[name]) for name in there)]
-    newer = [each for each in dated if all(public(each.pins[name]) >= public(versions[name]) for name in there)]
+    older = [each for each in dated if all(public(each.pins[name]) <= public(versions[name]) for name in installed)]
+    newer = [each for each in dated if all(public(each.pins[name]) >= public(versions[name]) for name in installed)]
     return (older[-1], newer[0]) if older and newer else None

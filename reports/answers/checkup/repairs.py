@@ -14,7 +14,7 @@ from cases.space.verdict import Verdict
 from matrix.search.fixes import Kind
 from matrix.search.neighbours import GIVEN_UP, SETTINGS
 from reports.answers.checkup import nearest_sets
-from reports.answers.checkup.coverage import DEFAULTS, GOAL, SAME, has_same_goal, unmeasured
+from reports.answers.checkup.coverage import DEFAULTS, GOAL, SAME, has_same_goal, unmeasured_settings
 from reports.answers.configuration import job as jobs
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 PRECISION: Final = ("torch_dtype", "bnb_4bit_compute_dtype", "autocast", "mixed_precision")
 KEPT: Final = (*PRECISION, "world_size", "front_end", "model", "embeddings", "loop")  # neither changed nor given up
-MOST: Final = 3  # changes at once
-# What stands in for a part of the wish, in the order in which a user would give it up.
-INSTEAD: Final[Mapping[str, Mapping[Value, tuple[Mapping[str, Value], ...]]]] = {
+MAX_CHANGES: Final = 3  # changes at once
+# Substitutes for parts of the goal, in the order in which a user would accept them.
+SUBSTITUTES: Final[Mapping[str, Mapping[Value, tuple[Mapping[str, Value], ...]]]] = {
     "quant": {
         "int8": ({"quant": "nf4", "bnb_4bit_quant_storage": "bf16"}, {"quant": "nf4"}, {"quant": "none"}),
         "nf4": ({"quant": "none"},),
@@ -47,9 +47,9 @@ Changes = dict[str, "Value"]
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
-    """Options to change, the measured case that shows it, and the files that say so; empty where no file can.
+    """Options to change, the measured case that proves it, and the changed files; empty if no file can express it.
 
-    ``given_up`` is what was asked for and goes; empty where only settings change.
+    ``given_up`` is the requested option that the change drops; empty if only settings change.
     """
 
     changes: Mapping[str, Value]
@@ -60,15 +60,16 @@ class Repair:
 
     @property
     def rest(self) -> tuple[str, ...]:
-        """Settings of the changed job that the case which shows it has not."""
-        return unmeasured(self.options, [self.proof])
+        """Settings of the changed job that the proving case lacks."""
+        return unmeasured_settings(self.options, [self.proof])
 
 
 @dataclass(frozen=True, kw_only=True)
 class VersionMove:
-    """A set on which the job, as it is or with changed settings, is green; and the packages that have to move.
+    """A set on which the job, unchanged or with changed settings, is green, and the packages to move.
 
-    ``rest`` are the job's settings that the green cell has not; ``plainest`` is the call, where it shows no more.
+    ``rest`` are the job's settings that the green cell lacks. ``plainest`` names the call if the cell is only a basic
+    use of the packages.
     """
 
     column: SetRecord
@@ -80,38 +81,42 @@ class VersionMove:
 
 
 def by_settings(
-    job: TrainingJob, found: JobCoverage, at: Mapping[str, str], evidence: MeasuredCells, fixes: Mapping[str, Remedy]
+    job: TrainingJob,
+    found: JobCoverage,
+    versions: Mapping[str, str],
+    evidence: MeasuredCells,
+    fixes: Mapping[str, Remedy],
 ) -> Repair | None:
-    """The smallest change of settings that a file can say; failing that, one that only code can."""
-    return first(job, candidates(job, found, at, evidence, fixes), at, evidence, found.reds)
+    """Return the smallest change of settings that a file can express; failing that, one that only code can."""
+    return first_repair(job, candidate_changes(job, found, versions, evidence, fixes), versions, evidence, found.reds)
 
 
-def by_giving_up(job: TrainingJob, at: Mapping[str, str], evidence: MeasuredCells) -> Repair | None:
-    """The least that was asked for without which the job is green, if its files can do without it."""
+def by_giving_up(job: TrainingJob, versions: Mapping[str, str], evidence: MeasuredCells) -> Repair | None:
+    """Return the change that gives up the least important part of the job, if its files can express it."""
     start = options_of(job)
-    reds = evidence.judged(start, at).reds
-    for name, changes in parts(start):
-        without = moved(start, changes)
+    reds = evidence.coverage(start, versions).reds
+    for name, changes in parts_to_give_up(start):
+        without = changed_options(start, changes)
         if without is None:
             continue
-        more = beside(without, evidence.judged(without, at), at, evidence)
-        found = first(job, [dict(changes), *({**changes, **each} for each in more)], at, evidence, reds)
+        more = neighbouring_changes(without, evidence.coverage(without, versions), versions, evidence)
+        found = first_repair(job, [dict(changes), *({**changes, **each} for each in more)], versions, evidence, reds)
         if found is not None and found.texts:
             return replace(found, given_up=f"{name}={getattr(start, name)}")
     return None
 
 
-def parts(start: Options) -> Iterator[tuple[str, Mapping[str, Value]]]:
-    """What may be given up, and what stands in for it: what was added to the wish, then the wish."""
+def parts_to_give_up(start: Options) -> Iterator[tuple[str, Mapping[str, Value]]]:
+    """Yield options to give up, each with a substitute: additions first, then parts of the goal."""
     for name, instead in GIVEN_UP.items():
         if name not in (*GOAL, *KEPT):
             yield from ((name, {name: value}) for value in instead.get(getattr(start, name), ()))
     for name in GOAL:
-        yield from ((name, changes) for changes in INSTEAD.get(name, {}).get(getattr(start, name), ()))
+        yield from ((name, changes) for changes in SUBSTITUTES.get(name, {}).get(getattr(start, name), ()))
 
 
-def keeps(start: Options, changes: Mapping[str, Value]) -> bool:
-    """Whether changes are of settings only: nothing that was asked for is given up."""
+def changes_settings_only(start: Options, changes: Mapping[str, Value]) -> bool:
+    """Tell if changes concern settings only and give up nothing that was requested."""
     return all(is_setting(start, name, value) for name, value in changes.items())
 
 
@@ -120,16 +125,20 @@ def is_setting(start: Options, name: str, value: Value) -> bool:
     return may_change and value not in GIVEN_UP.get(name, {}).get(getattr(start, name), ())
 
 
-def first(
-    job: TrainingJob, tried: Iterable[Changes], at: Mapping[str, str], evidence: MeasuredCells, reds: Sequence[Red]
+def first_repair(
+    job: TrainingJob,
+    candidates: Iterable[Changes],
+    versions: Mapping[str, str],
+    evidence: MeasuredCells,
+    reds: Sequence[Red],
 ) -> Repair | None:
     in_code: Repair | None = None
-    for changes in tried:
-        written = jobs.patched(job, changes, at)
-        options = written[0].options if written else moved(options_of(job), changes)
+    for changes in candidates:
+        written = jobs.patched(job, changes, versions)
+        options = written[0].options if written else changed_options(options_of(job), changes)
         if options is None:
             continue
-        proof = shown(options, evidence.judged(options, at), reds)
+        proof = proving_case(options, evidence.coverage(options, versions), reds)
         if proof is None:
             continue
         repair = Repair(changes=changes, options=options, proof=proof, texts=written[1] if written else {})
@@ -139,93 +148,102 @@ def first(
     return in_code
 
 
-def shown(options: Options, found: JobCoverage, reds: Sequence[Red]) -> MeasuredCell | None:
-    """A green case that shows a job to be healed: it has of a red one's additions those that the job still has."""
-    still = options.stated.items()
+def proving_case(options: Options, found: JobCoverage, reds: Sequence[Red]) -> MeasuredCell | None:
+    """Return a green case that proves a changed job: it has the additions of the red cases that the job keeps."""
+    kept = options.stated.items()
     essential = [
         (name, value)
         for red in reds
         for name, value in red.cell.stated.items()
-        if value != DEFAULTS[name] and name not in (*SAME, "world_size") and (name, value) in still
+        if value != DEFAULTS[name] and name not in (*SAME, "world_size") and (name, value) in kept
     ]
-    several = found.greens if found.is_green else ()
-    return next((each for each in several if all(each.stated.get(name) == value for name, value in essential)), None)
+    greens = found.greens if found.is_green else ()
+    return next((each for each in greens if all(each.stated.get(name) == value for name, value in essential)), None)
 
 
-def candidates(
-    job: TrainingJob, found: JobCoverage, at: Mapping[str, str], evidence: MeasuredCells, fixes: Mapping[str, Remedy]
+def candidate_changes(
+    job: TrainingJob,
+    found: JobCoverage,
+    versions: Mapping[str, str],
+    evidence: MeasuredCells,
+    fixes: Mapping[str, Remedy],
 ) -> Iterator[Changes]:
     for red in found.reds:
         remedy = fixes.get(red.cell.outcome.cell)
         if remedy is not None and remedy.fix.kind is Kind.SETTINGS:
             changes = remedy.fix.changes
             proven = {change.name: change.new for change in changes if not isinstance(change.new, float)}
-            if keeps(options_of(job), proven):
+            if changes_settings_only(options_of(job), proven):
                 yield proven
-    yield from beside(options_of(job), found, at, evidence)
+    yield from neighbouring_changes(options_of(job), found, versions, evidence)
 
 
-def beside(start: Options, found: JobCoverage, at: Mapping[str, str], evidence: MeasuredCells) -> list[Changes]:
-    """Settings that leave a red case: without one of its additions, or as a green case with the same wish has it."""
-    mine = start.stated
+def neighbouring_changes(
+    start: Options, found: JobCoverage, versions: Mapping[str, str], evidence: MeasuredCells
+) -> list[Changes]:
+    """Return changes that leave the red cases: drop an addition, or adopt settings of a green case."""
+    stated = start.stated
     additions = {
         name: DEFAULTS[name]
         for each in found.reds
         for name, value in each.cell.stated.items()
         if value != DEFAULTS[name] and name not in (*SAME, *KEPT)
     }
-    ways: list[Changes] = [{name: value} for name, value in additions.items()]
-    for cell in evidence.at(at):
-        its = cell.stated
-        if not cell.green or not has_same_goal(mine, its):
+    found_changes: list[Changes] = [{name: value} for name, value in additions.items()]
+    for cell in evidence.cells_with(versions):
+        if not cell.green or not has_same_goal(stated, cell.stated):
             continue
         changes: Changes = {
             name: value
-            for name, value in its.items()
-            if value != mine.get(name) and (name in SAME or value != DEFAULTS[name]) and name != "world_size"
+            for name, value in cell.stated.items()
+            if value != stated.get(name) and (name in SAME or value != DEFAULTS[name]) and name != "world_size"
         }
-        if 0 < len(changes) <= MOST and not changes.keys() & set(KEPT):
-            ways.append(changes)
-    unique = {tuple(sorted(each.items())): each for each in ways if keeps(start, each)}
+        if 0 < len(changes) <= MAX_CHANGES and not changes.keys() & set(KEPT):
+            found_changes.append(changes)
+    unique = {tuple(sorted(each.items())): each for each in found_changes if changes_settings_only(start, each)}
     return sorted(unique.values(), key=len)
 
 
-def moved(start: Options, changes: Mapping[str, Value]) -> Options | None:
-    """A point with some options changed; None where the option space has no such point."""
+def changed_options(start: Options, changes: Mapping[str, Value]) -> Options | None:
+    """Return options with some of them changed; None if the combination is illegal."""
     options = jobs.legal(replace(start, **changes), [])  # type: ignore[arg-type]  # values of options, from cases
     return None if options.why_illegal else options
 
 
 def options_of(job: TrainingJob) -> Options:
     if job.options is None:
-        raise ValueError("a job that was not understood has nothing to change")
+        raise ValueError("a job without parsed options has nothing to change")
     return job.options
 
 
 def by_versions(
     job: TrainingJob,
-    at: Mapping[str, str],
+    versions: Mapping[str, str],
     evidence: MeasuredCells,
     fixes: Mapping[str, Remedy],
 ) -> VersionMove | None:
-    """The nearest set on which the job is green as it is; failing that, with settings that its files can say."""
+    """Return the nearest set on which the unchanged job is green; failing that, with other settings."""
     options = options_of(job)
-    uses, reds = nearest_sets.used(options), evidence.judged(options, at).reds
+    uses, reds = nearest_sets.used_packages(options), evidence.coverage(options, versions).reds
     in_order = [
-        each for each in nearest_sets.nearest(at, evidence.columns, uses) if nearest_sets.differing(at, each, uses)
+        each
+        for each in nearest_sets.nearest_first(versions, evidence.columns, uses)
+        if nearest_sets.differing_packages(versions, each, uses)
     ]
     for column in in_order:
-        proof = shown(options, evidence.judged(options, column.pins), reds)
+        proof = proving_case(options, evidence.coverage(options, column.pins), reds)
         if proof is not None:
-            rest = unmeasured(options, [proof])
-            return VersionMove(column=column, moves=moves(at, column, uses), proof=proof.outcome.cell, rest=rest)
+            rest = unmeasured_settings(options, [proof])
+            return VersionMove(
+                column=column, moves=version_moves(versions, column, uses), proof=proof.outcome.cell, rest=rest
+            )
     for column in in_order:
-        found = evidence.judged(options, column.pins)
+        found = evidence.coverage(options, column.pins)
         repair = by_settings(job, replace(found, reds=(*found.reds, *reds)), column.pins, evidence, fixes)
         if repair is not None and repair.texts:
             return VersionMove(
                 column=column,
-                moves=moves(at, column, uses),
+                moves=version_moves(versions, column, uses),
                 proof=repair.proof.outcome.cell,
                 rest=repair.rest,
                 settings=repair,
@@ -233,16 +251,24 @@ def by_versions(
     return None
 
 
-def sound_set(at: Mapping[str, str], matrix: Grid) -> VersionMove | None:
-    """The nearest set on which the plainest use of what is installed is green."""
-    for column in nearest_sets.nearest(at, matrix.sets, tuple(at)):
-        for call, packages in reversed(nearest_sets.PLAINEST.items()):
+def sound_set(versions: Mapping[str, str], matrix: Grid) -> VersionMove | None:
+    """Return the nearest set on which the most basic use of the installed packages is green."""
+    for column in nearest_sets.nearest_first(versions, matrix.sets, tuple(versions)):
+        for call, packages in reversed(nearest_sets.BASIC_CALLS.items()):
             outcome = matrix.lookup(f"api-{call}", column.key)
-            if set(packages) <= at.keys() and outcome is not None and outcome.verdict is Verdict.PASS:
-                return VersionMove(column=column, moves=moves(at, column, tuple(at)), proof=outcome.cell, plainest=call)
+            if set(packages) <= versions.keys() and outcome is not None and outcome.verdict is Verdict.PASS:
+                return VersionMove(
+                    column=column,
+                    moves=version_moves(versions, column, tuple(versions)),
+                    proof=outcome.cell,
+                    plainest=call,
+                )
     return None
 
 
-def moves(at: Mapping[str, str], column: SetRecord, names: Iterable[str]) -> dict[str, str]:
-    """The packages that have to move, and where to, as an index of packages has it."""
-    return {name: nearest_sets.without_build(column.pins[name]) for name in nearest_sets.differing(at, column, names)}
+def version_moves(versions: Mapping[str, str], column: SetRecord, names: Iterable[str]) -> dict[str, str]:
+    """Return the packages to move, with their versions as PyPI lists them."""
+    return {
+        name: nearest_sets.without_build(column.pins[name])
+        for name in nearest_sets.differing_packages(versions, column, names)
+    }

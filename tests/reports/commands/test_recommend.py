@@ -1,4 +1,4 @@
-"""``ftmatrix recommend``: what it prints, what it writes, and its exit codes."""
+"""``ftmatrix recommend``: its output, its lock file and its exit codes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_the_lock_can_be_installed_from_anywhere(ftmatrix: Command, tmp_path: Pa
     assert "://" not in text
 
 
-def test_none_exits_with_1_and_writes_no_lock(ftmatrix: Command, tmp_path: Path) -> None:
+def test_no_recommendation_exits_with_1_and_writes_no_lock(ftmatrix: Command, tmp_path: Path) -> None:
     lock = tmp_path / "requirements.txt"
     code, out, err = ftmatrix("recommend", "--need", "qlora", "--have", "torch<1", "--lock", str(lock))
     assert (code, lock.exists()) == (1, False)
-    assert "No published set has it" in out
+    assert "No published set has these versions together" in out
     assert "not written: no set to lock" in err
 
 
@@ -53,8 +53,8 @@ def test_a_recommendation_as_json_has_the_same_answer(ftmatrix: Command) -> None
         (("--need", "full lora"), "'full' and 'lora' contradict each other"),
         (("--need", "full nf4"), "quantised weights are not trainable"),
         (("--need", "quantum=nf4"), "unknown option 'quantum'"),
-        (("--need", ""), "no need was named"),
-        (("--need", "qlora", "--have", "torch=2"), "is no requirement"),
+        (("--need", ""), "empty query"),
+        (("--need", "qlora", "--have", "torch=2"), "is not a requirement"),
         (("--need", "qlora", "--device", "tpu"), "--device tpu: unknown device"),
         (("--need", "qlora", "--results", "nowhere"), "nowhere: holds no matrix.json"),
     ],
@@ -62,8 +62,8 @@ def test_a_recommendation_as_json_has_the_same_answer(ftmatrix: Command) -> None
 def test_bad_input_is_one_sentence(
     arguments: tuple[str, ...], message: str, ftmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "spoilt").mkdir()
-    (tmp_path / "spoilt" / "matrix.json").write_bytes(b"\x00\xff{")
+    (tmp_path / "invalid").mkdir()
+    (tmp_path / "invalid" / "matrix.json").write_bytes(b"\x00\xff{")
     monkeypatch.chdir(tmp_path)
     code, out, err = ftmatrix("recommend", *arguments)
     assert (code, out) == (2, "")
@@ -72,13 +72,13 @@ def test_bad_input_is_one_sentence(
     assert err.count("\n") == 1
 
 
-def test_a_lock_that_cannot_be_written_does_not_cost_the_answer(ftmatrix: Command) -> None:
+def test_the_answer_is_printed_even_if_the_lock_cannot_be_written(ftmatrix: Command) -> None:
     code, out, err = ftmatrix("recommend", "--need", "qlora", "--lock", "no/such/folder/lock.txt")
     assert (code, "cannot write the lock" in err) == (2, True)
     assert "Pin the set " in out
 
 
-def test_the_answer_needs_nothing_of_the_stack() -> None:
+def test_the_answer_imports_none_of_the_packages() -> None:
     hidden = "; ".join(f"sys.modules[{package!r}] = None" for package in PACKAGES)  # importing these raises
     start = f"import sys; {hidden}; from reports.cli import main; main()"
     done = subprocess.run(

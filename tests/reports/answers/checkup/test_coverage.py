@@ -1,4 +1,4 @@
-"""What a job contains of what was measured."""
+"""Coverage of a job by measured cells."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cases.space.case import Case
 from cases.space.options import Options
 from matrix.run.outcome import ErrorRecord
 from reports.answers.checkup import coverage
-from reports.answers.checkup.coverage import MeasuredCells, contains, unmeasured
+from reports.answers.checkup.coverage import MeasuredCells, covers, unmeasured_settings
 from reports.answers.diagnosis.diagnose import diagnose
 from reports.answers.diagnosis.signatures import CauseKind, Signature
 from reports.results.grid import grid
@@ -23,16 +23,15 @@ if TYPE_CHECKING:
 
 FLAT = {"strategy": "fsdp1", "use_orig_params": False}
 JOB = Options().but(**FLAT, optim="adamw", gradient_accumulation_steps=2, sync_module_states=True)
-Judge = "Callable[..., Judgement]"
 
 
 @pytest.fixture
-def judge(
+def job_coverage(
     build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
 ) -> Callable[..., JobCoverage]:
-    """Of the job, where some cases came out as said, with the versions of their set or others."""
+    """Return the coverage of the job by cells with some verdicts, with the versions of their set or others."""
 
-    def made(
+    def build(
         *cells: tuple[str, dict[str, Any]],
         job: Options = JOB,
         also: tuple[str, tuple[str, dict[str, Any]]] | None = None,
@@ -46,9 +45,9 @@ def judge(
             error = ErrorRecord(type="ValueError", message="no") if verdict == "fail" else None
             outcomes.append(build_outcome(case.id, key, verdict, options=options.stated, error=error))
         columns = [build_set(key) for key in dict.fromkeys(key for key, _ in on_sets)]
-        return MeasuredCells(grid(build_run(), columns, outcomes)).judged(job, {**columns[0].pins, **versions})
+        return MeasuredCells(grid(build_run(), columns, outcomes)).coverage(job, {**columns[0].pins, **versions})
 
-    return made
+    return build
 
 
 @pytest.mark.parametrize(
@@ -65,74 +64,74 @@ def judge(
         ({**FLAT, "world_size": 4}, False),
     ],
 )
-def test_a_simpler_form_is_contained_and_another_job_is_not(part: dict[str, Any], *, expected: bool) -> None:
-    assert contains(JOB.stated, Options().but(**part).stated) is expected
+def test_a_job_covers_its_simpler_forms_only(part: dict[str, Any], *, expected: bool) -> None:
+    assert covers(JOB.stated, Options().but(**part).stated) is expected
 
 
-def test_what_is_red_in_a_simpler_form_is_red(judge: Callable[..., JobCoverage]) -> None:
-    found = judge(("fail", FLAT))
+def test_a_job_is_red_if_a_simpler_form_is_red(job_coverage: Callable[..., JobCoverage]) -> None:
+    found = job_coverage(("fail", FLAT))
     assert [red.cell.outcome.case for red in found.reds] == ["train-lora-fsdp1-use_orig_params_false-fp32"]
     assert not found.is_green
 
 
-def test_what_is_added_may_be_what_helps(judge: Callable[..., JobCoverage]) -> None:
-    found = judge(("fail", FLAT), ("pass", {**FLAT, "sync_module_states": True}))
+def test_an_added_setting_may_avoid_the_failure(job_coverage: Callable[..., JobCoverage]) -> None:
+    found = job_coverage(("fail", FLAT), ("pass", {**FLAT, "sync_module_states": True}))
     assert found.is_green
 
 
-def test_a_green_cell_does_not_excuse_a_red_one_of_the_same_case(judge: Callable[..., JobCoverage]) -> None:
-    """On two sets whose difference the case should not notice."""
-    found = judge(("fail", FLAT), also=("2024-07", ("pass", FLAT)))
+def test_a_green_cell_does_not_excuse_a_red_one_of_the_same_case(job_coverage: Callable[..., JobCoverage]) -> None:
+    """The two cells ran on sets that differ only in packages that the case does not use."""
+    found = job_coverage(("fail", FLAT), also=("2024-07", ("pass", FLAT)))
     assert (len(found.reds), len(found.greens)) == (1, 1)
 
 
-def test_a_green_simpler_form_does_not_excuse_what_is_added(judge: Callable[..., JobCoverage]) -> None:
-    found = judge(("pass", FLAT), ("wrong", {**FLAT, "gradient_accumulation_steps": 2}))
+def test_a_green_simpler_form_does_not_excuse_a_red_addition(job_coverage: Callable[..., JobCoverage]) -> None:
+    found = job_coverage(("pass", FLAT), ("wrong", {**FLAT, "gradient_accumulation_steps": 2}))
     assert len(found.reds) == 1
     assert not found.is_green
 
 
-def test_what_another_job_shows_says_nothing(judge: Callable[..., JobCoverage]) -> None:
-    found = judge(("fail", {"strategy": "fsdp2"}), ("fail", {**FLAT, "clip_grad_norm": True}), ("skip", FLAT))
+def test_cells_of_other_jobs_are_not_covered(job_coverage: Callable[..., JobCoverage]) -> None:
+    found = job_coverage(("fail", {"strategy": "fsdp2"}), ("fail", {**FLAT, "clip_grad_norm": True}), ("skip", FLAT))
     assert (found.reds, found.greens, found.is_green) == ((), (), False)
 
 
-def test_other_versions_of_a_package_in_use_say_nothing(judge: Callable[..., JobCoverage]) -> None:
-    assert judge(("fail", FLAT), peft="0.12.0").reds == ()
-    assert len(judge(("fail", FLAT), peft="0.11.1+local", trl="1.0.0").reds) == 1
+def test_cells_with_other_versions_of_a_used_package_are_not_covered(job_coverage: Callable[..., JobCoverage]) -> None:
+    assert job_coverage(("fail", FLAT), peft="0.12.0").reds == ()
+    assert len(job_coverage(("fail", FLAT), peft="0.11.1+local", trl="1.0.0").reds) == 1
 
 
-def test_one_cause_is_told_once(judge: Callable[..., JobCoverage]) -> None:
-    found = judge(("fail", FLAT), ("fail", {**FLAT, "gradient_accumulation_steps": 2}))
+def test_each_cause_is_reported_once(job_coverage: Callable[..., JobCoverage]) -> None:
+    found = job_coverage(("fail", FLAT), ("fail", {**FLAT, "gradient_accumulation_steps": 2}))
     assert [red.cell.outcome.case for red in found.reds] == ["train-lora-fsdp1-use_orig_params_false-fp32"]
 
 
-def test_where_nothing_is_contained_all_that_differ_in_one_setting_count(judge: Callable[..., JobCoverage]) -> None:
+def test_without_covered_cells_the_nearest_count_if_all_are_red(job_coverage: Callable[..., JobCoverage]) -> None:
     near = ("fail", {**FLAT, "torch_dtype": "bf16", "autocast_adapter_dtype": False})
-    assert judge(("fail", {**FLAT, "auto_wrap_policy": "none"})).reds[0].near == ("auto_wrap_policy",)
-    assert judge(("fail", {**FLAT, "auto_wrap_policy": "none"}), ("pass", {"strategy": "fsdp1"})).reds == ()
-    assert judge(near).reds == ()
-    assert judge(near).nearest[0].outcome.verdict == "fail"
+    assert job_coverage(("fail", {**FLAT, "auto_wrap_policy": "none"})).reds[0].near == ("auto_wrap_policy",)
+    assert job_coverage(("fail", {**FLAT, "auto_wrap_policy": "none"}), ("pass", {"strategy": "fsdp1"})).reds == ()
+    assert job_coverage(near).reds == ()
+    assert job_coverage(near).nearest[0].outcome.verdict == "fail"
 
 
-def test_on_a_cpu_accelerate_shards_nothing_so_that_such_a_case_says_nothing(judge: Callable[..., JobCoverage]) -> None:
+def test_cpu_cells_that_accelerate_should_shard_are_no_evidence(job_coverage: Callable[..., JobCoverage]) -> None:
     job = Options().but(**FLAT, front_end="accelerate")
-    assert judge(("wrong", {**FLAT, "front_end": "accelerate"}), job=job).reds == ()
+    assert job_coverage(("wrong", {**FLAT, "front_end": "accelerate"}), job=job).reds == ()
 
 
 @pytest.mark.parametrize("kind", [CauseKind.MACHINE, CauseKind.BUG])
-def test_what_is_the_machines_is_no_fault_of_the_job(
-    judge: Callable[..., JobCoverage], monkeypatch: pytest.MonkeyPatch, kind: CauseKind
+def test_failures_caused_by_the_machine_are_listed_apart(
+    job_coverage: Callable[..., JobCoverage], monkeypatch: pytest.MonkeyPatch, kind: CauseKind
 ) -> None:
     row = Signature(id="a-row", pattern="no", cause="because", kind=kind)
     monkeypatch.setattr(coverage, "diagnose", lambda of: diagnose(of, [row]))
-    found = judge(("fail", FLAT))
+    found = job_coverage(("fail", FLAT))
     machine_reds, reds = (
         (found.machine_reds, found.reds) if kind is CauseKind.MACHINE else (found.reds, found.machine_reds)
     )
     assert ([red.cause for red in machine_reds], reds) == (["a-row"], ())
 
 
-def test_settings_that_no_green_case_has_are_named(judge: Callable[..., JobCoverage]) -> None:
-    found = judge(("pass", {**FLAT, "optim": "adamw"}))
-    assert unmeasured(JOB, found.greens) == ("sync_module_states=True", "gradient_accumulation_steps=2")
+def test_settings_that_no_green_case_has_are_named(job_coverage: Callable[..., JobCoverage]) -> None:
+    found = job_coverage(("pass", {**FLAT, "optim": "adamw"}))
+    assert unmeasured_settings(JOB, found.greens) == ("sync_module_states=True", "gradient_accumulation_steps=2")

@@ -1,4 +1,4 @@
-"""What is inferred of versions that were not measured."""
+"""Inferred problems of versions that were not measured."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ CLIPPED = "strategy=ddp clip_grad_norm=on"
 
 @pytest.fixture
 def inferred(measure: Callable[..., Grid]) -> Callable[..., list[tuple[str, str]]]:
-    """The cause and the origin of what is inferred of an environment with one version of everything, or moved."""
+    """Return causes and origins of the problems inferred for an environment with one version of all packages."""
 
-    def of(table: Mapping[str, Mapping[str, str]], version: str, **moved: str) -> list[tuple[str, str]]:
-        at = {**dict.fromkeys(PACKAGES, version), **moved}
-        return [(each.why, each.inferred) for each in doctor.inferred(JOB, at, MeasuredCells(measure(table)))]
+    def infer(table: Mapping[str, Mapping[str, str]], version: str, **moved: str) -> list[tuple[str, str]]:
+        versions = {**dict.fromkeys(PACKAGES, version), **moved}
+        return [
+            (each.why, each.inferred) for each in doctor.inferred_problems(JOB, versions, MeasuredCells(measure(table)))
+        ]
 
-    return of
+    return infer
 
 
 def explain(monkeypatch: pytest.MonkeyPatch, *rows: Signature) -> None:
@@ -41,7 +43,7 @@ def row(name: str, when: str, kind: CauseKind = CauseKind.BUG, **versions: str) 
     return Signature(id=name, pattern="no", cause=name, kind=kind, when=when, versions=versions)
 
 
-def test_of_two_reds_that_are_shared_one_that_is_denied_leaves_the_other(
+def test_a_shared_cause_is_dropped_if_its_signature_excludes_the_versions(
     inferred: Callable[..., list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     explain(monkeypatch, row("of-ddp", "clip_grad_norm=off", torch="!=1.5"), row("of-clipping", "clip_grad_norm=on"))
@@ -53,11 +55,11 @@ def test_of_two_reds_that_are_shared_one_that_is_denied_leaves_the_other(
 
 
 def by_number(*verdicts: str) -> dict[str, dict[str, str]]:
-    """Sets that were made by moving a package, so that none is the dated one beside an environment."""
+    """Sets that move torch from a dated set, so that no dated set encloses an environment."""
     return {f"2025-01+torch{number}.0": {CLIPPED: verdict} for number, verdict in enumerate(verdicts, start=1)}
 
 
-def test_what_is_red_everywhere_is_inferred_between_the_versions_only(
+def test_a_failure_of_all_sets_is_inferred_between_their_versions_only(
     inferred: Callable[..., list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     explain(monkeypatch, row("any", ""))
@@ -68,7 +70,7 @@ def test_what_is_red_everywhere_is_inferred_between_the_versions_only(
     assert inferred(by_number("fail", "pass", "fail"), "1.0", torch="2.5") == []
 
 
-def test_sets_that_differ_in_nothing_that_the_job_uses_are_one(
+def test_sets_that_differ_in_unused_packages_only_count_once(
     inferred: Callable[..., list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     explain(monkeypatch, row("any", ""))
@@ -76,10 +78,10 @@ def test_sets_that_differ_in_nothing_that_the_job_uses_are_one(
     assert inferred(table, "1.0", torch="1.5") == []
 
 
-def test_sets_on_which_it_is_red_for_a_reason_of_the_machine_are_counted(
+def test_sets_whose_machine_caused_the_failure_are_counted(
     inferred: Callable[..., list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     explain(monkeypatch, row("any", "", torch="<4"), row("machine", "", CauseKind.MACHINE, torch=">=4"))
     ((_, where),) = inferred(by_number("fail", "fail", "fail", "fail"), "1.0", torch="2.5")
-    assert where.startswith("3 of 4 sets of versions on which such a case ran; on the rest it is red for a reason")
+    assert where.startswith("3 of 4 sets of versions on which such a case ran; on the others it is red because")
     assert inferred(by_number("fail", "fail", "fail", "fail"), "1.0", torch="3.5") == []

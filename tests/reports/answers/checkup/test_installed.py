@@ -1,4 +1,4 @@
-"""Versions are read from metadata, without importing or starting what they are of."""
+"""Versions are read from metadata, without importing packages or starting interpreters."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def test_a_virtual_environment_is_read_without_its_interpreter(environment: Call
     assert found.missing == ("bitsandbytes", "accelerate", "trl")
 
 
-def test_an_interpreter_stands_for_its_environment(environment: Callable[..., Path]) -> None:
+def test_the_path_of_an_interpreter_selects_its_environment(environment: Callable[..., Path]) -> None:
     assert dict(read(environment(PINS) / "bin" / "python").versions) == PINS
 
 
 def test_a_real_virtual_environment_is_read(tmp_path: Path) -> None:
-    venv.create(tmp_path / "made", with_pip=False, symlinks=True)
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
     short = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    put(tmp_path / "made" / "lib" / short / "site-packages", "torch", "2.8.0")
-    found = read(tmp_path / "made" / "bin" / "python")
+    put(tmp_path / "venv" / "lib" / short / "site-packages", "torch", "2.8.0")
+    found = read(tmp_path / "venv" / "bin" / "python")
     assert (dict(found.versions), found.python) == ({"torch": "2.8.0"}, sys.version.split()[0])
 
 
-def test_a_prefix_without_pyvenv_cfg_is_asked_where_its_packages_are(tmp_path: Path) -> None:
-    """As conda makes them; this one's interpreter does not start, as one of another machine would not."""
+def test_without_pyvenv_cfg_or_a_working_interpreter_the_folders_next_to_it_are_read(tmp_path: Path) -> None:
+    """A conda environment whose interpreter does not start, as if copied from another machine."""
     put(packages_of(tmp_path), "torch", "2.8.0")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_bytes(b"\x7fELF of another machine")
@@ -66,48 +66,48 @@ def test_a_prefix_without_pyvenv_cfg_is_asked_where_its_packages_are(tmp_path: P
     assert (dict(found.versions), found.python) == ({"torch": "2.8.0"}, "3.11")
 
 
-def test_the_active_environment_is_meant_where_none_is_given(environment: Callable[..., Path]) -> None:
+def test_the_active_environment_is_the_default(environment: Callable[..., Path]) -> None:
     active = environment(PINS)
     assert dict(read(environ={"VIRTUAL_ENV": str(active)}).versions) == PINS
     assert dict(read(environ={"CONDA_PREFIX": str(active)}).versions) == PINS
 
 
-def test_names_are_compared_as_pip_does(environment: Callable[..., Path]) -> None:
+def test_package_names_are_normalised(environment: Callable[..., Path]) -> None:
     folder = environment({})
     put(packages_of(folder), "BitsAndBytes", "0.47.0")
     assert dict(read(folder).versions) == {"bitsandbytes": "0.47.0"}
 
 
-def test_what_an_interrupted_installation_left_is_told(environment: Callable[..., Path]) -> None:
+def test_an_interrupted_installation_is_reported(environment: Callable[..., Path]) -> None:
     folder = environment(PINS)
     put(packages_of(folder), "peft", "0.9.0")
     found = read(folder)
     assert found.versions["peft"] == "0.17.1"
-    assert "peft is there 2 times (0.9.0, 0.17.1)" in found.broken[0]
+    assert "peft is installed 2 times (0.9.0, 0.17.1)" in found.broken[0]
 
 
-def test_a_declared_need_that_is_not_met_is_told(environment: Callable[..., Path]) -> None:
+def test_an_unfulfilled_requirement_is_reported(environment: Callable[..., Path]) -> None:
     found = read(environment({"transformers": "4.44.2", "trl": "0.23.0"}, trl="transformers>=4.56"))
-    assert found.conflicts == ("trl 0.23.0 declares that it needs transformers>=4.56; 4.44.2 is there",)
+    assert found.conflicts == ("trl 0.23.0 requires transformers>=4.56, but 4.44.2 is installed",)
 
 
 @pytest.mark.parametrize("need", ["torch>=9; extra == 'gpu'", "torch>=9; python_version < '3'", "!!", "torch>=2"])
-def test_what_is_not_needed_here_is_no_conflict(environment: Callable[..., Path], need: str) -> None:
+def test_a_requirement_that_does_not_apply_is_no_conflict(environment: Callable[..., Path], need: str) -> None:
     assert read(environment({"torch": "2.8.0+cpu", "trl": "0.23.0"}, trl=need)).conflicts == ()
 
 
-def test_packages_of_another_python_are_not_taken(environment: Callable[..., Path]) -> None:
+def test_packages_of_another_python_are_ignored(environment: Callable[..., Path]) -> None:
     folder = environment(PINS)
     put(folder / "lib" / "python3.9" / "site-packages", "trl", "0.7.0")
     assert "trl" not in read(folder).versions
 
 
-def test_the_packages_of_the_system_are_taken_where_the_environment_sees_them(tmp_path: Path) -> None:
+def test_system_packages_are_read_if_the_environment_includes_them(tmp_path: Path) -> None:
     venv.create(tmp_path / "base", with_pip=False, symlinks=True)
-    venv.create(tmp_path / "made", with_pip=False, symlinks=True, system_site_packages=True)
-    packages = next((tmp_path / "made" / "lib").glob("python3.*")) / "site-packages"
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True, system_site_packages=True)
+    packages = next((tmp_path / "venv" / "lib").glob("python3.*")) / "site-packages"
     put(packages, "torch", "2.8.0")
-    assert read(tmp_path / "made").versions["torch"] == "2.8.0"
+    assert read(tmp_path / "venv").versions["torch"] == "2.8.0"
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def test_an_environment_without_any_of_the_packages_is_told(environment: Callable[..., Path]) -> None:
+def test_an_environment_without_any_of_the_packages_is_refused(environment: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match=r"none of torch, .* is installed there; give --python"):
         read(environment({"numpy": "2.0.0"}))
 
 
-def test_no_interpreter_at_all_is_told() -> None:
+def test_a_machine_without_an_interpreter_is_refused() -> None:
     with pytest.raises(UserError, match="no active environment and no python3 on PATH"):
         read(environ={"PATH": "/nowhere"})

@@ -1,4 +1,4 @@
-"""Which measured set an environment is, and which is the nearest."""
+"""The measured sets that an environment matches, and its distance from the others."""
 
 from __future__ import annotations
 
@@ -48,33 +48,33 @@ def columns(build_set: Callable[..., SetRecord]) -> list[SetRecord]:
     ],
 )
 def test_only_packages_that_a_job_uses_count(changes: dict[str, str], unused: set[str]) -> None:
-    assert set(PINS) - set(nearest_sets.used(Options().but(**changes))) == unused
+    assert set(PINS) - set(nearest_sets.used_packages(Options().but(**changes))) == unused
 
 
-def test_a_local_version_is_that_which_was_measured(columns: list[SetRecord]) -> None:
-    assert nearest_sets.differing({**PINS, "torch": "2.8.0+cu128"}, columns[1]) == ()
+def test_a_local_version_counts_as_its_public_version(columns: list[SetRecord]) -> None:
+    assert nearest_sets.differing_packages({**PINS, "torch": "2.8.0+cu128"}, columns[1]) == ()
 
 
-def test_a_package_that_is_not_there_differs(columns: list[SetRecord]) -> None:
-    there = {name: version for name, version in PINS.items() if name != "trl"}
-    assert nearest_sets.differing(there, columns[1]) == ("trl",)
+def test_a_missing_package_differs(columns: list[SetRecord]) -> None:
+    installed = {name: version for name, version in PINS.items() if name != "trl"}
+    assert nearest_sets.differing_packages(installed, columns[1]) == ("trl",)
 
 
-def test_the_nearest_set_has_the_fewest_packages_that_differ(columns: list[SetRecord]) -> None:
-    found = nearest_sets.nearest({**PINS, "torch": "2.9.1"}, columns, tuple(PINS))
+def test_the_nearest_set_differs_in_the_fewest_packages(columns: list[SetRecord]) -> None:
+    found = nearest_sets.nearest_first({**PINS, "torch": "2.9.1"}, columns, tuple(PINS))
     assert [column.key for column in found] == ["2025-09", "2026-03", "2025-09+peft0.16.0", "2025-03"]
 
 
-def test_a_set_of_a_seventh_package_is_no_environments(columns: list[SetRecord]) -> None:
-    assert "2025-09+hub1.0" not in {column.key for column in nearest_sets.nearest(PINS, columns, tuple(PINS))}
+def test_a_set_with_a_seventh_package_is_never_nearest(columns: list[SetRecord]) -> None:
+    assert "2025-09+hub1.0" not in {column.key for column in nearest_sets.nearest_first(PINS, columns, tuple(PINS))}
 
 
-def test_versions_between_two_sets_lie_there_in_every_package(columns: list[SetRecord]) -> None:
-    found = nearest_sets.around({**PINS, "torch": "2.9.1"}, columns, tuple(PINS))
+def test_two_sets_enclose_versions_only_if_they_do_in_every_package(columns: list[SetRecord]) -> None:
+    found = nearest_sets.enclosing_sets({**PINS, "torch": "2.9.1"}, columns, tuple(PINS))
     assert found is not None
     assert [column.key for column in found] == ["2025-09", "2026-03"]
-    assert nearest_sets.around({**PINS, "torch": "2.5.0"}, columns, tuple(PINS)) is None
-    assert nearest_sets.around({**PINS, "torch": "2.11.0"}, columns, tuple(PINS)) is None
+    assert nearest_sets.enclosing_sets({**PINS, "torch": "2.5.0"}, columns, tuple(PINS)) is None
+    assert nearest_sets.enclosing_sets({**PINS, "torch": "2.11.0"}, columns, tuple(PINS)) is None
 
 
 @pytest.mark.parametrize(
@@ -87,18 +87,18 @@ def test_versions_between_two_sets_lie_there_in_every_package(columns: list[SetR
         ({"bitsandbytes": "0.47.1"}, False),
     ],
 )
-def test_versions_lie_among_those_of_some_sets_in_every_package(
+def test_versions_are_within_sets_only_if_they_are_in_every_package(
     changes: dict[str, str], columns: list[SetRecord], *, expected: bool
 ) -> None:
-    assert nearest_sets.spanned({**PINS, **changes}, columns, tuple(PINS)) is expected
+    assert nearest_sets.is_within({**PINS, **changes}, columns, tuple(PINS)) is expected
 
 
-def test_nothing_lies_among_no_sets_nor_does_a_package_that_is_not_there(columns: list[SetRecord]) -> None:
-    assert not nearest_sets.spanned(PINS, [], tuple(PINS))
-    assert not nearest_sets.spanned({"torch": "2.8.0"}, columns, ("torch", "peft"))
+def test_no_sets_or_a_missing_package_enclose_nothing(columns: list[SetRecord]) -> None:
+    assert not nearest_sets.is_within(PINS, [], tuple(PINS))
+    assert not nearest_sets.is_within({"torch": "2.8.0"}, columns, ("torch", "peft"))
 
 
-def test_a_version_that_is_none_is_as_old_as_can_be() -> None:
+def test_an_invalid_version_sorts_first() -> None:
     assert nearest_sets.public("unknown") < nearest_sets.public("0.0.1")
 
 
@@ -112,6 +112,6 @@ def test_a_version_that_is_none_is_as_old_as_can_be() -> None:
         ("2025-12+autoawq0.2.7+py3.12", False),
     ],
 )
-def test_where_a_set_was_installed_does_not_make_it_another(key: str, plain: bool) -> None:  # noqa: FBT001 - expected
+def test_a_set_is_plain_whatever_its_python_and_build_of_torch(key: str, plain: bool) -> None:  # noqa: FBT001 - expected
     column = SetRecord(key=key, python="3.12", pins={}, as_of="2025-03-15", why="a slice")
     assert nearest_sets.is_plain(column) is plain

@@ -1,4 +1,4 @@
-"""What to change: settings that a search proved or that the grid shows, then versions, then the wish."""
+"""Repairs of a job: settings that a search proved or the grid shows, then versions, then the goal itself."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ fsdp_config:
 def evidence(
     build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
 ) -> Callable[..., MeasuredCells]:
-    """Of some cases on one set, and the same again on a newer one."""
+    """Build measured cells of some cases on one set, and of others on a newer set."""
 
-    def made(*cells: tuple[str, dict[str, Any]], newer: tuple[tuple[str, dict[str, Any]], ...] = ()) -> MeasuredCells:
+    def build(*cells: tuple[str, dict[str, Any]], newer: tuple[tuple[str, dict[str, Any]], ...] = ()) -> MeasuredCells:
         older = build_set("2024-06")
         columns = [older, build_set("2024-09", pins={**older.pins, "peft": "0.12.0"})]
         outcomes = []
@@ -55,7 +55,7 @@ def evidence(
                 outcomes.append(build_outcome(name, column.key, verdict=verdict, options=stated, error=error))
         return MeasuredCells(grid(build_run(), columns, outcomes))
 
-    return made
+    return build
 
 
 def sharded(pins: dict[str, str], text: str = TEXT) -> TrainingJob:
@@ -64,9 +64,9 @@ def sharded(pins: dict[str, str], text: str = TEXT) -> TrainingJob:
 
 def by_settings(found: MeasuredCells, fixes: dict[str, Remedy] | None = None) -> Repair | None:
     pins = found.columns[0].pins
-    asked = sharded(pins)
-    assert asked.options is not None
-    return repairs.by_settings(asked, found.judged(asked.options, pins), pins, found, fixes or {})
+    training_job = sharded(pins)
+    assert training_job.options is not None
+    return repairs.by_settings(training_job, found.coverage(training_job.options, pins), pins, found, fixes or {})
 
 
 def proven(**changes: Any) -> dict[str, Remedy]:
@@ -90,14 +90,14 @@ def changes_of(repair: Repair | None) -> dict[str, Any]:
     return dict(repair.changes)
 
 
-def test_a_green_case_beside_the_red_one_shows_what_to_change(evidence: Callable[..., MeasuredCells]) -> None:
+def test_a_green_neighbour_of_the_red_case_shows_the_change(evidence: Callable[..., MeasuredCells]) -> None:
     found = by_settings(evidence(RED, ("pass", {"strategy": "fsdp1"})))
     assert changes_of(found) == {"use_orig_params": True}
     assert found is not None
     assert list(found.texts.values()) == [TEXT.replace("false", "true")]
 
 
-def test_what_a_search_proved_goes_before_it(evidence: Callable[..., MeasuredCells]) -> None:
+def test_a_fix_from_a_search_comes_first(evidence: Callable[..., MeasuredCells]) -> None:
     cells = evidence(RED, ("pass", {"strategy": "fsdp1"}), ("pass", {**FLAT, "sharding_strategy": "shard_grad_op"}))
     assert changes_of(by_settings(cells)) == {"use_orig_params": True}
     assert changes_of(by_settings(cells, proven(sharding_strategy="shard_grad_op"))) == {
@@ -105,7 +105,7 @@ def test_what_a_search_proved_goes_before_it(evidence: Callable[..., MeasuredCel
     }
 
 
-def test_a_proven_fix_that_this_job_does_not_heal_by_is_passed_over(evidence: Callable[..., MeasuredCells]) -> None:
+def test_a_proven_fix_that_does_not_help_this_job_is_skipped(evidence: Callable[..., MeasuredCells]) -> None:
     cells = evidence(RED, ("pass", {"strategy": "fsdp1"}))
     assert changes_of(by_settings(cells, proven(sharding_strategy="no_shard"))) == {"use_orig_params": True}
 
@@ -140,60 +140,67 @@ ADDITIONS = {
 }
 
 
-@pytest.mark.parametrize(("red", "green", "asked_for", "instead"), ADDITIONS.values(), ids=ADDITIONS)
-def test_an_addition_that_went_wrong_is_no_setting_but_given_up(
-    red: dict[str, Any], green: dict[str, Any], asked_for: str, instead: str, evidence: Callable[..., MeasuredCells]
+@pytest.mark.parametrize(("red", "green", "requested", "replacement"), ADDITIONS.values(), ids=ADDITIONS)
+def test_dropping_a_red_addition_counts_as_giving_up(
+    red: dict[str, Any], green: dict[str, Any], requested: str, replacement: str, evidence: Callable[..., MeasuredCells]
 ) -> None:
     cells = evidence(("wrong", {"method": "full", **red}), ("pass", {"method": "full", **green}))
     pins = cells.columns[0].pins
-    asked = sharded(pins, f"model_name_or_path: x\nuse_peft: false\ndtype: float32\nbf16: false\n{asked_for}\n")
-    assert asked.options is not None
+    training_job = sharded(pins, f"model_name_or_path: x\nuse_peft: false\ndtype: float32\nbf16: false\n{requested}\n")
+    assert training_job.options is not None
     ((name, value),) = red.items()
-    assert getattr(asked.options, name) == value
-    assert repairs.by_settings(asked, cells.judged(asked.options, pins), pins, cells, proven(**{name: False})) is None
-    found = repairs.by_giving_up(asked, pins, cells)
+    assert getattr(training_job.options, name) == value
+    assert (
+        repairs.by_settings(
+            training_job, cells.coverage(training_job.options, pins), pins, cells, proven(**{name: False})
+        )
+        is None
+    )
+    found = repairs.by_giving_up(training_job, pins, cells)
     assert found is not None
     assert found.given_up == f"{name}={value}"
-    assert [text.splitlines()[-1] for text in found.texts.values()] == [instead]
+    assert [text.splitlines()[-1] for text in found.texts.values()] == [replacement]
 
 
-def test_a_search_that_gave_something_up_proved_no_setting(evidence: Callable[..., MeasuredCells]) -> None:
+def test_a_searched_fix_that_gives_something_up_is_no_change_of_settings(
+    evidence: Callable[..., MeasuredCells],
+) -> None:
     cells = evidence(RED, ("pass", {**FLAT, "sharding_strategy": "no_shard"}))
     assert by_settings(cells, proven(sharding_strategy="no_shard")) is None
 
 
-def test_what_lacks_the_addition_that_went_wrong_shows_no_repair(evidence: Callable[..., MeasuredCells]) -> None:
-    """The newer set, and DDP, are green without it only."""
+def test_a_green_case_without_the_red_addition_proves_no_repair(evidence: Callable[..., MeasuredCells]) -> None:
+    """The newer set and DDP are green only without the addition."""
     red = ("fail", {"strategy": "fsdp1", "optim": "adamw_8bit"})
     cells = evidence(red, ("pass", {"strategy": "ddp"}), newer=(("pass", {"strategy": "fsdp1"}),))
     pins = cells.columns[0].pins
     text = "model_name_or_path: x\nuse_peft: true\ndtype: float32\nbf16: false\noptim: adamw_bnb_8bit\n"
     accelerate = configs.parsed(TEXT.replace("false", "true"), Path("job.yaml"))
-    asked = job.of([accelerate, configs.parsed(text, Path("trl.yaml"))], pins)
-    assert asked.options is not None
-    assert cells.judged(asked.options, pins).reds
-    assert repairs.by_giving_up(asked, pins, cells) is None
-    assert repairs.by_versions(asked, pins, cells, {}) is None
+    training_job = job.of([accelerate, configs.parsed(text, Path("trl.yaml"))], pins)
+    assert training_job.options is not None
+    assert cells.coverage(training_job.options, pins).reds
+    assert repairs.by_giving_up(training_job, pins, cells) is None
+    assert repairs.by_versions(training_job, pins, cells, {}) is None
 
 
-def test_a_change_of_precision_or_of_the_wish_is_no_setting(evidence: Callable[..., MeasuredCells]) -> None:
+def test_a_change_of_precision_or_goal_is_no_change_of_settings(evidence: Callable[..., MeasuredCells]) -> None:
     others = ({**FLAT, "torch_dtype": "bf16"}, {**FLAT, "method": "dora"}, {"strategy": "ddp"})
     assert by_settings(evidence(RED, *(("pass", other) for other in others))) is None
 
 
-def test_what_only_code_can_say_has_no_text(evidence: Callable[..., MeasuredCells]) -> None:
+def test_a_change_that_only_code_can_make_has_no_text(evidence: Callable[..., MeasuredCells]) -> None:
     found = by_settings(evidence(RED, ("pass", {**FLAT, "auto_wrap_policy": "peft"})))
     assert changes_of(found) == {"auto_wrap_policy": "peft"}
     assert found is not None
     assert found.texts == {}
 
 
-def test_nothing_is_offered_that_was_not_green(evidence: Callable[..., MeasuredCells]) -> None:
+def test_only_green_changes_are_offered(evidence: Callable[..., MeasuredCells]) -> None:
     assert by_settings(evidence(RED)) is None
     assert by_settings(evidence(RED, ("wrong", {"strategy": "fsdp1"}))) is None
 
 
-def test_the_nearest_set_on_which_it_is_green_says_which_packages_move(evidence: Callable[..., MeasuredCells]) -> None:
+def test_the_nearest_green_set_tells_which_packages_to_move(evidence: Callable[..., MeasuredCells]) -> None:
     cells = evidence(RED, newer=(("pass", FLAT),))
     pins = cells.columns[0].pins
     found = repairs.by_versions(sharded(pins), pins, cells, {})
@@ -215,7 +222,7 @@ def test_a_set_may_need_a_setting_as_well(evidence: Callable[..., MeasuredCells]
     assert changes_of(found.settings) == {"use_orig_params": True}
 
 
-def test_a_part_of_the_wish_is_given_up_last(evidence: Callable[..., MeasuredCells]) -> None:
+def test_a_part_of_the_goal_is_given_up_last(evidence: Callable[..., MeasuredCells]) -> None:
     cells = evidence(RED, ("pass", {"strategy": "ddp"}))
     pins = cells.columns[0].pins
     found = repairs.by_giving_up(sharded(pins), pins, cells)
