@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from reports.results.grid import Grid
 
 UNEXPLAINED: Final = "unexplained"
-MATCHES: Final = 50  # of one row in one text; more would say nothing new
+MATCHES: Final = 50  # per row and text; more matches add no information
 COLOURS: Final = re.compile(r"(?:\x1b|\N{REPLACEMENT CHARACTER})\[[0-9;?]*[ -/]*[@-~]")
-# What launchers, loggers and terminals put before a line: the rank, the time, the process, a frame.
+# Launchers, loggers and terminals put a prefix before a line: the rank, the time, the process, a frame.
 PREFIXES: Final = re.compile(
     r"^(?:[ \t]*(?:\[?\brank ?\d+\]?:|\[\d+,\d+\]<std(?:err|out)>:|\([^()\n]*\bpid=\d+[^()\n]*\)"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*Z?\]?|[│┃|>]))+[ \t]?",
@@ -64,7 +64,7 @@ class Symptom:
 
     @cached_property
     def bare(self) -> str:
-        """The clean text without quotes, because versions differ in their use."""
+        """The clean text without quotes, because releases quote names differently."""
         return self.clean.translate(WITHOUT_QUOTES)
 
     @cached_property
@@ -76,13 +76,13 @@ class Symptom:
         return self.bare.split("\n")
 
     @cached_property
-    def told(self) -> LogFailures:
-        """The lines that report a failure."""
+    def log_failures(self) -> LogFailures:
+        """The failures that the text reports."""
         return LogFailures(self.bare_lines)
 
     def near(self, number: int) -> str:
         """Return the failure that a line belongs to, or the lines around it."""
-        return "\n".join(self.bare_lines[each] for each in self.told.around(number))
+        return "\n".join(self.bare_lines[each] for each in self.log_failures.context(number))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +103,9 @@ class Diagnosis:
 
     @property
     def rank(self) -> tuple[int, int, int, int]:
-        """Fewer options that are only assumed, more that is confirmed, more text that matches, less that is open.
+        """The sort key: fewest assumed options, then most confirmed conditions, longest match, fewest open conditions.
 
-        Options come first: a log does not say them, and the rarer cause must not win because its versions fit too.
+        Assumed options come first, so that a rare cause does not win only because its versions fit too.
         """
         return -len(self.assumed), len(self.confirmed), self.matched, -len(self.open)
 
@@ -127,9 +127,9 @@ class Cause:
 def symptom(outcome: Outcome, pins: Mapping[str, str]) -> Symptom:
     """Return the symptom of a measured cell: its error, or its failed checks if it ran to its end."""
     error = outcome.error
-    said = (f"{error.type}: {error.message}", outcome.reason, error.traceback) if error else (outcome.reason,)
+    parts = (f"{error.type}: {error.message}", outcome.reason, error.traceback) if error else (outcome.reason,)
     return Symptom(
-        text="\n".join(part for part in said if part),
+        text="\n".join(part for part in parts if part),
         missed=() if error else tuple(check.name for check in outcome.checks if not check.ok),
         case=outcome.case,
         options=outcome.options,
@@ -145,27 +145,29 @@ def is_ours(outcome: Outcome, pins: Mapping[str, str]) -> bool:
         return False
     shown = symptom(outcome, pins)
     ours = (row for row in signatures.load() if row.kind is CauseKind.OURS)
-    return any(fitted(row, shown) and {*shown.missed} <= {*row.checks} for row in ours)
+    return any(match_signature(row, shown) and {*shown.missed} <= {*row.checks} for row in ours)
 
 
-def diagnose(of: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:
+def diagnose(failure: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:
     """Return the diagnoses that fit, best first; empty if the failure is unexplained.
 
     One line has one explanation, unless two rows fit it equally well.
     """
-    found = (fitted(row, of) for row in (signatures.load() if rows is None else rows))
+    found = (match_signature(row, failure) for row in (signatures.load() if rows is None else rows))
     ordered = sorted((each for each in found if each is not None), key=lambda each: each.rank, reverse=True)
-    return tuple(telling(ordered))
+    return tuple(without_explained_lines(ordered))
 
 
-def narrower(than: Diagnosis, of: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:
-    """Return more specific diagnoses of the same line, which assume options that the log does not state."""
-    found = (fitted(row, of) for row in (signatures.load() if rows is None else rows) if row != than.signature)
-    alike = [each for each in found if each is not None and each.assumed and than.line in each.lines]
+def narrower(broad: Diagnosis, failure: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:
+    """Return more specific diagnoses of the line of ``broad``, which assume options that the log does not state."""
+    found = (
+        match_signature(row, failure) for row in (signatures.load() if rows is None else rows) if row != broad.signature
+    )
+    alike = [each for each in found if each is not None and each.assumed and broad.line in each.lines]
     return tuple(sorted(alike, key=lambda each: each.rank, reverse=True))
 
 
-def telling(ordered: Iterable[Diagnosis]) -> Iterator[Diagnosis]:
+def without_explained_lines(ordered: Iterable[Diagnosis]) -> Iterator[Diagnosis]:
     """Yield diagnoses of lines that no better diagnosis explains."""
     explained: dict[str, tuple[int, int, int, int]] = {}
     for each in ordered:
@@ -175,66 +177,70 @@ def telling(ordered: Iterable[Diagnosis]) -> Iterator[Diagnosis]:
             explained.setdefault(line, each.rank)
 
 
-def fitted(row: Signature, of: Symptom) -> Diagnosis | None:
+def match_signature(row: Signature, failure: Symptom) -> Diagnosis | None:
     """Return the diagnosis by one signature; None if it does not fit."""
-    shown = seen(row, of)
+    shown = evidence(row, failure)
     if shown is None:
         return None
-    held = dict(conditions(row, of))
-    if False in held.values():
+    holds_by_condition = dict(conditions(row, failure))
+    if False in holds_by_condition.values():
         return None
     line, matched, lines = shown
     return Diagnosis(
         signature=row,
         line=line,
-        confirmed=tuple(words for words, holds in held.items() if holds),
-        open=tuple(words for words, holds in held.items() if holds is None),
+        confirmed=tuple(words for words, holds in holds_by_condition.items() if holds),
+        open=tuple(words for words, holds in holds_by_condition.items() if holds is None),
         matched=matched,
         lines=lines,
     )
 
 
-def seen(row: Signature, of: Symptom) -> tuple[str, int, frozenset[str]] | None:
-    """Return the line that shows it, the length of the match, and all matching lines."""
-    if row.pattern and row.anchor in of.bare:
-        found = dict(islice(matches(row, of), MATCHES))
+def evidence(row: Signature, failure: Symptom) -> tuple[str, int, frozenset[str]] | None:
+    """Return the line that shows a signature, the length of the match, and all matching lines."""
+    if row.pattern and row.anchor in failure.bare:
+        found = dict(islice(matches(row, failure), MATCHES))
         if found:
-            lines = [of.lines[number].strip() for number in found]
-            said = next((line for line in lines if not line.startswith("raise ")), lines[0])
-            return said, max(map(len, found.values())), frozenset(lines)
-    missed = [name for name in row.checks if name in of.missed]
+            lines = [failure.lines[number].strip() for number in found]
+            first = next((line for line in lines if not line.startswith("raise ")), lines[0])
+            return first, max(map(len, found.values())), frozenset(lines)
+    missed = [name for name in row.checks if name in failure.missed]
     if missed:
         return ", ".join(missed), len("".join(missed)), frozenset({"missed checks"})
     return None
 
 
-def matches(row: Signature, of: Symptom) -> Iterator[tuple[int, str]]:
+def matches(row: Signature, failure: Symptom) -> Iterator[tuple[int, str]]:
     """Yield the numbers and matches of the lines that may be the cause."""
-    for match in row.regex.finditer(of.bare):
-        number = of.bare.count("\n", 0, match.start())
-        if of.told.counts(number) and belongs(row, of, number):
+    for match in row.regex.finditer(failure.bare):
+        number = failure.bare.count("\n", 0, match.start())
+        if failure.log_failures.may_be_cause(number) and belongs(row, failure, number):
             yield number, match[0]
 
 
-def belongs(row: Signature, of: Symptom, number: int) -> bool:
+def belongs(row: Signature, failure: Symptom, number: int) -> bool:
     """Tell if the context and the traceback of a line satisfy the signature."""
-    if row.near and not row.nearby.search(of.near(number)):
+    if row.near and not row.near_regex.search(failure.near(number)):
         return False
-    return not row.through or not of.told.traced(number) or row.passed.search(of.near(number)) is not None
+    return (
+        not row.through
+        or not failure.log_failures.has_traceback(number)
+        or row.through_regex.search(failure.near(number)) is not None
+    )
 
 
-def conditions(row: Signature, of: Symptom) -> Iterator[tuple[str, bool | None]]:
+def conditions(row: Signature, failure: Symptom) -> Iterator[tuple[str, bool | None]]:
     """Yield each condition in words, and if it holds; None means unknown."""
     if row.near:
-        yield f"{row.near} is near it", True  # or it had not been seen
+        yield f"{row.near} is near it", True  # `belongs` has checked it
     if row.phases:
-        yield f"in {' or '.join(row.phases)}", None if of.phase is None else of.phase in row.phases
+        yield f"in {' or '.join(row.phases)}", None if failure.phase is None else failure.phase in row.phases
     for word, term in zip(row.when.split(), row.terms, strict=True):
-        yield word, None if of.options is None else admits(term, of.options, of.case)
+        yield word, None if failure.options is None else admits(term, failure.options, failure.case)
     if row.device:
-        yield f"on {row.device}", of.device == row.device if of.device else None
+        yield f"on {row.device}", failure.device == row.device if failure.device else None
     for name, specifier in row.specifiers.items():
-        version = parsed(of.versions.get(name, ""))
+        version = parse_version(failure.versions.get(name, ""))
         yield f"{name}{specifier}", None if version is None else specifier.contains(version, prereleases=True)
 
 
@@ -246,7 +252,7 @@ def admits(term: Term, options: Mapping[str, Scalar], case: str) -> bool:
     return term.negated != (term.name in options and options[term.name] in wanted)
 
 
-def parsed(version: str) -> Version | None:
+def parse_version(version: str) -> Version | None:
     try:
         return Version(version)
     except InvalidVersion:

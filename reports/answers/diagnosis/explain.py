@@ -38,7 +38,7 @@ LONGEST_LINE: Final = 500
 
 @dataclass(frozen=True, kw_only=True)
 class AdviceVerdict:
-    """Advice from a thread, which runs judged."""
+    """Advice from a thread, and the sets on which published runs confirm or refute it."""
 
     says: str
     holding: AdviceResult
@@ -49,9 +49,10 @@ class AdviceVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """A diagnosis and what is known beside it. ``needs`` is the hardware without which it cannot be shown.
+    """A diagnosis with its proven fixes, judged advice and links.
 
-    ``narrower``: what it is more exactly with options that a log does not say.
+    ``needs`` names the hardware that a reproduction requires and no published run had. ``narrower`` holds more specific
+    diagnoses, which apply if the job has options that the log does not state.
     """
 
     diagnosis: Diagnosis
@@ -85,18 +86,18 @@ class Explanation:
             "line": self.line,
             "confirmed": list(self.diagnosis.confirmed),
             "assumed": list(self.diagnosis.open),
-            "narrower": [narrowed(each) for each in self.narrower],
+            "narrower": [narrower_as_json(each) for each in self.narrower],
         }
 
 
-def narrowed(found: Diagnosis) -> dict[str, Any]:
-    row = found.signature
-    return {"id": row.id, "with": list(found.assumed), "cause": row.cause, "kind": row.kind.value, "fix": row.fix}
+def narrower_as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    row = diagnosis.signature
+    return {"id": row.id, "with": list(diagnosis.assumed), "cause": row.cause, "kind": row.kind.value, "fix": row.fix}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedEvidence:
-    """What was published about some problems: the cells, and the fixes that were searched for, by device."""
+    """The known problems of some signatures, published grids by device, and stored fixes by device and cell."""
 
     problems: Mapping[str, Problem]
     grids: Mapping[str, Grid]
@@ -104,39 +105,42 @@ class PublishedEvidence:
 
     @property
     def pins(self) -> Mapping[str, Mapping[str, str]]:
-        """Of every set, the oldest first."""
+        """The versions that each set pins, by set key; the oldest set comes first."""
         return {column.key: column.pins for matrix in self.grids.values() for column in matrix.sets}
 
-    def of(self, row: Signature) -> list[Problem]:
+    def problems_of(self, row: Signature) -> list[Problem]:
         return [self.problems[name] for name in row.problems]
 
     def red(self, row: Signature) -> dict[str, tuple[Outcome, ...]]:
-        """Red cells that the row explains, by device; those of its problems, a narrower row may explain better."""
-        cases = {cells.case for each in self.of(row) for cells in each.red}
-        return {device: tuple(self.fitting(row, matrix, cases)) for device, matrix in self.grids.items()}
+        """Return the red cells that a signature explains, by device.
 
-    def fitting(self, row: Signature, matrix: Grid, cases: Container[str]) -> Iterator[Outcome]:
+        Cells of its known problems count even if a narrower signature explains them better.
+        """
+        cases = {cells.case for each in self.problems_of(row) for cells in each.red}
+        return {device: tuple(self.explained_cells(row, matrix, cases)) for device, matrix in self.grids.items()}
+
+    def explained_cells(self, row: Signature, matrix: Grid, cases: Container[str]) -> Iterator[Outcome]:
         for outcome in matrix.outcomes:
             if outcome.verdict in RED:
-                shown = diagnose.symptom(outcome, self.pins[outcome.set])
-                if diagnose.fitted(row, shown) is not None and (
-                    outcome.case in cases or diagnose.diagnose(shown)[0].signature == row
+                failure = diagnose.symptom(outcome, self.pins[outcome.set])
+                if diagnose.match_signature(row, failure) is not None and (
+                    outcome.case in cases or diagnose.diagnose(failure)[0].signature == row
                 ):
                     yield outcome
 
     def fixes(self, row: Signature, red: Mapping[str, Sequence[Outcome]]) -> Iterator[ProvenFix]:
         for device, matrix in self.grids.items():
-            for problem in self.of(row):
+            for problem in self.problems_of(row):
                 yield from proven.by_problem(problem, red[device], matrix, device, keep_unquantised=True)
-            found = self.remedies.get(device, {})
+            remedies_by_cell = self.remedies.get(device, {})
             for outcome in red[device]:
-                remedy = found.get(outcome.cell)
+                remedy = remedies_by_cell.get(outcome.cell)
                 if remedy is not None and remedy.green:
                     yield proven.searched(remedy, device)
 
     def claims(self, row: Signature) -> Iterator[AdviceVerdict]:
         for device, matrix in self.grids.items():
-            for problem in self.of(row):
+            for problem in self.problems_of(row):
                 for each in known_results.judge(problem, matrix).advice:
                     if each.holding is not AdviceResult.UNKNOWN:
                         yield AdviceVerdict(
@@ -148,52 +152,54 @@ class PublishedEvidence:
                         )
 
     def needs(self, row: Signature, red: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
-        """The hardware that problems wait for, which no published run had."""
-        shown = {each.case for outcomes in red.values() for each in outcomes}
-        for problem in self.of(row):
-            if problem.needs and shown.isdisjoint(cells.case for cells in problem.red):
+        """Yield the hardware that the signature's problems require and no published run had."""
+        measured_cases = {each.case for outcomes in red.values() for each in outcomes}
+        for problem in self.problems_of(row):
+            if problem.needs and measured_cases.isdisjoint(cells.case for cells in problem.red):
                 yield problem.needs
 
 
-def explain(shown: Symptom, folder: Path = knowledge.PUBLISHED) -> tuple[Explanation, ...]:
-    """Every cause that is known of it, best first; none if nothing is.
+def explain(failure: Symptom, folder: Path = knowledge.PUBLISHED) -> tuple[Explanation, ...]:
+    """Return the explanations of a failure, best first; empty if it is unexplained.
 
     Raises:
         UserError: the published data or a table cannot be read.
     """
-    found = diagnose.diagnose(shown)
-    measured = about([each.signature for each in found], folder) if found else None
-    return tuple(explained(each, measured, shown) for each in found if measured)
+    diagnoses = diagnose.diagnose(failure)
+    if not diagnoses:
+        return ()
+    published = load_evidence([each.signature for each in diagnoses], folder)
+    return tuple(explain_diagnosis(each, published, failure) for each in diagnoses)
 
 
-def about(rows: Sequence[Signature], folder: Path) -> PublishedEvidence:
-    """What was published of these rows. Only cases that may be of them are read: an answer should be there at once."""
+def load_evidence(rows: Sequence[Signature], folder: Path) -> PublishedEvidence:
+    """Load the published evidence for some signatures. For speed, it reads only the cases that may concern them."""
     named = {name for row in rows for name in row.problems}
     every = (*tables.load(tables.PACKAGED), *tables.load(tables.FINDINGS))
     problems = {each.id: each for each in every if each.id in named}
-    found = {device: remedies.load(folder, device=device) for device in DEVICES}
+    stored = {device: remedies.load(folder, device=device) for device in DEVICES}
     cases = {case for each in problems.values() for _, case in each.cells()}
-    cases |= {each.fix.case for by_cell in found.values() for each in by_cell.values()}
-    return PublishedEvidence(problems=problems, grids=knowledge.by_device(folder, only=cases), remedies=found)
+    cases |= {each.fix.case for by_cell in stored.values() for each in by_cell.values()}
+    return PublishedEvidence(problems=problems, grids=knowledge.by_device(folder, only=cases), remedies=stored)
 
 
-def explained(found: Diagnosis, measured: PublishedEvidence, shown: Symptom) -> Explanation:
-    row = found.signature
-    red = measured.red(row)
-    threads = (*row.links, *(link for problem in measured.of(row) for link in problem.links))
+def explain_diagnosis(diagnosis: Diagnosis, published: PublishedEvidence, failure: Symptom) -> Explanation:
+    row = diagnosis.signature
+    red = published.red(row)
+    threads = (*row.links, *(link for problem in published.problems_of(row) for link in problem.links))
     return Explanation(
-        diagnosis=found,
-        narrower=diagnose.narrower(found, shown),
-        phase=usual([each for cells in red.values() for each in cells], row),
-        fixes=proven.ordered(measured.fixes(row, observe(shown).admitted(red)), shown.versions, measured.pins),
-        claims=tuple(measured.claims(row)),
-        needs=tuple(dict.fromkeys(measured.needs(row, red))),
+        diagnosis=diagnosis,
+        narrower=diagnose.narrower(diagnosis, failure),
+        phase=usual_phase([each for cells in red.values() for each in cells], row),
+        fixes=proven.ordered(published.fixes(row, observe(failure).admitted(red)), failure.versions, published.pins),
+        claims=tuple(published.claims(row)),
+        needs=tuple(dict.fromkeys(published.needs(row, red))),
         links=tuple(dict.fromkeys(known_results.address(link) for link in threads)),
     )
 
 
-def usual(red: Sequence[Outcome], row: Signature) -> str:
-    """The phase in which it was measured most often, or in which the row says it happens; empty if neither is known."""
+def usual_phase(red: Sequence[Outcome], row: Signature) -> str:
+    """Return the phase in which most red cells failed, or else the signature's first phase, or else an empty string."""
     measured: list[tuple[Phase, int]] = Counter(each.phase for each in red if each.phase).most_common(1)
     phases = [*(phase for phase, _ in measured), *row.phases]
     return phases[0].value if phases else ""

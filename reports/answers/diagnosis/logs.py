@@ -22,18 +22,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MEGABYTE: Final = 1024 * 1024
-BLOCK: Final = 2 * MEGABYTE  # read at once
-WHOLE: Final = 4 * MEGABYTE  # of distinct lines that are all kept; after these, those about errors, and the end
-LATER: Final = 8 * MEGABYTE  # and of one block, so that noise in one leaves room for the next
-SHARE: Final = MEGABYTE // 8
-END: Final = MEGABYTE
-LINE: Final = MEGABYTE // 16  # of a longer one, both ends
-BEFORE, AFTER = 100, 5  # lines around one that is about an error: its traceback stands above it
-REMEMBERED: Final = 200_000  # lines that are known again
-ABOUT_ERRORS: Final = (b"rror", b"xception", b"raceback", b"ssert", b"llegal", b"issing", b"ismatch", b" nan")
-CUT: Final = b" ... "
+BLOCK_SIZE: Final = 2 * MEGABYTE  # bytes per read
+# `distinct_text` keeps this many bytes of distinct lines, then only lines about errors and the end of the log.
+ALL_LINES_SIZE: Final = 4 * MEGABYTE
+ERROR_LINES_SIZE: Final = 8 * MEGABYTE
+ERROR_LINES_PER_BLOCK: Final = MEGABYTE // 8  # so that noise in one block leaves room for the next
+END_SIZE: Final = MEGABYTE
+LONGEST_LINE: Final = MEGABYTE // 16  # a longer line keeps both its ends
+LINES_BEFORE, LINES_AFTER = 100, 5  # around a line about an error: its traceback precedes it
+REMEMBERED_LINES: Final = 200_000  # hashes in memory, to recognise repeated lines
+ERROR_WORDS: Final = (b"rror", b"xception", b"raceback", b"ssert", b"llegal", b"issing", b"ismatch", b" nan")
+ELLIPSIS: Final = b" ... "
 CONTROLS: Final = bytes({*range(32), 127} - set(b"\t\n\r\b\f\x1b"))
-GARBAGE: Final = 0.05  # share of them
+LARGEST_CONTROL_SHARE: Final = 0.05  # of the bytes of a text
 
 NAMES: Final = r"(?P<name>pytorch|torch|transformers|peft|bitsandbytes|accelerate|trl)"
 NUMBER: Final = r"v?(?P<version>\d+(?:\.\d+)+[\w.+!]*)"
@@ -44,28 +45,28 @@ STATED: Final = (
     rf"(?<![\w.-]){NAMES}{QUOTE}(?: version)?{QUOTE}(?: \([^)\n]*\))?{QUOTE} ?[:=] ?{QUOTE}{NUMBER}",  # accelerate env
     rf"^[ \t]*{NAMES}[ \t]{{2,}}{NUMBER}(?=[ \t]*$|[ \t]{{2,}})",  # pip list
 )
-HAD: Final = rf"\byou(?:'ll)? have {NAMES} {NUMBER}"  # pip, after what a package requires
-WANTED: Final = (  # lines about what is asked for, or gone
+INCOMPATIBLE: Final = rf"\byou(?:'ll)? have {NAMES} {NUMBER}"  # pip's complaint about an installed version
+NOT_INSTALLED: Final = (  # lines about required, requested or uninstalled packages
     r"\brequires\b|requirement|depends on|user requested|no matching distribution|\bcollecting\b|"
     r"\buninstall|existing installation|\b(?:pip3?|conda|mamba) install\b|\buv (?:pip install|add)\b"
 )
 MENTIONED: Final = rf"(?:^[\s*•>-]*|[,;(|]\s*){NAMES}(?: version)? {NUMBER}(?=\s*(?:[,;)|]|$))"
 STATEMENT: Final = tuple(re.compile(pattern, re.IGNORECASE | re.MULTILINE) for pattern in STATED)
 MENTION: Final = re.compile(MENTIONED, re.IGNORECASE | re.MULTILINE)
-HAVING: Final = re.compile(HAD, re.IGNORECASE)
-WANTING: Final = re.compile(WANTED, re.IGNORECASE)
+INCOMPATIBILITY: Final = re.compile(INCOMPATIBLE, re.IGNORECASE)
+NOT_INSTALLED_LINE: Final = re.compile(NOT_INSTALLED, re.IGNORECASE)
 
 
 def read(path: Path | None) -> str:
-    """The distinct lines of a file, or of standard input.
+    """Return the distinct lines of a file, or of standard input.
 
     Raises:
-        UserError: there is nothing to read, or it is no text.
+        UserError: the log cannot be read, is empty, or is not text.
     """
     name = "standard input" if path is None else str(path)
     try:
-        with opened(path) as stream:
-            text = distinct(stream, name)
+        with open_log(path) as stream:
+            text = distinct_text(stream, name)
     except OSError as error:
         raise UserError(f"{name}: cannot be read ({error.strerror}); give the log as a file, or pipe it in") from None
     if not text.strip():
@@ -74,7 +75,7 @@ def read(path: Path | None) -> str:
 
 
 @contextmanager
-def opened(path: Path | None) -> Iterator[IO[bytes]]:
+def open_log(path: Path | None) -> Iterator[IO[bytes]]:
     if path is not None:
         with path.open("rb") as stream:
             yield stream
@@ -86,48 +87,52 @@ def opened(path: Path | None) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
 
 
-def distinct(stream: IO[bytes], name: str) -> str:
-    """Every line once, numbers apart; of very many, those about errors and the last ones.
+def distinct_text(stream: IO[bytes], name: str) -> str:
+    """Return each line once, ignoring digits. A very long text keeps only lines about errors, and its end.
 
     Raises:
-        UserError: it is no text.
+        UserError: the stream is not text.
     """
     kept: list[bytes] = []
     end = b""
-    whole, later = WHOLE, LATER
-    for lines in new(blocks(stream, name)):
+    room, error_room = ALL_LINES_SIZE, ERROR_LINES_SIZE
+    for lines in new_lines(blocks(stream, name)):
         text = b"\n".join(lines)
-        if whole > 0:
+        if room > 0:
             kept.append(text)
-            whole -= len(text)
+            room -= len(text)
             continue
-        end = (end + b"\n" + text)[-END:]
-        if later > 0:
-            about = b"\n".join(around(lines, text))[:SHARE]
-            kept.append(about)
-            later -= len(about)
+        end = (end + b"\n" + text)[-END_SIZE:]
+        if error_room > 0:
+            errors = b"\n".join(error_lines(lines, text))[:ERROR_LINES_PER_BLOCK]
+            kept.append(errors)
+            error_room -= len(errors)
     return b"\n".join([*kept, end]).decode("utf-8", "replace")
 
 
 def blocks(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """The text as UTF-8, cut between lines; the first part is looked at whether it is one."""
+    """Yield the text as UTF-8, cut between lines.
+
+    Raises:
+        UserError: the first block is not text.
+    """
     rest = b""
-    first = stream.read(BLOCK)
-    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell writes
-        recoded = codecs.EncodedFile(Rest(first, stream), "utf-8", "utf-16", "replace")
-        first, stream = recoded.read(BLOCK), recoded
+    first = stream.read(BLOCK_SIZE)
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # PowerShell writes UTF-16
+        recoded = codecs.EncodedFile(PushedBack(first, stream), "utf-8", "utf-16", "replace")
+        first, stream = recoded.read(BLOCK_SIZE), recoded
     if is_garbage(first[:MEGABYTE]):
-        raise UserError(f"{name}: is binary and no log; give its text (decompressed, if it is an archive)")
+        raise UserError(f"{name}: is binary, not a log; give its text (decompress an archive first)")
     while first:
         block = (rest + first).replace(b"\r", b"\n")
         cut = block.rfind(b"\n") + 1 or len(block)
         yield block[:cut]
-        rest, first = block[cut:], stream.read(BLOCK)
+        rest, first = block[cut:], stream.read(BLOCK_SIZE)
     yield rest
 
 
-class Rest(io.RawIOBase):
-    """What was read already, and then the rest."""
+class PushedBack(io.RawIOBase):
+    """A stream that returns a block which was already read, and then the rest."""
 
     def __init__(self, first: bytes, stream: IO[bytes]) -> None:
         super().__init__()
@@ -139,66 +144,71 @@ class Rest(io.RawIOBase):
 
 
 def is_garbage(head: bytes) -> bool:
-    """Text in whatever encoding has next to no control characters; a tenth of compressed or random bytes are some."""
-    return len(head) - len(head.translate(None, CONTROLS)) > GARBAGE * len(head)
+    """Tell if bytes are binary: text has almost no control characters, random bytes have a tenth."""
+    return len(head) - len(head.translate(None, CONTROLS)) > LARGEST_CONTROL_SHARE * len(head)
 
 
-def new(found: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """The lines of each block that were not there before."""
+def new_lines(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Yield, block by block, the lines that no earlier block had."""
     seen: set[int] = set()
-    for block in found:
+    for block in blocks:
         keys = map(hash, block.translate(None, b"0123456789").split(b"\n"))
         lines: list[bytes] = []
         for line, key in zip(block.split(b"\n"), keys, strict=True):
             if key not in seen:
                 seen.add(key)
-                lines.append(line if len(line) <= LINE else line[: LINE // 2] + CUT + line[-LINE // 2 :])
-        if len(seen) > REMEMBERED:
+                lines.append(
+                    line
+                    if len(line) <= LONGEST_LINE
+                    else line[: LONGEST_LINE // 2] + ELLIPSIS + line[-LONGEST_LINE // 2 :]
+                )
+        if len(seen) > REMEMBERED_LINES:
             seen.clear()
         yield lines
 
 
-def around(lines: list[bytes], text: bytes) -> Iterator[bytes]:
-    """The lines that are about errors, each with those before it, in which its traceback stands."""
-    if not any(word in text for word in ABOUT_ERRORS):
+def error_lines(lines: list[bytes], text: bytes) -> Iterator[bytes]:
+    """Yield the lines about errors, each with the lines before it, which hold its traceback."""
+    if not any(word in text for word in ERROR_WORDS):
         return
-    upto = 0
+    end = 0  # of the lines that are already yielded
     for number, line in enumerate(lines):
-        if any(word in line for word in ABOUT_ERRORS):
-            yield from lines[max(upto, number - BEFORE) : number + AFTER]
-            upto = max(upto, number + AFTER)
+        if any(word in line for word in ERROR_WORDS):
+            yield from lines[max(end, number - LINES_BEFORE) : number + LINES_AFTER]
+            end = max(end, number + LINES_AFTER)
 
 
 def versions(text: str) -> dict[str, str]:
-    """Of the packages, as the text states them; what it only mentions counts where nothing is stated.
+    """Return the installed versions that a text names, by package.
 
-    What something requires, what was asked of pip, and what was uninstalled is not what is installed.
+    A clear statement, such as a line of ``pip list``, goes before a mention in a sentence. Lines about requirements,
+    requests to pip and uninstalled packages do not count.
     """
-    mentioned = installed(MENTION, text)
-    stated = [found for each in STATEMENT for found in installed(each, text)]
-    every = [*mentioned, *stated, *HAVING.finditer(text)]
-    known = {canonical(found["name"]): exact(found["version"]) for found in every}
+    mentioned = installed_versions(MENTION, text)
+    stated = [match for each in STATEMENT for match in installed_versions(each, text)]
+    every = [*mentioned, *stated, *INCOMPATIBILITY.finditer(text)]
+    known = {canonical_name(match["name"]): exact_version(match["version"]) for match in every}
     return {name: version for name, version in sorted(known.items()) if version}
 
 
-def installed(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Where it is found in a line that is not about what is wanted, or gone."""
-    wanting: dict[int, bool] = {}  # by where the line starts: a long one names many
-    for found in pattern.finditer(text):
-        start = text.rfind("\n", 0, found.start("name")) + 1
-        if start not in wanting:
+def installed_versions(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Yield the matches in lines that are not about required, requested or uninstalled packages."""
+    skipped: dict[int, bool] = {}  # by the start of the line; a long line may name many packages
+    for match in pattern.finditer(text):
+        start = text.rfind("\n", 0, match.start("name")) + 1
+        if start not in skipped:
             end = text.find("\n", start)
-            wanting[start] = WANTING.search(text, start, end if end >= 0 else len(text)) is not None
-        if not wanting[start]:
-            yield found
+            skipped[start] = NOT_INSTALLED_LINE.search(text, start, end if end >= 0 else len(text)) is not None
+        if not skipped[start]:
+            yield match
 
 
-def canonical(name: str) -> str:
+def canonical_name(name: str) -> str:
     return "torch" if name.lower() == "pytorch" else name.lower()
 
 
-def exact(version: str) -> str:
-    """Without the punctuation that follows it; empty if it is none."""
+def exact_version(version: str) -> str:
+    """Return a version without the punctuation after it, or an empty string if the text is no version."""
     try:
         return str(Version(version.rstrip(".!+_")))
     except InvalidVersion:

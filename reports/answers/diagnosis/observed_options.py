@@ -22,7 +22,7 @@ INT8: Final[frozenset[Value]] = frozenset({"int8"})
 LORA_VARIANTS: Final[frozenset[Value]] = frozenset({"lora", "dora", "rslora", "pissa", "olora", "loftq"})
 SWITCHED_OFF: Final = r"(?!\s*[=:]\s*(?i:false|none|null|no|0)\b)"
 
-# Texts in a log that show a value of an option. A log may show several values: that of each rank, or of a fallback.
+# Texts in a log that show a value of an option. A log may show several values, such as one for each rank.
 SIGNS: Final[tuple[tuple[str, frozenset[Value], re.Pattern[str]], ...]] = (
     ("quant", FOUR_BIT, re.compile(rf"load_in_4bit{SWITCHED_OFF}|Linear4bit|Params4bit|\bqlora\b|\b(?:nf4|fp4)\b")),
     ("quant", INT8, re.compile(rf"load_in_8bit{SWITCHED_OFF}|Linear8bitLt|Int8Params|\bllm\.int8\b", re.IGNORECASE)),
@@ -51,7 +51,7 @@ class ObservedOptions:
     values: Mapping[str, frozenset[Value]]
 
     def admits(self, cell: Outcome) -> bool:
-        """Tell if the log can come from a job with the cell's options. The code of a call states no such options."""
+        """Tell if the log can come from a job with the cell's options. A cell of a call has none, and is admitted."""
         if "call" in cell.options:
             return True
         return all(cell.options.get(name, default(name)) in values for name, values in self.values.items())

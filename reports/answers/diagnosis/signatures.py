@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 PACKAGED: Final = Path(__file__).with_name("signatures")
 ID: Final = re.compile(r"[a-z0-9]+(-[a-z0-9.]+)*")
 QUOTES: Final = "\"'`"
-# Texts are compared without quotes: versions differ in whether they put `use_orig_params` between backticks.
+# Patterns match text without quotes, because only some releases put `use_orig_params` between backticks.
 NO_QUOTE: Final = re.compile(rf"\[\^(?:\\?[{QUOTES}])+\]")
 QUOTED: Final = re.compile(rf"(?:\[(?:\\?[{QUOTES}])+\]|\\?[{QUOTES}])[?*+]?")
 
-# For the literal parts of a regular expression: its pieces, which of them are text, and what may hold alternatives.
+# Expressions to find the literal parts of a pattern: its pieces, literal pieces, and pieces that may hold alternatives.
 PIECE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\{\d*,?\d*\}|.", re.DOTALL)
 PLAIN: Final = re.compile(r"\\[^a-zA-Z0-9]|[^\\.^$*+?{}()\[\]|]")
 ALTERNATIVE: Final = re.compile(r"\\.|\[[^]]*\]|\([^()]*\)")
 
 
 class CauseKind(StrEnum):
-    """What is to be done about it depends on whose it is."""
+    """Who or what causes a failure, and so who can repair it."""
 
     BUG = "bug"
     UNSUPPORTED = "unsupported"  # by design
     MISMATCH = "mismatch"  # versions that do not fit each other
     SETTING = "setting"  # the user's configuration
     MACHINE = "machine"
-    OURS = "ours"  # of a check of this harness, repaired since the run
+    OURS = "ours"  # a mistake in a check of this harness, repaired since the run
 
     @property
     def words(self) -> str:
@@ -64,12 +64,13 @@ KINDS: Final = {
 
 
 class Signature(BaseModel):
-    """``pattern``, ``near`` and ``through`` are regular expressions, compared line by line and without quotes.
+    """A known failure: how to recognise it, and its cause.
 
-    ``near`` must be in what belongs to the line: its traceback and message, or the few lines around it. ``through``
-    must be in its traceback, if there is one. A failure that raises nothing is known by its missed ``checks``.
-    ``phases``, ``when`` (written as ``--where``), ``versions`` and ``device`` narrow a row: what contradicts them
-    excludes it, what is unknown does not. ``fix`` is advice that a thread gives; only a cell proves one.
+    ``pattern``, ``near`` and ``through`` are regular expressions. They match the lines of a log without its quotes.
+    ``near`` must match the traceback and message of the line, or the few lines around it. ``through`` must match the
+    traceback, if there is one. ``checks`` identify a failure that raises no exception: the checks that fail.
+    ``phases``, ``when`` (written as ``--where``), ``versions`` and ``device`` narrow a signature: a known fact that
+    contradicts them excludes it, an unknown one does not. ``fix`` is unverified advice from a thread.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -93,7 +94,7 @@ class Signature(BaseModel):
     @classmethod
     def is_kebab_case(cls, value: str) -> str:
         if not ID.fullmatch(value):
-            raise ValueError(f"{value!r}: an id is of small letters, digits and hyphens")
+            raise ValueError(f"{value!r}: not an id; use lower-case letters, digits and hyphens")
         return value
 
     @field_validator("pattern", "near", "through")
@@ -102,20 +103,20 @@ class Signature(BaseModel):
         try:
             empty = pattern and re.compile(unquoted(pattern)).search("")
         except re.error as error:
-            raise ValueError(f"no regular expression once its quotes are left out: {error}") from None
+            raise ValueError(f"not a regular expression without its quotes: {error}; correct the pattern") from None
         if empty:
-            raise ValueError(f"{pattern!r}: any text would do")
+            raise ValueError(f"{pattern!r} matches the empty string, so every text; make it more specific")
         return pattern
 
     @field_validator("when")
     @classmethod
-    def is_a_where(cls, value: str) -> str:
+    def is_condition(cls, value: str) -> str:
         try:
             terms = plan.where(value)
         except UserError as error:
             raise ValueError(str(error)) from None
         if any(term.name == "group" for term in terms):
-            raise ValueError("a group is a heading of the report, and no condition")
+            raise ValueError("group is a heading of the report, not a condition; name options instead")
         return value
 
     @field_validator("versions")
@@ -132,15 +133,15 @@ class Signature(BaseModel):
     def are_threads(cls, links: tuple[str, ...]) -> tuple[str, ...]:
         wrong = [link for link in links if not THREAD.fullmatch(link)]
         if wrong:
-            raise ValueError(f"{wrong[0]!r} is no thread: owner/repository#number, or an https address")
+            raise ValueError(f"{wrong[0]!r} is not a thread; write owner/repository#number or an https address")
         return links
 
     @model_validator(mode="after")
-    def shows_somewhere(self) -> Signature:
+    def is_complete(self) -> Signature:
         if not self.pattern and not self.checks:
-            raise ValueError("nothing to know it by: give a pattern, or the checks that it misses")
+            raise ValueError("neither pattern nor checks; give at least one of them")
         if not self.cause.strip():
-            raise ValueError("a signature says the cause")
+            raise ValueError("cause is empty; explain the failure in a sentence")
         return self
 
     @cached_property
@@ -148,16 +149,16 @@ class Signature(BaseModel):
         return re.compile(unquoted(self.pattern), re.MULTILINE)
 
     @cached_property
-    def nearby(self) -> re.Pattern[str]:
+    def near_regex(self) -> re.Pattern[str]:
         return re.compile(unquoted(self.near), re.MULTILINE)
 
     @cached_property
-    def passed(self) -> re.Pattern[str]:
+    def through_regex(self) -> re.Pattern[str]:
         return re.compile(unquoted(self.through), re.MULTILINE)
 
     @cached_property
     def anchor(self) -> str:
-        """The longest text that is in every match; looking for it is much cheaper than matching."""
+        """The longest text that every match contains. Searching for it is much cheaper than matching the pattern."""
         return max(literals(unquoted(self.pattern)), key=len, default="")
 
     @cached_property
@@ -165,9 +166,9 @@ class Signature(BaseModel):
         return plan.where(self.when)
 
     def denies(self, versions: Mapping[str, str]) -> bool:
-        """Whether it is known not to happen with these versions; of packages that are not named, nothing is."""
-        there = {name: each for name, each in self.specifiers.items() if versions.get(name)}
-        return any(not each.contains(versions[name], prereleases=True) for name, each in there.items())
+        """Tell if a version contradicts the signature; packages without a known version contradict nothing."""
+        known = {name: each for name, each in self.specifiers.items() if versions.get(name)}
+        return any(not each.contains(versions[name], prereleases=True) for name, each in known.items())
 
     @cached_property
     def specifiers(self) -> Mapping[str, SpecifierSet]:
@@ -175,12 +176,12 @@ class Signature(BaseModel):
 
 
 def unquoted(pattern: str) -> str:
-    """The regular expression for text without quotes."""
+    """Return the regular expression that matches text without quotes."""
     return QUOTED.sub("", NO_QUOTE.sub(".", pattern))
 
 
 def literals(pattern: str) -> Iterator[str]:
-    """Stretches of plain text that every match has; none where that is not plain to see."""
+    """Yield texts that every match contains; nothing for patterns with top-level alternatives or special groups."""
     if "|" in ALTERNATIVE.sub("", pattern) or "(?" in pattern.replace("(?:", ""):
         return
     depth, run = 0, ""
@@ -196,31 +197,31 @@ def literals(pattern: str) -> Iterator[str]:
 
 @cache
 def load(folder: Path = PACKAGED) -> tuple[Signature, ...]:
-    """Every row, file by file.
+    """Return all signatures of a folder, file by file.
 
     Raises:
-        UserError: a file cannot be read, a row is malformed, or two have one id.
+        UserError: a file cannot be read, a signature is malformed, or two have the same id.
     """
-    found = tuple(row for path in sorted(folder.glob("*.toml")) for row in rows(path))
-    ids = [row.id for row in found]
+    signatures = tuple(row for path in sorted(folder.glob("*.toml")) for row in rows(path))
+    ids = [row.id for row in signatures]
     twice = next((name for name in ids if ids.count(name) > 1), None)
     if twice is not None:
-        raise UserError(f"{folder}: two signatures are called {twice!r}")
-    return found
+        raise UserError(f"{folder}: two signatures have the id {twice!r}; rename one")
+    return signatures
 
 
 def rows(path: Path) -> Iterator[Signature]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8")).get("signature")
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path}: no table of signatures: {error}") from None
+        raise UserError(f"{path}: cannot be read as TOML ({error}); correct the file") from None
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise UserError(f"{path}: no table of signatures: there is no [[signature]] in it")
+        raise UserError(f"{path}: no [[signature]] table; add one")
     for number, table in enumerate(tables, start=1):
-        yield signature(table, f"{path.name}: signature {number}")
+        yield parse_signature(table, f"{path.name}: signature {number}")
 
 
-def signature(table: dict[str, Any], at: str) -> Signature:
+def parse_signature(table: dict[str, Any], at: str) -> Signature:
     try:
         return Signature.model_validate(table)
     except ValidationError as error:

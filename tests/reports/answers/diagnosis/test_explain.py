@@ -1,4 +1,4 @@
-"""An explanation says what published runs prove of it, and where they ran."""
+"""An explanation lists the fixes that published runs prove, with the device of each run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reports.answers.fixes.proven import ProvenFix
 
 LOGS = Path(__file__).with_name("logs")
-FAMILIES = {  # the failures that are told first -> in which phase they were measured
+FAMILIES = {  # headline failures and the phase in which cells showed them
     "fsdp1-uniform-dtype": "wrap",
     "fsdp1-requires-grad": "wrap",
     "fsdp-integers-require-grad": "wrap",
@@ -28,7 +28,7 @@ FAMILIES = {  # the failures that are told first -> in which phase they were mea
 }
 
 
-def of(name: str, **versions: str) -> Explanation:
+def explanation(name: str, **versions: str) -> Explanation:
     (found,) = explain(Symptom(text=(LOGS / f"{name}.txt").read_text(), versions=versions))
     return found
 
@@ -39,16 +39,16 @@ def on_cpu(found: Explanation) -> list[ProvenFix]:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_headline_family_has_a_proven_fix(name: str) -> None:
-    found = of(name)
+    found = explanation(name)
     assert (found.signature.id, found.phase) == (name, FAMILIES[name])
     assert found.fixes
     assert found.links
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_proof_is_a_green_cell_and_a_red_one(name: str) -> None:
+def test_a_proof_is_a_green_and_a_red_cell(name: str) -> None:
     published = knowledge.by_device()
-    for fix in of(name).fixes:
+    for fix in explanation(name).fixes:
         matrix = published[fix.device]
         sets = [cell.partition("__") for cell in fix.green]
         assert {matrix.verdict(case, key) for key, _, case in sets} == {Verdict.PASS}
@@ -60,7 +60,7 @@ QUANTISATION = ("quant=", "bnb_4bit", "llm_int8")
 
 
 def test_a_log_without_quantisation_gets_no_fix_that_changes_it() -> None:
-    changes = [fix.change for fix in of("fsdp1-uniform-dtype").fixes]
+    changes = [fix.change for fix in explanation("fsdp1-uniform-dtype").fixes]
     assert changes
     assert [change for change in changes if any(name in change for name in QUANTISATION)] == []
 
@@ -72,42 +72,42 @@ def test_a_log_with_four_bits_gets_fixes_of_four_bits() -> None:
     assert {"-nf4-" in fix.red for fix in found.fixes} == {True}
 
 
-def test_what_is_only_said_is_advice() -> None:
-    found = of("fsdp2-8bit-optimiser-memory")  # takes two GPUs
+def test_an_unmeasured_fix_is_unverified_advice() -> None:
+    found = explanation("fsdp2-8bit-optimiser-memory")  # requires two GPUs
     assert [fix["proven"] for fix in found.as_json()["fixes"]] == [False]
     text = "\n".join(explain_text.lines([found], {}))
     assert "unverified advice" in text
     assert "not measured yet: it needs" in text
 
 
-def test_a_cpu_result_is_never_a_gpu_result() -> None:
-    called = {fix.device: explain_text.proof(fix) for fix in of("fsdp1-uniform-dtype").fixes}
+def test_the_text_names_the_device_of_each_proof() -> None:
+    called = {fix.device: explain_text.proof(fix) for fix in explanation("fsdp1-uniform-dtype").fixes}
     assert called["cpu"].startswith("green on CPU (gloo), not on GPUs")
     assert called["cuda"].startswith("green on GPUs (NCCL), ")
 
 
-def test_gpu_results_come_first_and_are_called_so() -> None:
-    fix = on_cpu(of("fsdp1-uniform-dtype"))[0]
+def test_gpu_results_come_first() -> None:
+    fix = on_cpu(explanation("fsdp1-uniform-dtype"))[0]
     on_gpu = replace(fix, device="cuda", kind=Kind.ALTERNATIVE)
     assert [each.device for each in proven.ordered([fix, on_gpu], {}, {})] == ["cuda", "cpu"]
     assert explain_text.proof(on_gpu).startswith("green on GPUs (NCCL), ")
 
 
-def test_sets_like_the_users_come_first() -> None:
+def test_the_sets_nearest_to_the_users_versions_come_first() -> None:
     def first(**versions: str) -> str:
-        return on_cpu(of("fsdp1-requires-grad", **versions))[0].green[0].partition("__")[0]
+        return on_cpu(explanation("fsdp1-requires-grad", **versions))[0].green[0].partition("__")[0]
 
     assert first(torch="2.2.2", transformers="4.39.3", peft="0.10.0") == "2024-04"
     assert first() == "2026-11"
 
 
-def test_versions_that_contradict_a_row_exclude_it() -> None:
+def test_versions_that_contradict_a_signature_exclude_it() -> None:
     text = (LOGS / "qdora-integer-weights.json").read_text()
     assert "qdora-integer-weights" not in {
         each.signature.id for each in explain(Symptom(text=text, versions={"peft": "0.18.0"}))
     }
 
 
-def test_what_is_not_known_is_unexplained() -> None:
+def test_an_unknown_error_is_unexplained() -> None:
     assert explain(Symptom(text="SyntaxError: invalid syntax")) == ()
     assert next(explain_text.lines((), {})).startswith("unexplained")

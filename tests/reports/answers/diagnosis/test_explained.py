@@ -1,4 +1,4 @@
-"""How much of what was published is explained. What is not stays visible as unexplained, and is counted."""
+"""Signatures explain nearly all published failures; the remaining ones are counted as unexplained."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ if TYPE_CHECKING:
 UNEXPLAINED: Final = 0.1  # of the red cells of a version set, at most
 
 
-def counted(document: MatrixDocument) -> tuple[Counter[str], Counter[str]]:
-    """The red cells of each set, and those of them that no row explains."""
+def red_and_unexplained(document: MatrixDocument) -> tuple[Counter[str], Counter[str]]:
+    """Return the numbers of red cells and of unexplained ones, by set."""
     pins = {column.key: column.pins for column in document.sets}
     red = [outcome for outcome in document.cells if outcome.verdict in RED]
-    bare = [outcome.set for outcome in red if not diagnose(symptom(outcome, pins[outcome.set]))]
-    return Counter(outcome.set for outcome in red), Counter(bare)
+    unexplained = [outcome.set for outcome in red if not diagnose(symptom(outcome, pins[outcome.set]))]
+    return Counter(outcome.set for outcome in red), Counter(unexplained)
 
 
-def test_the_default_profile_is_explained_on_every_set() -> None:
+def test_failures_of_the_default_profile_are_explained_on_every_set() -> None:
     path = data.locate(knowledge.PUBLISHED)
     assert path is not None
-    red, bare = counted(data.read(path))
+    red, unexplained = red_and_unexplained(data.read(path))
     assert red
-    assert {name: bare[name] / total for name, total in red.items() if bare[name] / total >= UNEXPLAINED} == {}
+    assert {
+        name: unexplained[name] / total for name, total in red.items() if unexplained[name] / total >= UNEXPLAINED
+    } == {}
 
 
-def test_all_that_was_published_is_explained() -> None:
-    totals = [counted(document) for document in knowledge.documents(knowledge.PUBLISHED)]
-    assert sum(bare.total() for _, bare in totals) < UNEXPLAINED * sum(red.total() for red, _ in totals)
+def test_published_failures_are_explained() -> None:
+    totals = [red_and_unexplained(document) for document in knowledge.documents(knowledge.PUBLISHED)]
+    assert sum(unexplained.total() for _, unexplained in totals) < UNEXPLAINED * sum(red.total() for red, _ in totals)
 
 
 def test_no_red_cell_has_two_causes_that_fit_equally() -> None:

@@ -1,4 +1,4 @@
-"""What is pasted: any text of any length is read in bounded memory, anything else is refused in a sentence."""
+"""The log reader reads any text of any length in bounded memory, and refuses anything else with a clear message."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def read(text: str | bytes, folder: Path) -> str:
     return logs.read(log)
 
 
-def test_a_line_is_kept_once_whatever_its_numbers(tmp_path: Path) -> None:
+def test_lines_that_differ_only_in_digits_are_kept_once(tmp_path: Path) -> None:
     steps = "".join(f"[rank{step % 8}]: step {step}: loss {step / 7}\n" for step in range(100))
     assert read(f"begin\n{steps}{ERROR}\n", tmp_path).split() == f"begin [rank0]: step 0: loss 0.0 {ERROR}".split()
 
 
-def test_progress_bars_are_lines(tmp_path: Path) -> None:
+def test_each_state_of_a_progress_bar_is_a_line(tmp_path: Path) -> None:
     assert read(f"1%|#\r2%|##\r{ERROR}\r\n", tmp_path).splitlines()[:3] == ["1%|#", "2%|##", ERROR]
 
 
-def test_what_powershell_writes_is_text(tmp_path: Path) -> None:
+def test_utf_16_from_powershell_is_text(tmp_path: Path) -> None:
     assert ERROR in read(f"a\n{ERROR}\n".encode("utf-16"), tmp_path)
 
 
-def test_strange_bytes_in_a_text_are_borne(tmp_path: Path) -> None:
+def test_a_few_invalid_bytes_do_not_make_a_text_binary(tmp_path: Path) -> None:
     assert ERROR in read(b"caf\xe9 \x00 \x1b[31m" + ERROR.encode() + b"\x1b[0m and more of the same line", tmp_path)
 
 
-def test_another_encoding_is_text(tmp_path: Path) -> None:
+def test_text_in_gbk_is_text(tmp_path: Path) -> None:
     assert ERROR in read("\u8bad\u7ec3\u65f6\u62a5\u9519".encode("gbk") * 40 + b"\n" + ERROR.encode(), tmp_path)
 
 
-def test_of_a_line_without_an_end_both_ends_are_read(tmp_path: Path) -> None:
+def test_a_very_long_line_keeps_both_its_ends(tmp_path: Path) -> None:
     found = read(f"begin{'x' * logs.MEGABYTE}{ERROR}", tmp_path)
     assert found.startswith("begin")
     assert found.rstrip().endswith(ERROR)
@@ -56,15 +56,15 @@ def test_of_a_line_without_an_end_both_ends_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [0.6, 1.0])
-def test_an_error_is_found_wherever_it_stands_in_noise(where: float) -> None:
-    """No line is like another, so that nothing can be left out as known; the memory it takes is bounded."""
+def test_an_error_is_found_anywhere_in_noise(where: float) -> None:
+    """All lines differ, so none can be dropped as a repetition; memory stays bounded."""
     chance = random.Random(1)  # noqa: S311 - the same noise every time
     noise = [f"{chance.getrandbits(256):x}".translate(LETTERS) for _ in range(NOISE // 65)]
     noise.insert(int(where * len(noise)), ERROR)
     stream = io.BytesIO("\n".join(noise).encode())
     tracemalloc.start()
     try:
-        assert ERROR in logs.distinct(stream, "log")
+        assert ERROR in logs.distinct_text(stream, "log")
         assert tracemalloc.get_traced_memory()[1] < PEAK
     finally:
         tracemalloc.stop()
@@ -81,22 +81,22 @@ def test_an_error_is_found_wherever_it_stands_in_noise(where: float) -> None:
     ],
     ids=["nothing", "blanks", "every byte", "compressed", "zeros"],
 )
-def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_input_that_is_not_a_log_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     with pytest.raises(UserError, match=f"log: {problem}"):
         read(content, tmp_path)
 
 
-def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_path_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Is a directory"):
         logs.read(tmp_path)
     with pytest.raises(UserError, match="No such file"):
         logs.read(tmp_path / "none")
 
 
-def test_a_file_that_may_not_be_read_is_said(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "log").touch(mode=0o000)
     user = os.geteuid()
-    if user == 0:  # who may read everything
+    if user == 0:  # root may read everything
         os.seteuid(NOBODY)
     try:
         with pytest.raises(UserError, match=r"log: cannot be read \(Permission denied\)"):
@@ -110,15 +110,15 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("there", [Terminal(), None], ids=["terminal", "closed"])
-def test_a_terminal_is_no_log(monkeypatch: pytest.MonkeyPatch, there: Terminal | None) -> None:
-    monkeypatch.setattr("sys.stdin", there)
+@pytest.mark.parametrize("stdin", [Terminal(), None], ids=["terminal", "closed"])
+def test_a_terminal_is_refused_as_a_log(monkeypatch: pytest.MonkeyPatch, stdin: Terminal | None) -> None:
+    monkeypatch.setattr("sys.stdin", stdin)
     with pytest.raises(UserError, match="is a terminal"):
         logs.read(None)
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "versions"),
     [
         ("torch==2.4.0+cu121\npeft==0.12.0", {"torch": "2.4.0+cu121", "peft": "0.12.0"}),
         ("- `transformers` version: 4.43.3", {"transformers": "4.43.3"}),
@@ -159,5 +159,5 @@ def test_a_terminal_is_no_log(monkeypatch: pytest.MonkeyPatch, there: Terminal |
         ("accelerate>=0.20.3 is required, but found accelerate==0.19.0", {"accelerate": "0.19.0"}),
     ],
 )
-def test_versions_are_read_where_they_are_stated(text: str, found: dict[str, str]) -> None:
-    assert logs.versions(text) == found
+def test_versions_are_read_from_lines_that_state_them(text: str, versions: dict[str, str]) -> None:
+    assert logs.versions(text) == versions

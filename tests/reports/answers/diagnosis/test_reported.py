@@ -1,4 +1,4 @@
-"""Errors as threads quote them: the right cause comes first. And logs of other failures: none is found in them."""
+"""The right cause comes first for errors that threads quote, and logs of unrelated failures stay unexplained."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reports.answers.diagnosis.diagnose import UNEXPLAINED, Symptom, diagnose
 HERE: Final = Path(__file__).parent
 TABLES: Final = ("reported.toml", "reported_b.toml")
 UNRELATED: Final = sorted((HERE / "unrelated").glob("*.txt"))
-RIGHT: Final = 0.9  # of the reports; a line without its traceback does not tell some causes from their like
+RIGHT: Final = 0.9  # of the reports; without a traceback, some causes cannot be told apart
 FEWEST: Final = 15
 
 
@@ -35,7 +35,7 @@ def first(symptom: str) -> str:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_right_cause_comes_first_for_nine_reports_in_ten(table: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A report that quotes two errors is right when both are."""
+    """A report that quotes two errors counts as right if both diagnoses are."""
     reports = {row["id"] for row in rows(table)}
     wrong = {
         row["id"]: (found, row["causes"])
@@ -50,11 +50,11 @@ def test_the_right_cause_comes_first_for_nine_reports_in_ten(table: str, capsys:
 
 @cache
 def families() -> frozenset[str]:
-    """Of the failures that are told first; they are described without a thread."""
+    """Return the ids of the headline failures, which need no thread."""
     return frozenset(row.id for row in known_problems.load() if row.family)
 
 
-def test_every_headline_family_is_among_them_and_right() -> None:
+def test_every_headline_family_is_reported_and_diagnosed_right() -> None:
     quoted = [row for row in REPORTED if row["id"] in families()]
     assert {row["id"] for row in quoted} == families()
     assert [row for row in quoted if first(row["symptom"]) not in row["causes"]] == []
@@ -64,21 +64,21 @@ def test_the_expected_causes_are_signatures() -> None:
     assert {cause for row in REPORTED for cause in row["causes"]} - {row.id for row in signatures.load()} == set()
 
 
-def test_a_report_names_its_thread() -> None:
+def test_every_report_names_its_thread() -> None:
     reports = [row for row in REPORTED if row["id"] not in families()]
     assert [row["id"] for row in reports if not THREAD.fullmatch(row["thread"])] == []
 
 
-def test_a_report_is_there_once() -> None:
-    """A report may quote two errors; they stand in one table."""
+def test_no_report_is_duplicated() -> None:
+    """A report may quote two errors, in one table."""
     assert len({(row["id"], row["symptom"]) for row in REPORTED}) == len(REPORTED)
     assert len({row["id"] for row in REPORTED}) == sum(len({row["id"] for row in rows(table)}) for table in TABLES)
 
 
 @pytest.mark.parametrize("log", UNRELATED, ids=lambda path: path.stem)
-def test_what_is_not_known_is_not_guessed(log: Path) -> None:
+def test_logs_of_unrelated_failures_are_unexplained(log: Path) -> None:
     assert [each.signature.id for each in diagnose(Symptom(text=logs.read(log)))] == []
 
 
-def test_there_are_enough_logs_of_other_failures() -> None:
+def test_there_are_enough_logs_of_unrelated_failures() -> None:
     assert len(UNRELATED) >= FEWEST

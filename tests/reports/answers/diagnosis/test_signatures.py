@@ -1,4 +1,4 @@
-"""Every known failure is a row with a real log, and exactly that row explains it."""
+"""Every signature has a real log, and exactly that signature explains it."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ def signature_of(example: Path) -> str:
     return stem.rpartition(".")[0] if stem.rpartition(".")[2].isdigit() and "." in stem else stem
 
 
-def shown(example: Path) -> Symptom:
+def symptom_of(example: Path) -> Symptom:
     text = example.read_text(encoding="utf-8")
     if example.suffix == ".txt":
         return Symptom(text="\n".join(line for line in text.splitlines() if not line.startswith("# ")))
-    told = json.loads(text)
+    facts = json.loads(text)
     return Symptom(
-        missed=tuple(told["missed"]),
-        options=told["options"],
-        versions=told["versions"],
-        case=told.get("case", ""),
-        text=told.get("text", ""),
-        phase=Phase(told["phase"]) if told.get("phase") else None,
-        device=told.get("device", ""),
+        missed=tuple(facts["missed"]),
+        options=facts["options"],
+        versions=facts["versions"],
+        case=facts.get("case", ""),
+        text=facts.get("text", ""),
+        phase=Phase(facts["phase"]) if facts.get("phase") else None,
+        device=facts.get("device", ""),
     )
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_exactly_one_row_explains_a_log(example: Path) -> None:
-    assert [each.signature.id for each in diagnose(shown(example))] == [signature_of(example)]
+def test_exactly_one_signature_explains_a_log(example: Path) -> None:
+    assert [each.signature.id for each in diagnose(symptom_of(example))] == [signature_of(example)]
 
 
-def test_every_row_has_a_log() -> None:
+def test_every_signature_has_a_log() -> None:
     ids = {row.id for row in signatures.load()}
     assert ids ^ {signature_of(example) for example in EXAMPLES} == set()
 
 
-def test_a_log_says_where_it_is_from() -> None:
+def test_every_log_names_its_source() -> None:
     texts = [path for path in EXAMPLES if path.suffix == ".txt"]
     assert [path.name for path in texts if not path.read_text().startswith("# from: ")] == []
 
 
-def test_every_row_says_why_in_a_sentence() -> None:
+def test_every_signature_explains_its_cause_in_a_sentence() -> None:
     short = [row.id for row in signatures.load() if len(row.cause) < SHORTEST_CAUSE or not row.cause.endswith(".")]
     assert short == []
 
 
-def test_a_cause_that_bounds_versions_is_held_to_them() -> None:
-    """A log that states another version is of something else."""
+def test_a_version_bound_in_a_cause_is_also_a_condition() -> None:
+    """Otherwise the signature would explain logs that state another version."""
     bare = {
         (row.id, package)
         for row in signatures.load()
@@ -95,7 +95,7 @@ def test_a_cause_that_bounds_versions_is_held_to_them() -> None:
         ("TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'tokenizer'", {"trl": "0.15.2"}),
     ],
 )
-def test_a_version_contradicts_a_cause(line: str, versions: dict[str, str]) -> None:
+def test_a_contradicting_version_excludes_a_signature(line: str, versions: dict[str, str]) -> None:
     assert diagnose(Symptom(text=line, versions=versions)) == ()
     assert len(diagnose(Symptom(text=line))) == 1
 
@@ -110,25 +110,25 @@ def test_a_version_contradicts_a_cause(line: str, versions: dict[str, str]) -> N
         ("LoraConfig", "lora_biases", False),
     ],
 )
-def test_only_what_a_newer_peft_has_is_one_of_its_fields(config: str, keyword: str, known: bool) -> None:  # noqa: FBT001
+def test_only_a_field_of_a_newer_peft_is_blamed_on_an_old_one(config: str, keyword: str, known: bool) -> None:  # noqa: FBT001
     line = f"TypeError: {config}.__init__() got an unexpected keyword argument '{keyword}'"
     assert bool(diagnose(Symptom(text=line))) == known
 
 
-def test_an_old_trl_is_not_blamed_of_a_new_one() -> None:
+def test_the_signature_of_an_old_trl_does_not_explain_a_log_of_a_new_one() -> None:
     line = "TypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'"
     (found,) = diagnose(Symptom(text=line, versions={"trl": "1.16.0", "transformers": "5.2.0"}))
     assert "trl before" not in found.signature.cause
 
 
-def test_the_problems_that_rows_name_are_there() -> None:
-    there = {row.id for table in (known.PACKAGED, known.FINDINGS) for row in known.load(table)}
-    assert {name for row in signatures.load() for name in row.problems} - there == set()
+def test_signatures_name_existing_problems() -> None:
+    existing = {row.id for table in (known.PACKAGED, known.FINDINGS) for row in known.load(table)}
+    assert {name for row in signatures.load() for name in row.problems} - existing == set()
 
 
-def test_every_anchor_is_in_a_log() -> None:
-    """What is looked for before a pattern must not hide a match."""
-    logs = {signature_of(path): shown(path).bare for path in EXAMPLES if path.suffix == ".txt"}
+def test_the_log_of_a_signature_contains_its_anchor() -> None:
+    """A search for the anchor precedes the pattern, and must not hide a match."""
+    logs = {signature_of(path): symptom_of(path).bare for path in EXAMPLES if path.suffix == ".txt"}
     assert [row.id for row in signatures.load() if row.id in logs and row.anchor not in logs[row.id]] == []
 
 
@@ -143,7 +143,7 @@ def test_every_anchor_is_in_a_log() -> None:
         (r"either (one|the other) of them", " of them"),
     ],
 )
-def test_an_anchor_is_text_that_every_match_has(pattern: str, anchor: str) -> None:
+def test_an_anchor_is_a_text_that_every_match_contains(pattern: str, anchor: str) -> None:
     row = signatures.Signature(id="a", pattern=pattern, cause="because", kind=signatures.CauseKind.BUG)
     assert row.anchor == anchor
 
@@ -167,32 +167,32 @@ def seconds_to_scan(pattern: str, text: str) -> float:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ('pattern = "("', "no regular expression"),
-        ('pattern = "a*"', "any text would do"),
+        ('pattern = "("', "not a regular expression"),
+        ('pattern = "a*"', "matches the empty string"),
         ('when = "quant=nf5"\npattern = "a"', "has no value 'nf5'"),
         ('versions = { peft = "new" }\npattern = "a"', "Invalid specifier"),
-        ('links = ["see the forum"]\npattern = "a"', "is no thread"),
-        ("", "nothing to know it by"),
+        ('links = ["see the forum"]\npattern = "a"', "is not a thread"),
+        ("", "neither pattern nor checks"),
     ],
 )
-def test_a_malformed_row_is_refused(tmp_path: Path, row: str, problem: str) -> None:
+def test_a_malformed_signature_is_refused(tmp_path: Path, row: str, problem: str) -> None:
     text = f'[[signature]]\nid = "a"\ncause = "because"\nkind = "bug"\n{row}\n'
     (tmp_path / "rows.toml").write_text(text)
     with pytest.raises(UserError, match=problem):
         signatures.load(tmp_path)
 
 
-def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_signatures_with_one_id_are_refused(tmp_path: Path) -> None:
     row = '[[signature]]\nid = "a"\npattern = "a"\ncause = "because"\nkind = "bug"\n'
     (tmp_path / "rows.toml").write_text(row + row)
-    with pytest.raises(UserError, match="two signatures are called 'a'"):
+    with pytest.raises(UserError, match="two signatures have the id 'a'"):
         signatures.load(tmp_path)
 
 
-def test_what_is_so_on_a_cpu_is_not_said_of_a_gpu() -> None:
+def test_a_signature_of_one_device_does_not_explain_a_failure_on_another() -> None:
     row = signatures.Signature(id="a", pattern="no", cause="because", kind=signatures.CauseKind.BUG, device="cpu")
-    told = {device: diagnose(Symptom(text="no", device=device), [row]) for device in ("", "cpu", "cuda")}
-    assert [device for device, found in told.items() if found] == ["", "cpu"]
+    diagnoses = {device: diagnose(Symptom(text="no", device=device), [row]) for device in ("", "cpu", "cuda")}
+    assert [device for device, found in diagnoses.items() if found] == ["", "cpu"]
 
 
 @pytest.mark.parametrize(
@@ -218,14 +218,14 @@ def test_what_is_so_on_a_cpu_is_not_said_of_a_gpu() -> None:
         "{'loss': 1.2, 'grad_norm': 0.4, 'epoch': 0.1}",
     ],
 )
-def test_what_says_nothing_known_is_unexplained(line: str) -> None:
+def test_an_unknown_error_is_unexplained(line: str) -> None:
     assert diagnose(Symptom(text=line)) == ()
 
 
 def test_a_cause_that_assumes_options_comes_after_one_that_does_not() -> None:
-    """Although its versions are confirmed: they are of every log of that time."""
+    """Its confirmed versions do not help it: they occur in every log of that time."""
     text = "ValueError: Must flatten tensors with uniform requires_grad when use_orig_params=False"
-    shown = Symptom(text=text, versions={"peft": "0.10.0"})
-    (found,) = diagnose(shown)
+    failure = Symptom(text=text, versions={"peft": "0.10.0"})
+    (found,) = diagnose(failure)
     assert found.signature.id == "fsdp1-requires-grad"
-    assert "fsdp1-dora-magnitude" in [each.signature.id for each in narrower(found, shown)]
+    assert "fsdp1-dora-magnitude" in [each.signature.id for each in narrower(found, failure)]

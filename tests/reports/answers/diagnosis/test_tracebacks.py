@@ -1,4 +1,4 @@
-"""What of a log may be the cause of a failure, and what belongs to it."""
+"""The search for failures in a log finds the lines that may be the cause, and their context."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from reports.answers.diagnosis import signatures
 from reports.answers.diagnosis.diagnose import Symptom, diagnose
-from reports.answers.diagnosis.tracebacks import LogFailures, failures
+from reports.answers.diagnosis.tracebacks import LogFailures, find_failures
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 WARNED = "UserWarning: None of the inputs have requires_grad=True. Gradients will be None"
@@ -18,32 +18,32 @@ def first(text: str) -> str:
     return next((each.signature.id for each in diagnose(Symptom(text=text))), "")
 
 
-def test_what_was_raised_leads_and_a_warning_above_it_is_left_out() -> None:
+def test_a_warning_above_an_exception_is_ignored() -> None:
     found = diagnose(Symptom(text=f"{WARNED}\n{HEAD}\n{FRAME}\n    step()\n{OOM}"))
     assert [each.signature.id for each in found] == ["gpu-out-of-memory"]
 
 
 @pytest.mark.parametrize("line", [WARNED, OOM, "Cannot flatten integer dtype tensors"])
-def test_a_line_that_stands_alone_counts(line: str) -> None:
+def test_a_line_without_a_traceback_is_diagnosed(line: str) -> None:
     assert first(line)
 
 
-def test_what_ended_a_rank_counts_beside_the_launcher_that_tells_of_it() -> None:
+def test_the_exit_code_of_a_rank_is_diagnosed_although_only_the_launcher_raised() -> None:
     launcher = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED"
     assert first(f"failed (exitcode: -9) local_rank: 0\n{HEAD}\n{FRAME}\n{launcher}") == "host-ended-the-process"
 
 
-def test_a_warning_is_no_cause_of_what_only_a_launcher_tells_of() -> None:
+def test_a_warning_is_not_the_cause_of_a_failure_that_only_a_launcher_reports() -> None:
     assert not first(f"{WARNED}\n{HEAD}\n{FRAME}\nKeyboardInterrupt")
 
 
-def test_what_the_run_got_over_is_no_cause_of_what_failed_later() -> None:
+def test_an_error_that_the_run_recovered_from_does_not_cause_a_later_failure() -> None:
     log = f"{HEAD}\n{FRAME}\n{OOM}\n{{'loss': 1.25, 'epoch': 0.1}}\n{HEAD}\n{FRAME}\n"
     assert first(f"{log}ZeroDivisionError: division by zero") == ""
     assert first(f"{log}torch.distributed.DistBackendError: NCCL communicator was aborted") == "gpu-out-of-memory"
 
 
-def test_what_is_told_to_be_fixed_is_no_cause() -> None:
+def test_an_error_that_somebody_reports_as_fixed_is_not_a_cause() -> None:
     assert not first('we fixed "Cannot flatten integer dtype tensors"')
     assert not first("We fixed the `ValueError: Cannot flatten integer dtype tensors`. Everything is green.")
     assert first("RuntimeError: Cannot flatten integer dtype tensors; it was fixed in 1.0, and is back")
@@ -52,22 +52,22 @@ def test_what_is_told_to_be_fixed_is_no_cause() -> None:
 def test_a_chain_of_exceptions_is_one_failure() -> None:
     chain = "During handling of the above exception, another exception occurred:"
     lines = [HEAD, FRAME, "KeyError: 1", "", chain, "", HEAD, FRAME, "ValueError: 2", "done", HEAD, FRAME, "OSError: 3"]
-    assert [each.lines for each in failures(lines)] == [range(10), range(10, 13)]
+    assert [each.lines for each in find_failures(lines)] == [range(10), range(10, 13)]
 
 
-def test_a_logger_writes_into_a_traceback_and_is_no_part_of_it() -> None:
+def test_a_log_record_inside_a_traceback_does_not_belong_to_it() -> None:
     lines = [HEAD, FRAME, "2026 WARNING slow disk", "    step()", "RuntimeError: no"]
-    told = LogFailures(lines)
-    assert told.around(4) == [0, 1, 3, 4]
-    assert not told.counts(2)
+    failures = LogFailures(lines)
+    assert failures.context(4) == [0, 1, 3, 4]
+    assert not failures.may_be_cause(2)
 
 
-def test_a_lone_exception_has_the_few_lines_beside_it() -> None:
+def test_an_exception_without_a_traceback_has_a_few_lines_of_context() -> None:
     lines = [*map(str, range(10)), "RuntimeError: no"]
-    assert LogFailures(lines).around(10) == [7, 8, 9, 10]
+    assert LogFailures(lines).context(10) == [7, 8, 9, 10]
 
 
-def test_a_cause_that_must_pass_through_code_is_not_of_another_traceback() -> None:
+def test_a_signature_with_through_fits_no_traceback_of_other_code() -> None:
     row = signatures.Signature(id="a", pattern="no", through="lib/x", cause="because", kind=signatures.CauseKind.BUG)
     own, other = FRAME.replace("/workspace", "/lib/x"), FRAME
     texts = ["RuntimeError: no", f"{HEAD}\n{own}\nRuntimeError: no", f"{HEAD}\n{other}\nRuntimeError: no"]
