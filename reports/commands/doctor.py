@@ -65,7 +65,7 @@ def doctor(
     files = [configs.read(path) for path in config or ()]
     there = installed.read(python, inspect=package_folders)
     grids = knowledge.by_device(results) if device == AUTO else {device: knowledge.load(results, device=device)}
-    asked = job.of(files, there.versions) if files else None
+    asked = job.combine(files, there.versions) if files else None
     fixes = {name: remedies.load(results, device=name) for name in grids}
     found = examine(there, asked, grids, fixes)
     repair = found.chosen(give_up=give_up)

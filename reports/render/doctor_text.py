@@ -138,7 +138,7 @@ def without(rest: Iterable[str]) -> str:
 
 def repair_lines(repair: Repair, verb: str) -> Iterator[str]:
     for config, text in repair.texts.items():
-        for key, old, new in changed(config.values, configs.parsed(text, config.path).values):
+        for key, old, new in changed(config.values, configs.parse(text, config.path).values):
             yield f"{verb}: {config.path.name}: {key}: {shown(old)} -> {shown(new)}"
     if not repair.texts:
         yield f"{verb}, in code: {', '.join(in_code(name, value) for name, value in repair.changes.items())}"
@@ -239,7 +239,7 @@ def repair_document(repair: Repair | None) -> dict[str, Any] | None:
         "files": {
             str(config.path): [
                 {"key": key, "old": old, "new": new}
-                for key, old, new in changed(config.values, configs.parsed(text, config.path).values)
+                for key, old, new in changed(config.values, configs.parse(text, config.path).values)
             ]
             for config, text in repair.texts.items()
         },

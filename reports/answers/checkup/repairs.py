@@ -134,7 +134,7 @@ def first_repair(
 ) -> Repair | None:
     in_code: Repair | None = None
     for changes in candidates:
-        written = jobs.patched(job, changes, versions)
+        written = jobs.patch(job, changes, versions)
         options = written[0].options if written else changed_options(options_of(job), changes)
         if options is None:
             continue
@@ -206,7 +206,7 @@ def neighbouring_changes(
 
 def changed_options(start: Options, changes: Mapping[str, Value]) -> Options | None:
     """Return options with some of them changed; None if the combination is illegal."""
-    options = jobs.legal(replace(start, **changes), [])  # type: ignore[arg-type]  # values of options, from cases
+    options = jobs.nearest_legal(replace(start, **changes), [])  # type: ignore[arg-type]  # values of options, from cases
     return None if options.why_illegal else options
 
 

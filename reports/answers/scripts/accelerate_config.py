@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cases.model import architectures
 from cases.space.options import SHARDED
-from reports.answers.configuration.dialects import UnwritableError, written
+from reports.answers.configuration.dialects import UnwritableError, value_to_write
 from reports.answers.configuration.dialects.accelerate import ACCELERATE, FSDP
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ def precision(options: Options) -> Value:
 
 def keys(option: str, value: Value) -> Iterator[tuple[str, Any]]:
     """The keys and values of accelerate that request a value of an option."""
-    rule = next((rule for rule in ACCELERATE.of(option) if rule.value == value), None)
+    rule = next((rule for rule in ACCELERATE.rules_for(option) if rule.value == value), None)
     if rule is None:
         raise UnwritableError(f"{option}={value}")
     for key, expected in rule.keys.items():
-        yield key, written(expected)
+        yield key, value_to_write(expected)
 
 
 def texts(found: Mapping[str, Any]) -> Iterator[str]:

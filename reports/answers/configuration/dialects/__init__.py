@@ -1,6 +1,6 @@
-"""Defines the rows that map option values to the keys of each tool's configuration file.
+"""Defines the rules that map option values to the keys of each tool's configuration file.
 
-The same rows read a file and write an edit. Keys without a row either do not matter to the option space (a learning
+The same rules read a file and write an edit. Keys without a rule either do not matter to the option space (a learning
 rate) or are listed as ``not_judged``, because no case measures them.
 """
 
@@ -20,20 +20,20 @@ TRUE: Final = ("true", "yes", "on")
 FALSE: Final = ("false", "no", "off")
 NULL: Final = ("", "null", "none", "~")
 
-# What is taken for the version of a package that is not there.
+# The assumed version of a package that is not installed.
 NEWEST: Final = {"accelerate": Version("1.15"), "transformers": Version("5.23"), "trl": Version("1.16")}
 
-# Of a launcher's file, which a trainer's file goes before; and of what a trainer reads.
+# The roles of files. A trainer's file takes precedence over a launcher's.
 LAUNCHER, TRAINER = "launcher", "trainer"
 
 
 class UnwritableError(LookupError):
-    """A file has no way to say a value."""
+    """A file cannot express a value."""
 
 
 @dataclass(frozen=True)
 class Containing:
-    """Stands for every value that holds a word: ``full_shard`` of ``full_shard auto_wrap``. It can be read only."""
+    """Matches every value that contains a word, as ``full_shard auto_wrap`` contains ``full_shard``. Read-only."""
 
     word: str
 
@@ -44,7 +44,7 @@ class Containing:
 
 @dataclass(frozen=True)
 class AtLeast:
-    """Stands for every number from a first one, which is what an edit writes."""
+    """Matches every number from ``least`` on. An edit writes ``least``."""
 
     least: int
 
@@ -54,7 +54,7 @@ class AtLeast:
 
 @dataclass(frozen=True)
 class AnyValue:
-    """Stands for anything but nothing. It can be read only."""
+    """Matches every value but an empty one. Read-only."""
 
     def admits(self, value: Any) -> bool:
         return value is not None and value not in ([], {})
@@ -62,40 +62,44 @@ class AnyValue:
 
 @dataclass(frozen=True)
 class Rule:
-    """A value of an option, and what a file says for it: all of ``keys``, each one of some values.
+    """A value of an option, and the keys by which a file expresses it. All keys must have one of their values.
 
-    A key is a dotted path, or several with ``|`` between them of which the first that is there counts. ``None`` is a
-    key that is not there. The first of the values is what an edit writes. ``amp`` is no option: automatic mixed
-    precision is autocast, and under FSDP its own policy beside it.
+    A key is a dotted path, or several alternatives separated by ``|``; the first one in the file counts. The value
+    ``None`` matches a missing key. An edit writes the first of several values. ``amp`` is not an option of the option
+    space: automatic mixed precision means autocast and, under FSDP, also FSDP's own policy.
     """
 
     option: str
     value: Value
     keys: Mapping[str, Any]
-    since: Mapping[str, str] = field(default_factory=dict)  # of a package, the version from which the row holds
-    until: Mapping[str, str] = field(default_factory=dict)  # and the one from which it no longer does
+    since: Mapping[str, str] = field(default_factory=dict)  # by package: the first version for which the rule holds
+    until: Mapping[str, str] = field(default_factory=dict)  # by package: the first version for which it no longer holds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """``marks`` are keys that only this dialect has; ``implied`` is what goes without saying, with some versions."""
+    """The configuration format of one tool.
+
+    ``marks`` are keys that only this dialect has. ``defaults`` returns the option values that the tool uses if the file
+    does not set them, for the values that are set and the installed versions.
+    """
 
     name: str
     role: str
     marks: frozenset[str]
     rules: tuple[Rule, ...]
-    implied: Callable[[Mapping[str, Value], Mapping[str, Version]], dict[str, Value]]
-    not_judged: tuple[tuple[str, str], ...] = ()  # a key, and what it asks for
-    generic: frozenset[str] = frozenset()  # keys that others have as well: they decide only where no mark does
+    defaults: Callable[[Mapping[str, Value], Mapping[str, Version]], dict[str, Value]]
+    not_judged: tuple[tuple[str, str], ...] = ()  # a key, and the feature that it enables
+    generic: frozenset[str] = frozenset()  # keys that other dialects share; they decide if a file has no marks
 
-    def of(self, option: str) -> Iterable[Rule]:
+    def rules_for(self, option: str) -> Iterable[Rule]:
         return (rule for rule in self.rules if rule.option == option)
 
 
-def plain(value: Any) -> Any:
-    """A value as every reader of YAML means it: ``'no'``, ``No`` and ``false`` are one."""
+def normalise(value: Any) -> Any:
+    """Return a value as YAML readers interpret it: ``'no'``, ``No`` and ``false`` become False."""
     if isinstance(value, list):
-        return [plain(each) for each in value]
+        return [normalise(each) for each in value]
     if not isinstance(value, str):
         return value
     text = value.strip().lower().removeprefix("torch.")
@@ -107,34 +111,36 @@ def plain(value: Any) -> Any:
 
 
 def admits(expected: Any, value: Any) -> bool:
-    """Whether a value is one of those expected."""
+    """Tell if a value is one of the expected values."""
     several = expected if isinstance(expected, tuple) else (expected,)
     return any(
-        each.admits(value) if isinstance(each, Containing | AtLeast | AnyValue) else same(plain(each), plain(value))
+        each.admits(value)
+        if isinstance(each, Containing | AtLeast | AnyValue)
+        else are_equal(normalise(each), normalise(value))
         for each in several
     )
 
 
-def same(one: Any, other: Any) -> bool:
-    """Equal, and both or neither a flag: 1 is a strategy's number, and not true."""
+def are_equal(one: Any, other: Any) -> bool:
+    """Tell if two values are equal and both or neither are flags: the number 1 is not true."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-def present(path: str, values: Mapping[str, Any]) -> str | None:
-    """Of the paths between ``|``, the first that a file has."""
+def first_key_in(path: str, values: Mapping[str, Any]) -> str | None:
+    """Return the first of the paths separated by ``|`` that a file has; None if it has none."""
     return next((each for each in path.split("|") if values.get(each) is not None), None)
 
 
 def matches(rule: Rule, values: Mapping[str, Any]) -> bool:
-    """Whether a file, as values by dotted path, says what a row says."""
-    return all(admits(expected, values.get(present(path, values) or path)) for path, expected in rule.keys.items())
+    """Tell if the values of a file, by dotted path, match all keys of a rule."""
+    return all(admits(expected, values.get(first_key_in(path, values) or path)) for path, expected in rule.keys.items())
 
 
-def written(expected: Any) -> Any:
-    """What an edit writes for one of some values.
+def value_to_write(expected: Any) -> Any:
+    """Return the value that an edit writes for the expected values.
 
     Raises:
-        UnwritableError: they can be read only.
+        UnwritableError: the values are read-only.
     """
     first = expected[0] if isinstance(expected, tuple) else expected
     if isinstance(first, AtLeast):

@@ -1,6 +1,6 @@
-"""Rows for the ``default_config.yaml`` of ``accelerate config``, which launches processes and configures sharding."""
+"""Rules for the ``default_config.yaml`` of ``accelerate config``, which launches processes and configures sharding."""
 
-# ruff: noqa: FBT003 - values of flags, in rows of a table
+# ruff: noqa: FBT003 - values of flags, in rules of a table
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from cases.space.options import Value
 
 FSDP = "fsdp_config."
-# What `accelerate launch` takes for what a file leaves out, each read in the release in which it came.
-ORIGINAL_BY_ITSELF = Version("0.25")
-ONE_RANK_LOADS = Version("0.24")
+# Releases of accelerate that changed a default of `accelerate launch`, according to their sources.
+ORIG_PARAMS_BY_DEFAULT = Version("0.25")
+RAM_EFFICIENT_BY_DEFAULT = Version("0.24")
 
 
-def implied(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+def defaults(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
     accelerate = versions.get("accelerate", NEWEST["accelerate"])
     usual: dict[str, Value] = {"front_end": "accelerate", "optim": "adamw"}
     if values.get("strategy") in ("fsdp1", "fsdp2"):
         usual |= {"auto_wrap_policy": "none", "state_dict_type": "full", "reshard_after_forward": True}
-        usual |= {"use_orig_params": accelerate >= ORIGINAL_BY_ITSELF, "sync_module_states": True}
-        usual |= {"cpu_ram_efficient_loading": accelerate >= ONE_RANK_LOADS}
+        usual |= {"use_orig_params": accelerate >= ORIG_PARAMS_BY_DEFAULT, "sync_module_states": True}
+        usual |= {"cpu_ram_efficient_loading": accelerate >= RAM_EFFICIENT_BY_DEFAULT}
     return usual
 
 
-def sharded(prefix: str, *, short: bool = False) -> tuple[Rule, ...]:
-    """The rows of FSDP's own settings, which other dialects nest and name alike; some leave out ``fsdp_``."""
+def fsdp_rules(prefix: str, *, short: bool = False) -> tuple[Rule, ...]:
+    """Return the rules of FSDP settings below a prefix. ``short`` also accepts keys without ``fsdp_``."""
 
     def key(name: str) -> str:
         return f"{prefix}fsdp_{name}|{prefix}{name}" if short else f"{prefix}fsdp_{name}"
@@ -46,7 +46,7 @@ def sharded(prefix: str, *, short: bool = False) -> tuple[Rule, ...]:
         Rule("sharding_strategy", "shard_grad_op", {key("sharding_strategy"): ("SHARD_GRAD_OP", 2)}),
         Rule("sharding_strategy", "no_shard", {key("sharding_strategy"): ("NO_SHARD", 3)}),
         Rule("device_mesh", "hsdp", {key("sharding_strategy"): ("HYBRID_SHARD", 4)}),
-        # One key with two meanings: of FSDP2 whether, of FSDP1 (accelerate 1.6 and newer) how weights are sharded.
+        # The key has two meanings: a flag for FSDP2, and for FSDP1 (accelerate 1.6 and newer) the sharding strategy.
         Rule("reshard_after_forward", True, {key("reshard_after_forward"): True}),
         Rule("reshard_after_forward", False, {key("reshard_after_forward"): False}),
         Rule("sharding_strategy", "full_shard", {key("reshard_after_forward"): "FULL_SHARD"}),
@@ -60,7 +60,7 @@ def sharded(prefix: str, *, short: bool = False) -> tuple[Rule, ...]:
         Rule("cpu_ram_efficient_loading", False, {key("cpu_ram_efficient_loading"): False}),
         Rule("sync_module_states", True, {key("sync_module_states"): True}),
         Rule("sync_module_states", False, {key("sync_module_states"): False}),
-        # torch's checkpoint wrapper, which accelerate applies without re-entering
+        # accelerate applies torch's checkpoint wrapper, in its non-reentrant mode
         Rule("gradient_checkpointing", "non_reentrant", {key("activation_checkpointing"): True}),
     )
 
@@ -77,7 +77,7 @@ ACCELERATE = Dialect(
         Rule("strategy", "single", {"distributed_type": ("NO", None), "num_processes": (1, None)}),
         Rule("strategy", "single", {"distributed_type": "MULTI_GPU", "num_processes": 1}),
         Rule("strategy", "ddp", {"distributed_type": ("MULTI_GPU", "MULTI_CPU")}),
-        *sharded(FSDP),
+        *fsdp_rules(FSDP),
         Rule("amp", "bf16", {"mixed_precision": "bf16"}),
         Rule("amp", "fp16", {"mixed_precision": "fp16"}),
         Rule("amp", "off", {"mixed_precision": "no"}),
@@ -85,7 +85,7 @@ ACCELERATE = Dialect(
         Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
         Rule("torch_compile", True, {"dynamo_config.dynamo_backend": AnyValue()}),
     ),
-    implied=implied,
+    defaults=defaults,
     not_judged=(
         ("deepspeed_config", "DeepSpeed"),
         ("megatron_lm_config", "Megatron-LM"),

@@ -1,19 +1,19 @@
-"""Rows for Axolotl's single file: model, adapter, quantisation, launcher and trainer settings."""
+"""Rules for Axolotl's single file: model, adapter, quantisation, launcher and trainer settings."""
 
-# ruff: noqa: FBT003 - values of flags, in rows of a table
+# ruff: noqa: FBT003 - values of flags, in rules of a table
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from reports.answers.configuration.dialects import TRAINER, AnyValue, AtLeast, Containing, Dialect, Rule
-from reports.answers.configuration.dialects.accelerate import sharded
+from reports.answers.configuration.dialects.accelerate import fsdp_rules
 from reports.answers.configuration.dialects.trl import (
-    MODELS,
-    WORDS_OF_FSDP,
+    FSDP_WORD_RULES,
+    MODEL_RULES,
     flag_rules,
-    optimisers,
-    own_fsdp,
-    versions_of_fsdp,
+    fsdp_defaults,
+    fsdp_version_rules,
+    optimiser_rules,
 )
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 BNB = "bnb_config_kwargs.bnb_4bit_"
 VERSION = "fsdp_version|fsdp_config.fsdp_version|fsdp_config.version"
-AGAIN = "gradient_checkpointing_kwargs.use_reentrant"
+USE_REENTRANT = "gradient_checkpointing_kwargs.use_reentrant"
 OFF = (False, None)
 FOUR_BIT = {"adapter": "qlora", "load_in_4bit": True, "load_in_8bit": OFF}
 
 
-def implied(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
-    """What Axolotl does unasked; the storage of 4-bit weights is bfloat16, whatever else is said."""
+def defaults(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+    """Return the defaults of Axolotl. It stores 4-bit weights in bfloat16 whatever the other settings."""
     return {
         "front_end": "trainer",
         "bnb_4bit_quant_storage": "bf16",
@@ -41,12 +41,12 @@ def implied(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dic
         "gradient_checkpointing": "off",
         "optim": "adamw",
         "clip_grad_norm": True,
-        **own_fsdp(versions),
+        **fsdp_defaults(versions),
     }
 
 
-def lora(**more: object) -> dict[str, object]:
-    """The keys of a variant of LoRA, quantised or not."""
+def lora_keys(**more: object) -> dict[str, object]:
+    """Return the keys of a LoRA variant, quantised or not."""
     usual: dict[str, object] = {
         "adapter": ("lora", "qlora"),
         "peft_use_dora": OFF,
@@ -57,8 +57,8 @@ def lora(**more: object) -> dict[str, object]:
 
 
 STRATEGIES = (
-    *versions_of_fsdp("fsdp_config", AnyValue(), VERSION),
-    *versions_of_fsdp("fsdp", Containing("shard"), VERSION),
+    *fsdp_version_rules("fsdp_config", AnyValue(), VERSION),
+    *fsdp_version_rules("fsdp", Containing("shard"), VERSION),
 )
 
 AXOLOTL = Dialect(
@@ -72,12 +72,12 @@ AXOLOTL = Dialect(
         }
     ),
     rules=(
-        Rule("method", "dora", lora(peft_use_dora=True)),
-        Rule("method", "rslora", lora(peft_use_rslora=True)),
-        Rule("method", "pissa", lora(peft_init_lora_weights="pissa")),
-        Rule("method", "olora", lora(peft_init_lora_weights="olora")),
-        Rule("method", "loftq", lora(peft_init_lora_weights="loftq")),
-        Rule("method", "lora", lora()),
+        Rule("method", "dora", lora_keys(peft_use_dora=True)),
+        Rule("method", "rslora", lora_keys(peft_use_rslora=True)),
+        Rule("method", "pissa", lora_keys(peft_init_lora_weights="pissa")),
+        Rule("method", "olora", lora_keys(peft_init_lora_weights="olora")),
+        Rule("method", "loftq", lora_keys(peft_init_lora_weights="loftq")),
+        Rule("method", "lora", lora_keys()),
         Rule("method", "full", {"adapter": None}),
         Rule("quant", "fp4", {**FOUR_BIT, f"{BNB}quant_type": "fp4"}),
         Rule("quant", "nf4", {**FOUR_BIT, f"{BNB}quant_type": ("nf4", None)}),
@@ -99,15 +99,15 @@ AXOLOTL = Dialect(
         Rule("amp", "off", {"bf16": False, "fp16": OFF}),
         *flag_rules("autocast_adapter_dtype", "peft_autocast_adapter_dtype"),
         *STRATEGIES,
-        *sharded("fsdp_config.", short=True),
-        *WORDS_OF_FSDP,
+        *fsdp_rules("fsdp_config.", short=True),
+        *FSDP_WORD_RULES,
         Rule("attn_implementation", "flash_attention_2", {"flash_attention": True}),
         Rule("attn_implementation", "sdpa", {"sdp_attention": True}),
         Rule("attn_implementation", "eager", {"eager_attention": True}),
         Rule("attn_implementation", "flash_attention_2", {"attn_implementation": "flash_attention_2"}),
         Rule("attn_implementation", "sdpa", {"attn_implementation": "sdpa"}),
         Rule("attn_implementation", "eager", {"attn_implementation": "eager"}),
-        *optimisers("optimizer"),
+        *optimiser_rules("optimizer"),
         Rule("modules_to_save", "lm_head", {"lora_modules_to_save": Containing("lm_head")}),
         Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
         Rule("gradient_accumulation_steps", 2, {"gradient_accumulation_steps": AtLeast(2)}),
@@ -115,11 +115,11 @@ AXOLOTL = Dialect(
         Rule("find_unused_parameters", True, {"ddp_find_unused_parameters": True}),
         *flag_rules("torch_compile", "torch_compile"),
         Rule("gradient_checkpointing", "off", {"gradient_checkpointing": False}),
-        Rule("gradient_checkpointing", "non_reentrant", {"gradient_checkpointing": True, AGAIN: False}),
-        Rule("gradient_checkpointing", "reentrant", {"gradient_checkpointing": True, AGAIN: (True, None)}),
-        *MODELS,
+        Rule("gradient_checkpointing", "non_reentrant", {"gradient_checkpointing": True, USE_REENTRANT: False}),
+        Rule("gradient_checkpointing", "reentrant", {"gradient_checkpointing": True, USE_REENTRANT: (True, None)}),
+        *MODEL_RULES,
     ),
-    implied=implied,
+    defaults=defaults,
     not_judged=(
         ("deepspeed", "DeepSpeed"),
         ("tensor_parallel_size", "tensor parallelism"),

@@ -1,11 +1,18 @@
-"""Rows for the file of ``llamafactory-cli train``: its own arguments and those of the Trainer."""
+"""Rules for the file of ``llamafactory-cli train``: its own arguments and those of the Trainer."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from reports.answers.configuration.dialects import TRAINER, Containing, Dialect, Rule
-from reports.answers.configuration.dialects.trl import MODELS, OTHERS, flag_rules, of_the_trainer, optimisers, own_fsdp
+from reports.answers.configuration.dialects.trl import (
+    MODEL_RULES,
+    UNMEASURED_KEYS,
+    flag_rules,
+    fsdp_defaults,
+    optimiser_rules,
+    trainer_rules,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,10 +25,10 @@ OFF = (False, None)
 BNB = ("bnb", "bitsandbytes", None)
 
 
-def implied(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
-    """What LLaMA-Factory does unasked: it loads, computes and stores in the precision that it trains in.
+def defaults(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+    """Return the defaults of LLaMA-Factory: it loads, computes and stores in the precision of training.
 
-    Weights that are trained in full are made float32 for mixed precision, except where they are sharded.
+    Full training with mixed precision casts the weights to float32, unless they are sharded.
     """
     amp = values.get("amp", "off")
     half = "fp32" if amp == "off" else amp
@@ -35,11 +42,11 @@ def implied(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dic
         "gradient_checkpointing": "non_reentrant" if values.get("strategy") == "fsdp2" else "reentrant",
         "optim": "adamw",
         "clip_grad_norm": True,
-        **own_fsdp(versions),
+        **fsdp_defaults(versions),
     }
 
 
-def lora(**more: object) -> dict[str, object]:
+def lora_keys(**more: object) -> dict[str, object]:
     usual: dict[str, object] = {
         "finetuning_type": ("lora", None),
         "use_dora": OFF,
@@ -60,10 +67,10 @@ LLAMAFACTORY = Dialect(
     ),
     rules=(
         Rule("method", "full", {"finetuning_type": "full"}),
-        Rule("method", "dora", lora(use_dora=True)),
-        Rule("method", "rslora", lora(use_rslora=True)),
-        Rule("method", "pissa", lora(pissa_init=True)),
-        Rule("method", "lora", lora()),
+        Rule("method", "dora", lora_keys(use_dora=True)),
+        Rule("method", "rslora", lora_keys(use_rslora=True)),
+        Rule("method", "pissa", lora_keys(pissa_init=True)),
+        Rule("method", "lora", lora_keys()),
         Rule("quant", "fp4", {"quantization_bit": 4, "quantization_type": "fp4", "quantization_method": BNB}),
         Rule("quant", "nf4", {"quantization_bit": 4, "quantization_type": ("nf4", None), "quantization_method": BNB}),
         Rule("quant", "int8", {"quantization_bit": 8, "quantization_method": BNB}),
@@ -77,7 +84,7 @@ LLAMAFACTORY = Dialect(
         Rule("attn_implementation", "flash_attention_2", {"flash_attn": "fa2"}),
         Rule("attn_implementation", "sdpa", {"flash_attn": "sdpa"}),
         Rule("attn_implementation", "eager", {"flash_attn": "disabled"}),
-        *optimisers("optim"),
+        *optimiser_rules("optim"),
         Rule("modules_to_save", "lm_head", {"additional_target": Containing("lm_head")}),
         Rule("gradient_checkpointing", "off", {"disable_gradient_checkpointing": True}),
         Rule(
@@ -86,12 +93,12 @@ LLAMAFACTORY = Dialect(
             {"use_reentrant_gc": False, "disable_gradient_checkpointing": OFF},
         ),
         Rule("gradient_checkpointing", "reentrant", {"use_reentrant_gc": True, "disable_gradient_checkpointing": OFF}),
-        *(rule for rule in of_the_trainer() if rule.option != "gradient_checkpointing"),
-        *MODELS,
+        *(rule for rule in trainer_rules() if rule.option != "gradient_checkpointing"),
+        *MODEL_RULES,
     ),
-    implied=implied,
+    defaults=defaults,
     not_judged=(
-        *OTHERS,
+        *UNMEASURED_KEYS,
         ("quantization_method", "quantisation by another method"),
         ("enable_liger_kernel", "Liger kernels"),
         ("use_unsloth", "Unsloth"),

@@ -1,6 +1,6 @@
-"""Rows for the file of ``trl sft --config``: ``ModelConfig``, ``SFTConfig``, and the inherited Trainer arguments."""
+"""Rules for the file of ``trl sft --config``: ``ModelConfig``, ``SFTConfig``, and the inherited Trainer arguments."""
 
-# ruff: noqa: FBT003 - values of flags, in rows of a table
+# ruff: noqa: FBT003 - values of flags, in rules of a table
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -8,52 +8,52 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from reports.answers.configuration.dialects import NEWEST, TRAINER, AtLeast, Containing, Dialect, Rule
-from reports.answers.configuration.dialects.accelerate import sharded
+from reports.answers.configuration.dialects.accelerate import fsdp_rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cases.space.options import Value
 
-# Each read in the release in which it came.
-CHECKPOINTS_BY_ITSELF = Version("0.22")
-HALF_BY_ITSELF = Version("0.19")
-SINGLE_BY_ITSELF = Version("0.27")
+# Releases of TRL that changed a default, according to their sources.
+CHECKPOINTING_BY_DEFAULT = Version("0.22")
+BF16_BY_DEFAULT = Version("0.19")
+FP32_BY_DEFAULT = Version("0.27")
 STORAGE_FOLLOWS_LOAD = Version("0.10")
-STORAGE_OF_ITS_OWN = Version("0.26")
-SECOND_BY_ITSELF = "5.10"  # of transformers: FSDP is FSDP2 unless the first is asked for
+STORAGE_HAS_OWN_KEY = Version("0.26")
+FSDP2_BY_DEFAULT = "5.10"  # of transformers: FSDP means FSDP2 unless the file requests version 1
 FSDP_VERSION = "fsdp_config.fsdp_version|fsdp_config.version"
 
 
-def own_fsdp(versions: Mapping[str, Version]) -> dict[str, Value]:
-    """What the Trainer tells accelerate where its own arguments ask for FSDP, and leave something out."""
+def fsdp_defaults(versions: Mapping[str, Version]) -> dict[str, Value]:
+    """Return the FSDP settings that the Trainer passes to accelerate if its arguments do not set them."""
     transformers = versions.get("transformers", NEWEST["transformers"])
-    wrap = "transformer" if transformers >= Version(SECOND_BY_ITSELF) else "none"
+    wrap = "transformer" if transformers >= Version(FSDP2_BY_DEFAULT) else "none"
     return {"use_orig_params": True, "sync_module_states": True, "auto_wrap_policy": wrap}
 
 
-def implied(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
-    """What ``trl sft`` does unasked; releases differ."""
+def defaults(values: Mapping[str, Value], versions: Mapping[str, Version]) -> dict[str, Value]:
+    """Return the defaults of ``trl sft``, which depend on the release."""
     trl = versions.get("trl", NEWEST["trl"])
     transformers = versions.get("transformers", NEWEST["transformers"])
-    single = trl >= SINGLE_BY_ITSELF or transformers < Version("5")
+    single = trl >= FP32_BY_DEFAULT or transformers < Version("5")
     load = values.get("torch_dtype", "fp32" if single else "bf16")
     usual: dict[str, Value] = {
         "front_end": "sft",
         "torch_dtype": load,
-        "amp": "bf16" if trl >= HALF_BY_ITSELF else "off",
-        "gradient_checkpointing": "on" if trl >= CHECKPOINTS_BY_ITSELF else "off",
+        "amp": "bf16" if trl >= BF16_BY_DEFAULT else "off",
+        "gradient_checkpointing": "on" if trl >= CHECKPOINTING_BY_DEFAULT else "off",
         "optim": "adamw",
         "clip_grad_norm": True,
     }
     if values.get("strategy") in ("fsdp1", "fsdp2"):
-        usual |= own_fsdp(versions)
-    if STORAGE_FOLLOWS_LOAD <= trl < STORAGE_OF_ITS_OWN and "torch_dtype" in values:
+        usual |= fsdp_defaults(versions)
+    if STORAGE_FOLLOWS_LOAD <= trl < STORAGE_HAS_OWN_KEY and "torch_dtype" in values:
         usual["bnb_4bit_quant_storage"] = load
     return usual
 
 
-MODELS = tuple(
+MODEL_RULES = tuple(
     Rule("model", model, {key: Containing(word)})
     for key in ("model_name_or_path", "base_model")
     for word, model in (
@@ -68,12 +68,12 @@ MODELS = tuple(
 
 
 def flag_rules(option: str, key: str) -> tuple[Rule, ...]:
-    """The rows of a flag."""
+    """Return the rules of a flag."""
     return Rule(option, True, {key: True}), Rule(option, False, {key: False})
 
 
-def optimisers(key: str) -> tuple[Rule, ...]:
-    """The Trainer's names of what the option space has."""
+def optimiser_rules(key: str) -> tuple[Rule, ...]:
+    """Return the rules for the Trainer's names of optimisers."""
     return (
         Rule("optim", "adamw", {key: ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw")}),
         Rule("optim_implementation", "fused", {key: "adamw_torch_fused"}),
@@ -83,19 +83,19 @@ def optimisers(key: str) -> tuple[Rule, ...]:
     )
 
 
-def versions_of_fsdp(key: str, asked: object, version: str, *, honoured_since: str = "0") -> tuple[Rule, ...]:
-    """The rows of a key that asks for FSDP: the version that is said, and the one that is meant where none is."""
-    since_version, second = {"transformers": honoured_since}, {"transformers": SECOND_BY_ITSELF}
+def fsdp_version_rules(key: str, enabled: object, version: str, *, honoured_since: str = "0") -> tuple[Rule, ...]:
+    """Return the rules of a key that enables FSDP, with an explicit version or the default one."""
+    since_version, second = {"transformers": honoured_since}, {"transformers": FSDP2_BY_DEFAULT}
     return (
-        Rule("strategy", "fsdp2", {key: asked, version: 2}, since=since_version),
-        Rule("strategy", "fsdp1", {key: asked, version: 1}, since=since_version),
-        Rule("strategy", "fsdp1", {key: asked, version: None}, until=second),
-        Rule("strategy", "fsdp2", {key: asked, version: None}, since=second),
-        Rule("strategy", "fsdp1", {key: asked}, until=since_version),
+        Rule("strategy", "fsdp2", {key: enabled, version: 2}, since=since_version),
+        Rule("strategy", "fsdp1", {key: enabled, version: 1}, since=since_version),
+        Rule("strategy", "fsdp1", {key: enabled, version: None}, until=second),
+        Rule("strategy", "fsdp2", {key: enabled, version: None}, since=second),
+        Rule("strategy", "fsdp1", {key: enabled}, until=since_version),
     )
 
 
-WORDS_OF_FSDP = (
+FSDP_WORD_RULES = (
     Rule("auto_wrap_policy", "transformer", {"fsdp": Containing("auto_wrap")}),
     Rule("sharding_strategy", "shard_grad_op", {"fsdp": Containing("shard_grad_op")}),
     Rule("sharding_strategy", "no_shard", {"fsdp": Containing("no_shard")}),
@@ -104,15 +104,15 @@ WORDS_OF_FSDP = (
 )
 
 
-def of_the_trainer() -> tuple[Rule, ...]:
-    """The rows of ``TrainingArguments``."""
-    again = "gradient_checkpointing_kwargs.use_reentrant"
+def trainer_rules() -> tuple[Rule, ...]:
+    """Return the rules of ``TrainingArguments``."""
+    use_reentrant = "gradient_checkpointing_kwargs.use_reentrant"
     return (
-        *versions_of_fsdp(
+        *fsdp_version_rules(
             "fsdp", (True, Containing("shard"), Containing("offload")), FSDP_VERSION, honoured_since="5.0"
         ),
-        *sharded("fsdp_config.", short=True),
-        *WORDS_OF_FSDP,
+        *fsdp_rules("fsdp_config.", short=True),
+        *FSDP_WORD_RULES,
         Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
         Rule("gradient_accumulation_steps", 2, {"gradient_accumulation_steps": AtLeast(2)}),
         Rule("clip_grad_norm", False, {"max_grad_norm": 0}),
@@ -120,14 +120,14 @@ def of_the_trainer() -> tuple[Rule, ...]:
         Rule("find_unused_parameters", False, {"ddp_find_unused_parameters": False}),
         *flag_rules("torch_compile", "torch_compile"),
         Rule("gradient_checkpointing", "off", {"gradient_checkpointing": False}),
-        Rule("gradient_checkpointing", "non_reentrant", {"gradient_checkpointing": True, again: False}),
-        Rule("gradient_checkpointing", "reentrant", {"gradient_checkpointing": True, again: True}),
-        Rule("gradient_checkpointing", "non_reentrant", {again: False, "gradient_checkpointing": True}),
-        Rule("gradient_checkpointing", "on", {"gradient_checkpointing": True, again: None}),
+        Rule("gradient_checkpointing", "non_reentrant", {"gradient_checkpointing": True, use_reentrant: False}),
+        Rule("gradient_checkpointing", "reentrant", {"gradient_checkpointing": True, use_reentrant: True}),
+        Rule("gradient_checkpointing", "non_reentrant", {use_reentrant: False, "gradient_checkpointing": True}),
+        Rule("gradient_checkpointing", "on", {"gradient_checkpointing": True, use_reentrant: None}),
     )
 
 
-OTHERS = (
+UNMEASURED_KEYS = (
     ("deepspeed", "DeepSpeed"),
     ("use_liger_kernel", "Liger kernels"),
     ("neftune_noise_alpha", "noise on the embeddings"),
@@ -180,11 +180,11 @@ TRL = Dialect(
         Rule("attn_implementation", "eager", {"attn_implementation": "eager"}),
         Rule("attn_implementation", "sdpa", {"attn_implementation": "sdpa"}),
         Rule("attn_implementation", "flash_attention_2", {"attn_implementation": "flash_attention_2"}),
-        *optimisers("optim"),
+        *optimiser_rules("optim"),
         Rule("modules_to_save", "lm_head", {"lora_modules_to_save": Containing("lm_head")}),
-        *of_the_trainer(),
-        *MODELS,
+        *trainer_rules(),
+        *MODEL_RULES,
     ),
-    implied=implied,
-    not_judged=(*OTHERS, ("packing", "packed sequences"), ("padding_free", "batches without padding")),
+    defaults=defaults,
+    not_judged=(*UNMEASURED_KEYS, ("packing", "packed sequences"), ("padding_free", "batches without padding")),
 )

@@ -59,7 +59,7 @@ def evidence(
 
 
 def sharded(pins: dict[str, str], text: str = TEXT) -> TrainingJob:
-    return job.of([configs.parsed(text, Path("job.yaml"))], pins)
+    return job.combine([configs.parse(text, Path("job.yaml"))], pins)
 
 
 def by_settings(found: MeasuredCells, fixes: dict[str, Remedy] | None = None) -> Repair | None:
@@ -175,8 +175,8 @@ def test_a_green_case_without_the_red_addition_proves_no_repair(evidence: Callab
     cells = evidence(red, ("pass", {"strategy": "ddp"}), newer=(("pass", {"strategy": "fsdp1"}),))
     pins = cells.columns[0].pins
     text = "model_name_or_path: x\nuse_peft: true\ndtype: float32\nbf16: false\noptim: adamw_bnb_8bit\n"
-    accelerate = configs.parsed(TEXT.replace("false", "true"), Path("job.yaml"))
-    training_job = job.of([accelerate, configs.parsed(text, Path("trl.yaml"))], pins)
+    accelerate = configs.parse(TEXT.replace("false", "true"), Path("job.yaml"))
+    training_job = job.combine([accelerate, configs.parse(text, Path("trl.yaml"))], pins)
     assert training_job.options is not None
     assert cells.coverage(training_job.options, pins).reds
     assert repairs.by_giving_up(training_job, pins, cells) is None
