@@ -39,7 +39,7 @@ ALTERNATIVE: Final = re.compile(r"\\.|\[[^]]*\]|\([^()]*\)")
 
 
 class CauseKind(StrEnum):
-    """Who or what causes a failure, and so who can repair it."""
+    """The party or component that causes a failure, and so who can repair it."""
 
     BUG = "bug"
     UNSUPPORTED = "unsupported"  # by design
