@@ -37,7 +37,7 @@ def load(folder: Path = PUBLISHED, *, device: str = "cpu") -> Grid:
     found = [each for each in documents(folder) if each.device == device]
     if not found:
         raise UserError(f"{folder}: holds no matrix.json measured on {device}; give a folder of published results")
-    return of(found)
+    return grid_of(found)
 
 
 def by_device(folder: Path = PUBLISHED, *, only: Container[str] | None = None) -> dict[str, Grid]:
@@ -51,7 +51,7 @@ def by_device(folder: Path = PUBLISHED, *, only: Container[str] | None = None) -
         found.setdefault(each.device, []).append(each)
     if not found:
         raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
-    return {device: of(each) for device, each in sorted(found.items())}
+    return {device: grid_of(each) for device, each in sorted(found.items())}
 
 
 def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
@@ -67,10 +67,10 @@ def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
             raise UserError(f"{directory} is a run on {than} as well: a run is compared with those of another device")
         run = data.document(record, grid(record, sets, outcomes), generated=record.started)
         found.setdefault(record.device, []).append(run)
-    return {device: of(each) for device, each in found.items()}
+    return {device: grid_of(each) for device, each in found.items()}
 
 
-def of(found: Sequence[MatrixDocument]) -> Grid:
+def grid_of(found: Sequence[MatrixDocument]) -> Grid:
     """Return the grid of one device's documents, without cells that only a since-repaired harness bug made red."""
     newest = max(found, key=lambda each: each.run.started)
     nothing_planned = newest.run.model_copy(update={"planned": ()})
@@ -100,22 +100,22 @@ def trimmed(document: dict[str, Any], only: Container[str] | None = None) -> dic
 
 def columns(found: Iterable[MatrixDocument]) -> tuple[SetRecord, ...]:
     """Return each set once, as last recorded; a record with an installed environment comes first."""
-    met = sorted(
+    records = sorted(
         ((document.run.started, column) for document in found for column in document.sets),
         key=lambda each: (bool(each[1].lock) and not each[1].blocked, each[0]),
     )
-    return tuple({column.key: column for _, column in met}.values())
+    return tuple({column.key: column for _, column in records}.values())
 
 
 def latest(found: Iterable[MatrixDocument], locks: Mapping[str, str]) -> Iterator[Outcome]:
-    """The outcomes of every cell under the lock of its set, from the newest code and machine that ran it.
+    """Yield the outcomes of every cell under the lock of its set, from the newest code and machine that ran it.
 
-    Repeats of several documents are counted on. What ran under another lock says nothing of the set as it is now.
+    Numbers the repeats of several documents consecutively. Leaves out cells that ran under another lock.
     """
     cells: dict[tuple[str, str], list[Outcome]] = {}
     for document in found:
         for outcome in document.cells:
-            if is_of(outcome.lock, locks.get(outcome.set, "")):
+            if has_lock(outcome.lock, locks.get(outcome.set, "")):
                 cells.setdefault((outcome.case, outcome.set), []).append(outcome)
     for outcomes in cells.values():
         newest = max(outcomes, key=lambda each: (bool(each.lock), each.started))  # without a lock, nothing could run
@@ -123,7 +123,7 @@ def latest(found: Iterable[MatrixDocument], locks: Mapping[str, str]) -> Iterato
         yield from (each.model_copy(update={"repeat": number}) for number, each in enumerate(counted, start=1))
 
 
-def is_of(lock: str, digest: str) -> bool:
+def has_lock(lock: str, digest: str) -> bool:
     """Tell if an outcome's lock (digest and build of torch) has the digest, or is unknown."""
     return not lock or not digest or EnvironmentKey.parse(lock).lock == digest
 

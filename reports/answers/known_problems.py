@@ -28,7 +28,7 @@ class ReproducedProblem:
 
     problem: Problem
     shown: tuple[Outcome, ...]
-    beside: tuple[Outcome, ...]
+    green_cells: tuple[Outcome, ...]
 
     @property
     def red(self) -> Mapping[str, tuple[str, ...]]:
@@ -36,15 +36,15 @@ class ReproducedProblem:
 
     @property
     def green(self) -> Mapping[str, tuple[str, ...]]:
-        return by_case(self.beside)
+        return by_case(self.green_cells)
 
 
-def met(
+def reproduced_problems(
     sets: Mapping[str, Mapping[str, str]], *, device: str, folder: Path = PUBLISHED
 ) -> tuple[ReproducedProblem, ...]:
     """Return the problems reproduced on these sets, silent ones first.
 
-    ``sets`` are pins, by key: nothing is told of one that was published with others.
+    ``sets`` maps keys to pins. Sets that were published with other pins are left out.
 
     Raises:
         UserError: a published document or a table cannot be read.
@@ -55,18 +55,18 @@ def met(
     if matrix is None:
         return ()
     same = [column for column in matrix.sets if column.pins == sets.get(column.key)]
-    every = (on(row, matrix, same) for row in rows)
+    every = (match_problem(row, matrix, same) for row in rows)
     return tuple(sorted((each for each in every if each.shown), key=lambda each: not each.problem.silent))
 
 
-def on(problem: Problem, matrix: Grid, sets: Sequence[SetRecord]) -> ReproducedProblem:
+def match_problem(problem: Problem, matrix: Grid, sets: Sequence[SetRecord]) -> ReproducedProblem:
     """Match one problem with the cells of these sets."""
     red = (each for cells in problem.red for each in reproduced(problem, cells, matrix, sets))
     shown = {each.cell: each for each in red}
-    there = {each.set for each in shown.values()}
-    green = (each for cells in problem.green for each in green_beside(cells, matrix, sets, there))
+    reproduced_on = {each.set for each in shown.values()}
+    green = (each for cells in problem.green for each in green_on_sets(cells, matrix, sets, reproduced_on))
     return ReproducedProblem(
-        problem=problem, shown=tuple(shown.values()), beside=tuple({each.cell: each for each in green}.values())
+        problem=problem, shown=tuple(shown.values()), green_cells=tuple({each.cell: each for each in green}.values())
     )
 
 
@@ -76,23 +76,23 @@ def reproduced(problem: Problem, cells: Cells, matrix: Grid, sets: Iterable[SetR
         found = matrix.lookup(cells.case, column.key)
         if found is None or not known_results.is_shown(found, cells.shows):
             continue
-        if column.key in cells.sets or is_of(problem, cells, found, column):
+        if column.key in cells.sets or is_explained_by(problem, cells, found, column):
             yield found
 
 
-def is_of(problem: Problem, cells: Cells, found: Outcome, column: SetRecord) -> bool:
-    """Tell if no other signature explains the red cell. A row without sets was never reproduced."""
+def is_explained_by(problem: Problem, cells: Cells, found: Outcome, column: SetRecord) -> bool:
+    """Tell if no other signature explains the red cell; False for a row without sets, which was never reproduced."""
     if found.verdict not in RED or not cells.sets:
         return False
     causes = diagnose.diagnose(diagnose.symptom(found, column.pins))
     return not causes or problem.id in causes[0].signature.problems
 
 
-def green_beside(cells: Cells, matrix: Grid, sets: Iterable[SetRecord], there: set[str]) -> Iterator[Outcome]:
+def green_on_sets(cells: Cells, matrix: Grid, sets: Iterable[SetRecord], reproduced_on: set[str]) -> Iterator[Outcome]:
     """Yield the green cells on sets that the row names, or that reproduced the problem."""
     for column in sets:
         found = matrix.lookup(cells.case, column.key)
-        if found is not None and found.verdict is Verdict.PASS and column.key in {*cells.sets, *there}:
+        if found is not None and found.verdict is Verdict.PASS and column.key in {*cells.sets, *reproduced_on}:
             yield found
 
 
@@ -106,7 +106,7 @@ def by_case(cells: Iterable[Outcome]) -> Mapping[str, tuple[str, ...]]:
 
 def ran(found: Iterable[ReproducedProblem]) -> str:
     """Return the hardware and the first and last day of the cells."""
-    outcomes = list(chain.from_iterable((*each.shown, *each.beside) for each in found))
+    outcomes = list(chain.from_iterable((*each.shown, *each.green_cells) for each in found))
     days = sorted(f"{each.started:%Y-%m-%d}" for each in outcomes)
     hardware = "; ".join(sorted({each.hardware for each in outcomes}))
     return f"{hardware}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"

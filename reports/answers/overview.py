@@ -14,7 +14,7 @@ from reports.answers import devices, knowledge
 from reports.answers import known_problems as problems
 from reports.answers.diagnosis import diagnose
 from reports.answers.fixes import remedies
-from reports.answers.fixes.green_neighbours import green_beside
+from reports.answers.fixes.green_neighbours import green_neighbour
 from reports.answers.support import support
 from reports.answers.support.recommend import recommended
 from reports.answers.support.status import SupportIndex
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixOnSets:
-    """How the cells of a finding become green; those of different sets may differ in it."""
+    """A fix for the cells of a finding, with the sets that it applies to."""
 
     remedy: Remedy | GreenNeighbour
     sets: tuple[str, ...]
@@ -44,13 +44,13 @@ class FixOnSets:
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """What a run's results mean, beside what it saw.
+    """The conclusions from a run's results.
 
-    ``causes``: of all red cells, the commonest first. ``fixes``: what makes them green, by cell, and
-    ``edits``, the same as diffs of a user's files. ``problems``: known ones that published runs reproduced on the same
-    sets. ``recommended``: for usual jobs, by the run's own cells. ``support``: the same, by everything published of the
-    device, as ``ftmatrix can-i-use`` has it; by the run's own cells where nothing was. ``devices``: the run beside what
-    is known of the other kind of device.
+    ``causes`` are those of all red cells, the most frequent first. ``fixes`` are by cell, and ``edits`` are the same as
+    diffs of the user's files. ``problems`` are known problems that published runs reproduced on the same sets.
+    ``recommended`` covers the usual jobs, based on the run's own cells. ``support`` is that of ``ftmatrix can-i-use``,
+    based on all published results of the device, or on the run's own cells if there are none. ``devices`` compares the
+    run with results of the other kind of device.
     """
 
     causes: tuple[Cause, ...]
@@ -68,7 +68,7 @@ class Overview:
 
     @property
     def unexplained(self) -> int:
-        """Red cells of which no signature says why."""
+        """Number of red cells that no signature explains."""
         return sum(len(cause.cells) for cause in self.causes if cause.signature is None)
 
     @property
@@ -84,7 +84,7 @@ class Overview:
         return findings(cause.cells)
 
     def ways(self, finding: CaseFailure) -> tuple[FixOnSets, ...]:
-        """The fixes of a finding's cells, each once."""
+        """Return the fixes of a finding's cells, each once."""
         alike: dict[str, list[str]] = {}
         first: dict[str, Remedy | GreenNeighbour] = {}
         for key in finding.sets:
@@ -96,9 +96,9 @@ class Overview:
 
 
 def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None = None) -> Overview:
-    """Of a run. What was published is told of sets that have the same pins here as there.
+    """Return the overview of a run. Published results apply to sets with the same pins only.
 
-    ``others``: what it is compared with, by device; without it, with what was published.
+    ``others`` are the grids to compare with, by device; the default is the published ones.
 
     Raises:
         UserError: published data cannot be read.
@@ -111,17 +111,17 @@ def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None 
     edits: dict[str, str] = {}
     for red in (each for each in matrix.outcomes if each.verdict in RED):
         if red.cell in every and red.set in same:
-            known = fixes[red.cell] = every[red.cell].of(red)
+            known = fixes[red.cell] = every[red.cell].for_cell(red)
             edits[red.cell] = known.edit(red, packaged[red.set], CASES)
-        elif (beside := green_beside(red, matrix)) is not None:
-            fixes[red.cell] = beside
-            edits[red.cell] = beside.edit(red, columns[red.set])
+        elif (neighbour := green_neighbour(red, matrix)) is not None:
+            fixes[red.cell] = neighbour
+            edits[red.cell] = neighbour.edit(red, columns[red.set])
     jobs = SupportIndex(matrix)
     return Overview(
         causes=diagnose.causes(matrix),
         fixes=fixes,
         edits=edits,
-        problems=problems.met({each.key: each.pins for each in matrix.sets}, device=record.device),
+        problems=problems.reproduced_problems({each.key: each.pins for each in matrix.sets}, device=record.device),
         recommended=tuple(
             each for each in recommended(jobs, device=record.device) if each[1].best or each[1].obstacles
         ),
@@ -131,5 +131,5 @@ def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None 
 
 
 def published(matrix: Grid) -> Mapping[str, Grid]:
-    """What was published of the same cases, by device."""
+    """Return the published results of the same cases, by device."""
     return knowledge.by_device(only=set(matrix.cases))

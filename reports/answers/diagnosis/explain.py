@@ -136,7 +136,7 @@ class PublishedEvidence:
             for outcome in red[device]:
                 remedy = remedies_by_cell.get(outcome.cell)
                 if remedy is not None and remedy.green:
-                    yield proven.searched(remedy, device)
+                    yield proven.from_search(remedy, device)
 
     def claims(self, row: Signature) -> Iterator[AdviceVerdict]:
         for device, matrix in self.grids.items():

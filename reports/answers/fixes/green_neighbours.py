@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome, SetRecord
     from reports.results.grid import Grid
 
-SAVED_UNDER = "saved_under"  # whose adapter it is, beside the options of a case that goes on from another set
+SAVED_UNDER = "saved_under"  # names the set that saved the adapter; stored next to the options of a case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GreenNeighbour:
-    """A green cell of the same set that differs in settings only; without one, that there is none.
+    """A green cell of the same set that differs in settings only; empty if there is none.
 
-    It is no fix yet: nobody ran it again, or left out one change after the other.
+    It is not a proven fix: the cell was not repeated, and its changes were not minimised.
     """
 
     changes: tuple[Change, ...] = ()
@@ -37,8 +37,8 @@ class GreenNeighbour:
     @property
     def words(self) -> str:
         if not self.changes:
-            return "not searched for; nothing that differs in settings only was run green here"
-        return f"not searched for; green beside it: {', '.join(map(change_text, self.changes))}"
+            return "not searched for; no cell that differs only in settings is green on this set"
+        return f"not searched for; green with other settings: {', '.join(map(change_text, self.changes))}"
 
     @property
     def proof(self) -> str:
@@ -47,7 +47,7 @@ class GreenNeighbour:
         return f"{self.green}, green in these results on {self.shown.hardware}, {self.shown.started:%Y-%m-%d}"
 
     def edit(self, red: Outcome, column: SetRecord) -> str:
-        """The change as a diff of what a user has; empty if there is none."""
+        """Return the change as a diff of the user's files; empty if there is none."""
         if self.shown is None:
             return ""
         pins = {"python": column.python, **column.pins}
@@ -55,11 +55,11 @@ class GreenNeighbour:
         return diff(*(Stack(pins=pins, options=options, set=column.key) for options in (before, after)))
 
 
-def green_beside(red: Outcome, matrix: Grid) -> GreenNeighbour | None:
-    """The nearest, if the results have one; None where a case is its own code, which has no settings."""
+def green_neighbour(red: Outcome, matrix: Grid) -> GreenNeighbour | None:
+    """Return the nearest green neighbour of a red cell; None for a case with its own code, which has no settings."""
     try:
         start = Options().but(**{name: value for name, value in red.options.items() if name != SAVED_UNDER})
-    except IllegalError:  # a newer version measured it: its options and their neighbours are unknown here
+    except IllegalError:  # a newer version measured it, with options that this version does not know
         return None
     if start.flow in OWN_CODE:
         return None
@@ -77,8 +77,8 @@ def neighbouring_cases(start: Options) -> tuple[tuple[str, tuple[Change, ...]], 
     The cells of a case on several version sets share the result.
     """
     return tuple(
-        (Case("", "", there).id, tuple(Change(name=name, old=getattr(start, name), new=new) for name, new in found))
+        (Case("", "", neighbour).id, tuple(Change(name=name, old=getattr(start, name), new=new) for name, new in found))
         for radius in range(1, neighbours.MAX_RADIUS + 1)
         for changes in neighbours.settings(start, radius)
-        if (there := neighbours.moved(start, changes)) is not None and (found := changes.items())
+        if (neighbour := neighbours.moved(start, changes)) is not None and (found := changes.items())
     )

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from reports.results.grid import Grid
 
 PREFERRED: Final = tuple(Kind)
-FEW: Final = 2  # packages that are named; of more, the set is
+FEW: Final = 2  # most packages to list by name; a move of more names the set
 
 Pins = dict[str, dict[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProvenFix:
-    """``green`` are cells with the change and ``red`` is one without it; ``device`` is where they ran."""
+    """A change that leads from a red cell to green ones, measured on one device."""
 
     change: str
     because: str
@@ -63,7 +63,7 @@ def by_problem(
         for key in pins if is_a_setting(cells, problem) else cells.sets:
             green = matrix.lookup(cells.case, key)
             if green is not None and green.verdict is Verdict.PASS:
-                before = nearest(shown, green, pins)
+                before = nearest_red(shown, green, pins)
                 fix = by_pair(before, green, cells.because, device, pins)
                 comparable = before.set == green.set or before.case == green.case
                 if fix.says and comparable and not (keep_unquantised and adds_quantisation(before, green)):
@@ -78,28 +78,33 @@ def adds_quantisation(red: Outcome, green: Outcome) -> bool:
 
 
 def is_a_setting(green: Cells, problem: Problem) -> bool:
-    """Whether the case is green where another one is red: what makes it so are not the versions."""
+    """Tell if the case is green on a set where another one is red, so that the versions are not the reason."""
     return any(green.case != red.case and set(green.sets) & set(red.sets) for red in problem.red)
 
 
-def nearest(red: Sequence[Outcome], green: Outcome, pins: Pins) -> Outcome:
-    """Of code of its own, rather the same call on another set: no option says what lies between two calls."""
+def nearest_red(red: Sequence[Outcome], green: Outcome, pins: Pins) -> Outcome:
+    """Return the red cell nearest to a green one; for a call, the same call on another set if there is one."""
     same = [each for each in red if "call" in green.options and each.case == green.case]
     return min(same or red, key=lambda each: distance(each, green, pins))
 
 
 def distance(red: Outcome, green: Outcome, pins: Pins) -> tuple[bool, bool, int, int]:
-    """A pair shows most where it differs least, in settings rather than in versions."""
-    return red.set != green.set, is_other_code(red, green), len(settings(red, green)), len(moves(red, green, pins))
+    """Sort key: few differences first, and settings before versions."""
+    return (
+        red.set != green.set,
+        is_other_code(red, green),
+        len(differing_settings(red, green)),
+        len(moved_packages(red, green, pins)),
+    )
 
 
 def is_other_code(red: Outcome, green: Outcome) -> bool:
-    """Whether something else was run than the same flow with other options."""
+    """Tell if the two cells ran different flows or calls."""
     return any(red.options.get(name) != green.options.get(name) for name in ("flow", "call"))
 
 
-def settings(red: Outcome, green: Outcome) -> tuple[Change, ...]:
-    """Options that differ; those that mean nothing to the green one are not named. None, if other code was run."""
+def differing_settings(red: Outcome, green: Outcome) -> tuple[Change, ...]:
+    """Return the differing options that the green cell states; empty if the cells ran different code."""
     if is_other_code(red, green):
         return ()
     plain = Options()
@@ -111,12 +116,12 @@ def settings(red: Outcome, green: Outcome) -> tuple[Change, ...]:
 
 
 def kind_of(different: Sequence[Change], red: Outcome) -> Kind:
-    """Settings are what a search for one would change; anything else gives up part of the wish."""
+    """Return ``SETTINGS`` if a fix search could make the changes; other changes give up part of the goal."""
     kept = steps(Options().but(**red.options), paired=False) if different else []
     return Kind.SETTINGS if different and all((each.name, each.new) in kept for each in different) else Kind.ALTERNATIVE
 
 
-def moves(red: Outcome, green: Outcome, pins: Pins) -> tuple[Change, ...]:
+def moved_packages(red: Outcome, green: Outcome, pins: Pins) -> tuple[Change, ...]:
     old, new = pins[red.set], pins[green.set]
     return tuple(
         Change(name=name, old=old[name], new=new[name]) for name in old if name in new and old[name] != new[name]
@@ -124,9 +129,9 @@ def moves(red: Outcome, green: Outcome, pins: Pins) -> tuple[Change, ...]:
 
 
 def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins) -> ProvenFix:
-    different = settings(red, green)
+    different = differing_settings(red, green)
     if red.set != green.set:
-        moved = moves(red, green, pins)
+        moved = moved_packages(red, green, pins)
         kind = Kind.VERSIONS
         change = ", ".join(map(change_text, moved)) if len(moved) <= FEW else f"versions as in {green.set}"
     else:
@@ -144,8 +149,8 @@ def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins)
     )
 
 
-def searched(remedy: Remedy, device: str) -> ProvenFix:
-    """What a search found for a red cell."""
+def from_search(remedy: Remedy, device: str) -> ProvenFix:
+    """Return the fix that a search found for a red cell."""
     return ProvenFix(
         change=", ".join(map(change_text, remedy.fix.changes)),
         because="",
@@ -161,7 +166,7 @@ def searched(remedy: Remedy, device: str) -> ProvenFix:
 def ordered(
     fixes: Iterable[ProvenFix], versions: Mapping[str, str], pins: Mapping[str, Mapping[str, str]]
 ) -> tuple[ProvenFix, ...]:
-    """Each once, with all its green cells: settings before versions, and measured on versions like the user's first."""
+    """Return each fix once, with all its green cells: settings first, then the versions nearest to the user's."""
     age = {key: number for number, key in enumerate(pins)}  # oldest first
 
     def like(fix: ProvenFix) -> tuple[int, int]:
@@ -174,8 +179,8 @@ def ordered(
 
     alike: dict[tuple[Kind, str, str], list[ProvenFix]] = {}
     for fix in fixes:
-        what = fix.because or fix.change if fix.kind is Kind.VERSIONS else fix.change or fix.because
-        alike.setdefault((fix.kind, what, fix.device), []).append(fix)
+        description = fix.because or fix.change if fix.kind is Kind.VERSIONS else fix.change or fix.because
+        alike.setdefault((fix.kind, description, fix.device), []).append(fix)
     found = []
     for each in alike.values():
         best = sorted(each, key=like)
@@ -186,7 +191,7 @@ def ordered(
 
 
 def closeness(pins: Mapping[str, str], versions: Mapping[str, str]) -> int:
-    """How many packages are of the same minor release."""
+    """Return the number of packages with the same minor release."""
     return sum(1 for name, version in versions.items() if name in pins and minor(pins[name]) == minor(version))
 
 

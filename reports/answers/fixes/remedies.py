@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matrix.versions.sets import VersionSet
 
 FIXES: Final = "fixes.json"
-FEW: Final = 2  # packages that are named; of more, the set is
+FEW: Final = 2  # most packages to list by name; a move of more names the set
 HOW: Final = {
     Kind.SETTINGS: "set",
     Kind.VERSIONS: "move",
@@ -34,9 +34,9 @@ HOW: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What was found for a cell, or that nothing was, by a search on some machine at some time.
+    """The result of a fix search for a red cell, with or without a fix.
 
-    ``other_code`` says that the red cell that it is told of was measured with another case code than the search had.
+    ``other_code`` is True if the red cell was measured with another case code than the search used.
     """
 
     fix: Fix
@@ -45,12 +45,12 @@ class Remedy:
 
     @property
     def green(self) -> str:
-        """The cell that is green; empty if none was found."""
+        """The green cell; empty if the search found none."""
         return str(CellKey(self.fix.to_set, self.fix.to_case)) if self.fix.to_case else ""
 
     @property
     def words(self) -> str:
-        """In one line: what to change, or how far was looked in vain."""
+        """One line with the changes, or with the extent of a search without result."""
         if self.fix.kind is Kind.NONE:
             return f"none found ({self.fix.within})"
         if self.fix.kind is Kind.VERSIONS and len(self.fix.changes) > FEW:
@@ -59,27 +59,27 @@ class Remedy:
 
     @property
     def where(self) -> str:
-        """On which machine and when the search was."""
+        """The machine and the day of the search."""
         return f"{self.found.hardware}, {self.found.generated:%Y-%m-%d}"
 
     @property
     def proof(self) -> str:
-        """Which cell was green how often, where and when; empty if none was."""
+        """The green cell with its runs, machine and day; empty if there is none."""
         if not self.green:
             return ""
         less = "" if self.fix.minimal else "; fewer changes may do"
         code = "; found with another case code" if self.other_code else ""
         return f"{self.green}, green in {self.fix.runs} runs on {self.where}{less}{code}"
 
-    def of(self, red: Outcome) -> Remedy:
-        """The same, told of a cell that some run measured."""
+    def for_cell(self, red: Outcome) -> Remedy:
+        """Return this remedy for a measured red cell."""
         return replace(self, other_code=not same_code(self.fix.modules, self.found.code, red.modules, red.code))
 
     def has_same_code(self, other: Remedy) -> bool:
         return same_code(self.fix.modules, self.found.code, other.fix.modules, other.found.code)
 
     def edit(self, red: Outcome, version_set: VersionSet, cases: Mapping[str, Case]) -> str:
-        """The change as a diff of what a user has; empty if none was found, or no file of ours says it."""
+        """Return the change as a diff of the user's files; empty without a fix or without a file that expresses it."""
         if not self.green:
             return ""
         before = Stack(pins=pinned(version_set), options=Options().but(**red.options), set=version_set.key)
@@ -87,12 +87,12 @@ class Remedy:
 
 
 def load(folder: Path = PUBLISHED, *, device: str) -> Mapping[str, Remedy]:
-    """By red cell (``set__case``), from every ``fixes.json`` below a folder; of several, the newest.
+    """Return the newest remedy of each red cell (``set__case``) from every ``fixes.json`` below a folder.
 
-    A search in vain takes nothing back of what was found with another case code.
+    A newer search without result replaces a fix only if both used the same case code.
 
     Raises:
-        UserError: a file has no fixes.
+        UserError: a file does not contain fixes.
     """
     documents = (fixes.read(path) for path in sorted(folder.rglob(FIXES)))
     ordered = sorted((each for each in documents if each.device == device), key=lambda each: each.generated)

@@ -1,4 +1,4 @@
-"""What is published becomes one grid a device, in which the newest code of a cell counts."""
+"""Published results form one grid per device, with the newest code of each cell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def publish(
     tmp_path: Path, build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord]
 ) -> Callable[..., Path]:
-    def put(name: str, *outcomes: Outcome, sets: tuple[SetRecord, ...] = (), **run: Any) -> Path:
+    def write(name: str, *outcomes: Outcome, sets: tuple[SetRecord, ...] = (), **run: Any) -> Path:
         record = build_run(**run)
         matrix = grid(record, sets or (build_set(),), outcomes)
         folder = tmp_path / name
@@ -33,7 +33,7 @@ def publish(
         (folder / "matrix.json").write_text(dumped(document(record, matrix, generated=record.started)))
         return tmp_path
 
-    return put
+    return write
 
 
 def test_documents_are_read_as_one(publish: Callable[..., Path], build_outcome: Callable[..., Outcome]) -> None:
@@ -62,7 +62,7 @@ def test_the_newest_lock_and_hardware_of_a_cell_count(
     assert known.flaky == {}
 
 
-def test_what_passed_under_an_old_lock_is_not_known_of_the_new_one(
+def test_results_under_an_old_lock_do_not_apply_to_the_new_lock(
     publish: Callable[..., Path], build_outcome: Callable[..., Outcome], build_set: Callable[..., SetRecord]
 ) -> None:
     old = build_outcome("a", lock="0123-pypi")
@@ -73,18 +73,18 @@ def test_what_passed_under_an_old_lock_is_not_known_of_the_new_one(
     assert (known.verdict("a", "2024-06"), known.verdict("b", "2024-06")) == (None, Verdict.PASS)
 
 
-def test_what_ran_counts_where_the_set_could_not_be_installed_again(
+def test_results_count_even_if_the_set_could_not_be_installed_again(
     publish: Callable[..., Path], build_outcome: Callable[..., Outcome], build_set: Callable[..., SetRecord]
 ) -> None:
     good = build_outcome("a", lock="0123-pypi")
     publish("one", good, sets=(build_set(lock="0123"),))
     later = good.started + timedelta(days=1)
-    cut = build_outcome("a", verdict="blocked", reason="no network", started=later)
-    folder = publish("two", cut, sets=(build_set(blocked="no network"),), started=later)
+    blocked = build_outcome("a", verdict="blocked", reason="no network", started=later)
+    folder = publish("two", blocked, sets=(build_set(blocked="no network"),), started=later)
     assert knowledge.load(folder).verdict("a", "2024-06") is Verdict.PASS
 
 
-def test_of_one_code_the_worst_counts_and_disagreement_is_flaky(
+def test_the_worst_of_equal_code_counts_and_disagreement_is_flaky(
     publish: Callable[..., Path], build_outcome: Callable[..., Outcome]
 ) -> None:
     first = build_outcome("a", verdict="wrong")
@@ -97,9 +97,9 @@ def test_of_one_code_the_worst_counts_and_disagreement_is_flaky(
 def test_a_set_that_could_be_installed_once_is_not_blocked(
     publish: Callable[..., Path], build_outcome: Callable[..., Outcome], build_set: Callable[..., SetRecord]
 ) -> None:
-    good, cut = build_set(lock="0123"), build_set(lock="0123", blocked="no network")
+    good, blocked = build_set(lock="0123"), build_set(lock="0123", blocked="no network")
     publish("one", build_outcome("a"), sets=(good,))
-    folder = publish("two", sets=(cut,), started=build_outcome().started + timedelta(days=1))
+    folder = publish("two", sets=(blocked,), started=build_outcome().started + timedelta(days=1))
     assert knowledge.load(folder).blocked == {}
 
 
@@ -109,20 +109,20 @@ def test_devices_are_not_mixed(publish: Callable[..., Path], build_outcome: Call
     assert knowledge.load(folder, device="cuda").cases == ("b",)
 
 
-def test_each_device_has_a_grid_of_its_own(publish: Callable[..., Path], build_outcome: Callable[..., Outcome]) -> None:
+def test_each_device_has_its_own_grid(publish: Callable[..., Path], build_outcome: Callable[..., Outcome]) -> None:
     publish("cpu", build_outcome("a"))
     found = knowledge.by_device(publish("gpu", build_outcome("b"), device="cuda"))
     assert {device: each.cases for device, each in found.items()} == {"cpu": ("a",), "cuda": ("b",)}
 
 
-def test_nothing_published_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no matrix\.json measured on cpu"):
         knowledge.load(tmp_path)
     with pytest.raises(UserError, match=r"holds no matrix\.json; give"):
         knowledge.by_device(tmp_path)
 
 
-def test_an_outcome_of_a_set_that_is_not_described_is_refused(
+def test_an_outcome_of_an_undescribed_set_is_refused(
     publish: Callable[..., Path], build_outcome: Callable[..., Outcome]
 ) -> None:
     folder = publish("one", build_outcome("a"))
@@ -132,30 +132,28 @@ def test_an_outcome_of_a_set_that_is_not_described_is_refused(
         knowledge.load(folder)
 
 
-def test_what_this_project_published_can_be_read() -> None:
+def test_the_published_results_can_be_read() -> None:
     assert len(knowledge.load().outcomes) > len(knowledge.load().cases)
 
 
-def test_only_the_cases_that_are_asked_for_are_read(
-    publish: Callable[..., Path], build_outcome: Callable[..., Outcome]
-) -> None:
+def test_only_the_requested_cases_are_read(publish: Callable[..., Path], build_outcome: Callable[..., Outcome]) -> None:
     folder = publish("one", build_outcome("a"), build_outcome("b"))
     found = knowledge.by_device(folder, only={"b"})
     assert [(device, matrix.cases) for device, matrix in found.items()] == [("cpu", ("b",))]
 
 
-@pytest.mark.parametrize(("missed", "says"), [(("wrapped as",), None), (("wrapped as", "loss"), Verdict.WRONG)])
-def test_what_is_known_as_a_mistake_of_the_harness_says_nothing_of_the_stack(
+@pytest.mark.parametrize(("missed", "verdict"), [(("wrapped as",), None), (("wrapped as", "loss"), Verdict.WRONG)])
+def test_cells_that_a_harness_bug_made_red_are_left_out(
     publish: Callable[..., Path],
     build_outcome: Callable[..., Outcome],
     build_set: Callable[..., SetRecord],
     missed: tuple[str, ...],
-    says: Verdict | None,
+    verdict: Verdict | None,
 ) -> None:
-    """Torch 2.3 calls FSDP2's class by another name than the check knew; what else is off is not its mistake."""
+    """Torch 2.3 names FSDP2's class differently than the check expected. Other failed checks still count."""
     checks = tuple(CheckRecord(name=name, value=1, op="==", bound=0, ok=False) for name in missed)
     options = {"strategy": "fsdp2", "front_end": "loop"}
     wrong = build_outcome("a", verdict="wrong", hardware="cuda: test", options=options, checks=checks)
     of_2_3 = build_set(pins={"torch": "2.3.1"})
     folder = publish("one", wrong, sets=(of_2_3,), device="cuda", hardware="cuda: test")
-    assert knowledge.load(folder, device="cuda").verdict("a", "2024-06") is says
+    assert knowledge.load(folder, device="cuda").verdict("a", "2024-06") is verdict

@@ -29,7 +29,7 @@ def test_every_red_cell_has_a_cause_or_is_counted_as_unexplained(
     assert (known.red, known.unexplained) == (len(red), len(red) - 2)
 
 
-def test_cells_that_differ_in_their_fix_are_told_apart(small: Run, build_overview: Callable[[Grid], Overview]) -> None:
+def test_cells_with_different_fixes_are_listed_apart(small: Run, build_overview: Callable[[Grid], Overview]) -> None:
     known = build_overview(grid(*small))
     (finding,) = known.findings(known.causes[0])
     assert [(way.sets, bool(way.remedy.green)) for way in known.ways(finding)] == [
@@ -38,7 +38,7 @@ def test_cells_that_differ_in_their_fix_are_told_apart(small: Run, build_overvie
     ]
 
 
-def test_what_was_published_of_a_set_is_not_told_of_one_that_only_has_its_name(
+def test_published_results_do_not_apply_to_a_set_with_other_pins(
     build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord]
 ) -> None:
     published = {column.key: column.pins for column in knowledge.load().sets}
@@ -50,28 +50,28 @@ def test_what_was_published_of_a_set_is_not_told_of_one_that_only_has_its_name(
     assert (unknown.problems, unknown.fixes) == ((), {})
 
 
-def test_usual_jobs_are_told_where_the_run_has_them() -> None:
+def test_usual_jobs_are_listed_if_the_run_has_them() -> None:
     matrix = knowledge.load()
     record = next(each.run for each in knowledge.documents(knowledge.PUBLISHED))
-    told = overview(record, matrix)
-    assert [usual.job for usual, _ in told.recommended] == [each.job for each in USUAL]
-    assert [each.job for each in told.support] == [each.job for each in USUAL]
+    found = overview(record, matrix)
+    assert [usual.job for usual, _ in found.recommended] == [each.job for each in USUAL]
+    assert [each.job for each in found.support] == [each.job for each in USUAL]
 
 
 def test_jobs_that_a_run_does_not_have_are_left_out(small: Run) -> None:
-    told = overview(small[0], grid(*small))
-    assert {usual.job for usual, _ in told.recommended} < {each.job for each in USUAL}
+    found = overview(small[0], grid(*small))
+    assert {usual.job for usual, _ in found.recommended} < {each.job for each in USUAL}
 
 
-def test_a_fix_is_told_as_what_a_user_edits() -> None:
+def test_a_fix_has_a_diff_of_the_users_files() -> None:
     matrix = knowledge.load()
     record = next(each.run for each in knowledge.documents(knowledge.PUBLISHED) if each.device == "cpu")
     edit = overview(record, matrix).edits["2026-11__train-lora-fsdp1-flatparams-fp32"]
     assert "-    use_orig_params=False,\n+    use_orig_params=True," in edit
 
 
-def test_a_fix_that_was_found_with_other_case_code_than_the_run_had_says_so() -> None:
-    """The fixes were searched for with the code of the run that is published beside them."""
+def test_a_fix_found_with_other_case_code_says_so() -> None:
+    """The published fixes and the published run have the same case code."""
     path = document.locate(knowledge.PUBLISHED)
     assert path is not None
     run = document.read(path)

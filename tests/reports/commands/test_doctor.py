@@ -79,7 +79,7 @@ def test_flat_parameters_under_lora_are_known_red_and_repaired(examine: Callable
     code, out, _ = examine("2025-09", FSDP1)
     assert code == 1
     assert "Must flatten tensors with uniform `requires_grad`" in out
-    assert "shown by 2025-09__train-lora-fsdp1-flatparams-fp32 (fail)" in out
+    assert "shown by 2025-09__train-lora-fsdp1-use_orig_params_false-fp32 (fail)" in out
     assert "why: With use_orig_params=False, an FSDP1 unit is one flat parameter" in out
     assert "see https://github.com/huggingface/peft/issues/1702" in out
     assert "Change: accelerate_fsdp1.yaml: fsdp_config.fsdp_use_orig_params: false -> true" in out
@@ -356,7 +356,7 @@ def test_the_answer_for_machines_says_the_same(examine: Callable[..., Any]) -> N
     assert (found["schema"], found["standing"], found["device"]) == (1, "red", "cpu")
     assert found["environment"]["sets"] == ["2025-09"]
     (problem,) = found["problems"]
-    assert problem["shown_by"] == "2025-09__train-lora-fsdp1-flatparams-fp32 (fail)"
+    assert problem["shown_by"] == "2025-09__train-lora-fsdp1-use_orig_params_false-fp32 (fail)"
     (changes,) = found["change"]["files"].values()
     assert changes == [{"key": "fsdp_config.fsdp_use_orig_params", "old": False, "new": True}]
     assert "machine_rank" in found["job"]["not_looked_at"][FSDP1]
@@ -398,7 +398,7 @@ def test_a_file_of_200_megabytes_is_one_sentence(
     [
         (("--python", "nowhere/python"), "there is no such interpreter"),
         (("--config", "missing.yaml"), "cannot be read"),
-        (("--write",), "--write changes configurations"),
+        (("--write",), "--write needs configuration files"),
         (("--device", "tpu"), "holds no matrix.json measured on tpu"),
         (("--results", "nowhere"), "holds no matrix.json"),
     ],

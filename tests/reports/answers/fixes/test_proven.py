@@ -1,4 +1,4 @@
-"""A fix is a pair of cells, one red and one green, and says what lies between them."""
+"""Fixes that pairs of a red and a green cell prove."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ OPTIONS = {"flow": "train", "method": "lora", "quant": "none", "strategy": "fsdp
 def fixes(
     build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
 ) -> Callable[..., list[ProvenFix]]:
-    """Of a problem that is red as ``red`` on 2025-12, with peft 0.18, and green as and where a test says."""
+    """Return the fixes of a problem that is red on 2025-12, with peft 0.18, and green as the arguments state."""
 
-    def found(
+    def derive(
         case: str = "green",
         on: str = "2025-12",
         verdict: str = "pass",
@@ -56,10 +56,10 @@ def fixes(
         matrix = grid(build_run(), (old, new), (red, green))
         return list(proven.by_problem(problem, [red], matrix, "cpu"))
 
-    return found
+    return derive
 
 
-def test_a_setting_that_differs_is_the_fix(fixes: Callable[..., list[ProvenFix]]) -> None:
+def test_a_differing_setting_is_the_fix(fixes: Callable[..., list[ProvenFix]]) -> None:
     (fix,) = fixes(auto_wrap_policy="peft")
     assert (fix.kind, fix.says) == (Kind.SETTINGS, "auto_wrap_policy=peft instead of none: it was changed")
     assert (fix.red, fix.green, fix.device) == ("2025-12__red", ("2025-12__green",), "cpu")
@@ -74,13 +74,13 @@ def test_a_setting_that_differs_is_the_fix(fixes: Callable[..., list[ProvenFix]]
         {"auto_wrap_policy": "peft", "gradient_accumulation_steps": 2},
     ],
 )
-def test_what_no_search_for_settings_would_change_is_an_alternative(
+def test_a_change_outside_the_searched_settings_is_an_alternative(
     fixes: Callable[..., list[ProvenFix]], different: dict[str, Any]
 ) -> None:
     assert [fix.kind for fix in fixes(**different)] == [Kind.ALTERNATIVE]
 
 
-def test_what_only_the_green_one_has_is_named_where_it_is_not_the_default(
+def test_options_that_only_the_green_cell_has_are_named_unless_default(
     fixes: Callable[..., list[ProvenFix]],
 ) -> None:
     (fix,) = fixes(quant="nf4", bnb_4bit_quant_storage="bf16", bnb_4bit_use_double_quant=False)
@@ -93,7 +93,7 @@ def test_what_only_the_green_one_has_is_named_where_it_is_not_the_default(
 @pytest.mark.parametrize(
     "different", [{"flow": "resume", "auto_wrap_policy": "peft"}, {"flow": "api", "call": "resume"}]
 )
-def test_of_other_code_only_the_problem_says_what_differs(
+def test_a_fix_in_other_code_uses_the_text_of_the_problem(
     fixes: Callable[..., list[ProvenFix]], different: dict[str, Any]
 ) -> None:
     (fix,) = fixes(**different)
@@ -106,16 +106,16 @@ def test_the_same_case_on_another_set_is_a_move(fixes: Callable[..., list[Proven
     assert (fix.kind, fix.says) == (Kind.VERSIONS, "peft=0.11.1 instead of 0.18.0: it was changed")
 
 
-def test_what_differs_in_settings_and_versions_proves_neither(fixes: Callable[..., list[ProvenFix]]) -> None:
+def test_a_pair_that_differs_in_settings_and_versions_proves_nothing(fixes: Callable[..., list[ProvenFix]]) -> None:
     assert fixes(on="2024-06", auto_wrap_policy="peft") == []
 
 
 @pytest.mark.parametrize("verdict", ["wrong", "fail", "skip", "lost"])
-def test_what_is_not_green_proves_nothing(fixes: Callable[..., list[ProvenFix]], verdict: str) -> None:
+def test_a_cell_that_is_not_green_proves_nothing(fixes: Callable[..., list[ProvenFix]], verdict: str) -> None:
     assert fixes(verdict=verdict, auto_wrap_policy="peft") == []
 
 
-def test_settings_come_first_and_versions_like_the_users(fixes: Callable[..., list[ProvenFix]]) -> None:
+def test_settings_come_first_and_then_the_users_versions(fixes: Callable[..., list[ProvenFix]]) -> None:
     settings, move = fixes(auto_wrap_policy="peft"), fixes(case="red", on="2024-06")
     pins = {"2024-06": {"peft": "0.11.1"}, "2025-12": {"peft": "0.18.0"}}
     ordered = proven.ordered([*move, *settings, *settings], {}, pins)
@@ -125,7 +125,7 @@ def test_settings_come_first_and_versions_like_the_users(fixes: Callable[..., li
     assert alike.green == ("2024-06__green", "2025-12__green")
 
 
-def test_what_a_search_found_again_is_told_once(fixes: Callable[..., list[ProvenFix]]) -> None:
+def test_a_known_fix_that_a_search_found_again_is_listed_once(fixes: Callable[..., list[ProvenFix]]) -> None:
     (known,) = fixes(auto_wrap_policy="peft")
     change = Change(name="auto_wrap_policy", old="none", new="peft")
     found = Found(
@@ -139,15 +139,15 @@ def test_what_a_search_found_again_is_told_once(fixes: Callable[..., list[Proven
         within="3",
     )
     every = Fixes(generated=NOON, device="cpu", hardware="cpu: test", code="c0de", fixes=(found,))
-    (fix,) = proven.ordered([proven.searched(Remedy(fix=found, found=every), "cpu"), known], {}, {})
+    (fix,) = proven.ordered([proven.from_search(Remedy(fix=found, found=every), "cpu"), known], {}, {})
     assert fix.says == "auto_wrap_policy=peft instead of none: it was changed"
     assert set(fix.green) == {"2025-12__green", "2025-12__other"}
 
 
-def test_a_setting_is_looked_for_on_every_set(
+def test_a_setting_is_looked_up_on_every_set(
     build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
 ) -> None:
-    """A GPU's sets are not those that a problem names."""
+    """Problems name CPU sets; GPU results have other sets."""
     problem = Problem(
         id="a",
         title="a",
@@ -164,7 +164,7 @@ def test_a_setting_is_looked_for_on_every_set(
 def test_the_same_call_on_another_set_is_nearer_than_another_call(
     build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
 ) -> None:
-    """What made it green are the versions, and not that something else was called."""
+    """The versions make the cell green, not the different call."""
     problem = Problem(
         id="a",
         title="a",
@@ -190,8 +190,8 @@ def test_the_same_call_on_another_set_is_nearer_than_another_call(
     )
 
 
-def test_of_what_was_published_no_fix_is_to_run_something_else() -> None:
-    """Every problem's fixes are said in options that a search would change, or in the problem's words."""
+def test_no_published_fix_runs_other_code() -> None:
+    """Each fix names options that a search changes, or uses the text of the problem."""
     rows = (*known.load(known.PACKAGED), *known.load(known.FINDINGS))
     for device, matrix in knowledge.by_device().items():
         red = [each for each in matrix.outcomes if each.verdict in RED]

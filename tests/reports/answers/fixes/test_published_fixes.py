@@ -1,4 +1,4 @@
-"""What is published as a fix is borne out, cell by cell, by what is published as measured."""
+"""The published results confirm each published fix, cell by cell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SURE = 2
 
 @cache
 def measured() -> Mapping[str, tuple[Outcome, ...]]:
-    """By cell, its runs with the case code and on the machine of the search; of repeats that agree, the last."""
+    """Return the runs of each cell with the case code and machine of the search; the last of equal repeats."""
     runs: dict[str, dict[object, Outcome]] = defaultdict(dict)
     for document in knowledge.documents(knowledge.PUBLISHED):
         assert not document.flaky or document.run.code != FOUND.code
@@ -37,7 +37,7 @@ def measured() -> Mapping[str, tuple[Outcome, ...]]:
 
 
 def times(cell: str) -> int:
-    """Distinct runs. The last of repeats that agree stands for those before it, which are not published."""
+    """Return the number of runs. Of equal repeats only the last is published."""
     return sum(each.repeat for each in measured()[cell])
 
 
@@ -70,17 +70,17 @@ def test_every_witness_is_red() -> None:
     assert [cell for each in FOUND.fixes for cell in each.witnesses if not is_red(cell)] == []
 
 
-def test_what_is_no_move_of_versions_stays_on_its_set() -> None:
+def test_a_fix_without_a_version_move_stays_on_its_set() -> None:
     moved = [each for each in FOUND.fixes if each.kind in {Kind.SETTINGS, Kind.ALTERNATIVE} and each.set != each.to_set]
     assert moved == []
 
 
-def test_every_set_that_a_fix_leads_to_can_be_had() -> None:
+def test_every_set_that_a_fix_leads_to_is_known() -> None:
     known = {each.key for each in sets.load()}
     assert {each.to_set for each in FOUND.fixes if each.to_set} - known == set()
 
 
-def test_every_cell_that_a_fix_names_was_looked_at() -> None:
+def test_every_cell_that_a_fix_names_was_tried() -> None:
     named = {
         (each.set, each.case, each.tried): {str(CellKey(each.to_set, each.to_case)), *each.witnesses}
         - {str(CellKey(each.set, each.case)), str(CellKey("", ""))}

@@ -32,43 +32,43 @@ def write(folder: Path, *fixes: Fix, device: str = "cpu", days: int = 0, code: s
     (folder / remedies.FIXES).write_text(found.model_dump_json(by_alias=True))
 
 
-def test_a_fix_says_what_to_change_and_what_shows_it(tmp_path: Path) -> None:
+def test_a_fix_states_its_change_and_its_proof(tmp_path: Path) -> None:
     write(tmp_path, SETTING)
     remedy = remedies.load(tmp_path, device="cpu")[CELL]
     assert remedy.words == "set auto_wrap_policy=peft instead of transformer"
     assert remedy.proof == "2025-12__green, green in 2 runs on cpu: test, 2026-11-20"
 
 
-def test_a_search_in_vain_is_told_with_its_reach(tmp_path: Path) -> None:
+def test_a_search_without_result_states_its_extent(tmp_path: Path) -> None:
     write(tmp_path, NONE)
     remedy = remedies.load(tmp_path, device="cpu")[CELL]
     assert (remedy.words, remedy.proof) == ("none found (4 single settings)", "")
 
 
-def test_what_was_found_outlives_a_later_search_in_vain_with_other_case_code(tmp_path: Path) -> None:
+def test_a_fix_outlives_a_later_vain_search_with_other_case_code(tmp_path: Path) -> None:
     write(tmp_path / "a", SETTING)
     write(tmp_path / "b", NONE, days=1, code="0ther")
     assert remedies.load(tmp_path, device="cpu")[CELL].fix.kind is Kind.SETTINGS
 
 
-def test_of_two_that_were_found_the_newer_counts(tmp_path: Path) -> None:
+def test_the_newer_of_two_fixes_counts(tmp_path: Path) -> None:
     write(tmp_path / "b", SETTING)
     write(tmp_path / "a", SETTING.model_copy(update={"kind": Kind.ALTERNATIVE}), days=1)
     assert remedies.load(tmp_path, device="cpu")[CELL].fix.kind is Kind.ALTERNATIVE
 
 
-def test_a_fix_of_another_device_is_none_here(tmp_path: Path) -> None:
+def test_fixes_of_another_device_are_ignored(tmp_path: Path) -> None:
     write(tmp_path, SETTING, device="cuda")
     assert remedies.load(tmp_path, device="cpu") == {}
 
 
-def test_a_broken_file_is_named(tmp_path: Path) -> None:
+def test_an_invalid_file_is_named(tmp_path: Path) -> None:
     (tmp_path / remedies.FIXES).write_text("{}")
     with pytest.raises(UserError, match=r"fixes\.json: not a file of fixes"):
         remedies.load(tmp_path, device="cpu")
 
 
-def test_many_moves_are_told_by_the_set_that_they_lead_to(tmp_path: Path) -> None:
+def test_many_moves_are_summarised_by_their_set(tmp_path: Path) -> None:
     moves = tuple(Change(name=name, old="1", new="2") for name in ("torch", "peft", "trl"))
     update = {"kind": Kind.VERSIONS, "to_set": "2026-03", "changes": moves, "minimal": False}
     write(tmp_path, SETTING.model_copy(update=update))
@@ -77,24 +77,24 @@ def test_many_moves_are_told_by_the_set_that_they_lead_to(tmp_path: Path) -> Non
     assert remedy.proof.endswith("; fewer changes may do")
 
 
-def test_a_later_search_in_vain_with_the_same_case_code_takes_back_what_was_found(tmp_path: Path) -> None:
+def test_a_later_vain_search_with_the_same_case_code_replaces_a_fix(tmp_path: Path) -> None:
     write(tmp_path / "a", SETTING)
     write(tmp_path / "b", NONE, days=1, code="0ther")
     write(tmp_path / "c", NONE, days=2)
     assert remedies.load(tmp_path, device="cpu")[CELL].fix.kind is Kind.NONE
 
 
-def test_a_fix_of_a_cell_that_other_case_code_measured_says_so(
+def test_a_fix_mentions_that_the_cell_has_other_case_code(
     tmp_path: Path, build_outcome: Callable[..., Outcome]
 ) -> None:
     write(tmp_path, SETTING)
     remedy = remedies.load(tmp_path, device="cpu")[CELL]
-    same, other = (remedy.of(build_outcome("red", "2025-12", "fail", code=code)) for code in ("c0de", "0ther"))
+    same, other = (remedy.for_cell(build_outcome("red", "2025-12", "fail", code=code)) for code in ("c0de", "0ther"))
     assert same.proof == remedy.proof
     assert other.proof.endswith("; found with another case code")
 
 
-def test_a_move_says_what_else_moves(tmp_path: Path) -> None:
+def test_a_move_mentions_the_newly_resolved_packages(tmp_path: Path) -> None:
     move = {"kind": Kind.VERSIONS, "to_set": "2025-12+peft2", "changes": (Change(name="peft", old="1", new="2"),)}
     write(tmp_path, SETTING.model_copy(update=move))
     words = remedies.load(tmp_path, device="cpu")[CELL].words
