@@ -47,7 +47,7 @@ def bench(
 ) -> None:
     """Measure the harness: a forked cell against torchrun and accelerate launch, and the time of each stage."""
     check(out)
-    asked = request.RunRequest(
+    run_request = request.RunRequest(
         sets=sets or ("" if offline else "newest"),
         profile="" if where else "default",
         where=where,
@@ -59,7 +59,7 @@ def bench(
         system_python=system_python,
     )
     found = request.bench(
-        asked, repeats=repeats, sample=sample, warm_up=warm_up, say=lambda text: typer.echo(text, err=True)
+        run_request, repeats=repeats, sample=sample, warm_up=warm_up, say=lambda text: typer.echo(text, err=True)
     )
     text = json.dumps(found.as_json(), indent=1)
     if out is not None:

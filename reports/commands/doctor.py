@@ -63,18 +63,18 @@ def doctor(
     if write and not config:
         raise UserError("--write needs configuration files to change; name them with --config")
     files = [configs.read(path) for path in config or ()]
-    there = installed.read(python, inspect=package_folders)
+    environment = installed.read(python, inspect=package_folders)
     grids = knowledge.by_device(results) if device == AUTO else {device: knowledge.load(results, device=device)}
-    asked = job.combine(files, there.versions) if files else None
+    found_job = job.combine(files, environment.versions) if files else None
     fixes = {name: remedies.load(results, device=name) for name in grids}
-    found = examine(there, asked, grids, fixes)
+    found = examine(environment, found_job, grids, fixes)
     repair = found.chosen(give_up=give_up)
     written = configs.write(repair.texts) if write and repair else ()
     if as_json:
         typer.echo(json.dumps(doctor_text.document(found, written), indent=1))
     else:
-        said = (*doctor_text.lines(found), *doctor_text.written_lines(found, written, asked=write))
-        typer.echo(plain("\n".join(said)))  # names and keys come from files
+        texts = (*doctor_text.lines(found), *doctor_text.written_lines(found, written, write=write))
+        typer.echo(plain("\n".join(texts)))  # names and keys come from files
     raise typer.Exit(0 if found.sound or solved(found, written) else PROBLEMS)
 
 

@@ -40,9 +40,9 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Explain a failure from its log: the cause, fixes with their proof, and links to upstream issues."""
-    told = stated(versions)
+    given = stated(versions)
     text = logs.read(None if file == STANDARD_INPUT else Path(file))
-    used = {**logs.versions(Symptom(text=text).clean), **told}
+    used = {**logs.versions(Symptom(text=text).clean), **given}
     found = explanations(Symptom(text=text, versions=used))
     if as_json:
         document = {"versions": used, "diagnoses": [each.as_json() for each in found]}

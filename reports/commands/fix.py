@@ -60,7 +60,7 @@ def fix(
     as_json: AsJson = False,
 ) -> None:
     """Find the nearest green cell by settings, then versions, then alternatives; prove it by running it."""
-    asked = RunRequest(
+    run_request = RunRequest(
         device=device,
         torch_backend=torch_backend,
         out=out,
@@ -82,7 +82,7 @@ def fix(
         environments=environments,
         radius=radius,
     )
-    order = fix_search.order(asked, wish)
+    order = fix_search.order(run_request, wish)
     say = Console(stderr=True, highlight=False, soft_wrap=True).print
     found = fix_search.looked_up(order, say=say) if look_up else searched(order, publish)
     typer.echo(fix_search.fixes_json(found) if as_json else "\n\n".join(fix_search.fix_texts(found, order)))

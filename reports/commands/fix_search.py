@@ -15,9 +15,9 @@ from cases.space.verdict import RED, Verdict
 from matrix.errors import UserError
 from matrix.keys import CellKey
 from matrix.known import known_problems
-from matrix.run import request as asking
 from matrix.run import store
 from matrix.run.progress import Silent
+from matrix.run.request import prepare_context
 from matrix.search import fixes as known_fixes
 from matrix.search.finder import OFF_GRID, FixSearch
 from matrix.search.fixes import Fixes, Kind
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 CELLS: Final = "fixes"  # folder of the cells that a search ran, in a folder of published results
 
 TAIL: Final = 500
-SILENT: Final = (Verdict.LOST, Verdict.SKIP)
+INCONCLUSIVE: Final = (Verdict.LOST, Verdict.SKIP)
 
 Cell = tuple["VersionSet", "Case"]
 
@@ -69,7 +69,7 @@ class FixOptions:
 class FixRequest:
     """A checked request: the red cells, their earlier results, and the limits of the search."""
 
-    asked: RunRequest
+    run_request: RunRequest
     cells: Sequence[Cell]
     before: Sequence[Outcome]
     advised: Mapping[str, Sequence[Case]]
@@ -79,19 +79,19 @@ class FixRequest:
     results: Path
 
 
-def order(asked: RunRequest, wish: FixOptions) -> FixRequest:
+def order(run_request: RunRequest, wish: FixOptions) -> FixRequest:
     """Check the options, and look up the red cells.
 
     Raises:
         UserError: an option is invalid, or no red cell matches.
     """
-    asked.check()
-    before = tuple(each for each in outcomes(wish.results) if of_device(each, asked.resolved_device))
-    cases = {**cases_outside_grid(before), **asked.suite.cases}
+    run_request.check()
+    before = tuple(each for each in outcomes(wish.results) if of_device(each, run_request.resolved_device))
+    cases = {**cases_outside_grid(before), **run_request.suite.cases}
     problems = known_problems.load()
     return FixRequest(
-        asked=asked,
-        cells=tuple(cells(asked, wish, cases, verdicts(before))),
+        run_request=run_request,
+        cells=tuple(cells(run_request, wish, cases, verdicts(before))),
         before=before,
         advised=advised(problems, cases),
         kinds=kinds(wish.only),
@@ -102,17 +102,17 @@ def order(asked: RunRequest, wish: FixOptions) -> FixRequest:
 
 
 def cells(
-    asked: RunRequest, wish: FixOptions, cases: Mapping[str, Case], known: Mapping[str, Verdict]
+    run_request: RunRequest, wish: FixOptions, cases: Mapping[str, Case], known: Mapping[str, Verdict]
 ) -> tuple[Cell, ...]:
     """Return the red cells that the options select, each once."""
     if bool(wish.cell) == bool(wish.every or wish.known):
         raise UserError("name one cell (SET__CASE), or give --all or --known")
-    table = known_sets.load(asked.versions)
+    table = known_sets.load(run_request.versions)
     if wish.cell:
         return (not_green(named(wish.cell, table, cases), known),)
     found: list[Cell] = []
     if wish.every:
-        found += red(known, asked.version_sets(), asked.cases())
+        found += red(known, run_request.version_sets(), run_request.cases())
     if wish.known:
         found += of_problems(chosen(wish.known), table, cases)
     if not found:
@@ -133,12 +133,12 @@ def kinds(only: str) -> frozenset[Kind]:
     Raises:
         UserError: a kind is unknown.
     """
-    ways = {each.value: each for each in (Kind.SETTINGS, Kind.VERSIONS, Kind.ALTERNATIVE)}
+    by_name = {each.value: each for each in (Kind.SETTINGS, Kind.VERSIONS, Kind.ALTERNATIVE)}
     names = [name.strip() for name in only.split(",") if name.strip()]
     for name in names:
-        if name not in ways:
-            raise UserError(f"--only {name}: unknown kind of change; choose from {', '.join(ways)}")
-    return frozenset(ways[name] for name in names) or frozenset(ways.values())
+        if name not in by_name:
+            raise UserError(f"--only {name}: unknown kind of change; choose from {', '.join(by_name)}")
+    return frozenset(by_name[name] for name in names) or frozenset(by_name.values())
 
 
 def of_device(outcome: Outcome, device: str) -> bool:
@@ -146,9 +146,12 @@ def of_device(outcome: Outcome, device: str) -> bool:
 
 
 def verdicts(before: Iterable[Outcome]) -> dict[str, Verdict]:
-    """By cell, what its newest case code said: red if any run was. A loss or a skip says nothing of a cell."""
+    """Return the verdict of each cell with its newest case code: red if any run was red.
+
+    Lost and skipped runs do not count.
+    """
     newest: dict[str, Outcome] = {}
-    conclusive = (each for each in before if each.verdict not in SILENT)
+    conclusive = (each for each in before if each.verdict not in INCONCLUSIVE)
     for each in sorted(conclusive, key=lambda each: each.started):
         last = newest.get(each.cell)
         if last is None or not last.has_same_code(each) or last.verdict not in RED:
@@ -171,10 +174,10 @@ def looked_up(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Remedy,
     Raises:
         UserError: no earlier search covered any of these cells.
     """
-    known = remedies.load(order.results, device=order.asked.resolved_device)
+    known = remedies.load(order.results, device=order.run_request.resolved_device)
     wanted = [str(CellKey(version_set.key, case.id)) for version_set, case in order.cells]
     unknown = [cell for cell in wanted if cell not in known]
-    missing = [f"{cell}: no published search covers it on {order.asked.resolved_device}" for cell in unknown]
+    missing = [f"{cell}: no published search covers it on {order.run_request.resolved_device}" for cell in unknown]
     if len(missing) == len(wanted):
         raise UserError(f"{missing[0]}; search now without --look-up")
     for line in missing:
@@ -188,16 +191,16 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
     Raises:
         UserError: the machine cannot run the cells, or the directory cannot be used.
     """
-    asked = order.asked
-    table = known_sets.load(asked.versions)
-    ctx = asking.prepare_context(asked, [], watcher=Silent(), say=say)
+    run_request = order.run_request
+    table = known_sets.load(run_request.versions)
+    ctx = prepare_context(run_request, [], watcher=Silent(), say=say)
     directory = ctx.store.directory
     try:
         found = FixSearch(
             runner=PipelineRunner(ctx=ctx, table=table, before=order.before),
             tasks=[FixTask(version_set=version_set, case=case) for version_set, case in order.cells],
             table=table,
-            cases=asked.suite.cases,
+            cases=run_request.suite.cases,
             advised=order.advised,
             environments=order.environments,
             radius=order.radius,
@@ -233,7 +236,7 @@ def fix_texts(found: Iterable[Remedy], order: FixRequest) -> Iterator[str]:
     for each in found:
         version_set, case = by_key[str(CellKey(each.fix.set, each.fix.case))]
         before = edits.Stack(pins=pinned(version_set), options=case.options, set=version_set.key)
-        yield edits.fix_text(each, before, edits.options_after(each.fix, case.options, order.asked.suite.cases))
+        yield edits.fix_text(each, before, edits.options_after(each.fix, case.options, order.run_request.suite.cases))
 
 
 def fixes_json(found: Iterable[Remedy]) -> str:
@@ -251,8 +254,8 @@ def publish(directory: Path, folder: Path) -> None:
     Raises:
         UserError: there is no run, or the folder cannot be written.
     """
-    record, met, outcomes = store.read(directory)
-    matrix = data.document(record, grid(record, met, map(shortened, outcomes)), generated=datetime.now(UTC))
+    record, sets, outcomes = store.read(directory)
+    matrix = data.document(record, grid(record, sets, map(shortened, outcomes)), generated=datetime.now(UTC))
     try:
         (folder / CELLS).mkdir(parents=True, exist_ok=True)
         write_document(matrix, folder / CELLS)
@@ -328,8 +331,8 @@ def advised(problems: Iterable[Problem], cases: Mapping[str, Case]) -> dict[str,
     for problem in problems:
         for cells in problem.red:
             for key in cells.sets:
-                beside = tuple(cases[each.case] for each in problem.green if key in each.sets and each.case in cases)
-                found[str(CellKey(key, cells.case))] = (*found.get(str(CellKey(key, cells.case)), ()), *beside)
+                greens = tuple(cases[each.case] for each in problem.green if key in each.sets and each.case in cases)
+                found[str(CellKey(key, cells.case))] = (*found.get(str(CellKey(key, cells.case)), ()), *greens)
     return found
 
 

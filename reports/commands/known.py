@@ -55,7 +55,7 @@ def known(
     console = Console()
     if findings and table != problems.PACKAGED:
         raise UserError("--findings and --table name different tables; give one of them")
-    asked = request.RunRequest(
+    run_request = request.RunRequest(
         sets=sets,
         device=device,
         torch_backend=torch_backend,
@@ -68,9 +68,9 @@ def known(
         versions=versions,
     )
     chosen = problems.select(problems.load(problems.FINDINGS if findings else table), only)
-    work = problems.work(chosen, asked.version_sets(), asked.suite.cases)
+    work = problems.work(chosen, run_request.version_sets(), run_request.suite.cases)
     watcher = progress_bar.choose(console, planned=sum(len(cases) for _, cases in work))
-    directory = request.run(asked, work=work, watcher=watcher, say=console.print)
+    directory = request.run(run_request, work=work, watcher=watcher, say=console.print)
     show(directory, console)
     raise typer.Exit(show_known(directory, chosen, console, findings=findings))
 
@@ -83,6 +83,6 @@ def show_known(directory: Path, chosen: Sequence[problems.Problem], console: Con
     write_whole(directory / f"{name}.md", draw(results.record, found))
     write_whole(directory / f"{name}.json", json.dumps(known_results.document(found), indent=1) + "\n")
     for each in found:
-        console.print(f"{each.standing.value:20} {each.problem.id}", highlight=False, markup=False)
+        console.print(f"{each.status.value:20} {each.problem.id}", highlight=False, markup=False)
     console.print(f"Details: {directory / name}.md", soft_wrap=True, highlight=False)
     return LOST if results.matrix.counts()[Verdict.LOST] else 0

@@ -59,7 +59,7 @@ def plan(
         found = staleness(outcomes(stale), Suite().code)
         typer.echo(json.dumps(asdict(found), indent=1) if as_json else "\n".join(plan_text.stale_lines(found)))
         return
-    asked = request.RunRequest(
+    run_request = request.RunRequest(
         sets=sets,
         where=where,
         profile=profile,
@@ -69,8 +69,8 @@ def plan(
         system_torch=system_torch,
         system_python=system_python,
     )
-    asked.check()
-    planned = run_plan.plan_of(asked)
+    run_request.check()
+    planned = run_plan.plan_of(run_request)
     typer.echo(json.dumps(planned.as_json(), indent=1) if as_json else "\n".join(plan_text.lines(planned)))
 
 

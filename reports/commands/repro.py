@@ -110,8 +110,8 @@ def run_script(
     say(f"Running {script.name} in a fresh environment; packages that are not cached are downloaded.")
     found = confirmed(script, outcome, uv=uv or on_this_machine(cache_folder()))
     say(f"{'Same failure' if found.same else 'DIFFERENT result'}, after {found.seconds:.0f} s.")
-    say(f"  cell:   {found.wanted}")
-    say(f"  script: {found.said}")
+    say(f"  cell:   {found.cell_error}")
+    say(f"  script: {found.script_error}")
     if request.record is not None:
         now = datetime.now(UTC).replace(microsecond=0)
         records.add(records.ran(script, found, hardware=machine.hardware(request.device), now=now), request.record)

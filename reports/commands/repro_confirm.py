@@ -39,11 +39,11 @@ MEASURED: Final = re.compile(r"(?P<name>.+?) \S+, bound (?P<bound>(?:<=|>=|==) [
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """The result of a comparison: ``said`` is the error of the script, ``wanted`` that of the cell."""
+    """The result of a comparison of the error of a script with that of its cell."""
 
     same: bool
-    said: str
-    wanted: str
+    script_error: str
+    cell_error: str
     log: str
     seconds: float = 0.0
 
@@ -80,8 +80,8 @@ def compared(log: str, outcome: Outcome, shown: ShownSymptom) -> Confirmation:
     else:
         wanted = shown.words
         same = measured(log, wanted)
-    said = normal(wanted) if same and outcome.error is not None else last_error(log)
-    return Confirmation(same=same, said=said, wanted=normal(wanted), log=log)
+    script_error = normal(wanted) if same and outcome.error is not None else last_error(log)
+    return Confirmation(same=same, script_error=script_error, cell_error=normal(wanted), log=log)
 
 
 def raised(log: str, kind: str, message: str) -> bool:

@@ -60,14 +60,14 @@ def digest(made: Reproducer) -> str:
 
 
 def ran(made: Reproducer, found: Confirmation, *, hardware: str, now: datetime) -> ReproducerRun:
-    error, _, message = found.said.partition(": ")
+    error, _, message = found.script_error.partition(": ")
     version_set, case = CellKey.parse(made.cell)
     return ReproducerRun(
         set=version_set,
         case=case,
         error=error,
         message=message,
-        wanted=found.wanted,
+        wanted=found.cell_error,
         same=found.same,
         lines=len(made.text.splitlines()),
         script=digest(made),

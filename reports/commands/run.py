@@ -62,7 +62,7 @@ def run(
 ) -> None:
     """Install version sets, run their cells and render the matrix."""
     console = Console()
-    asked = request.RunRequest(
+    run_request = request.RunRequest(
         sets=sets,
         where=where,
         profile=profile,
@@ -81,10 +81,10 @@ def run(
         system_python=system_python,
         suite=Suite(scripts=user_scripts.load(scripts)) if scripts else Suite(),
     )
-    asked, work = request.resumed_request(asked)
-    planned = run_plan.cell_count(asked.work() if work is None else work, asked.repeat_count)
+    run_request, work = request.resumed_request(run_request)
+    planned = run_plan.cell_count(run_request.work() if work is None else work, run_request.repeat_count)
     directory = request.run(
-        asked,
+        run_request,
         work=work,
         watcher=progress_bar.choose(console, planned=planned),
         say=console.print,

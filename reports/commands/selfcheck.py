@@ -61,7 +61,7 @@ def selfcheck(
     console = Console(stderr=True)
     crashes = crashes or disasters
     check(resume=resume, crashes=crashes, out=out)
-    asked = request.RunRequest(
+    run_request = request.RunRequest(
         sets=sets or default_sets(offline),
         where=where,
         profile=profile,
@@ -80,11 +80,11 @@ def selfcheck(
         "say": console.print,
     }
     if crashes:
-        injected = crash_injection.run(asked, after=after, **place)
+        injected = crash_injection.run(run_request, after=after, **place)
         document, lines = crash_text.document(injected), crash_text.lines(injected)
         sound = crash_text.is_sound(injected)
     else:
-        found = fault_injection.run(asked, **place)
+        found = fault_injection.run(run_request, **place)
         document, lines = selfcheck_text.document(found), selfcheck_text.lines(found)
         sound = selfcheck_text.is_sound(found)
     if as_json:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from cases.space.plural import counted
 from matrix.environments.environment import cache_folder
 from matrix.evidence import Evidence
 from matrix.versions import locking, locks, uv
@@ -76,4 +77,4 @@ def lock(
 def lock_words(key: str, made: Lock | Evidence) -> str:
     if isinstance(made, Evidence):
         return f"{key}: blocked: {made.reason}"
-    return f"{key}: locked, {len(made.versions)} packages, digest {made.digest}"
+    return f"{key}: locked, {counted(len(made.versions), 'package')}, digest {made.digest}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cases.space.plural import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -12,18 +14,20 @@ if TYPE_CHECKING:
 
 
 def lines(found: BenchResult) -> Iterator[str]:
-    yield f"{found.set} on {found.hardware}, {found.workers} workers, medians of {found.repeats}"
+    workers, passes = counted(found.workers, "worker"), counted(found.repeats, "pass", "passes")
+    yield f"{found.set} on {found.hardware}, {workers}, medians of {passes}"
     yield stack_words(found)
     yield ""
-    yield from side_by_side(found)
+    yield from launcher_lines(found)
     yield from (f"the verdicts differ: {each}" for each in found.disagreements)
     yield ""
-    yield from where_it_goes(found.profile)
+    yield from time_lines(found.profile)
     yield ""
-    yield f"harness: {found.cells} cells in {found.harness_wall_s} s, {found.harness_cells_per_minute} cells a minute"
+    cells = counted(found.cells, "cell")
+    yield f"harness: {cells} in {found.harness_wall_s} s, {found.harness_cells_per_minute} cells a minute"
     yield (
         f"wall time over the ideal: {found.wall_over_ideal} ({found.harness_wall_s} s over {found.ideal_wall_s} s ="
-        f" one import {found.import_s} s + bodies {found.bodies_s} s / {found.workers} workers)"
+        f" one import {found.import_s} s + bodies {found.bodies_s} s / {workers})"
     )
     if found.install_warm_cache_s is None:
         yield "install: not measured, --system-torch uses the packages of the host"
@@ -37,8 +41,8 @@ def stack_words(found: BenchResult) -> str:
     return ", ".join(known)
 
 
-def side_by_side(found: BenchResult) -> Iterator[str]:
-    header = ("way of starting", "cells", "median s a cell", "cells a minute", "times the warm one")
+def launcher_lines(found: BenchResult) -> Iterator[str]:
+    header = ("launcher", "cells", "median s a cell", "cells a minute", "relative to warm")
     rows = [
         (each.name, str(each.cells), f"{each.median_s:.2f}", f"{each.cells_per_minute:.1f}", f"{each.times:.1f}")
         for each in found.ways
@@ -46,22 +50,22 @@ def side_by_side(found: BenchResult) -> Iterator[str]:
     if not rows:
         yield "no cell could also be started by a launcher"
         return
-    yield f"Cells of {found.ranks} ranks, each way of starting them:"
+    yield f"Cells of {counted(found.ranks, 'rank')}, by launcher:"
     yield from table([header, *rows])
-    yield "cells a minute: by warm forks, of the whole run with its workers; by a launcher, one after the other"
+    yield "cells a minute: warm forks run cells on all workers, launchers run them one at a time"
 
 
-def where_it_goes(profile: TimeProfile) -> Iterator[str]:
+def time_lines(profile: TimeProfile) -> Iterator[str]:
     if not profile.cells:
         yield "no single-stage cell reported its timings"
         return
-    yield f"Time of a warm cell by part, median of {profile.cells} cells, slowest rank of each part:"
+    yield f"Time of a warm cell by part, median of {counted(profile.cells, 'cell')}, slowest rank of each part:"
     parts = [(part, f"{seconds:.3f}") for part, seconds in profile.parts.items()]
-    beside = [(f"({part})", f"{seconds:.3f}") for part, seconds in profile.beside.items() if seconds]
-    yield from table([("part", "s"), *parts, *beside])
+    waits = [(f"({part})", f"{seconds:.3f}") for part, seconds in profile.beside.items() if seconds]
+    yield from table([("part", "s"), *parts, *waits])
     if profile.nccl_s:
         times = ", ".join(f"{name} {seconds:.2f}" for name, seconds in profile.nccl_s.items())
-        yield f"of which NCCL reports for creating a communicator, in seconds: {times}"
+        yield f"time to create a communicator, as NCCL reports it, in seconds: {times}"
     if profile.late:
         names = ", ".join(f"{name} ({cells})" for name, cells in profile.late.items())
         yield f"modules that ranks imported after the fork, with the number of cells: {names}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cases.space.plural import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -33,9 +35,11 @@ def of_set(each: CrashResults) -> Iterator[str]:
         yield from of_crash(crash)
     if each.not_injected:
         yield f"  not injected, since no clean cell is green: {', '.join(each.not_injected)}"
+    crashes = counted(len(each.crashes), "crash", "crashes")
     yield (
-        f"  {sum(crash.is_named for crash in each.crashes)} of {len(each.crashes)} crashes named correctly, "
-        f"{sum(crash.is_over_soon for crash in each.crashes)} over in time; {each.healthy} healthy cells among them, "
+        f"  {sum(crash.is_named for crash in each.crashes)} of {crashes} named correctly, "
+        f"{sum(crash.is_over_soon for crash in each.crashes)} over in time; "
+        f"{counted(each.healthy, 'healthy cell')} among them, "
         f"at least {each.after} after each (requested: {each.wanted}), {len(each.harmed)} harmed"
     )
     for harmed in each.harmed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cases.space.plural import counted
 from reports.answers.diagnosis import signatures
 from reports.results.comparison import DifferenceKind, Nearness
 
@@ -35,7 +36,7 @@ def summary(found: Comparison) -> str:
 
 
 def cells(count: int) -> str:
-    return "1 cell" if count == 1 else f"{count} cells"
+    return counted(count, "cell")
 
 
 def nearness(found: Comparison) -> str:
@@ -51,7 +52,8 @@ def left_out(found: Comparison) -> str:
         f"{found.total('ran_on_neither')} on neither (skipped, blocked or lost)"
     )
     code = f"Of those compared, {found.total('same_code')} ran with the same case code on both"
-    return f"Not compared: {ran}; {found.alone} cells on GPUs have no counterpart on the CPU. {code}."
+    alone = f"{cells(found.alone)} on GPUs {'has' if found.alone == 1 else 'have'} no counterpart on the CPU"
+    return f"Not compared: {ran}; {alone}. {code}."
 
 
 def hardware(found: Comparison) -> str:
@@ -79,12 +81,12 @@ def shown(side: DeviceResult) -> str:
     return f"{side.verdict.value} ({side.cause})" if side.cause else side.verdict.value
 
 
-def said(difference: Difference) -> tuple[str, str]:
+def headlines(difference: Difference) -> tuple[str, str]:
     """Return the headlines of the first pair, on the CPU and on GPUs; the other pairs differ in numbers only."""
     return difference.sets[0].cpu_said, difference.sets[0].gpu_said
 
 
-def beside(difference: Difference) -> str:
+def notes(difference: Difference) -> str:
     """Return the evidence for a reason other than the device."""
     flaky = [each.gpu for each in difference.sets if each.flaky]
     parts = [
@@ -123,8 +125,8 @@ def lines(found: Comparison) -> Iterator[str]:
 
 def difference_lines(each: Difference) -> Iterator[str]:
     """Yield a difference, indented."""
-    for name, side, words in zip(("CPU", "GPU"), (each.cpu, each.gpu), said(each), strict=True):
+    for name, side, words in zip(("CPU", "GPU"), (each.cpu, each.gpu), headlines(each), strict=True):
         yield f"  {name}: {shown(side)}" + (f": {words}" if words else "")
     yield f"  on {listed(f'{on.gpu} beside {on.cpu}' for on in each.sets)}"
-    if also := beside(each):
+    if also := notes(each):
         yield f"  {also}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from cases.space.plural import counted
 from matrix.versions.sets import PACKAGES
 from reports.answers.checkup import coverage, nearest_sets
 from reports.answers.checkup.doctor import JobStatus
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = 1
 SHOWN: Final = 8  # causes of red cells; an environment can have a hundred
-
-
-def cells_words(count: int) -> str:
-    return f"{count} cell{'s' if count > 1 else ''}"
-
-
-def causes_words(count: int) -> str:
-    return f"{count} cause{'s' if count > 1 else ''}"
 
 
 def lines(found: Checkup) -> Iterator[str]:
@@ -49,21 +42,21 @@ def lines(found: Checkup) -> Iterator[str]:
 
 
 def environment_lines(found: Checkup) -> Iterator[str]:
-    there = found.installed
-    has = ", ".join(f"{name} {version}" for name, version in there.versions.items())
-    python = f"Python {there.python}: " if there.python else ""
-    yield f"Environment {there.where}: {python}{has}"
-    if there.missing:
-        yield f"  not installed: {', '.join(there.missing)}"
+    installed = found.installed
+    has = ", ".join(f"{name} {version}" for name, version in installed.versions.items())
+    python = f"Python {installed.python}: " if installed.python else ""
+    yield f"Environment {installed.where}: {python}{has}"
+    if installed.missing:
+        yield f"  not installed: {', '.join(installed.missing)}"
     if found.same:
         which = (
             "measured as" if set(PACKAGES) <= found.installed.versions.keys() else "its packages have the versions of"
         )
         yield f"  {which} {', '.join(found.same)}, on {device_words(found.device)}"
     elif found.nearest is not None:
-        off = nearest_sets.differing_packages(there.versions, found.nearest, tuple(there.versions))
+        off = nearest_sets.differing_packages(installed.versions, found.nearest, tuple(installed.versions))
         differing = [f"{name} {found.nearest.pins[name]}" for name in off]
-        if there.python and short(there.python) != short(found.nearest.python):
+        if installed.python and short(installed.python) != short(found.nearest.python):
             differing.append(f"Python {found.nearest.python}")
         differs = ", ".join(differing)
         yield f"  these versions were not measured; the nearest set is {found.nearest.key}, with {differs}"
@@ -100,11 +93,12 @@ def problem_lines(each: CheckupProblem) -> Iterator[str]:
 def red_lines(found: Checkup) -> Iterator[str]:
     """Yield the known failures of an environment, for a checkup without a job."""
     where = ", ".join(found.same) or (found.nearest.key if found.nearest else "")
-    yield f"Known red on {where}: {causes_words(len(found.known_red))}; add --config to see which of them affect a job"
+    causes = counted(len(found.known_red), "cause")
+    yield f"Known red on {where}: {causes}; add --config to see which of them affect a job"
     for cause in found.known_red[:SHOWN]:
-        yield f"  {cells_words(len(cause.cells))}: {cause.title}, e.g. {cause.cells[0].case}"
+        yield f"  {counted(len(cause.cells), 'cell')}: {cause.title}, e.g. {cause.cells[0].case}"
     if len(found.known_red) > SHOWN:
-        yield f"  and {causes_words(len(found.known_red) - SHOWN)} more"
+        yield f"  and {counted(len(found.known_red) - SHOWN, 'cause')} more"
 
 
 def change_lines(found: Checkup) -> Iterator[str]:
@@ -123,7 +117,7 @@ def change_lines(found: Checkup) -> Iterator[str]:
 
 
 def green_words(pins: VersionMove) -> str:
-    """Return what is green on the set, as far as the proving cell shows it."""
+    """Name the form of the job that the proving cell shows as green."""
     if pins.plainest:
         return f"the plainest use ({pins.plainest}) is green"
     what = "a simpler form of it" if pins.rest else "it"
@@ -159,8 +153,7 @@ def shown(value: Any) -> str:
 
 def summary(found: Checkup) -> str:
     if found.problems:
-        several = "s" if len(found.problems) > 1 else ""
-        return f"{len(found.problems)} problem{several} found, according to results on {device_words(found.device)}."
+        return f"{counted(len(found.problems), 'problem')} found, according to results on {device_words(found.device)}."
     if found.status is JobStatus.GREEN and found.greens:
         return f"No known failures, as shown by {found.greens[0].outcome.cell} (pass), on {device_words(found.device)}."
     if found.status is JobStatus.GREEN:
@@ -168,9 +161,9 @@ def summary(found: Checkup) -> str:
     return "No known failures, but this combination is untested."
 
 
-def written_lines(found: Checkup, written: Iterable[Path], *, asked: bool) -> Iterator[str]:
-    """Yield what ``--write`` did; the lines before these show the change."""
-    if not asked:
+def written_lines(found: Checkup, written: Iterable[Path], *, write: bool) -> Iterator[str]:
+    """Yield the files that ``--write`` changed, or a hint to use it; the lines before these show the change."""
+    if not write:
         if found.chosen() is not None:
             yield "Add --write to apply the change."
         elif found.chosen(give_up=True) is not None:

@@ -6,6 +6,7 @@ import textwrap
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from cases.space.plural import counted
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.results.known_results import AdviceResult
 
@@ -57,7 +58,7 @@ def of(each: Explanation) -> Iterator[str]:
         yield from indented(f"{text} [unverified advice]", "  with:   ")
     yield from (f"  see:    {link}" for link in each.links[:LINKS])
     if len(each.links) > LINKS:
-        yield f"          {len(each.links) - LINKS} more threads in --json"
+        yield f"          {counted(len(each.links) - LINKS, 'more thread')} in --json"
 
 
 def cures(each: Explanation) -> Iterator[str]:
@@ -68,7 +69,7 @@ def cures(each: Explanation) -> Iterator[str]:
     for says, fixes in islice(alike.items(), FIXES):
         yield from indented(" ".join([says, *(f"[{proof(fix)}]" for fix in fixes)]), "  proven: ")
     if len(alike) > FIXES:
-        yield f"          {len(alike) - FIXES} more fixes in --json"
+        yield f"          {counted(len(alike) - FIXES, 'more fix', 'more fixes')} in --json"
     if each.signature.fix:
         yield from indented(f"{each.signature.fix} [unverified advice]", "  advice: ")
     for claim in each.claims:

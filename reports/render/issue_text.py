@@ -83,8 +83,8 @@ def issue(made: Reproducer, outcome: Outcome, matrix: Grid, *, log: str = "") ->
 
 def title(made: Reproducer, outcome: Outcome) -> str:
     o = outcome.options
-    said = [str(o.get(name, "")) for name in ("method", "quant", "strategy")]
-    setup = " + ".join(NAMES.get(word, word) for word in said if word not in {"", "none", "single"})
+    values = [str(o.get(name, "")) for name in ("method", "quant", "strategy")]
+    setup = " + ".join(NAMES.get(word, word) for word in values if word not in {"", "none", "single"})
     what = made.symptom.meaning.removeprefix("Nothing is raised, but ").rstrip(".")
     return one_line(f"{setup or 'one process'}: {what or headline(outcome, LONGEST_TITLE)}")
 

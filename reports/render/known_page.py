@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cases.space.plural import counted
 from cases.space.verdict import Verdict
 from reports.render.markdown import CPU_WARNING, code, table, text
 from reports.results.known_results import AdviceResult, Reproduction, address, counts, entries
@@ -23,23 +24,24 @@ def markdown(record: RunRecord, found: Sequence[ProblemResult]) -> str:
         *([CPU_WARNING] if record.device == "cpu" else []),
         summary(record, found),
         *(["## Families of failures", *(family(each) for each in families)] if families else []),
-        *(part(standing, [each for each in found if each.standing is standing]) for standing in Reproduction),
+        *(part(status, [each for each in found if each.status is status]) for status in Reproduction),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def findings(record: RunRecord, found: Sequence[ProblemResult]) -> str:
     """Return ``findings.md``: errors that no upstream issue reports, the silent ones first."""
-    shown = [each for each in found if each.standing is Reproduction.REPRODUCED]
+    shown = [each for each in found if each.status is Reproduction.REPRODUCED]
     silent = [row(each) for each in shown if each.problem.silent]
     loud = [row(each) for each in shown if not each.problem.silent]
-    others = [row(each) for each in found if each.standing is not Reproduction.REPRODUCED]
+    others = [row(each) for each in found if each.status is not Reproduction.REPRODUCED]
     sections = [
         "# Findings",
         *([CPU_WARNING] if record.device == "cpu" else []),
         (
-            f"{len(shown)} errors of released versions that no upstream report known to us mentions. Each row has the "
-            "smallest case that shows the error, the failed check with its bound, and a similar green case if any. "
+            f"{counted(len(shown), 'error')} of released versions that no upstream report known to us mentions. "
+            "Each row has the smallest case that shows the error, the failed check with its bound, and a similar green "
+            "case if any. "
             f"{text(record.hardware)}, run {record.started:%Y-%m-%d %H:%M}, ftmatrix {record.harness}."
         ),
         *(["## Silent: no exception", "\n".join(silent)] if silent else []),
@@ -51,12 +53,13 @@ def findings(record: RunRecord, found: Sequence[ProblemResult]) -> str:
 
 def summary(record: RunRecord, found: Sequence[ProblemResult]) -> str:
     rows, reports = counts(found), entries(found)
-    counted = ", ".join(f"{reports[each]} {each.value}" for each in Reproduction)
-    beside = sum(each.green_beside for each in found if each.standing is Reproduction.REPRODUCED)
-    with_remedy = sum(bool(each.problem.green) for each in found if each.standing is Reproduction.REPRODUCED)
+    results = ", ".join(f"{reports[each]} {each.value}" for each in Reproduction)
+    shown = sum(each.has_green_cell for each in found if each.status is Reproduction.REPRODUCED)
+    with_remedy = sum(bool(each.problem.green) for each in found if each.status is Reproduction.REPRODUCED)
     return (
-        f"{rows.total()} problems from {reports.total()} upstream reports: {counted}. {beside} of {with_remedy} "
-        f"reproduced problems with a known remedy have a green cell that shows it. {text(record.hardware)}, "
+        f"{counted(rows.total(), 'problem')} from {counted(reports.total(), 'upstream report')}: {results}. "
+        f"{shown} of {counted(with_remedy, 'reproduced problem')} with a known remedy "
+        f"{'has' if with_remedy == 1 else 'have'} a green cell that shows it. {text(record.hardware)}, "
         f"run {record.started:%Y-%m-%d %H:%M}, ftmatrix {record.harness}."
     )
 
@@ -78,10 +81,10 @@ def sets(keys: Sequence[str]) -> str:
     return ", ".join(code(key) for key in keys)
 
 
-def part(standing: Reproduction, found: Sequence[ProblemResult]) -> str:
+def part(status: Reproduction, found: Sequence[ProblemResult]) -> str:
     if not found:
         return ""
-    return f"## {standing.value.capitalize()}\n\n" + "\n".join(row(each) for each in found)
+    return f"## {status.value.capitalize()}\n\n" + "\n".join(row(each) for each in found)
 
 
 def row(each: ProblemResult) -> str:
@@ -108,12 +111,11 @@ def reasons(each: ProblemResult) -> Iterator[str]:
 
 def cell(shown: CellResult) -> str:
     signs = {verdict.value: look.sign for verdict, look in LOOKS.items()}
-    told = f": {code(shown.headline)}" if shown.headline else ""
+    reason = f": {code(shown.headline)}" if shown.headline else ""
     doubt = (
         ""
         if shown.as_said or shown.verdict in (Verdict.SKIP.value, Reproduction.NOT_RUN.value)
         else " (not as expected)"
     )
-    return (
-        f"{signs.get(shown.verdict, '')} {code(shown.case)} on {code(shown.set)}: {shown.verdict}{doubt}{told}".strip()
-    )
+    result = f"{shown.verdict}{doubt}{reason}"
+    return f"{signs.get(shown.verdict, '')} {code(shown.case)} on {code(shown.set)}: {result}".strip()

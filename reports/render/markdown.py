@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from cases.space.plural import counted
 from matrix.keys import CellKey
 from reports.answers.known_problems import ran
 from reports.render.devices_text import (
     CAUTION,
     NOTHING,
     PAIR,
-    beside,
     causes,
     counts,
     distance,
     hardware,
+    headlines,
     left_out,
-    said,
     shown,
 )
+from reports.render.devices_text import notes as notes_of
 from reports.render.devices_text import summary as summed
 from reports.render.devices_text import versions as near
 from reports.render.recommend_text import how
@@ -93,18 +94,19 @@ def heading(record: RunRecord, generated: datetime) -> str:
 
 def summary(matrix: Grid) -> str:
     counts = matrix.counts()
-    told = ", ".join(f"{counts[verdict]} {look(verdict).word}" for verdict in VERDICTS)
-    return f"{len(matrix.cases)} cases x {len(matrix.sets)} sets = {counts.total()} cells: {told}."
+    verdicts = ", ".join(f"{counts[verdict]} {look(verdict).word}" for verdict in VERDICTS)
+    cases, sets = counted(len(matrix.cases), "case"), counted(len(matrix.sets), "set")
+    return f"{cases} x {sets} = {counted(counts.total(), 'cell')}: {verdicts}."
 
 
 def versions(matrix: Grid) -> str:
     builds = torch_builds(matrix.outcomes)
-    told = {column.key: {**column.pins, **builds.get(column.key, {})} for column in matrix.sets}
-    packages = list(dict.fromkeys(name for each in told.values() for name in each))
+    found = {column.key: {**column.pins, **builds.get(column.key, {})} for column in matrix.sets}
+    packages = list(dict.fromkeys(name for each in found.values() for name in each))
     return table(
         ("set", "python", *packages, "why"),
         [
-            (code(s.key), text(s.python), *(text(told[s.key].get(name, "")) for name in packages), text(s.why))
+            (code(s.key), text(s.python), *(text(found[s.key].get(name, "")) for name in packages), text(s.why))
             for s in matrix.sets
         ],
     )
@@ -171,13 +173,14 @@ def red(known: Overview) -> Iterator[str]:
     """Yield the red cells by cause, each with its fix."""
     if known.causes:
         yield "## Red cells: causes and fixes"
-        yield f"{known.red} red cells of {len(known.causes)} kinds; unexplained: {known.unexplained}."
+        kinds = counted(len(known.causes), "kind")
+        yield f"{counted(known.red, 'red cell')} of {kinds}; unexplained: {known.unexplained}."
     for cause in known.causes:
         yield f"### {text(cause.title)} ({len(cause.cells)})"
         if cause.signature is not None:
             yield why(cause.signature)
         shown: set[str] = set()
-        yield "\n".join(line for finding in known.findings(cause) for line in told(finding, known, shown))
+        yield "\n".join(line for finding in known.findings(cause) for line in failure_lines(finding, known, shown))
 
 
 def why(signature: Signature) -> str:
@@ -192,17 +195,17 @@ def why(signature: Signature) -> str:
     return " ".join(parts)
 
 
-def told(finding: CaseFailure, known: Overview, shown: set[str]) -> Iterator[str]:
+def failure_lines(finding: CaseFailure, known: Overview, shown: set[str]) -> Iterator[str]:
     """Yield a failure and its fixes; ``shown`` has the edits that were printed before."""
     phase = f" in {finding.phase.value}" if finding.phase else ""
     shape = look(finding.verdict)
     where = codes(finding.sets)
     yield f"- {shape.sign} {code(finding.case)} on {where}: **{shape.word}**{phase}, {code(finding.headline)}"
-    for way in known.ways(finding):
-        on = f" on {codes(way.sets)}" if way.sets != finding.sets else ""
-        proof = f" ({text(way.remedy.proof)})" if way.remedy.proof else ""
-        yield f"  - fix{on}: {text(way.remedy.words)}{proof}"
-        edit = known.edits.get(str(CellKey(way.sets[0], finding.case)), "")
+    for fix in known.ways(finding):
+        on = f" on {codes(fix.sets)}" if fix.sets != finding.sets else ""
+        proof = f" ({text(fix.remedy.proof)})" if fix.remedy.proof else ""
+        yield f"  - fix{on}: {text(fix.remedy.words)}{proof}"
+        edit = known.edits.get(str(CellKey(fix.sets[0], finding.case)), "")
         if edit and edit not in shown:
             shown.add(edit)
             yield from ("", *(f"    {line}".rstrip() for line in ("```diff", *plain(edit).splitlines(), "```")), "")
@@ -245,14 +248,14 @@ def pair(of: ComparedSets) -> tuple[str, ...]:
 
 
 def difference(of: Difference) -> tuple[str, ...]:
-    sides = zip((of.cpu, of.gpu), said(of), strict=True)
+    sides = zip((of.cpu, of.gpu), headlines(of), strict=True)
     pairs = ", ".join(f"{code(on.gpu)} beside {code(on.cpu)}" for on in of.sets)
-    return code(of.case), *(side(*each) for each in sides), pairs, text(distance(of)), text(beside(of))
+    return code(of.case), *(side(*each) for each in sides), pairs, text(distance(of)), text(notes_of(of))
 
 
 def side(of: DeviceResult, words: str) -> str:
-    told = f": {code(words)}" if words else ""
-    return f"{text(f'{look(of.verdict).sign} {shown(of)}')}{told}"
+    headline = f": {code(words)}" if words else ""
+    return f"{text(f'{look(of.verdict).sign} {shown(of)}')}{headline}"
 
 
 def problems(found: Sequence[ReproducedProblem]) -> Iterator[str]:
@@ -261,16 +264,16 @@ def problems(found: Sequence[ReproducedProblem]) -> Iterator[str]:
         silent = sum(each.problem.silent for each in found)
         yield "## Known problems of these sets"
         yield (
-            f"{len(found)} known problems were reproduced on these sets by published runs "
-            f"({text(ran(found))}); {silent} raise nothing."
+            f"{counted(len(found), 'known problem')} {'was' if len(found) == 1 else 'were'} reproduced on these sets "
+            f"by published runs ({text(ran(found))}); {silent} raise nothing."
         )
         yield table(("problem", "red", "similar and green"), [problem(each) for each in found])
 
 
-def problem(met: ReproducedProblem) -> tuple[str, ...]:
-    threads = "".join(f" [{text(link)}]({address(link)})" for link in met.problem.links)
-    silent = " **(silent)**" if met.problem.silent else ""
-    return f"{text(met.problem.title)}{silent}{threads}", where(met.red), where(met.green)
+def problem(found: ReproducedProblem) -> tuple[str, ...]:
+    threads = "".join(f" [{text(link)}]({address(link)})" for link in found.problem.links)
+    silent = " **(silent)**" if found.problem.silent else ""
+    return f"{text(found.problem.title)}{silent}{threads}", where(found.red), where(found.green)
 
 
 def where(cells: Mapping[str, Sequence[str]]) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from packaging.utils import parse_wheel_filename
 from rich.table import Table
 
+from cases.space.plural import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -36,7 +38,7 @@ def lines(made: PackResult) -> Iterator[str]:
     for part in (*made.sets, *made.others):
         yield part_words(part)
     yield (
-        f"{made.folder}: {len(made.files)} wheels, {megabytes(made.size):.1f} MB, each counted once;"
+        f"{made.folder}: {counted(len(made.files), 'wheel')}, {megabytes(made.size):.1f} MB, each counted once;"
         f" {made.fetched} downloaded now"
     )
     yield from made.notes
@@ -44,7 +46,7 @@ def lines(made: PackResult) -> Iterator[str]:
 
 def part_words(part: Part) -> str:
     without = f", without {', '.join(part.left_out)}" if part.left_out else ""
-    return f"{part.name}: {len(part.files)} wheels, {megabytes(part.size):.1f} MB{without}"
+    return f"{part.name}: {counted(len(part.files), 'wheel')}, {megabytes(part.size):.1f} MB{without}"
 
 
 def document(made: PackResult) -> dict[str, Any]:

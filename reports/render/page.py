@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic_core import to_json
 
+from cases.space.plural import counted
 from matrix.keys import CellKey
 from reports.answers.devices import CPU
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
@@ -84,9 +85,9 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     made.globals.update(
-        look=look, versions=versions, told=told, rates=rates, address=address, how=how, short=short, ran=ran
+        look=look, versions=versions, reason=reason, rates=rates, address=address, how=how, short=short, ran=ran
     )
-    made.globals.update(kinds=tuple(DifferenceKind), differing=devices_text, linked=linked)
+    made.globals.update(kinds=tuple(DifferenceKind), differing=devices_text, linked=linked, counted=counted)
     made.filters.update(breakable=breakable, heading=heading)
     return made
 
@@ -133,7 +134,7 @@ def versions(column: SetRecord) -> str:
     return ", ".join([f"Python {column.python}", *(f"{name} {version}" for name, version in column.pins.items())])
 
 
-def told(matrix: Grid, case: str, column: SetRecord) -> str:
+def reason(matrix: Grid, case: str, column: SetRecord) -> str:
     """Return the reason of a cell's verdict in one line, for tooltips and for the text filter."""
     outcome = matrix.lookup(case, column.key)
     return headline(outcome) if outcome else column.blocked or UNKNOWN.meaning
@@ -186,26 +187,26 @@ def answers(known: Overview, key: str) -> dict[str, Any]:
     cause, remedy = known.by_cell.get(key), known.fixes.get(key)
     if cause is None:
         return {}
-    told = {"words": remedy.words, "proof": remedy.proof, "edit": known.edits.get(key, "")} if remedy else {}
-    fix = {"fix": told} if told else {}
-    return {"cause": cause.signature.id if cause.signature else UNEXPLAINED, **fix}
+    fix = {"words": remedy.words, "proof": remedy.proof, "edit": known.edits.get(key, "")} if remedy else {}
+    found = {"fix": fix} if fix else {}
+    return {"cause": cause.signature.id if cause.signature else UNEXPLAINED, **found}
 
 
 def other_device(found: Comparison, device: str) -> Mapping[str, list[str]]:
     """Return the differing results of the other kind of device, by cell of this one."""
-    told: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for each in found.differences:
         for on in each.sets:
             if device == CPU:
                 words = f"On GPUs, on {on.gpu} ({distance(each)}): {shown(each.gpu)}"
             else:
                 words = f"On the CPU, on {on.cpu} ({distance(each)}): {shown(each.cpu)}"
-            told.setdefault(str(CellKey(on.cpu if device == CPU else on.gpu, each.case)), []).append(words)
-    return told
+            lines.setdefault(str(CellKey(on.cpu if device == CPU else on.gpu, each.case)), []).append(words)
+    return lines
 
 
-def differs(told: list[str]) -> dict[str, list[str]]:
-    return {"differs": told} if told else {}
+def differs(lines: list[str]) -> dict[str, list[str]]:
+    return {"differs": lines} if lines else {}
 
 
 def measured(outcome: Outcome, evidence: str) -> dict[str, Any]:

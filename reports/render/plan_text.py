@@ -31,8 +31,8 @@ def lines(plan: RunPlan) -> Iterator[str]:
 
 
 def stale_lines(found: Staleness) -> Iterator[str]:
-    """The number of stale cells, and of each changed module how many it made stale."""
-    yield f"{found.current} cells current, {len(found.stale)} stale, {found.unknown} of unknown code"
+    """Yield the number of stale cells, and the number that each changed module made stale."""
+    yield f"{counted(found.current, 'cell')} current, {len(found.stale)} stale, {found.unknown} of unknown code"
     for name, count in found.changed_modules.most_common():
         yield f"  {name} changed: {count}"
 
@@ -47,4 +47,6 @@ def left_out_words(plan: RunPlan) -> str:
     if not plan.left_out:
         return "leaves out no case"
     groups = Counter(case.group for case in plan.left_out)
-    return f"leaves out {len(plan.left_out)} cases: " + ", ".join(f"{n} of {group}" for group, n in groups.items())
+    return f"leaves out {counted(len(plan.left_out), 'case')}: " + ", ".join(
+        f"{n} of {group}" for group, n in groups.items()
+    )

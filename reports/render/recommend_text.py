@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from cases.space.plural import counted
 from matrix.keys import CellKey
 from reports.answers.support.status import NOT_RUN, SupportStatus
 from reports.results.wording import again, headline, trimmed
@@ -24,7 +25,7 @@ CAUTION: Final = "These are CPU results (gloo); GPU results may differ."
 def lines(found: Recommendation) -> list[str]:
     request = [f"Needed: {each.terms}" for each in found.queries]
     given = [f"Given: {', '.join(map(str, found.have))}"] if found.have else []
-    return [*request, *given, "", *answer(found), *aside(found)]
+    return [*request, *given, "", *answer(found), *cpu_lines(found)]
 
 
 def answer(found: Recommendation) -> list[str]:
@@ -38,7 +39,7 @@ def answer(found: Recommendation) -> list[str]:
     return [*text, *([CAUTION] if found.device == "cpu" else [])]
 
 
-def aside(found: Recommendation) -> list[str]:
+def cpu_lines(found: Recommendation) -> list[str]:
     """Return the answer from CPU results, if the results of the device give none."""
     if found.on_cpu is None:
         return []
@@ -78,17 +79,17 @@ def versions(column: SetRecord) -> str:
 
 def next_lines(found: Recommendation) -> list[str]:
     others = [f"{each.key}{f' (with {each.settings})' if each.settings else ''}" for each in found.others]
-    told = [f"Next best: {', '.join(others)}"] if others else ["Next best: no other set is green."]
+    text = [f"Next best: {', '.join(others)}"] if others else ["Next best: no other set is green."]
     if found.without_settings is not None:
-        told.append(f"Newest set that needs no setting: {found.without_settings.key}")
-    return told
+        text.append(f"Newest set that needs no setting: {found.without_settings.key}")
+    return text
 
 
 def none_lines(found: Recommendation) -> list[str]:
     if not found.considered:
         return ["No published set has these versions together.", *hint_lines(found.hints)]
     fitting = " with these versions" if found.have else ""
-    text = [f"No set is green: none of the {found.considered} published sets{fitting}."]
+    text = [f"No set is green: none of the {counted(found.considered, 'published set')}{fitting}."]
     if found.nearest is not None:
         text.append(f"Nearest: {found.nearest.key}, {versions(found.nearest.column)}")
     text.extend(f"No published run has a case for: {each.terms}" for each in found.unmeasured)
@@ -97,16 +98,16 @@ def none_lines(found: Recommendation) -> list[str]:
 
 def obstacles(found: Recommendation) -> list[str]:
     """Return the obstacles per set, the newest first; adjacent sets with the same obstacles share an entry."""
-    told = (
+    reasons = (
         (each.key, tuple(line for query_status in each.unmet for line in obstacle(each, query_status)))
         for each in found.obstacles
     )
     lines: list[str] = []
-    for why, sets in groupby(told, key=lambda each: each[1]):
+    for why, sets in groupby(reasons, key=lambda each: each[1]):
         keys = [key for key, _ in sets]
         lines.extend([f"  {', '.join(keys)}", *(f"    {line}" for line in why)])
     untried = found.considered - len(found.obstacles)
-    silent = [f"  {untried} set{'s' * (untried > 1)}: {NOT_RUN}"] if untried else []
+    silent = [f"  {counted(untried, 'set')}: {NOT_RUN}"] if untried else []
     return ["Obstacles:", *lines, *silent] if lines else []
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cases.space.plural import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run_document(record: RunRecord, sets: Iterable[SetRecord]) -> dict[str, Any]:
-    """The hardware, code and versions of a selfcheck, for the start of its document."""
+    """Return the hardware, code and versions of a selfcheck, for the start of its document."""
     return {
         "hardware": record.hardware,
         "started": record.started.isoformat(),
@@ -49,8 +51,8 @@ def of_set(each: FaultResults) -> Iterator[str]:
     if each.not_injected:
         yield f"  not injected, since no clean cell is green: {', '.join(each.not_injected)}"
     yield (
-        f"  {each.caught} of {each.injected} faults caught, {len(each.false_alarms)} false alarms in "
-        f"{each.clean_cells} clean cells"
+        f"  {each.caught} of {counted(each.injected, 'fault')} caught, "
+        f"{counted(len(each.false_alarms), 'false alarm')} in {counted(each.clean_cells, 'clean cell')}"
     )
     yield from (f"  false alarm: {case}" for case in each.false_alarms)
     if each.silent_errors:
@@ -60,5 +62,5 @@ def of_set(each: FaultResults) -> Iterator[str]:
 
 
 def is_sound(found: Sequence[FaultResults]) -> bool:
-    """Whether every fault was caught, without a false alarm or a lost cell."""
+    """Tell whether every fault was caught, without a false alarm or a lost cell."""
     return all(each.caught == each.injected and not each.false_alarms and not each.lost for each in found)

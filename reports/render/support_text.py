@@ -19,13 +19,18 @@ LONGEST: Final = 160
 BLAME: Final = (
     "Every set that ran a red version failed; the results do not show which package of these sets is at fault."
 )
-ASIDE: Final = "CPU results, which may not hold for a GPU:"
+CPU_RESULTS: Final = "CPU results, which may not hold for a GPU:"
 
 
 def lines(found: SupportDocument) -> list[str]:
     first, *others = found.devices
     request = [f"Needed: {each}" for each in first.support[0].needs]
-    return [*request, "", *device_lines(first), *(line for each in others for line in ("", ASIDE, *device_lines(each)))]
+    return [
+        *request,
+        "",
+        *device_lines(first),
+        *(line for each in others for line in ("", CPU_RESULTS, *device_lines(each))),
+    ]
 
 
 def device_lines(of: DeviceSupport) -> list[str]:
@@ -76,8 +81,8 @@ def words(version_range: VersionRange) -> str:
 
 def short(version_ranges: Iterable[VersionRange]) -> str:
     """Return the support of a package in one line, for a table with a column per package."""
-    told = [f"{status(each)} {each.versions}" for each in version_ranges if each.status is not SupportStatus.UNKNOWN]
-    return "; ".join(told) or SupportStatus.UNKNOWN.value
+    known = [f"{status(each)} {each.versions}" for each in version_ranges if each.status is not SupportStatus.UNKNOWN]
+    return "; ".join(known) or SupportStatus.UNKNOWN.value
 
 
 def blame(support: Support) -> list[str]:

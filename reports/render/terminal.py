@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rich.table import Table
 from rich.text import Text
 
+from cases.space.plural import counted
 from cases.space.verdict import Verdict
 from matrix.keys import CellKey
 from reports.render.devices_text import summary as differences
@@ -138,7 +139,9 @@ def summary(grid: Grid) -> Text:
         Text(f"{counts[verdict]} {look(verdict).word}", style=look(verdict).style if counts[verdict] else "dim")
         for verdict in VERDICTS
     ]
-    return Text(f"{counts.total()} cells: ", style="bold").append_text(Text(", ", style="not bold").join(parts))
+    return Text(f"{counted(counts.total(), 'cell')}: ", style="bold").append_text(
+        Text(", ", style="not bold").join(parts)
+    )
 
 
 def blocked(grid: Grid) -> Iterator[Text]:
@@ -150,7 +153,7 @@ def red(known: Overview) -> Iterator[Text]:
     """Yield the red cells by cause."""
     if known.causes:
         yield Text()
-        yield Text(f"{known.red} red cells, {known.unexplained} unexplained", style="bold")
+        yield Text(f"{counted(known.red, 'red cell')}, {known.unexplained} unexplained", style="bold")
     for cause in known.causes:
         yield Text()
         yield Text(f"{plain(cause.title)} ({len(cause.cells)})", style="bold underline")
@@ -186,6 +189,6 @@ def failure_lines(finding: CaseFailure, known: Overview) -> Iterator[Text]:
     if others:
         yield Text(f"  also on {', '.join(others)}")
     yield Text(f"  {finding.headline}", style="dim")
-    for way in known.ways(finding):
-        on = f" on {', '.join(way.sets)}" if way.sets != finding.sets else ""
-        yield Text(f"  fix{on}: {way.remedy.words}")
+    for fix in known.ways(finding):
+        on = f" on {', '.join(fix.sets)}" if fix.sets != finding.sets else ""
+        yield Text(f"  fix{on}: {fix.remedy.words}")

@@ -54,7 +54,7 @@ def render(
         SUMMARY: markdown(record, matrix, known, generated=generated),
         OUTCOMES: parquet(results),
         "junit.xml": junit(matrix),
-        PAGE: page(record, matrix, known, generated=generated, evidence=way(directory, evidence)),
+        PAGE: page(record, matrix, known, generated=generated, evidence=evidence_path(directory, evidence)),
     }
     write_all(directory, contents)
     return directory / PAGE
@@ -98,7 +98,7 @@ def write_all(folder: Path, contents: Mapping[str, str | bytes]) -> None:
         raise UserError(f"{folder}: cannot write the report ({error.strerror}); choose another folder") from None
 
 
-def way(directory: Path, evidence: Path | None) -> str:
+def evidence_path(directory: Path, evidence: Path | None) -> str:
     """Return the relative path from the page to the log files; empty if they share a folder."""
     relative = "." if evidence is None else Path(os.path.relpath(evidence, directory)).as_posix()
     return "" if relative == "." else relative

@@ -11,7 +11,7 @@ from matrix.run.outcome import Stored
 
 
 class Nearness(StrEnum):
-    """How near the set on the CPU is to the one on GPUs, the nearest first. Builds of torch count as one version."""
+    """The nearness of a set on the CPU to one on GPUs, the nearest first. Builds of torch count as one version."""
 
     LOCK = "the same lock"
     PINS = "the same six versions"
@@ -19,7 +19,7 @@ class Nearness(StrEnum):
 
 
 class DifferenceKind(StrEnum):
-    """The way in which a case differs."""
+    """The kinds of difference between the results of a case."""
 
     GPU = "red only on GPUs"
     CPU = "red only on the CPU"
@@ -50,7 +50,7 @@ class ComparedCells(Stored):
 
 
 class Difference(Stored):
-    """A case that differs in one way, with all sets on which it does.
+    """A case with one kind of difference, and all sets on which it differs.
 
     If the other kind of device shows the same result with other versions, the versions may be the reason.
     """

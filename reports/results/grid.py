@@ -34,7 +34,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseFailure:
-    """A case that failed in one way, on one or more sets."""
+    """A case with one failure, on one or more sets."""
 
     case: str
     verdict: Verdict
@@ -123,7 +123,7 @@ class Grid:
 
 
 def findings(red: Iterable[Outcome]) -> tuple[CaseFailure, ...]:
-    """Group red outcomes: one finding for each case and way in which it failed."""
+    """Group red outcomes: one finding for each case and failure."""
     alike: dict[tuple[str, Verdict, Phase | None, str], list[Outcome]] = {}
     for outcome in red:
         alike.setdefault((outcome.case, outcome.verdict, outcome.phase, gist(outcome)), []).append(outcome)
@@ -144,7 +144,7 @@ def finding(outcomes: Sequence[Outcome]) -> CaseFailure:
 def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcome]) -> Grid:
     """Build the grid of a run, whose outcomes come in the order in which they were stored.
 
-    A later outcome of the same repeat replaces an earlier one, whatever their times say: a clock may go back.
+    A later outcome of the same repeat replaces an earlier one, even if its time is earlier: a clock may go back.
 
     Raises:
         UserError: an outcome belongs to none of the sets.

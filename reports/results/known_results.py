@@ -27,7 +27,7 @@ class Reproduction(StrEnum):
 
     REPRODUCED = "reproduced"  # red, with the text that was reported
     NOT_REPRODUCED = "not reproduced"  # its cells ran, and none showed it
-    NEEDS_HARDWARE = "needs other hardware"  # they were skipped here
+    NEEDS_HARDWARE = "needs other hardware"  # its cells were skipped on this machine
     NOT_RUN = "not run"
 
 
@@ -63,13 +63,13 @@ class JudgedAdvice:
 @dataclass(frozen=True, kw_only=True)
 class ProblemResult:
     problem: Problem
-    standing: Reproduction
+    status: Reproduction
     red: tuple[CellResult, ...]
     green: tuple[CellResult, ...]
     advice: tuple[JudgedAdvice, ...]
 
     @property
-    def green_beside(self) -> bool:
+    def has_green_cell(self) -> bool:
         return any(each.as_said for each in self.green)
 
     def as_json(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class ProblemResult:
             "family": row.family,
             "entries": list(row.entries),
             "links": [address(link) for link in row.links],
-            "standing": self.standing.value,
+            "standing": self.status.value,
             "needs": row.needs,
             "note": row.note,
             "red": [asdict(each) for each in self.red],
@@ -105,7 +105,7 @@ def judge(problem: Problem, matrix: Grid) -> ProblemResult:
         for key in cells.sets
     )
     advice = tuple(judge_claim(claim, matrix) for claim in problem.claims)
-    return ProblemResult(problem=problem, standing=standing(problem, red, green), red=red, green=green, advice=advice)
+    return ProblemResult(problem=problem, status=reproduction(problem, red, green), red=red, green=green, advice=advice)
 
 
 def is_shown(found: Outcome, wanted: str) -> bool:
@@ -115,7 +115,7 @@ def is_shown(found: Outcome, wanted: str) -> bool:
     return found.verdict in RED | {Verdict.BLOCKED} and re.search(wanted, text) is not None
 
 
-def shown(matrix: Grid, key: str, case: str, is_as_said: Any) -> CellResult:
+def shown(matrix: Grid, key: str, case: str, is_expected: Any) -> CellResult:
     found = matrix.lookup(case, key)
     verdict = matrix.verdict(case, key)
     return CellResult(
@@ -123,11 +123,11 @@ def shown(matrix: Grid, key: str, case: str, is_as_said: Any) -> CellResult:
         case=case,
         verdict=verdict.value if verdict is not None else Reproduction.NOT_RUN.value,
         headline=headline(found) if found and found.verdict is not Verdict.PASS else "",
-        as_said=found is not None and bool(is_as_said(found)),
+        as_said=found is not None and bool(is_expected(found)),
     )
 
 
-def standing(problem: Problem, red: Sequence[CellResult], green: Sequence[CellResult]) -> Reproduction:
+def reproduction(problem: Problem, red: Sequence[CellResult], green: Sequence[CellResult]) -> Reproduction:
     """Return the result of a problem. A problem without red cells was tried if its green cells ran."""
     if any(each.as_said for each in red):
         return Reproduction.REPRODUCED
@@ -167,12 +167,12 @@ def holding(holds: Sequence[str], fails: Sequence[str]) -> AdviceResult:
 
 
 def counts(found: Iterable[ProblemResult]) -> Counter[Reproduction]:
-    return Counter(each.standing for each in found)
+    return Counter(each.status for each in found)
 
 
 def entries(found: Iterable[ProblemResult]) -> Counter[Reproduction]:
     """Count upstream reports by result; a problem may cover several reports."""
-    return Counter(each.standing for each in found for _ in each.problem.entries)
+    return Counter(each.status for each in found for _ in each.problem.entries)
 
 
 def address(link: str) -> str:

@@ -84,7 +84,7 @@ def headline(outcome: Outcome, longest: int = LONGEST) -> str:
 
 
 def gist(outcome: Outcome) -> str:
-    """Return what two cells that failed in the same way have in common; measured values may differ."""
+    """Return the text that two cells with the same failure share; measured values may differ."""
     if outcome.error is None and missed(outcome):
         return ", ".join(sorted(check.name for check in missed(outcome)))
     return headline(outcome)

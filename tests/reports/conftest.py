@@ -1,4 +1,4 @@
-"""Builders: outcomes, sets and runs of which a test states only what matters to it."""
+"""Builders of outcomes, sets and runs; a test states only the values that matter to it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ SIGNATURE = Signature(
 
 
 def an_overview(matrix: Grid) -> Overview:
-    """One known cause, of which a setting was found to help on one of the sets and nothing on the other."""
+    """An overview with one known cause: a setting fixes it on one set, and no fix was found on the other."""
     case, within = "train-lora-fsdp1-bf16", "3 single settings"
     none = Fix(set="2024-09", case=case, kind=Ways.NONE, tried=3, within=within)
     change = Change(name="use_orig_params", old=False, new=True)
@@ -140,7 +140,7 @@ def an_overview(matrix: Grid) -> Overview:
 
 
 def beside_gpus(matrix: Grid) -> Overview:
-    """The run beside GPUs on which all that passed fails, what failed passes, and the rest is as it was."""
+    """An overview with results of GPUs on which pass and fail are swapped, and other verdicts are the same."""
     turned = {Verdict.PASS: Verdict.FAIL, Verdict.FAIL: Verdict.PASS}
     cells = {
         cell: outcome.model_copy(
@@ -183,12 +183,12 @@ def small() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
 
 @pytest.fixture
 def small_on_gpus() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
-    """The small matrix as it might come from GPUs."""
+    """The small matrix with GPU hardware."""
     record, sets, outcomes = a_small_matrix()
-    told = {"driver": "580.159.04", "driver_cuda": "13.0"}
+    driver = {"driver": "580.159.04", "driver_cuda": "13.0"}
     facts = {"torch_cuda": "12.1", "nccl": "2.20.5"}
     return (
-        record.model_copy(update={"device": "cuda", "hardware": "cuda: H200 x 2", "facts": told}),
+        record.model_copy(update={"device": "cuda", "hardware": "cuda: H200 x 2", "facts": driver}),
         sets,
         [each.model_copy(update={"facts": facts}) for each in outcomes],
     )
@@ -196,7 +196,7 @@ def small_on_gpus() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
 
 @pytest.fixture
 def hostile() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
-    """One cell in which everything that can hold text holds the worst of it."""
+    """One cell with hostile text in every field that holds text."""
     outcome = an_outcome(
         verdict="fail",
         group=HOSTILE,
@@ -239,7 +239,7 @@ class Environ(Protocol):
 def environment(tmp_path: Path) -> Environ:
     """A virtual environment with the metadata of some versions, or of a set's, without any of their code.
 
-    Its interpreter is none: nothing may start it. ``requires`` is what a package declares that it needs.
+    Its interpreter is a plain file that nothing may start. ``requires`` has the declared requirements of packages.
     """
 
     def made(versions: Mapping[str, str] | str, **requires: str) -> Path:

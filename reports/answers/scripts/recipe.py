@@ -118,7 +118,7 @@ class Recipe:
 
     @property
     def state_options(self) -> str:
-        """How ``get_model_state_dict`` and ``get_optimizer_state_dict`` gather whole states."""
+        """The options of ``get_model_state_dict`` and ``get_optimizer_state_dict`` that gather whole states."""
         return repr(strategy_calls.state_options(self.options))
 
     def whole_state(self, *, everywhere: bool) -> str:

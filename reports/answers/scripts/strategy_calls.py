@@ -97,7 +97,7 @@ def fully_shard(module: str, options: Options, names: DeviceNames = PLAIN) -> Co
 
 
 def receive_weights() -> CodeCall:
-    """FSDP2's way to send the weights that only rank 0 loaded to the shards of all ranks."""
+    """The call of FSDP2 that sends the weights, which only rank 0 loaded, to the shards of all ranks."""
     options = CodeCall("StateDictOptions", named={"full_state_dict": True, "broadcast_from_rank0": True})
     return CodeCall("set_model_state_dict", ("model", "weights"), {"options": options})
 

@@ -85,7 +85,7 @@ class ShownSymptom:
         return f"Nothing is raised, but {MEANINGS[self.kind]}." if self.kind in MEANINGS else ""
 
     def reaches(self, phase: str) -> bool:
-        """Whether the script runs this phase. A script that shows a measurement runs all phases."""
+        """Tell whether the script runs this phase. A script that shows a measurement runs all phases."""
         order = list(Phase)
         return self.phase is None or order.index(Phase(phase)) <= order.index(self.phase)
 

@@ -1,5 +1,5 @@
 "use strict";
-// Filters and dialogs. All text goes in as text nodes: error messages contain anything.
+// Filters and dialogs. Insert all text as text nodes: an error message may contain markup.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const dialog = document.getElementById("dialog");
@@ -66,10 +66,10 @@
   function cause({ cause }) {
     if (!cause) return [];
     const why = data.causes[cause];
-    if (!why) return [section("Cause", make("p", {}, "unexplained: no known failure looks like this"))];
+    if (!why) return [section("Cause", make("p", {}, "unexplained: no known failure matches"))];
     const links = why.links.map(({ name, href }) => make("li", {}, make("a", { href, rel: "noreferrer" }, name)));
     return [section("Cause", make("p", {}, `${why.cause} (${why.kind})`),
-      ...(why.advice ? [make("p", { class: "hint" }, `Advice, not measured: ${why.advice}`)] : []),
+      ...(why.advice ? [make("p", { class: "hint" }, `Unverified advice: ${why.advice}`)] : []),
       ...(links.length ? [make("ul", {}, ...links)] : []))];
   }
 
@@ -179,7 +179,7 @@
     }
     for (const body of table.tBodies) body.hidden = !body.querySelector("tr[data-case]:not([hidden])");
     const active = wanted.size || words.length || set;
-    document.getElementById("shown").textContent = active ? `${count} cells match` : "";
+    document.getElementById("shown").textContent = active ? `${count} ${count === 1 ? "cell matches" : "cells match"}` : "";
   }
 
   filters.addEventListener("click", ({ target }) => {

@@ -13,7 +13,7 @@ from cases.space.verdict import RED, Verdict
 from matrix.run.outcome import ErrorRecord
 from reports.answers import devices, knowledge
 from reports.answers.devices import compare, everything, of_run
-from reports.render.devices_text import NOTHING, beside, causes, left_out, lines, summary
+from reports.render.devices_text import NOTHING, causes, left_out, lines, notes, summary
 from reports.render.markdown import differences
 from reports.results.comparison import Comparison, DifferenceKind, Nearness
 from reports.results.grid import Grid, grid
@@ -219,7 +219,7 @@ def test_it_says_where_the_other_device_shows_the_same(build: Build, column: Cal
     gpu = build({(CASE, GPU): f"fail {OFFLOADED}"}, column(GPU, torch="2.11.0"), hardware="cuda: test")
     (found,) = compare(build(cells, *columns), gpu).differences
     assert (found.cpu_too, found.gpu_too) == (("old",), ())
-    assert beside(found) == "the CPU shows what GPUs do here on old"
+    assert notes(found) == "the CPU shows the GPUs' result on old"
 
 
 # Between the two sets lies one of torch 2.11.5, and far behind that of GPUs one of torch 2.2.
@@ -286,7 +286,7 @@ def test_repeats_that_disagree_are_said(
     flaky = grid(build_run(), [column(CPU)], outcomes)
     steady = grid(build_run(), [column(CPU)], outcomes[:1])
     (found,) = compare(flaky, steady).differences
-    assert (found.kind, found.sets[0].flaky, beside(found)) == (DifferenceKind.CPU, True, f"flaky on {CPU}")
+    assert (found.kind, found.sets[0].flaky, notes(found)) == (DifferenceKind.CPU, True, f"flaky on {CPU}")
 
 
 @pytest.mark.parametrize(("cpu", "gpu", "same"), [("a", "a", 1), ("a", "b", 0), ("", "", 0)])

@@ -1,4 +1,4 @@
-"""``ftmatrix can-i-use``: what it prints, what it writes, and its exit codes."""
+"""``ftmatrix can-i-use``: its output, its files and its exit codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Command = Callable[..., tuple[int, str, str]]
 
 
-def test_a_support_answer_as_json_is_of_the_schema(ftmatrix: Command) -> None:
+def test_an_answer_as_json_matches_the_schema(ftmatrix: Command) -> None:
     code, out, _ = ftmatrix("can-i-use", "qlora fsdp2 dora", "--json")
     assert code == 0
     jsonschema.validate(json.loads(out), json.loads(support.SCHEMA_FILE.read_text()))
@@ -30,7 +30,7 @@ def test_words_need_no_quotes(ftmatrix: Command) -> None:
     assert ftmatrix("can-i-use", "qlora", "fsdp2") == ftmatrix("can-i-use", "qlora fsdp2")
 
 
-def test_what_works_nowhere_exits_with_1(ftmatrix: Command) -> None:
+def test_a_feature_that_works_on_no_set_exits_with_1(ftmatrix: Command) -> None:
     assert ftmatrix("can-i-use", "lokr nf4 fsdp2 hsdp world_size=4")[0] == 1
 
 

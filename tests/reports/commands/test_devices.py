@@ -1,4 +1,4 @@
-"""``ftmatrix devices``, and ``ftmatrix report`` of runs on both: what they print and write, and their exit codes."""
+"""``ftmatrix devices``, and ``ftmatrix report`` of runs on both devices: their output, files and exit codes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_run_is_compared_with_one_on_another_device(
     assert not (other / "matrix.json").exists()
 
 
-def test_a_run_of_sets_that_nobody_published_is_not_compared(ftmatrix: Command, write_run: WriteRun) -> None:
+def test_a_run_of_unpublished_sets_is_not_compared(ftmatrix: Command, write_run: WriteRun) -> None:
     run = write_run("cuda", "pass")
     assert ftmatrix("report", str(run))[0] == 0
     assert compared(run) is None
@@ -84,13 +84,13 @@ def test_rendered_runs_of_a_folder_are_compared(ftmatrix: Command, write_run: Wr
     assert f"{CASE}: red only on the CPU (the same lock)" in out
 
 
-def test_what_is_published_is_of_the_schema(ftmatrix: Command) -> None:
+def test_the_published_comparison_matches_the_schema(ftmatrix: Command) -> None:
     code, out, _ = ftmatrix("devices", "--json")
     assert code == 0
     jsonschema.validate(json.loads(out), json.loads(devices.SCHEMA_FILE.read_text()))
 
 
-def test_it_is_written_for_machines_and_people(ftmatrix: Command, tmp_path: Path) -> None:
+def test_the_comparison_is_written_as_json_and_markdown(ftmatrix: Command, tmp_path: Path) -> None:
     assert ftmatrix("devices", "--write", str(tmp_path / "devices.json"))[0] == 0
     for suffix in (".json", ".md"):
         written = (tmp_path / "devices.json").with_suffix(suffix)
@@ -105,7 +105,7 @@ def test_without_results_of_both_nothing_is_compared(ftmatrix: Command, write_ru
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--write", "devices.md"), "expected a name that ends in .json"),
         (("--write", "no/such/folder/devices.json"), "cannot write the file"),
@@ -113,11 +113,11 @@ def test_without_results_of_both_nothing_is_compared(ftmatrix: Command, write_ru
     ],
 )
 def test_bad_input_is_one_sentence(
-    arguments: tuple[str, ...], told: str, ftmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], message: str, ftmatrix: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = ftmatrix("devices", *arguments)
     assert (code, out) == (2, "")
-    assert told in err
+    assert message in err
     assert err.startswith("ftmatrix: ")
     assert err.count("\n") == 1

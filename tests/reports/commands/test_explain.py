@@ -1,4 +1,4 @@
-"""The command as a user meets it: text or JSON, and what its exit code says."""
+"""``ftmatrix explain``: its text, its JSON and its exit codes."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Done:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """The command, with something on its standard input."""
+    """Return a function that runs the command with a text on its standard input."""
 
     def ran(*arguments: str, pasted: bytes = b"") -> Done:
         monkeypatch.setattr(sys, "argv", ["ftmatrix", "explain", *arguments])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(pasted)))
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        said = capsys.readouterr()
-        return Done(code=int(ended.value.code or 0), out=said.out, err=said.err)
+        captured = capsys.readouterr()
+        return Done(code=int(ended.value.code or 0), out=captured.out, err=captured.err)
 
     return ran
 
@@ -54,7 +54,7 @@ def test_a_file_is_explained(run: Callable[..., Done]) -> None:
     assert "fsdp1-uniform-dtype (not supported, by design, in wrap)" in done.out
 
 
-def test_json_has_what_a_machine_needs(run: Callable[..., Done]) -> None:
+def test_json_has_versions_and_diagnoses(run: Callable[..., Done]) -> None:
     (found,) = run("--json", pasted=ERROR.read_bytes()).document["diagnoses"]
     assert set(found) >= KEYS
     assert (found["id"], found["phase"]) == ("fsdp1-uniform-dtype", "wrap")
@@ -79,7 +79,7 @@ def test_versions_are_the_logs_unless_they_are_given(run: Callable[..., Done]) -
     assert given == {"peft": "0.17", "torch": "2.3.1", "transformers": "5.1"}
 
 
-def test_nothing_known_is_an_exit_code_of_its_own(run: Callable[..., Done]) -> None:
+def test_an_unknown_failure_exits_with_1(run: Callable[..., Done]) -> None:
     done = run("--json", pasted=b"SyntaxError: invalid syntax\n")
     assert done.code == 1
     assert done.document == {"versions": {}, "diagnoses": [], "standing": "unexplained"}

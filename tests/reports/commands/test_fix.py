@@ -1,4 +1,4 @@
-"""``ftmatrix fix``: what it prints of a fix that was found before, its exit codes, and how it refuses."""
+"""``ftmatrix fix``: the text of an earlier fix, its exit codes and its refusals."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_a_fix_is_printed_as_an_edit(ftmatrix: Command, results: Callable[[Fix],
     assert "+    use_orig_params=True," in out
 
 
-def test_none_within_what_was_tried_exits_with_1(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
+def test_no_fix_within_the_tried_changes_exits_with_1(
+    ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]
+) -> None:
     code, out, _ = ftmatrix("fix", CELL, "--look-up", "--device", "cpu", *results(NONE))
     assert code == 1
     assert out.startswith(f"{CELL}\nNo fix found on CPU (gloo), cpu: test, ")
@@ -69,14 +71,14 @@ def test_a_fix_of_another_device_is_not_printed(ftmatrix: Command, results: Call
     assert "no published search covers it on cuda" in err
 
 
-def test_a_machine_gets_the_same_as_json(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
+def test_json_has_the_same_fix(ftmatrix: Command, results: Callable[[Fix], tuple[str, str]]) -> None:
     code, out, _ = ftmatrix("fix", CELL, "--look-up", "--json", "--device", "cpu", *results(GREEN))
     (found,) = json.loads(out)["fixes"]
     assert (code, found["changes"]) == (0, [{"name": "use_orig_params", "old": False, "new": True}])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((), "name one cell"),
         (("nonsense",), "'nonsense' is no cell"),
@@ -90,8 +92,8 @@ def test_a_machine_gets_the_same_as_json(ftmatrix: Command, results: Callable[[F
         ((CELL, "--workers", "0"), "--workers 0: expected a whole number above 0"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_2(ftmatrix: Command, arguments: tuple[str, ...], told: str) -> None:
+def test_bad_input_is_one_sentence_and_exit_2(ftmatrix: Command, arguments: tuple[str, ...], message: str) -> None:
     code, _, err = ftmatrix("fix", *arguments)
     assert code == 2
-    assert told in err
+    assert message in err
     assert "Traceback" not in err

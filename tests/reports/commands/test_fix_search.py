@@ -1,4 +1,4 @@
-"""Which cells a search is for, and what becomes of what it found; nothing is run here."""
+"""The cells that a fix search selects, and the texts and files of its fixes. No test runs a cell."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RED, GREEN = "train-lora-fsdp1-use_orig_params_false-fp32", "train-lora-fsdp1-fp32"
 CELL = f"2025-09__{RED}"
-ASKED = RunRequest(device="cpu", profile="default", sets="slices")
+REQUEST = RunRequest(device="cpu", profile="default", sets="slices")
 FOUND = Fix(
     set="2025-09",
     case=RED,
@@ -52,7 +52,7 @@ def results(
     build_set: Callable[..., SetRecord],
     build_outcome: Callable[..., Outcome],
 ) -> Path:
-    """One red cell and a green one, published, and the fix of the red one."""
+    """Publish a red cell, a green one and the fix of the red one."""
     outcomes = [build_outcome(RED, "2025-09", "fail"), build_outcome(GREEN, "2025-09")]
     record = build_run()
     matrix = grid(record, (build_set("2025-09"),), outcomes)
@@ -70,20 +70,20 @@ def keys(order: fix_search.FixRequest) -> list[str]:
     return [f"{version_set.key}__{case.id}" for version_set, case in order.cells]
 
 
-def test_all_are_the_red_cells_of_the_profile(results: Path) -> None:
-    assert keys(fix_search.order(ASKED, FixOptions(every=True, results=results))) == [CELL]
+def test_every_selects_the_red_cells_of_the_profile(results: Path) -> None:
+    assert keys(fix_search.order(REQUEST, FixOptions(every=True, results=results))) == [CELL]
 
 
 def test_a_cell_can_be_named(results: Path) -> None:
-    assert keys(fix_search.order(ASKED, FixOptions(cell=CELL, results=results))) == [CELL]
+    assert keys(fix_search.order(REQUEST, FixOptions(cell=CELL, results=results))) == [CELL]
 
 
-def test_the_red_cells_of_the_families_are_meant_by_their_name(results: Path) -> None:
-    assert len(keys(fix_search.order(ASKED, FixOptions(known="families", results=results)))) >= 5
+def test_families_selects_their_red_cells(results: Path) -> None:
+    assert len(keys(fix_search.order(REQUEST, FixOptions(known="families", results=results)))) >= 5
 
 
-def test_advice_of_a_known_problem_stands_beside_its_red_cells(results: Path) -> None:
-    advised = fix_search.order(ASKED, FixOptions(cell=CELL, results=results)).advised
+def test_a_red_cell_has_the_advised_cases_of_its_known_problem(results: Path) -> None:
+    advised = fix_search.order(REQUEST, FixOptions(cell=CELL, results=results)).advised
     assert any(advised.values())
     assert all(cell.partition("__")[2] in Suite().cases for cell in advised)
 
@@ -104,104 +104,102 @@ def test_advice_of_a_known_problem_stands_beside_its_red_cells(results: Path) ->
         ),
     ],
 )
-def test_a_wish_that_cannot_be_is_refused_with_what_would_do(
-    results: Path, wish: dict[str, Any], sentence: str
-) -> None:
+def test_an_invalid_request_is_refused_with_advice(results: Path, wish: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        fix_search.order(ASKED, FixOptions(results=results, **wish))
+        fix_search.order(REQUEST, FixOptions(results=results, **wish))
 
 
-def test_where_nothing_is_red_that_is_said(results: Path) -> None:
+def test_a_selection_without_a_red_cell_is_refused(results: Path) -> None:
     with pytest.raises(UserError, match="none of these cells is red there"):
         fix_search.order(
             RunRequest(device="cpu", profile="default", sets="2024-04"), FixOptions(every=True, results=results)
         )
 
 
-def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no run and no matrix\.json"):
-        fix_search.order(ASKED, FixOptions(every=True, results=tmp_path))
+        fix_search.order(REQUEST, FixOptions(every=True, results=tmp_path))
 
 
-def test_results_of_gpus_say_nothing_about_a_cpu(results: Path) -> None:
+def test_a_search_for_one_device_ignores_results_of_the_other(results: Path) -> None:
     with pytest.raises(UserError, match="none of these cells is red there"):
         fix_search.order(
             RunRequest(device="cuda", profile="default", sets="slices"), FixOptions(every=True, results=results)
         )
 
 
-def test_the_newest_case_code_says_whether_a_cell_is_red(build_outcome: Callable[..., Outcome]) -> None:
+def test_the_newest_case_code_decides_the_verdict_of_a_cell(build_outcome: Callable[..., Outcome]) -> None:
     old = build_outcome("a", verdict="fail", code="old")
     new = build_outcome("a", code="new", started=old.started + timedelta(days=1))
     assert fix_search.verdicts([new, old]) == {new.cell: Verdict.PASS}
 
 
-def test_of_one_code_a_red_run_counts(build_outcome: Callable[..., Outcome]) -> None:
+def test_a_red_run_wins_over_a_green_one_of_the_same_code(build_outcome: Callable[..., Outcome]) -> None:
     red = build_outcome("a", verdict="fail")
     green = build_outcome("a", started=red.started + timedelta(days=1))
     assert fix_search.verdicts([red, green]) == {red.cell: Verdict.FAIL}
 
 
 @pytest.mark.parametrize("silent", ["lost", "skip"])
-def test_what_did_not_run_later_leaves_a_green_cell_green(silent: str, build_outcome: Callable[..., Outcome]) -> None:
+def test_a_later_loss_or_skip_leaves_a_green_cell_green(silent: str, build_outcome: Callable[..., Outcome]) -> None:
     green = build_outcome("a")
     later = build_outcome("a", verdict=silent, started=green.started + timedelta(days=1))
     assert fix_search.verdicts([green, later]) == {green.cell: Verdict.PASS}
 
 
-def test_a_case_beside_the_grid_is_known_by_what_was_written_of_it(build_outcome: Callable[..., Outcome]) -> None:
+def test_a_case_outside_the_grid_is_rebuilt_from_its_stored_options(build_outcome: Callable[..., Outcome]) -> None:
     free = next(case for name, case in Suite().cases.items() if name == GREEN)
     outcome = build_outcome("elsewhere", group=OFF_GRID, options=free.options.stated)
     assert fix_search.cases_outside_grid([outcome])["elsewhere"].options == free.options
 
 
-def test_what_was_found_before_is_looked_up(results: Path) -> None:
-    order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
+def test_an_earlier_fix_is_looked_up(results: Path) -> None:
+    order = fix_search.order(REQUEST, FixOptions(cell=CELL, results=results))
     assert fix_search.looked_up(order, say=print) == (remedy(FOUND),)
     (row,) = json.loads(fix_search.fixes_json([remedy(FOUND)]))["fixes"]
     assert (row["to_case"], row["device"], row["hardware"]) == (GREEN, "cpu", "cpu: test")
 
 
-def test_what_was_found_on_a_cpu_is_not_looked_up_for_a_gpu(results: Path) -> None:
-    order = fix_search.order(replace(ASKED, device="cuda"), FixOptions(cell=CELL, results=results))
+def test_a_fix_of_a_cpu_is_not_looked_up_for_a_gpu(results: Path) -> None:
+    order = fix_search.order(replace(REQUEST, device="cuda"), FixOptions(cell=CELL, results=results))
     with pytest.raises(UserError, match="no published search covers it on cuda"):
         fix_search.looked_up(order, say=print)
 
 
-def test_fixes_in_a_folder_below_are_looked_up_too(results: Path) -> None:
+def test_fixes_in_a_subfolder_are_looked_up_too(results: Path) -> None:
     (results / "more").mkdir()
     (results / "fixes.json").rename(results / "more" / "fixes.json")
-    order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
+    order = fix_search.order(REQUEST, FixOptions(cell=CELL, results=results))
     assert fix_search.looked_up(order, say=print) == (remedy(FOUND),)
 
 
-def test_what_was_never_looked_for_is_not_found(results: Path) -> None:
-    order = fix_search.order(ASKED, FixOptions(known="families", results=results))
+def test_a_cell_without_an_earlier_search_is_refused(results: Path) -> None:
+    order = fix_search.order(REQUEST, FixOptions(known="families", results=results))
     with pytest.raises(UserError, match="no published search covers it"):
         fix_search.looked_up(order, say=print)
 
 
-def test_a_fix_is_told_with_its_edit(results: Path) -> None:
-    order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
+def test_the_text_of_a_fix_has_its_edit(results: Path) -> None:
+    order = fix_search.order(REQUEST, FixOptions(cell=CELL, results=results))
     (text,) = fix_search.fix_texts([remedy(FOUND)], order)
     assert "-    use_orig_params=False,\n+    use_orig_params=True," in text
     assert "-  fsdp_use_orig_params: false\n+  fsdp_use_orig_params: true" in text
     assert "green in 2 runs on cpu: test, 2026-11-20" in text
 
 
-def test_that_there_is_none_is_told_with_what_was_tried(results: Path) -> None:
-    order = fix_search.order(ASKED, FixOptions(cell=CELL, results=results))
+def test_the_text_of_a_missing_fix_has_the_tried_changes(results: Path) -> None:
+    order = fix_search.order(REQUEST, FixOptions(cell=CELL, results=results))
     none = Fix(set="2025-09", case=RED, kind=Kind.NONE, tried=9, within="9 single settings")
     (text,) = fix_search.fix_texts([remedy(none)], order)
     assert text == f"{CELL}\nNo fix found on CPU (gloo), cpu: test, 2026-11-20 (9 single settings)."
 
 
-def test_what_was_run_is_published_without_what_is_as_it_should_be(build_outcome: Callable[..., Outcome]) -> None:
+def test_published_cells_of_a_search_have_only_their_failures(build_outcome: Callable[..., Outcome]) -> None:
     fine = CheckRecord(name="steps", value=3, op="==", bound=3, ok=True)
     off = CheckRecord(name="loss", value=1.0, op="<=", bound=0.1, ok=False)
     error = ErrorRecord(type="ValueError", message="no", traceback="x" * 9000)
     whole = build_outcome("a", checks=(fine, off), error=error, facts={"torch": "2.8"}, metrics={"load_s": 1.0})
-    kept, beside = fix_search.shortened(whole), fix_search.shortened(whole.model_copy(update={"group": OFF_GRID}))
+    kept, off_grid = fix_search.shortened(whole), fix_search.shortened(whole.model_copy(update={"group": OFF_GRID}))
     assert (kept.checks, kept.facts, kept.metrics, kept.error) == ((off,), {}, {}, error)
-    assert beside.error is not None
-    assert len(beside.error.traceback) == fix_search.TAIL
+    assert off_grid.error is not None
+    assert len(off_grid.error.traceback) == fix_search.TAIL

@@ -41,7 +41,7 @@ def test_an_unknown_device_is_refused_with_the_choices() -> None:
 
 
 @pytest.mark.parametrize("command", GPU_COMMANDS, ids=lambda words: words[0])
-def test_without_device_a_gpu_host_gets_the_answer_from_gpu_results(
+def test_without_device_a_gpu_host_gets_an_answer_from_gpu_results(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, ftmatrix: Command
 ) -> None:
     monkeypatch.setattr(machine, "why_no_gpu", lambda: "")

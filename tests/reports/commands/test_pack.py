@@ -1,4 +1,4 @@
-"""The command hands on what was asked for, prints what it weighs, and refuses in one sentence."""
+"""``ftmatrix pack``: its request, its output and its refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def orders(monkeypatch: pytest.MonkeyPatch) -> list[packing.PackRequest]:
-    """What was ordered, instead of gigabytes."""
+    """Record the pack requests instead of downloading gigabytes."""
     seen: list[packing.PackRequest] = []
 
     def note(order: packing.PackRequest, **_: Any) -> packing.PackResult:
@@ -35,7 +35,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[packing.PackRequest]:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Exit code, stdout and stderr of ``ftmatrix pack``."""
+    """Return a function that gives the exit code, stdout and stderr of ``ftmatrix pack``."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["ftmatrix", "pack", *arguments])
@@ -46,7 +46,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return call
 
 
-def test_what_was_asked_for_is_ordered(run: Run, orders: list[packing.PackRequest], tmp_path: Path) -> None:
+def test_the_options_become_a_pack_request(run: Run, orders: list[packing.PackRequest], tmp_path: Path) -> None:
     code, out, _ = run("--sets", "2025-03,2024-09", "--out", str(tmp_path), "--python", "3.12", "--exclude", "a*, b")
     (order,) = orders
     assert code == 0
@@ -55,7 +55,7 @@ def test_what_was_asked_for_is_ordered(run: Run, orders: list[packing.PackReques
     assert "2025-03: 0 wheels" in out
 
 
-def test_machines_are_told_in_json(run: Run, orders: list[packing.PackRequest], tmp_path: Path) -> None:
+def test_json_describes_the_pack(run: Run, orders: list[packing.PackRequest], tmp_path: Path) -> None:
     _, out, _ = run("--sets", "2025-03", "--out", str(tmp_path), "--system-torch", "--json")
     assert orders[0].system_torch
     assert json.loads(out)["sets"][0]["name"] == "2025-03"

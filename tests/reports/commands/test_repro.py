@@ -1,4 +1,4 @@
-"""The command prints a script or writes it, and says in a sentence why it cannot."""
+"""``ftmatrix repro``: its script, its bug report and its refusals."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Instead of a download of torch: what the run of a script showed."""
+    """Return a function that sets the result of running a script, so that no test downloads torch."""
 
     def shows(*, same: bool) -> None:
         found = Confirmation(
-            same=same, said="ValueError: it", wanted="ValueError: it", log="Traceback\nit", seconds=9.0
+            same=same, script_error="ValueError: it", cell_error="ValueError: it", log="Traceback\nit", seconds=9.0
         )
         monkeypatch.setattr(repro, "confirmed", lambda *_, **__: found)
 
@@ -53,14 +53,14 @@ def test_the_script_is_printed(run: Run) -> None:
     assert out.startswith("# /// script\n")
 
 
-def test_it_is_written_to_a_file_or_under_its_name_into_a_folder(run: Run, tmp_path: Path) -> None:
+def test_the_script_is_written_to_a_file_or_under_its_name_into_a_folder(run: Run, tmp_path: Path) -> None:
     _, text, _ = run(CELL)
     assert run(CELL, "-o", str(tmp_path / "mine.py"))[:2] == (0, "")
     assert run(CELL, "-o", str(tmp_path))[2] == f"{tmp_path / NAME}.py\n"
     assert (tmp_path / "mine.py").read_text() == (tmp_path / f"{NAME}.py").read_text() == text
 
 
-def test_the_issue_is_text_with_the_script_in_it(run: Run, tmp_path: Path) -> None:
+def test_the_issue_is_a_text_with_the_script(run: Run, tmp_path: Path) -> None:
     code, out, _ = run(CELL, "--issue")
     assert code == 0
     assert out.startswith("# LoRA + FSDP: ValueError: ")
@@ -69,14 +69,14 @@ def test_the_issue_is_text_with_the_script_in_it(run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("same", "code", "said"), [(True, 0, "Same failure, after 9 s."), (False, 1, "DIFFERENT result")]
+    ("same", "code", "message"), [(True, 0, "Same failure, after 9 s."), (False, 1, "DIFFERENT result")]
 )
 def test_a_check_decides_the_exit_code(
-    *, same: bool, code: int, said: str, run: Run, checked: Callable[..., None], tmp_path: Path
+    *, same: bool, code: int, message: str, run: Run, checked: Callable[..., None], tmp_path: Path
 ) -> None:
     checked(same=same)
     found = run(CELL, "--check", "--record", str(tmp_path / "record.json"))
-    assert (found[0], said in found[2]) == (code, True)
+    assert (found[0], message in found[2]) == (code, True)
     assert f'"same":{str(same).lower()}' in (tmp_path / "record.json").read_text().replace('": ', '":')
 
 
@@ -96,7 +96,7 @@ def test_a_confirmed_script_gives_the_issue_its_traceback(run: Run, checked: Cal
         ([CELL, "-o", "/no/such/folder/x.py"], "cannot write the file"),
     ],
 )
-def test_bad_input_is_a_sentence(arguments: list[str], sentence: str, run: Run) -> None:
+def test_bad_input_is_one_sentence(arguments: list[str], sentence: str, run: Run) -> None:
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("ftmatrix: ")

@@ -1,4 +1,4 @@
-"""A reproducer is run in an environment of its own, and has to say what its cell said."""
+"""A reproducer runs in a new environment and must show the failure of its cell."""
 
 from __future__ import annotations
 
@@ -80,20 +80,21 @@ def test_a_measurement_is_the_same_check_beyond_the_same_bound(build_outcome: Bu
 
 
 @pytest.mark.parametrize(
-    "said", ["gradient 1.4, bound <= 0.5; ...", "loss 1.4, bound <= 0.0938; ...", "gradient scale 2, bound <= 0.0938"]
+    "message",
+    ["gradient 1.4, bound <= 0.5; ...", "loss 1.4, bound <= 0.0938; ...", "gradient scale 2, bound <= 0.0938"],
 )
-def test_another_check_or_bound_shows_nothing(said: str, build_outcome: Build) -> None:
+def test_another_check_or_bound_is_not_the_same(message: str, build_outcome: Build) -> None:
     outcome = off(build_outcome)
-    assert not compared(spawned(f"AssertionError: {said}"), outcome, symptom(outcome)).same
+    assert not compared(spawned(f"AssertionError: {message}"), outcome, symptom(outcome)).same
 
 
-def test_what_was_said_is_the_error_and_not_that_of_the_launcher(build_outcome: Build) -> None:
+def test_the_script_error_is_that_of_the_rank_and_not_of_the_launcher(build_outcome: Build) -> None:
     found = compared(spawned("TypeError: other"), failed(build_outcome, "no"), RAISED)
-    assert (found.said, found.wanted) == ("TypeError: other", "ValueError: no")
+    assert (found.script_error, found.cell_error) == ("TypeError: other", "ValueError: no")
 
 
 class Fake:
-    """Uv's process: it makes an environment of the script, as uv does, and says what it was told to."""
+    """A fake uv process: it creates an environment for the script, as uv does, and returns a fixed log."""
 
     def __init__(self, cache: Path, *, log: str, exit_code: int | None = 1) -> None:
         self.cache, self.log, self.exit_code = cache, log, exit_code
@@ -119,7 +120,7 @@ class Fake:
 MEASURED = "2025-12__save_reload-vera-single-fp32"
 
 
-def test_the_script_runs_alone_and_its_environment_goes(
+def test_the_script_runs_alone_and_its_environment_is_removed(
     make: Callable[[str], Reproducer], build_outcome: Build, tmp_path: Path
 ) -> None:
     made = make(MEASURED)
@@ -132,12 +133,12 @@ def test_the_script_runs_alone_and_its_environment_goes(
     assert found.log == f'  File "{made.name}"\nValueError: no'
 
 
-def test_a_script_that_ends_well_shows_nothing(
+def test_a_script_without_an_error_is_not_the_same(
     make: Callable[[str], Reproducer], build_outcome: Build, tmp_path: Path
 ) -> None:
     fake = Fake(tmp_path, log="no error", exit_code=0)
     found = confirmed(make(MEASURED), failed(build_outcome, "no"), uv=fake.uv())
-    assert (found.same, found.said) == (False, "no error")
+    assert (found.same, found.script_error) == (False, "no error")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_a_script_that_ends_well_shows_nothing(
         ("error: No interpreter found for Python 3.11", "could not be run: No interpreter found for Python 3.11"),
     ],
 )
-def test_what_the_machine_cannot_do_is_no_answer(
+def test_a_failure_of_the_machine_is_an_error_and_no_result(
     log: str, sentence: str, make: Callable[[str], Reproducer], build_outcome: Build, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=sentence):

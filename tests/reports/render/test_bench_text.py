@@ -1,4 +1,4 @@
-"""What bench prints: each way of starting, where the time goes, and what was not measured."""
+"""The text of ``bench``: each launcher, the time by part, and the missing measurements."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def text(**other: Any) -> str:
     return "\n".join(lines(BenchResult(**{**known, **other})))
 
 
-def test_each_way_of_starting_is_a_row() -> None:
+def test_each_launcher_is_a_row() -> None:
     rows = [line.split() for line in text().splitlines() if line.startswith(("  warm fork", "  torchrun"))]
     assert [row[-4:] for row in rows] == [["12", "2.90", "12.0", "1.0"], ["2", "18.00", "3.3", "6.2"]]
 
@@ -50,21 +50,21 @@ def test_the_stack_and_the_hardware_are_named() -> None:
     assert "torch 2.11.0+cu130, peft 0.18.1, driver 580.1" in text()
 
 
-def test_parts_of_a_cell_and_what_nccl_says_are_told() -> None:
+def test_the_text_has_the_parts_of_a_cell_and_the_times_of_nccl() -> None:
     assert ["wrap", "1.250"] in [line.split() for line in text().splitlines()]
     assert "total 0.72" in text()
 
 
-def test_modules_that_came_late_are_told() -> None:
+def test_the_text_names_modules_imported_after_the_fork() -> None:
     late = TimeProfile(cells=3, parts={}, beside={}, nccl_s={}, late={"torch._inductor": 2})
     assert "torch._inductor (2)" in text(profile=late)
 
 
-def test_verdicts_that_differ_are_told() -> None:
+def test_the_text_names_verdicts_that_differ() -> None:
     assert "the verdicts differ: a: a warm fork says pass" in text(disagreements=("a: a warm fork says pass",))
 
 
-def test_what_is_not_measured_is_said() -> None:
+def test_the_text_names_missing_measurements() -> None:
     assert "install: not measured" in text(install_warm_cache_s=None)
     assert "no cell could also be started by a launcher" in text(ways=())
     assert "no single-stage cell" in text(profile=TimeProfile(cells=0, parts={}, beside={}, nccl_s={}))

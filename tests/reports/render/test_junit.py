@@ -17,7 +17,7 @@ def parsed(run: Run) -> ET.Element:
 
 
 def results(run: Run) -> dict[str, str]:
-    """What stands inside each test case, by cell."""
+    """Return the element inside each test case, by cell."""
     return {
         f"{suite.get('name')}__{case.get('name')}": ", ".join(f"{child.tag} {child.get('type')}" for child in case)
         for suite in parsed(run)
@@ -30,7 +30,7 @@ def test_every_cell_is_a_test_case(small: Run) -> None:
 
 
 def test_each_verdict_has_its_element(small: Run) -> None:
-    assert {told for told in results(small).values() if told} == {
+    assert {result for result in results(small).values() if result} == {
         "failure fail",
         "failure wrong",
         "failure hang",

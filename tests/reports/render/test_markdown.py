@@ -26,19 +26,19 @@ def written(run: Run, known: Known, now: datetime) -> str:
     return markdown(run[0], matrix, known(matrix), generated=now)
 
 
-def test_the_whole_page(
+def test_the_whole_document_matches_the_golden_file(
     small: Run, later: datetime, build_overview: Known, assert_golden: Callable[[str, Path], None]
 ) -> None:
     assert_golden(written(small, build_overview, later), GOLDEN / "matrix.md")
 
 
-def test_where_cpu_and_gpu_differ(
+def test_the_comparison_of_devices_matches_the_golden_file(
     small: Run, build_beside_gpus: Known, assert_golden: Callable[[str, Path], None]
 ) -> None:
     assert_golden(differences(build_beside_gpus(grid(*small)).devices), GOLDEN / "devices.md")
 
 
-def test_it_is_a_section_of_a_run_that_was_compared(
+def test_a_compared_run_has_a_section_with_the_comparison(
     small: Run, later: datetime, build_overview: Known, build_beside_gpus: Known
 ) -> None:
     assert "## CPU and GPU" not in written(small, build_overview, later)
@@ -77,9 +77,7 @@ def test_a_code_span_holds_backticks() -> None:
     assert code("a `b``c` d`") == "``` a `b``c` d` ```"
 
 
-def test_a_gpu_run_says_with_which_driver_and_libraries(
-    small_on_gpus: Run, later: datetime, build_overview: Known
-) -> None:
+def test_a_gpu_run_names_its_driver_and_libraries(small_on_gpus: Run, later: datetime, build_overview: Known) -> None:
     text = written(small_on_gpus, build_overview, later)
     assert "| hardware | cuda: H200 x 2, driver 580.159.04 (CUDA 13.0) |" in text
     assert "| CUDA | NCCL | why |" in text

@@ -1,4 +1,4 @@
-"""A pack in words and for machines: every wheel once, with what it is for and what it weighs."""
+"""A pack as text and as JSON: every wheel once, with its sets and its size."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def made(tmp_path: Path) -> PackResult:
     )
 
 
-def test_each_part_is_weighed_and_the_folder_counts_a_wheel_once(made: PackResult) -> None:
+def test_each_part_has_a_size_and_the_total_counts_a_wheel_once(made: PackResult) -> None:
     assert list(pack_text.lines(made)) == [
         "a: 2 wheels, 3.5 MB",
-        "b: 1 wheels, 0.5 MB, without torch, triton",
+        "b: 1 wheel, 0.5 MB, without torch, triton",
         f"{made.folder}: 3 wheels, 4.5 MB, each counted once; 1 downloaded now",
         "there: do this",
     ]
 
 
-def test_the_largest_wheel_comes_first_and_says_what_it_is_for(made: PackResult) -> None:
+def test_the_largest_wheel_comes_first_with_its_sets(made: PackResult) -> None:
     console = Console(width=100)
     with console.capture() as captured:
         console.print(pack_text.table(made))
@@ -48,10 +48,10 @@ def test_the_largest_wheel_comes_first_and_says_what_it_is_for(made: PackResult)
     assert rows[1:] == [["3.0", "torch", "2.6.0", "a"], ["0.5", "peft", "0.14.0", "a,", "b"]]
 
 
-def test_machines_are_told_the_same(made: PackResult) -> None:
-    told = pack_text.document(made)
-    assert (told["megabytes"], told["wheels"], told["fetched"]) == (4.5, 3, 1)
-    assert [(part["name"], part["megabytes"], part["left_out"]) for part in told["sets"]] == [
+def test_the_json_document_has_the_same_sizes(made: PackResult) -> None:
+    document = pack_text.document(made)
+    assert (document["megabytes"], document["wheels"], document["fetched"]) == (4.5, 3, 1)
+    assert [(part["name"], part["megabytes"], part["left_out"]) for part in document["sets"]] == [
         ("a", 3.5, []),
         ("b", 0.5, ["torch", "triton"]),
     ]

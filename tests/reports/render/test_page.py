@@ -71,7 +71,7 @@ def inlined(found: Seen) -> dict[str, Any]:
     return data
 
 
-def test_nothing_is_fetched_from_elsewhere(small: Run, seen: See) -> None:
+def test_the_page_fetches_nothing(small: Run, seen: See) -> None:
     found = seen(small)
     fetched = [value for tag, a in found.elements for name, value in a.items() if name == "src" or (tag == "link")]
     assert set(fetched) <= {"icon", "data:,"}
@@ -82,7 +82,7 @@ def test_links_lead_into_the_page_or_to_threads(small: Run, seen: See) -> None:
     assert {link for link in links if not link.startswith("#")} == {"https://github.com/owner/repo/issues/7"}
 
 
-def test_a_red_cell_says_why_and_what_makes_it_green(small: Run, seen: See) -> None:
+def test_a_red_cell_has_its_cause_and_its_fix(small: Run, seen: See) -> None:
     data = inlined(seen(small))
     cell = data["cells"]["2024-06__train-lora-fsdp1-bf16"]
     assert data["causes"][cell["cause"]]["cause"] == "Trained and frozen parameters share a flat tensor."
@@ -93,17 +93,17 @@ def test_a_red_cell_says_why_and_what_makes_it_green(small: Run, seen: See) -> N
     }
 
 
-def test_a_search_in_vain_says_how_far_it_went(small: Run, seen: See) -> None:
+def test_a_search_without_a_fix_has_its_limits(small: Run, seen: See) -> None:
     fix = inlined(seen(small))["cells"]["2024-09__train-lora-fsdp1-bf16"]["fix"]
     assert fix == {"words": "none found (3 single settings)", "proof": "", "edit": ""}
 
 
-def test_what_no_signature_explains_says_so(small: Run, seen: See) -> None:
+def test_a_cell_without_a_signature_is_called_unexplained(small: Run, seen: See) -> None:
     cell = inlined(seen(small))["cells"]["2024-06__train-dora-ddp-bf16"]
     assert (cell["cause"], "fix" in cell) == ("unexplained", False)
 
 
-def test_a_policy_forbids_to_fetch(small: Run, seen: See) -> None:
+def test_the_security_policy_forbids_fetching(small: Run, seen: See) -> None:
     policy = {"http-equiv": "Content-Security-Policy"}
     assert seen(small).all("meta", **policy)[0]["content"].startswith("default-src 'none'; ")
 
@@ -114,7 +114,7 @@ def test_every_cell_is_a_button_with_its_verdict_in_words(small: Run, seen: See)
     assert "fail, train-lora-fsdp1-bf16 on 2024-06" in {b["aria-label"] for b in buttons}
 
 
-def test_a_page_of_gpus_says_with_which_driver_and_libraries(small_on_gpus: Run, seen: See) -> None:
+def test_a_page_of_gpu_results_names_driver_and_libraries(small_on_gpus: Run, seen: See) -> None:
     found = seen(small_on_gpus)
     assert "cuda: H200 x 2, driver 580.159.04 (CUDA 13.0)" in found.text
     assert '<th scope="col">NCCL</th>' in found.text
@@ -137,12 +137,12 @@ def test_the_details_of_every_cell_are_in_the_page(small: Run, seen: See) -> Non
     }
 
 
-def test_each_cell_says_how_to_run_it_again(small: Run, seen: See) -> None:
-    told = inlined(seen(small))["cells"]["2024-06__train-dora-ddp-bf16"]["again"]
-    assert told == "ftmatrix run --sets 2024-06 --where case=train-dora-ddp-bf16"
+def test_each_cell_has_the_command_that_runs_it_again(small: Run, seen: See) -> None:
+    command = inlined(seen(small))["cells"]["2024-06__train-dora-ddp-bf16"]["again"]
+    assert command == "ftmatrix run --sets 2024-06 --where case=train-dora-ddp-bf16"
 
 
-def test_where_cpu_and_gpu_differ_is_a_section_and_said_in_the_cells(
+def test_differences_of_cpu_and_gpu_are_a_section_and_part_of_the_cells(
     small: Run, seen: See, seen_beside_gpus: See
 ) -> None:
     found = seen_beside_gpus(small)

@@ -1,4 +1,4 @@
-"""A plan in words."""
+"""A plan as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reports.render.plan_text import lines, stale_lines
 PLAN = plan_of(RunRequest(profile="quick"))
 
 
-def test_a_plan_ends_with_its_size_its_time_and_what_it_leaves_out() -> None:
+def test_a_plan_ends_with_its_size_its_time_and_the_cases_left_out() -> None:
     *_, size, time, rest = lines(replace(PLAN, seconds=75.0))
     assert "1 set, 15 cases, 1 repeat each: 15 cells" in size
     assert time.startswith("about 1 min 15 s by past timings")

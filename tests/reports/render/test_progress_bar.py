@@ -74,6 +74,6 @@ def test_there_is_no_time_left_before_there_is_a_pace() -> None:
     assert left(done=0, total=12, elapsed=10.0) is None
 
 
-def test_a_resumed_set_with_nothing_left_says_so(pipe: Console) -> None:
+def test_a_resumed_set_without_missing_cells_prints_nothing_to_run(pipe: Console) -> None:
     watched(PlainProgress(pipe, clock=iter([0.0, 1.0]).__next__))
     assert text_of(pipe).endswith("2024-06 done in 1.0 s: nothing to run\n")

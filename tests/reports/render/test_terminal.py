@@ -56,7 +56,7 @@ def test_numbered_columns_have_a_key(many: Run, printed: Printed) -> None:
     assert "14  2033-06  torch 2.3.1" in printed(many, 80)
 
 
-def test_what_does_not_fit_goes_to_another_block(many: Run) -> None:
+def test_columns_that_do_not_fit_go_to_another_block(many: Run) -> None:
     shape = layout(many[1], ["x" * 50], 40)
     assert [column.key for block in shape.blocks for column in block] == [column.key for column in many[1]]
     assert all(shape.name + 3 * len(block) <= 40 for block in shape.blocks)
@@ -67,13 +67,13 @@ def test_the_summary_names_every_verdict(small: Run, printed: Printed) -> None:
     assert all(f" {word}" in summary for word in [*(v.value for v in Verdict), "unknown"])
 
 
-def test_a_failure_is_told_once_with_its_sets(small: Run, printed: Printed) -> None:
+def test_a_failure_is_printed_once_with_its_sets(small: Run, printed: Printed) -> None:
     text = printed(small, 120)
     assert text.count("ValueError: Must flatten tensors with uniform requires_grad") == 1
     assert "2024-06__train-lora-fsdp1-bf16  ✗ fail  wrap\n  also on 2024-09" in re.sub(r" +\n", "\n", text)
 
 
-def test_what_differs_on_gpus_is_counted_in_a_line(small: Run, build_beside_gpus: Callable[[Grid], Overview]) -> None:
+def test_one_line_counts_the_differences_on_gpus(small: Run, build_beside_gpus: Callable[[Grid], Overview]) -> None:
     console = Console(file=io.StringIO(), width=400, color_system=None)
     matrix = grid(*small)
     console.print(TerminalReport(record=small[0], grid=matrix, known=build_beside_gpus(matrix)))
@@ -83,5 +83,5 @@ def test_what_differs_on_gpus_is_counted_in_a_line(small: Run, build_beside_gpus
     )
 
 
-def test_hostile_text_cannot_steer_the_terminal(hostile: Run, printed: Printed) -> None:
+def test_hostile_text_cannot_control_the_terminal(hostile: Run, printed: Printed) -> None:
     assert not re.search("[\x00\x1b\u202e]", printed(hostile, 80))

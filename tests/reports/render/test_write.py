@@ -39,7 +39,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "old")]
 
 
-def test_a_folder_that_cannot_be_written_is_told_in_a_sentence(small: Run, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_one_sentence(small: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="choose another folder"):
         render(results(*small), tmp_path / "file")

@@ -61,7 +61,7 @@ def test_a_document_has_the_promised_keys(small: Run, later: datetime) -> None:
     assert set(strictly(written(small, later))) == wanted
 
 
-def test_a_document_says_where_cpu_and_gpu_differ(
+def test_a_document_has_the_differences_of_cpu_and_gpu(
     small: Run, later: datetime, tmp_path: Path, build_beside_gpus: Callable[[Grid], Overview]
 ) -> None:
     matrix = grid(*small)
@@ -94,7 +94,7 @@ def test_numbers_that_json_lacks_come_back_as_numbers(hostile: Run, later: datet
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (f'{{"schema": {SCHEMA + 1}}}', f"schema {SCHEMA + 1} is newer than {SCHEMA}.*update ftmatrix"),
         ('{"schema": "x"}', "no whole number under 'schema'"),
@@ -103,10 +103,10 @@ def test_numbers_that_json_lacks_come_back_as_numbers(hostile: Run, later: datet
         ('{"schema": 1}', "generated: Field required"),
     ],
 )
-def test_what_is_no_document_is_refused_in_a_sentence(text: str, told: str, tmp_path: Path) -> None:
+def test_another_file_is_refused_in_a_sentence(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "matrix.json"
     path.write_text(text)
-    with pytest.raises(UserError, match=f"matrix.json: {told}"):
+    with pytest.raises(UserError, match=f"matrix.json: {message}"):
         read(path)
 
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     BuildRun = Callable[..., RunRecord]
 
 
-def test_sets_stand_in_the_order_of_their_dates(build_set: BuildSet, build_run: BuildRun) -> None:
+def test_sets_are_ordered_by_date(build_set: BuildSet, build_run: BuildRun) -> None:
     sets = [build_set("2025-09"), build_set("2024-06"), build_set("2024-09")]
     assert [column.key for column in grid(build_run(), sets, []).sets] == ["2024-06", "2024-09", "2025-09"]
 
 
-def test_cases_stand_in_planned_order_by_feature(
+def test_cases_are_in_planned_order_by_feature(
     build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun
 ) -> None:
     outcomes = [build_outcome("c", group="Y"), build_outcome("b", group="X"), build_outcome("a", group="Y")]
@@ -68,7 +68,7 @@ def test_a_set_that_cannot_be_installed_blocks_its_cells(build_set: BuildSet, bu
     assert matrix.verdict("a", "2024-06") is Verdict.BLOCKED
 
 
-def test_of_repeats_the_worst_is_shown_and_the_cell_is_flaky(
+def test_the_grid_shows_the_worst_repeat_and_marks_the_cell_flaky(
     build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun
 ) -> None:
     outcomes = [build_outcome("a", verdict=each, repeat=n) for n, each in enumerate(("pass", "wrong", "pass"), 1)]
@@ -91,7 +91,7 @@ def test_a_loss_that_was_run_again_does_not_make_a_cell_flaky(
     assert grid(build_run(), [build_set()], outcomes).flaky == {}
 
 
-def test_what_was_not_planned_is_no_unknown_cell(
+def test_an_unplanned_cell_is_not_unknown(
     build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun
 ) -> None:
     outcomes = [build_outcome("a"), build_outcome("b", "2024-09")]
@@ -121,7 +121,7 @@ def test_the_same_missed_check_is_one_finding_whatever_was_measured(
     assert len(matrix.findings) == 1
 
 
-def test_what_is_lost_skipped_or_blocked_is_no_finding(small: Run) -> None:
+def test_lost_skipped_and_blocked_cells_are_no_findings(small: Run) -> None:
     verdicts = {finding.verdict for finding in grid(*small).findings}
     assert not verdicts & {Verdict.LOST, Verdict.SKIP, Verdict.BLOCKED}
 

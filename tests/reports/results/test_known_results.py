@@ -1,4 +1,4 @@
-"""A report is reproduced only by a red cell that shows its text; advice holds where its cells are as it says."""
+"""Only a red cell with the text of a report reproduces it; advice holds where its cells have the stated results."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ def a_problem(**other: Any) -> Problem:
 
 
 @pytest.fixture
-def standing_of(build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun) -> Callable[..., Reproduction]:
+def status_of(build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun) -> Callable[..., Reproduction]:
     def found(problem: Problem, **red: Any) -> Reproduction:
         outcomes = [build_outcome("red", **red)] if red else []
-        return judge(problem, grid(build_run(), [build_set()], outcomes)).standing
+        return judge(problem, grid(build_run(), [build_set()], outcomes)).status
 
     return found
 
 
-def test_red_with_the_reported_text_is_reproduced(standing_of: Callable[..., Reproduction]) -> None:
-    assert standing_of(a_problem(), verdict="fail", error=RAISED) is Reproduction.REPRODUCED
+def test_red_with_the_reported_text_is_reproduced(status_of: Callable[..., Reproduction]) -> None:
+    assert status_of(a_problem(), verdict="fail", error=RAISED) is Reproduction.REPRODUCED
 
 
-def test_red_with_another_text_is_not(standing_of: Callable[..., Reproduction]) -> None:
+def test_red_with_another_text_is_not_reproduced(status_of: Callable[..., Reproduction]) -> None:
     other = ErrorRecord(type="KeyError", message="'model'")
-    assert standing_of(a_problem(), verdict="fail", error=other) is Reproduction.NOT_REPRODUCED
+    assert status_of(a_problem(), verdict="fail", error=other) is Reproduction.NOT_REPRODUCED
 
 
-def test_green_is_not(standing_of: Callable[..., Reproduction]) -> None:
-    assert standing_of(a_problem()) is Reproduction.NOT_RUN
-    assert standing_of(a_problem(), verdict="pass") is Reproduction.NOT_REPRODUCED
+def test_green_is_not_reproduced(status_of: Callable[..., Reproduction]) -> None:
+    assert status_of(a_problem()) is Reproduction.NOT_RUN
+    assert status_of(a_problem(), verdict="pass") is Reproduction.NOT_REPRODUCED
 
 
-def test_a_skip_needs_other_hardware(standing_of: Callable[..., Reproduction]) -> None:
-    assert standing_of(a_problem(), verdict="skip", reason="needs a GPU") is Reproduction.NEEDS_HARDWARE
+def test_a_skip_needs_other_hardware(status_of: Callable[..., Reproduction]) -> None:
+    assert status_of(a_problem(), verdict="skip", reason="needs a GPU") is Reproduction.NEEDS_HARDWARE
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_reports_are_counted_one_by_one(build_outcome: BuildOutcome, build_set: 
     matrix = grid(build_run(), [build_set()], [build_outcome("red", verdict="fail", error=RAISED)])
     found = [judge(a_problem(), matrix)]
     assert document(found)["entries"] == {"reproduced": 2}
-    assert "1 problems from 2 upstream reports: 2 reproduced" in known_page.markdown(build_run(), found)
+    assert "1 problem from 2 upstream reports: 2 reproduced" in known_page.markdown(build_run(), found)
 
 
 def test_a_red_neighbour_is_not_shown_as_green(
@@ -98,5 +98,5 @@ def test_a_red_neighbour_is_not_shown_as_green(
 ) -> None:
     outcomes = [build_outcome("red", verdict="fail", error=RAISED), build_outcome("green", verdict="wrong")]
     found = [judge(a_problem(), grid(build_run(), [build_set()], outcomes))]
-    assert not found[0].green_beside
+    assert not found[0].has_green_cell
     assert "`green` on `2024-06`: wrong (not as expected)" in known_page.markdown(build_run(), found)

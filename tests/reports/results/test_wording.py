@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome, RunRecord
 
 
-def test_plain_text_cannot_steer_a_terminal_or_turn_the_reading_order() -> None:
+def test_plain_text_cannot_control_a_terminal_or_reverse_the_reading_order() -> None:
     assert not set(plain("a\x1b[31m\x00\x9b\u202e\rb")) & set("\x1b\x00\x9b\u202e\r")
 
 
@@ -22,7 +22,7 @@ def test_plain_text_keeps_lines_and_emoji() -> None:
     assert plain("a\n\U0001f600") == "a\n\U0001f600"
 
 
-def test_the_first_line_that_says_something_is_taken() -> None:
+def test_the_first_line_is_the_first_that_is_not_blank() -> None:
     assert first_line("\n  \n why \n more") == "why"
 
 
@@ -35,7 +35,7 @@ def test_an_error_is_the_headline_before_the_reason(build_outcome: Callable[...,
     assert headline(build_outcome(verdict="fail", error=error, reason="other")) == "ValueError: no"
 
 
-def test_a_cell_that_says_nothing_gets_the_verdicts_meaning(build_outcome: Callable[..., Outcome]) -> None:
+def test_a_cell_without_a_reason_gets_the_meaning_of_its_verdict(build_outcome: Callable[..., Outcome]) -> None:
     assert headline(build_outcome(verdict="hang")) == "a rank stopped making progress"
 
 

@@ -118,7 +118,7 @@ def test_an_alternative_is_named_as_one() -> None:
     assert "+model = DistributedDataParallel(" in text
 
 
-def test_a_fix_that_may_not_be_minimal_says_so() -> None:
+def test_a_fix_that_may_not_be_minimal_is_marked() -> None:
     fix = a_fix(Kind.VERSIONS, peft="0.18.0").model_copy(update={"minimal": False})
     assert "so a shorter fix may exist" in fix_text(fix, stack(), Options())
 

@@ -83,10 +83,10 @@ def modules(text: str) -> set[str]:
 def test_nearly_every_red_cell_of_the_default_profile_has_a_script(
     scripts: dict[str, Reproducer | str], published: Grid
 ) -> None:
-    asked = [outcome.cell for outcome in red(published) if outcome.case in DEFAULT]
-    without = [cell for cell in asked if isinstance(scripts[cell], str)]
-    assert asked
-    assert len(without) <= (1 - COVERED) * len(asked), without
+    cells = [outcome.cell for outcome in red(published) if outcome.case in DEFAULT]
+    without = [cell for cell in cells if isinstance(scripts[cell], str)]
+    assert cells
+    assert len(without) <= (1 - COVERED) * len(cells), without
 
 
 def test_the_message_of_a_cell_without_a_script_names_the_cell(scripts: dict[str, Reproducer | str]) -> None:
@@ -104,7 +104,7 @@ def test_every_script_compiles(made: list[Reproducer]) -> None:
         compile(each.text, each.name, "exec")
 
 
-def test_every_script_imports_what_it_uses_and_nothing_else(made: list[Reproducer]) -> None:
+def test_every_script_imports_the_names_that_it_uses_and_no_others(made: list[Reproducer]) -> None:
     known = set(dir(builtins)) | {"__name__"}
     wrong = {each.cell: used_names(each.text) - bound_names(each.text) - known ^ imported(each.text) for each in made}
     assert {cell: names for cell, names in wrong.items() if names} == {}
@@ -120,7 +120,7 @@ def test_no_script_needs_the_harness(made: list[Reproducer]) -> None:
     assert [each.cell for each in made if modules(each.text) & OURS] == []
 
 
-def test_every_pin_is_exact_and_the_locks(made: list[Reproducer]) -> None:
+def test_every_pin_is_exact_and_from_the_lock(made: list[Reproducer]) -> None:
     for each in made:
         pins = [Requirement(line) for line in metadata(each.text)["dependencies"]]
         assert {pin.name: str(pin.specifier) for pin in pins} == {
@@ -128,11 +128,11 @@ def test_every_pin_is_exact_and_the_locks(made: list[Reproducer]) -> None:
         }, each.cell
 
 
-def test_a_script_requires_what_it_imports(made: list[Reproducer]) -> None:
+def test_a_script_requires_the_packages_that_it_imports(made: list[Reproducer]) -> None:
     standard = {"functools", "os", "tempfile"}
     for each in made:
-        asked = {Requirement(line).name for line in metadata(each.text)["dependencies"]}
-        assert modules(each.text) - standard <= asked, each.cell
+        required = {Requirement(line).name for line in metadata(each.text)["dependencies"]}
+        assert modules(each.text) - standard <= required, each.cell
 
 
 def test_a_script_requires_the_python_of_its_set(make: Callable[[str], Reproducer]) -> None:
@@ -140,7 +140,7 @@ def test_a_script_requires_the_python_of_its_set(make: Callable[[str], Reproduce
     assert script.pins.python in SpecifierSet(metadata(script.text)["requires-python"])
 
 
-def test_a_script_stops_where_the_cell_did(make: Callable[[str], Reproducer]) -> None:
+def test_a_script_stops_at_the_phase_of_the_failure(make: Callable[[str], Reproducer]) -> None:
     """Wrapping the model raises, so the script does not train."""
     text = make("2026-11__train-lora-fsdp1-bf16").text
     assert "FullyShardedDataParallel(" in text

@@ -17,7 +17,7 @@ from reports.answers.support import support
 from reports.answers.support.query import parse
 from reports.answers.support.status import SupportIndex, SupportStatus
 from reports.answers.support.support import Support, support_document, support_of
-from reports.render.support_text import ASIDE, BLAME, lines
+from reports.render.support_text import BLAME, CPU_RESULTS, lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,7 +153,7 @@ def test_of_a_gpu_nothing_is_known_from_a_cpu(measure: Callable[..., Grid]) -> N
     assert {rows(each)[0] for each in gpu.support[0].packages.values()} == {("", "unknown")}
     said = lines(found)
     assert "Unknown on cuda: there are no published results for cuda." in said
-    assert said.index(ASIDE) > said.index("Unknown on cuda: there are no published results for cuda.")
+    assert said.index(CPU_RESULTS) > said.index("Unknown on cuda: there are no published results for cuda.")
 
 
 def test_a_gpu_result_is_not_mixed_with_the_cpus(measure: Callable[..., Grid]) -> None:
