@@ -199,11 +199,11 @@ def match_signature(row: Signature, failure: Symptom) -> Diagnosis | None:
 def evidence(row: Signature, failure: Symptom) -> tuple[str, int, frozenset[str]] | None:
     """Return the line that shows a signature, the length of the match, and all matching lines."""
     if row.pattern and row.anchor in failure.bare:
-        found = dict(islice(matches(row, failure), MATCHES))
-        if found:
-            lines = [failure.lines[number].strip() for number in found]
+        match_by_line = dict(islice(matches(row, failure), MATCHES))
+        if match_by_line:
+            lines = [failure.lines[number].strip() for number in match_by_line]
             first = next((line for line in lines if not line.startswith("raise ")), lines[0])
-            return first, max(map(len, found.values())), frozenset(lines)
+            return first, max(map(len, match_by_line.values())), frozenset(lines)
     missed = [name for name in row.checks if name in failure.missed]
     if missed:
         return ", ".join(missed), len("".join(missed)), frozenset({"missed checks"})

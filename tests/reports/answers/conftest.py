@@ -1,4 +1,4 @@
-"""A grid from a table: sets, and on each, in terms, the cells that ran and how."""
+"""Builds a grid from a table that maps sets to the terms and verdicts of their cells."""
 
 from __future__ import annotations
 

@@ -366,7 +366,7 @@ BAD = {
     "unknown dialect": (b"trainer:\n  max_epochs: 3\n", "no keys of accelerate"),
     "tabs": (b"distributed_type: FSDP\nfsdp_config:\n\tfsdp_version: 2\n", "a tab"),
     "binary": (b"\x00\xff\xfe\x01", "not text"),
-    "empty": (b"", "the file is empty"),
+    "empty": (b"", "is empty"),
 }
 
 
@@ -390,7 +390,7 @@ def test_a_file_of_200_megabytes_is_one_sentence(
     with (tmp_path / "job.yaml").open("wb") as file:
         file.truncate(200_000_000)
     arguments = ("--python", str(environment("2026-11")), "--config", str(tmp_path / "job.yaml"))
-    assert is_one_sentence(ftmatrix("doctor", *arguments), "more than 100 kB")
+    assert is_one_sentence(ftmatrix("doctor", *arguments), "larger than 100 kB")
 
 
 @pytest.mark.parametrize(

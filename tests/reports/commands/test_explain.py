@@ -91,7 +91,7 @@ def test_an_unknown_failure_exits_with_1(run: Callable[..., Done]) -> None:
         ((), b"", "standard input: is empty"),
         (("none.log",), b"", "none.log: cannot be read (No such file or directory)"),
         (("/",), b"", "/: cannot be read (Is a directory)"),
-        (("-",), bytes(range(256)) * 9, "standard input: is binary and no log"),
+        (("-",), bytes(range(256)) * 9, "standard input: is binary, not a log"),
         (("--versions", "peft"), b"x", "'peft': expected an exact pin such as peft==0.13.0"),
         (("--versions", "numpy==2.0"), b"x", "--versions: unknown package 'numpy'; choose from torch, transformers"),
         (("--versions", "peft==new"), b"x", "expected an exact version"),

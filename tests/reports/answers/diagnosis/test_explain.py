@@ -29,20 +29,20 @@ FAMILIES = {  # headline failures and the phase in which cells showed them
 
 
 def explanation(name: str, **versions: str) -> Explanation:
-    (found,) = explain(Symptom(text=(LOGS / f"{name}.txt").read_text(), versions=versions))
-    return found
+    (explained,) = explain(Symptom(text=(LOGS / f"{name}.txt").read_text(), versions=versions))
+    return explained
 
 
-def on_cpu(found: Explanation) -> list[ProvenFix]:
-    return [fix for fix in found.fixes if fix.device == "cpu"]
+def on_cpu(explained: Explanation) -> list[ProvenFix]:
+    return [fix for fix in explained.fixes if fix.device == "cpu"]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_headline_family_has_a_proven_fix(name: str) -> None:
-    found = explanation(name)
-    assert (found.signature.id, found.phase) == (name, FAMILIES[name])
-    assert found.fixes
-    assert found.links
+    explained = explanation(name)
+    assert (explained.signature.id, explained.phase) == (name, FAMILIES[name])
+    assert explained.fixes
+    assert explained.links
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -67,15 +67,15 @@ def test_a_log_without_quantisation_gets_no_fix_that_changes_it() -> None:
 
 def test_a_log_with_four_bits_gets_fixes_of_four_bits() -> None:
     text = "load_in_4bit=True\n" + (LOGS / "fsdp1-uniform-dtype.txt").read_text()
-    (found,) = explain(Symptom(text=text))
-    assert "bnb_4bit_quant_storage=bf16 instead of fp32" in {fix.change for fix in found.fixes}
-    assert {"-nf4-" in fix.red for fix in found.fixes} == {True}
+    (explained,) = explain(Symptom(text=text))
+    assert "bnb_4bit_quant_storage=bf16 instead of fp32" in {fix.change for fix in explained.fixes}
+    assert {"-nf4-" in fix.red for fix in explained.fixes} == {True}
 
 
 def test_an_unmeasured_fix_is_unverified_advice() -> None:
-    found = explanation("fsdp2-8bit-optimiser-memory")  # requires two GPUs
-    assert [fix["proven"] for fix in found.as_json()["fixes"]] == [False]
-    text = "\n".join(explain_text.lines([found], {}))
+    explained = explanation("fsdp2-8bit-optimiser-memory")  # requires two GPUs
+    assert [fix["proven"] for fix in explained.as_json()["fixes"]] == [False]
+    text = "\n".join(explain_text.lines([explained], {}))
     assert "unverified advice" in text
     assert "not measured yet: it needs" in text
 

@@ -40,7 +40,7 @@ def test_published_failures_are_explained() -> None:
 
 
 def test_no_red_cell_has_two_causes_that_fit_equally() -> None:
-    found = [
+    diagnoses = [
         diagnose(symptom(outcome, column.pins))
         for document in knowledge.documents(knowledge.PUBLISHED)
         for column in document.sets
@@ -49,7 +49,7 @@ def test_no_red_cell_has_two_causes_that_fit_equally() -> None:
     ]
     twice = [
         (first.signature.id, other.signature.id)
-        for first, *others in filter(None, found)
+        for first, *others in filter(None, diagnoses)
         for other in others
         if other.rank == first.rank and other.lines == first.lines
     ]

@@ -49,10 +49,10 @@ def test_text_in_gbk_is_text(tmp_path: Path) -> None:
 
 
 def test_a_very_long_line_keeps_both_its_ends(tmp_path: Path) -> None:
-    found = read(f"begin{'x' * logs.MEGABYTE}{ERROR}", tmp_path)
-    assert found.startswith("begin")
-    assert found.rstrip().endswith(ERROR)
-    assert len(found) < logs.MEGABYTE
+    text = read(f"begin{'x' * logs.MEGABYTE}{ERROR}", tmp_path)
+    assert text.startswith("begin")
+    assert text.rstrip().endswith(ERROR)
+    assert len(text) < logs.MEGABYTE
 
 
 @pytest.mark.parametrize("where", [0.6, 1.0])

@@ -117,8 +117,8 @@ def test_only_a_field_of_a_newer_peft_is_blamed_on_an_old_one(config: str, keywo
 
 def test_the_signature_of_an_old_trl_does_not_explain_a_log_of_a_new_one() -> None:
     line = "TypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'"
-    (found,) = diagnose(Symptom(text=line, versions={"trl": "1.16.0", "transformers": "5.2.0"}))
-    assert "trl before" not in found.signature.cause
+    (diagnosis,) = diagnose(Symptom(text=line, versions={"trl": "1.16.0", "transformers": "5.2.0"}))
+    assert "trl before" not in diagnosis.signature.cause
 
 
 def test_signatures_name_existing_problems() -> None:
@@ -226,6 +226,6 @@ def test_a_cause_that_assumes_options_comes_after_one_that_does_not() -> None:
     """Its confirmed versions do not help it: they occur in every log of that time."""
     text = "ValueError: Must flatten tensors with uniform requires_grad when use_orig_params=False"
     failure = Symptom(text=text, versions={"peft": "0.10.0"})
-    (found,) = diagnose(failure)
-    assert found.signature.id == "fsdp1-requires-grad"
-    assert "fsdp1-dora-magnitude" in [each.signature.id for each in narrower(found, failure)]
+    (diagnosis,) = diagnose(failure)
+    assert diagnosis.signature.id == "fsdp1-requires-grad"
+    assert "fsdp1-dora-magnitude" in [each.signature.id for each in narrower(diagnosis, failure)]

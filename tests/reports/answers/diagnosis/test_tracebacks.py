@@ -19,8 +19,8 @@ def first(text: str) -> str:
 
 
 def test_a_warning_above_an_exception_is_ignored() -> None:
-    found = diagnose(Symptom(text=f"{WARNED}\n{HEAD}\n{FRAME}\n    step()\n{OOM}"))
-    assert [each.signature.id for each in found] == ["gpu-out-of-memory"]
+    diagnoses = diagnose(Symptom(text=f"{WARNED}\n{HEAD}\n{FRAME}\n    step()\n{OOM}"))
+    assert [each.signature.id for each in diagnoses] == ["gpu-out-of-memory"]
 
 
 @pytest.mark.parametrize("line", [WARNED, OOM, "Cannot flatten integer dtype tensors"])
