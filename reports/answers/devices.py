@@ -60,7 +60,7 @@ def json_schema() -> str:
 
 
 def dumped(found: Comparison) -> str:
-    """Without what is empty."""
+    """Return the comparison as JSON, without empty fields."""
     document = DevicesDocument(schema=SCHEMA, **{name: getattr(found, name) for name in Comparison.model_fields})
     return document.model_dump_json(by_alias=True, exclude_defaults=True, indent=1) + "\n"
 
@@ -93,7 +93,7 @@ class CellPair:
 
     @cached_property
     def kind(self) -> DifferenceKind | None:
-        """None if they are alike, or not compared."""
+        """The kind of difference; None if the cells are alike or were not compared."""
         red = self.cpu.verdict in RED, self.gpu.verdict in RED
         if not self.is_compared or not any(red):
             return None
@@ -109,57 +109,57 @@ class CellPair:
 
 
 def compare(cpu: Grid, gpu: Grid) -> Comparison:
-    met = tuple(meetings(cpu, gpu))
+    paired = tuple(cell_pairs(cpu, gpu))
     return Comparison(
-        pairs=tuple(pairs(met)),
-        differences=tuple(differences(met, cpu, gpu)),
-        alone=len(gpu.outcomes) - len(met),
+        pairs=tuple(compared_sets(paired)),
+        differences=tuple(differences(paired, cpu, gpu)),
+        alone=len(gpu.outcomes) - len(paired),
     )
 
 
 def everything(grids: Mapping[str, Grid]) -> Comparison:
-    """Of grids by device; nothing, where one of the two is unknown."""
+    """Compare grids by device; the result is empty if one of the two is missing."""
     return compare(grids[CPU], grids[CUDA]) if {CPU, CUDA} <= grids.keys() else Comparison()
 
 
 def of_run(device: str, matrix: Grid, others: Mapping[str, Grid]) -> Comparison:
-    """A run beside what is known of the other kind of device; what else is known of its own says nothing of it."""
+    """Compare a run with the results of the other kind of device, leaving out other results of its own."""
     return everything({**others, device: matrix})
 
 
-def meetings(cpu: Grid, gpu: Grid) -> Iterator[CellPair]:
-    """Every cell on GPUs that has one on the CPU, set by set, oldest first."""
+def cell_pairs(cpu: Grid, gpu: Grid) -> Iterator[CellPair]:
+    """Yield every GPU cell that has a counterpart on the CPU, set by set, oldest first."""
     for column in gpu.sets:
         nearest = tuple(nearby(cpu.sets, column))
         for case in gpu.cases:
-            here = gpu.lookup(case, column.key)
-            there = next(((near, other) for near, other in nearest if cpu.lookup(case, other.key)), None)
-            if here is None or there is None:
+            outcome = gpu.lookup(case, column.key)
+            counterpart = next(((near, other) for near, other in nearest if cpu.lookup(case, other.key)), None)
+            if outcome is None or counterpart is None:
                 continue
-            near, other = there
+            near, other = counterpart
             yield CellPair(
                 near=near,
                 cpu=cpu.cells[case, other.key],
-                gpu=here,
+                gpu=outcome,
                 columns=(other, column),
                 flaky=(case, other.key) in cpu.flaky or (case, column.key) in gpu.flaky,
             )
 
 
 def nearby(columns: Iterable[SetRecord], gpu: SetRecord) -> Iterator[tuple[Nearness, SetRecord]]:
-    """The sets of the CPU that are near, the nearest first; of those that differ in torch, the nearest release."""
+    """Yield the CPU sets near a GPU set, nearest first; sets that differ in torch are ordered by its release."""
     found = ((near(column, gpu), column) for column in columns)
 
-    def far(each: tuple[Nearness, SetRecord]) -> tuple[object, ...]:
-        how, column = each
+    def distance(each: tuple[Nearness, SetRecord]) -> tuple[object, ...]:
+        nearness, column = each
         is_other_set = str(SetKey.parse(gpu.key).without("torch")) != column.key
-        return list(Nearness).index(how), away(column, gpu), is_other_set, column.key
+        return list(Nearness).index(nearness), torch_distance(column, gpu), is_other_set, column.key
 
-    yield from sorted(((how, column) for how, column in found if how is not None), key=far)
+    yield from sorted(((nearness, column) for nearness, column in found if nearness is not None), key=distance)
 
 
 def near(cpu: SetRecord, gpu: SetRecord) -> Nearness | None:
-    """How near two sets are; None if they are not."""
+    """Return how near two sets are; None if they differ in more than torch."""
     if cpu.lock and cpu.lock == gpu.lock:
         return Nearness.LOCK
     moved = {name for name in PACKAGES if release(cpu, name) != release(gpu, name)}
@@ -172,54 +172,54 @@ def release(column: SetRecord, name: str) -> str:
     return without_build(column.pins.get(name, ""))
 
 
-def away(cpu: SetRecord, gpu: SetRecord) -> tuple[int, ...]:
-    """From one release of torch to the other, in the parts of its number."""
+def torch_distance(cpu: SetRecord, gpu: SetRecord) -> tuple[int, ...]:
+    """Return the difference of the two releases of torch, per part of the version."""
     one, other = (public(release(column, "torch")) for column in (cpu, gpu))
-    return tuple(abs(a - b) for a, b in zip(parts(one.release), parts(other.release), strict=True))
+    return tuple(abs(a - b) for a, b in zip(three_parts(one.release), three_parts(other.release), strict=True))
 
 
-def parts(numbers: Sequence[int]) -> tuple[int, int, int]:
+def three_parts(numbers: Sequence[int]) -> tuple[int, int, int]:
     major, minor, micro = (*numbers, 0, 0, 0)[:3]
     return major, minor, micro
 
 
 def cause(outcome: Outcome, column: SetRecord) -> str:
-    """The signature that fits best; empty for what is not red."""
+    """Return the id of the best signature; empty for a cell that is not red."""
     if outcome.verdict not in RED:
         return ""
     found = diagnose(symptom(outcome, column.pins))
     return found[0].signature.id if found else UNEXPLAINED
 
 
-def pairs(met: Iterable[CellPair]) -> Iterator[ComparedSets]:
-    """The counts of each two sets and machines, the nearest first."""
+def compared_sets(paired: Iterable[CellPair]) -> Iterator[ComparedSets]:
+    """Yield the counts of each pair of sets and machines, the nearest first."""
     together: dict[tuple[str, ...], list[CellPair]] = {}
-    for each in met:
+    for each in paired:
         key = each.columns[0].key, each.columns[1].key, each.cpu.hardware, each.gpu.hardware
         together.setdefault(key, []).append(each)
-    made = (pair(each) for each in together.values())
-    yield from sorted(made, key=lambda each: list(Nearness).index(each.near))
+    found = (compared_pair(each) for each in together.values())
+    yield from sorted(found, key=lambda each: list(Nearness).index(each.near))
 
 
-def pair(met: Sequence[CellPair]) -> ComparedSets:
-    cpu, gpu = met[0].columns
-    kinds = Counter(each.kind for each in met if each.is_compared)
-    ran = Counter(each.ran for each in met)
+def compared_pair(paired: Sequence[CellPair]) -> ComparedSets:
+    cpu, gpu = paired[0].columns
+    kinds = Counter(each.kind for each in paired if each.is_compared)
+    ran = Counter(each.ran for each in paired)
     return ComparedSets(
         cpu=cpu.key,
         gpu=gpu.key,
-        near=met[0].near,
+        near=paired[0].near,
         differs=dict(differs(cpu, gpu)),
         cpu_lock=cpu.lock,
         gpu_lock=gpu.lock,
-        cpu_hardware=met[0].cpu.hardware,
-        gpu_hardware=met[0].gpu.hardware,
+        cpu_hardware=paired[0].cpu.hardware,
+        gpu_hardware=paired[0].gpu.hardware,
         compared=ran[True, True],
         alike=kinds[None],
         red_on_gpu=kinds[DifferenceKind.GPU],
         red_on_cpu=kinds[DifferenceKind.CPU],
         red_on_both=kinds[DifferenceKind.BOTH],
-        same_code=sum(each.same_code for each in met if each.is_compared),
+        same_code=sum(each.same_code for each in paired if each.is_compared),
         ran_on_gpu=ran[False, True],
         ran_on_cpu=ran[True, False],
         ran_on_neither=ran[False, False],
@@ -227,58 +227,63 @@ def pair(met: Sequence[CellPair]) -> ComparedSets:
 
 
 def differs(cpu: SetRecord, gpu: SetRecord) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Of Python and the six, what is not the same; where torch is, how it was built."""
+    """Yield the differing versions of Python and the six packages, and the build of torch if its version is equal."""
     one, other = ({**column.pins, "Python": column.python} for column in (cpu, gpu))
     if one.get("torch") == other.get("torch"):
         one, other = ({**each, "build of torch": column.torch_backend} for each, column in ((one, cpu), (other, gpu)))
     yield from ((name, (one[name], other.get(name, ""))) for name in one if one[name] != other.get(name, ""))
 
 
-def differences(met: Iterable[CellPair], cpu: Grid, gpu: Grid) -> Iterator[Difference]:
-    """Each way in which a case differs, once: by kind, the nearest sets first, then what no other versions show."""
+def differences(paired: Iterable[CellPair], cpu: Grid, gpu: Grid) -> Iterator[Difference]:
+    """Yield each difference of a case once: by kind, nearest sets first, then those that no other versions show."""
     alike: dict[tuple[object, ...], list[CellPair]] = {}
-    for each in met:
+    for each in paired:
         if each.kind is not None:
             sides = ((side.verdict, side.hardware) for side in (each.cpu, each.gpu))
             alike.setdefault((each.gpu.case, each.near, *sides, *each.causes, *each.gists), []).append(each)
     yield from sorted((difference(each, cpu, gpu) for each in alike.values()), key=order)
 
 
-def order(of: Difference) -> tuple[int, int, bool, str]:
-    return list(DifferenceKind).index(of.kind), list(Nearness).index(of.near), bool(of.cpu_too or of.gpu_too), of.case
+def order(each: Difference) -> tuple[int, int, bool, str]:
+    return (
+        list(DifferenceKind).index(each.kind),
+        list(Nearness).index(each.near),
+        bool(each.cpu_too or each.gpu_too),
+        each.case,
+    )
 
 
-def difference(met: Sequence[CellPair], cpu: Grid, gpu: Grid) -> Difference:
-    first = met[0]
+def difference(paired: Sequence[CellPair], cpu: Grid, gpu: Grid) -> Difference:
+    first = paired[0]
     return Difference(
         case=first.gpu.case,
         kind=DifferenceKind(str(first.kind)),
         near=first.near,
         cpu=DeviceResult(verdict=first.cpu.verdict, cause=first.causes[0], hardware=first.cpu.hardware),
         gpu=DeviceResult(verdict=first.gpu.verdict, cause=first.causes[1], hardware=first.gpu.hardware),
-        sets=tuple(map(on, met)),
+        sets=tuple(map(compared_cells, paired)),
         cpu_too=tuple(showing(first.gpu, first.causes[1], cpu)),
         gpu_too=tuple(showing(first.cpu, first.causes[0], gpu)),
-        torch_too=all(of_torch(each, cpu, gpu) for each in met),
+        torch_too=all(may_be_torch(each, cpu, gpu) for each in paired),
     )
 
 
-def of_torch(met: CellPair, cpu: Grid, gpu: Grid) -> bool:
-    """Whether torch, and not the device, may be why two cells differ.
+def may_be_torch(pair: CellPair, cpu: Grid, gpu: Grid) -> bool:
+    """Tell if torch, and not the device, may be the reason why two cells differ.
 
-    Then other sets of a device show what the other device does, as far as their torch lies towards its; and none whose
-    torch is as far, or farther, still shows what its own device did.
+    This needs another set of one device that behaves like the other device and whose torch lies in that direction. No
+    set whose torch reaches or passes the other version may still behave like its own device.
     """
-    if met.near is not Nearness.TORCH:
+    if pair.near is not Nearness.TORCH:
         return False
-    here, there = zip((met.cpu, met.gpu), met.causes, strict=True)
-    one, other = met.columns
-    told = [*towards(here, there, one, other, cpu), *towards(there, here, other, one, gpu)]
-    return bool(told) and all(told)
+    on_cpu, on_gpu = zip((pair.cpu, pair.gpu), pair.causes, strict=True)
+    one, other = pair.columns
+    votes = [*torch_votes(on_cpu, on_gpu, one, other, cpu), *torch_votes(on_gpu, on_cpu, other, one, gpu)]
+    return bool(votes) and all(votes)
 
 
-def towards(own: Shown, other: Shown, start: SetRecord, end: SetRecord, matrix: Grid) -> Iterator[bool]:
-    """Of a device's sets, from the torch of one to that of the other and beyond: what speaks for torch, and against."""
+def torch_votes(own: Shown, other: Shown, start: SetRecord, end: SetRecord, matrix: Grid) -> Iterator[bool]:
+    """Yield, for sets from the torch of one pair member to the other and beyond, True if torch may be the reason."""
     first, last = (public(release(each, "torch")) for each in (start, end))
     for column in matrix.sets:
         found = matrix.lookup(own[0].case, column.key)
@@ -293,7 +298,7 @@ def towards(own: Shown, other: Shown, start: SetRecord, end: SetRecord, matrix: 
 
 
 def showing(shown: Outcome, why: str, other: Grid) -> Iterator[str]:
-    """The sets on which another kind of device has the same verdict for the same cause."""
+    """Yield the sets on which the other kind of device has the same verdict for the same cause."""
     for column in other.sets:
         found = other.lookup(shown.case, column.key)
         if found is not None and is_same(found, column, (shown, why)):
@@ -301,22 +306,22 @@ def showing(shown: Outcome, why: str, other: Grid) -> Iterator[str]:
 
 
 def is_same(found: Outcome, column: SetRecord, shown: Shown) -> bool:
-    """Whether a cell shows what another did, for the same cause."""
+    """Tell if a cell has the verdict and the cause of another."""
     outcome, why = shown
     return found.verdict is outcome.verdict and is_alike(cause(found, column), why, found, outcome)
 
 
 def is_alike(one: str, other: str, first: Outcome, second: Outcome) -> bool:
-    """Whether two causes are one; what is unexplained is alike if it says the same."""
+    """Tell if two causes are the same; unexplained failures are compared by the gist of their messages."""
     return one == other and (one != UNEXPLAINED or gist(first) == gist(second))
 
 
-def on(met: CellPair) -> ComparedCells:
+def compared_cells(pair: CellPair) -> ComparedCells:
     return ComparedCells(
-        cpu=met.cpu.set,
-        gpu=met.gpu.set,
-        cpu_said=headline(met.cpu) if met.cpu.verdict in RED else "",
-        gpu_said=headline(met.gpu) if met.gpu.verdict in RED else "",
-        same_code=met.same_code,
-        flaky=met.flaky,
+        cpu=pair.cpu.set,
+        gpu=pair.gpu.set,
+        cpu_said=headline(pair.cpu) if pair.cpu.verdict in RED else "",
+        gpu_said=headline(pair.gpu) if pair.gpu.verdict in RED else "",
+        same_code=pair.same_code,
+        flaky=pair.flaky,
     )

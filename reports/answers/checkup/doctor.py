@@ -87,7 +87,7 @@ class Checkup:
 
     @property
     def measured(self) -> bool:
-        """Whether the job, or without a job the environment, was measured with exactly these versions."""
+        """True if the job, or without a job the environment, was measured with exactly these versions."""
         if self.job is None:
             return bool(self.same)
         return bool(self.greens) or any(each.of_job and not each.inferred for each in self.problems)

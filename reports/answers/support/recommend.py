@@ -322,7 +322,7 @@ def requirement(text: str) -> Requirement:
     """Parse ``--have``, e.g. ``torch==2.8.0`` or ``peft>=0.15,<0.18``. Ignores the build (``+cu128``).
 
     Raises:
-        UserError: it is no requirement of one of the pinned packages.
+        UserError: the text is not a requirement of a pinned package.
     """
     try:
         wanted = Requirement(text)

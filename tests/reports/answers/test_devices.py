@@ -1,4 +1,4 @@
-"""Where CPU and GPU differ: which cells are compared, in what they differ, and what is said of what was not."""
+"""Comparison of CPU and GPU results: the compared cells, their differences and the cells left out."""
 
 from __future__ import annotations
 
@@ -39,45 +39,45 @@ class Build(Protocol):
 
 @pytest.fixture
 def build(build_run: Callable[..., RunRecord], build_outcome: Callable[..., Outcome]) -> Build:
-    """``build({(case, set): "pass"}, *columns)``; after a verdict stands what was said: ``fail ValueError: no``."""
+    """``build({(case, set): "pass"}, *columns)``; a message may follow the verdict: ``fail ValueError: no``."""
 
-    def built(cells: Cells, *columns: SetRecord, hardware: str = "cpu: test", **other: Any) -> Grid:
+    def build_grid(cells: Cells, *columns: SetRecord, hardware: str = "cpu: test", **other: Any) -> Grid:
         outcomes = []
-        for (case, key), told in cells.items():
-            verdict, _, said = told.partition(" ")
-            name, _, message = said.partition(": ")
+        for (case, key), text in cells.items():
+            verdict, _, reason = text.partition(" ")
+            name, _, message = reason.partition(": ")
             error = ErrorRecord(type=name, message=message) if message else None
-            outcomes.append(build_outcome(case, key, verdict, reason=said, error=error, hardware=hardware, **other))
+            outcomes.append(build_outcome(case, key, verdict, reason=reason, error=error, hardware=hardware, **other))
         return grid(build_run(), columns, outcomes)
 
-    return built
+    return build_grid
 
 
 @pytest.fixture
 def column(build_set: Callable[..., SetRecord]) -> Callable[..., SetRecord]:
-    """A set with these versions of some packages, and with 1.0 of the others."""
+    """Build a set with these versions of some packages, and 1.0 of the others."""
 
-    def made(key: str, *, lock: str = "", backend: str = "", **pins: str) -> SetRecord:
+    def build_column(key: str, *, lock: str = "", backend: str = "", **pins: str) -> SetRecord:
         every = dict.fromkeys(("torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl"), "1.0")
         return build_set(key, pins={**every, **pins}, lock=lock, torch_backend=backend)
 
-    return made
+    return build_column
 
 
 @pytest.fixture
 def both(build: Build, column: Callable[..., SetRecord]) -> Callable[..., Comparison]:
-    """One case on one set that differs in torch only, on a CPU and on GPUs."""
+    """Compare a case on two sets that differ in torch only, on a CPU and on GPUs."""
 
-    def compared(cpu: str, gpu: str, case: str = CASE) -> Comparison:
+    def compare_case(cpu: str, gpu: str, case: str = CASE) -> Comparison:
         return compare(
             build({(case, CPU): cpu}, column(CPU, torch="2.12.0")),
             build({(case, GPU): gpu}, column(GPU, torch="2.11.0+cu130"), hardware="cuda: test"),
         )
 
-    return compared
+    return compare_case
 
 
-# --- which cells are compared -----------------------------------------------------------------------------------------
+# --- compared cells ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def both(build: Build, column: Callable[..., SetRecord]) -> Callable[..., Compar
         ({"torch": "2.12.0", "peft": "2.0"}, None),
     ],
 )
-def test_how_near_two_sets_are(
+def test_nearness_of_two_sets(
     versions: dict[str, str], near: Nearness | None, column: Callable[..., SetRecord]
 ) -> None:
     assert devices.near(column(CPU, **versions), column(GPU, torch="2.11.0+cu130", lock="abc")) is near
@@ -100,7 +100,7 @@ def test_sets_without_a_lock_do_not_share_one(column: Callable[..., SetRecord]) 
     assert devices.near(column(CPU), column(GPU)) is Nearness.PINS
 
 
-def test_the_nearest_set_is_taken_then_the_nearest_release_of_torch(column: Callable[..., SetRecord]) -> None:
+def test_nearby_sets_are_sorted_by_nearness_then_by_release_of_torch(column: Callable[..., SetRecord]) -> None:
     columns = [
         *(column("far", torch="2.13.1"), column("nearer", torch="2.12.0"), column(CPU, torch="2.12.0")),
         *(column("other", torch="2.11.0", trl="2.0"), column("pins", torch="2.11.0"), column("lock", lock="abc")),
@@ -127,14 +127,14 @@ def test_a_cell_without_a_counterpart_is_counted(build: Build, column: Callable[
     assert (found.alone, found.total("compared"), found.differences) == (1, 1, ())
 
 
-def test_a_pair_says_which_versions_differ(both: Callable[..., Comparison], column: Callable[..., SetRecord]) -> None:
+def test_a_pair_lists_differing_versions(both: Callable[..., Comparison], column: Callable[..., SetRecord]) -> None:
     (pair,) = both("pass", "pass").pairs
     assert pair.differs == {"torch": ("2.12.0", "2.11.0+cu130")}
     built = [column("a", backend=name, torch="2.11.0") for name in ("pypi", "cu130")]
     assert dict(devices.differs(*built)) == {"build of torch": ("pypi", "cu130")}
 
 
-def test_what_else_is_known_of_the_runs_own_device_is_left_out(build: Build, column: Callable[..., SetRecord]) -> None:
+def test_other_results_of_the_runs_own_device_are_left_out(build: Build, column: Callable[..., SetRecord]) -> None:
     cpu, gpu, elsewhere = (build({(CASE, CPU): verdict}, column(CPU)) for verdict in ("pass", "wrong", "pass"))
     assert [each.kind for each in of_run("cuda", gpu, {"cpu": cpu, "cuda": elsewhere}).differences] == [
         DifferenceKind.GPU
@@ -143,7 +143,7 @@ def test_what_else_is_known_of_the_runs_own_device_is_left_out(build: Build, col
     assert everything({"cpu": cpu, "cuda": gpu}) == of_run("cpu", cpu, {"cuda": gpu})
 
 
-# --- in what they differ ----------------------------------------------------------------------------------------------
+# --- differences -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("red", sorted(each.value for each in RED))
@@ -179,18 +179,18 @@ def test_two_red_cells_differ_in_their_verdict_or_cause(
         ("blocked no wheel", "lost the disk was full", "ran_on_neither"),
     ],
 )
-def test_what_did_not_run_is_counted_and_not_compared(
+def test_cells_that_did_not_run_are_counted_and_not_compared(
     cpu: str, gpu: str, count: str, both: Callable[..., Comparison]
 ) -> None:
     found = both(cpu, gpu)
     assert (found.total(count), found.total("compared"), found.differences) == (1, 0, ())
 
 
-def test_sets_on_which_a_case_differs_in_one_way_are_one_row(build: Build, column: Callable[..., SetRecord]) -> None:
-    said = {"a": "fail ValueError: one", "b": "fail ValueError: one", "c": "fail ValueError: two"}
-    columns = [column(key, lock=key) for key in said]
-    cpu = build({(CASE, key): "pass" for key in said}, *columns)
-    gpu = build({(CASE, key): told for key, told in said.items()}, *columns, hardware="cuda: test")
+def test_sets_with_the_same_difference_share_a_row(build: Build, column: Callable[..., SetRecord]) -> None:
+    messages = {"a": "fail ValueError: one", "b": "fail ValueError: one", "c": "fail ValueError: two"}
+    columns = [column(key, lock=key) for key in messages]
+    cpu = build({(CASE, key): "pass" for key in messages}, *columns)
+    gpu = build({(CASE, key): text for key, text in messages.items()}, *columns, hardware="cuda: test")
     found = compare(cpu, gpu)
     assert [[on.gpu for on in each.sets] for each in found.differences] == [["a", "b"], ["c"]]
     assert [on.gpu_said for each in found.differences for on in each.sets] == [
@@ -199,7 +199,7 @@ def test_sets_on_which_a_case_differs_in_one_way_are_one_row(build: Build, colum
     assert found.cells(DifferenceKind.GPU) == 3
 
 
-def test_results_of_two_machines_are_never_taken_together(
+def test_results_of_two_machines_stay_apart(
     build: Build, build_run: Callable[..., RunRecord], column: Callable[..., SetRecord]
 ) -> None:
     columns = [column(key, lock=key) for key in ("a", "b")]
@@ -213,7 +213,9 @@ def test_results_of_two_machines_are_never_taken_together(
     assert [each.gpu.hardware for each in found.differences] == ["cuda: H100 x 2", "cuda: H200 x 2"]
 
 
-def test_it_says_where_the_other_device_shows_the_same(build: Build, column: Callable[..., SetRecord]) -> None:
+def test_a_difference_lists_sets_where_the_other_device_behaves_alike(
+    build: Build, column: Callable[..., SetRecord]
+) -> None:
     cells = {(CASE, CPU): "pass", (CASE, "old"): f"fail {OFFLOADED}", (CASE, "older"): "fail ValueError: no"}
     columns = column(CPU, torch="2.12.0"), column("old", torch="2.2.0", peft="0.9"), column("older", peft="0.8")
     gpu = build({(CASE, GPU): f"fail {OFFLOADED}"}, column(GPU, torch="2.11.0"), hardware="cuda: test")
@@ -222,7 +224,7 @@ def test_it_says_where_the_other_device_shows_the_same(build: Build, column: Cal
     assert notes(found) == "the CPU shows the GPUs' result on old"
 
 
-# Between the two sets lies one of torch 2.11.5, and far behind that of GPUs one of torch 2.2.
+# One set has torch 2.11.5, which is between the two sets; another has torch 2.2, which is older than both.
 @pytest.mark.parametrize(
     ("between", "behind", "may_be"),
     [
@@ -233,7 +235,7 @@ def test_it_says_where_the_other_device_shows_the_same(build: Build, column: Cal
         ("skip", "pass", False),
     ],
 )
-def test_other_sets_speak_for_torch_or_against_it(
+def test_other_sets_decide_if_torch_may_be_the_reason(
     between: str,
     behind: str,
     may_be: bool,  # noqa: FBT001
@@ -250,20 +252,20 @@ def test_other_sets_speak_for_torch_or_against_it(
     assert ("which may be the reason" in "\n".join(lines(found))) == may_be
 
 
-def test_other_sets_of_gpus_speak_for_torch_too(build: Build, column: Callable[..., SetRecord]) -> None:
+def test_other_gpu_sets_count_too(build: Build, column: Callable[..., SetRecord]) -> None:
     cells = {(CASE, GPU): f"fail {OFFLOADED}", (CASE, "newer"): "pass"}
     columns = column(GPU, torch="2.11.0+cu130"), column("newer", torch="2.13.0", peft="0.9")
     (found,) = compare(build({(CASE, CPU): "pass"}, column(CPU, torch="2.12.0")), build(cells, *columns)).differences
     assert found.torch_too
 
 
-def test_torch_is_not_why_where_it_is_the_same(build: Build, column: Callable[..., SetRecord]) -> None:
+def test_an_equal_torch_is_never_the_reason(build: Build, column: Callable[..., SetRecord]) -> None:
     cpu = build({(CASE, CPU): "pass", (CASE, "old"): f"fail {OFFLOADED}"}, column(CPU), column("old", torch="0.9"))
     (found,) = compare(cpu, build({(CASE, CPU): f"fail {OFFLOADED}"}, column(CPU))).differences
     assert (found.cpu_too, found.torch_too) == (("old",), False)
 
 
-def test_it_says_what_the_causes_are(both: Callable[..., Comparison]) -> None:
+def test_causes_are_explained(both: Callable[..., Comparison]) -> None:
     found = both("pass", f"fail {OFFLOADED}")
     (sentence,) = causes(found).values()
     assert sentence.startswith("An operation combines tensors on the CPU with tensors on the GPU.")
@@ -272,14 +274,14 @@ def test_it_says_what_the_causes_are(both: Callable[..., Comparison]) -> None:
     assert "Causes" not in differences(both("pass", "fail"))
 
 
-def test_what_other_versions_show_too_comes_last(build: Build, column: Callable[..., SetRecord]) -> None:
+def test_differences_that_other_versions_show_too_come_last(build: Build, column: Callable[..., SetRecord]) -> None:
     columns = column(CPU, lock="abc"), column("old", peft="0.9")
     cpu = build({(CASE, CPU): "pass", (OTHER, CPU): "pass", (OTHER, "old"): f"fail {OFFLOADED}"}, *columns)
     gpu = build({(case, CPU): f"fail {OFFLOADED}" for case in (OTHER, CASE)}, columns[0])
     assert [each.case for each in compare(cpu, gpu).differences] == [CASE, OTHER]
 
 
-def test_repeats_that_disagree_are_said(
+def test_repeats_that_disagree_are_reported(
     build_run: Callable[..., RunRecord], build_outcome: Callable[..., Outcome], column: Callable[..., SetRecord]
 ) -> None:
     outcomes = [build_outcome(CASE, CPU, verdict, repeat=n) for n, verdict in enumerate(("pass", "wrong"), 1)]
@@ -297,29 +299,31 @@ def test_the_case_code_of_both_is_compared(
     assert found.total("same_code") == same
 
 
-# --- in words ---------------------------------------------------------------------------------------------------------
+# --- as text ----------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_to_compare_is_said() -> None:
+def test_an_empty_comparison_is_reported() -> None:
     assert summary(Comparison()) == NOTHING
     assert list(lines(Comparison())) == [NOTHING]
     assert NOTHING in differences(Comparison())
 
 
-def test_a_difference_is_told_with_both_sides(both: Callable[..., Comparison]) -> None:
+def test_a_difference_shows_both_sides(both: Callable[..., Comparison]) -> None:
     found = both("pass", f"fail {OFFLOADED}")
-    told = "\n".join(lines(found))
-    assert "1 cell compared (1 on the same versions but torch): 0 equal, 1 red only on GPUs, " in told
-    assert f"\n{GPU} beside {CPU}: the same versions but torch; torch 2.12.0 on the CPU, 2.11.0+cu130 on GPUs\n" in told
-    assert f"\n{CASE}: red only on GPUs (the same versions but torch)\n  CPU: pass\n  GPU: fail (" in told
-    assert OFFLOADED in told
+    listed = "\n".join(lines(found))
+    assert "1 cell compared (1 on the same versions but torch): 0 equal, 1 red only on GPUs, " in listed
+    assert (
+        f"\n{GPU} beside {CPU}: the same versions but torch; torch 2.12.0 on the CPU, 2.11.0+cu130 on GPUs\n" in listed
+    )
+    assert f"\n{CASE}: red only on GPUs (the same versions but torch)\n  CPU: pass\n  GPU: fail (" in listed
+    assert OFFLOADED in listed
 
 
-def test_what_was_not_compared_is_told(both: Callable[..., Comparison]) -> None:
+def test_cells_that_were_not_compared_are_counted(both: Callable[..., Comparison]) -> None:
     assert left_out(both("skip needs a GPU", "pass")).startswith("Not compared: 1 cell ran on GPUs only, 0 on the CPU")
 
 
-# --- as data, and what is published -----------------------------------------------------------------------------------
+# --- as data, and published files -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -332,14 +336,14 @@ def published(grids: dict[str, Grid]) -> Comparison:
     return everything(grids)
 
 
-def test_the_committed_schema_is_the_documents(assert_golden: Callable[[str, Any], None]) -> None:
+def test_the_committed_schema_is_current(assert_golden: Callable[[str, Any], None]) -> None:
     assert_golden(devices.json_schema(), devices.SCHEMA_FILE)
 
 
 @pytest.mark.parametrize("suffix", [".json", ".md"])
-def test_the_published_files_are_what_the_published_results_give(suffix: str, published: Comparison) -> None:
-    made = {".json": devices.dumped, ".md": differences}[suffix](published)
-    assert devices.PUBLISHED.with_suffix(suffix).read_text(encoding="utf-8") == made, (
+def test_the_published_files_match_the_published_results(suffix: str, published: Comparison) -> None:
+    rendered = {".json": devices.dumped, ".md": differences}[suffix](published)
+    assert devices.PUBLISHED.with_suffix(suffix).read_text(encoding="utf-8") == rendered, (
         f"to accept what the results give now: ftmatrix devices --write {devices.PUBLISHED}"
     )
 
@@ -363,23 +367,23 @@ def test_every_published_difference_is_in_the_results(grids: dict[str, Grid], pu
         for on in each.sets:
             assert grids["cpu"].verdict(each.case, on.cpu) is each.cpu.verdict
             assert grids["cuda"].verdict(each.case, on.gpu) is each.gpu.verdict
-    told = Counter((each.case, on.gpu) for each in published.differences for on in each.sets)
-    assert set(told.values()) == {1}
+    listed = Counter((each.case, on.gpu) for each in published.differences for on in each.sets)
+    assert set(listed.values()) == {1}
 
 
-def test_cells_that_are_green_on_one_device_only_are_all_told(grids: dict[str, Grid], published: Comparison) -> None:
-    """Counted another way: of cells with just one set of the CPU that has the other five packages as they are."""
+def test_every_cell_that_is_green_on_one_device_only_is_listed(grids: dict[str, Grid], published: Comparison) -> None:
+    """Counts independently: GPU cells with exactly one CPU set that has the same versions of the other packages."""
     cpu, ran = grids["cpu"], RED | {Verdict.PASS}
-    told = {(each.case, on.gpu) for each in published.differences for on in each.sets}
+    listed = {(each.case, on.gpu) for each in published.differences for on in each.sets}
     expected = set()
     for column in grids["cuda"].sets:
         near = [each.key for each in cpu.sets if five(each) == five(column)]
         for outcome in (each for each in grids["cuda"].outcomes if each.set == column.key):
-            there = [verdict for key in near if (verdict := cpu.verdict(outcome.case, key)) is not None]
-            if len(there) == 1 and {outcome.verdict, *there} <= ran and Verdict.PASS in {outcome.verdict, *there}:
-                expected |= {(outcome.case, outcome.set)} if outcome.verdict is not there[0] else set()
+            on_cpu = [verdict for key in near if (verdict := cpu.verdict(outcome.case, key)) is not None]
+            if len(on_cpu) == 1 and {outcome.verdict, *on_cpu} <= ran and Verdict.PASS in {outcome.verdict, *on_cpu}:
+                expected |= {(outcome.case, outcome.set)} if outcome.verdict is not on_cpu[0] else set()
     assert expected
-    assert expected <= told
+    assert expected <= listed
 
 
 def five(column: SetRecord) -> dict[str, str]:

@@ -105,7 +105,7 @@ def test_four_bit_weights_in_bytes_under_fsdp_are_known_red_and_repaired(
 
 def test_the_same_file_is_fine_where_the_storage_follows_the_load_dtype(examine: Callable[..., Any]) -> None:
     code, out, _ = examine("2025-09", FSDP1, "trl_qlora.yaml")
-    assert (code, "shown by 2025-09__train-lora-nf4-bf16store-fsdp1" in out) == (0, True)
+    assert (code, "shown by 2025-09__train-lora-nf4-bnb_4bit_quant_storage_bf16-fsdp1" in out) == (0, True)
 
 
 @pytest.mark.parametrize(

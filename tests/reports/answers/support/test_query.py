@@ -1,4 +1,4 @@
-"""Needs are read from words and terms, and what cannot be is refused in a sentence."""
+"""Queries are parsed from words and terms; impossible ones are refused in one sentence."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
         ("load nf4", "flow=load method=full quant=nf4 strategy=single"),
     ],
 )
-def test_words_and_terms_say_the_same(text: str, terms: str) -> None:
+def test_words_and_terms_are_equivalent(text: str, terms: str) -> None:
     assert parse(text).terms == terms
 
 
 @pytest.mark.parametrize("word", sorted(WORDS))
-def test_every_word_means_something_that_a_case_can_be(word: str) -> None:
+def test_every_word_matches_a_legal_case(word: str) -> None:
     assert all(set(wanted) <= set(options.values(name)) for name, wanted in parse(word).named.items())
 
 
 @pytest.mark.parametrize("word", sorted(WORDS))
-def test_no_word_is_passed_over(word: str) -> None:
+def test_no_word_is_ignored(word: str) -> None:
     assert word not in FILLER_WORDS
 
 
@@ -82,7 +82,7 @@ def test_an_impossible_query_is_refused_with_its_reason(text: str, message: str)
         check(parse(text))
 
 
-def test_what_may_be_is_not_refused_however_much_is_named() -> None:
+def test_a_long_legal_query_is_accepted() -> None:
     check(
         parse(
             "flow!=load method!=lora quant!=none strategy!=single attn_implementation!=default "
@@ -91,17 +91,17 @@ def test_what_may_be_is_not_refused_however_much_is_named() -> None:
     )
 
 
-def test_a_way_without_settings_is_the_need_as_it_is(measure: Callable[..., Grid]) -> None:
+def test_a_case_without_settings_matches_the_plain_query(measure: Callable[..., Grid]) -> None:
     cells = {"quant=nf4 torch_dtype=bf16": "pass", "quant=nf4 torch_dtype=bf16 bnb_4bit_quant_storage=bf16": "pass"}
     measured = points(measure({"2025-06": cells}))
     assert [dict(way.settings) for way in ways(parse("qlora"), measured)] == [{}, {"bnb_4bit_quant_storage": "bf16"}]
 
 
-def test_what_is_wished_is_never_a_setting(measure: Callable[..., Grid]) -> None:
+def test_a_named_option_is_never_a_setting(measure: Callable[..., Grid]) -> None:
     cells = dict.fromkeys(("method=dora", "strategy=ddp", "loop=eval", "quant=nf4", "model=gpt2", "flow=merge"), "pass")
     assert ways(parse("lora"), points(measure({"2025-06": cells}))) == ()
 
 
-def test_a_pattern_of_cases_is_a_need(measure: Callable[..., Grid]) -> None:
+def test_a_pattern_of_cases_is_a_query(measure: Callable[..., Grid]) -> None:
     measured = points(measure({"2025-06": {"quant=nf4": "pass", "method=dora": "pass"}}))
     assert [way.case for way in ways(parse("case=*-dora-*"), measured)] == ["train-dora-single-fp32"]

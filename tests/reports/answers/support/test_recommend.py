@@ -1,4 +1,4 @@
-"""The newest set on which everything needed is green, what shows it, and what is in the way where there is none."""
+"""The newest set that fulfils all queries, its proof, and the obstacles if there is none."""
 
 from __future__ import annotations
 
@@ -38,22 +38,24 @@ def best(found: Recommendation) -> str:
     return found.best.key if found.best else ""
 
 
-def test_the_newest_green_set_is_recommended_and_the_next_ones_told(ask_for: Callable[..., Recommendation]) -> None:
+def test_the_newest_green_set_is_recommended_before_the_next_ones(
+    ask_for: Callable[..., Recommendation],
+) -> None:
     found = ask_for({"2025-03": {QLORA: "pass"}, "2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "fail"}}, "qlora")
     assert (best(found), [each.key for each in found.others]) == ("2025-06", ["2025-03"])
 
 
-def test_a_set_where_it_was_skipped_is_not_recommended(ask_for: Callable[..., Recommendation]) -> None:
+def test_a_set_with_a_skipped_cell_is_not_recommended(ask_for: Callable[..., Recommendation]) -> None:
     assert best(ask_for({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "skip"}}, "qlora")) == "2025-06"
 
 
-def test_all_needs_have_to_be_green_on_the_very_set(ask_for: Callable[..., Recommendation]) -> None:
+def test_all_queries_must_be_green_on_the_same_set(ask_for: Callable[..., Recommendation]) -> None:
     merge = "flow=merge"
     table = {"2025-06": {QLORA: "pass", merge: "pass"}, "2025-09": {QLORA: "pass", merge: "fail"}}
     assert best(ask_for(table, "qlora", "lora merge")) == "2025-06"
 
 
-def test_a_newer_set_with_a_setting_comes_first_and_the_plain_one_is_told(
+def test_a_newer_set_with_a_setting_comes_first_and_the_plain_one_is_mentioned(
     ask_for: Callable[..., Recommendation],
 ) -> None:
     found = ask_for({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "fail", STORED: "pass"}}, "qlora")
@@ -74,7 +76,7 @@ def test_the_proof_names_cells_hardware_and_day(ask_for: Callable[..., Recommend
     assert f"Run it again: ftmatrix run --sets 2025-06 --where case={CELL}" in stated_outcomes
 
 
-def test_cpu_results_are_told_as_such(ask_for: Callable[..., Recommendation]) -> None:
+def test_cpu_results_are_labelled(ask_for: Callable[..., Recommendation]) -> None:
     assert lines(ask_for({"2025-06": {QLORA: "pass"}}, "qlora"))[-1] == CAUTION
 
 
@@ -88,17 +90,17 @@ def test_cpu_results_are_told_as_such(ask_for: Callable[..., Recommendation]) ->
         ("torch==7.0", ""),
     ],
 )
-def test_what_is_given_narrows_the_sets(have: str, key: str, ask_for: Callable[..., Recommendation]) -> None:
+def test_installed_versions_narrow_the_sets(have: str, key: str, ask_for: Callable[..., Recommendation]) -> None:
     assert best(ask_for({"2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "pass"}}, "qlora", have=(have,))) == key
 
 
-def test_of_versions_that_no_set_has_nothing_is_known(ask_for: Callable[..., Recommendation]) -> None:
+def test_versions_that_no_set_has_give_no_answer(ask_for: Callable[..., Recommendation]) -> None:
     said = lines(ask_for({"2025-06": {QLORA: "pass"}}, "qlora", have=("torch==7.0",)))
     assert "No published set has these versions together." in said
     assert "Without --have torch==7.0: 2025-06" in said
 
 
-def test_where_none_will_do_each_set_says_what_is_in_the_way(ask_for: Callable[..., Recommendation]) -> None:
+def test_without_a_green_set_the_obstacles_of_each_set_are_listed(ask_for: Callable[..., Recommendation]) -> None:
     table = {"2025-03": {}, "2025-06": {QLORA: "skip"}, "2025-09": {QLORA: "fail"}}
     said = lines(ask_for(table, "qlora"))
     start = said.index("Obstacles:")
@@ -113,7 +115,7 @@ def test_where_none_will_do_each_set_says_what_is_in_the_way(ask_for: Callable[.
     ]
 
 
-def test_what_is_in_the_way_is_data_too(ask_for: Callable[..., Recommendation]) -> None:
+def test_obstacles_are_in_the_json(ask_for: Callable[..., Recommendation]) -> None:
     found = ask_for({"2025-09": {QLORA: "fail", "flow=merge": "pass"}}, "qlora", "lora merge").as_json()
     assert found["in_the_way"] == [
         {
@@ -127,26 +129,26 @@ def test_what_is_in_the_way_is_data_too(ask_for: Callable[..., Recommendation]) 
     assert found["nearest"]["set"] == "2025-09"
 
 
-def test_where_none_will_do_it_says_what_to_give_up(ask_for: Callable[..., Recommendation]) -> None:
+def test_without_a_green_set_hints_name_options_to_give_up(ask_for: Callable[..., Recommendation]) -> None:
     table = {"2025-09": {f"{QLORA} strategy=fsdp2": "fail", QLORA: "pass"}}
     said = lines(ask_for(table, "qlora fsdp2"))
     assert "Without strategy=fsdp2, with strategy=single: 2025-09" in said
     assert "Dropping one of these does not help: quant=nf4" in said
 
 
-def test_what_was_never_measured_is_said(ask_for: Callable[..., Recommendation]) -> None:
+def test_an_unmeasured_query_is_reported(ask_for: Callable[..., Recommendation]) -> None:
     found = ask_for({"2025-09": {QLORA: "pass"}}, "lokr fsdp1")
     assert best(found) == ""
     assert "No published run has a case for: flow=train method=lokr quant=none strategy=fsdp1" in lines(found)
     assert "Obstacles:" not in lines(found)
 
 
-def test_what_can_never_be_is_refused(ask_for: Callable[..., Recommendation]) -> None:
+def test_an_impossible_query_is_refused(ask_for: Callable[..., Recommendation]) -> None:
     with pytest.raises(UserError, match="quantised weights are not trainable"):
         ask_for({"2025-09": {QLORA: "pass"}}, "full nf4")
 
 
-def test_of_a_gpu_nothing_is_known_from_a_cpu(measure: Callable[..., Grid]) -> None:
+def test_cpu_results_are_no_answer_for_a_gpu(measure: Callable[..., Grid]) -> None:
     found = recommend_on("cuda", {"cpu": measure({"2025-06": {QLORA: "pass"}})}, [parse("qlora")])
     assert (found.measured, found.best, found.considered) == (False, None, 0)
     assert found.on_cpu is not None
@@ -164,7 +166,7 @@ def test_a_gpu_result_answers_for_a_gpu(measure: Callable[..., Grid]) -> None:
     assert (best(found), found.on_cpu, CAUTION in lines(found)) == ("2025-06", None, False)
 
 
-def test_of_a_gpu_alone_what_can_never_be_is_refused_all_the_same() -> None:
+def test_an_impossible_query_is_refused_without_gpu_results_too() -> None:
     with pytest.raises(UserError, match="quantised weights are not trainable"):
         recommend_on("cuda", {}, [parse("full nf4")])
 
@@ -180,12 +182,12 @@ def test_of_a_gpu_alone_what_can_never_be_is_refused_all_the_same() -> None:
         ("torch @ https://example.org/x.whl", "give a name and versions"),
     ],
 )
-def test_what_is_no_version_is_refused(text: str, message: str) -> None:
+def test_an_invalid_requirement_is_refused(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         requirement(text)
 
 
-def test_a_lock_is_the_one_that_was_measured(build_set: Callable[..., SetRecord]) -> None:
+def test_the_measured_lock_is_returned(build_set: Callable[..., SetRecord]) -> None:
     (newest,) = known_sets.select(known_sets.load(), "newest")
     stored = locks.read(newest)
     assert stored is not None
@@ -207,13 +209,13 @@ def test_a_set_without_a_lock_is_refused(build_set: Callable[..., SetRecord]) ->
         lock_text(build_set("1999-01"))
 
 
-def test_every_recommended_set_that_was_published_can_be_locked() -> None:
+def test_every_recommended_published_set_has_a_lock() -> None:
     for usual, found in recommended(SupportIndex(knowledge.load()), device="cpu"):
         assert found.best is not None, usual.job
         assert "--hash=sha256:" in lock_text(found.best.column), usual.job
 
 
-def test_what_is_recommended_of_the_published_results_is_green_there() -> None:
+def test_recommended_published_sets_are_green() -> None:
     known = knowledge.load()
     for usual, found in recommended(SupportIndex(known), device="cpu"):
         assert found.best is not None, usual.job

@@ -1,4 +1,4 @@
-"""Green is what ran and passed, all of it; skipped, lost and missing cells say nothing."""
+"""A set is green if all plain cells passed; skipped, lost and missing cells show nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORED = f"{QLORA} bnb_4bit_quant_storage=bf16"
 
 @pytest.fixture
 def on(measure: Callable[..., Grid]) -> Callable[..., QueryStatus]:
-    """How a need holds on a set with some cells; other sets may have others."""
+    """Return the status for a query of a set with some cells; other sets may have other cells."""
 
     def status_of(query: str, cells: dict[str, str], **others: dict[str, str]) -> QueryStatus:
         table = {"2025-06": cells, **{f"2025-0{number}": each for number, each in enumerate(others.values(), 7)}}
@@ -29,24 +29,24 @@ def on(measure: Callable[..., Grid]) -> Callable[..., QueryStatus]:
     return status_of
 
 
-def test_what_ran_and_passed_is_green(on: Callable[..., QueryStatus]) -> None:
+def test_passed_cells_are_green(on: Callable[..., QueryStatus]) -> None:
     found = on("qlora", {QLORA: "pass"})
     assert (found.status, found.proof) == (SupportStatus.GREEN, ("train-lora-nf4-single-bf16",))
 
 
 @pytest.mark.parametrize("verdict", ["skip", "lost", "blocked"])
-def test_what_did_not_run_is_unknown_with_its_reason(verdict: str, on: Callable[..., QueryStatus]) -> None:
+def test_cells_that_did_not_run_are_unknown_with_a_reason(verdict: str, on: Callable[..., QueryStatus]) -> None:
     found = on("qlora", {QLORA: verdict})
     assert found.status is SupportStatus.UNKNOWN
     assert found.reason.startswith(verdict)
 
 
-def test_what_nobody_ran_is_unknown(on: Callable[..., QueryStatus]) -> None:
+def test_missing_cells_are_unknown(on: Callable[..., QueryStatus]) -> None:
     assert on("qlora", {}, other={QLORA: "pass"}).reason == "not run"
 
 
 @pytest.mark.parametrize("verdict", ["fail", "wrong", "hang", "crash"])
-def test_what_went_wrong_is_red(verdict: str, on: Callable[..., QueryStatus]) -> None:
+def test_failed_cells_are_red(verdict: str, on: Callable[..., QueryStatus]) -> None:
     assert on("qlora", {QLORA: verdict}).status is SupportStatus.RED
 
 
@@ -66,15 +66,15 @@ def test_a_skipped_neighbour_is_no_setting(on: Callable[..., QueryStatus]) -> No
     assert on("qlora", {QLORA: "fail", STORED: "skip"}).status is SupportStatus.RED
 
 
-def test_a_red_setting_does_not_spoil_what_is_green_without_it(on: Callable[..., QueryStatus]) -> None:
+def test_a_red_setting_does_not_affect_green_plain_cells(on: Callable[..., QueryStatus]) -> None:
     assert on("qlora", {QLORA: "pass", STORED: "fail"}).status is SupportStatus.GREEN
 
 
-def test_a_named_setting_is_no_setting(on: Callable[..., QueryStatus]) -> None:
+def test_a_named_option_is_no_setting(on: Callable[..., QueryStatus]) -> None:
     assert on("qlora bnb_4bit_quant_storage=bf16", {QLORA: "fail", STORED: "pass"}).status is SupportStatus.GREEN
 
 
-def test_of_several_named_values_each_has_to_be_green(on: Callable[..., QueryStatus]) -> None:
+def test_each_of_several_named_values_must_be_green(on: Callable[..., QueryStatus]) -> None:
     both = {"method=dora strategy=fsdp1": "pass", "method=dora strategy=fsdp2": "pass"}
     assert on("dora fsdp", both).status is SupportStatus.GREEN
     found = on("dora fsdp", {**both, "method=dora strategy=fsdp1": "fail"})
@@ -82,7 +82,7 @@ def test_of_several_named_values_each_has_to_be_green(on: Callable[..., QuerySta
     assert on("dora fsdp", {"method=dora strategy=fsdp2": "pass"}).status is SupportStatus.SETTING
 
 
-def test_only_unusual_ways_that_are_red_leave_it_open_while_one_is_untried(on: Callable[..., QueryStatus]) -> None:
+def test_red_unusual_cases_leave_the_status_unknown_while_one_is_untried(on: Callable[..., QueryStatus]) -> None:
     assert on("qlora", {STORED: "fail"}, other={QLORA: "pass"}).status is SupportStatus.UNKNOWN
     assert on("qlora", {STORED: "fail"}, other={STORED: "pass"}).status is SupportStatus.RED
 

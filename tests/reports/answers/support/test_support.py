@@ -1,4 +1,4 @@
-"""The version_ranges of versions in which something works: what is measured, what is inferred, and what is neither."""
+"""Version ranges of a package: measured, inferred and unknown ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rows(version_ranges: Sequence[VersionRange]) -> list[tuple[str, str]]:
     return [(each.versions, each.status.value) for each in version_ranges]
 
 
-def test_stretches_cover_all_versions(found: Callable[..., Support]) -> None:
+def test_ranges_cover_all_versions(found: Callable[..., Support]) -> None:
     assert rows(found(table("fail", "pass", "pass")).packages["peft"]) == [
         ("<1.0", "unknown"),
         ("==1.0", "red"),
@@ -57,7 +57,7 @@ def test_stretches_cover_all_versions(found: Callable[..., Support]) -> None:
     ]
 
 
-def test_between_two_that_stand_alike_it_is_inferred(found: Callable[..., Support]) -> None:
+def test_a_status_is_inferred_between_versions_that_share_it(found: Callable[..., Support]) -> None:
     red, green = found(table("fail", "pass", "pass")).packages["peft"][1:4:2]
     assert (red.inferred, red.measured, red.sets) == (False, ("1.0",), ("2025-03",))
     assert (green.inferred, green.measured, green.sets) == (True, ("2.0", "3.0"), ("2025-06", "2025-09"))
@@ -67,7 +67,7 @@ def test_nothing_is_inferred_across_a_red_version(found: Callable[..., Support])
     assert ("==2.0", "red") in rows(found(table("pass", "fail", "pass")).packages["trl"])
 
 
-def test_nothing_is_inferred_across_one_that_was_tried_in_vain(found: Callable[..., Support]) -> None:
+def test_nothing_is_inferred_across_a_version_without_a_result(found: Callable[..., Support]) -> None:
     version_ranges = found(table("pass", "skip", "pass")).packages["torch"]
     assert rows(version_ranges)[1:4] == [("==1.0", "green"), (">1.0,<3.0", "unknown"), ("==3.0", "green")]
     assert version_ranges[2].reason == "needs a GPU"
@@ -78,7 +78,7 @@ def test_a_version_that_nobody_ran_is_inferred_from_its_neighbours(found: Callab
     assert (version_range.versions, version_range.measured) == (">=1.0,<=3.0", ("1.0", "3.0"))
 
 
-def test_a_stretch_with_a_setting_says_one_that_holds_in_all_of_it(found: Callable[..., Support]) -> None:
+def test_a_range_names_a_setting_that_all_its_versions_share(found: Callable[..., Support]) -> None:
     other = f"{QLORA} bnb_4bit_quant_storage=fp32"
     cells = {"2025-03": {QLORA: "fail", STORED: "pass", other: "pass"}, "2025-06": {QLORA: "fail", other: "pass"}}
     version_range = found(cells).packages["torch"][1]
@@ -89,7 +89,7 @@ def test_a_stretch_with_a_setting_says_one_that_holds_in_all_of_it(found: Callab
     )
 
 
-def test_settings_without_one_in_common_are_two_stretches(found: Callable[..., Support]) -> None:
+def test_versions_without_a_common_setting_form_two_ranges(found: Callable[..., Support]) -> None:
     cells = {
         "2025-03": {QLORA: "fail", STORED: "pass"},
         "2025-06": {QLORA: "fail", f"{QLORA} bnb_4bit_quant_storage=fp32": "pass"},
@@ -99,20 +99,20 @@ def test_settings_without_one_in_common_are_two_stretches(found: Callable[..., S
     ]
 
 
-def test_a_version_stands_as_the_best_of_its_sets(found: Callable[..., Support]) -> None:
+def test_a_version_has_the_best_status_of_its_sets(found: Callable[..., Support]) -> None:
     packages = found({**table("pass"), "2025-03+peft0.5": {QLORA: "fail"}}).packages
     assert ("==1.0", "green") in rows(packages["torch"])
     assert ("==0.5", "red") in rows(packages["peft"])
 
 
-def test_a_move_of_one_package_that_made_the_difference_is_told(found: Callable[..., Support]) -> None:
+def test_a_move_of_one_package_that_made_the_difference_is_listed(found: Callable[..., Support]) -> None:
     (move_between,) = found({**table("pass"), "2025-03+peft0.5": {QLORA: "fail"}}).moves
     assert (move_between.package, move_between.red, move_between.green) == ("peft", "0.5", "1.0")
     assert (move_between.red_set, move_between.green_set) == ("2025-03+peft0.5", "2025-03")
 
 
-def test_what_failed_only_beside_the_one_to_blame_is_unknown(found: Callable[..., Support]) -> None:
-    """2025-03 failed with peft 1.0, and so would anything: 2025-03+peft2.0 is green."""
+def test_a_version_that_failed_only_with_a_package_at_fault_is_unknown(found: Callable[..., Support]) -> None:
+    """2025-03 failed because of peft 1.0: 2025-03+peft2.0 is green."""
     packages = found({**table("fail", "pass"), "2025-03+peft2.0": {QLORA: "pass"}}).packages
     assert ("==1.0", "red") in rows(packages["peft"])
     assert ("red") not in {each.status.value for each in packages["torch"]}
@@ -121,7 +121,7 @@ def test_what_failed_only_beside_the_one_to_blame_is_unknown(found: Callable[...
     assert rows(older["torch"])[:2] == [("<2.0", "unknown"), ("==2.0", "green")]
 
 
-def test_all_needs_have_to_be_green_on_one_set(found: Callable[..., Support]) -> None:
+def test_all_queries_must_be_green_on_one_set(found: Callable[..., Support]) -> None:
     cells = {"2025-03": {QLORA: "pass", "flow=merge": "fail"}, "2025-06": {QLORA: "pass", "flow=merge": "pass"}}
     both = found(cells, "qlora", "lora merge")
     assert [(each.set, each.status.value) for each in both.sets] == [("2025-03", "red"), ("2025-06", "green")]
@@ -133,7 +133,7 @@ def test_versions_are_ordered_as_versions(measure: Callable[..., Grid]) -> None:
     assert found.packages["peft"][1].measured == ("0.9.0", "0.10.0", "0.21.0")
 
 
-def test_a_build_is_named_only_where_a_specifier_takes_one(measure: Callable[..., Grid]) -> None:
+def test_a_build_is_named_only_if_the_specifier_allows_one(measure: Callable[..., Grid]) -> None:
     matrix = measure(table("pass", "pass", "fail"))
     builds = {"1.0": "2.11.0+cu130", "2.0": "2.12.0+cu130", "3.0": "2.13.0+cu130"}
     sets = [each.model_copy(update={"pins": {"torch": builds[each.pins["torch"]]}}) for each in matrix.sets]
@@ -146,7 +146,7 @@ def test_a_build_is_named_only_where_a_specifier_takes_one(measure: Callable[...
     assert all(SpecifierSet(each.versions).contains(version) for each in version_ranges for version in each.measured)
 
 
-def test_of_a_gpu_nothing_is_known_from_a_cpu(measure: Callable[..., Grid]) -> None:
+def test_cpu_results_give_unknown_support_for_a_gpu(measure: Callable[..., Grid]) -> None:
     found = support_of([parse("qlora")], "cuda", {"cpu": measure(table("pass"))})
     gpu, cpu = found.devices
     assert [each.device for each in (gpu, cpu)] == ["cuda", "cpu"]
@@ -162,19 +162,19 @@ def test_a_gpu_result_is_not_mixed_with_the_cpus(measure: Callable[..., Grid]) -
     assert ("==1.0", "red") in rows(gpu.support[0].packages["torch"])
 
 
-def test_a_document_without_cells_says_nothing(measure: Callable[..., Grid]) -> None:
+def test_a_document_without_cells_has_unknown_support(measure: Callable[..., Grid]) -> None:
     assert "Unknown on cuda: there are no published results for cuda." in lines(
         support_of([parse("qlora")], "cuda", {"cuda": measure({"2025-06": {}})})
     )
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_what_can_never_be_is_refused(device: str, measure: Callable[..., Grid]) -> None:
+def test_an_impossible_query_is_refused(device: str, measure: Callable[..., Grid]) -> None:
     with pytest.raises(UserError, match="quantised weights are not trainable"):
         support_of([parse("full nf4")], device, {"cpu": measure(table("pass"))} if device == "cpu" else {})
 
 
-def test_in_words_what_is_inferred_is_said_to_be(measure: Callable[..., Grid]) -> None:
+def test_the_text_labels_inferred_ranges(measure: Callable[..., Grid]) -> None:
     stated_outcomes = "\n".join(
         lines(support_of([parse("qlora")], "cpu", {"cpu": measure(table("fail", "pass", "pass"))}))
     )
@@ -184,13 +184,13 @@ def test_in_words_what_is_inferred_is_said_to_be(measure: Callable[..., Grid]) -
     assert BLAME in stated_outcomes
 
 
-def test_in_words_nothing_measured_is_no_answer(measure: Callable[..., Grid]) -> None:
+def test_the_text_reports_that_nothing_was_measured(measure: Callable[..., Grid]) -> None:
     assert "No published run has a case for this." in lines(
         support_of([parse("lokr")], "cpu", {"cpu": measure(table("pass"))})
     )
 
 
-def test_the_committed_schema_is_the_documents(assert_golden: Callable[[str, Path], None]) -> None:
+def test_the_committed_schema_is_current(assert_golden: Callable[[str, Path], None]) -> None:
     assert_golden(support.json_schema(), support.SCHEMA_FILE)
 
 
@@ -214,14 +214,14 @@ def test_a_document_of_schema_1_is_read(tmp_path: Path) -> None:
 # --- what is published ------------------------------------------------------------------------------------------------
 
 
-def test_the_published_file_is_what_the_published_results_give() -> None:
+def test_the_published_file_matches_the_published_results() -> None:
     made = support.dumped(support_document(knowledge.by_device()))
     assert support.PUBLISHED.read_text(encoding="utf-8") == made, (
         f"to accept what the results give now: ftmatrix can-i-use --write {support.PUBLISHED}"
     )
 
 
-def test_the_published_file_is_valid_and_of_all_packages() -> None:
+def test_the_published_file_is_valid_and_covers_all_packages() -> None:
     published = json.loads(support.PUBLISHED.read_text(encoding="utf-8"))
     schema = json.loads(support.SCHEMA_FILE.read_text())
     jsonschema.validate(published, schema, cls=jsonschema.Draft202012Validator)
@@ -231,7 +231,7 @@ def test_the_published_file_is_valid_and_of_all_packages() -> None:
         assert all(set(each["packages"]) == set(PACKAGES) for each in device["support"])
 
 
-def test_a_measured_version_is_in_its_stretch_and_in_no_other() -> None:
+def test_a_measured_version_is_in_exactly_one_range() -> None:
     published = json.loads(support.PUBLISHED.read_text(encoding="utf-8"))
     for each in (each for device in published["devices"] for each in device["support"]):
         for version_ranges in each["packages"].values():
