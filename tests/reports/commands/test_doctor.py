@@ -1,4 +1,4 @@
-"""The doctor, as a user meets it, on what was published: the configurations are after the projects' own examples."""
+"""``ftmatrix doctor`` on the published results, with configurations that follow the examples of the projects."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ dataset_name: y
 
 @pytest.fixture
 def examine(ftmatrix: Callable[..., Any], environment: Callable[..., Path], tmp_path: Path) -> Callable[..., Any]:
-    """Of an environment with a set's versions, and copies of examples: exit code, output, stderr."""
+    """Return a function that runs doctor on a set's versions and copies of examples; it gives exit code, stdout, stderr."""
 
     def run(version_set: str, *names: str, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
         python = tmp_path / "environment"
@@ -120,7 +120,7 @@ def test_the_same_file_is_fine_where_the_storage_follows_the_load_dtype(examine:
         ),
     ],
 )
-def test_eight_bits_cannot_be_sharded_and_are_given_up_only_when_asked(
+def test_int8_under_fsdp_is_dropped_only_with_give_up(
     files: tuple[str, ...], repaired: str, lines: set[str], examine: Callable[..., Any], tmp_path: Path
 ) -> None:
     code, out, _ = examine("2025-09", *files, options=("--write",))
@@ -146,7 +146,7 @@ def test_dora_under_fsdp_is_fine_with_that_peft(examine: Callable[..., Any]) -> 
     assert examine("2024-06+peft0.12.0", FSDP1, "trl_dora.yaml")[0] == 0
 
 
-def test_what_needs_a_gpu_was_not_measured_and_is_unknown(examine: Callable[..., Any]) -> None:
+def test_a_job_that_needs_a_gpu_is_unknown_on_cpu_results(examine: Callable[..., Any]) -> None:
     """A float32 load dtype with flash attention and 4-bit weights."""
     found = document(examine("2026-11", "trl_flash.yaml", options=("--json",)))
     assert (found["standing"], found["problems"], found["green"]) == ("unknown", [], [])
@@ -154,7 +154,7 @@ def test_what_needs_a_gpu_was_not_measured_and_is_unknown(examine: Callable[...,
     assert any("no case like this job ran" in each for each in found["unknown"])
 
 
-def test_what_only_a_cpu_does_is_no_problem_of_a_job_on_gpus(examine: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_failure_of_cpus_only_is_no_problem_of_a_job_on_gpus(examine: Callable[..., Any], tmp_path: Path) -> None:
     """FSDP2 in torch 2.8 trains wrongly over gloo, and so does such a job only if it is one on a CPU."""
     code, out, _ = examine("2025-09", "accelerate_fsdp2.yaml")
     assert (code, "is red because of the machine that it ran on: In torch 2.7 and 2.8, gloo's" in out) == (0, True)
@@ -175,9 +175,7 @@ def test_what_only_a_cpu_does_is_no_problem_of_a_job_on_gpus(examine: Callable[.
         (("accelerate_deepspeed.yaml", "trl_lora.yaml"), "unknown"),
     ],
 )
-def test_what_is_fine_and_what_is_unknown_end_well(
-    files: tuple[str, ...], standing: str, examine: Callable[..., Any]
-) -> None:
+def test_green_and_unknown_jobs_exit_with_0(files: tuple[str, ...], standing: str, examine: Callable[..., Any]) -> None:
     found = examine("2026-11", *files, options=("--json",))
     assert (found[0], document(found)["standing"]) == (0, standing)
 
@@ -194,7 +192,7 @@ def test_versions_that_were_not_measured_are_unknown_and_the_nearest_set_is_name
     assert (code, "No known failures, but this combination is untested" in out) == (0, True)
 
 
-def test_what_was_measured_on_gpus_goes_before_what_was_on_a_cpu(
+def test_gpu_results_win_over_cpu_results(
     ftmatrix: Callable[..., Any], environment: Callable[..., Path], tmp_path: Path
 ) -> None:
     (column,) = sets.select(sets.load(), "2026-11")
@@ -220,7 +218,7 @@ def test_what_was_measured_on_gpus_goes_before_what_was_on_a_cpu(
         ({"transformers": "5.23.1"}, False),
     ],
 )
-def test_what_is_red_everywhere_is_inferred_only_of_versions_among_the_measured(
+def test_a_failure_on_all_sets_is_inferred_only_for_versions_between_them(
     other: dict[str, str], ftmatrix: Callable[..., Any], environment: Callable[..., Path], *, inferred: bool
 ) -> None:
     arguments = ("--python", str(environment({**ON_GPUS, **other})), "--config", str(EXAMPLES / FSDP1))
@@ -244,7 +242,7 @@ def test_another_build_is_not_the_one_that_was_measured_on_gpus(
     assert is_one_sentence(ftmatrix(*arguments, "--device", "cuda"), f"torch 2.11.0+{build} is not built for the GPUs")
 
 
-def test_another_python_and_another_build_for_gpus_are_said(
+def test_another_python_and_another_gpu_build_are_named(
     ftmatrix: Callable[..., Any], environment: Callable[..., Path]
 ) -> None:
     """The environment's Python is 3.11, and 3.12 was on the machine with the GPU."""
@@ -252,17 +250,15 @@ def test_another_python_and_another_build_for_gpus_are_said(
     out = ftmatrix("doctor", "--python", str(folder))[1]
     assert "  measured with Python 3.12, but this environment has 3.11.9\n" in out
     assert "  measured with torch 2.11.0+cu130, but this environment has 2.11.0+cu128\n" in out
-    said = document(ftmatrix("doctor", "--python", str(folder), "--config", str(EXAMPLES / FSDP1), "--json"))
-    assert len(said["environment"]["measured_with"]) == 2
+    report = document(ftmatrix("doctor", "--python", str(folder), "--config", str(EXAMPLES / FSDP1), "--json"))
+    assert len(report["environment"]["measured_with"]) == 2
 
 
-def test_the_same_python_is_not_worth_a_word(examine: Callable[..., Any]) -> None:
+def test_the_same_python_is_not_mentioned(examine: Callable[..., Any]) -> None:
     assert "measured with" not in examine("2026-11")[1]
 
 
-def test_what_is_to_be_installed_is_what_an_index_has(
-    ftmatrix: Callable[..., Any], environment: Callable[..., Path]
-) -> None:
+def test_pins_to_install_have_no_local_version(ftmatrix: Callable[..., Any], environment: Callable[..., Path]) -> None:
     arguments = ("--python", str(environment({**ON_GPUS, "torch": "2.6.0"})), "--config", str(EXAMPLES / FSDP1))
     out = ftmatrix("doctor", *arguments, "--device", "cuda")[1]
     assert f'is green with a change of settings, {NEWEST_ON_GPUS}: pip install "torch==2.11.0"\n' in out
@@ -276,7 +272,7 @@ def test_what_is_to_be_installed_is_what_an_index_has(
         ("2026-11", "optim: adamw_bnb_8bit", "optim: adamw_torch", ("accelerate_fsdp2.yaml",)),
     ],
 )
-def test_what_was_asked_for_is_no_setting_and_is_written_only_when_it_may_be_given_up(
+def test_a_part_of_the_job_is_dropped_only_with_give_up(
     version_set: str, old: str, new: str, launcher: tuple[str, ...], examine: Callable[..., Any], tmp_path: Path
 ) -> None:
     config = tmp_path / "trl.yaml"
@@ -316,7 +312,7 @@ def test_an_unverified_change_is_not_written(
     assert changed_lines(tmp_path / FSDP1) == []
 
 
-def test_a_package_that_the_job_needs_and_is_not_there_is_a_problem(
+def test_a_missing_package_of_the_job_is_a_problem(
     ftmatrix: Callable[..., Any], environment: Callable[..., Path]
 ) -> None:
     versions = {"torch": "2.15.0", "transformers": "5.23.0", "peft": "0.21.2"}
@@ -325,12 +321,12 @@ def test_a_package_that_the_job_needs_and_is_not_there_is_a_problem(
     assert "the job needs bitsandbytes and accelerate and trl, which is not installed: install it" in found[1]
 
 
-def test_an_environment_alone_is_told_what_is_red_in_it(examine: Callable[..., Any]) -> None:
+def test_without_a_job_the_known_failures_are_listed(examine: Callable[..., Any]) -> None:
     code, out, _ = examine("2026-11")
     assert (code, "measured as 2026-11" in out, "Known red on 2026-11: " in out) == (0, True, True)
 
 
-def test_of_an_environment_alone_every_cause_is_there_for_machines(examine: Callable[..., Any]) -> None:
+def test_without_a_job_json_has_every_cause(examine: Callable[..., Any]) -> None:
     found = document(examine("2026-11", options=("--json",)))
     assert (found["standing"], found["job"], found["change"]) == ("green", None, None)
     assert len(found["known_red"]) > 20
@@ -343,7 +339,7 @@ def test_an_environment_in_which_the_plainest_use_fails_is_a_problem(examine: Ca
     assert 'Nearest set on which the plainest use (sft_trains) is green, 2026-03: pip install "peft==0.18.1"' in out
 
 
-def test_what_packages_declare_of_each_other_is_checked(
+def test_declared_requirements_between_packages_are_checked(
     ftmatrix: Callable[..., Any], environment: Callable[..., Path]
 ) -> None:
     folder = environment({"transformers": "4.44.2", "trl": "0.23.0"}, trl="transformers>=4.56.1")
@@ -351,7 +347,7 @@ def test_what_packages_declare_of_each_other_is_checked(
     assert (code, "trl 0.23.0 requires transformers>=4.56.1, but 4.44.2 is installed" in out) == (1, True)
 
 
-def test_the_answer_for_machines_says_the_same(examine: Callable[..., Any]) -> None:
+def test_json_has_the_same_answer(examine: Callable[..., Any]) -> None:
     found = document(examine("2025-09", FSDP1, options=("--json",)))
     assert (found["schema"], found["standing"], found["device"]) == (1, "red", "cpu")
     assert found["environment"]["sets"] == ["2025-09"]
@@ -370,18 +366,18 @@ BAD = {
 }
 
 
-def is_one_sentence(found: tuple[int, str, str], told: str) -> bool:
+def is_one_sentence(found: tuple[int, str, str], message: str) -> bool:
     code, out, err = found
-    return (code, out, err.count("\n")) == (2, "", 1) and err.startswith("ftmatrix: ") and told in err
+    return (code, out, err.count("\n")) == (2, "", 1) and err.startswith("ftmatrix: ") and message in err
 
 
-@pytest.mark.parametrize(("raw", "told"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("raw", "message"), BAD.values(), ids=BAD)
 def test_a_bad_configuration_is_one_sentence(
-    raw: bytes, told: str, ftmatrix: Callable[..., Any], environment: Callable[..., Path], tmp_path: Path
+    raw: bytes, message: str, ftmatrix: Callable[..., Any], environment: Callable[..., Path], tmp_path: Path
 ) -> None:
     (tmp_path / "job.yaml").write_bytes(raw)
     arguments = ("--python", str(environment("2026-11")), "--config", str(tmp_path / "job.yaml"))
-    assert is_one_sentence(ftmatrix("doctor", *arguments), told)
+    assert is_one_sentence(ftmatrix("doctor", *arguments), message)
 
 
 def test_a_file_of_200_megabytes_is_one_sentence(
@@ -394,7 +390,7 @@ def test_a_file_of_200_megabytes_is_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--python", "nowhere/python"), "there is no such interpreter"),
         (("--config", "missing.yaml"), "cannot be read"),
@@ -405,7 +401,7 @@ def test_a_file_of_200_megabytes_is_one_sentence(
 )
 def test_bad_arguments_are_one_sentence(
     arguments: tuple[str, ...],
-    told: str,
+    message: str,
     ftmatrix: Callable[..., Any],
     environment: Callable[..., Path],
     tmp_path: Path,
@@ -413,7 +409,7 @@ def test_bad_arguments_are_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VIRTUAL_ENV", str(environment("2026-11")))
-    assert is_one_sentence(ftmatrix("doctor", *arguments), told)
+    assert is_one_sentence(ftmatrix("doctor", *arguments), message)
 
 
 def test_an_environment_without_any_of_the_packages_is_one_sentence(
@@ -423,7 +419,7 @@ def test_an_environment_without_any_of_the_packages_is_one_sentence(
     assert is_one_sentence(found, "none of torch, transformers, peft, bitsandbytes, accelerate, trl is installed there")
 
 
-def test_a_file_that_cannot_be_written_is_left_as_it_was(
+def test_an_unwritable_file_stays_unchanged(
     examine: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: Path, __: bytes) -> int:

@@ -37,7 +37,7 @@ NONE = Fix(set="2025-09", case=CASE, kind=Kind.NONE, tried=9, within="9 single s
 
 @pytest.fixture
 def results(tmp_path: Path) -> Callable[[Fix], tuple[str, str]]:
-    """What is published, and one fix."""
+    """Return a function that publishes results with one fix."""
     published = document.locate(knowledge.PUBLISHED)
     assert published is not None
     (tmp_path / published.name).symlink_to(published)
