@@ -48,7 +48,7 @@ dataset_name: y
 
 @pytest.fixture
 def examine(ftmatrix: Callable[..., Any], environment: Callable[..., Path], tmp_path: Path) -> Callable[..., Any]:
-    """Return a function that runs doctor on a set's versions and copies of examples; it gives exit code, stdout, stderr."""
+    """Return a function that runs doctor on the versions of a set and copies of examples."""
 
     def run(version_set: str, *names: str, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
         python = tmp_path / "environment"
