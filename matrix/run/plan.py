@@ -71,6 +71,16 @@ def term(word: str) -> Term:
     return Term(name=name, values=values, negated=match["op"] == "!=")
 
 
+def renamings(text: str) -> tuple[str, ...]:
+    """A sentence for each term of ``--where`` that uses a former name, with the present one."""
+    terms = ((word, term(word)) for word in text.split())
+    return tuple(
+        f"--where {word}: the option is {each.name} now ({each.name}{'!=' if each.negated else '='}{','.join(each.values)})"
+        for word, each in terms
+        if not word.startswith(each.name)
+    )
+
+
 def current_term(name: str, values: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """The present name and values of a term that may use former ones.
 

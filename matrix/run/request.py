@@ -233,6 +233,8 @@ def prepare_context(
     """
     cache = cache_folder()
     tool = uv.on_this_machine(cache)
+    for renaming in plan.renamings(request.where):
+        say(renaming)
     if request.device == "auto" and request.resolved_device == "cpu":
         say(f"--device auto: cells run on the CPU ({request.why_cpu})")
     pool = None if request.resolved_device == "cpu" else machine.gpus()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from matrix.errors import UserError
+from matrix.run import plan as plan_module
 from matrix.run import request, run_plan, store
 from matrix.run.execute import Suite
 from matrix.run.staleness import staleness
@@ -70,6 +71,8 @@ def plan(
         system_python=system_python,
     )
     run_request.check()
+    for renaming in plan_module.renamings(where):
+        typer.echo(renaming, err=True)
     planned = run_plan.plan_of(run_request)
     typer.echo(json.dumps(planned.as_json(), indent=1) if as_json else "\n".join(plan_text.lines(planned)))
 

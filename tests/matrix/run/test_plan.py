@@ -6,7 +6,7 @@ import pytest
 
 from cases.grid import DEFAULT
 from matrix.errors import UserError
-from matrix.run.plan import select, spread, where
+from matrix.run.plan import renamings, select, spread, where
 
 CASES = {case.id: case for case in DEFAULT}
 
@@ -78,3 +78,10 @@ def test_a_sample_of_any_size_reaches_the_last_cells(count: int) -> None:
     found = spread(range(10), count)
     assert len(set(found)) == len(found)
     assert found[-1] >= 6
+
+
+def test_a_former_option_name_is_answered_with_the_present_one() -> None:
+    assert renamings("quant=nf4 wrap=peft sharding!=grad_op") == (
+        "--where wrap=peft: the option is auto_wrap_policy now (auto_wrap_policy=peft)",
+        "--where sharding!=grad_op: the option is sharding_strategy now (sharding_strategy!=shard_grad_op)",
+    )
