@@ -31,6 +31,9 @@ class Term:
     values: tuple[str, ...]
     negated: bool
 
+    def __str__(self) -> str:
+        return f"{self.name}{'!=' if self.negated else '='}{','.join(self.values)}"
+
     def admits(self, case: Case) -> bool:
         return self.negated != any(self.matches(case, value) for value in self.values)
 
@@ -75,7 +78,7 @@ def renamings(text: str) -> tuple[str, ...]:
     """A sentence for each term of ``--where`` that uses a former name, with the present one."""
     terms = ((word, term(word)) for word in text.split())
     return tuple(
-        f"--where {word}: the option is {each.name} now ({each.name}{'!=' if each.negated else '='}{','.join(each.values)})"
+        f"--where {word}: the option is {each.name} now ({each})"
         for word, each in terms
         if not word.startswith(each.name)
     )
