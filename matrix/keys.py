@@ -49,7 +49,7 @@ class SetKey(NamedTuple):
 
     @property
     def is_slice(self) -> bool:
-        """Whether the set is a dated slice without changes."""
+        """Return whether the set is a dated slice without changes."""
         return not self.extras
 
     @property

@@ -78,7 +78,7 @@ def state_options(options: Options, *, full: bool) -> Any:
 
 
 def in_fsdp1_way(options: Options) -> bool:
-    """Whether FSDP1's own methods gather the full state, as in accelerate and most scripts."""
+    """Return whether FSDP1's own methods gather the full state, as in accelerate and most scripts."""
     return options.strategy == "fsdp1" and options.state_dict_type != "full_dcp"
 
 

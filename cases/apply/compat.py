@@ -81,7 +81,7 @@ def compute_dtype(options: Options) -> DType:
 
 
 def has_adapter_autocast() -> bool:
-    """Whether ``get_peft_model`` has ``autocast_adapter_dtype`` (peft >= 0.12)."""
+    """Return whether ``get_peft_model`` has ``autocast_adapter_dtype`` (peft >= 0.12)."""
     from peft import get_peft_model
 
     return "autocast_adapter_dtype" in inspect.signature(get_peft_model).parameters
@@ -112,7 +112,7 @@ def tokenizer_argument(trainer: Any) -> str:
 
 
 def has_completion_mask() -> bool:
-    """Whether SFTTrainer accepts a mask of the tokens that count (trl >= 0.18)."""
+    """Return whether SFTTrainer accepts a mask of the tokens that count (trl >= 0.18)."""
     import trl
 
     return hasattr(trl, "SFTConfig") and "completion_only_loss" in inspect.signature(trl.SFTConfig).parameters

@@ -56,7 +56,7 @@ def synchronise(wrapped: Any, options: Options, *, last: bool) -> Iterator[None]
 
 
 def gradients_are_local(wrapped: Any, options: Options, place: Place) -> bool:
-    """Whether gradients are still local: neither reduced nor sharded. Collective."""
+    """Return whether gradients are still local: neither reduced nor sharded. Collective."""
     if options.strategy == "fsdp2":
         return all(p.grad is None for p in wrapped.parameters())  # they are kept beside the unsharded parameters
     if options.strategy == "fsdp1":
@@ -143,5 +143,5 @@ def local_norm(wrapped: Any) -> float:
 
 
 def exchanges_gradients(options: Options) -> bool:
-    """Whether ranks exchange gradients under this strategy."""
+    """Return whether ranks exchange gradients under this strategy."""
     return options.strategy in ("ddp", *SHARDED)

@@ -58,7 +58,7 @@ def prepare(ctx: Context) -> Trainee:
 
 
 def trainer_adapts(options: Options) -> bool:
-    """Whether SFTTrainer adds the adapter; it cannot pass on arguments of ``get_peft_model``."""
+    """Return whether SFTTrainer adds the adapter; it cannot pass on arguments of ``get_peft_model``."""
     asks = options.torch_dtype != "fp32" and not options.autocast_adapter_dtype
     return options.front_end == "sft" and options.method != "full" and not asks
 
@@ -225,7 +225,7 @@ def callback(job: Trainee) -> Any:
 
 
 def corrupts_other_ranks(job: Trainee) -> bool:
-    """Whether the case corrupts the other ranks' weights: not if each rank reads a checkpoint."""
+    """Return whether the case corrupts the other ranks' weights: not if each rank reads a checkpoint."""
     return job.options.strategy == "ddp" and job.front.checkpoint is None
 
 

@@ -331,7 +331,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 
 
 def is_registered(name: str) -> bool:
-    """Whether some check has this name, e.g. ``regret of the tokens generated after step 1``."""
+    """Return whether some check has this name, e.g. ``regret of the tokens generated after step 1``."""
     return any(pattern.fullmatch(name) for pattern in patterns())
 
 

@@ -38,7 +38,7 @@ def inner_units(model: Any) -> tuple[list[int], int]:
 
 
 def inner_units_sharded(model: Any) -> set[bool]:
-    """Whether the units below the root have freed their whole weights."""
+    """Return whether the units below the root have freed their whole weights."""
     return {is_freed(unit._handle.flat_param) for unit in units(model) if unit is not model}  # noqa: SLF001 - as above
 
 
@@ -115,7 +115,7 @@ def parts(value: Any) -> list[Any]:
 
 
 def root_is_whole(model: Any) -> bool:
-    """Whether the root unit's weights, such as the embedding, are whole on this rank now."""
+    """Return whether the root unit's weights, such as the embedding, are whole on this rank now."""
     embedding = next(p for name, p in model.named_parameters() if "embed_tokens" in name)
     return embedding.dim() == 2 and not hasattr(embedding, "device_mesh")  # noqa: PLR2004 - a matrix
 

@@ -79,7 +79,7 @@ ROUND_TRIPS = (
 
 
 def on_gpus(case: Case) -> bool:
-    """Whether a case needs a GPU: a CPU has other kernels, or none, and Gloo instead of NCCL."""
+    """Return whether a case needs a GPU: a CPU has other kernels, or none, and Gloo instead of NCCL."""
     options = case.options
     return (
         options.attn_implementation in (*BACK_ENDS, "flash_attention_2")
@@ -96,7 +96,7 @@ def on_gpus(case: Case) -> bool:
 
 
 def one_dtype(options: Options) -> bool:
-    """Whether FSDP2's units are bfloat16 throughout: then packed weights are copied as numbers."""
+    """Return whether FSDP2's units are bfloat16 throughout: then packed weights are copied as numbers."""
     is_packed = options.strategy == "fsdp2" and options.quant in FOUR_BIT and options.bnb_4bit_quant_storage == "bf16"
     return is_packed and (not options.autocast_adapter_dtype or options.mixed_precision == "bf16")
 

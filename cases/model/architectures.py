@@ -179,7 +179,7 @@ def spec(options: Options) -> Spec:
 
 
 def is_tied(options: Options) -> bool:
-    """Whether the head shares the embeddings' matrix; a resized model is tied as it was published."""
+    """Return whether the head shares the embeddings' matrix; a resized model is tied as it was published."""
     return options.embeddings == "tied" or (options.embeddings == "resized" and spec(options).tied)
 
 
@@ -332,7 +332,7 @@ def is_target(name: str, options: Options) -> bool:
 
 
 def ends(name: str, parts: tuple[str, ...]) -> bool:
-    """Whether the last parts of a dotted name equal one of these."""
+    """Return whether the last parts of a dotted name equal one of these."""
     return any(f".{name}".endswith(f".{part}") for part in parts)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def shares_head(model: Any, options: Options) -> bool:
-    """Whether head and embeddings share one parameter, in a wrapped model too."""
+    """Return whether head and embeddings share one parameter, in a wrapped model too."""
     found = {tiny.canonical(n): p for n, p in model.named_parameters(remove_duplicate=False)}
     one, other = found.get(architectures.spec(options).embedding), found.get(architectures.spec(options).head)
     if one is None or other is None:

@@ -80,7 +80,7 @@ def kind_of_error(error: ErrorReport) -> FailureKind | None:
 
 
 def is_consequence(error: ErrorReport) -> bool:
-    """Whether an error only shows that another rank is gone."""
+    """Return whether an error only shows that another rank is gone."""
     return re.search(CONSEQUENCES, error.message) is not None
 
 

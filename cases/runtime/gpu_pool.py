@@ -158,7 +158,7 @@ class Pool:
             time.sleep(POLL_S)
 
     def is_lasting(self, occupied: Mapping[str, str], *, end: float) -> bool:
-        """Whether the use of these GPUs outlasted a wait, so that it is no leftover of a process that is ending.
+        """Return whether the use of these GPUs outlasted a wait, so that it is no leftover of a process that is ending.
 
         The worker that waited leaves a note, so that not every worker of a run waits for the same processes.
         """

@@ -54,7 +54,7 @@ def judge(ranks: Sequence[RankState], *, stopped: str = "", why: str = "") -> Ce
 
 
 def explains(death: RankState | None, error: RankState) -> bool:
-    """Whether a rank's death came first, so that another rank's error (a closed connection) is its consequence.
+    """Return whether a rank's death came first, so that another rank's error (a closed connection) is its consequence.
 
     The supervisor may read the error before it sees the death. A SIGABRT is no such death: watchdogs raise it after an
     error.

@@ -89,7 +89,7 @@ def clear_gpu_count() -> None:
 
 
 def cuda_driver_initialised() -> bool:
-    """Whether any code in this process called cuInit, possibly without torch. The check itself does not call it."""
+    """Return whether any code in this process called cuInit, with or without torch, without calling it."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -131,7 +131,7 @@ class PipeReporter:
 
 
 def is_ours(error: BaseException, *, observing: bool = False) -> bool:
-    """Whether the harness or the machine is to blame, rather than the stack.
+    """Return whether the harness or the machine is to blame, rather than the stack.
 
     An exception is ours if it is raised while we observe, or if no frame of the stack lies below our last one. A
     failing import, a ``LackingError`` and a ``RuntimeError`` (torch raises it from C++, under our line) are facts about

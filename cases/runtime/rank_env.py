@@ -58,7 +58,7 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_allowed(name: str, value: str) -> bool:
-    """Whether a rank may see a variable of the caller."""
+    """Return whether a rank may see a variable of the caller."""
     if SECRET.search(name) or CREDENTIALS.search(value):
         return False
     return name in NAMES or name.startswith(PREFIXES)

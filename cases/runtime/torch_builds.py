@@ -55,7 +55,7 @@ def why_no_kernels(architectures: Iterable[str], capability: str) -> str:
 
 
 def runs_on(architecture: str, capability: str) -> bool:
-    """Whether code for an architecture runs on a GPU, according to the CUDA programming guide.
+    """Return whether code for an architecture runs on a GPU, according to the CUDA programming guide.
 
     Machine code (``sm``) runs on its major version, from its minor version on. Code that the driver compiles
     (``compute``) runs on everything newer; an ``a`` binds it to one version.

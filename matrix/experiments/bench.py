@@ -203,7 +203,7 @@ def harness_pass(ctx: BenchContext, environment: Environment, scratch: Path) -> 
 
 
 def ran(row: CellReport) -> bool:
-    """Whether a cell ran; skipped and lost cells do not count."""
+    """Return whether a cell ran; skipped and lost cells do not count."""
     return row.verdict not in {Verdict.SKIP, Verdict.LOST}
 
 
@@ -289,7 +289,7 @@ def summarise(
 
 
 def has_one_stage(ctx: BenchContext, row: CellReport, compared: set[str]) -> bool:
-    """Whether a cell's ranks are forked only once, so that the parts of their time add up."""
+    """Return whether a cell's ranks are forked only once, so that the parts of their time add up."""
     return row.name in compared and len(stages.numbered_stages(ctx.case(row.name).options)) == 1
 
 

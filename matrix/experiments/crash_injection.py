@@ -55,7 +55,7 @@ class InjectedCrash:
 
     @property
     def is_named(self) -> bool:
-        """Whether the verdict and the reason are the expected ones."""
+        """Return whether the verdict and the reason are the expected ones."""
         return self.verdict == self.expected and re.search(self.shows, self.reason) is not None
 
     @property
@@ -91,7 +91,7 @@ class CrashResults:
 
     @property
     def is_sound(self) -> bool:
-        """Whether each crash was named and over soon, and enough cells followed, none harmed, lost or left out."""
+        """Return whether each crash was named and soon over, and enough cells followed, none harmed or lost."""
         good = all(each.is_named and each.is_over_soon for each in self.crashes)
         return (
             bool(self.crashes)

@@ -69,7 +69,7 @@ class CaseCode:
         return f"{PACKAGE}{short}" if f"{PACKAGE}{short}" in self.sources else short
 
     def is_current(self, stamp: str) -> bool:
-        """Whether the code of a stamp is the code as it is now; False without a stamp."""
+        """Return whether the code of a stamp is the code as it is now; False without a stamp."""
         return bool(stamp) and not self.changed(stamp)
 
 
@@ -79,7 +79,7 @@ def digest(stamp: str) -> str:
 
 
 def agree(one: str, other: str) -> bool:
-    """Whether two stamps have the same digest for each module that both have.
+    """Return whether two stamps have the same digest for each module that both have.
 
     Cells that ran on different devices, or ended at different places, import different modules.
     """
@@ -89,7 +89,7 @@ def agree(one: str, other: str) -> bool:
 
 
 def same_code(stamp: str, digest: str, other_stamp: str, other_digest: str) -> bool:
-    """Whether two results were produced by the same case code; without both stamps, whether the digests are equal."""
+    """Return whether the same case code produced two results; without both stamps, compare the digests."""
     if stamp and other_stamp:
         return agree(stamp, other_stamp)
     return digest == other_digest
@@ -149,7 +149,7 @@ def is_kept(node: ast.AST, name: str, value: Any) -> bool:
 
 
 def is_without_effect(node: Any) -> bool:
-    """Whether a statement is a docstring, another string that nothing uses, or for type checkers only."""
+    """Return whether a statement is a docstring, another string that nothing uses, or for type checkers only."""
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" and not node.orelse
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

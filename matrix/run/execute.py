@@ -80,7 +80,7 @@ class Suite:
         return self.code.stamp([*(modules or self.code.sources), *({script} & self.code.sources.keys())])
 
     def is_current(self, outcome: Outcome) -> bool:
-        """Whether the case code that produced an outcome is the code of this suite."""
+        """Return whether the case code that produced an outcome is the code of this suite."""
         return outcome.code == NO_CODE or self.code.is_current(outcome.modules)
 
     def copy(self, folder: Path) -> None:

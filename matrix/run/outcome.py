@@ -98,7 +98,7 @@ class Outcome(Stored):
         return str(CellKey(self.set, self.case))
 
     def has_same_code(self, other: Outcome) -> bool:
-        """Whether the same case code produced both outcomes, as far as both imported it.
+        """Return whether the same case code produced both outcomes, as far as both imported it.
 
         Outcomes of an older schema know only the digest of all case code.
         """

@@ -133,7 +133,7 @@ class RunRequest:
 
     @property
     def only_resumes(self) -> bool:
-        """Whether the request names nothing but the run to resume."""
+        """Return whether the request names nothing but the run to resume."""
         return self.resume and not (self.sets or self.where or self.profile or self.suite.scripts)
 
     def work(self) -> Work:

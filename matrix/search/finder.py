@@ -59,7 +59,7 @@ class CellRunner(Protocol):
         """Run each case until it has this many verdicts, unless it cannot run on this set."""
 
     def hint(self, version_set: VersionSet, case: Case) -> bool:
-        """Whether any result is green, those of other machines and older case code included."""
+        """Return whether any result is green, those of other machines and older case code included."""
 
     def moved(self, base: VersionSet, pins: Mapping[str, str]) -> VersionSet:
         """The set with some packages at other versions; a set of the table if one is equal."""
@@ -226,7 +226,7 @@ class FixSearch:
         }
 
     def affords(self, task: FixTask, candidate: Neighbour) -> bool:
-        """Whether the candidate needs no further environment, or the budget has one left, which it then takes."""
+        """Return whether the candidate needs no new environment, or the budget has one left, which it takes."""
         spent = self.spent[task.version_set.key]
         is_installed = candidate.to_set.key in {task.version_set.key, *spent}
         if is_installed or self.runner.seen(candidate.to_set, candidate.to_case):

@@ -124,7 +124,7 @@ def moved(start: Options, changes: Changes) -> Options | None:
 
 
 def is_effective(point: Options, name: str, value: Scalar) -> bool:
-    """Whether the option applies to these options, and the front end passes the value on."""
+    """Return whether the option applies to these options, and the front end passes the value on."""
     if not applies(name, point) or value not in values(name):
         return False
     if point.front_end == "loop":

@@ -151,7 +151,7 @@ class EngagementRecorder:
             self.shared.append(heads.shares_head(self.wrapped, self.options))
 
     def is_wrapped(self) -> bool:
-        """Whether the model has the wrapper of its strategy."""
+        """Return whether the model has the wrapper of its strategy."""
         name = wrapper_class(self.options)
         return name is None or name in class_names(self.wrapped)
 
