@@ -397,5 +397,5 @@ def test_the_packs_pytest_comes_after_the_host(tmp_path: Path) -> None:
 
 
 def test_system_torch_requires_a_pack() -> None:
-    with pytest.raises(UserError, match="--system-torch needs --offline"):
+    with pytest.raises(UserError, match="--system-torch needs wheels to add"):
         _ = RunRequest(system_torch=True).packed

@@ -3,7 +3,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cases.space.verdict import RED
+from matrix.search import fixes
 from reports.answers import knowledge
+from reports.answers.fixes import remedies
 from reports.answers.overview import overview
 from reports.answers.support.recommend import USUAL
 from reports.results import document
@@ -66,19 +68,19 @@ def test_jobs_that_a_run_does_not_have_are_left_out(small: Run) -> None:
 def test_a_fix_has_a_diff_of_the_users_files() -> None:
     matrix = knowledge.load()
     record = next(each.run for each in knowledge.documents(knowledge.PUBLISHED) if each.device == "cpu")
-    edit = overview(record, matrix).edits["2026-11__train-lora-fsdp1-flatparams-fp32"]
+    edit = overview(record, matrix).edits["2026-11__train-lora-fsdp1-use_orig_params_false-fp32"]
     assert "-    use_orig_params=False,\n+    use_orig_params=True," in edit
 
 
 def test_a_fix_found_with_other_case_code_says_so() -> None:
-    """The published fixes and the published run have the same case code."""
+    searched = fixes.read(knowledge.PUBLISHED / remedies.FIXES)
     path = document.locate(knowledge.PUBLISHED)
     assert path is not None
     run = document.read(path)
-    cell = "2026-11__train-lora-fsdp1-flatparams-fp32"
+    cell = "2026-11__train-lora-fsdp1-use_orig_params_false-fp32"
     (red,) = (each for each in run.cells if each.cell == cell)
     proofs = [
         overview(run.run, grid(run.run, run.sets, [each])).fixes[cell].proof
-        for each in (red, red.model_copy(update={"code": "0ther"}))
+        for each in (red.model_copy(update={"code": searched.code, "modules": ""}), red)
     ]
     assert [proof.endswith("; found with another case code") for proof in proofs] == [False, True]
