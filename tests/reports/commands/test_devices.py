@@ -58,7 +58,7 @@ def test_a_run_is_compared_with_one_on_another_device(
     run, other = (write_run(device, verdicts[device]) for device in (first, second))
     code, out, _ = ftmatrix("report", str(run), str(other))
     assert code == 0
-    assert "CPU and GPU: 1 cell compared (1 on the same lock): 0 alike, 1 red only on GPUs" in " ".join(out.split())
+    assert "CPU and GPU: 1 cell compared (1 on the same lock): 0 equal, 1 red only on GPUs" in " ".join(out.split())
     assert [each["kind"] for each in compared(run)["differences"]] == [DifferenceKind.GPU]  # type: ignore[attr-defined]
     assert "### Red only on GPUs (1)" in (run / "matrix.md").read_text(encoding="utf-8")
     assert not (other / "matrix.json").exists()
