@@ -101,7 +101,7 @@ def test_without_results_of_both_nothing_is_compared(ftmatrix: Command, write_ru
     run = write_run("cpu", "pass")
     ftmatrix("report", str(run))
     code, out, _ = ftmatrix("devices", "--results", str(run))
-    assert (code, out) == (1, "Nothing ran on both a CPU and GPUs, on sets that are near.\n")
+    assert (code, out) == (1, "No case ran on both a CPU and GPUs, on comparable version sets.\n")
 
 
 @pytest.mark.parametrize(
