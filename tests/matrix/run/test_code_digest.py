@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ TYPING = """
 if TYPE_CHECKING:
     from collections.abc import Callable
 """
-PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.1[0-9].*/bin/python"))
+BY_PYENV = (Path.home() / ".pyenv" / "versions").glob("3.1[0-9].*/bin/python")
+PYTHONS = [Path(sys.executable), *sorted(BY_PYENV)]  # the running one, so that the test is never empty
 CODE = CaseCode({"cases.a": b"x = 1", "cases.b": b"y = 1", "mini": b"z = 1", "cases.grid.rows": b"ROWS = ()"})
 
 
