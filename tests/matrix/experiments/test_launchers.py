@@ -153,6 +153,13 @@ def test_launched_ranks_see_the_gpus_that_they_acquired(tmp_path: Path) -> None:
     assert (ranks.env["FTMATRIX_DEVICE"], ranks.env["CUDA_VISIBLE_DEVICES"]) == ("cuda", "GPU-a,GPU-b")
 
 
+def test_a_secret_of_the_caller_does_not_reach_launched_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "correct-horse")
+    ranks = Ranks(result(GREEN), result(GREEN))
+    launch(tmp_path, ranks)
+    assert "correct-horse" not in ranks.env.values()
+
+
 def test_an_error_names_the_gpus_in_use_by_other_processes(tmp_path: Path) -> None:
     with pytest.raises(OccupiedError, match="needs 2 GPUs that are free: GPU 0 has 900 MiB in use"):
         launch(tmp_path, Ranks(), gpus=FakePool())

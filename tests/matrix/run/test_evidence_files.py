@@ -55,6 +55,11 @@ def test_a_user_name_in_a_path_or_an_address_is_replaced() -> None:
     assert without_user(text, home="/home/alice", user="alice") == "/scratch/user/x.py, user@host"
 
 
+def test_the_name_of_the_user_of_this_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "alice")
+    assert scrubbed("/scratch/alice/x.py", {}) == "/scratch/user/x.py"
+
+
 def test_another_folder_that_begins_like_the_home_folder_stays() -> None:
     assert without_user("/home/al/x /home/alice", home="/home/al", user="al") == "~/x /home/alice"
 

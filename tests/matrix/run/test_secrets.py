@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 from pydantic import BaseModel
 
 from matrix.run import secrets
 from matrix.run.secrets import masked, masked_record, masked_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 A, H = "aB3" * 20, "0123456789abcdef0123"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.SflKxwRJSMeKKF2QT4"
@@ -27,6 +33,11 @@ TOKENS = {
     "PyPI": f"pypi-AgEIcHlwaS5vcmc{A}",
     "OpenAI": f"sk-{A}",
     "WANDB": f"wandb_v1_{A}",
+    "Google client secret": f"GOCSPX-{A}",
+    "Google refresh": f"1//{A}",
+    "Stripe": f"sk_live_{A}",
+    "Docker": f"dckr_pat_{A}",
+    "Databricks": "dapi" + "0123abcd" * 4,
     "JWT": JWT,
 }
 IN_CONTEXT = {
@@ -34,6 +45,9 @@ IN_CONTEXT = {
     '{"SessionToken": "FwoGZXIvYXdzE"}': '{"SessionToken": "***"}',
     "wandb: Appending key: " + H * 2: "wandb: Appending key: ***",
     "export WANDB_API_KEY=" + H * 2: "export WANDB_API_KEY=***",
+    "WANDB: no project of " + H * 2: "WANDB: no project of ***",
+    "export DEPLOY_TOKEN=correct-horse": "export DEPLOY_TOKEN=***",
+    "https://hooks.slack.com/services/T0/B0/abcdefgh": "https://hooks.slack.com/***",
     "Authorization: Bearer abcdefghijklmnop": "Authorization: ***",
     "a bearer abcdefghijklmnop": "a bearer ***",
     "https://user:pa@ss@host/simple": "https://***@host/simple",
@@ -74,7 +88,8 @@ def test_ordinary_text_is_kept(text: str) -> None:
     "name",
     [
         *("GITLAB_TOKEN", "CLIENT_SECRET", "PGPASSWORD", "MYSQL_PASSWD", "SOME_API_KEY", "AWS_ACCESS_KEY_ID"),
-        *("CREDENTIALS", "BASIC_AUTH", "COOKIE", "MY_SESSION", "lower_password"),
+        *("CREDENTIALS", "BASIC_AUTH", "COOKIE", "MY_SESSION", "lower_password", "SSH_PASSPHRASE", "PRIVATE_KEY"),
+        *("ENCRYPTION_KEY", "DB_PASS", "DB_PWD", "GH_PAT", "SENTRY_DSN"),
     ],
 )
 def test_values_of_secret_variables_are_masked(name: str) -> None:
@@ -86,6 +101,7 @@ def test_values_of_secret_variables_are_masked(name: str) -> None:
     [
         ("TOKENIZERS_PARALLELISM", "disabled"),
         ("GIT_AUTHOR_NAME", "Ada Lovelace"),
+        ("AUTHOR", "Ada Lovelace"),
         ("SSH_AUTH_SOCK", "unix:agent.1"),
         ("DESKTOP_SESSION", "gnome-xorg"),
         ("SOME_TOKEN", "short"),
@@ -104,6 +120,16 @@ def test_the_longest_value_is_masked_first() -> None:
 @pytest.mark.parametrize("printed", ["pass'word\n1", '"pass\'word\\n1"', "pass%27word%0A1"])
 def test_a_value_is_masked_however_it_is_printed(printed: str) -> None:
     assert "word" not in masked(printed, {"A_PASSWORD": "pass'word\n1"})
+
+
+@pytest.mark.parametrize("printed", [repr, json.dumps, quote])
+def test_a_value_with_both_quotes_is_masked_however_it_is_printed(printed: Callable[[str], str]) -> None:
+    value = 'it\'s "the word"'
+    assert "word" not in masked(printed(value), {"A_PASSWORD": value})
+
+
+def test_a_short_line_of_a_secret_is_kept_as_an_ordinary_word() -> None:
+    assert masked("the training", {"SIGNING_KEY": "training\n" + "b" * 30}) == "the training"
 
 
 def test_each_line_of_a_long_secret_is_masked() -> None:

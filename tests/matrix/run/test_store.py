@@ -34,14 +34,22 @@ def test_an_outcome_is_read_back_as_it_was(tmp_path: Path) -> None:
 
 def test_nothing_on_disk_has_a_secret_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_TOKEN", "correct-horse")
-    kept = Store.create(tmp_path / "run", RECORD.model_copy(update={"asked": {"script": "correct-horse"}}))
+    kept = Store.create(tmp_path / "run", RECORD.model_copy(update={"request": {"script": "correct-horse"}}))
     kept.note(SetRecord(key="s", python="3.11", as_of="2026-01-01", pins={}, why="correct-horse"))
     kept.append(outcome(reason="correct-horse", facts={"token": "correct-horse"}))
-    kept.replan(kept.record.model_copy(update={"asked": {"again": "correct-horse"}}))
+    kept.replan(kept.record.model_copy(update={"request": {"again": "correct-horse"}}))
     kept.close()
     texts = [path.read_text(encoding="utf-8") for path in (tmp_path / "run").iterdir()]
     assert not [text for text in texts if "horse" in text]
     assert kept.outcomes[0].reason == "***"
+
+
+def test_the_record_of_a_new_run_has_no_secret_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_TOKEN", "correct-horse")
+    Store.create(tmp_path / "run", RECORD.model_copy(update={"request": {"script": "correct-horse"}})).close()
+    assert "horse" not in (tmp_path / "run" / "run.json").read_text(encoding="utf-8")
 
 
 def test_an_outcome_is_on_disk_before_the_next_one(tmp_path: Path) -> None:
