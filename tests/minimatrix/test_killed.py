@@ -59,6 +59,7 @@ def planned(mini: Any) -> list[str]:
 
 def test_no_process_survives_a_run_killed_during_a_hang(mini: Any, until: Callable[..., None]) -> None:
     killed(mini, until, lambda mini: "hang-among-the-quick" in mini.started_cells(), limits=SLOW, **SOME)
+    assert "hang-among-the-quick" in mini.started_cells()
     until(lambda: not mini.alive(), what=mini.alive, within_s=20)
 
 
