@@ -63,6 +63,12 @@ def test_no_process_survives_a_run_killed_during_a_hang(mini: Any, until: Callab
     until(lambda: not mini.alive(), what=mini.alive, within_s=20)
 
 
+def test_a_session_that_has_nothing_to_report_ends_with_its_harness(mini: Any, until: Callable[..., None]) -> None:
+    only = {"sets": "good", "where": "case=hang-among-the-quick"}
+    killed(mini, until, lambda mini: mini.started_cells(), limits=SLOW, **only)
+    until(lambda: not mini.alive(), what=mini.alive, within_s=20)
+
+
 def test_no_process_survives_a_run_interrupted_during_a_hang(mini: Any, until: Callable[..., None]) -> None:
     started = mini.start(limits=SLOW, **SOME)
     until(lambda: "hang-among-the-quick" in mini.started_cells())
