@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cases.apply.context import Context
     from cases.space.options import DType, Storage
 
-ADVICE = "Advice, judged"
+ADVICE = "Advice from upstream threads"
 
 
 @call(ADVICE, phase=Phase.ADAPT, requires=PACKED)
@@ -36,7 +36,7 @@ def cast_parameters_fp32_storage(ctx: Context) -> Iterator[Check]:
 
 @call(ADVICE, phase=Phase.ADAPT, requires=PACKED)
 def cast_parameters_bf16_storage(ctx: Context) -> Iterator[Check]:
-    """Casting the data of every parameter to bfloat16, which 4-bit weights are stored in, casts adapters only."""
+    """Casting the data of every parameter to bfloat16 casts only adapters if 4-bit weights are stored in bfloat16."""
     yield from cast_to_bfloat16(ctx, "bf16")
 
 

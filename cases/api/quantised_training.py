@@ -108,7 +108,7 @@ def fine_tuner(ctx: Context, model: Any, *, adapter: bool, bf16: bool) -> Any:
 
 @call(TRAINERS, phase=Phase.INFER, requires=FOUR)
 def generate_after_sft(ctx: Context) -> Iterator[Check]:
-    """A QLoRA model generates within its trainer, without autocast."""
+    """A QLoRA model generates inside its trainer without autocast."""
     from cases.apply.build import generate
 
     found = fine_tuner(ctx, models.loaded(ctx, "nf4"), adapter=True, bf16=True)
@@ -119,13 +119,13 @@ def generate_after_sft(ctx: Context) -> Iterator[Check]:
 
 @call(TRAINERS, phase=Phase.WRAP, requires=FOUR)
 def adapters_after_sft_nf4(ctx: Context) -> Iterator[Check]:
-    """Trl keeps the float32 adapters of a 4-bit model when it trains without bf16."""
+    """TRL keeps the float32 adapters of a 4-bit model when it trains without bf16."""
     yield from adapters_left(ctx, "nf4")
 
 
 @call(TRAINERS, phase=Phase.WRAP)
 def adapters_after_sft(ctx: Context) -> Iterator[Check]:
-    """Trl keeps the float32 adapters of a bfloat16 model when it trains without bf16."""
+    """TRL keeps the float32 adapters of a bfloat16 model when it trains without bf16."""
     yield from adapters_left(ctx, "none")
 
 

@@ -1,4 +1,4 @@
-"""Adapters and merged models as files: what is written, and what comes back from it."""
+"""Saves adapters and merged models to files, and loads them again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOADING = "Loading adapters"
 SAVING = "Saving merged models"
-CONTINUING = "Going on with an adapter"
+CONTINUING = "Continuing to train a saved adapter"
 FP32 = 1e-5  # the same logits in float32, through kernels that add in another order
 ADDED = 5  # tokens
 MEMORY = 450_000  # bytes, for about half of a model of four layers
@@ -37,7 +37,7 @@ def renamed(folder: Path) -> None:
 
 @call(LOADING, phase=Phase.RELOAD)
 def mismatched_keys(ctx: Context) -> Iterator[Check]:
-    """An adapter none of whose weights has a place in the model does not load in silence."""
+    """Loading an adapter warns if none of its weights match the model."""
     from peft import PeftModel
 
     folder = models.saved_adapter(ctx)
@@ -51,7 +51,7 @@ def mismatched_keys(ctx: Context) -> Iterator[Check]:
 
 @call(LOADING, phase=Phase.RELOAD)
 def mismatched_keys_merged(ctx: Context) -> Iterator[Check]:
-    """An adapter whose weights are called otherwise than the model's modules has an effect when it is merged."""
+    """An adapter whose weight names differ from the model's module names has an effect when it is merged."""
     from peft import PeftModel
 
     folder = models.saved_adapter(ctx)
@@ -96,7 +96,7 @@ def added_tokens(ctx: Context) -> Iterator[Check]:
 
 @call(LOADING, phase=Phase.RELOAD)
 def added_tokens_resized_first(ctx: Context) -> Iterator[Check]:
-    """An adapter trained after tokens were added loads on a base with as many."""
+    """An adapter trained after tokens were added loads on a base resized to the same number of tokens."""
     from peft import PeftModel
 
     folder, expected = with_added_tokens(ctx)
@@ -236,7 +236,7 @@ def merged_without_adapter_files(ctx: Context) -> Iterator[Check]:
 
 @call(SAVING, phase=Phase.SAVE)
 def merged_from_adapter_folder(ctx: Context) -> Iterator[Check]:
-    """A model whose base was loaded by the adapter's folder is saved without adapter files once it is merged."""
+    """A model loaded from the adapter's folder is saved without adapter files after a merge."""
     from peft import PeftModel
 
     folder = models.saved_adapter(ctx)
@@ -247,13 +247,13 @@ def merged_from_adapter_folder(ctx: Context) -> Iterator[Check]:
 
 @call(CONTINUING, phase=Phase.OPTIMIZER, requires=("cpu_scaler",))
 def go_on_without_is_trainable(ctx: Context) -> Iterator[Check]:
-    """An adapter that is loaded for further training changes."""
+    """An adapter that is loaded without is_trainable=True changes in training."""
     yield from go_on(ctx)
 
 
 @call(CONTINUING, phase=Phase.OPTIMIZER, requires=("cpu_scaler",))
 def go_on_with_is_trainable(ctx: Context) -> Iterator[Check]:
-    """An adapter that is loaded with is_trainable=True changes."""
+    """An adapter that is loaded with is_trainable=True changes in training."""
     yield from go_on(ctx, is_trainable=True)
 
 

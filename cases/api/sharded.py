@@ -74,13 +74,13 @@ def flat(ctx: Context, layer: Any) -> Any:
 
 @call(SHARDING, phase=Phase.FORWARD, ranks=2, requires=("fsdp2_exists", "fsdp2", "4bit"))
 def packed_bf16_fsdp2(ctx: Context) -> Iterator[Check]:
-    """FSDP2 keeps every bit of 4-bit weights in bfloat16 storage, also bytes that read as NaN."""
+    """FSDP2 keeps every bit of 4-bit weights in bfloat16 storage, including bytes that read as NaN."""
     yield from packed(ctx, "bf16", "fsdp2")
 
 
 @call(SHARDING, phase=Phase.FORWARD, ranks=2, requires=("fsdp1", "4bit"))
 def packed_bf16_fsdp1(ctx: Context) -> Iterator[Check]:
-    """FSDP1 keeps every bit of 4-bit weights in bfloat16 storage, also bytes that read as NaN."""
+    """FSDP1 keeps every bit of 4-bit weights in bfloat16 storage, including bytes that read as NaN."""
     yield from packed(ctx, "bf16", "fsdp1")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cases.apply.context import Context
 
-TOGETHER = "Adapters, checkpointing and optimisers together"
+TOGETHER = "Combinations of adapters, checkpointing and optimisers"
 
 
 @call(TOGETHER, phase=Phase.BACKWARD, requires=("activated_lora",))
@@ -172,7 +172,7 @@ def resize_embeddings_on_meta(ctx: Context) -> Iterator[Check]:
 
 @call(TOGETHER, phase=Phase.LOAD)
 def resize_embeddings_on_meta_plainly(ctx: Context) -> Iterator[Check]:
-    """The embeddings are resized with mean_resizing=False, where there is such a choice."""
+    """resize_token_embeddings works on the meta device with mean_resizing=False, if the version has this argument."""
     yield from resized(ctx, mean_resizing=False)
 
 

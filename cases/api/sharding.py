@@ -325,7 +325,7 @@ def fsdp2_generate_registered(ctx: Context) -> Iterator[Check]:
 
 @call(SHARDING, phase=Phase.INFER, ranks=2, requires=FSDP1)
 def fsdp1_generate_summoned(ctx: Context) -> Iterator[Check]:
-    """A call of generate works within FSDP1's summon_full_params."""
+    """Generation works inside FSDP1's summon_full_params."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     expected = build.generate(jobs.adapted(ctx), ctx)

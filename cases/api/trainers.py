@@ -64,7 +64,7 @@ def trainer_steps(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def trainer_mean_loss(ctx: Context) -> Iterator[Check]:
-    """Trainer trains on the mean over the tokens that are predicted, also if the first label of a row is not masked."""
+    """Trainer trains on the mean over the tokens that are predicted, even if the first label of a row is not masked."""
     from transformers import Trainer
 
     model, data = ingredients.base(ctx), ingredients.rows(first_counts=True)

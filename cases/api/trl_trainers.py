@@ -50,7 +50,7 @@ def sft_trains(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def sft_max_seq_length(ctx: Context) -> Iterator[Check]:
-    """A wrapper that sets max_seq_length on the config gets rows of that length, not cut at 1024."""
+    """A wrapper that sets max_seq_length on the config gets rows of that length, not rows truncated to 1024 tokens."""
     config = sft_config(ctx, per_device_train_batch_size=1, dataset_text_field="text")
     config.max_seq_length = 2 * LONG
     batch = first_batch(supervised(ctx, ingredients.dataset(text=[ingredients.sentence(LONG)] * 2), config))

@@ -11,7 +11,7 @@ ADAPTERS_FSDP1 = "Other adapters under FSDP1"
 ADAPTERS_FSDP2 = "Other adapters under FSDP2"
 ADAPTERS_QUANTISED = "Other adapters on a quantised base"
 ADAPTERS_KEPT = "Other adapters: saving, resuming and generating"
-ADAPTERS_MERGED = "Other adapters merged"
+ADAPTERS_MERGED = "Merging other adapters"
 BESIDE = "Training the head or the embeddings with an adapter"
 
 ADAPTED: tuple[Case, ...] = (
@@ -114,7 +114,7 @@ ADAPTED: tuple[Case, ...] = (
     case(ADAPTERS_MERGED, "AdaLoRA", flow="merge", method="adalora"),
     case(ADAPTERS_MERGED, "VeRA", flow="merge", method="vera"),
     case(ADAPTERS_MERGED, "VeRA into 4-bit weights", flow="merge", method="vera", **QLORA),
-    case(BESIDE, "the head trained whole (modules_to_save)", modules_to_save="lm_head"),
+    case(BESIDE, "the whole head trained (modules_to_save)", modules_to_save="lm_head"),
     case(BESIDE, "the head of a bfloat16 base", modules_to_save="lm_head", torch_dtype="bf16"),
     case(BESIDE, "the head with QLoRA", modules_to_save="lm_head", **QLORA),
     case(BESIDE, "the head", modules_to_save="lm_head", strategy="ddp"),

@@ -55,7 +55,7 @@ GPUS: tuple[Case, ...] = (
     case(TRAINER, "FSDP2 with QLoRA", front_end="trainer", **FSDP2_QLORA),
     case(TRAINER, "FSDP1, full fine-tuning", front_end="trainer", method="full", optim="adamw", **NAMED),
     case(TRAINER, "FSDP2, full fine-tuning", front_end="trainer", method="full", strategy="fsdp2"),
-    case(TRAINER, "paged state, as in QLoRA's scripts", front_end="trainer", **QLORA, **PAGED),
+    case(TRAINER, "paged optimiser state, as in QLoRA's scripts", front_end="trainer", **QLORA, **PAGED),
     case(TRAINER, "save_model under FSDP1", front_end="trainer", flow="save_reload", **NAMED),
     case(TRAINER, "save_model under FSDP2", front_end="trainer", flow="save_reload", strategy="fsdp2"),
     case(SFT, "FSDP1 as the launcher configures it", front_end="sft", **NAMED),

@@ -73,7 +73,7 @@ STEPS: tuple[Case, ...] = (
     ),
     case(
         ACCUMULATING,
-        "clipped, as QLoRA is under FSDP1",
+        "gradient clipping, as for QLoRA under FSDP1",
         clip_grad_norm=True,
         gradient_accumulation_steps=2,
         optim="adamw",

@@ -183,7 +183,7 @@ STRATEGIES: tuple[Case, ...] = (
     case(MIXED, "FSDP1, reduce_dtype float32", method="full", mixed_precision="bf16_reduce_fp32", **NAMED),
     case(MIXED, "FSDP1, an adapter", mixed_precision="bf16", **NAMED),
     case(MIXED, "FSDP1, an adapter, reduce_dtype float32", mixed_precision="bf16_reduce_fp32", **NAMED),
-    case(MIXED, "FSDP1, DoRA, whose norm is then of rounded weights", method="dora", mixed_precision="bf16", **NAMED),
+    case(MIXED, "FSDP1, DoRA: its norm comes from rounded weights", method="dora", mixed_precision="bf16", **NAMED),
     case(MIXED, "FSDP1 as documented for QLoRA", mixed_precision="bf16", **SHARDED_QLORA, **PEFT_POLICY),
     case(MIXED, "FSDP1 without shards", method="full", mixed_precision="bf16", sharding_strategy="no_shard", **NAMED),
     case(MIXED, "FSDP2, full fine-tuning", method="full", mixed_precision="bf16", **FSDP2_),
@@ -260,7 +260,7 @@ STRATEGIES: tuple[Case, ...] = (
     ),
     case(
         RANK_0,
-        "FSDP2, DoRA, whose start is computed from the weights",
+        "FSDP2, DoRA, whose initial magnitudes come from the weights",
         method="dora",
         cpu_ram_efficient_loading=True,
         **FSDP2_,

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SCHEMA: Final = 3
+FORMER_GROUPS: Final = {
+    "Advice, judged": "Advice from upstream threads",
+    "Adapters, checkpointing and optimisers together": "Combinations of adapters, checkpointing and optimisers",
+    "Beside the grid": "Outside the grid",
+    "Going on with an adapter": "Continuing to train a saved adapter",
+    "Other adapters merged": "Merging other adapters",
+}
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
@@ -30,14 +37,20 @@ def renamed_text(rename: Callable[[str], str]) -> BeforeValidator:
     return BeforeValidator(lambda value: rename(value) if isinstance(value, str) else value)
 
 
+def current_group(name: str) -> str:
+    """The present heading of a group, given a present or a former one."""
+    return FORMER_GROUPS.get(name, name)
+
+
 def renamed_options(value: Any) -> Any:
     return current_options(value) if isinstance(value, dict) else value
 
 
 Scalar = Annotated[bool | int | float | str, BeforeValidator(finite_or_named)]
-# Results of older schemas hold former case ids and option names; these types replace them by the present ones.
+# Stored results may hold former case ids, headings and option names; these types replace them by the present ones.
 CaseId = Annotated[str, renamed_text(current_case_id)]
 CellName = Annotated[str, renamed_text(current_cell)]
+GroupName = Annotated[str, renamed_text(current_group)]
 OptionValues = Annotated[dict[str, Scalar], BeforeValidator(renamed_options)]
 
 
@@ -73,7 +86,7 @@ class Outcome(Stored):
     schema_: int = Field(default=SCHEMA, alias="schema")
     set: str
     case: CaseId
-    group: str
+    group: GroupName
     why: str
     options: OptionValues
     verdict: Verdict

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 REQUIRED_RUNS: Final = 2  # runs of a cell with equal verdicts that prove it red or green
 DIRECT_MOVES: Final = 2  # number of nearest green sets that the search tries whole, at any distance
-OFF_GRID: Final = "Beside the grid"  # group of cases outside the grid; stored in outcomes, so it must not change
+OFF_GRID: Final = "Outside the grid"  # group of cases outside the grid; stored in outcomes
 SINGLES, PAIRS = "single settings", "pairs of settings"
 ALTERNATIVES, ALTERNATIVES_AND_SETTING = "alternatives", "alternatives with one setting"
 WAVES: Final = {

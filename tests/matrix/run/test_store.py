@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cases.grid.catalogue import CASES
 from cases.space.verdict import Verdict
 from matrix.errors import UserError
-from matrix.run.outcome import SCHEMA, Outcome, RunRecord, SetRecord
+from matrix.run.outcome import FORMER_GROUPS, SCHEMA, Outcome, RunRecord, SetRecord
 from matrix.run.store import Store, newest_run, read, read_run
+from matrix.search.finder import OFF_GRID
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +33,17 @@ def test_an_outcome_is_read_back_as_it_was(tmp_path: Path) -> None:
     kept.close()
     (found,) = read(tmp_path / "run")[2]
     assert found.model_dump_json() == kept.outcomes[0].model_dump_json()
+
+
+def test_a_former_heading_is_read_as_the_present_one() -> None:
+    former = json.loads(outcome(group="g").model_dump_json()) | {"group": "Advice, judged"}
+    assert Outcome.model_validate(former).group == "Advice from upstream threads"
+
+
+def test_every_heading_that_replaces_a_former_one_is_in_use() -> None:
+    present = {case.group for case in CASES.values()} | {OFF_GRID}
+    assert present >= set(FORMER_GROUPS.values())
+    assert present.isdisjoint(FORMER_GROUPS)
 
 
 def test_nothing_on_disk_has_a_secret_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
