@@ -64,7 +64,10 @@ def term(word: str) -> Term:
     match = TERM.fullmatch(word)
     if match is None:
         raise UserError(f"--where: {word!r} is not of the form option=value, such as quant=nf4")
-    name, values = current_term(match["name"], match["value"].split(","))
+    try:
+        name, values = current_term(match["name"], match["value"].split(","))
+    except UserError as error:
+        raise UserError(f"--where: {error}") from None
     if name not in FREE:
         try:
             for value in values:
@@ -77,11 +80,12 @@ def term(word: str) -> Term:
 def renamings(text: str) -> tuple[str, ...]:
     """A sentence for each term of ``--where`` that uses a former name, with the present one."""
     terms = ((word, term(word)) for word in text.split())
-    return tuple(
-        f"--where {word}: the option is {each.name} now ({each})"
-        for word, each in terms
-        if not word.startswith(each.name)
-    )
+    return tuple(f"--where {renaming(word, each)}" for word, each in terms if not word.startswith(each.name))
+
+
+def renaming(word: str, present: Term) -> str:
+    """The sentence about one term, ``word``, that uses a former name."""
+    return f"{word}: the option is {present.name} now ({present})"
 
 
 def current_term(name: str, values: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -93,7 +97,7 @@ def current_term(name: str, values: Sequence[str]) -> tuple[str, tuple[str, ...]
     renamed = [current_option(name, value) for value in values]
     names = {each for each, _ in renamed}
     if len(names) > 1:
-        raise UserError(f"--where: {name} was split into {' and '.join(sorted(names))}; use one of them")
+        raise UserError(f"{name} was split into {' and '.join(sorted(names))}; use one of them")
     return names.pop(), tuple(str(value) for _, value in renamed)
 
 

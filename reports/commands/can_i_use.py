@@ -43,6 +43,8 @@ def can_i_use(
     if bool(query) == (write is not None):
         raise UserError("name either features, such as 'qlora fsdp2', or --write FILE for every feature")
     queries = (parse(" ".join(query)),) if query else ()
+    for renaming in (renaming for each in queries for renaming in each.renamings):
+        typer.echo(renaming, err=True)
     device = results_device(device)
     grids = knowledge.by_device(results)
     if write is not None:

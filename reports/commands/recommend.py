@@ -42,6 +42,8 @@ def recommend(
 ) -> None:
     """Name the newest version set on which all the given features are green, and the cells that prove it."""
     queries, given = [parse(each) for each in query], [requirement(each) for each in have or ()]
+    for renaming in (renaming for each in queries for renaming in each.renamings):
+        typer.echo(f"--need {renaming}", err=True)
     found = recommend_on(results_device(device), knowledge.by_device(results), queries, given)
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=1))

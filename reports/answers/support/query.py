@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from cases.space import options
 from cases.space.options import IllegalError, Options, Value
 from matrix.errors import UserError
-from matrix.run.plan import FREE, TERM, near
+from matrix.run.plan import FREE, TERM, Term, current_pattern, current_term, near, renaming
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -109,12 +109,14 @@ MAX_COMBINATIONS: Final = 4096  # of named values, to search for a legal one
 class Query:
     """A parsed query. ``named`` holds the accepted values of each named option; ``patterns`` match cases and groups.
 
-    If an option has several values, a set on which only some are green fulfils the query with a setting.
+    If an option has several values, a set on which only some are green fulfils the query with a setting. ``renamings``
+    has a sentence for each term that the user wrote with a former option name; ``text`` has the present name.
     """
 
     text: str
     named: Mapping[str, Values]
     patterns: tuple[tuple[str, tuple[str, ...], bool], ...] = ()
+    renamings: tuple[str, ...] = ()
 
     def plain(self, name: str) -> Values:
         """The values of an option that need no mention."""
@@ -137,7 +139,7 @@ class Query:
 
     def without(self, name: str) -> Query:
         named = {other: values for other, values in self.named.items() if other != name}
-        return Query(text=self.text, named=named, patterns=self.patterns)
+        return Query(text=self.text, named=named, patterns=self.patterns, renamings=self.renamings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +175,11 @@ def parse(text: str) -> Query:
     words = [word for word in re.split(r"[\s;]+", text.strip()) if word.lower().strip(",") not in FILLER_WORDS | {""}]
     if not words:
         raise UserError("empty query; give words such as 'qlora fsdp2' or terms such as 'quant=nf4'")
-    for word in words:
-        if (found := TERM.fullmatch(word)) and found["name"] in FREE:
-            patterns.append((found["name"], tuple(found["value"].split(",")), found["op"] == "!="))
+    terms = [(word, parsed_term(word)) for word in words]
+    present_words = [word if each is None else str(each) for word, each in terms]
+    for word in present_words:
+        if (match := TERM.fullmatch(word)) and match["name"] in FREE:
+            patterns.append((match["name"], tuple(match["value"].split(",")), match["op"] == "!="))
             continue
         for name, wanted in meaning(word).items():
             both = tuple(value for value in wanted if value in named.get(name, wanted))
@@ -185,7 +189,25 @@ def parse(text: str) -> Query:
                 )
             named[name] = both
             words_by_option[name] = word
-    return Query(text=" ".join(words), named=named, patterns=tuple(patterns))
+    return Query(
+        text=" ".join(present_words),
+        named=named,
+        patterns=tuple(patterns),
+        renamings=tuple(renaming(word, each) for word, each in terms if each is not None and str(each) != word),
+    )
+
+
+def parsed_term(word: str) -> Term | None:
+    """The term in a word, under its present name; None for a word that is no term.
+
+    Raises:
+        UserError: the values belong to different options now.
+    """
+    match = TERM.fullmatch(word)
+    if match is None:
+        return None
+    name, values = current_term(match["name"], match["value"].split(","))
+    return Term(name=name, values=values, negated=match["op"] == "!=")
 
 
 def meaning(word: str) -> Mapping[str, Values]:
@@ -194,9 +216,9 @@ def meaning(word: str) -> Mapping[str, Values]:
     Raises:
         UserError: it is unknown.
     """
-    found = TERM.fullmatch(word)
-    if found is not None:
-        return {found["name"]: term(found["name"], found["value"].split(","), negated=found["op"] == "!=")}
+    match = TERM.fullmatch(word)
+    if match is not None:
+        return {match["name"]: term(match["name"], match["value"].split(","), negated=match["op"] == "!=")}
     plain = word.lower().strip(",").replace("_", "-")
     if plain not in WORDS:
         close = get_close_matches(plain, WORDS, n=3)
@@ -261,8 +283,11 @@ def agrees(query: Query, point: Point, names: Iterable[str]) -> bool:
 
 
 def matches(point: Point, name: str, wanted: tuple[str, ...], negated: bool) -> bool:  # noqa: FBT001 - of a pattern
-    shown = point.case if name == "case" else point.group.lower()
-    return negated != any(fnmatchcase(shown, value if name == "case" else value.lower()) for value in wanted)
+    if name == "case":
+        return negated != any(
+            fnmatchcase(point.case, each) or fnmatchcase(point.case, current_pattern(each)) for each in wanted
+        )
+    return negated != any(fnmatchcase(point.group.lower(), each.lower()) for each in wanted)
 
 
 def check(query: Query) -> None:

@@ -30,6 +30,12 @@ def test_words_need_no_quotes(ftmatrix: Command) -> None:
     assert ftmatrix("can-i-use", "qlora", "fsdp2") == ftmatrix("can-i-use", "qlora fsdp2")
 
 
+def test_a_former_option_name_is_accepted_with_a_note(ftmatrix: Command) -> None:
+    former, present = (ftmatrix("can-i-use", "fsdp1", f"{name}=peft") for name in ("wrap", "auto_wrap_policy"))
+    assert former[:2] == present[:2]
+    assert former[2] == "wrap=peft: the option is auto_wrap_policy now (auto_wrap_policy=peft)\n"
+
+
 def test_a_feature_that_works_on_no_set_exits_with_1(ftmatrix: Command) -> None:
     assert ftmatrix("can-i-use", "lokr nf4 fsdp2 hsdp world_size=4")[0] == 1
 

@@ -40,6 +40,12 @@ def test_no_recommendation_exits_with_1_and_writes_no_lock(ftmatrix: Command, tm
     assert "not written: no set to lock" in err
 
 
+def test_a_former_option_name_is_accepted_with_a_note(ftmatrix: Command) -> None:
+    former, present = (ftmatrix("recommend", "--need", f"fsdp1 {name}=peft") for name in ("wrap", "auto_wrap_policy"))
+    assert former[:2] == present[:2]
+    assert former[2] == "--need wrap=peft: the option is auto_wrap_policy now (auto_wrap_policy=peft)\n"
+
+
 def test_a_recommendation_as_json_has_the_same_answer(ftmatrix: Command) -> None:
     code, out, _ = ftmatrix("recommend", "--need", "qlora", "--json")
     found = json.loads(out)

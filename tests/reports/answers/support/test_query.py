@@ -29,10 +29,22 @@ if TYPE_CHECKING:
         ("qlora bf16 eval", "flow=train method=lora quant=nf4 strategy=single torch_dtype=bf16 loop=eval"),
         ("quant!=none,fp4", "flow=train method=lora quant=nf4,int8 strategy=single"),
         ("load nf4", "flow=load method=full quant=nf4 strategy=single"),
+        ("fsdp1 wrap=peft", "flow=train method=lora quant=none strategy=fsdp1 auto_wrap_policy=peft"),
+        ("ddp also_trained=head", "flow=train method=lora quant=none strategy=ddp modules_to_save=lm_head"),
+        ("ddp also_trained=embeddings", "flow=train method=lora quant=none strategy=ddp target_embeddings=True"),
     ],
 )
 def test_words_and_terms_are_equivalent(text: str, terms: str) -> None:
     assert parse(text).terms == terms
+
+
+def test_a_former_option_name_is_answered_with_the_present_one() -> None:
+    query = parse("fsdp1 wrap=peft sharding!=grad_op use_orig_params=true")
+    assert query.text == "fsdp1 auto_wrap_policy=peft sharding_strategy!=shard_grad_op use_orig_params=true"
+    assert query.renamings == (
+        "wrap=peft: the option is auto_wrap_policy now (auto_wrap_policy=peft)",
+        "sharding!=grad_op: the option is sharding_strategy now (sharding_strategy!=shard_grad_op)",
+    )
 
 
 @pytest.mark.parametrize("word", sorted(WORDS))
@@ -58,6 +70,8 @@ def test_no_word_is_ignored(word: str) -> None:
         ("full lora", "'full' and 'lora' contradict each other: both set method"),
         ("qlora 8-bit", "'qlora' and '8-bit' contradict each other: both set quant"),
         ("fsdp2 strategy!=fsdp2", "contradict each other"),
+        ("wrap=pefd", "option 'auto_wrap_policy' has no value 'pefd'"),
+        ("also_trained=head,embeddings", "also_trained was split into modules_to_save and target_embeddings"),
         ("bnb_4bit_use_double_quant!=true,false", "excludes every value of bnb_4bit_use_double_quant"),
     ],
 )
@@ -105,3 +119,9 @@ def test_a_named_option_is_never_a_setting(measure: Callable[..., Grid]) -> None
 def test_a_pattern_of_cases_is_a_query(measure: Callable[..., Grid]) -> None:
     measured = points(measure({"2025-06": {"quant=nf4": "pass", "method=dora": "pass"}}))
     assert [way.case for way in ways(parse("case=*-dora-*"), measured)] == ["train-dora-single-fp32"]
+
+
+def test_a_pattern_with_former_words_is_a_query(measure: Callable[..., Grid]) -> None:
+    measured = points(measure({"2025-06": {"strategy=fsdp1 auto_wrap_policy=peft": "pass"}}))
+    (way,) = ways(parse("case=*-peftwrap-*"), measured)
+    assert "auto_wrap_policy_peft" in way.case
