@@ -58,7 +58,7 @@ def synchronise(wrapped: Any, options: Options, *, last: bool) -> Iterator[None]
 def gradients_are_local(wrapped: Any, options: Options, place: Place) -> bool:
     """Return whether gradients are still local: neither reduced nor sharded. Collective."""
     if options.strategy == "fsdp2":
-        return all(p.grad is None for p in wrapped.parameters())  # they are kept beside the unsharded parameters
+        return all(p.grad is None for p in wrapped.parameters())  # the unsharded parameters have them
     if options.strategy == "fsdp1":
         flats = [flat for flat in observers.flat_parameters(wrapped) if flat.grad is not None]
         return bool(flats) and all(flat.grad.numel() > flat._local_shard.numel() for flat in flats)  # noqa: SLF001 - no public way

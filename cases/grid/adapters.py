@@ -12,7 +12,7 @@ ADAPTERS_FSDP2 = "Other adapters under FSDP2"
 ADAPTERS_QUANTISED = "Other adapters on a quantised base"
 ADAPTERS_KEPT = "Other adapters: saving, resuming and generating"
 ADAPTERS_MERGED = "Merging other adapters"
-BESIDE = "Training the head or the embeddings with an adapter"
+HEAD_OR_EMBEDDINGS = "Training the head or the embeddings with an adapter"
 
 ADAPTED: tuple[Case, ...] = (
     case(ADAPTERS, "rsLoRA: the update scaled by alpha / √r", method="rslora"),
@@ -114,22 +114,28 @@ ADAPTED: tuple[Case, ...] = (
     case(ADAPTERS_MERGED, "AdaLoRA", flow="merge", method="adalora"),
     case(ADAPTERS_MERGED, "VeRA", flow="merge", method="vera"),
     case(ADAPTERS_MERGED, "VeRA into 4-bit weights", flow="merge", method="vera", **QLORA),
-    case(BESIDE, "the whole head trained (modules_to_save)", modules_to_save="lm_head"),
-    case(BESIDE, "the head of a bfloat16 base", modules_to_save="lm_head", torch_dtype="bf16"),
-    case(BESIDE, "the head with QLoRA", modules_to_save="lm_head", **QLORA),
-    case(BESIDE, "the head", modules_to_save="lm_head", strategy="ddp"),
-    case(BESIDE, "the head, decoder layers wrapped", modules_to_save="lm_head", **NAMED),
-    case(BESIDE, "the head, PEFT's wrap policy", modules_to_save="lm_head", **PEFT_POLICY),
-    case(BESIDE, "the head", modules_to_save="lm_head", strategy="fsdp2"),
-    case(BESIDE, "the head", flow="save_reload", modules_to_save="lm_head"),
-    case(BESIDE, "the head, gathered from its shards", flow="save_reload", modules_to_save="lm_head", strategy="fsdp2"),
-    case(BESIDE, "the head", flow="merge_reload", modules_to_save="lm_head"),
-    case(BESIDE, "LoRA on the embeddings", target_embeddings=True),
-    case(BESIDE, "LoRA on the embeddings of a bfloat16 base", target_embeddings=True, torch_dtype="bf16"),
-    case(BESIDE, "DoRA on the embeddings", method="dora", target_embeddings=True),
-    case(BESIDE, "LoRA on the embeddings, decoder layers wrapped", target_embeddings=True, **NAMED),
-    case(BESIDE, "LoRA on the embeddings", target_embeddings=True, strategy="fsdp2"),
-    case(BESIDE, "LoRA on the embeddings", flow="save_reload", target_embeddings=True),
-    case(BESIDE, "LoRA on the embeddings", flow="merge", target_embeddings=True),
-    case(BESIDE, "DoRA on the embeddings", flow="merge", method="dora", target_embeddings=True),
+    case(HEAD_OR_EMBEDDINGS, "the whole head trained (modules_to_save)", modules_to_save="lm_head"),
+    case(HEAD_OR_EMBEDDINGS, "the head of a bfloat16 base", modules_to_save="lm_head", torch_dtype="bf16"),
+    case(HEAD_OR_EMBEDDINGS, "the head with QLoRA", modules_to_save="lm_head", **QLORA),
+    case(HEAD_OR_EMBEDDINGS, "the head", modules_to_save="lm_head", strategy="ddp"),
+    case(HEAD_OR_EMBEDDINGS, "the head, decoder layers wrapped", modules_to_save="lm_head", **NAMED),
+    case(HEAD_OR_EMBEDDINGS, "the head, PEFT's wrap policy", modules_to_save="lm_head", **PEFT_POLICY),
+    case(HEAD_OR_EMBEDDINGS, "the head", modules_to_save="lm_head", strategy="fsdp2"),
+    case(HEAD_OR_EMBEDDINGS, "the head", flow="save_reload", modules_to_save="lm_head"),
+    case(
+        HEAD_OR_EMBEDDINGS,
+        "the head, gathered from its shards",
+        flow="save_reload",
+        modules_to_save="lm_head",
+        strategy="fsdp2",
+    ),
+    case(HEAD_OR_EMBEDDINGS, "the head", flow="merge_reload", modules_to_save="lm_head"),
+    case(HEAD_OR_EMBEDDINGS, "LoRA on the embeddings", target_embeddings=True),
+    case(HEAD_OR_EMBEDDINGS, "LoRA on the embeddings of a bfloat16 base", target_embeddings=True, torch_dtype="bf16"),
+    case(HEAD_OR_EMBEDDINGS, "DoRA on the embeddings", method="dora", target_embeddings=True),
+    case(HEAD_OR_EMBEDDINGS, "LoRA on the embeddings, decoder layers wrapped", target_embeddings=True, **NAMED),
+    case(HEAD_OR_EMBEDDINGS, "LoRA on the embeddings", target_embeddings=True, strategy="fsdp2"),
+    case(HEAD_OR_EMBEDDINGS, "LoRA on the embeddings", flow="save_reload", target_embeddings=True),
+    case(HEAD_OR_EMBEDDINGS, "LoRA on the embeddings", flow="merge", target_embeddings=True),
+    case(HEAD_OR_EMBEDDINGS, "DoRA on the embeddings", flow="merge", method="dora", target_embeddings=True),
 )

@@ -114,7 +114,7 @@ def lines(found: Comparison) -> Iterator[str]:
         return
     yield from (left_out(found), CAUTION, f"Measured: {hardware(found)}", "")
     for pair in found.pairs:
-        yield f"{pair.gpu} beside {pair.cpu}: {versions(pair)}"
+        yield f"{pair.gpu} compared with {pair.cpu}: {versions(pair)}"
         yield f"  {pair.compared} compared, {pair.alike} equal"
     for kind in DifferenceKind:
         for each in found.of(kind):
@@ -127,6 +127,6 @@ def difference_lines(each: Difference) -> Iterator[str]:
     """Yield a difference, indented."""
     for name, side, words in zip(("CPU", "GPU"), (each.cpu, each.gpu), headlines(each), strict=True):
         yield f"  {name}: {shown(side)}" + (f": {words}" if words else "")
-    yield f"  on {listed(f'{on.gpu} beside {on.cpu}' for on in each.sets)}"
+    yield f"  on {listed(f'{on.gpu} compared with {on.cpu}' for on in each.sets)}"
     if also := notes(each):
         yield f"  {also}"

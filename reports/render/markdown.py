@@ -249,7 +249,7 @@ def pair(of: ComparedSets) -> tuple[str, ...]:
 
 def difference(of: Difference) -> tuple[str, ...]:
     sides = zip((of.cpu, of.gpu), headlines(of), strict=True)
-    pairs = ", ".join(f"{code(on.gpu)} beside {code(on.cpu)}" for on in of.sets)
+    pairs = ", ".join(f"{code(on.gpu)} compared with {code(on.cpu)}" for on in of.sets)
     return code(of.case), *(side(*each) for each in sides), pairs, text(distance(of)), text(notes_of(of))
 
 

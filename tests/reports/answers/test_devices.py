@@ -313,7 +313,8 @@ def test_a_difference_shows_both_sides(both: Callable[..., Comparison]) -> None:
     listed = "\n".join(lines(found))
     assert "1 cell compared (1 on the same versions but torch): 0 equal, 1 red only on GPUs, " in listed
     assert (
-        f"\n{GPU} beside {CPU}: the same versions but torch; torch 2.12.0 on the CPU, 2.11.0+cu130 on GPUs\n" in listed
+        f"\n{GPU} compared with {CPU}: the same versions but torch; torch 2.12.0 on the CPU, 2.11.0+cu130 on GPUs\n"
+        in listed
     )
     assert f"\n{CASE}: red only on GPUs (the same versions but torch)\n  CPU: pass\n  GPU: fail (" in listed
     assert OFFLOADED in listed

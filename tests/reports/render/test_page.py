@@ -163,7 +163,7 @@ def test_on_a_page_of_gpus_the_other_device_is_the_cpu(small: Run, seen_beside_g
     assert inlined(found)["cells"]["2024-06__train-lora-ddp-fp32"]["differs"] == [
         "On the CPU, on 2024-06 (the same six versions): pass"
     ]
-    links = '<a href="#2024-06__train-lora-ddp-fp32">2024-06</a> beside 2024-06'
+    links = '<a href="#2024-06__train-lora-ddp-fp32">2024-06</a> compared with 2024-06'
     assert (links in found.text, links in seen_beside_gpus(small).text) == (True, False)
 
 
