@@ -83,6 +83,6 @@ def main() -> None:
 
 def interrupted() -> NoReturn:
     """Print which results are kept, and exit."""
-    kept = KEPT.get(sys.argv[1] if len(sys.argv) > 1 else "", "")
-    print(f"ftmatrix: interrupted{kept and f'; {kept}'}", file=sys.stderr)
+    notice = KEPT.get(sys.argv[1] if len(sys.argv) > 1 else "", "")
+    print(f"ftmatrix: interrupted{notice and f'; {notice}'}", file=sys.stderr)
     sys.exit(INTERRUPTED)

@@ -123,8 +123,8 @@ def unused_packages(victim: CachedEnvironment, others: list[CachedEnvironment]) 
 
 
 def clean(uv: Uv, command: str) -> str:
-    done = uv("cache", command, timeout_s=CACHE_CLEAN_LIMIT_S)
-    return f"uv cache {command}" if done.exit_code == 0 else ""
+    result = uv("cache", command, timeout_s=CACHE_CLEAN_LIMIT_S)
+    return f"uv cache {command}" if result.exit_code == 0 else ""
 
 
 def unlinked_bytes(folder: Path) -> int:

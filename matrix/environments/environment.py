@@ -64,9 +64,9 @@ class Environment:
         installation takes as long, and most of it is never imported.
         """
         outer = os.environ if environ is None else environ
-        kept = {name: value for name, value in outer.items() if name not in PYTHON_VARIABLES}
+        variables = {name: value for name, value in outer.items() if name not in PYTHON_VARIABLES}
         path = os.pathsep.join([str(self.root / "bin"), outer.get("PATH", os.defpath)])
-        return {**kept, "PATH": path, "VIRTUAL_ENV": str(self.root), "PYTHONNOUSERSITE": "1"}
+        return {**variables, "PATH": path, "VIRTUAL_ENV": str(self.root), "PYTHONNOUSERSITE": "1"}
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:

@@ -87,13 +87,13 @@ def inspect_interpreter(
         UserError: it does not start, or has no torch or no pytest.
     """
     try:
-        done = call([python, "-I", "-c", INSPECT_TORCH], timeout_s=START_LIMIT_S)  # isolated, as environments start
+        result = call([python, "-I", "-c", INSPECT_TORCH], timeout_s=START_LIMIT_S)  # isolated, as environments start
     except OSError as error:
         raise UserError(f"--system-python {python}: it does not start ({error.strerror})") from error
     try:
-        answer = json.loads(done.log.splitlines()[-1])
+        answer = json.loads(result.log.splitlines()[-1])
     except (IndexError, ValueError):
-        raise UserError(f"--system-python {python}: not a working Python: {reason(done.log)}") from None
+        raise UserError(f"--system-python {python}: not a working Python: {reason(result.log)}") from None
     host = HostInterpreter(
         python=python, version=answer["version"], paths=tuple(answer["paths"]), torch=answer["torch"]
     )
@@ -110,8 +110,8 @@ def inspect_interpreter(
 def package_folders(python: Path, *, call: CommandRunner = processes.call) -> PackageFolders | None:
     """The folders that an interpreter takes packages from; None if it does not start."""
     try:
-        done = call([str(python), "-I", "-S", "-c", INSPECT_FOLDERS], timeout_s=FOLDERS_LIMIT_S)
-        version, folders, prefix = json.loads(done.log.splitlines()[-1])
+        result = call([str(python), "-I", "-S", "-c", INSPECT_FOLDERS], timeout_s=FOLDERS_LIMIT_S)
+        version, folders, prefix = json.loads(result.log.splitlines()[-1])
     except (OSError, ValueError, IndexError):
         return None
     return PackageFolders(version=version, folders=tuple(Path(each) for each in folders), prefix=Path(prefix))
@@ -119,10 +119,10 @@ def package_folders(python: Path, *, call: CommandRunner = processes.call) -> Pa
 
 def by_name(paths: tuple[str, ...]) -> dict[str, Distribution]:
     """The distribution of each name that an interpreter with these folders on its path finds: the first one."""
-    found: dict[str, Distribution] = {}
+    packages: dict[str, Distribution] = {}
     for each in distributions(path=list(paths)):
-        found.setdefault(canonicalize_name(each.name), each)
-    return found
+        packages.setdefault(canonicalize_name(each.name), each)
+    return packages
 
 
 def versions(paths: tuple[str, ...]) -> dict[str, str]:

@@ -200,21 +200,23 @@ def install_packages(request: InstallRequest) -> Evidence | None:
 
 def create_venv(request: InstallRequest) -> None:
     python = request.lock.version_set.python
-    done = request.uv("venv", "--python", python, request.root)
-    if done.exit_code == 0:
+    result = request.uv("venv", "--python", python, request.root)
+    if result.exit_code == 0:
         return
-    if "interpreter" in done.log:  # uv found none, or one that does not start
-        found = ", ".join(interpreters(request.uv)) or "none"
-        raise UserError(f"no working Python {python} found; install it and put python{python} on PATH (found: {found})")
-    blame_machine(done, doing=f"creating an environment for Python {python}")
-    raise UserError(f"an environment for Python {python} could not be created: {reason(done.log)}")
+    if "interpreter" in result.log:  # uv found none, or one that does not start
+        installed = ", ".join(interpreters(request.uv)) or "none"
+        raise UserError(
+            f"no working Python {python} found; install it and put python{python} on PATH (found: {installed})"
+        )
+    blame_machine(result, doing=f"creating an environment for Python {python}")
+    raise UserError(f"an environment for Python {python} could not be created: {reason(result.log)}")
 
 
 def interpreters(uv: Uv) -> list[str]:
     """Versions and paths of the working interpreters. uv prints warnings about others before its list."""
-    done = uv("python", "list", "--only-installed", "--output-format", "json")
+    result = uv("python", "list", "--only-installed", "--output-format", "json")
     try:
-        rows = json.loads(done.log[done.log.index("[{") :])
+        rows = json.loads(result.log[result.log.index("[{") :])
     except ValueError:
         return []
     return sorted({f"{row['version']} ({row['path']})" for row in rows})
@@ -223,36 +225,36 @@ def interpreters(uv: Uv) -> list[str]:
 def sync(request: InstallRequest) -> Evidence | None:
     """Install the lock by its hashes, without torch and its libraries if another build of torch follows."""
     lines = statements(request.lock.text)
-    kept = [line for line in lines if request.backend.locked or not in_torch_family(distribution(line))]
+    requirement_lines = [line for line in lines if request.backend.locked or not in_torch_family(distribution(line))]
     # `==2.8.0` would also accept a 2.8.0+cpu from a find-links folder, and then reject its hash.
-    with request.uv.requirements_file([line.replace("==", "===", 1) for line in kept]) as requirements:
-        done = request.uv.pip("sync", "--python", request.root, "--require-hashes", requirements)
-    return refusal_of(done, lock=request.lock)
+    with request.uv.requirements_file([line.replace("==", "===", 1) for line in requirement_lines]) as requirements:
+        result = request.uv.pip("sync", "--python", request.root, "--require-hashes", requirements)
+    return refusal_of(result, lock=request.lock)
 
 
 def add_torch(request: InstallRequest) -> Evidence | None:
     if request.backend.locked:
         return None
     lock = request.lock
-    done = install_torch(request.root, lock=lock, backend=request.backend, cache=request.cache, uv=request.uv)
-    return refusal_of(done, lock=lock, ignore="network")  # the caller falls back to the configured index
+    result = install_torch(request.root, lock=lock, backend=request.backend, cache=request.cache, uv=request.uv)
+    return refusal_of(result, lock=lock, ignore="network")  # the caller falls back to the configured index
 
 
-def refusal_of(done: Finished, *, lock: Lock, ignore: str = "") -> Evidence | None:
-    if done.exit_code == 0:
+def refusal_of(result: Finished, *, lock: Lock, ignore: str = "") -> Evidence | None:
+    if result.exit_code == 0:
         return None
-    blame_machine(done, doing=f"installing {lock.version_set.key}", ignore=ignore)
-    return Evidence(phase=Phase.INSTALL, reason=reason(done.log), exit_code=done.exit_code, log=done.log)
+    blame_machine(result, doing=f"installing {lock.version_set.key}", ignore=ignore)
+    return Evidence(phase=Phase.INSTALL, reason=reason(result.log), exit_code=result.exit_code, log=result.log)
 
 
 def check_versions(request: InstallRequest) -> Evidence | None:
     """Compare installed versions with the lock. Another build of torch only needs the same public version."""
-    found = installed_versions(request.root)
+    installed = installed_versions(request.root)
     wrong = [
-        f"{name} {version} is {found.get(name, 'missing')}"
+        f"{name} {version} is {installed.get(name, 'missing')}"
         for name, version in request.lock.versions.items()
         if (request.backend.locked or name == "torch" or not in_torch_family(name))
-        and not (name in found and same_version(found[name], version))
+        and not (name in installed and same_version(installed[name], version))
     ]
     if not wrong:
         return None
@@ -261,8 +263,8 @@ def check_versions(request: InstallRequest) -> Evidence | None:
 
 def installed_versions(root: Path) -> Mapping[str, str]:
     """Version by normalised name, read from the environment's metadata."""
-    found = distributions(path=[str(site_packages(root))])
-    return dict(sorted((canonicalize_name(each.name), each.version) for each in found))
+    packages = distributions(path=[str(site_packages(root))])
+    return dict(sorted((canonicalize_name(each.name), each.version) for each in packages))
 
 
 def add_runner(request: InstallRequest) -> None:

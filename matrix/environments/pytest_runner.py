@@ -58,10 +58,10 @@ def runner_folder(root: Path, *, cache: Path, uv: Uv) -> Path:
 def install_runner(folder: Path, root: Path, *, uv: Uv) -> None:
     new = folder.with_name(f"{folder.name}.new")
     remove_folder(new)
-    done = uv.pip("install", "--python", root, "--target", new, "--require-hashes", "-r", RUNNER)
-    if done.exit_code != 0:
-        blame_machine(done, doing="installing pytest for the environments")
-        raise UserError(f"pytest could not be installed for the environments: {reason(done.log)}")
+    result = uv.pip("install", "--python", root, "--target", new, "--require-hashes", "-r", RUNNER)
+    if result.exit_code != 0:
+        blame_machine(result, doing="installing pytest for the environments")
+        raise UserError(f"pytest could not be installed for the environments: {reason(result.log)}")
     remove_folder(folder)
     new.rename(folder)
 

@@ -24,12 +24,12 @@ def install_torch(root: Path, *, lock: Lock, backend: Backend, cache: Path, uv: 
     """Install the backend's build of the locked torch. Packages that the lock pins are not changed."""
     hashed = cache / "torch-locks" / f"{lock.digest}-{backend.name}.txt"
     if not hashed.exists():
-        done = lock_torch(lock, backend=backend, uv=uv)
-        if done.exit_code != 0:
-            return done
-        store(hashed, pins_only(done.log))
-    kept = set(other_packages(lock))
-    lines = [line for line in statements(hashed.read_text(encoding="utf-8")) if distribution(line) not in kept]
+        result = lock_torch(lock, backend=backend, uv=uv)
+        if result.exit_code != 0:
+            return result
+        store(hashed, pins_only(result.log))
+    names = set(other_packages(lock))
+    lines = [line for line in statements(hashed.read_text(encoding="utf-8")) if distribution(line) not in names]
     with uv.requirements_file(lines) as requirements:
         return uv.pip(
             *("install", "--python", root, "--torch-backend", backend.name),

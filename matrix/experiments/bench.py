@@ -221,13 +221,13 @@ def run_launchers(ctx: BenchContext, environment: Environment, scratch: Path, la
     """Run the sample by every launcher, one cell at a time. Cells for which a launcher finds no GPUs are left out."""
     bench = Bench(scratch=scratch, device=ctx.device, workers=1)
     at = CellLauncher(bench=bench, environment=environment)
-    found: list[Launch] = []
+    launches: list[Launch] = []
     for name in plan.spread(sorted(comparable(ctx, last.rows)), sample):
         try:
-            found += [report_launch(ctx, at.launch(launcher, ctx.case(name))) for launcher in LAUNCHERS]
+            launches += [report_launch(ctx, at.launch(launcher, ctx.case(name))) for launcher in LAUNCHERS]
         except OccupiedError as error:
             ctx.say(f"{name}: not measured: {error}")
-    return found
+    return launches
 
 
 def report_launch(ctx: BenchContext, one: Launch) -> Launch:
@@ -307,14 +307,14 @@ def start_methods(
     same = [warm[name] for name in {launch.case for launch in launches} if name in warm]
     same_s = statistics.median(same or warm.values())
     rate = per_minute(middle)
-    found = [start_method(WARM, list(warm.values()), same_s, rate)]
+    methods = [start_method(WARM, list(warm.values()), same_s, rate)]
     if same:
-        found.append(start_method(WARM_SAME, same, same_s, rate))
+        methods.append(start_method(WARM_SAME, same, same_s, rate))
     for launcher in LAUNCHERS:
         seconds = [launch.seconds for launch in launches if launch.launcher == launcher]
         if seconds:
-            found.append(start_method(launcher, seconds, same_s, 60 / statistics.median(seconds)))
-    return tuple(found)
+            methods.append(start_method(launcher, seconds, same_s, 60 / statistics.median(seconds)))
+    return tuple(methods)
 
 
 def start_method(name: str, seconds: Sequence[float], same_s: float, rate: float) -> StartMethod:

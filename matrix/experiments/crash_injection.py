@@ -154,37 +154,37 @@ def sequence(device: str, green: Sequence[Case], after: int) -> list[CrashCase]:
     """The crashes in their order, each followed by a few healthy cells, and the last one by ``after`` of them."""
     names = {case.id for case in green}
     injected = [case for case in CASES.values() if case.clean in names and device in CRASHES[case.crash].shows]
-    found: list[CrashCase] = []
+    cells: list[CrashCase] = []
     few = max(1, after // max(1, len(injected)))
     for number, case in enumerate(injected):
         last = number == len(injected) - 1
         start = 0 if last else number * few
         following = [green[(start + step) % len(green)] for step in range(min(after if last else few, len(green)))]
-        found += [case, *(crash_case(each.id, case.id.rpartition("-with-")[2], injected=False) for each in following)]
-    return list({case.id: case for case in found}.values())
+        cells += [case, *(crash_case(each.id, case.id.rpartition("-with-")[2], injected=False) for each in following)]
+    return list({case.id: case for case in cells}.values())
 
 
 def of_set(
     key: str, cells: Sequence[CrashCase], outcomes: Iterable[Outcome], *, device: str, wanted: int
 ) -> CrashResults:
-    found = {outcome.case: outcome for outcome in outcomes}
+    by_case = {outcome.case: outcome for outcome in outcomes}
     crashing = [case for case in cells if case.injected]
     healthy = [case for case in cells if not case.injected]
     injected = {case.crash for case in crashing}
-    ran = [found[case.id] for case in healthy if case.id in found and found[case.id].verdict in selfcheck.RAN]
+    ran = [by_case[case.id] for case in healthy if case.id in by_case and by_case[case.id].verdict in selfcheck.RAN]
     return CrashResults(
         set=key,
-        crashes=tuple(injected_crash(case, found[case.id], device) for case in crashing if case.id in found),
+        crashes=tuple(injected_crash(case, by_case[case.id], device) for case in crashing if case.id in by_case),
         not_injected=tuple(name for name, each in CRASHES.items() if device in each.shows and name not in injected),
         wanted=wanted,
-        after=min((cells_after(found[case.id], ran) for case in crashing if case.id in found), default=0),
+        after=min((cells_after(by_case[case.id], ran) for case in crashing if case.id in by_case), default=0),
         healthy=len(ran),
         harmed=tuple(
             HarmedCell(case=case.clean, after=case.crash, verdict=outcome.verdict.value, reason=outcome.reason)
             for case in healthy
-            if (outcome := found.get(case.id)) is not None and outcome.verdict is not Verdict.PASS
+            if (outcome := by_case.get(case.id)) is not None and outcome.verdict is not Verdict.PASS
         ),
-        lost=tuple(case.id for case in cells if case.id not in found or found[case.id].verdict is Verdict.LOST),
+        lost=tuple(case.id for case in cells if case.id not in by_case or by_case[case.id].verdict is Verdict.LOST),
     )
 
 

@@ -130,13 +130,13 @@ class CellLauncher:
             if process.exit_code != 0:
                 break
         seconds = time.monotonic() - began
-        found = judge(states, stopped=stopped, why=f"not done in {self.limit_s:g} s")
+        judgement = judge(states, stopped=stopped, why=f"not done in {self.limit_s:g} s")
         return Launch(
             launcher=launcher,
             case=case.id,
             seconds=round(seconds, 3),
-            verdict=found.verdict,
-            reason=found.reason,
+            verdict=judgement.verdict,
+            reason=judgement.reason,
         )
 
     def variables(self, out: Path, gpus: Sequence[str]) -> dict[str, str]:
@@ -158,8 +158,8 @@ def read_result(path: Path, number: int) -> RankState | None:
     """The state of a rank from its result file; None if the file does not exist."""
     if not path.exists():
         return None
-    found = Event.from_json(path.read_text(encoding="utf-8"))
-    return RankState(number, checks=list(found.checks), error=found.error, done=found.done, exit_code=0)
+    event = Event.from_json(path.read_text(encoding="utf-8"))
+    return RankState(number, checks=list(event.checks), error=event.error, done=event.done, exit_code=0)
 
 
 def rank_states(results: Sequence[RankState | None], *, stopped: bool) -> list[RankState]:

@@ -102,7 +102,7 @@ def nccl_timings(folder: Path, ranks: int) -> list[dict[str, float]]:
 
 
 def timings(text: str, ranks: int) -> Iterator[dict[str, float]]:
-    for found in TIMINGS.finditer(text):
-        if int(found["ranks"]) == ranks:
-            words = (part.split() for part in found["of"].split(","))
-            yield {"total": float(found["total"]), **{name: float(seconds) for name, seconds in words}}
+    for match in TIMINGS.finditer(text):
+        if int(match["ranks"]) == ranks:
+            words = (part.split() for part in match["of"].split(","))
+            yield {"total": float(match["total"]), **{name: float(seconds) for name, seconds in words}}

@@ -127,9 +127,9 @@ def injected_work(request: RunRequest, healthy: set[tuple[str, str]]) -> Work:
 
 def green(outcomes: Iterable[Outcome]) -> set[tuple[str, str]]:
     """(set, case) of the cells that passed in every pass."""
-    found = [(each.set, each.case, each.verdict) for each in outcomes]
-    red = {(key, case) for key, case, verdict in found if verdict is not Verdict.PASS}
-    return {(key, case) for key, case, _ in found} - red
+    verdicts = [(each.set, each.case, each.verdict) for each in outcomes]
+    red = {(key, case) for key, case, verdict in verdicts if verdict is not Verdict.PASS}
+    return {(key, case) for key, case, _ in verdicts} - red
 
 
 def of(key: str, outcomes: Iterable[Outcome]) -> list[Outcome]:
@@ -142,7 +142,7 @@ def of_set(key: str, clean: Sequence[Outcome], injected: Sequence[Outcome]) -> F
     both = {case: (first[case], verdict) for case, verdict in again.items() if first.get(case) in RAN}
     names = dict.fromkeys(case.fault for case in INJECTED.values())
     outcomes = {each.case: each for each in injected}
-    faults = tuple(found for name in names for found in [fault(name, outcomes)] if found.cells)
+    faults = tuple(result for name in names for result in [fault(name, outcomes)] if result.cells)
     return FaultResults(
         set=key,
         faults=faults,

@@ -112,12 +112,12 @@ class Pack:
         Raises:
             UserError: the lock is missing, or has changed since it was packed.
         """
-        found = locks.read(version_set, folder=self.locks_folder)
+        lock = locks.read(version_set, folder=self.locks_folder)
         expected = self.row(version_set.key).get("lock")
-        if found is None or found.digest != expected:
-            problem = "its lock is missing" if found is None else f"its lock has the digest {found.digest}"
+        if lock is None or lock.digest != expected:
+            problem = "its lock is missing" if lock is None else f"its lock has the digest {lock.digest}"
             raise UserError(f"{PACK}: sets.{version_set.key}: {problem} instead of {expected}; pack the set again")
-        return found
+        return lock
 
 
 def open_pack(folder: Path) -> Pack:

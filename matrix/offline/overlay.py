@@ -118,10 +118,10 @@ class Overlay:
         while True:
             lease = leases.acquire_shared(lease_path(root))
             if self.is_complete(root, overlaid):
-                found = damage_of(site_packages(root), read_marker(root))
-                if not found:
+                damaged_files = damage_of(site_packages(root), read_marker(root))
+                if not damaged_files:
                     break
-                damage = f"the cached environment was damaged and was installed again: {found}"
+                damage = f"the cached environment was damaged and was installed again: {damaged_files}"
             lease.release()
             make_room()
             conflict = self.install_exclusively(root, lock)
@@ -220,9 +220,9 @@ class Overlay:
         return f"{overlaid.key} was packed for Python {packed_for}, this is {minor}: `ftmatrix pack --python {minor}`; "
 
     def run(self, *arguments: str | Path, hint: str = "") -> None:
-        done = self.uv(*arguments)
-        if done.exit_code != 0:
-            raise UserError(f"the wheels cannot be installed over {self.host.python}: {hint}{reason(done.log)}")
+        result = self.uv(*arguments)
+        if result.exit_code != 0:
+            raise UserError(f"the wheels cannot be installed over {self.host.python}: {hint}{reason(result.log)}")
 
     def visible_versions(self, root: Path, overlaid: OverlaidSet) -> dict[str, str]:
         visible = versions((str(site_packages(root)), *overlaid.paths))
@@ -233,9 +233,9 @@ class Overlay:
         unmet = [each.text for each in self.unmet_requirements(root, overlaid) if not overlaid.tolerates(each)]
         if unmet or not overlaid.packed_torch:
             return next(iter(unmet), "")
-        done = self.call([str(root / "bin" / "python"), "-I", "-c", "import torch"], timeout_s=IMPORT_LIMIT_S)
-        last_line = (done.log.strip().splitlines() or ["no output"])[-1]
-        return "" if done.exit_code == 0 else f"torch {overlaid.packed_torch} cannot be imported: {last_line}"
+        result = self.call([str(root / "bin" / "python"), "-I", "-c", "import torch"], timeout_s=IMPORT_LIMIT_S)
+        last_line = (result.log.strip().splitlines() or ["no output"])[-1]
+        return "" if result.exit_code == 0 else f"torch {overlaid.packed_torch} cannot be imported: {last_line}"
 
     def unmet_requirements(self, root: Path, overlaid: OverlaidSet) -> list[UnmetRequirement]:
         """Requirements of the six packages, and of what they require, that the environment does not meet."""

@@ -186,7 +186,7 @@ def select(version_set: VersionSet, request: PackRequest, *, uv: Uv) -> Selected
     lock = lock_for(version_set, request, uv=uv)
     names = list(lock.versions)
     matches = {each: [name for name in names if fnmatchcase(name, each.lower())] for each in request.exclude}
-    left_out = {name for found in matches.values() for name in found}
+    left_out = {name for matching in matches.values() for name in matching}
     if request.system_torch:
         left_out |= only_for_torch(version_set, lock, uv=uv)
     pins = [f"{name}==={version}" for name, version in lock.versions.items() if name not in left_out]
@@ -197,7 +197,7 @@ def select(version_set: VersionSet, request: PackRequest, *, uv: Uv) -> Selected
         lock=lock,
         wheels=selected,
         left_out=sorted(left_out),
-        matched_patterns={each for each, found in matches.items() if found},
+        matched_patterns={each for each, matching in matches.items() if matching},
     )
 
 
@@ -213,10 +213,10 @@ def lock_for(version_set: VersionSet, request: PackRequest, *, uv: Uv) -> Lock:
     """The set's lock. A set on another Python has its lock, of the same date, in the pack."""
     on_own_python = version_set.key in {each.key for each in request.sets}
     folder = request.lock_folder if on_own_python else Pack(folder=request.folder).locks_folder
-    found = locking.read_or_resolve(version_set, uv=uv, folder=folder)
-    if isinstance(found, Evidence):
-        raise UserError(f"{version_set.key} cannot be packed because it does not resolve: {found.reason}")
-    return found
+    lock = locking.read_or_resolve(version_set, uv=uv, folder=folder)
+    if isinstance(lock, Evidence):
+        raise UserError(f"{version_set.key} cannot be packed because it does not resolve: {lock.reason}")
+    return lock
 
 
 def only_for_torch(version_set: VersionSet, lock: Lock, *, uv: Uv) -> set[str]:
@@ -236,17 +236,17 @@ def parents(lock: Lock, *, python: str, uv: Uv) -> dict[str, set[str]]:
     """Names of the packages that require each package of the lock, as uv resolves them."""
     source = uv.without_links() if uv.dated else uv
     with source.requirements_file([f"{name}==={version}" for name, version in lock.versions.items()]) as path:
-        done = source.pip(
+        result = source.pip(
             *("compile", path, "--no-header", "--annotation-style", "line"),
             *("--python-version", python, "--python-platform", locks.PLATFORM),
             timeout_s=locks.RESOLVE_LIMIT_S,
         )
-    if done.exit_code != 0:
-        blame_machine(done, doing=f"resolving the dependencies in {lock.version_set.key}")
-        raise UserError(f"the dependencies in {lock.version_set.key} cannot be resolved: {reason(done.log)}")
+    if result.exit_code != 0:
+        blame_machine(result, doing=f"resolving the dependencies in {lock.version_set.key}")
+        raise UserError(f"the dependencies in {lock.version_set.key} cannot be resolved: {reason(result.log)}")
     return {
         canonicalize_name(name): {word.strip() for word in via.split(",") if not word.strip().startswith("-")}
-        for name, via in VIA.findall(done.log)
+        for name, via in VIA.findall(result.log)
     }
 
 
@@ -277,10 +277,10 @@ def pack_harness(
     fetched = wheels.fetch(own, folder, python=python, uv=uv, say=say)
     if not (source / "pyproject.toml").is_file():
         return fetched, (f"{folder} lacks {HARNESS} itself, which does not run from its source; add its wheel",)
-    done = uv("build", "--wheel", "--quiet", "--out-dir", folder.absolute(), source, timeout_s=BUILD_LIMIT_S)
-    if done.exit_code != 0:
-        blame_machine(done, doing=f"building the wheel of {HARNESS}")
-        raise UserError(f"the wheel of {HARNESS} could not be built: {reason(done.log)}")
+    result = uv("build", "--wheel", "--quiet", "--out-dir", folder.absolute(), source, timeout_s=BUILD_LIMIT_S)
+    if result.exit_code != 0:
+        blame_machine(result, doing=f"building the wheel of {HARNESS}")
+        raise UserError(f"the wheel of {HARNESS} could not be built: {reason(result.log)}")
     return fetched, (f"on the target: python -m pip install --no-index --find-links {folder} {HARNESS}",)
 
 

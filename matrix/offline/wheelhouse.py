@@ -40,13 +40,13 @@ class Wheelhouse:
         Raises:
             UserError: there is none.
         """
-        found = self.pack.complete_sets
-        if not found:
+        sets = self.pack.complete_sets
+        if not sets:
             raise UserError(
                 f"--offline {self.pack.folder}: no complete set; add --system-torch to use the host's torch, or pack"
                 " complete sets with `ftmatrix pack` without --system-torch and --exclude"
             )
-        return found
+        return sets
 
     def lock(self, version_set: VersionSet) -> Lock:
         return self.pack.lock(version_set)
@@ -60,10 +60,11 @@ class Wheelhouse:
         files = self.pack.wheels(lock.version_set.key)
         python = lock.version_set.python
         if self.uv("python", "find", "--no-project", python).exit_code != 0:
-            found = ", ".join(provision.interpreters(self.uv)) or "none"
+            others = ", ".join(provision.interpreters(self.uv)) or "none"
             return Evidence(
                 phase=Phase.INSTALL,
-                reason=f"no working Python {python} found (found: {found}); `ftmatrix pack --python` packs for another",
+                reason=f"no working Python {python} found (found: {others}); "
+                "`ftmatrix pack --python` packs for another",
             )
         source = self.uv.from_folder(self.pack.wheels_folder)
         result = provision.install(lock, cache=self.cache, uv=source, make_room=make_room)

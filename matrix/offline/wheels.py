@@ -77,17 +77,17 @@ def select_wheels(
         UserError: a requirement cannot be met, or has no wheel for the target.
     """
     source = uv.without_links() if uv.dated else uv  # as for locks
-    done = source.compile(
+    result = source.compile(
         requirements,
         *(() if with_dependencies else ("--no-deps",)),
         *("--format", "pylock.toml"),
         *("--python-version", python, "--python-platform", PLATFORM),
         timeout_s=RESOLVE_LIMIT_S,
     )
-    if done.exit_code != 0:
-        blame_machine(done, doing="resolving the wheels")
-        raise UserError(f"the wheels for Python {python} cannot be resolved: {reason(done.log)}")
-    document = tomllib.loads(done.log[done.log.index("lock-version") :])
+    if result.exit_code != 0:
+        blame_machine(result, doing="resolving the wheels")
+        raise UserError(f"the wheels for Python {python} cannot be resolved: {reason(result.log)}")
+    document = tomllib.loads(result.log[result.log.index("lock-version") :])
     order = {tag: place for place, tag in enumerate(accepted_tags(python))}
     return tuple(preferred_wheel(package, order, python=python) for package in document.get("packages", ()))
 
@@ -223,14 +223,14 @@ def download(batch: Sequence[Wheel], into: Path, *, python: str, uv: Uv) -> None
     tags = [tag for each in batch for tag in each.tags]
     target = [f"--abi={each}" for each in sorted({tag.abi for tag in tags})]
     target += [f"--platform={each}" for each in sorted({tag.platform for tag in tags})]
-    done = uv(
+    result = uv(
         *("tool", "run", "--python", sys.executable, "pip", "download", "--quiet", "--disable-pip-version-check"),
         *("--no-deps", "--no-index", "--no-cache-dir", "--only-binary=:all:", f"--python-version={python}", *target),
         *("--dest", into.absolute()),  # absolute, because uv runs in another folder
         *(f"{each.url}#sha256={each.sha256}" for each in batch),
         timeout_s=INSTALL_LIMIT_S,
     )
-    if done.exit_code != 0:
+    if result.exit_code != 0:
         names = batch[0].file if len(batch) == 1 else f"one of {', '.join(each.name for each in batch)}"
-        blame_machine(done, doing=f"downloading {names}")
-        raise UserError(f"{names} could not be downloaded: {reason(done.log)}")
+        blame_machine(result, doing=f"downloading {names}")
+        raise UserError(f"{names} could not be downloaded: {reason(result.log)}")

@@ -77,14 +77,14 @@ def scrubbed_values(value: Any, places: Mapping[str, str]) -> Any:
 
 def keep(folder: Path, target: Path, places: Mapping[str, str]) -> dict[str, str]:
     """Copy a cell's logs and stacks to ``target``, except empty ones; return file names by kind of file."""
-    kept: dict[str, str] = {}
+    paths: dict[str, str] = {}
     of_ranks = (path for path in folder.glob("rank-*.*") if path.suffix in KINDS)
     for path in sorted([*of_ranks, *folder.glob(AUTOPSY)]):
         text = path.read_text(encoding="utf-8", errors="replace").strip()
         if text:
             target.mkdir(parents=True, exist_ok=True)
             (target / path.name).write_text(scrubbed_tail(text, LONGEST, places) + "\n", encoding="utf-8")
-            kept["autopsy" if path.name == AUTOPSY else f"{path.stem.replace('-', ' ')} {KINDS[path.suffix]}"] = (
+            paths["autopsy" if path.name == AUTOPSY else f"{path.stem.replace('-', ' ')} {KINDS[path.suffix]}"] = (
                 path.name
             )
-    return kept
+    return paths

@@ -46,8 +46,8 @@ class Suite:
     @cached_property
     def cases(self) -> Mapping[str, Case]:
         """Every case by id. Imports declarations only, nothing of the stack."""
-        found: dict[str, Case] = case_suite.load(self.module).cases
-        every = copy(found)
+        suite_cases: dict[str, Case] = case_suite.load(self.module).cases
+        every = copy(suite_cases)
         every.update({case.id: case for case in (*grid.commands(self.scripts), *self.added)})
         return every
 
@@ -171,8 +171,8 @@ class Bench:
         """Environment variables of the session, without the caller's pytest plugins, and without GPUs on the CPU."""
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
         own = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "HF_HOME": str(self.scratch / "hf"), "PYTHONUNBUFFERED": "1"}
-        kept = {name: value for name, value in environment.variables().items() if not name.startswith("PYTEST_")}
-        return {**kept, **own, **hidden, **self.more}
+        outer = {name: value for name, value in environment.variables().items() if not name.startswith("PYTEST_")}
+        return {**outer, **own, **hidden, **self.more}
 
     @property
     def log(self) -> Path:

@@ -30,9 +30,9 @@ def hardware(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> str:
     """
     if device == "cpu":
         return f"cpu: {cpu_name()} x {cores()}"
-    found = gpus(open_pool).gpus
-    kind = "MIG slice of " if found[0].is_slice else ""
-    return f"cuda: {kind}{found[0].name} x {len(found)}"
+    devices = gpus(open_pool).gpus
+    kind = "MIG slice of " if devices[0].is_slice else ""
+    return f"cuda: {kind}{devices[0].name} x {len(devices)}"
 
 
 def gpus(open_pool: Callable[[], Pool] = pools.pool) -> Pool:
@@ -50,11 +50,11 @@ def gpus(open_pool: Callable[[], Pool] = pools.pool) -> Pool:
 def why_no_gpu(open_pool: Callable[[], Pool] = pools.pool) -> str:
     """The reason why this process can use no GPU; empty if it can use one."""
     try:
-        found = open_pool()
+        pool = open_pool()
     except UnavailableError as error:
         return str(error)
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if found.gpus:
+    if pool.gpus:
         return ""
     return "this machine has no NVIDIA GPU" if hidden is None else f"CUDA_VISIBLE_DEVICES={hidden} leaves no GPU"
 
@@ -65,8 +65,8 @@ def facts(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> dict[st
     Raises:
         UserError: the device is ``cuda``, and there is no GPU or the driver does not answer.
     """
-    found: dict[str, str | int] = {"os": platform.platform(), "cpu": cpu_name(), "cores": cores()}
-    return found if device == "cpu" else found | facts_of_gpus(gpus(open_pool))
+    facts: dict[str, str | int] = {"os": platform.platform(), "cpu": cpu_name(), "cores": cores()}
+    return facts if device == "cpu" else facts | facts_of_gpus(gpus(open_pool))
 
 
 def facts_of_gpus(pool: Pool) -> dict[str, str | int]:

@@ -348,8 +348,8 @@ class OutcomeBuilder:
         """The cell's logs, copied next to the outcomes, by paths relative to the run."""
         cell = str(CellKey(self.version_set.key, self.case.id))
         target = self.ctx.store.directory / "logs" / cell
-        kept = evidence_files.keep(self.bench.job_folder(self.case.id), target, self.places)
-        return {what: f"logs/{cell}/{name}" for what, name in kept.items()}
+        paths = evidence_files.keep(self.bench.job_folder(self.case.id), target, self.places)
+        return {what: f"logs/{cell}/{name}" for what, name in paths.items()}
 
     @cached_property
     def places(self) -> dict[str, str]:

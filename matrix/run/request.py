@@ -140,9 +140,11 @@ class RunRequest:
         """Every set with its cases. If the profile crosses sets, each set then loads what every set saved."""
         sets, cases = self.version_sets(), self.cases()
         once = [(each, cases) for each in sets]
-        begun = [case for case in cases if case.options.flow == "portability"] if self.chosen_profile.across else []
-        travelled = tuple(carried(case, source.key) for case in begun for source in sets)
-        return [*once, *((each, travelled) for each in sets if travelled)]
+        portability_cases = (
+            [case for case in cases if case.options.flow == "portability"] if self.chosen_profile.across else []
+        )
+        portability_work = tuple(carried(case, source.key) for case in portability_cases for source in sets)
+        return [*once, *((each, portability_work) for each in sets if portability_work)]
 
     def check(self) -> None:
         """Check options that would make a run impossible.

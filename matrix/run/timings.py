@@ -73,7 +73,7 @@ def note(cache: Path, device: str, outcomes: Sequence[Outcome], *, wall_s: float
 
 def stored(cache: Path) -> dict[str, Any]:
     try:
-        found = json.loads((cache / FILE).read_text(encoding="utf-8"))
+        timings = json.loads((cache / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return timings if isinstance(timings, dict) else {}

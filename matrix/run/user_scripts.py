@@ -60,7 +60,7 @@ def script(name: str, row: Any, path: Path) -> Script:
 
 
 def words(row: dict[str, Any], key: str, location: str) -> tuple[str, ...]:
-    found = row.get(key)
-    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-        raise UserError(f"{location}.{key}: expected a list of words, got {found!r}")
-    return tuple(found)
+    value = row.get(key)
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise UserError(f"{location}.{key}: expected a list of words, got {value!r}")
+    return tuple(value)

@@ -278,10 +278,10 @@ class FixSearch:
 
     def close_tasks_that_are_not_red(self, tasks: Iterable[FixTask]) -> None:
         for task in tasks:
-            seen = self.runner.seen(task.version_set, task.case)
-            if len(seen) < REQUIRED_RUNS or not is_red(seen):
+            verdicts = self.runner.seen(task.version_set, task.case)
+            if len(verdicts) < REQUIRED_RUNS or not is_red(verdicts):
                 task.tried.clear()
-                task.notes = [why_closed(seen)]
+                task.notes = [why_closed(verdicts)]
                 self.closed.add(task)
 
     def choose(self, kind: Kind, candidates: Mapping[FixTask, list[Neighbour]]) -> None:
@@ -320,8 +320,8 @@ class FixSearch:
     ) -> None:
         """Accept a candidate that is green every time and red without any one change; otherwise try a shorter one."""
         candidates.remove(candidate)
-        seen = self.runner.seen(candidate.to_set, candidate.to_case)
-        if len(seen) < REQUIRED_RUNS or not is_green(seen):
+        verdicts = self.runner.seen(candidate.to_set, candidate.to_case)
+        if len(verdicts) < REQUIRED_RUNS or not is_green(verdicts):
             return
         task.measured |= {part.cell for part in parts if part and self.ran(part)}
         shorter = self.green(part for part in parts if part)
@@ -333,21 +333,21 @@ class FixSearch:
         if minimal or kind is Kind.VERSIONS:  # the budget may not allow every part of a move
             cells = [part.cell for part in witnesses] or [task.cell]
             blocked = [part.cell for part in witnesses if not self.ran(part)]
-            task.set_fix(kind, candidate, runs=len(seen), witnesses=cells, blocked=blocked, minimal=minimal)
+            task.set_fix(kind, candidate, runs=len(verdicts), witnesses=cells, blocked=blocked, minimal=minimal)
 
     def is_witness(self, kind: Kind, part: Neighbour) -> bool:
-        seen = self.runner.seen(part.to_set, part.to_case)
-        return is_red(seen) or (kind is Kind.VERSIONS and bool(seen) and set(seen) == {Verdict.BLOCKED})
+        verdicts = self.runner.seen(part.to_set, part.to_case)
+        return is_red(verdicts) or (kind is Kind.VERSIONS and bool(verdicts) and set(verdicts) == {Verdict.BLOCKED})
 
     def parts(self, kind: Kind, task: FixTask, candidate: Neighbour) -> list[Neighbour | None]:
         """The candidate without each one of its changes; None for one that the budget does not allow."""
         if len(candidate.changes) == 1:
             return []
-        kept = [tuple(each for each in candidate.changes if each is not removed) for removed in candidate.changes]
+        subsets = [tuple(each for each in candidate.changes if each is not removed) for removed in candidate.changes]
         if kind is not Kind.VERSIONS:
-            fewer = (self.neighbour(task, {each.name: each.new for each in changes}) for changes in kept)
+            fewer = (self.neighbour(task, {each.name: each.new for each in changes}) for changes in subsets)
             return [part for part in fewer if part]  # a change without effect by itself leaves the cell red
-        return [self.part_of_move(task, changes) for changes in kept]
+        return [self.part_of_move(task, changes) for changes in subsets]
 
     def part_of_move(self, task: FixTask, changes: Sequence[Change]) -> Neighbour | None:
         pins = {each.name: str(each.new) for each in changes if each.name in PACKAGES}
@@ -357,20 +357,20 @@ class FixSearch:
         return part if part and self.affords(task, part) else None
 
 
-def is_red(seen: Verdicts) -> bool:
-    return bool(seen) and all(verdict in RED for verdict in seen)
+def is_red(verdicts: Verdicts) -> bool:
+    return bool(verdicts) and all(verdict in RED for verdict in verdicts)
 
 
-def why_closed(seen: Verdicts) -> str:
+def why_closed(verdicts: Verdicts) -> str:
     """The reason why the search skips a cell: it was not red twice."""
-    verdicts = ", ".join(seen)
-    if not seen:
+    listed = ", ".join(verdicts)
+    if not verdicts:
         return "it could not run"
-    if is_red(seen):
-        return f"it finished only once: {verdicts}"
-    ran = any(verdict in RED or verdict is Verdict.PASS for verdict in seen)
-    return f"it is not red every time: {verdicts}" if ran else f"it cannot run on this machine: {verdicts}"
+    if is_red(verdicts):
+        return f"it finished only once: {listed}"
+    ran = any(verdict in RED or verdict is Verdict.PASS for verdict in verdicts)
+    return f"it is not red every time: {listed}" if ran else f"it cannot run on this machine: {listed}"
 
 
-def is_green(seen: Verdicts) -> bool:
-    return bool(seen) and all(verdict is Verdict.PASS for verdict in seen)
+def is_green(verdicts: Verdicts) -> bool:
+    return bool(verdicts) and all(verdict is Verdict.PASS for verdict in verdicts)

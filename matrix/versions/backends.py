@@ -67,13 +67,13 @@ def choose(name: str, *, uv: Uv, gpu: Callable[[], bool] = has_gpu) -> Backend:
 
 def can_reach(name: str, *, uv: Uv) -> bool:
     """True if the backend's index answers a request for torch's metadata. One short attempt, without retries."""
-    done = uv.compile(
+    result = uv.compile(
         ("torch",),
         *("--torch-backend", name, "--no-deps", "--python-platform", PLATFORM),
         timeout_s=PROBE_LIMIT_S,
         extra={"UV_HTTP_TIMEOUT": "8", "UV_HTTP_RETRIES": "0"},
     )
-    return done.exit_code == 0
+    return result.exit_code == 0
 
 
 def in_torch_family(distribution: str) -> bool:

@@ -127,17 +127,17 @@ def is_set(name: str, environ: Mapping[str, str]) -> bool:
 
 def split_by_existence(places: list[str]) -> tuple[list[str], list[str]]:
     """Places that exist or are remote, and missing folders. pip ignores missing folders, uv fails on them."""
-    kept: list[str] = []
+    existing: list[str] = []
     missing: list[str] = []
     for place in places:
         folder = local_folder(place)
         if folder is None:
-            kept.append(place)
+            existing.append(place)
         elif folder.exists():
-            kept.append(str(folder.absolute()))  # absolute, because uv runs in another folder
+            existing.append(str(folder.absolute()))  # absolute, because uv runs in another folder
         else:
             missing.append(place)
-    return kept, missing
+    return existing, missing
 
 
 def local_folder(place: str) -> Path | None:

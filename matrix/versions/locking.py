@@ -55,7 +55,7 @@ def resolve(version_set: VersionSet, *, uv: Uv) -> Lock | Evidence:
         UserError: the machine is at fault, such as an unreachable index.
     """
     source = uv.without_links() if uv.dated else uv
-    done = source.compile(
+    result = source.compile(
         version_set.requirements,
         "--generate-hashes",
         *(("--exclude-newer", f"{version_set.as_of}T23:59:59Z") if uv.dated else ()),
@@ -63,19 +63,19 @@ def resolve(version_set: VersionSet, *, uv: Uv) -> Lock | Evidence:
         *("--python-platform", PLATFORM),
         timeout_s=RESOLVE_LIMIT_S,
     )
-    if done.exit_code == 0:
-        return Lock(version_set=version_set, text=f"{header(version_set)}\n{pins_only(done.log)}")
-    blame_machine(done, doing=f"locking {version_set.key}")
+    if result.exit_code == 0:
+        return Lock(version_set=version_set, text=f"{header(version_set)}\n{pins_only(result.log)}")
+    blame_machine(result, doing=f"locking {version_set.key}")
     if uv.variables.get("UV_OFFLINE"):  # offline, uv reports packages that it cannot look up as missing
         raise UserError(f"locking {version_set.key}: UV_OFFLINE forbids uv to use the network; unset it once")
-    return Evidence(phase=Phase.RESOLVE, reason=why_unresolvable(done), exit_code=done.exit_code, log=done.log)
+    return Evidence(phase=Phase.RESOLVE, reason=why_unresolvable(result), exit_code=result.exit_code, log=result.log)
 
 
-def why_unresolvable(done: Finished) -> str:
+def why_unresolvable(result: Finished) -> str:
     """The explanation of uv, with a remark if uv ignored the version because the index states no upload date."""
-    explanation = reason(done.log)
+    explanation = reason(result.log)
     for missing in map(Requirement, re.findall(r"no versions? of ([A-Za-z0-9._-]+==[^\s,]+)", explanation)):
-        for name, version in undated_wheels(done.log):
+        for name, version in undated_wheels(result.log):
             if name == canonicalize_name(missing.name) and missing.specifier.contains(version):
                 return f"{explanation} (The index states no upload date for {missing}; use an index that does.)"
     return explanation
@@ -93,20 +93,20 @@ def release_date(name: str, version: str, *, python: str, uv: Uv) -> date | None
     Raises:
         UserError: the index does not have the version.
     """
-    done = uv.compile(
+    result = uv.compile(
         (f"{name}=={version}",),
         *("--no-deps", "--format", "pylock.toml"),
         *("--python-version", python, "--python-platform", PLATFORM),
         timeout_s=RESOLVE_LIMIT_S,
     )
-    if done.exit_code != 0:
-        blame_machine(done, doing=f"looking for {name} {version}")
-        if f"no version of {name}=={version}" in done.log:
+    if result.exit_code != 0:
+        blame_machine(result, doing=f"looking for {name} {version}")
+        if f"no version of {name}=={version}" in result.log:
             raise UserError(
                 f"the configured index has no {name} {version}; `pip index versions {name}` lists its versions"
             )
-        raise UserError(f"{name}=={version} cannot be resolved for Python {python}: {reason(done.log)}")
-    return earliest_upload(done.log)
+        raise UserError(f"{name}=={version} cannot be resolved for Python {python}: {reason(result.log)}")
+    return earliest_upload(result.log)
 
 
 def earliest_upload(log: str) -> date | None:

@@ -67,8 +67,8 @@ class Lock:
 def statements(text: str) -> list[str]:
     """The lock's pins, each on one line with its hashes in order."""
     joined = text.replace("\\\n", " ")
-    kept = (line.partition(" #")[0].split() for line in joined.splitlines() if not line.startswith("#"))
-    return [" ".join([words[0], *sorted(words[1:])]) for words in kept if words]
+    rows = (line.partition(" #")[0].split() for line in joined.splitlines() if not line.startswith("#"))
+    return [" ".join([words[0], *sorted(words[1:])]) for words in rows if words]
 
 
 def distribution(statement: str) -> str:
@@ -93,8 +93,8 @@ def read(version_set: VersionSet, *, folder: Path = PACKAGED) -> Lock | None:
 
 def pins_only(log: str) -> str:
     """The output of uv without its warnings, which may name files and hosts of this machine."""
-    kept = (line for line in log.splitlines() if re.match(r"[A-Za-z0-9][^\s]*==|\s+--hash=", line))
-    return "\n".join(kept) + "\n"
+    pin_lines = (line for line in log.splitlines() if re.match(r"[A-Za-z0-9][^\s]*==|\s+--hash=", line))
+    return "\n".join(pin_lines) + "\n"
 
 
 def write(lock: Lock, *, folder: Path = PACKAGED) -> Path:

@@ -79,14 +79,17 @@ class Uv:
 
     def without_links(self) -> Uv:
         """A uv that ignores find-links, whose undated files ``--exclude-newer`` would not hide."""
-        kept = {name: value for name, value in self.variables.items() if name != "UV_FIND_LINKS"}
-        return replace(self, variables=kept)
+        variables = {name: value for name, value in self.variables.items() if name != "UV_FIND_LINKS"}
+        return replace(self, variables=variables)
 
     def from_folder(self, folder: Path) -> Uv:
         """A uv that sees only the wheels of a folder."""
-        kept = {name: value for name, value in self.variables.items() if not name.startswith(INDEX_VARIABLES)}
-        variables = {**kept, "UV_OFFLINE": "1"}
-        return replace(self, variables=variables, index_arguments=("--no-index", "--find-links", str(folder)))
+        variables = {name: value for name, value in self.variables.items() if not name.startswith(INDEX_VARIABLES)}
+        return replace(
+            self,
+            variables={**variables, "UV_OFFLINE": "1"},
+            index_arguments=("--no-index", "--find-links", str(folder)),
+        )
 
     def __call__(
         self, *arguments: str | Path, timeout_s: float = INSTALL_LIMIT_S, extra: Mapping[str, str] | None = None
@@ -175,10 +178,10 @@ def binary(environ: Mapping[str, str]) -> Path:
 
         return Path(find_uv_bin())
     except (ImportError, FileNotFoundError):
-        found = shutil.which("uv", path=environ.get("PATH"))
-    if found is None:
+        path = shutil.which("uv", path=environ.get("PATH"))
+    if path is None:
         raise UserError("uv, which creates the environments, is not installed; run `python -m pip install uv`")
-    return Path(found)
+    return Path(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +221,7 @@ MACHINE_FAILURES: Final = (
 )
 
 
-def blame_machine(done: Finished, *, doing: str, ignore: str = "") -> None:
+def blame_machine(result: Finished, *, doing: str, ignore: str = "") -> None:
     """Raise if uv failed for a reason that has nothing to do with the requested packages.
 
     ``ignore`` is a kind of failure that the caller handles.
@@ -226,12 +229,12 @@ def blame_machine(done: Finished, *, doing: str, ignore: str = "") -> None:
     Raises:
         UserError: the machine is at fault.
     """
-    if done.exit_code is None:
+    if result.exit_code is None:
         raise UserError(f"{doing}: uv timed out; check the network and run again")
     for failure in MACHINE_FAILURES:
-        match = re.search(failure.pattern, done.log)
+        match = re.search(failure.pattern, result.log)
         if match and failure.kind != ignore:
-            raise UserError(f"{doing}: {failure.sentence} (uv: {line_of(done.log, match.start())})")
+            raise UserError(f"{doing}: {failure.sentence} (uv: {line_of(result.log, match.start())})")
 
 
 def line_of(log: str, position: int) -> str:

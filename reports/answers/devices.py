@@ -59,9 +59,9 @@ def json_schema() -> str:
     return json.dumps({"$schema": GenerateJsonSchema.schema_dialect, **schema}, indent=2) + "\n"
 
 
-def dumped(found: Comparison) -> str:
+def dumped(comparison: Comparison) -> str:
     """Return the comparison as JSON, without empty fields."""
-    document = DevicesDocument(schema=SCHEMA, **{name: getattr(found, name) for name in Comparison.model_fields})
+    document = DevicesDocument(schema=SCHEMA, **{name: getattr(comparison, name) for name in Comparison.model_fields})
     return document.model_dump_json(by_alias=True, exclude_defaults=True, indent=1) + "\n"
 
 
@@ -148,14 +148,14 @@ def cell_pairs(cpu: Grid, gpu: Grid) -> Iterator[CellPair]:
 
 def nearby(columns: Iterable[SetRecord], gpu: SetRecord) -> Iterator[tuple[Nearness, SetRecord]]:
     """Yield the CPU sets near a GPU set, nearest first; sets that differ in torch are ordered by its release."""
-    found = ((near(column, gpu), column) for column in columns)
+    pairs = ((near(column, gpu), column) for column in columns)
 
     def distance(each: tuple[Nearness, SetRecord]) -> tuple[object, ...]:
         nearness, column = each
         is_other_set = str(SetKey.parse(gpu.key).without("torch")) != column.key
         return list(Nearness).index(nearness), torch_distance(column, gpu), is_other_set, column.key
 
-    yield from sorted(((nearness, column) for nearness, column in found if nearness is not None), key=distance)
+    yield from sorted(((nearness, column) for nearness, column in pairs if nearness is not None), key=distance)
 
 
 def near(cpu: SetRecord, gpu: SetRecord) -> Nearness | None:
@@ -187,8 +187,8 @@ def cause(outcome: Outcome, column: SetRecord) -> str:
     """Return the id of the best signature; empty for a cell that is not red."""
     if outcome.verdict not in RED:
         return ""
-    found = diagnose(symptom(outcome, column.pins))
-    return found[0].signature.id if found else UNEXPLAINED
+    diagnoses = diagnose(symptom(outcome, column.pins))
+    return diagnoses[0].signature.id if diagnoses else UNEXPLAINED
 
 
 def compared_sets(paired: Iterable[CellPair]) -> Iterator[ComparedSets]:
@@ -197,8 +197,8 @@ def compared_sets(paired: Iterable[CellPair]) -> Iterator[ComparedSets]:
     for each in paired:
         key = each.columns[0].key, each.columns[1].key, each.cpu.hardware, each.gpu.hardware
         together.setdefault(key, []).append(each)
-    found = (compared_pair(each) for each in together.values())
-    yield from sorted(found, key=lambda each: list(Nearness).index(each.near))
+    counts = (compared_pair(each) for each in together.values())
+    yield from sorted(counts, key=lambda each: list(Nearness).index(each.near))
 
 
 def compared_pair(paired: Sequence[CellPair]) -> ComparedSets:
@@ -286,29 +286,29 @@ def torch_votes(own: Shown, other: Shown, start: SetRecord, end: SetRecord, matr
     """Yield, for sets from the torch of one pair member to the other and beyond, True if torch may be the reason."""
     first, last = (public(release(each, "torch")) for each in (start, end))
     for column in matrix.sets:
-        found = matrix.lookup(own[0].case, column.key)
+        outcome = matrix.lookup(own[0].case, column.key)
         torch = public(release(column, "torch"))
         left, reached = (first < torch, last <= torch) if first < last else (torch < first, torch <= last)
-        if found is None or not left:
+        if outcome is None or not left:
             continue
-        if is_same(found, column, other):
+        if is_same(outcome, column, other):
             yield True
-        elif reached and is_same(found, column, own):
+        elif reached and is_same(outcome, column, own):
             yield False
 
 
 def showing(shown: Outcome, why: str, other: Grid) -> Iterator[str]:
     """Yield the sets on which the other kind of device has the same verdict for the same cause."""
     for column in other.sets:
-        found = other.lookup(shown.case, column.key)
-        if found is not None and is_same(found, column, (shown, why)):
+        outcome = other.lookup(shown.case, column.key)
+        if outcome is not None and is_same(outcome, column, (shown, why)):
             yield column.key
 
 
-def is_same(found: Outcome, column: SetRecord, shown: Shown) -> bool:
+def is_same(candidate: Outcome, column: SetRecord, shown: Shown) -> bool:
     """Tell if a cell has the verdict and the cause of another."""
     outcome, why = shown
-    return found.verdict is outcome.verdict and is_alike(cause(found, column), why, found, outcome)
+    return candidate.verdict is outcome.verdict and is_alike(cause(candidate, column), why, candidate, outcome)
 
 
 def is_alike(one: str, other: str, first: Outcome, second: Outcome) -> bool:

@@ -34,10 +34,10 @@ def load(folder: Path = PUBLISHED, *, device: str = "cpu") -> Grid:
     Raises:
         UserError: there is no result of that device, or a document cannot be read.
     """
-    found = [each for each in documents(folder) if each.device == device]
-    if not found:
+    matching = [each for each in documents(folder) if each.device == device]
+    if not matching:
         raise UserError(f"{folder}: holds no matrix.json measured on {device}; give a folder of published results")
-    return grid_of(found)
+    return grid_of(matching)
 
 
 def by_device(folder: Path = PUBLISHED, *, only: Container[str] | None = None) -> dict[str, Grid]:
@@ -46,12 +46,12 @@ def by_device(folder: Path = PUBLISHED, *, only: Container[str] | None = None) -
     Raises:
         UserError: there is no result at all, or a document cannot be read.
     """
-    found: dict[str, list[MatrixDocument]] = {}
+    documents_by_device: dict[str, list[MatrixDocument]] = {}
     for each in documents(folder, only=only):
-        found.setdefault(each.device, []).append(each)
-    if not found:
+        documents_by_device.setdefault(each.device, []).append(each)
+    if not documents_by_device:
         raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
-    return {device: grid_of(each) for device, each in sorted(found.items())}
+    return {device: grid_of(each) for device, each in sorted(documents_by_device.items())}
 
 
 def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
@@ -60,23 +60,23 @@ def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
     Raises:
         UserError: there is no such run, it cannot be read, or it is of the same kind.
     """
-    found: dict[str, list[MatrixDocument]] = {}
+    documents_by_device: dict[str, list[MatrixDocument]] = {}
     for directory in directories:
         record, sets, outcomes = store.read(directory)
         if record.device == than:
             raise UserError(f"{directory} is a run on {than} as well: a run is compared with those of another device")
         run = data.document(record, grid(record, sets, outcomes), generated=record.started)
-        found.setdefault(record.device, []).append(run)
-    return {device: grid_of(each) for device, each in found.items()}
+        documents_by_device.setdefault(record.device, []).append(run)
+    return {device: grid_of(each) for device, each in documents_by_device.items()}
 
 
-def grid_of(found: Sequence[MatrixDocument]) -> Grid:
+def grid_of(documents: Sequence[MatrixDocument]) -> Grid:
     """Return the grid of one device's documents, without cells that only a since-repaired harness bug made red."""
-    newest = max(found, key=lambda each: each.run.started)
+    newest = max(documents, key=lambda each: each.run.started)
     nothing_planned = newest.run.model_copy(update={"planned": ()})
-    sets = columns(found)
+    sets = columns(documents)
     pins = {column.key: column.pins for column in sets}
-    measured = latest(found, {column.key: column.lock for column in sets})
+    measured = latest(documents, {column.key: column.lock for column in sets})
     return grid(nothing_planned, sets, (each for each in measured if not is_ours(each, pins.get(each.set, {}))))
 
 
@@ -98,22 +98,22 @@ def trimmed(document: dict[str, Any], only: Container[str] | None = None) -> dic
     return document
 
 
-def columns(found: Iterable[MatrixDocument]) -> tuple[SetRecord, ...]:
+def columns(documents: Iterable[MatrixDocument]) -> tuple[SetRecord, ...]:
     """Return each set once, as last recorded; a record with an installed environment comes first."""
     records = sorted(
-        ((document.run.started, column) for document in found for column in document.sets),
+        ((document.run.started, column) for document in documents for column in document.sets),
         key=lambda each: (bool(each[1].lock) and not each[1].blocked, each[0]),
     )
     return tuple({column.key: column for _, column in records}.values())
 
 
-def latest(found: Iterable[MatrixDocument], locks: Mapping[str, str]) -> Iterator[Outcome]:
+def latest(documents: Iterable[MatrixDocument], locks: Mapping[str, str]) -> Iterator[Outcome]:
     """Yield the outcomes of every cell under the lock of its set, from the newest code and machine that ran it.
 
     Numbers the repeats of several documents consecutively. Leaves out cells that ran under another lock.
     """
     cells: dict[tuple[str, str], list[Outcome]] = {}
-    for document in found:
+    for document in documents:
         for outcome in document.cells:
             if has_lock(outcome.lock, locks.get(outcome.set, "")):
                 cells.setdefault((outcome.case, outcome.set), []).append(outcome)

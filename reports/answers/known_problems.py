@@ -73,40 +73,40 @@ def match_problem(problem: Problem, matrix: Grid, sets: Sequence[SetRecord]) -> 
 def reproduced(problem: Problem, cells: Cells, matrix: Grid, sets: Iterable[SetRecord]) -> Iterator[Outcome]:
     """Yield red cells that show the problem; on sets that the row does not name, the diagnosis must agree."""
     for column in sets:
-        found = matrix.lookup(cells.case, column.key)
-        if found is None or not known_results.is_shown(found, cells.shows):
+        outcome = matrix.lookup(cells.case, column.key)
+        if outcome is None or not known_results.is_shown(outcome, cells.shows):
             continue
-        if column.key in cells.sets or is_explained_by(problem, cells, found, column):
-            yield found
+        if column.key in cells.sets or is_explained_by(problem, cells, outcome, column):
+            yield outcome
 
 
-def is_explained_by(problem: Problem, cells: Cells, found: Outcome, column: SetRecord) -> bool:
+def is_explained_by(problem: Problem, cells: Cells, outcome: Outcome, column: SetRecord) -> bool:
     """Tell if no other signature explains the red cell; False for a row without sets, which was never reproduced."""
-    if found.verdict not in RED or not cells.sets:
+    if outcome.verdict not in RED or not cells.sets:
         return False
-    causes = diagnose.diagnose(diagnose.symptom(found, column.pins))
+    causes = diagnose.diagnose(diagnose.symptom(outcome, column.pins))
     return not causes or problem.id in causes[0].signature.problems
 
 
 def green_on_sets(cells: Cells, matrix: Grid, sets: Iterable[SetRecord], reproduced_on: set[str]) -> Iterator[Outcome]:
     """Yield the green cells on sets that the row names, or that reproduced the problem."""
     for column in sets:
-        found = matrix.lookup(cells.case, column.key)
-        if found is not None and found.verdict is Verdict.PASS and column.key in {*cells.sets, *reproduced_on}:
-            yield found
+        outcome = matrix.lookup(cells.case, column.key)
+        if outcome is not None and outcome.verdict is Verdict.PASS and column.key in {*cells.sets, *reproduced_on}:
+            yield outcome
 
 
 def by_case(cells: Iterable[Outcome]) -> Mapping[str, tuple[str, ...]]:
     """Return the sets of each case."""
-    found: dict[str, list[str]] = {}
+    sets_by_case: dict[str, list[str]] = {}
     for each in cells:
-        found.setdefault(each.case, []).append(each.set)
-    return {case: tuple(sorted(sets)) for case, sets in found.items()}
+        sets_by_case.setdefault(each.case, []).append(each.set)
+    return {case: tuple(sorted(sets)) for case, sets in sets_by_case.items()}
 
 
-def ran(found: Iterable[ReproducedProblem]) -> str:
+def ran(problems: Iterable[ReproducedProblem]) -> str:
     """Return the hardware and the first and last day of the cells."""
-    outcomes = list(chain.from_iterable((*each.shown, *each.green_cells) for each in found))
+    outcomes = list(chain.from_iterable((*each.shown, *each.green_cells) for each in problems))
     days = sorted(f"{each.started:%Y-%m-%d}" for each in outcomes)
     hardware = "; ".join(sorted({each.hardware for each in outcomes}))
     return f"{hardware}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"

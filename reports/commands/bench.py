@@ -58,13 +58,13 @@ def bench(
         system_torch=system_torch,
         system_python=system_python,
     )
-    found = request.bench(
+    result = request.bench(
         run_request, repeats=repeats, sample=sample, warm_up=warm_up, say=lambda text: typer.echo(text, err=True)
     )
-    text = json.dumps(found.as_json(), indent=1)
+    text = json.dumps(result.as_json(), indent=1)
     if out is not None:
         write_whole(out, text + "\n")
-    typer.echo(text if as_json else "\n".join(bench_text.lines(found)))
+    typer.echo(text if as_json else "\n".join(bench_text.lines(result)))
 
 
 def check(out: Path | None) -> None:

@@ -51,13 +51,13 @@ def can_i_use(
         write_document(support_document(grids), write)
         typer.echo(f"Wrote {write}", err=True)
         return
-    found = support_of(queries, device, grids)
-    typer.echo(dumped(found).rstrip() if as_json else "\n".join(lines(found)))
-    raise typer.Exit(0 if any(each.status in GOOD for each in found.devices[0].support[0].sets) else NOWHERE)
+    document = support_of(queries, device, grids)
+    typer.echo(dumped(document).rstrip() if as_json else "\n".join(lines(document)))
+    raise typer.Exit(0 if any(each.status in GOOD for each in document.devices[0].support[0].sets) else NOWHERE)
 
 
-def write_document(found: SupportDocument, path: Path) -> None:
+def write_document(document: SupportDocument, path: Path) -> None:
     try:
-        write_whole(path, dumped(found))
+        write_whole(path, dumped(document))
     except OSError as error:
         raise UserError(f"{path}: cannot write the file ({error.strerror}); name another file") from None

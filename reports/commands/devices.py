@@ -31,16 +31,16 @@ def devices(
     as_json: AsJson = False,
 ) -> None:
     """List the cases that differ between CPU and GPU, each compared on the nearest version sets."""
-    found = everything(knowledge.by_device(results))
+    comparison = everything(knowledge.by_device(results))
     if write is not None:
         if write.suffix != ".json":
             raise UserError(f"--write {write}: expected a name that ends in .json")
-        write_file(write, dumped(found))
-        write_file(write.with_suffix(".md"), differences(found))
+        write_file(write, dumped(comparison))
+        write_file(write.with_suffix(".md"), differences(comparison))
         typer.echo(f"Wrote {write} and {write.with_suffix('.md').name}", err=True)
     else:
-        typer.echo(dumped(found).rstrip() if as_json else "\n".join(lines(found)))
-    raise typer.Exit(0 if found.pairs else NOTHING)
+        typer.echo(dumped(comparison).rstrip() if as_json else "\n".join(lines(comparison)))
+    raise typer.Exit(0 if comparison.pairs else NOTHING)
 
 
 def write_file(path: Path, text: str) -> None:

@@ -67,17 +67,17 @@ def doctor(
     grids = knowledge.by_device(results) if device == AUTO else {device: knowledge.load(results, device=device)}
     found_job = job.combine(files, environment.versions) if files else None
     fixes = {name: remedies.load(results, device=name) for name in grids}
-    found = examine(environment, found_job, grids, fixes)
-    repair = found.chosen(give_up=give_up)
+    checkup = examine(environment, found_job, grids, fixes)
+    repair = checkup.chosen(give_up=give_up)
     written = configs.write(repair.texts) if write and repair else ()
     if as_json:
-        typer.echo(json.dumps(doctor_text.document(found, written), indent=1))
+        typer.echo(json.dumps(doctor_text.document(checkup, written), indent=1))
     else:
-        texts = (*doctor_text.lines(found), *doctor_text.written_lines(found, written, write=write))
+        texts = (*doctor_text.lines(checkup), *doctor_text.written_lines(checkup, written, write=write))
         typer.echo(plain("\n".join(texts)))  # names and keys come from files
-    raise typer.Exit(0 if found.sound or solved(found, written) else PROBLEMS)
+    raise typer.Exit(0 if checkup.sound or solved(checkup, written) else PROBLEMS)
 
 
-def solved(found: Checkup, written: tuple[Path, ...]) -> bool:
+def solved(checkup: Checkup, written: tuple[Path, ...]) -> bool:
     """Tell whether the written change solves every problem; a change of settings solves those of the job only."""
-    return bool(written) and all(each.of_job for each in found.problems)
+    return bool(written) and all(each.of_job for each in checkup.problems)

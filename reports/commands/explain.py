@@ -43,13 +43,13 @@ def explain(
     given = stated(versions)
     text = logs.read(None if file == STANDARD_INPUT else Path(file))
     used = {**logs.versions(Symptom(text=text).clean), **given}
-    found = explanations(Symptom(text=text, versions=used))
+    answers = explanations(Symptom(text=text, versions=used))
     if as_json:
-        document = {"versions": used, "diagnoses": [each.as_json() for each in found]}
-        typer.echo(json.dumps(document if found else {**document, "standing": UNEXPLAINED}, indent=1))
+        document = {"versions": used, "diagnoses": [each.as_json() for each in answers]}
+        typer.echo(json.dumps(document if answers else {**document, "standing": UNEXPLAINED}, indent=1))
     else:
-        typer.echo("\n".join(lines(found, used)))
-    raise typer.Exit(0 if found else NOTHING_KNOWN)
+        typer.echo("\n".join(lines(answers, used)))
+    raise typer.Exit(0 if answers else NOTHING_KNOWN)
 
 
 def stated(versions: str) -> Mapping[str, str]:

@@ -84,15 +84,15 @@ def fix(
     )
     order = fix_search.order(run_request, wish)
     say = Console(stderr=True, highlight=False, soft_wrap=True).print
-    found = fix_search.looked_up(order, say=say) if look_up else searched(order, publish)
-    typer.echo(fix_search.fixes_json(found) if as_json else "\n\n".join(fix_search.fix_texts(found, order)))
-    raise typer.Exit(NONE_FOUND if any(each.fix.kind is Kind.NONE for each in found) else 0)
+    remedies = fix_search.looked_up(order, say=say) if look_up else searched(order, publish)
+    typer.echo(fix_search.fixes_json(remedies) if as_json else "\n\n".join(fix_search.fix_texts(remedies, order)))
+    raise typer.Exit(NONE_FOUND if any(each.fix.kind is Kind.NONE for each in remedies) else 0)
 
 
 def searched(order: fix_search.FixRequest, publish: Path | None) -> tuple[Remedy, ...]:
     console = Console(stderr=True, highlight=False)
-    directory, found = fix_search.search(order, say=console.print)
+    directory, fixes = fix_search.search(order, say=console.print)
     if publish is not None:
         fix_search.publish(directory, publish)
     console.print(f"Fixes: {directory / remedies.FIXES}", soft_wrap=True)
-    return found
+    return fixes

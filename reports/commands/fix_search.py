@@ -110,14 +110,16 @@ def cells(
     table = known_sets.load(run_request.versions)
     if wish.cell:
         return (not_green(named(wish.cell, table, cases), known),)
-    found: list[Cell] = []
+    red_cells: list[Cell] = []
     if wish.every:
-        found += red(known, run_request.version_sets(), run_request.cases())
+        red_cells += red(known, run_request.version_sets(), run_request.cases())
     if wish.known:
-        found += of_problems(chosen(wish.known), table, cases)
-    if not found:
+        red_cells += of_problems(chosen(wish.known), table, cases)
+    if not red_cells:
         raise UserError(f"{wish.results}: none of these cells is red there; `ftmatrix run` measures them")
-    return tuple({str(CellKey(version_set.key, case.id)): (version_set, case) for version_set, case in found}.values())
+    return tuple(
+        {str(CellKey(version_set.key, case.id)): (version_set, case) for version_set, case in red_cells}.values()
+    )
 
 
 def chosen(known: str) -> tuple[Problem, ...]:
@@ -161,11 +163,11 @@ def verdicts(before: Iterable[Outcome]) -> dict[str, Verdict]:
 
 def cases_outside_grid(before: Iterable[Outcome]) -> dict[str, Case]:
     """Rebuild the measured cases that no grid has from their stored options."""
-    found: dict[str, Case] = {}
+    cases: dict[str, Case] = {}
     for each in before:
-        if each.group == OFF_GRID and each.case not in found:
-            found[each.case] = Case(each.group, each.why, Options().but(**each.options))
-    return found
+        if each.group == OFF_GRID and each.case not in cases:
+            cases[each.case] = Case(each.group, each.why, Options().but(**each.options))
+    return cases
 
 
 def looked_up(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Remedy, ...]:
@@ -196,7 +198,7 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
     ctx = prepare_context(run_request, [], watcher=Silent(), say=say)
     directory = ctx.store.directory
     try:
-        found = FixSearch(
+        fixes = FixSearch(
             runner=PipelineRunner(ctx=ctx, table=table, before=order.before),
             tasks=[FixTask(version_set=version_set, case=case) for version_set, case in order.cells],
             table=table,
@@ -212,38 +214,38 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
         raise
     finally:
         ctx.store.close()
-    whole = write(found, directory)
+    whole = write(fixes, directory)
     return directory, tuple(Remedy(fix=each, found=whole) for each in whole.fixes)
 
 
 def write(so_far: Iterable[Fix], directory: Path) -> Fixes:
     """Write ``fixes.json`` into a run directory."""
     record, _, _ = store.read(directory)
-    found = Fixes(
+    document = Fixes(
         generated=datetime.now(UTC),
         device=record.device,
         hardware=record.hardware,
         code=record.code,
         fixes=tuple(so_far),
     )
-    write_whole(directory / FIXES, found.model_dump_json(by_alias=True, indent=1) + "\n")
-    return found
+    write_whole(directory / FIXES, document.model_dump_json(by_alias=True, indent=1) + "\n")
+    return document
 
 
-def fix_texts(found: Iterable[Remedy], order: FixRequest) -> Iterator[str]:
+def fix_texts(fixes: Iterable[Remedy], order: FixRequest) -> Iterator[str]:
     """Yield each fix with its edit."""
     by_key = {str(CellKey(version_set.key, case.id)): (version_set, case) for version_set, case in order.cells}
-    for each in found:
+    for each in fixes:
         version_set, case = by_key[str(CellKey(each.fix.set, each.fix.case))]
         before = edits.Stack(pins=pinned(version_set), options=case.options, set=version_set.key)
         yield edits.fix_text(each, before, edits.options_after(each.fix, case.options, order.run_request.suite.cases))
 
 
-def fixes_json(found: Iterable[Remedy]) -> str:
+def fixes_json(fixes: Iterable[Remedy]) -> str:
     """Return the fixes as JSON, each with the machine and the date of its search."""
     rows = [
         {**each.found.model_dump(mode="json", exclude={"fixes", "schema_"}), **each.fix.model_dump(mode="json")}
-        for each in found
+        for each in fixes
     ]
     return json.dumps({"schema": known_fixes.SCHEMA, "fixes": rows}, indent=1)
 
@@ -327,13 +329,16 @@ def of_problems(problems: Iterable[Problem], sets: Sequence[VersionSet], cases: 
 
 def advised(problems: Iterable[Problem], cases: Mapping[str, Case]) -> dict[str, tuple[Case, ...]]:
     """Return the cases that a known problem states as green, by red cell on the same set."""
-    found: dict[str, tuple[Case, ...]] = {}
+    greens_by_cell: dict[str, tuple[Case, ...]] = {}
     for problem in problems:
         for cells in problem.red:
             for key in cells.sets:
                 greens = tuple(cases[each.case] for each in problem.green if key in each.sets and each.case in cases)
-                found[str(CellKey(key, cells.case))] = (*found.get(str(CellKey(key, cells.case)), ()), *greens)
-    return found
+                greens_by_cell[str(CellKey(key, cells.case))] = (
+                    *greens_by_cell.get(str(CellKey(key, cells.case)), ()),
+                    *greens,
+                )
+    return greens_by_cell
 
 
 def not_green(cell: Cell, known: Mapping[str, Verdict]) -> Cell:

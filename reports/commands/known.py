@@ -78,11 +78,11 @@ def known(
 def show_known(directory: Path, chosen: Sequence[problems.Problem], console: Console, *, findings: bool) -> int:
     """Write the known problems with their results, print one line for each; return the exit code."""
     results = load(directory)
-    found = known_results.judged(chosen, results.matrix)
+    problem_results = known_results.judged(chosen, results.matrix)
     name, draw = ("findings", known_page.findings) if findings else ("known_problems", known_page.markdown)
-    write_whole(directory / f"{name}.md", draw(results.record, found))
-    write_whole(directory / f"{name}.json", json.dumps(known_results.document(found), indent=1) + "\n")
-    for each in found:
+    write_whole(directory / f"{name}.md", draw(results.record, problem_results))
+    write_whole(directory / f"{name}.json", json.dumps(known_results.document(problem_results), indent=1) + "\n")
+    for each in problem_results:
         console.print(f"{each.status.value:20} {each.problem.id}", highlight=False, markup=False)
     console.print(f"Details: {directory / name}.md", soft_wrap=True, highlight=False)
     return LOST if results.matrix.counts()[Verdict.LOST] else 0

@@ -52,11 +52,11 @@ def pack(
         lock_folder=locks.locks_folder(versions),
     )
     tool = uv.on_this_machine(cache_folder())
-    made = packing.pack(request, uv=tool, say=lambda text: typer.echo(text, err=True))
+    result = packing.pack(request, uv=tool, say=lambda text: typer.echo(text, err=True))
     if as_json:
-        typer.echo(json.dumps(pack_text.document(made), indent=1))
+        typer.echo(json.dumps(pack_text.document(result), indent=1))
         return
     console = Console(highlight=False)
-    console.print(pack_text.table(made))
-    for line in pack_text.lines(made):
+    console.print(pack_text.table(result))
+    for line in pack_text.lines(result):
         console.print(line, soft_wrap=True, markup=False)

@@ -57,8 +57,8 @@ def plan(
 ) -> None:
     """List the cells that `run` with the same options would run, and estimate the time from past runs."""
     if stale is not None:
-        found = staleness(outcomes(stale), Suite().code)
-        typer.echo(json.dumps(asdict(found), indent=1) if as_json else "\n".join(plan_text.stale_lines(found)))
+        result = staleness(outcomes(stale), Suite().code)
+        typer.echo(json.dumps(asdict(result), indent=1) if as_json else "\n".join(plan_text.stale_lines(result)))
         return
     run_request = request.RunRequest(
         sets=sets,
@@ -85,7 +85,7 @@ def outcomes(directory: Path) -> tuple[Outcome, ...]:
     """
     if (directory / store.RUN).exists():
         return store.read(directory)[2]
-    found = tuple(each for document in knowledge.documents(directory) for each in document.cells)
-    if not found:
+    cells = tuple(each for document in knowledge.documents(directory) for each in document.cells)
+    if not cells:
         raise UserError(f"{directory} holds no results; give a run directory, or a folder of published results")
-    return found
+    return cells

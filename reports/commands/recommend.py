@@ -44,16 +44,18 @@ def recommend(
     queries, given = [parse(each) for each in query], [requirement(each) for each in have or ()]
     for renaming in (renaming for each in queries for renaming in each.renamings):
         typer.echo(f"--need {renaming}", err=True)
-    found = recommend_on(results_device(device), knowledge.by_device(results), queries, given)
+    recommendation = recommend_on(results_device(device), knowledge.by_device(results), queries, given)
     if as_json:
-        typer.echo(json.dumps(found.as_json(), indent=1))
+        typer.echo(json.dumps(recommendation.as_json(), indent=1))
     else:
-        typer.echo("\n".join(lines(found)))
+        typer.echo("\n".join(lines(recommendation)))
     if lock is not None:
-        if found.best is not None:
-            write_lock(found.best.column, lock)
-        typer.echo(f"Wrote {lock}" if found.best is not None else f"{lock}: not written: no set to lock", err=True)
-    raise typer.Exit(0 if found.best is not None else NONE)
+        if recommendation.best is not None:
+            write_lock(recommendation.best.column, lock)
+        typer.echo(
+            f"Wrote {lock}" if recommendation.best is not None else f"{lock}: not written: no set to lock", err=True
+        )
+    raise typer.Exit(0 if recommendation.best is not None else NONE)
 
 
 def write_lock(column: SetRecord, path: Path) -> None:

@@ -76,12 +76,12 @@ def repro(
     request = ReproRequest(
         cell=cell, issue=issue, check=check, record=record, results=results, device=results_device(device)
     )
-    made = make(request, say=lambda text: typer.echo(text, err=True))
+    reproducer = make(request, say=lambda text: typer.echo(text, err=True))
     if out is not None:
-        typer.echo(write(made, out), err=True)
+        typer.echo(write(reproducer, out), err=True)
     else:
-        typer.echo(made.text, nl=False)
-    raise typer.Exit(NOT_REPRODUCED if made.same is False else 0)
+        typer.echo(reproducer.text, nl=False)
+    raise typer.Exit(NOT_REPRODUCED if reproducer.same is False else 0)
 
 
 def make(request: ReproRequest, *, say: Callable[[str], None], uv: Uv | None = None) -> ReproText:
@@ -95,12 +95,14 @@ def make(request: ReproRequest, *, say: Callable[[str], None], uv: Uv | None = N
     matrix = knowledge.load(request.results, device=request.device)
     outcome = outcome_of(request.cell, matrix)
     script = reproducer(outcome, pins_of(outcome, matrix))
-    found = run_script(script, outcome, request, say=say, uv=uv) if request.check else None
+    confirmation = run_script(script, outcome, request, say=say, uv=uv) if request.check else None
     text = script.text
     if request.issue:
-        text = issue(script, outcome, matrix, log=found.log if found is not None and found.same else "")
+        text = issue(
+            script, outcome, matrix, log=confirmation.log if confirmation is not None and confirmation.same else ""
+        )
     name = script.name.removesuffix(".py") + ".md" if request.issue else script.name
-    return ReproText(name=name, text=text, same=None if found is None else found.same)
+    return ReproText(name=name, text=text, same=None if confirmation is None else confirmation.same)
 
 
 def run_script(
@@ -108,25 +110,27 @@ def run_script(
 ) -> Confirmation:
     """Run a script in a fresh environment, report the comparison, and record it if the request names a file."""
     say(f"Running {script.name} in a fresh environment; packages that are not cached are downloaded.")
-    found = confirmed(script, outcome, uv=uv or on_this_machine(cache_folder()))
-    say(f"{'Same failure' if found.same else 'DIFFERENT result'}, after {found.seconds:.0f} s.")
-    say(f"  cell:   {found.cell_error}")
-    say(f"  script: {found.script_error}")
+    confirmation = confirmed(script, outcome, uv=uv or on_this_machine(cache_folder()))
+    say(f"{'Same failure' if confirmation.same else 'DIFFERENT result'}, after {confirmation.seconds:.0f} s.")
+    say(f"  cell:   {confirmation.cell_error}")
+    say(f"  script: {confirmation.script_error}")
     if request.record is not None:
         now = datetime.now(UTC).replace(microsecond=0)
-        records.add(records.ran(script, found, hardware=machine.hardware(request.device), now=now), request.record)
-    return found
+        records.add(
+            records.ran(script, confirmation, hardware=machine.hardware(request.device), now=now), request.record
+        )
+    return confirmation
 
 
-def write(made: ReproText, out: Path) -> Path:
+def write(reproducer: ReproText, out: Path) -> Path:
     """Write to a file, or to a folder under the script's own name; return the path.
 
     Raises:
         UserError: the file cannot be written.
     """
-    path = out / made.name if out.is_dir() else out
+    path = out / reproducer.name if out.is_dir() else out
     try:
-        write_whole(path, made.text)
+        write_whole(path, reproducer.text)
     except OSError as error:
         raise UserError(f"{path}: cannot write the file ({error.strerror}); name another file") from None
     return path

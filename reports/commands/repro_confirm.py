@@ -48,7 +48,7 @@ class Confirmation:
     seconds: float = 0.0
 
 
-def confirmed(made: Reproducer, outcome: Outcome, *, uv: Uv) -> Confirmation:
+def confirmed(reproducer: Reproducer, outcome: Outcome, *, uv: Uv) -> Confirmation:
     """Run the script with ``uv run`` in a new environment, which is removed afterwards.
 
     Raises:
@@ -57,31 +57,31 @@ def confirmed(made: Reproducer, outcome: Outcome, *, uv: Uv) -> Confirmation:
     own = uuid4().hex[:12]  # uv names an environment after its script; a new name gets a new environment
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"repro-{own}.py"
-        path.write_text(made.text, encoding="utf-8")
+        path.write_text(reproducer.text, encoding="utf-8")
         began = time.monotonic()
         try:
-            done = uv("run", *uv.index_arguments, path, timeout_s=LIMIT_S, extra={"PYTHONPATH": ""})
+            result = uv("run", *uv.index_arguments, path, timeout_s=LIMIT_S, extra={"PYTHONPATH": ""})
         finally:
             for environment in uv.cache.glob(f"environments-*/*{own}*"):
                 shutil.rmtree(environment, ignore_errors=True)
-    log = normal(scrubbed(done.log, {str(path): made.name}))
-    found = replace(compared(log, outcome, made.symptom), seconds=time.monotonic() - began)
-    if not found.same and done.exit_code != 0 and "Traceback" not in done.log:
-        blame_machine(done, doing=f"running the reproducer of {outcome.cell}")
-        raise UserError(f"the reproducer of {outcome.cell} could not be run: {reason(done.log)}")
-    return found
+    log = normal(scrubbed(result.log, {str(path): reproducer.name}))
+    confirmation = replace(compared(log, outcome, reproducer.symptom), seconds=time.monotonic() - began)
+    if not confirmation.same and result.exit_code != 0 and "Traceback" not in result.log:
+        blame_machine(result, doing=f"running the reproducer of {outcome.cell}")
+        raise UserError(f"the reproducer of {outcome.cell} could not be run: {reason(result.log)}")
+    return confirmation
 
 
 def compared(log: str, outcome: Outcome, shown: ShownSymptom) -> Confirmation:
     """Compare an error by type and whole message, a failed check by its name and bound."""
     if outcome.error is not None:
-        wanted = f"{outcome.error.type}: {outcome.error.message}".rstrip(": \n")
+        expected = f"{outcome.error.type}: {outcome.error.message}".rstrip(": \n")
         same = raised(log, outcome.error.type, outcome.error.message)
     else:
-        wanted = shown.words
-        same = measured(log, wanted)
-    script_error = normal(wanted) if same and outcome.error is not None else last_error(log)
-    return Confirmation(same=same, script_error=script_error, cell_error=normal(wanted), log=log)
+        expected = shown.words
+        same = measured(log, expected)
+    script_error = normal(expected) if same and outcome.error is not None else last_error(log)
+    return Confirmation(same=same, script_error=script_error, cell_error=normal(expected), log=log)
 
 
 def raised(log: str, kind: str, message: str) -> bool:
@@ -99,8 +99,8 @@ def raised(log: str, kind: str, message: str) -> bool:
 def measured(log: str, wanted: str) -> bool:
     """Tell whether the log has a failed check of this name and bound; the measured value may differ."""
     expected = MEASURED.match(wanted)
-    found = (MEASURED.match(line.removeprefix("AssertionError: ")) for line in log.splitlines())
-    return any(each and expected and each.group("name", "bound") == expected.group("name", "bound") for each in found)
+    matches = (MEASURED.match(line.removeprefix("AssertionError: ")) for line in log.splitlines())
+    return any(each and expected and each.group("name", "bound") == expected.group("name", "bound") for each in matches)
 
 
 def last_error(log: str) -> str:
@@ -112,4 +112,4 @@ def last_error(log: str) -> str:
 def normal(text: str) -> str:
     for pattern, instead in VARYING:
         text = pattern.sub(instead, text)
-    return SET.sub(lambda found: f"{{{', '.join(sorted(found[1].split(', ')))}}}", text)
+    return SET.sub(lambda match: f"{{{', '.join(sorted(match[1].split(', ')))}}}", text)

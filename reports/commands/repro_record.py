@@ -55,23 +55,23 @@ class ReproducerRecord(Stored):
     reproducers: tuple[ReproducerRun, ...] = ()
 
 
-def digest(made: Reproducer) -> str:
-    return sha256(made.text.encode()).hexdigest()[:12]
+def digest(reproducer: Reproducer) -> str:
+    return sha256(reproducer.text.encode()).hexdigest()[:12]
 
 
-def ran(made: Reproducer, found: Confirmation, *, hardware: str, now: datetime) -> ReproducerRun:
-    error, _, message = found.script_error.partition(": ")
-    version_set, case = CellKey.parse(made.cell)
+def ran(reproducer: Reproducer, confirmation: Confirmation, *, hardware: str, now: datetime) -> ReproducerRun:
+    error, _, message = confirmation.script_error.partition(": ")
+    version_set, case = CellKey.parse(reproducer.cell)
     return ReproducerRun(
         set=version_set,
         case=case,
         error=error,
         message=message,
-        wanted=found.cell_error,
-        same=found.same,
-        lines=len(made.text.splitlines()),
-        script=digest(made),
-        seconds=round(found.seconds, 1),
+        wanted=confirmation.cell_error,
+        same=confirmation.same,
+        lines=len(reproducer.text.splitlines()),
+        script=digest(reproducer),
+        seconds=round(confirmation.seconds, 1),
         checked=now,
         on=hardware,
     )
@@ -100,8 +100,8 @@ def add(new: ReproducerRun, path: Path) -> None:
     Raises:
         UserError: the file holds something else, or cannot be written.
     """
-    kept = {each.cell: each for each in read(path).reproducers} | {new.cell: new}
-    text = ReproducerRecord(reproducers=tuple(kept[cell] for cell in sorted(kept))).model_dump_json(
+    records = {each.cell: each for each in read(path).reproducers} | {new.cell: new}
+    text = ReproducerRecord(reproducers=tuple(records[cell] for cell in sorted(records))).model_dump_json(
         by_alias=True, indent=1
     )
     try:

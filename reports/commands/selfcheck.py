@@ -84,9 +84,9 @@ def selfcheck(
         document, lines = crash_text.document(injected), crash_text.lines(injected)
         sound = crash_text.is_sound(injected)
     else:
-        found = fault_injection.run(run_request, **place)
-        document, lines = selfcheck_text.document(found), selfcheck_text.lines(found)
-        sound = selfcheck_text.is_sound(found)
+        results = fault_injection.run(run_request, **place)
+        document, lines = selfcheck_text.document(results), selfcheck_text.lines(results)
+        sound = selfcheck_text.is_sound(results)
     if as_json:
         record, known, _ = store.read(directory / "clean")
         typer.echo(json.dumps(selfcheck_text.run_document(record, known) | document, indent=1))

@@ -56,8 +56,10 @@ def add(
     """Add and lock a version set that differs from another one in a few pins."""
     (start,) = version_sets.select(version_sets.load(versions), base)
     tool = uv.on_this_machine(cache_folder())
-    added, made = locking.add(key, version_sets.parsed_pins(pins), base=start, uv=tool, path=versions, why=why)
-    typer.echo(lock_words(added.key, made))
+    added, lock_or_evidence = locking.add(
+        key, version_sets.parsed_pins(pins), base=start, uv=tool, path=versions, why=why
+    )
+    typer.echo(lock_words(added.key, lock_or_evidence))
 
 
 @app.command("lock")
@@ -74,7 +76,7 @@ def lock(
         typer.echo(lock_words(each.key, made))
 
 
-def lock_words(key: str, made: Lock | Evidence) -> str:
-    if isinstance(made, Evidence):
-        return f"{key}: blocked: {made.reason}"
-    return f"{key}: locked, {counted(len(made.versions), 'package')}, digest {made.digest}"
+def lock_words(key: str, lock_or_evidence: Lock | Evidence) -> str:
+    if isinstance(lock_or_evidence, Evidence):
+        return f"{key}: blocked: {lock_or_evidence.reason}"
+    return f"{key}: locked, {counted(len(lock_or_evidence.versions), 'package')}, digest {lock_or_evidence.digest}"

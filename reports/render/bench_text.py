@@ -13,44 +13,44 @@ if TYPE_CHECKING:
     from matrix.experiments.profile import TimeProfile
 
 
-def lines(found: BenchResult) -> Iterator[str]:
-    workers, passes = counted(found.workers, "worker"), counted(found.repeats, "pass", "passes")
-    yield f"{found.set} on {found.hardware}, {workers}, medians of {passes}"
-    yield stack_words(found)
+def lines(result: BenchResult) -> Iterator[str]:
+    workers, passes = counted(result.workers, "worker"), counted(result.repeats, "pass", "passes")
+    yield f"{result.set} on {result.hardware}, {workers}, medians of {passes}"
+    yield stack_words(result)
     yield ""
-    yield from launcher_lines(found)
-    yield from (f"the verdicts differ: {each}" for each in found.disagreements)
+    yield from launcher_lines(result)
+    yield from (f"the verdicts differ: {each}" for each in result.disagreements)
     yield ""
-    yield from time_lines(found.profile)
+    yield from time_lines(result.profile)
     yield ""
-    cells = counted(found.cells, "cell")
-    yield f"harness: {cells} in {found.harness_wall_s} s, {found.harness_cells_per_minute} cells a minute"
+    cells = counted(result.cells, "cell")
+    yield f"harness: {cells} in {result.harness_wall_s} s, {result.harness_cells_per_minute} cells a minute"
     yield (
-        f"wall time over the ideal: {found.wall_over_ideal} ({found.harness_wall_s} s over {found.ideal_wall_s} s ="
-        f" one import {found.import_s} s + bodies {found.bodies_s} s / {workers})"
+        f"wall time over the ideal: {result.wall_over_ideal} ({result.harness_wall_s} s over {result.ideal_wall_s} s ="
+        f" one import {result.import_s} s + bodies {result.bodies_s} s / {workers})"
     )
-    if found.install_warm_cache_s is None:
+    if result.install_warm_cache_s is None:
         yield "install: not measured, --system-torch uses the packages of the host"
     else:
-        yield f"install from a warm cache: {found.install_warm_cache_s} s"
+        yield f"install from a warm cache: {result.install_warm_cache_s} s"
 
 
-def stack_words(found: BenchResult) -> str:
+def stack_words(result: BenchResult) -> str:
     named = ("torch_build", "transformers", "peft", "bitsandbytes", "accelerate", "nccl", "driver")
-    known = (f"{name.removesuffix('_build')} {found.facts[name]}" for name in named if found.facts.get(name))
+    known = (f"{name.removesuffix('_build')} {result.facts[name]}" for name in named if result.facts.get(name))
     return ", ".join(known)
 
 
-def launcher_lines(found: BenchResult) -> Iterator[str]:
+def launcher_lines(result: BenchResult) -> Iterator[str]:
     header = ("launcher", "cells", "median s a cell", "cells a minute", "relative to warm")
     rows = [
         (each.name, str(each.cells), f"{each.median_s:.2f}", f"{each.cells_per_minute:.1f}", f"{each.times:.1f}")
-        for each in found.ways
+        for each in result.ways
     ]
     if not rows:
         yield "no cell could also be started by a launcher"
         return
-    yield f"Cells of {counted(found.ranks, 'rank')}, by launcher:"
+    yield f"Cells of {counted(result.ranks, 'rank')}, by launcher:"
     yield from table([header, *rows])
     yield "cells a minute: warm forks run cells on all workers, launchers run them one at a time"
 

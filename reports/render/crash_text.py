@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from matrix.experiments.crash_injection import CrashResults, InjectedCrash
 
 
-def document(found: Sequence[CrashResults]) -> dict[str, Any]:
+def document(results: Sequence[CrashResults]) -> dict[str, Any]:
     """Return the totals, then each set with its injected crashes."""
     return {
-        "crashes": sum(len(each.crashes) for each in found),
-        "named": sum(crash.is_named for each in found for crash in each.crashes),
-        "over_soon": sum(crash.is_over_soon for each in found for crash in each.crashes),
-        "healthy_cells": sum(each.healthy for each in found),
-        "harmed_cells": sum(len(each.harmed) for each in found),
-        "sets": [each.as_json() for each in found],
+        "crashes": sum(len(each.crashes) for each in results),
+        "named": sum(crash.is_named for each in results for crash in each.crashes),
+        "over_soon": sum(crash.is_over_soon for each in results for crash in each.crashes),
+        "healthy_cells": sum(each.healthy for each in results),
+        "harmed_cells": sum(len(each.harmed) for each in results),
+        "sets": [each.as_json() for each in results],
     }
 
 
-def lines(found: Sequence[CrashResults]) -> Iterator[str]:
-    for each in found:
+def lines(results: Sequence[CrashResults]) -> Iterator[str]:
+    for each in results:
         yield from of_set(each)
 
 
@@ -61,5 +61,5 @@ def of_crash(crash: InjectedCrash) -> Iterator[str]:
     yield f"         {ended}{free}{late}"
 
 
-def is_sound(found: Sequence[CrashResults]) -> bool:
-    return all(each.is_sound for each in found)
+def is_sound(results: Sequence[CrashResults]) -> bool:
+    return all(each.is_sound for each in results)

@@ -25,40 +25,43 @@ PAIR: Final = (
 )
 
 
-def summary(found: Comparison) -> str:
+def summary(comparison: Comparison) -> str:
     """Return the counts of compared, equal and different cells in one line."""
-    if not found.pairs:
+    if not comparison.pairs:
         return NOTHING
-    kinds = ", ".join(f"{found.cells(kind)} {kind}" for kind in DifferenceKind)
-    text = f"{cells(found.total('compared'))} compared ({nearness(found)}): {found.total('alike')} equal, {kinds}."
-    by_torch = f" {found.of_torch} of the differences may come from torch instead of the device."
-    return text + (by_torch if found.of_torch else "")
+    kinds = ", ".join(f"{comparison.cells(kind)} {kind}" for kind in DifferenceKind)
+    compared, alike = cells(comparison.total("compared")), comparison.total("alike")
+    text = f"{compared} compared ({nearness(comparison)}): {alike} equal, {kinds}."
+    by_torch = f" {comparison.of_torch} of the differences may come from torch instead of the device."
+    return text + (by_torch if comparison.of_torch else "")
 
 
 def cells(count: int) -> str:
     return counted(count, "cell")
 
 
-def nearness(found: Comparison) -> str:
+def nearness(comparison: Comparison) -> str:
     """Return the number of compared cells for each degree of nearness, e.g. ``12 on the same lock``."""
-    counts = {near: found.total("compared", near) for near in Nearness}
+    counts = {near: comparison.total("compared", near) for near in Nearness}
     return ", ".join(f"{count} on {near}" for near, count in counts.items() if count)
 
 
-def left_out(found: Comparison) -> str:
+def left_out(comparison: Comparison) -> str:
     """Return the counts of cells that were not compared, and of compared cells with the same case code."""
     ran = (
-        f"{cells(found.total('ran_on_gpu'))} ran on GPUs only, {found.total('ran_on_cpu')} on the CPU only, "
-        f"{found.total('ran_on_neither')} on neither (skipped, blocked or lost)"
+        f"{cells(comparison.total('ran_on_gpu'))} ran on GPUs only, {comparison.total('ran_on_cpu')} on the CPU only, "
+        f"{comparison.total('ran_on_neither')} on neither (skipped, blocked or lost)"
     )
-    code = f"Of those compared, {found.total('same_code')} ran with the same case code on both"
-    alone = f"{cells(found.alone)} on GPUs {'has' if found.alone == 1 else 'have'} no counterpart on the CPU"
+    code = f"Of those compared, {comparison.total('same_code')} ran with the same case code on both"
+    alone = f"{cells(comparison.alone)} on GPUs {'has' if comparison.alone == 1 else 'have'} no counterpart on the CPU"
     return f"Not compared: {ran}; {alone}. {code}."
 
 
-def hardware(found: Comparison) -> str:
+def hardware(comparison: Comparison) -> str:
     """Return the hardware of both devices."""
-    return "; ".join(dict.fromkeys(name for each in found.pairs for name in (each.cpu_hardware, each.gpu_hardware)))
+    return "; ".join(
+        dict.fromkeys(name for each in comparison.pairs for name in (each.cpu_hardware, each.gpu_hardware))
+    )
 
 
 def versions(pair: ComparedSets) -> str:
@@ -97,9 +100,9 @@ def notes(difference: Difference) -> str:
     return "; ".join(parts)
 
 
-def causes(found: Comparison) -> dict[str, str]:
+def causes(comparison: Comparison) -> dict[str, str]:
     """Return a sentence about each cause that a difference names."""
-    named = {side.cause for each in found.differences for side in (each.cpu, each.gpu)}
+    named = {side.cause for each in comparison.differences for side in (each.cpu, each.gpu)}
     return {row.id: row.cause for row in signatures.load() if row.id in named}
 
 
@@ -107,19 +110,19 @@ def listed(keys: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(keys))
 
 
-def lines(found: Comparison) -> Iterator[str]:
+def lines(comparison: Comparison) -> Iterator[str]:
     """Yield the comparison for a terminal."""
-    yield summary(found)
-    if not found.pairs:
+    yield summary(comparison)
+    if not comparison.pairs:
         return
-    yield from (left_out(found), CAUTION, f"Measured: {hardware(found)}", "")
-    for pair in found.pairs:
+    yield from (left_out(comparison), CAUTION, f"Measured: {hardware(comparison)}", "")
+    for pair in comparison.pairs:
         yield f"{pair.gpu} compared with {pair.cpu}: {versions(pair)}"
         yield f"  {pair.compared} compared, {pair.alike} equal"
     for kind in DifferenceKind:
-        for each in found.of(kind):
+        for each in comparison.of(kind):
             yield from ("", f"{each.case}: {kind} ({distance(each)})", *difference_lines(each))
-    if why := causes(found):
+    if why := causes(comparison):
         yield from ("", "Causes:", *(f"  {name}: {sentence}" for name, sentence in why.items()))
 
 

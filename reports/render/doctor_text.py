@@ -23,52 +23,52 @@ SCHEMA: Final = 1
 SHOWN: Final = 8  # causes of red cells; an environment can have a hundred
 
 
-def lines(found: Checkup) -> Iterator[str]:
+def lines(checkup: Checkup) -> Iterator[str]:
     """Yield the checkup as lines of text."""
-    yield from environment_lines(found)
-    yield from job_lines(found)
-    for each in found.problems:
+    yield from environment_lines(checkup)
+    yield from job_lines(checkup)
+    for each in checkup.problems:
         yield from problem_lines(each)
-    if found.job is None:
-        yield from red_lines(found)
-    yield from change_lines(found)
-    yield from (f"Unknown: {each}" for each in found.unknown)
-    if found.job is not None:
-        yield from (f"Not measured: {each}" for each in found.job.not_judged)
-        for name, keys in found.job.unread.items():
+    if checkup.job is None:
+        yield from red_lines(checkup)
+    yield from change_lines(checkup)
+    yield from (f"Unknown: {each}" for each in checkup.unknown)
+    if checkup.job is not None:
+        yield from (f"Not measured: {each}" for each in checkup.job.not_judged)
+        for name, keys in checkup.job.unread.items():
             if keys:
                 yield f"Ignored in {name}: {', '.join(keys)}"
-    yield summary(found)
+    yield summary(checkup)
 
 
-def environment_lines(found: Checkup) -> Iterator[str]:
-    installed = found.installed
+def environment_lines(checkup: Checkup) -> Iterator[str]:
+    installed = checkup.installed
     has = ", ".join(f"{name} {version}" for name, version in installed.versions.items())
     python = f"Python {installed.python}: " if installed.python else ""
     yield f"Environment {installed.where}: {python}{has}"
     if installed.missing:
         yield f"  not installed: {', '.join(installed.missing)}"
-    if found.same:
+    if checkup.same:
         which = (
-            "measured as" if set(PACKAGES) <= found.installed.versions.keys() else "its packages have the versions of"
+            "measured as" if set(PACKAGES) <= checkup.installed.versions.keys() else "its packages have the versions of"
         )
-        yield f"  {which} {', '.join(found.same)}, on {device_words(found.device)}"
-    elif found.nearest is not None:
-        off = nearest_sets.differing_packages(installed.versions, found.nearest, tuple(installed.versions))
-        differing = [f"{name} {found.nearest.pins[name]}" for name in off]
-        if installed.python and short(installed.python) != short(found.nearest.python):
-            differing.append(f"Python {found.nearest.python}")
+        yield f"  {which} {', '.join(checkup.same)}, on {device_words(checkup.device)}"
+    elif checkup.nearest is not None:
+        off = nearest_sets.differing_packages(installed.versions, checkup.nearest, tuple(installed.versions))
+        differing = [f"{name} {checkup.nearest.pins[name]}" for name in off]
+        if installed.python and short(installed.python) != short(checkup.nearest.python):
+            differing.append(f"Python {checkup.nearest.python}")
         differs = ", ".join(differing)
-        yield f"  these versions were not measured; the nearest set is {found.nearest.key}, with {differs}"
-    yield from (f"  measured with {each}" for each in found.differences)
+        yield f"  these versions were not measured; the nearest set is {checkup.nearest.key}, with {differs}"
+    yield from (f"  measured with {each}" for each in checkup.differences)
 
 
 def device_words(device: str) -> str:
     return "CPU (gloo)" if device == "cpu" else f"GPU ({device})"
 
 
-def job_lines(found: Checkup) -> Iterator[str]:
-    job = found.job
+def job_lines(checkup: Checkup) -> Iterator[str]:
+    job = checkup.job
     if job is None:
         return
     files = " + ".join(f"{each.path.name} ({each.dialect.name})" for each in job.configs)
@@ -90,29 +90,35 @@ def problem_lines(each: CheckupProblem) -> Iterator[str]:
     yield from (f"  see {link}" for link in each.links)
 
 
-def red_lines(found: Checkup) -> Iterator[str]:
+def red_lines(checkup: Checkup) -> Iterator[str]:
     """Yield the known failures of an environment, for a checkup without a job."""
-    where = ", ".join(found.same) or (found.nearest.key if found.nearest else "")
-    causes = counted(len(found.known_red), "cause")
+    where = ", ".join(checkup.same) or (checkup.nearest.key if checkup.nearest else "")
+    causes = counted(len(checkup.known_red), "cause")
     yield f"Known red on {where}: {causes}; add --config to see which of them affect a job"
-    for cause in found.known_red[:SHOWN]:
+    for cause in checkup.known_red[:SHOWN]:
         yield f"  {counted(len(cause.cells), 'cell')}: {cause.title}, e.g. {cause.cells[0].case}"
-    if len(found.known_red) > SHOWN:
-        yield f"  and {counted(len(found.known_red) - SHOWN, 'cause')} more"
+    if len(checkup.known_red) > SHOWN:
+        yield f"  and {counted(len(checkup.known_red) - SHOWN, 'cause')} more"
 
 
-def change_lines(found: Checkup) -> Iterator[str]:
-    if found.repair is not None:
-        yield from repair_lines(found.repair, "Change")
-    if found.alternative is not None:
-        yield from repair_lines(found.alternative, f"Alternative that drops {found.alternative.given_up}")
-    if found.pins is not None:
-        pins = " ".join(f'"{name}=={version}"' for name, version in found.pins.moves.items())
-        yield f"Nearest set on which {green_words(found.pins)}, {found.pins.column.key}: pip install {pins}"
-        yield f"  shown by {found.pins.proof} (pass), with Python {found.pins.column.python}{without(found.pins.rest)}"
-        if found.pins.settings is not None:
-            yield from repair_lines(found.pins.settings, "  and change")
-    if found.problems and found.job and found.job.options and not (found.repair or found.alternative or found.pins):
+def change_lines(checkup: Checkup) -> Iterator[str]:
+    if checkup.repair is not None:
+        yield from repair_lines(checkup.repair, "Change")
+    if checkup.alternative is not None:
+        yield from repair_lines(checkup.alternative, f"Alternative that drops {checkup.alternative.given_up}")
+    if checkup.pins is not None:
+        pins = " ".join(f'"{name}=={version}"' for name, version in checkup.pins.moves.items())
+        yield f"Nearest set on which {green_words(checkup.pins)}, {checkup.pins.column.key}: pip install {pins}"
+        python = f"Python {checkup.pins.column.python}"
+        yield f"  shown by {checkup.pins.proof} (pass), with {python}{without(checkup.pins.rest)}"
+        if checkup.pins.settings is not None:
+            yield from repair_lines(checkup.pins.settings, "  and change")
+    if (
+        checkup.problems
+        and checkup.job
+        and checkup.job.options
+        and not (checkup.repair or checkup.alternative or checkup.pins)
+    ):
         yield "No measured change of settings or versions makes it green."
 
 
@@ -151,44 +157,45 @@ def shown(value: Any) -> str:
     return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def summary(found: Checkup) -> str:
-    if found.problems:
-        return f"{counted(len(found.problems), 'problem')} found, according to results on {device_words(found.device)}."
-    if found.status is JobStatus.GREEN and found.greens:
-        return f"No known failures, as shown by {found.greens[0].outcome.cell} (pass), on {device_words(found.device)}."
-    if found.status is JobStatus.GREEN:
+def summary(checkup: Checkup) -> str:
+    device = device_words(checkup.device)
+    if checkup.problems:
+        return f"{counted(len(checkup.problems), 'problem')} found, according to results on {device}."
+    if checkup.status is JobStatus.GREEN and checkup.greens:
+        return f"No known failures, as shown by {checkup.greens[0].outcome.cell} (pass), on {device}."
+    if checkup.status is JobStatus.GREEN:
         return "No known failure that affects every job."
     return "No known failures, but this combination is untested."
 
 
-def written_lines(found: Checkup, written: Iterable[Path], *, write: bool) -> Iterator[str]:
+def written_lines(checkup: Checkup, written: Iterable[Path], *, write: bool) -> Iterator[str]:
     """Yield the files that ``--write`` changed, or a hint to use it; the lines before these show the change."""
     if not write:
-        if found.chosen() is not None:
+        if checkup.chosen() is not None:
             yield "Add --write to apply the change."
-        elif found.chosen(give_up=True) is not None:
+        elif checkup.chosen(give_up=True) is not None:
             yield "Add --write --give-up to apply the alternative."
         return
     several = tuple(written)
     yield from (f"Wrote {path}" for path in several)
-    if not several and found.problems:
+    if not several and checkup.problems:
         yield "Nothing was written: no change of these files is verified with these versions."
 
 
-def document(found: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
+def document(checkup: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
     """Return the checkup as JSON. ``standing`` is the status of the job, or of the environment if there is no job."""
-    job = found.job
+    job = checkup.job
     return {
         "schema": SCHEMA,
-        "standing": found.status.value,
-        "device": found.device,
+        "standing": checkup.status.value,
+        "device": checkup.device,
         "environment": {
-            "where": str(found.installed.where),
-            "python": found.installed.python,
-            "versions": dict(found.installed.versions),
-            "sets": list(found.same),
-            "measured_with": list(found.differences),
-            "nearest": found.nearest.key if found.nearest else None,
+            "where": str(checkup.installed.where),
+            "python": checkup.installed.python,
+            "versions": dict(checkup.installed.versions),
+            "sets": list(checkup.same),
+            "measured_with": list(checkup.differences),
+            "nearest": checkup.nearest.key if checkup.nearest else None,
         },
         "job": {
             "files": {str(each.path): each.dialect.name for each in job.configs},
@@ -207,15 +214,15 @@ def document(found: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
                 "shown_by": each.shown_by,
                 "inferred_from": each.inferred,
             }
-            for each in found.problems
+            for each in checkup.problems
         ],
-        "green": [each.outcome.cell for each in found.greens],
-        "unknown": list(found.unknown),
-        "change": repair_document(found.repair),
-        "alternative": repair_document(found.alternative),
-        "versions": pins_document(found.pins),
+        "green": [each.outcome.cell for each in checkup.greens],
+        "unknown": list(checkup.unknown),
+        "change": repair_document(checkup.repair),
+        "alternative": repair_document(checkup.alternative),
+        "versions": pins_document(checkup.pins),
         "known_red": [
-            {"cause": each.title, "cells": len(each.cells), "example": each.cells[0].cell} for each in found.known_red
+            {"cause": each.title, "cells": len(each.cells), "example": each.cells[0].cell} for each in checkup.known_red
         ],
         "written": [str(path) for path in written],
     }

@@ -25,8 +25,8 @@ OTHERS: Final = 3  # further causes
 HARDWARE: Final = {"cpu": "on CPU (gloo), not on GPUs", "cuda": "on GPUs (NCCL)"}
 
 
-def lines(found: Sequence[Explanation], versions: Mapping[str, str]) -> Iterator[str]:
-    if not found:
+def lines(explanations: Sequence[Explanation], versions: Mapping[str, str]) -> Iterator[str]:
+    if not explanations:
         yield f"{UNEXPLAINED}: no known failure matches this log; its cause may still be in your setup."
         return
     known = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -35,11 +35,11 @@ def lines(found: Sequence[Explanation], versions: Mapping[str, str]) -> Iterator
         if known
         else "Versions: the log names none; give them with --versions to narrow the causes."
     )
-    for each in found[: OTHERS + 1]:
+    for each in explanations[: OTHERS + 1]:
         yield ""
         yield from of(each)
-    if len(found) > OTHERS + 1:
-        yield from ("", f"{len(found) - OTHERS - 1} more in --json.")
+    if len(explanations) > OTHERS + 1:
+        yield from ("", f"{len(explanations) - OTHERS - 1} more in --json.")
 
 
 def of(each: Explanation) -> Iterator[str]:

@@ -61,38 +61,38 @@ OURS: Final = re.compile(r'  File "<suite>/.*\n(?:    .*\n)*')  # frames of the 
 LONGEST_TITLE: Final = 120
 
 
-def issue(made: Reproducer, outcome: Outcome, matrix: Grid, *, log: str = "") -> str:
+def issue(reproducer: Reproducer, outcome: Outcome, matrix: Grid, *, log: str = "") -> str:
     """Return a bug report. ``log`` is the output of the script; without it, the report has the cell's traceback."""
     parts = [
-        f"# {title(made, outcome)}",
+        f"# {title(reproducer, outcome)}",
         "## What happens",
-        *happens(made, outcome),
+        *happens(reproducer, outcome),
         "## What is expected",
         expected(outcome, matrix),
         "## To reproduce",
-        f"`uv run {made.name}` installs these versions in a new environment and runs the script.",
-        fenced(made.text.rstrip(), "python"),
+        f"`uv run {reproducer.name}` installs these versions in a new environment and runs the script.",
+        fenced(reproducer.text.rstrip(), "python"),
         *traceback(outcome, log),
         "## Versions",
-        versions(made, outcome),
-        *others(made, outcome, matrix),
-        *threads(made, outcome),
+        versions(reproducer, outcome),
+        *others(reproducer, outcome, matrix),
+        *threads(reproducer, outcome),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def title(made: Reproducer, outcome: Outcome) -> str:
+def title(reproducer: Reproducer, outcome: Outcome) -> str:
     o = outcome.options
     values = [str(o.get(name, "")) for name in ("method", "quant", "strategy")]
     setup = " + ".join(NAMES.get(word, word) for word in values if word not in {"", "none", "single"})
-    what = made.symptom.meaning.removeprefix("Nothing is raised, but ").rstrip(".")
+    what = reproducer.symptom.meaning.removeprefix("Nothing is raised, but ").rstrip(".")
     return one_line(f"{setup or 'one process'}: {what or headline(outcome, LONGEST_TITLE)}")
 
 
-def happens(made: Reproducer, outcome: Outcome) -> Iterator[str]:
+def happens(reproducer: Reproducer, outcome: Outcome) -> Iterator[str]:
     error = outcome.error
     if error is None:
-        yield f"{made.symptom.meaning} Measured values, and the bounds that rounding error stays within:"
+        yield f"{reproducer.symptom.meaning} Measured values, and the bounds that rounding error stays within:"
         yield table(
             ("", "measured", "bound"),
             [(text(c.name), code(shown(c.value)), code(f"{c.op} {shown(c.bound)}")) for c in missed(outcome)],
@@ -122,44 +122,44 @@ def traceback(outcome: Outcome, log: str) -> Iterator[str]:
 
 def of_script(log: str) -> str:
     """Return a log from its traceback on; the rank's traceback if ranks were spawned."""
-    found = OF_RANK.search(log)
-    return log[found.end() if found else max(log.find("Traceback (most recent call last)"), 0) :]
+    match = OF_RANK.search(log)
+    return log[match.end() if match else max(log.find("Traceback (most recent call last)"), 0) :]
 
 
-def versions(made: Reproducer, outcome: Outcome) -> str:
+def versions(reproducer: Reproducer, outcome: Outcome) -> str:
     facts = outcome.facts
-    rows = [("Python", str(facts.get("python") or made.pins.python))]
-    rows += [(name, made.pins.versions[name]) for name in packages(made)]
+    rows = [("Python", str(facts.get("python") or reproducer.pins.python))]
+    rows += [(name, reproducer.pins.versions[name]) for name in packages(reproducer)]
     rows += [("torch's build", str(facts["torch_build"]))] if facts.get("torch_build") else []
     rows += [("device", "CPU, gloo; not tested on GPUs" if facts.get("device") == "cpu" else outcome.hardware)]
     return table(("", ""), [(text(name), text(value)) for name, value in rows])
 
 
-def packages(made: Reproducer) -> list[str]:
+def packages(reproducer: Reproducer) -> list[str]:
     """Return the packages of the stack that the script pins."""
-    return [name for name in PACKAGES if f'"{name}==' in made.text]
+    return [name for name in PACKAGES if f'"{name}==' in reproducer.text]
 
 
-def others(made: Reproducer, outcome: Outcome, matrix: Grid) -> Iterator[str]:
+def others(reproducer: Reproducer, outcome: Outcome, matrix: Grid) -> Iterator[str]:
     """Yield the results of the same calls with other versions."""
     alike = gist(outcome)
     rows = []
     for each in matrix.sets:
-        found = matrix.lookup(outcome.case, each.key)
-        if found is None or found.verdict not in RED | {Verdict.PASS}:
+        other = matrix.lookup(outcome.case, each.key)
+        if other is None or other.verdict not in RED | {Verdict.PASS}:
             continue
-        word = look(found.verdict).word
-        same = word if found.verdict is Verdict.PASS else "the same" if gist(found) == alike else headline(found, 100)
-        rows.append((*(text(each.pins.get(name, "")) for name in packages(made)), text(same)))
+        word = look(other.verdict).word
+        same = word if other.verdict is Verdict.PASS else "the same" if gist(other) == alike else headline(other, 100)
+        rows.append((*(text(each.pins.get(name, "")) for name in packages(reproducer)), text(same)))
     if len(rows) > 1:
         yield "## Other versions"
-        yield table((*packages(made), "result"), dict.fromkeys(rows))
+        yield table((*packages(reproducer), "result"), dict.fromkeys(rows))
 
 
-def threads(made: Reproducer, outcome: Outcome) -> Iterator[str]:
+def threads(reproducer: Reproducer, outcome: Outcome) -> Iterator[str]:
     """Yield links to existing threads about such a failure, so that a report is no unnoticed duplicate."""
-    known = diagnose.diagnose(diagnose.symptom(outcome, made.pins.six))
-    links = known[0].signature.links if known else ()
+    diagnoses = diagnose.diagnose(diagnose.symptom(outcome, reproducer.pins.six))
+    links = diagnoses[0].signature.links if diagnoses else ()
     if links:
         yield "## Threads that may be about the same"
         yield "\n".join(f"- {address(link)}" for link in links)

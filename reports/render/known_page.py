@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from reports.results.known_results import CellResult, JudgedAdvice, ProblemResult
 
 
-def markdown(record: RunRecord, found: Sequence[ProblemResult]) -> str:
-    families = [each for each in found if each.problem.family]
+def markdown(record: RunRecord, results: Sequence[ProblemResult]) -> str:
+    families = [each for each in results if each.problem.family]
     sections = [
         "# Known problems",
         *([CPU_WARNING] if record.device == "cpu" else []),
-        summary(record, found),
+        summary(record, results),
         *(["## Families of failures", *(family(each) for each in families)] if families else []),
-        *(part(status, [each for each in found if each.status is status]) for status in Reproduction),
+        *(part(status, [each for each in results if each.status is status]) for status in Reproduction),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def findings(record: RunRecord, found: Sequence[ProblemResult]) -> str:
+def findings(record: RunRecord, results: Sequence[ProblemResult]) -> str:
     """Return ``findings.md``: errors that no upstream issue reports, the silent ones first."""
-    shown = [each for each in found if each.status is Reproduction.REPRODUCED]
+    shown = [each for each in results if each.status is Reproduction.REPRODUCED]
     silent = [row(each) for each in shown if each.problem.silent]
     loud = [row(each) for each in shown if not each.problem.silent]
-    others = [row(each) for each in found if each.status is not Reproduction.REPRODUCED]
+    others = [row(each) for each in results if each.status is not Reproduction.REPRODUCED]
     sections = [
         "# Findings",
         *([CPU_WARNING] if record.device == "cpu" else []),
@@ -51,13 +51,13 @@ def findings(record: RunRecord, found: Sequence[ProblemResult]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def summary(record: RunRecord, found: Sequence[ProblemResult]) -> str:
-    rows, reports = counts(found), entries(found)
-    results = ", ".join(f"{reports[each]} {each.value}" for each in Reproduction)
-    shown = sum(each.has_green_cell for each in found if each.status is Reproduction.REPRODUCED)
-    with_remedy = sum(bool(each.problem.green) for each in found if each.status is Reproduction.REPRODUCED)
+def summary(record: RunRecord, results: Sequence[ProblemResult]) -> str:
+    rows, reports = counts(results), entries(results)
+    statuses = ", ".join(f"{reports[each]} {each.value}" for each in Reproduction)
+    shown = sum(each.has_green_cell for each in results if each.status is Reproduction.REPRODUCED)
+    with_remedy = sum(bool(each.problem.green) for each in results if each.status is Reproduction.REPRODUCED)
     return (
-        f"{counted(rows.total(), 'problem')} from {counted(reports.total(), 'upstream report')}: {results}. "
+        f"{counted(rows.total(), 'problem')} from {counted(reports.total(), 'upstream report')}: {statuses}. "
         f"{shown} of {counted(with_remedy, 'reproduced problem')} with a known remedy "
         f"{'has' if with_remedy == 1 else 'have'} a green cell that shows it. {text(record.hardware)}, "
         f"run {record.started:%Y-%m-%d %H:%M}, ftmatrix {record.harness}."
@@ -73,18 +73,18 @@ def family(each: ProblemResult) -> str:
 
 
 def claim(advice: JudgedAdvice) -> tuple[str, ...]:
-    held = f"**{advice.holding.value}**" if advice.holding is not AdviceResult.UNKNOWN else advice.holding.value
-    return text(advice.says), held, sets(advice.holds_on), sets(advice.fails_on), text(advice.note)
+    holding = f"**{advice.holding.value}**" if advice.holding is not AdviceResult.UNKNOWN else advice.holding.value
+    return text(advice.says), holding, sets(advice.holds_on), sets(advice.fails_on), text(advice.note)
 
 
 def sets(keys: Sequence[str]) -> str:
     return ", ".join(code(key) for key in keys)
 
 
-def part(status: Reproduction, found: Sequence[ProblemResult]) -> str:
-    if not found:
+def part(status: Reproduction, results: Sequence[ProblemResult]) -> str:
+    if not results:
         return ""
-    return f"## {status.value.capitalize()}\n\n" + "\n".join(row(each) for each in found)
+    return f"## {status.value.capitalize()}\n\n" + "\n".join(row(each) for each in results)
 
 
 def row(each: ProblemResult) -> str:

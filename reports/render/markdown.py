@@ -101,12 +101,17 @@ def summary(matrix: Grid) -> str:
 
 def versions(matrix: Grid) -> str:
     builds = torch_builds(matrix.outcomes)
-    found = {column.key: {**column.pins, **builds.get(column.key, {})} for column in matrix.sets}
-    packages = list(dict.fromkeys(name for each in found.values() for name in each))
+    versions_by_set = {column.key: {**column.pins, **builds.get(column.key, {})} for column in matrix.sets}
+    packages = list(dict.fromkeys(name for each in versions_by_set.values() for name in each))
     return table(
         ("set", "python", *packages, "why"),
         [
-            (code(s.key), text(s.python), *(text(found[s.key].get(name, "")) for name in packages), text(s.why))
+            (
+                code(s.key),
+                text(s.python),
+                *(text(versions_by_set[s.key].get(name, "")) for name in packages),
+                text(s.why),
+            )
             for s in matrix.sets
         ],
     )
@@ -119,12 +124,12 @@ def recommended(known: Overview) -> Iterator[str]:
         yield table(("job", "set", "how", "shown by", "next best"), [pin(*each) for each in known.recommended])
 
 
-def pin(usual: UsualJob, found: Recommendation) -> tuple[str, ...]:
-    if found.best is None:
+def pin(usual: UsualJob, recommendation: Recommendation) -> tuple[str, ...]:
+    if recommendation.best is None:
         return text(usual.job), "none of these", "", "", ""
-    others = ", ".join(f"{code(each.key)} {text(how(each))}" for each in found.others)
-    shown = ", ".join(code(outcome.case) for outcome in found.best.outcomes)
-    return text(usual.job), code(found.best.key), text(how(found.best)), shown, others
+    others = ", ".join(f"{code(each.key)} {text(how(each))}" for each in recommendation.others)
+    shown = ", ".join(code(outcome.case) for outcome in recommendation.best.outcomes)
+    return text(usual.job), code(recommendation.best.key), text(how(recommendation.best)), shown, others
 
 
 def supported(known: Overview) -> Iterator[str]:
@@ -222,23 +227,23 @@ def flaky(matrix: Grid) -> Iterator[str]:
         yield "\n".join(f"- {code(case)} on {code(key)}: {rates(each)}" for (case, key), each in matrix.flaky.items())
 
 
-def differences(found: Comparison) -> str:
+def differences(comparison: Comparison) -> str:
     """Return ``devices.md``: the comparison of all results."""
-    return "\n\n".join(["# Where CPU and GPU differ", *(list(differing(found))[1:] or [NOTHING])]) + "\n"
+    return "\n\n".join(["# Where CPU and GPU differ", *(list(differing(comparison))[1:] or [NOTHING])]) + "\n"
 
 
-def differing(found: Comparison) -> Iterator[str]:
+def differing(comparison: Comparison) -> Iterator[str]:
     """Yield the differences between a CPU and GPUs, by kind."""
-    if not found.pairs:
+    if not comparison.pairs:
         return
     yield "## CPU and GPU"
-    yield f"{text(summed(found))} {text(left_out(found))}"
-    yield f"{text(CAUTION)} Measured: {text(hardware(found))}."
-    yield table(PAIR, map(pair, found.pairs))
-    for kind in (kind for kind in DifferenceKind if found.of(kind)):
-        yield f"### {kind.heading} ({found.cells(kind)})"
-        yield table(DIFFERENCE, map(difference, found.of(kind)))
-    if why := causes(found):
+    yield f"{text(summed(comparison))} {text(left_out(comparison))}"
+    yield f"{text(CAUTION)} Measured: {text(hardware(comparison))}."
+    yield table(PAIR, map(pair, comparison.pairs))
+    for kind in (kind for kind in DifferenceKind if comparison.of(kind)):
+        yield f"### {kind.heading} ({comparison.cells(kind)})"
+        yield table(DIFFERENCE, map(difference, comparison.of(kind)))
+    if why := causes(comparison):
         yield "### Causes"
         yield "\n".join(f"- {code(name)}: {text(sentence)}" for name, sentence in why.items())
 
@@ -258,22 +263,22 @@ def side(of: DeviceResult, words: str) -> str:
     return f"{text(f'{look(of.verdict).sign} {shown(of)}')}{headline}"
 
 
-def problems(found: Sequence[ReproducedProblem]) -> Iterator[str]:
+def problems(rows: Sequence[ReproducedProblem]) -> Iterator[str]:
     """Yield the known problems that published runs reproduced on the same sets."""
-    if found:
-        silent = sum(each.problem.silent for each in found)
+    if rows:
+        silent = sum(each.problem.silent for each in rows)
         yield "## Known problems of these sets"
         yield (
-            f"{counted(len(found), 'known problem')} {'was' if len(found) == 1 else 'were'} reproduced on these sets "
-            f"by published runs ({text(ran(found))}); {silent} raise nothing."
+            f"{counted(len(rows), 'known problem')} {'was' if len(rows) == 1 else 'were'} reproduced on these sets "
+            f"by published runs ({text(ran(rows))}); {silent} raise nothing."
         )
-        yield table(("problem", "red", "similar and green"), [problem(each) for each in found])
+        yield table(("problem", "red", "similar and green"), [problem(each) for each in rows])
 
 
-def problem(found: ReproducedProblem) -> tuple[str, ...]:
-    threads = "".join(f" [{text(link)}]({address(link)})" for link in found.problem.links)
-    silent = " **(silent)**" if found.problem.silent else ""
-    return f"{text(found.problem.title)}{silent}{threads}", where(found.red), where(found.green)
+def problem(row: ReproducedProblem) -> tuple[str, ...]:
+    threads = "".join(f" [{text(link)}]({address(link)})" for link in row.problem.links)
+    silent = " **(silent)**" if row.problem.silent else ""
+    return f"{text(row.problem.title)}{silent}{threads}", where(row.red), where(row.green)
 
 
 def where(cells: Mapping[str, Sequence[str]]) -> str:

@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from matrix.offline.packing import PackResult, Part
 
 
-def table(made: PackResult) -> Table:
+def table(result: PackResult) -> Table:
     """Return a table of the wheels, the largest first, with the sets that need them."""
-    drawn = Table("MB", "wheel", "version", "for", box=None)
-    for path, names in sorted(users(made).items(), key=lambda each: -each[0].stat().st_size):
+    rows = Table("MB", "wheel", "version", "for", box=None)
+    for path, names in sorted(users(result).items(), key=lambda each: -each[0].stat().st_size):
         name, version, _, _ = parse_wheel_filename(path.name)
-        drawn.add_row(f"{megabytes(path.stat().st_size):.1f}", name, str(version), ", ".join(names))
-    return drawn
+        rows.add_row(f"{megabytes(path.stat().st_size):.1f}", name, str(version), ", ".join(names))
+    return rows
 
 
-def users(made: PackResult) -> dict[Path, list[str]]:
-    found: defaultdict[Path, list[str]] = defaultdict(list)
-    for part in (*made.sets, *made.others):
+def users(result: PackResult) -> dict[Path, list[str]]:
+    by_wheel: defaultdict[Path, list[str]] = defaultdict(list)
+    for part in (*result.sets, *result.others):
         for path in part.files:
-            found[path].append(part.name)
-    return found
+            by_wheel[path].append(part.name)
+    return by_wheel
 
 
-def lines(made: PackResult) -> Iterator[str]:
-    for part in (*made.sets, *made.others):
+def lines(result: PackResult) -> Iterator[str]:
+    for part in (*result.sets, *result.others):
         yield part_words(part)
     yield (
-        f"{made.folder}: {counted(len(made.files), 'wheel')}, {megabytes(made.size):.1f} MB, each counted once;"
-        f" {made.fetched} downloaded now"
+        f"{result.folder}: {counted(len(result.files), 'wheel')}, {megabytes(result.size):.1f} MB, each counted once;"
+        f" {result.fetched} downloaded now"
     )
-    yield from made.notes
+    yield from result.notes
 
 
 def part_words(part: Part) -> str:
@@ -49,15 +49,15 @@ def part_words(part: Part) -> str:
     return f"{part.name}: {counted(len(part.files), 'wheel')}, {megabytes(part.size):.1f} MB{without}"
 
 
-def document(made: PackResult) -> dict[str, Any]:
+def document(result: PackResult) -> dict[str, Any]:
     return {
-        "folder": str(made.folder),
-        "sets": [part_document(part) for part in made.sets],
-        "others": [part_document(part) for part in made.others],
-        "wheels": len(made.files),
-        "megabytes": megabytes(made.size),
-        "fetched": made.fetched,
-        "notes": list(made.notes),
+        "folder": str(result.folder),
+        "sets": [part_document(part) for part in result.sets],
+        "others": [part_document(part) for part in result.others],
+        "wheels": len(result.files),
+        "megabytes": megabytes(result.size),
+        "fetched": result.fetched,
+        "notes": list(result.notes),
     }
 
 

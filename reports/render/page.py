@@ -188,14 +188,14 @@ def answers(known: Overview, key: str) -> dict[str, Any]:
     if cause is None:
         return {}
     fix = {"words": remedy.words, "proof": remedy.proof, "edit": known.edits.get(key, "")} if remedy else {}
-    found = {"fix": fix} if fix else {}
-    return {"cause": cause.signature.id if cause.signature else UNEXPLAINED, **found}
+    answer = {"fix": fix} if fix else {}
+    return {"cause": cause.signature.id if cause.signature else UNEXPLAINED, **answer}
 
 
-def other_device(found: Comparison, device: str) -> Mapping[str, list[str]]:
+def other_device(comparison: Comparison, device: str) -> Mapping[str, list[str]]:
     """Return the differing results of the other kind of device, by cell of this one."""
     lines: dict[str, list[str]] = {}
-    for each in found.differences:
+    for each in comparison.differences:
         for on in each.sets:
             if device == CPU:
                 words = f"On GPUs, on {on.gpu} ({distance(each)}): {shown(each.gpu)}"
@@ -211,8 +211,19 @@ def differs(lines: list[str]) -> dict[str, list[str]]:
 
 def measured(outcome: Outcome, evidence: str) -> dict[str, Any]:
     """Return the values of an outcome that are not empty."""
-    kept = {"reason", "phase", "error", "checks", "metrics", "facts", "attempt", "started", "seconds", "hardware"}
-    stored = outcome.model_dump(mode="json", include=kept)
+    stored_fields = {
+        "reason",
+        "phase",
+        "error",
+        "checks",
+        "metrics",
+        "facts",
+        "attempt",
+        "started",
+        "seconds",
+        "hardware",
+    }
+    stored = outcome.model_dump(mode="json", include=stored_fields)
     links = [{"name": name, "href": href(evidence, path)} for name, path in outcome.evidence.items()]
     return {name: value for name, value in {**stored, "evidence": links}.items() if value not in (None, "", [], {})}
 

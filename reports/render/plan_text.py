@@ -30,10 +30,10 @@ def lines(plan: RunPlan) -> Iterator[str]:
     yield left_out_words(plan)
 
 
-def stale_lines(found: Staleness) -> Iterator[str]:
+def stale_lines(result: Staleness) -> Iterator[str]:
     """Yield the number of stale cells, and the number that each changed module made stale."""
-    yield f"{counted(found.current, 'cell')} current, {len(found.stale)} stale, {found.unknown} of unknown code"
-    for name, count in found.changed_modules.most_common():
+    yield f"{counted(result.current, 'cell')} current, {len(result.stale)} stale, {result.unknown} of unknown code"
+    for name, count in result.changed_modules.most_common():
         yield f"  {name} changed: {count}"
 
 

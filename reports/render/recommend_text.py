@@ -22,28 +22,28 @@ LONGEST: Final = 110
 CAUTION: Final = "These are CPU results (gloo); GPU results may differ."
 
 
-def lines(found: Recommendation) -> list[str]:
-    request = [f"Needed: {each.terms}" for each in found.queries]
-    given = [f"Given: {', '.join(map(str, found.have))}"] if found.have else []
-    return [*request, *given, "", *answer(found), *cpu_lines(found)]
+def lines(result: Recommendation) -> list[str]:
+    request = [f"Needed: {each.terms}" for each in result.queries]
+    given = [f"Given: {', '.join(map(str, result.have))}"] if result.have else []
+    return [*request, *given, "", *answer(result), *cpu_lines(result)]
 
 
-def answer(found: Recommendation) -> list[str]:
+def answer(result: Recommendation) -> list[str]:
     """Return the answer from the results of the device, and name the device."""
-    if not found.measured:
+    if not result.measured:
         return [
-            f"Unknown on {found.device}: there are no published results for {found.device}. To measure:",
-            *(f"  ftmatrix run --device {found.device} --where '{each.terms}'" for each in found.queries),
+            f"Unknown on {result.device}: there are no published results for {result.device}. To measure:",
+            *(f"  ftmatrix run --device {result.device} --where '{each.terms}'" for each in result.queries),
         ]
-    text = none_lines(found) if found.best is None else [*best_lines(found.best), *next_lines(found)]
-    return [*text, *([CAUTION] if found.device == "cpu" else [])]
+    text = none_lines(result) if result.best is None else [*best_lines(result.best), *next_lines(result)]
+    return [*text, *([CAUTION] if result.device == "cpu" else [])]
 
 
-def cpu_lines(found: Recommendation) -> list[str]:
+def cpu_lines(result: Recommendation) -> list[str]:
     """Return the answer from CPU results, if the results of the device give none."""
-    if found.on_cpu is None:
+    if result.on_cpu is None:
         return []
-    return ["", "CPU results, which may not hold for a GPU:", *(f"  {line}" for line in answer(found.on_cpu))]
+    return ["", "CPU results, which may not hold for a GPU:", *(f"  {line}" for line in answer(result.on_cpu))]
 
 
 def best_lines(best: Candidate) -> list[str]:
@@ -77,36 +77,36 @@ def versions(column: SetRecord) -> str:
     return f"{pins} (Python {column.python})"
 
 
-def next_lines(found: Recommendation) -> list[str]:
-    others = [f"{each.key}{f' (with {each.settings})' if each.settings else ''}" for each in found.others]
+def next_lines(result: Recommendation) -> list[str]:
+    others = [f"{each.key}{f' (with {each.settings})' if each.settings else ''}" for each in result.others]
     text = [f"Next best: {', '.join(others)}"] if others else ["Next best: no other set is green."]
-    if found.without_settings is not None:
-        text.append(f"Newest set that needs no setting: {found.without_settings.key}")
+    if result.without_settings is not None:
+        text.append(f"Newest set that needs no setting: {result.without_settings.key}")
     return text
 
 
-def none_lines(found: Recommendation) -> list[str]:
-    if not found.considered:
-        return ["No published set has these versions together.", *hint_lines(found.hints)]
-    fitting = " with these versions" if found.have else ""
-    text = [f"No set is green: none of the {counted(found.considered, 'published set')}{fitting}."]
-    if found.nearest is not None:
-        text.append(f"Nearest: {found.nearest.key}, {versions(found.nearest.column)}")
-    text.extend(f"No published run has a case for: {each.terms}" for each in found.unmeasured)
-    return [*text, *obstacles(found), *hint_lines(found.hints)]
+def none_lines(result: Recommendation) -> list[str]:
+    if not result.considered:
+        return ["No published set has these versions together.", *hint_lines(result.hints)]
+    fitting = " with these versions" if result.have else ""
+    text = [f"No set is green: none of the {counted(result.considered, 'published set')}{fitting}."]
+    if result.nearest is not None:
+        text.append(f"Nearest: {result.nearest.key}, {versions(result.nearest.column)}")
+    text.extend(f"No published run has a case for: {each.terms}" for each in result.unmeasured)
+    return [*text, *obstacles(result), *hint_lines(result.hints)]
 
 
-def obstacles(found: Recommendation) -> list[str]:
+def obstacles(result: Recommendation) -> list[str]:
     """Return the obstacles per set, the newest first; adjacent sets with the same obstacles share an entry."""
     reasons = (
         (each.key, tuple(line for query_status in each.unmet for line in obstacle(each, query_status)))
-        for each in found.obstacles
+        for each in result.obstacles
     )
     lines: list[str] = []
     for why, sets in groupby(reasons, key=lambda each: each[1]):
         keys = [key for key, _ in sets]
         lines.extend([f"  {', '.join(keys)}", *(f"    {line}" for line in why)])
-    untried = found.considered - len(found.obstacles)
+    untried = result.considered - len(result.obstacles)
     silent = [f"  {counted(untried, 'set')}: {NOT_RUN}"] if untried else []
     return ["Obstacles:", *lines, *silent] if lines else []
 

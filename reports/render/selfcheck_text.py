@@ -25,19 +25,19 @@ def run_document(record: RunRecord, sets: Iterable[SetRecord]) -> dict[str, Any]
     }
 
 
-def document(found: Sequence[FaultResults]) -> dict[str, Any]:
+def document(results: Sequence[FaultResults]) -> dict[str, Any]:
     """Return the totals, then each set with its faults."""
     return {
-        "injected": sum(each.injected for each in found),
-        "caught": sum(each.caught for each in found),
-        "clean_cells": sum(each.clean_cells for each in found),
-        "false_alarms": sum(len(each.false_alarms) for each in found),
-        "sets": [each.as_json() for each in found],
+        "injected": sum(each.injected for each in results),
+        "caught": sum(each.caught for each in results),
+        "clean_cells": sum(each.clean_cells for each in results),
+        "false_alarms": sum(len(each.false_alarms) for each in results),
+        "sets": [each.as_json() for each in results],
     }
 
 
-def lines(found: Sequence[FaultResults]) -> Iterator[str]:
-    for each in found:
+def lines(results: Sequence[FaultResults]) -> Iterator[str]:
+    for each in results:
         yield from of_set(each)
 
 
@@ -61,6 +61,6 @@ def of_set(each: FaultResults) -> Iterator[str]:
         yield f"  lost, and not counted: {', '.join(each.lost)}"
 
 
-def is_sound(found: Sequence[FaultResults]) -> bool:
+def is_sound(results: Sequence[FaultResults]) -> bool:
     """Tell whether every fault was caught, without a false alarm or a lost cell."""
-    return all(each.caught == each.injected and not each.false_alarms and not each.lost for each in found)
+    return all(each.caught == each.injected and not each.false_alarms and not each.lost for each in results)

@@ -22,8 +22,8 @@ BLAME: Final = (
 CPU_RESULTS: Final = "CPU results, which may not hold for a GPU:"
 
 
-def lines(found: SupportDocument) -> list[str]:
-    first, *others = found.devices
+def lines(document: SupportDocument) -> list[str]:
+    first, *others = document.devices
     request = [f"Needed: {each}" for each in first.support[0].needs]
     return [
         *request,

@@ -90,9 +90,9 @@ def document(
 
 def results(matrix: MatrixDocument) -> Grid:
     """Return the grid of a document, with the repeats of its flaky cells."""
-    made = grid(matrix.run, matrix.sets, matrix.cells)
+    results_grid = grid(matrix.run, matrix.sets, matrix.cells)
     repeats = {(each.case, each.set): tuple(Counter(each.verdicts).elements()) for each in matrix.flaky}
-    return replace(made, repeats={**made.repeats, **repeats})
+    return replace(results_grid, repeats={**results_grid.repeats, **repeats})
 
 
 def dumped(matrix: MatrixDocument) -> str:
@@ -113,10 +113,10 @@ def locate(folder: Path) -> Path | None:
     Raises:
         UserError: the folder has both.
     """
-    found = [folder / name for name in (PLAIN, COMPRESSED) if (folder / name).exists()]
-    if len(found) > 1:
+    paths = [folder / name for name in (PLAIN, COMPRESSED) if (folder / name).exists()]
+    if len(paths) > 1:
         raise UserError(f"{folder}: holds both {PLAIN} and {COMPRESSED}; remove the older one")
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 def locate_all(folder: Path) -> list[Path]:

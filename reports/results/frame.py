@@ -122,12 +122,12 @@ def read(path: Path) -> pd.DataFrame:
         UserError: the file cannot be read, or is no Parquet file of outcomes.
     """
     try:
-        found = pd.read_parquet(path)
+        table = pd.read_parquet(path)
     except OSError as error:  # pyarrow's ArrowInvalid is a ValueError
         raise UserError(f"{path}: cannot read the file ({error.strerror or error}); name a run's {FILE}") from None
     except ValueError as error:
         raise UserError(f"{path}: not a Parquet file ({error}); render the run again") from None
-    missing = [name for name in (*COLUMNS, FAILED_CHECKS) if name not in found]
+    missing = [name for name in (*COLUMNS, FAILED_CHECKS) if name not in table]
     if missing:
         raise UserError(f"{path}: no column {', '.join(missing)}; name a run's {FILE}")
-    return found
+    return table

@@ -103,12 +103,12 @@ class Grid:
 
     @cached_property
     def counts_by_set(self) -> Mapping[str, Counter[Verdict | None]]:
-        found: dict[str, Counter[Verdict | None]] = {column.key: Counter() for column in self.sets}
+        counts: dict[str, Counter[Verdict | None]] = {column.key: Counter() for column in self.sets}
         for case in self.cases:
-            for key, counter in found.items():
+            for key, counter in counts.items():
                 if self.belongs(case, key):
                     counter[self.verdict(case, key)] += 1
-        return found
+        return counts
 
     @cached_property
     def findings(self) -> tuple[CaseFailure, ...]:
@@ -186,8 +186,8 @@ def rows(record: RunRecord, outcomes: Iterable[Outcome]) -> Iterator[str]:
 def grouped(cases: Sequence[str], outcomes: Iterable[Outcome]) -> Iterator[Group]:
     """Yield the cases by feature; a case that never ran has no known feature and comes last."""
     feature = {outcome.case: outcome.group for outcome in outcomes}
-    found: dict[str, list[str]] = {}
+    cases_by_group: dict[str, list[str]] = {}
     for case in cases:
-        found.setdefault(feature.get(case, NOT_RUN), []).append(case)
-    for name in sorted(found, key=lambda name: name == NOT_RUN):
-        yield Group(name=name, cases=tuple(found[name]))
+        cases_by_group.setdefault(feature.get(case, NOT_RUN), []).append(case)
+    for name in sorted(cases_by_group, key=lambda name: name == NOT_RUN):
+        yield Group(name=name, cases=tuple(cases_by_group[name]))

@@ -95,12 +95,12 @@ def judged(problems: Iterable[Problem], matrix: Grid) -> tuple[ProblemResult, ..
 
 def judge(problem: Problem, matrix: Grid) -> ProblemResult:
     red = tuple(
-        shown(matrix, key, cells.case, lambda found, wanted=cells.shows: is_shown(found, wanted))
+        shown(matrix, key, cells.case, lambda outcome, wanted=cells.shows: is_shown(outcome, wanted))
         for cells in problem.red
         for key in cells.sets
     )
     green = tuple(
-        shown(matrix, key, cells.case, lambda found: found.verdict is Verdict.PASS)
+        shown(matrix, key, cells.case, lambda outcome: outcome.verdict is Verdict.PASS)
         for cells in problem.green
         for key in cells.sets
     )
@@ -108,22 +108,22 @@ def judge(problem: Problem, matrix: Grid) -> ProblemResult:
     return ProblemResult(problem=problem, status=reproduction(problem, red, green), red=red, green=green, advice=advice)
 
 
-def is_shown(found: Outcome, wanted: str) -> bool:
+def is_shown(outcome: Outcome, wanted: str) -> bool:
     """Tell whether a cell is red, and its reason, error or failed checks match the report."""
-    error = f"{found.error.type}: {found.error.message}" if found.error else ""
-    text = f"{found.reason}\n{measurements(found)}\n{error}"
-    return found.verdict in RED | {Verdict.BLOCKED} and re.search(wanted, text) is not None
+    error = f"{outcome.error.type}: {outcome.error.message}" if outcome.error else ""
+    text = f"{outcome.reason}\n{measurements(outcome)}\n{error}"
+    return outcome.verdict in RED | {Verdict.BLOCKED} and re.search(wanted, text) is not None
 
 
 def shown(matrix: Grid, key: str, case: str, is_expected: Any) -> CellResult:
-    found = matrix.lookup(case, key)
+    outcome = matrix.lookup(case, key)
     verdict = matrix.verdict(case, key)
     return CellResult(
         set=key,
         case=case,
         verdict=verdict.value if verdict is not None else Reproduction.NOT_RUN.value,
-        headline=headline(found) if found and found.verdict is not Verdict.PASS else "",
-        as_said=found is not None and bool(is_expected(found)),
+        headline=headline(outcome) if outcome and outcome.verdict is not Verdict.PASS else "",
+        as_said=outcome is not None and bool(is_expected(outcome)),
     )
 
 
@@ -166,13 +166,13 @@ def holding(holds: Sequence[str], fails: Sequence[str]) -> AdviceResult:
     return AdviceResult.ONLY if holds else AdviceResult.DOES_NOT
 
 
-def counts(found: Iterable[ProblemResult]) -> Counter[Reproduction]:
-    return Counter(each.status for each in found)
+def counts(results: Iterable[ProblemResult]) -> Counter[Reproduction]:
+    return Counter(each.status for each in results)
 
 
-def entries(found: Iterable[ProblemResult]) -> Counter[Reproduction]:
+def entries(results: Iterable[ProblemResult]) -> Counter[Reproduction]:
     """Count upstream reports by result; a problem may cover several reports."""
-    return Counter(each.status for each in found for _ in each.problem.entries)
+    return Counter(each.status for each in results for _ in each.problem.entries)
 
 
 def address(link: str) -> str:
@@ -183,11 +183,11 @@ def address(link: str) -> str:
     return LINK.format(repository, number)
 
 
-def document(found: Sequence[ProblemResult]) -> dict[str, Any]:
+def document(results: Sequence[ProblemResult]) -> dict[str, Any]:
     """Return the content of ``known_problems.json``."""
     return {
         "schema": SCHEMA,
-        "counts": {each.value: number for each, number in counts(found).items()},
-        "entries": {each.value: number for each, number in entries(found).items()},
-        "problems": [each.as_json() for each in found],
+        "counts": {each.value: number for each, number in counts(results).items()},
+        "entries": {each.value: number for each, number in entries(results).items()},
+        "problems": [each.as_json() for each in results],
     }

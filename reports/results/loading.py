@@ -36,8 +36,8 @@ def load(directory: Path) -> RunResults:
     """
     published = None if (directory / store.RUN).exists() else document.locate(directory)
     if published is not None:
-        found = document.read(published)
-        return RunResults(record=found.run, sets=found.sets, outcomes=found.cells, matrix=document.results(found))
+        matrix = document.read(published)
+        return RunResults(record=matrix.run, sets=matrix.sets, outcomes=matrix.cells, matrix=document.results(matrix))
     stored = store.read_run(directory)
     return results(stored.record, stored.sets, stored.outcomes, problems=stored.problems)
 

@@ -118,14 +118,14 @@ def machine(record: RunRecord) -> str:
 
 def torch_builds(outcomes: Iterable[Outcome]) -> dict[str, dict[str, str]]:
     """Return the CUDA and NCCL versions of torch, by version set, as cells on GPUs reported them."""
-    found: dict[str, dict[str, str]] = {}
+    builds: dict[str, dict[str, str]] = {}
     for outcome in outcomes:
         if outcome.facts.get("nccl"):
-            found[outcome.set] = {
+            builds[outcome.set] = {
                 "CUDA": str(outcome.facts.get("torch_cuda") or ""),
                 "NCCL": str(outcome.facts["nccl"]),
             }
-    return found
+    return builds
 
 
 def value_words(value: Scalar | None) -> str:

@@ -150,7 +150,7 @@ class MeasuredCells:
 
 def cells_by_packages(column: SetRecord, matrix: Grid) -> dict[tuple[str, ...], list[MeasuredCell]]:
     """Group the cells of a set by the packages that their cases use."""
-    found: dict[tuple[str, ...], list[MeasuredCell]] = {}
+    cells: dict[tuple[str, ...], list[MeasuredCell]] = {}
     for case in matrix.cases:
         outcome = matrix.lookup(case, column.key)
         if outcome is None or outcome.verdict not in RED | {Verdict.PASS}:
@@ -158,8 +158,8 @@ def cells_by_packages(column: SetRecord, matrix: Grid) -> dict[tuple[str, ...], 
         known = recorded_options(tuple(outcome.options.items()))
         if known is not None and is_evidence(known, outcome):
             stated, uses = known.stated, nearest_sets.used_packages(known)
-            found.setdefault(uses, []).append(MeasuredCell(outcome=outcome, column=column, stated=stated, uses=uses))
-    return found
+            cells.setdefault(uses, []).append(MeasuredCell(outcome=outcome, column=column, stated=stated, uses=uses))
+    return cells
 
 
 @cache  # a case runs on many sets

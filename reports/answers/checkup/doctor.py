@@ -120,10 +120,10 @@ def examine(
             f"torch {torch} is not built for the GPUs of these results ({', '.join(devices)}); give CPU results"
         )
     for name in in_order:
-        found = checkup(installed, job, grids[name], fixes[name], device=name)
-        if found.measured:
+        result = checkup(installed, job, grids[name], fixes[name], device=name)
+        if result.measured:
             break
-    return found
+    return result
 
 
 def checkup(
@@ -163,41 +163,41 @@ def checkup_of_job(
 ) -> Checkup:
     options, versions = repairs.options_of(job), installed.versions
     evidence = coverage.MeasuredCells(matrix, on_cpu=job.on_cpu)
-    found = evidence.coverage(options, versions)
+    job_coverage = evidence.coverage(options, versions)
     absent = tuple(missing_packages(installed, options))
-    measured_red = tuple(cell_problem(each) for each in found.reds)
+    measured_red = tuple(cell_problem(each) for each in job_coverage.reds)
     likely = (
         ()
-        if found.reds or found.greens or found.machine_reds
+        if job_coverage.reds or job_coverage.greens or job_coverage.machine_reds
         else tuple(inferred_problems(options, versions, evidence))
     )
     problems = (*broken, *absent, *measured_red, *likely)
     uses = nearest_sets.used_packages(options)
     candidates = (
         []
-        if found.greens or found.reds or found.machine_reds
+        if job_coverage.greens or job_coverage.reds or job_coverage.machine_reds
         else nearest_sets.nearest_first(versions, matrix.sets, uses)[:1]
     )
-    repair = repairs.by_settings(job, found, versions, evidence, fixes) if found.reds else None
+    repair = repairs.by_settings(job, job_coverage, versions, evidence, fixes) if job_coverage.reds else None
     solved = repair is not None and bool(repair.texts)
     unmeasured = bool(candidates) and bool(nearest_sets.differing_packages(versions, candidates[0], uses))
     needs_move = broken or (
-        not solved and not found.is_green and (problems or unmeasured)
+        not solved and not job_coverage.is_green and (problems or unmeasured)
     )  # otherwise moving gains nothing
     return Checkup(
         installed=installed,
         job=job,
         device=device,
-        status=JobStatus.RED if problems else JobStatus.GREEN if found.is_green else JobStatus.UNKNOWN,
+        status=JobStatus.RED if problems else JobStatus.GREEN if job_coverage.is_green else JobStatus.UNKNOWN,
         same=tuple(each.key for each in same),
         nearest=candidates[0] if unmeasured else None,
         problems=problems,
-        differences=tuple(environment_differences(installed, (*same, *covered_sets(found)))),
-        greens=found.greens,
+        differences=tuple(environment_differences(installed, (*same, *covered_sets(job_coverage)))),
+        greens=job_coverage.greens,
         repair=repair,
-        alternative=repairs.by_giving_up(job, versions, evidence) if found.reds and not solved else None,
+        alternative=repairs.by_giving_up(job, versions, evidence) if job_coverage.reds and not solved else None,
         pins=repairs.by_versions(job, versions, evidence, fixes) if needs_move else None,
-        unknown=tuple(open_questions(options, found, versions, evidence, candidates)),
+        unknown=tuple(open_questions(options, job_coverage, versions, evidence, candidates)),
     )
 
 
@@ -207,9 +207,9 @@ def is_same(installed: Installed, column: SetRecord) -> bool:
     )
 
 
-def covered_sets(found: JobCoverage) -> Iterator[SetRecord]:
-    yield from (each.column for each in found.greens)
-    yield from (red.cell.column for red in (*found.reds, *found.machine_reds))
+def covered_sets(job_coverage: JobCoverage) -> Iterator[SetRecord]:
+    yield from (each.column for each in job_coverage.greens)
+    yield from (red.cell.column for red in (*job_coverage.reds, *job_coverage.machine_reds))
 
 
 def environment_differences(installed: Installed, columns: Iterable[SetRecord]) -> Iterator[str]:
@@ -305,9 +305,9 @@ def inferred_problems(
         where = f"{around[0].key} and {around[1].key}, between which these versions lie"
         yield from (cell_problem(red, where) for red in shared if not is_excluded(red, versions))
         return
-    found = list(reds_everywhere(options, versions, evidence))
-    if not any(is_excluded(red, versions) for red, _ in found):
-        yield from (cell_problem(red, where) for red, where in found)
+    reds = list(reds_everywhere(options, versions, evidence))
+    if not any(is_excluded(red, versions) for red, _ in reds):
+        yield from (cell_problem(red, where) for red, where in reds)
 
 
 def is_excluded(red: Red, versions: Mapping[str, str]) -> bool:
@@ -339,20 +339,20 @@ def reds_everywhere(
 
 def open_questions(
     options: Options,
-    found: JobCoverage,
+    job_coverage: JobCoverage,
     versions: Mapping[str, str],
     evidence: MeasuredCells,
     candidates: Sequence[SetRecord],
 ) -> Iterator[str]:
     """Yield the questions that no cell answers."""
-    for red in found.machine_reds:
+    for red in job_coverage.machine_reds:
         yield f"{red.cell.outcome.cell} is red because of the machine that it ran on: {why(red.cell.signature)}"
-    if found.greens:
-        rest = coverage.unmeasured_settings(options, found.greens)
+    if job_coverage.greens:
+        rest = coverage.unmeasured_settings(options, job_coverage.greens)
         if rest:
             yield f"not measured together with the rest: {', '.join(rest)}"
         return
-    if found.reds or found.machine_reds:
+    if job_coverage.reds or job_coverage.machine_reds:
         return
     for column in candidates:
         differing = nearest_sets.differing_packages(versions, column, nearest_sets.used_packages(options))
@@ -363,7 +363,7 @@ def open_questions(
         status = "red" if nearby.reds else "green" if nearby.greens else "not measured either"
         differs = ", ".join(f"{name} {column.pins[name]} instead of {versions.get(name, 'none')}" for name in differing)
         yield f"these versions were not measured; on the nearest set, {column.key} ({differs}), the job is {status}"
-    for cell in found.nearest[:2]:
+    for cell in job_coverage.nearest[:2]:
         differing_options = ", ".join(
             f"{name}={cell.stated.get(name, '-')}" for name in coverage.differing_options(options.stated, cell.stated)
         )

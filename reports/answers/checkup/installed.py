@@ -156,8 +156,8 @@ def inspected_folders(
     interpreter: Path, inspect: Callable[[Path], InterpreterFolders | None]
 ) -> tuple[str, list[Path]]:
     """Return the folders that an interpreter reports; if it does not start, those next to it."""
-    found = inspect(interpreter)
-    if found is None:
+    interpreter_folders = inspect(interpreter)
+    if interpreter_folders is None:
         folders = list(site_packages(interpreter.parent.parent))
         if not folders:
             raise UserError(
@@ -165,8 +165,12 @@ def inspected_folders(
             )
         match = PYTHON_FOLDER.search(folders[0].parent.name)
         return match[1] if match else "", folders
-    own = (folder for folder in site_packages(found.prefix) if belongs_to(folder, found.version))
-    return found.version, list(dict.fromkeys((*found.folders, *own)))
+    own = (
+        folder
+        for folder in site_packages(interpreter_folders.prefix)
+        if belongs_to(folder, interpreter_folders.version)
+    )
+    return interpreter_folders.version, list(dict.fromkeys((*interpreter_folders.folders, *own)))
 
 
 def site_packages(prefix: Path) -> Iterator[Path]:
@@ -190,7 +194,7 @@ def per_package(folder: Path) -> dict[str, list[Distribution]]:
         name = canonicalize_name(each.metadata["Name"] or "")
         if name in PACKAGES and each.version:
             several.setdefault(name, {})[each.version] = each
-    return {name: [found[key] for key in sorted(found, key=public)] for name, found in several.items()}
+    return {name: [by_version[key] for key in sorted(by_version, key=public)] for name, by_version in several.items()}
 
 
 def duplicate_notes(by_name: Mapping[str, list[Distribution]]) -> Iterator[str]:

@@ -82,13 +82,15 @@ class VersionMove:
 
 def by_settings(
     job: TrainingJob,
-    found: JobCoverage,
+    coverage: JobCoverage,
     versions: Mapping[str, str],
     evidence: MeasuredCells,
     fixes: Mapping[str, Remedy],
 ) -> Repair | None:
     """Return the smallest change of settings that a file can express; failing that, one that only code can."""
-    return first_repair(job, candidate_changes(job, found, versions, evidence, fixes), versions, evidence, found.reds)
+    return first_repair(
+        job, candidate_changes(job, coverage, versions, evidence, fixes), versions, evidence, coverage.reds
+    )
 
 
 def by_giving_up(job: TrainingJob, versions: Mapping[str, str], evidence: MeasuredCells) -> Repair | None:
@@ -100,9 +102,9 @@ def by_giving_up(job: TrainingJob, versions: Mapping[str, str], evidence: Measur
         if without is None:
             continue
         more = neighbouring_changes(without, evidence.coverage(without, versions), versions, evidence)
-        found = first_repair(job, [dict(changes), *({**changes, **each} for each in more)], versions, evidence, reds)
-        if found is not None and found.texts:
-            return replace(found, given_up=f"{name}={getattr(start, name)}")
+        repair = first_repair(job, [dict(changes), *({**changes, **each} for each in more)], versions, evidence, reds)
+        if repair is not None and repair.texts:
+            return replace(repair, given_up=f"{name}={getattr(start, name)}")
     return None
 
 
@@ -134,58 +136,58 @@ def first_repair(
 ) -> Repair | None:
     in_code: Repair | None = None
     for changes in candidates:
-        written = jobs.patch(job, changes, versions)
-        options = written[0].options if written else changed_options(options_of(job), changes)
+        patched_job = jobs.patch(job, changes, versions)
+        options = patched_job[0].options if patched_job else changed_options(options_of(job), changes)
         if options is None:
             continue
         proof = proving_case(options, evidence.coverage(options, versions), reds)
         if proof is None:
             continue
-        repair = Repair(changes=changes, options=options, proof=proof, texts=written[1] if written else {})
-        if written:
+        repair = Repair(changes=changes, options=options, proof=proof, texts=patched_job[1] if patched_job else {})
+        if patched_job:
             return repair
         in_code = in_code or repair
     return in_code
 
 
-def proving_case(options: Options, found: JobCoverage, reds: Sequence[Red]) -> MeasuredCell | None:
+def proving_case(options: Options, coverage: JobCoverage, reds: Sequence[Red]) -> MeasuredCell | None:
     """Return a green case that proves a changed job: it has the additions of the red cases that the job keeps."""
-    kept = options.stated.items()
+    settings = options.stated.items()
     essential = [
         (name, value)
         for red in reds
         for name, value in red.cell.stated.items()
-        if value != DEFAULTS[name] and name not in (*SAME, "world_size") and (name, value) in kept
+        if value != DEFAULTS[name] and name not in (*SAME, "world_size") and (name, value) in settings
     ]
-    greens = found.greens if found.is_green else ()
+    greens = coverage.greens if coverage.is_green else ()
     return next((each for each in greens if all(each.stated.get(name) == value for name, value in essential)), None)
 
 
 def candidate_changes(
     job: TrainingJob,
-    found: JobCoverage,
+    coverage: JobCoverage,
     versions: Mapping[str, str],
     evidence: MeasuredCells,
     fixes: Mapping[str, Remedy],
 ) -> Iterator[Changes]:
-    for red in found.reds:
+    for red in coverage.reds:
         remedy = fixes.get(red.cell.outcome.cell)
         if remedy is not None and remedy.fix.kind is Kind.SETTINGS:
             changes = remedy.fix.changes
             proven = {change.name: change.new for change in changes if not isinstance(change.new, float)}
             if changes_settings_only(options_of(job), proven):
                 yield proven
-    yield from neighbouring_changes(options_of(job), found, versions, evidence)
+    yield from neighbouring_changes(options_of(job), coverage, versions, evidence)
 
 
 def neighbouring_changes(
-    start: Options, found: JobCoverage, versions: Mapping[str, str], evidence: MeasuredCells
+    start: Options, coverage: JobCoverage, versions: Mapping[str, str], evidence: MeasuredCells
 ) -> list[Changes]:
     """Return changes that leave the red cases: drop an addition, or adopt settings of a green case."""
     stated = start.stated
     additions = {
         name: DEFAULTS[name]
-        for each in found.reds
+        for each in coverage.reds
         for name, value in each.cell.stated.items()
         if value != DEFAULTS[name] and name not in (*SAME, *KEPT)
     }
@@ -238,8 +240,8 @@ def by_versions(
                 column=column, moves=version_moves(versions, column, uses), proof=proof.outcome.cell, rest=rest
             )
     for column in in_order:
-        found = evidence.coverage(options, column.pins)
-        repair = by_settings(job, replace(found, reds=(*found.reds, *reds)), column.pins, evidence, fixes)
+        coverage = evidence.coverage(options, column.pins)
+        repair = by_settings(job, replace(coverage, reds=(*coverage.reds, *reds)), column.pins, evidence, fixes)
         if repair is not None and repair.texts:
             return VersionMove(
                 column=column,

@@ -163,13 +163,13 @@ def unmeasured_settings(config: Config, versions: Mapping[str, Version]) -> Iter
     for key, feature in config.dialect.not_judged:
         if is_enabled(config.values.get(key)):
             yield f"{feature} ({key} in {config.path.name})"
-    understood = {key for rule in active_rules(config, versions) for key in keys_of(rule, config)}
-    understood |= {
+    known_keys = {key for rule in active_rules(config, versions) for key in keys_of(rule, config)}
+    known_keys |= {
         key for name in OPEN_OPTIONS for rule in config.dialect.rules_for(name) for key in keys_of(rule, config)
     }
     for rule in config.dialect.rules:
         for key in keys_of(rule, config):
-            if key not in understood and is_enabled(config.values[key]):
+            if key not in known_keys and is_enabled(config.values[key]):
                 yield f"{key}: {config.values[key]} (in {config.path.name})"
 
 

@@ -153,17 +153,17 @@ def diagnose(failure: Symptom, rows: Sequence[Signature] | None = None) -> tuple
 
     One line has one explanation, unless two rows fit it equally well.
     """
-    found = (match_signature(row, failure) for row in (signatures.load() if rows is None else rows))
-    ordered = sorted((each for each in found if each is not None), key=lambda each: each.rank, reverse=True)
+    matches = (match_signature(row, failure) for row in (signatures.load() if rows is None else rows))
+    ordered = sorted((each for each in matches if each is not None), key=lambda each: each.rank, reverse=True)
     return tuple(without_explained_lines(ordered))
 
 
 def narrower(broad: Diagnosis, failure: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:
     """Return more specific diagnoses of the line of ``broad``, which assume options that the log does not state."""
-    found = (
+    matches = (
         match_signature(row, failure) for row in (signatures.load() if rows is None else rows) if row != broad.signature
     )
-    alike = [each for each in found if each is not None and each.assumed and broad.line in each.lines]
+    alike = [each for each in matches if each is not None and each.assumed and broad.line in each.lines]
     return tuple(sorted(alike, key=lambda each: each.rank, reverse=True))
 
 
@@ -271,8 +271,8 @@ def causes(matrix: Grid, rows: Sequence[Signature] | None = None) -> tuple[Cause
             if best:
                 known[name] = best.signature
             alike.setdefault((name, "" if best else gist(outcome)), []).append(outcome)
-    found = (
+    groups = (
         Cause(signature=known.get(name), gist=text or gist(cells[0]), cells=tuple(cells))
         for (name, text), cells in alike.items()
     )
-    return tuple(sorted(found, key=lambda each: (each.signature is None, -len(each.cells))))
+    return tuple(sorted(groups, key=lambda each: (each.signature is None, -len(each.cells))))

@@ -93,21 +93,21 @@ def distinct_text(stream: IO[bytes], name: str) -> str:
     Raises:
         UserError: the stream is not text.
     """
-    kept: list[bytes] = []
+    parts: list[bytes] = []
     end = b""
     room, error_room = ALL_LINES_SIZE, ERROR_LINES_SIZE
     for lines in new_lines(blocks(stream, name)):
         text = b"\n".join(lines)
         if room > 0:
-            kept.append(text)
+            parts.append(text)
             room -= len(text)
             continue
         end = (end + b"\n" + text)[-END_SIZE:]
         if error_room > 0:
             errors = b"\n".join(error_lines(lines, text))[:ERROR_LINES_PER_BLOCK]
-            kept.append(errors)
+            parts.append(errors)
             error_room -= len(errors)
-    return b"\n".join([*kept, end]).decode("utf-8", "replace")
+    return b"\n".join([*parts, end]).decode("utf-8", "replace")
 
 
 def blocks(stream: IO[bytes], name: str) -> Iterator[bytes]:

@@ -64,9 +64,9 @@ def green_neighbour(red: Outcome, matrix: Grid) -> GreenNeighbour | None:
     if start.flow in OWN_CODE:
         return None
     for case, changes in neighbouring_cases(start):
-        found = matrix.lookup(case, red.set)
-        if found is not None and found.verdict is Verdict.PASS and (found.case, found.set) not in matrix.flaky:
-            return GreenNeighbour(changes=changes, shown=found)
+        outcome = matrix.lookup(case, red.set)
+        if outcome is not None and outcome.verdict is Verdict.PASS and (outcome.case, outcome.set) not in matrix.flaky:
+            return GreenNeighbour(changes=changes, shown=outcome)
     return GreenNeighbour()
 
 
@@ -77,8 +77,11 @@ def neighbouring_cases(start: Options) -> tuple[tuple[str, tuple[Change, ...]], 
     The cells of a case on several version sets share the result.
     """
     return tuple(
-        (Case("", "", neighbour).id, tuple(Change(name=name, old=getattr(start, name), new=new) for name, new in found))
+        (
+            Case("", "", neighbour).id,
+            tuple(Change(name=name, old=getattr(start, name), new=new) for name, new in options),
+        )
         for radius in range(1, neighbours.MAX_RADIUS + 1)
         for changes in neighbours.settings(start, radius)
-        if (neighbour := neighbours.moved(start, changes)) is not None and (found := changes.items())
+        if (neighbour := neighbours.moved(start, changes)) is not None and (options := changes.items())
     )

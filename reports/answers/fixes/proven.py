@@ -117,8 +117,12 @@ def differing_settings(red: Outcome, green: Outcome) -> tuple[Change, ...]:
 
 def kind_of(different: Sequence[Change], red: Outcome) -> Kind:
     """Return ``SETTINGS`` if a fix search could make the changes; other changes give up part of the goal."""
-    kept = steps(Options().but(**red.options), paired=False) if different else []
-    return Kind.SETTINGS if different and all((each.name, each.new) in kept for each in different) else Kind.ALTERNATIVE
+    settings = steps(Options().but(**red.options), paired=False) if different else []
+    return (
+        Kind.SETTINGS
+        if different and all((each.name, each.new) in settings for each in different)
+        else Kind.ALTERNATIVE
+    )
 
 
 def moved_packages(red: Outcome, green: Outcome, pins: Pins) -> tuple[Change, ...]:
@@ -181,13 +185,13 @@ def ordered(
     for fix in fixes:
         description = fix.because or fix.change if fix.kind is Kind.VERSIONS else fix.change or fix.because
         alike.setdefault((fix.kind, description, fix.device), []).append(fix)
-    found = []
+    merged = []
     for each in alike.values():
         best = sorted(each, key=like)
         because = next((fix.because for fix in best if fix.because), "")
         green = dict.fromkeys(cell for fix in best for cell in fix.green)
-        found.append(replace(best[0], because=because, green=tuple(green)))
-    return tuple(sorted(found, key=rank))
+        merged.append(replace(best[0], because=because, green=tuple(green)))
+    return tuple(sorted(merged, key=rank))
 
 
 def closeness(pins: Mapping[str, str], versions: Mapping[str, str]) -> int:

@@ -25,11 +25,11 @@ def lines(options: Options) -> list[str]:
     if options.strategy == "single" or options.stated.get("device_mesh") == "hsdp":
         return []
     try:
-        found = dict(settings(options))
+        content = dict(settings(options))
     except UnwritableError:
         return []
-    plain = {key: value for key, value in found.items() if not key.startswith(FSDP)}
-    sharded = {key.removeprefix(FSDP): value for key, value in found.items() if key.startswith(FSDP)}
+    plain = {key: value for key, value in content.items() if not key.startswith(FSDP)}
+    sharded = {key.removeprefix(FSDP): value for key, value in content.items() if key.startswith(FSDP)}
     return [*texts(plain), *(["fsdp_config:", *(f"  {line}" for line in texts(sharded))] if sharded else [])]
 
 
@@ -64,7 +64,7 @@ def keys(option: str, value: Value) -> Iterator[tuple[str, Any]]:
         yield key, value_to_write(expected)
 
 
-def texts(found: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in found.items():
+def texts(content: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in content.items():
         text = str(value).lower() if isinstance(value, bool) else "'no'" if value == "no" else value
         yield f"{key}: {text}"

@@ -89,14 +89,14 @@ def load(
     options: Options, api: ApiVersions, folder: str, *, quantization_config: CodeCall | Code | None = None
 ) -> CodeCall:
     """``from_pretrained``; without ``quantization_config``, the checkpoint is unquantised or brings its own."""
-    named: dict[str, Any] = {api.dtype: TORCH[options.torch_dtype]}
+    arguments: dict[str, Any] = {api.dtype: TORCH[options.torch_dtype]}
     if attention.implementation(options):
-        named["attn_implementation"] = attention.implementation(options)
+        arguments["attn_implementation"] = attention.implementation(options)
     if quantization_config is not None:
-        named["quantization_config"] = quantization_config
+        arguments["quantization_config"] = quantization_config
     if options.quant != "none":
-        named["device_map"] = Code('{"": device}')
-    return CodeCall(f"{auto_class(options)}.from_pretrained", (folder,), named)
+        arguments["device_map"] = Code('{"": device}')
+    return CodeCall(f"{auto_class(options)}.from_pretrained", (folder,), arguments)
 
 
 def load_empty(options: Options, api: ApiVersions, folder: str) -> CodeCall:
@@ -112,8 +112,8 @@ def auto_class(options: Options) -> str:
 
 
 def checkpointing(options: Options) -> CodeCall:
-    named = {"gradient_checkpointing_kwargs": reentrant(options)}
-    return CodeCall("model.gradient_checkpointing_enable", named=named)
+    arguments = {"gradient_checkpointing_kwargs": reentrant(options)}
+    return CodeCall("model.gradient_checkpointing_enable", named=arguments)
 
 
 def reentrant(options: Options) -> dict[str, bool]:
@@ -132,19 +132,19 @@ def adapter(options: Options) -> CodeCall:
 def adapted(options: Options, api: ApiVersions, configuration: CodeCall | str = "adapter") -> CodeCall:
     """``get_peft_model``."""
     known = api.has("autocast_adapter_dtype")
-    named = {"autocast_adapter_dtype": options.autocast_adapter_dtype} if known else {}
-    return CodeCall("get_peft_model", ("model", str(configuration)), named)
+    arguments = {"autocast_adapter_dtype": options.autocast_adapter_dtype} if known else {}
+    return CodeCall("get_peft_model", ("model", str(configuration)), arguments)
 
 
 def optimizer(options: Options) -> CodeCall:
-    named: dict[str, Any] = {"lr": LEARNING_RATE[options.optim]}
+    arguments: dict[str, Any] = {"lr": LEARNING_RATE[options.optim]}
     if options.optim != "sgd":
-        named["eps"] = ADAM_EPS
+        arguments["eps"] = ADAM_EPS
     if options.optim.endswith("8bit"):
-        named["min_8bit_size"] = 1
+        arguments["min_8bit_size"] = 1
     if options.optim_implementation != "default":
-        named[options.optim_implementation] = True
-    return CodeCall(OPTIMIZERS[options.optim], (TRAINED,), named)
+        arguments[options.optim_implementation] = True
+    return CodeCall(OPTIMIZERS[options.optim], (TRAINED,), arguments)
 
 
 def scaler(options: Options) -> CodeCall:
@@ -171,13 +171,13 @@ def kernels(options: Options) -> CodeCall:
 
 
 def accelerator(options: Options) -> CodeCall:
-    named: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "mixed_precision": "no" if options.autocast == "off" else options.autocast,
         "gradient_accumulation_steps": options.gradient_accumulation_steps,
     }
     if options.strategy == "ddp":
-        named["kwargs_handlers"] = [CodeCall("DistributedDataParallelKwargs", named=ddp_flags(options))]
-    return CodeCall("Accelerator", named=named)
+        arguments["kwargs_handlers"] = [CodeCall("DistributedDataParallelKwargs", named=ddp_flags(options))]
+    return CodeCall("Accelerator", named=arguments)
 
 
 def ddp_flags(options: Options) -> dict[str, bool]:
@@ -192,7 +192,7 @@ def accelerator_clipping() -> CodeCall:
 def training_arguments(options: Options, api: ApiVersions) -> CodeCall:
     """``TrainingArguments``, or TRL's own where it has them."""
     own = options.front_end == "sft" and api.has("SFTConfig")
-    named: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "output_dir": "output",
         "per_device_train_batch_size": tiny.rows_at_once(options.world_size, options.gradient_accumulation_steps),
         "gradient_accumulation_steps": options.gradient_accumulation_steps,
@@ -204,22 +204,22 @@ def training_arguments(options: Options, api: ApiVersions) -> CodeCall:
         "save_strategy": "steps" if options.flow == "resume" else "no",
     }
     if options.gradient_checkpointing != "off":
-        named["gradient_checkpointing_kwargs"] = reentrant(options)
-    return CodeCall("SFTConfig" if own else "TrainingArguments", named=named)
+        arguments["gradient_checkpointing_kwargs"] = reentrant(options)
+    return CodeCall("SFTConfig" if own else "TrainingArguments", named=arguments)
 
 
 def trainer(options: Options, api: ApiVersions) -> CodeCall:
     of_class = "SFTTrainer" if options.front_end == "sft" else "Trainer"
     tokenizer = "processing_class" if api.has(f"processing_class of {of_class}") else "tokenizer"
-    named: dict[str, Any] = {"model": Code("model"), "args": Code("arguments"), "train_dataset": Code("dataset")}
-    named[tokenizer] = Code("tokenizer")
+    arguments: dict[str, Any] = {"model": Code("model"), "args": Code("arguments"), "train_dataset": Code("dataset")}
+    arguments[tokenizer] = Code("tokenizer")
     if of_class == "Trainer":
-        named["data_collator"] = Code("default_data_collator")
+        arguments["data_collator"] = Code("default_data_collator")
     elif not api.has("SFTConfig"):  # which takes no rows that are tokenised
-        named |= {"dataset_text_field": "text", "packing": False}
+        arguments |= {"dataset_text_field": "text", "packing": False}
     if trainer_adapts(options):
-        named["peft_config"] = Code("adapter")
-    return CodeCall(of_class, named=named)
+        arguments["peft_config"] = Code("adapter")
+    return CodeCall(of_class, named=arguments)
 
 
 def trainer_adapts(options: Options) -> bool:

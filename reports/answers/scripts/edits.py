@@ -145,15 +145,15 @@ def files(stack: Stack, *, other: Stack | None = None) -> dict[str, list[str]]:
     """The lines of each file, by its name. Both stacks use names of arguments that both know."""
     options = stack.options
     rest = f"# other packages: the lock of {stack.set}"
-    found = {"requirements.txt": [*map(requirement, stack.pins, stack.pins.values()), rest]}
+    changes = {"requirements.txt": [*map(requirement, stack.pins, stack.pins.values()), rest]}
     if options.call:
-        return found | ({"use.py": function_source(options.call)} if options.call in api.load() else {})
-    found["train.py"] = user_script.lines(options, ApiVersions(stack.pins, (other or stack).pins))
+        return changes | ({"use.py": function_source(options.call)} if options.call in api.load() else {})
+    changes["train.py"] = user_script.lines(options, ApiVersions(stack.pins, (other or stack).pins))
     if options.strategy != "single":
-        found["launch.sh"] = [f"torchrun --nproc-per-node {options.world_size} train.py"]
+        changes["launch.sh"] = [f"torchrun --nproc-per-node {options.world_size} train.py"]
     if configuration := accelerate_config.lines(options):
-        found["accelerate.yaml"] = configuration
-    return found
+        changes["accelerate.yaml"] = configuration
+    return changes
 
 
 def requirement(name: str, version: str) -> str:

@@ -148,13 +148,13 @@ def imports(body: str, further: Mapping[str, str]) -> str:
     lines = {name: f"import {module}" for name, module in MODULES.items() if name == module}
     lines |= {name: f"import {module} as {name}" for name, module in MODULES.items() if name != module}
     plain = sorted((lines[name] for name in missing if name in lines), key=lambda line: line.split()[1])
-    found: dict[str, list[str]] = {}
+    by_module: dict[str, list[str]] = {}
     for name in missing:
         if name not in lines:
-            found.setdefault(members[name], []).append(name)
+            by_module.setdefault(members[name], []).append(name)
     own = [line for line in plain if line.split()[1] in sys.stdlib_module_names]
     others = [line for line in plain if line not in own]
-    return "\n\n".join("\n".join(group) for group in (own, [*others, *froms(found)]) if group)
+    return "\n\n".join("\n".join(group) for group in (own, [*others, *froms(by_module)]) if group)
 
 
 def froms(members: Mapping[str, list[str]]) -> Iterator[str]:
@@ -175,12 +175,12 @@ def used_names(body: str) -> set[str]:
 
 def bound_names(body: str) -> set[str]:
     """The names that the body binds: variables, parameters, functions and classes."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(body)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.arg):
-            found.add(node.arg)
+            names.add(node.arg)
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
-    return found
+            names.add(node.name)
+    return names

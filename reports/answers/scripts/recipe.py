@@ -89,9 +89,9 @@ class Recipe:
     @property
     def adapter_config(self) -> str:
         """The adapter as if it was trained: a LoRA of which no part is zero."""
-        found = calls.adapter(self.options)
+        config = calls.adapter(self.options)
         lora = self.options.method in ("lora", "rslora", "dora")
-        return short(found.but(init_lora_weights=False) if lora else found)
+        return short(config.but(init_lora_weights=False) if lora else config)
 
     @property
     def adapted(self) -> str:
@@ -135,5 +135,5 @@ class Recipe:
         return short(calls.optimizer(self.options))
 
 
-def short(found: CodeCall) -> str:
-    return str(found.differing(DEFAULTS))
+def short(call: CodeCall) -> str:
+    return str(call.differing(DEFAULTS))

@@ -47,9 +47,9 @@ def outcome_of(cell: str, matrix: Grid) -> Outcome:
         raise UserError(
             f"{cell!r} is not the name of a cell; use SET__CASE, e.g. {suggestions(cell, matrix)}"
         ) from None
-    found = matrix.lookup(case, version_set)
-    if found is not None:
-        return found
+    outcome = matrix.lookup(case, version_set)
+    if outcome is not None:
+        return outcome
     if any(each.key == version_set for each in matrix.sets) and case in matrix.cases:
         raise UserError(f"{cell} was not run; choose a red cell, e.g. {suggestions(cell, matrix)}")
     raise UserError(f"no result of a cell {cell!r}; did you mean {suggestions(cell, matrix)}?")

@@ -101,25 +101,25 @@ def check_flow(outcome: Outcome) -> None:
 
 def own_code(outcome: Outcome) -> str:
     """The name and the file of the function of an ``api`` cell."""
-    found = api.load().get(str(outcome.options.get("call")))
-    return f": {found.name} in {found.body.__module__.replace('.', '/')}.py" if found is not None else ""
+    call = api.load().get(str(outcome.options.get("call")))
+    return f": {call.name} in {call.body.__module__.replace('.', '/')}.py" if call is not None else ""
 
 
-def check_options(cell: str, options: Options, found: ShownSymptom) -> None:
+def check_options(cell: str, options: Options, shown: ShownSymptom) -> None:
     """Check that the generator can write every option of a cell.
 
     Raises:
         UserError: it cannot write one, which the message names.
     """
     for each in UNCOVERED:
-        if each.when(options, found):
+        if each.when(options, shown):
             raise UserError(
                 f"{cell}: {each.option}={getattr(options, each.option)} is not covered by the generator for"
-                f" {shown_words(found)}; to see it, run the cell: ftmatrix run --where case={CellKey.parse(cell).case}"
+                f" {shown_words(shown)}; to see it, run the cell: ftmatrix run --where case={CellKey.parse(cell).case}"
             )
 
 
-def shown_words(found: ShownSymptom) -> str:
-    if found.check is not None:
-        return f"the check {found.check.name!r}"
-    return f"an error in the phase {found.phase.value if found.phase else '?'}"
+def shown_words(shown: ShownSymptom) -> str:
+    if shown.check is not None:
+        return f"the check {shown.check.name!r}"
+    return f"an error in the phase {shown.phase.value if shown.phase else '?'}"

@@ -66,15 +66,15 @@ def reproducer(outcome: Outcome, pins: PinnedVersions) -> Reproducer:
         UserError: the cell is not red, or the generator does not cover one of its options.
     """
     check_flow(outcome)
-    found = symptom(outcome)
+    shown = symptom(outcome)
     options = options_of(outcome)
-    check_options(outcome.cell, options, found)
+    check_options(outcome.cell, options, shown)
     recipe = Recipe(options=options, versions=pins.versions)
-    body = rendered(recipe, found, str(outcome.facts.get("device") or "cpu"))
+    body = rendered(recipe, shown, str(outcome.facts.get("device") or "cpu"))
     parts = {
         "python": pins.python,
         "pins": requirements(recipe),
-        "headline": found.meaning or headline(outcome, 110),
+        "headline": shown.meaning or headline(outcome, 110),
         "cell": textwrap.wrap(f"A cell of ftmatrix: {outcome.cell}", COLUMNS),  # breaks long ids after hyphens
         "imports": python_text.imports(body, recipe.modules),
         "body": body,
@@ -82,7 +82,7 @@ def reproducer(outcome: Outcome, pins: PinnedVersions) -> Reproducer:
     text = environment().get_template("repro/file.py.j2").render(parts)
     if len(text.splitlines()) > LONGEST:
         raise UserError(f"{outcome.cell}: the script would have more than {LONGEST} lines; nobody reads a longer one")
-    return Reproducer(cell=outcome.cell, text=text, symptom=found, pins=pins)
+    return Reproducer(cell=outcome.cell, text=text, symptom=shown, pins=pins)
 
 
 def options_of(outcome: Outcome) -> Options:
@@ -107,16 +107,16 @@ def requirements(recipe: Recipe) -> list[str]:
     return list(python_text.rows(held))
 
 
-def rendered(recipe: Recipe, found: ShownSymptom, device: str) -> str:
+def rendered(recipe: Recipe, shown: ShownSymptom, device: str) -> str:
     """The body of the file, after its imports."""
     o = recipe.options
-    wraps = o.strategy != "single" and found.reaches("wrap")
+    wraps = o.strategy != "single" and shown.reaches("wrap")
     text = (
         environment()
         .get_template("repro/script.py.j2")
         .render(
             recipe=recipe,
-            symptom=found,
+            symptom=shown,
             o=o,
             torch=TORCH,
             device=device,
@@ -124,12 +124,12 @@ def rendered(recipe: Recipe, found: ShownSymptom, device: str) -> str:
             other_backend=other_backend(device, o.world_size),
             ranks=o.world_size,
             vocabulary=architectures.vocabulary(o),
-            adapts=o.method != "full" and found.reaches("adapt"),
+            adapts=o.method != "full" and shown.reaches("adapt"),
             wraps=wraps,
-            starts=found.kind in COMPARED and o.method in NOTHING,
-            moves=found.kind in (SymptomKind.MERGED, SymptomKind.RELOADED) and o.method == "dora",
-            bound=f"{found.check.bound:.3g}" if found.check and isinstance(found.check.bound, float) else "",
-            wanted_dtype=DTYPES.get(str(found.check.bound), "") if found.check else "",
+            starts=shown.kind in COMPARED and o.method in NOTHING,
+            moves=shown.kind in (SymptomKind.MERGED, SymptomKind.RELOADED) and o.method == "dora",
+            bound=f"{shown.check.bound:.3g}" if shown.check and isinstance(shown.check.bound, float) else "",
+            wanted_dtype=DTYPES.get(str(shown.check.bound), "") if shown.check else "",
         )
     )
     return tidy(text)
@@ -144,11 +144,11 @@ def other_backend(device: str, ranks: int) -> str:
 def tidy(text: str) -> str:
     """Two blank lines between functions, none elsewhere."""
     lines = [line.rstrip() for line in text.splitlines()]
-    kept = [line for line in lines if line]
+    nonempty = [line for line in lines if line]
     spaced: list[str] = []
-    for number, line in enumerate(kept):
+    for number, line in enumerate(nonempty):
         top = not line.startswith((" ", ")", "}"))
-        if number and top and (line.startswith(("class ", "def ", "if ")) or kept[number - 1].startswith(" ")):
+        if number and top and (line.startswith(("class ", "def ", "if ")) or nonempty[number - 1].startswith(" ")):
             spaced += ["", ""]
         spaced.append(line)
     return "\n".join(spaced) + "\n"

@@ -37,7 +37,7 @@ def ddp(options: Options, names: DeviceNames = PLAIN) -> CodeCall:
 def fsdp1(options: Options, names: DeviceNames = PLAIN) -> CodeCall:
     hsdp = options.device_mesh == "hsdp"
     sharding = "HYBRID_SHARD" if hsdp else SHARDING[options.sharding_strategy]
-    named: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "auto_wrap_policy": wrap_policy(options),
         "sharding_strategy": Code(f"ShardingStrategy.{sharding}"),
         **({"device_mesh": mesh(options, names)} if hsdp else {}),
@@ -46,12 +46,12 @@ def fsdp1(options: Options, names: DeviceNames = PLAIN) -> CodeCall:
         "device_id": Code(names.device),
     }
     if options.mixed_precision != "off":
-        named["mixed_precision"] = mixed_precision(options)
+        arguments["mixed_precision"] = mixed_precision(options)
     if options.cpu_offload:
-        named["cpu_offload"] = CodeCall("CPUOffload", named={"offload_params": True})
+        arguments["cpu_offload"] = CodeCall("CPUOffload", named={"offload_params": True})
     if options.cpu_ram_efficient_loading:
-        named["param_init_fn"] = Code(f"lambda module: module.to_empty(device={names.device}, recurse=False)")
-    return CodeCall("FullyShardedDataParallel", ("model",), named)
+        arguments["param_init_fn"] = Code(f"lambda module: module.to_empty(device={names.device}, recurse=False)")
+    return CodeCall("FullyShardedDataParallel", ("model",), arguments)
 
 
 def wrap_policy(options: Options) -> CodeCall | None:
@@ -69,10 +69,10 @@ def wrap_policy(options: Options) -> CodeCall | None:
 def mixed_precision(options: Options) -> CodeCall:
     """The policy of FSDP1 or FSDP2; only FSDP1's has buffers, which follow as accelerate translates bf16."""
     half, is_first = TORCH["bf16"], options.strategy == "fsdp1"
-    named = {"param_dtype": half, "reduce_dtype": half if options.mixed_precision == "bf16" else TORCH["fp32"]}
+    arguments = {"param_dtype": half, "reduce_dtype": half if options.mixed_precision == "bf16" else TORCH["fp32"]}
     if is_first and options.mixed_precision == "bf16":
-        named["buffer_dtype"] = half
-    return CodeCall("MixedPrecision" if is_first else "MixedPrecisionPolicy", named=named)
+        arguments["buffer_dtype"] = half
+    return CodeCall("MixedPrecision" if is_first else "MixedPrecisionPolicy", named=arguments)
 
 
 def mesh(options: Options, names: DeviceNames = PLAIN) -> CodeCall:
@@ -85,15 +85,15 @@ def mesh(options: Options, names: DeviceNames = PLAIN) -> CodeCall:
 
 def fully_shard(module: str, options: Options, names: DeviceNames = PLAIN) -> CodeCall:
     """FSDP2, of a layer or the whole model."""
-    named: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "mesh": mesh(options, names),
         "reshard_after_forward": options.reshard_after_forward,
     }
     if options.mixed_precision != "off":
-        named["mp_policy"] = mixed_precision(options)
+        arguments["mp_policy"] = mixed_precision(options)
     if options.cpu_offload:
-        named["offload_policy"] = CodeCall("CPUOffloadPolicy")
-    return CodeCall("fully_shard", (module,), named)
+        arguments["offload_policy"] = CodeCall("CPUOffloadPolicy")
+    return CodeCall("fully_shard", (module,), arguments)
 
 
 def receive_weights() -> CodeCall:
@@ -134,5 +134,5 @@ def optimizer_state(options: Options, model: str = "model", optimizer: str = "op
 
 
 def summon_full_params() -> CodeCall:
-    named = {"writeback": False, "recurse": False}
-    return CodeCall("FullyShardedDataParallel.summon_full_params", ("model",), named)
+    arguments = {"writeback": False, "recurse": False}
+    return CodeCall("FullyShardedDataParallel.summon_full_params", ("model",), arguments)

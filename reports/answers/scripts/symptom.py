@@ -114,12 +114,12 @@ def word(verdict: Verdict) -> str:
 
 def measured(outcome: Outcome) -> ShownSymptom:
     off = {check.name: check for check in missed(outcome)}
-    found = next((name for name in CHECKS if name in off), None)
-    if found is None:
+    name = next((name for name in CHECKS if name in off), None)
+    if name is None:
         raise UserError(f"{outcome.cell}: the check {next(iter(off), '?')!r} is not covered by the generator")
-    kind = CHECKS[found]
+    kind = CHECKS[name]
     if kind is SymptomKind.GRADIENT and outcome.options["flow"] == "resume":
         kind = SymptomKind.RESUMED
     elif kind is SymptomKind.GRADIENT and outcome.options.get("front_end", "loop") != "loop":
         kind = SymptomKind.TRAINER
-    return ShownSymptom(kind=kind, check=off[found])
+    return ShownSymptom(kind=kind, check=off[name])

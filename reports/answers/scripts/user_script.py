@@ -40,35 +40,35 @@ def lines(options: Options, api: ApiVersions) -> list[str]:
 
 def loading(options: Options, api: ApiVersions) -> list[str]:
     """Load the base model on its device. A checkpoint that is loaded quantised is saved first."""
-    found: list[str] = []
+    lines: list[str] = []
     configuration = None
     if options.quant != "none":
-        found += calls.quantization(options).lines("quantization")
+        lines += calls.quantization(options).lines("quantization")
         configuration = Code("quantization")
     load = calls.load(options, api, "MODEL", quantization_config=configuration)
-    found += (load.but(tie_word_embeddings=True) if architectures.is_tied(options) else load).lines("model")
+    lines += (load.but(tie_word_embeddings=True) if architectures.is_tied(options) else load).lines("model")
     if options.prequantised:
-        found += ['model.save_pretrained("quantised")', *calls.load(options, api, '"quantised"').lines("model")]
+        lines += ['model.save_pretrained("quantised")', *calls.load(options, api, '"quantised"').lines("model")]
     if options.quant == "none":
-        found.append("model.to(device)")
+        lines.append("model.to(device)")
     if options.cpu_ram_efficient_loading:
         empty = calls.load_empty(options, api, "MODEL").lines("model")
         empty = inside(["init_empty_weights(include_buffers=False)"], empty)
-        found = ["if rank == 0:", *indented(found), "else:", *indented(empty)]
-    return [*found, *(["model.resize_token_embeddings(len(tokenizer))"] if options.embeddings == "resized" else [])]
+        lines = ["if rank == 0:", *indented(lines), "else:", *indented(empty)]
+    return [*lines, *(["model.resize_token_embeddings(len(tokenizer))"] if options.embeddings == "resized" else [])]
 
 
 def adapting(options: Options, api: ApiVersions) -> list[str]:
     """Enable gradient checkpointing and add the adapter. A trainer does both from its arguments."""
     checkpoints, by_trainer = options.gradient_checkpointing != "off", options.front_end in TRAINERS
-    found = calls.checkpointing(options).lines() if checkpoints and not by_trainer else []
+    checkpointing = calls.checkpointing(options).lines() if checkpoints and not by_trainer else []
     if options.method == "full":
-        return found
+        return checkpointing
     adapter, adapted = calls.adapter(options).lines("adapter"), calls.adapted(options, api).lines("model")
     if calls.trainer_adapts(options):
         return adapter
     inputs = ["model.enable_input_require_grads()"] if checkpoints else []
-    return [*adapter, *adapted, *inputs] if by_trainer else [*found, *inputs, *adapter, *adapted]
+    return [*adapter, *adapted, *inputs] if by_trainer else [*checkpointing, *inputs, *adapter, *adapted]
 
 
 def training(options: Options, api: ApiVersions) -> list[str]:
@@ -94,15 +94,15 @@ def wrapping(options: Options) -> list[str]:
 
 def fully_sharding(options: Options) -> list[str]:
     """FSDP2: shard each layer, then the model."""
-    found = [*EMPTIED] if options.cpu_ram_efficient_loading else []
+    lines = [*EMPTIED] if options.cpu_ram_efficient_loading else []
     if options.auto_wrap_policy == "transformer":
-        found += [
+        lines += [
             "for layer in model.modules():",
             f"    if type(layer).__name__ in {architectures.spec(options).block!r}:",
             f"        {strategy_calls.fully_shard('layer', options)!r}",
         ]
-    found.append(repr(strategy_calls.fully_shard("model", options)))
-    return [*found, *(strategy_calls.receive_weights().lines() if options.cpu_ram_efficient_loading else [])]
+    lines.append(repr(strategy_calls.fully_shard("model", options)))
+    return [*lines, *(strategy_calls.receive_weights().lines() if options.cpu_ram_efficient_loading else [])]
 
 
 def optimizer(options: Options, target: str = "optimizer") -> list[str]:
@@ -241,24 +241,24 @@ def accelerate_saving(options: Options) -> list[str]:
 def sharded_saving(options: Options) -> list[str]:
     """Gather the state of a sharded model, or save its shards."""
     resumes = options.flow == "resume"
-    found = gathering(options)
+    gathering_lines = gathering(options)
     content = '{"model": state, "optimizer": optimizer_state}' if resumes else '{"model": state}'
     if options.state_dict_type == "sharded":
-        return [*found, f'torch.distributed.checkpoint.save({content}, checkpoint_id="output")']
+        return [*gathering_lines, f'torch.distributed.checkpoint.save({content}, checkpoint_id="output")']
     unwrapped = "model.module" if options.strategy == "fsdp1" else "model"
     save = f'torch.save({content}, "training.pt")'
     save = save if resumes else f'{unwrapped}.save_pretrained("output", state_dict=state)'
-    return [*found, "if rank == 0:", f"    {save}"]
+    return [*gathering_lines, "if rank == 0:", f"    {save}"]
 
 
 def gathering(options: Options) -> list[str]:
     """Gather the model's state, and to resume a training the optimiser's."""
     by_fsdp1 = strategy_calls.is_gathered_by_fsdp1(options)
     model = "model.state_dict()" if by_fsdp1 else repr(strategy_calls.model_state(options))
-    found = [f"state = {model}"]
+    lines = [f"state = {model}"]
     if options.flow == "resume":
-        found.append(f"optimizer_state = {strategy_calls.optimizer_state(options)!r}")
-    return inside([strategy_calls.whole_state(options)], found) if by_fsdp1 else found
+        lines.append(f"optimizer_state = {strategy_calls.optimizer_state(options)!r}")
+    return inside([strategy_calls.whole_state(options)], lines) if by_fsdp1 else lines
 
 
 def inside(contexts: Iterable[CodeCall | str], lines: list[str]) -> list[str]:

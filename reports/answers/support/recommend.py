@@ -207,39 +207,42 @@ USUAL: Final = (
 )
 
 
-def recommended(known: SupportIndex, *, device: str) -> tuple[tuple[UsualJob, Recommendation], ...]:
+def recommended(index: SupportIndex, *, device: str) -> tuple[tuple[UsualJob, Recommendation], ...]:
     """Return a recommendation for each usual job."""
-    return tuple((each, recommend(known, tuple(map(parse, each.needs)), device=device)) for each in USUAL)
+    return tuple((each, recommend(index, tuple(map(parse, each.needs)), device=device)) for each in USUAL)
 
 
 def recommend(
-    known: SupportIndex, queries: Sequence[Query], have: Sequence[Requirement] = (), *, device: str
+    index: SupportIndex, queries: Sequence[Query], have: Sequence[Requirement] = (), *, device: str
 ) -> Recommendation:
     """Return the newest set that fulfils the queries and has the packages.
 
     Raises:
         UserError: no legal case can match a query.
     """
-    everything = candidates(known, queries)
+    everything = candidates(index, queries)
     fitting = [each for each in everything if has(each.column.pins, have)]
     good = [each for each in fitting if each.fulfils]
-    found = Recommendation(queries=tuple(queries), have=tuple(have), device=device, considered=len(fitting))
+    recommendation = Recommendation(queries=tuple(queries), have=tuple(have), device=device, considered=len(fitting))
     if not good:
-        unmeasured = tuple(query for query in queries if not known.ways(query))
+        unmeasured = tuple(query for query in queries if not index.ways(query))
         nearest = max(fitting, key=lambda each: sum(query_status.good for query_status in each.statuses), default=None)
         partly = (
             nearest if nearest is not None and any(query_status.good for query_status in nearest.statuses) else None
         )
         return replace(
-            found,
+            recommendation,
             nearest=partly,
             obstacles=tuple(each for each in fitting if tried(each)) if len(unmeasured) < len(queries) else (),
-            hints=hints(known, queries, have, everything),
+            hints=hints(index, queries, have, everything),
             unmeasured=unmeasured,
         )
     plain = next((each for each in good if each.without_settings), None)
     return replace(
-        found, best=good[0], others=tuple(good[1 : SHOWN + 1]), without_settings=None if plain is good[0] else plain
+        recommendation,
+        best=good[0],
+        others=tuple(good[1 : SHOWN + 1]),
+        without_settings=None if plain is good[0] else plain,
     )
 
 
@@ -259,59 +262,61 @@ def recommend_on(
         UserError: no legal case can match a query.
     """
     if device in grids:
-        found = recommend(SupportIndex(grids[device]), queries, have, device=device)
+        recommendation = recommend(SupportIndex(grids[device]), queries, have, device=device)
     else:
         for query in queries:
             check(query)
-        found = Recommendation(queries=tuple(queries), have=tuple(have), device=device, considered=0, measured=False)
-    if found.best is not None or device == CPU or CPU not in grids:
-        return found
-    return replace(found, on_cpu=recommend(SupportIndex(grids[CPU]), queries, have, device=CPU))
+        recommendation = Recommendation(
+            queries=tuple(queries), have=tuple(have), device=device, considered=0, measured=False
+        )
+    if recommendation.best is not None or device == CPU or CPU not in grids:
+        return recommendation
+    return replace(recommendation, on_cpu=recommend(SupportIndex(grids[CPU]), queries, have, device=CPU))
 
 
-def candidates(known: SupportIndex, queries: Sequence[Query]) -> list[Candidate]:
+def candidates(index: SupportIndex, queries: Sequence[Query]) -> list[Candidate]:
     """Return every set as a candidate, newest first."""
-    statuses = [{each.set: each for each in known.statuses(query)} for query in queries]
-    return [candidate(known, column, [each[column.key] for each in statuses]) for column in newest_first(known.sets)]
+    statuses = [{each.set: each for each in index.statuses(query)} for query in queries]
+    return [candidate(index, column, [each[column.key] for each in statuses]) for column in newest_first(index.sets)]
 
 
-def candidate(known: SupportIndex, column: SetRecord, statuses: Sequence[QueryStatus]) -> Candidate:
-    shown = dict.fromkeys(case for each in statuses for case in each.proof)
-    outcomes = tuple(known.outcome(case, column.key) for case in shown)
+def candidate(index: SupportIndex, column: SetRecord, statuses: Sequence[QueryStatus]) -> Candidate:
+    cases = dict.fromkeys(case for each in statuses for case in each.proof)
+    outcomes = tuple(index.outcome(case, column.key) for case in cases)
     return Candidate(column=column, statuses=tuple(statuses), outcomes=outcomes)
 
 
 def hints(
-    known: SupportIndex, queries: Sequence[Query], have: Sequence[Requirement], everything: Sequence[Candidate]
+    index: SupportIndex, queries: Sequence[Query], have: Sequence[Requirement], everything: Sequence[Candidate]
 ) -> tuple[Hint, ...]:
     """Return what helps if the user gives up one thing: the installed versions, a query, or one option of a query."""
-    found: list[Hint] = []
+    suggestions: list[Hint] = []
     if have:
-        found.append(Hint(gives_up=" ".join(f"--have {each}" for each in have), key=newest_good(everything, ())))
+        suggestions.append(Hint(gives_up=" ".join(f"--have {each}" for each in have), key=newest_good(everything, ())))
     if len(queries) > 1:
         for number, query in enumerate(queries):
             rest = [*queries[:number], *queries[number + 1 :]]
-            found.append(Hint(gives_up=f"the query {query.text}", key=newest_good(candidates(known, rest), have)))
+            suggestions.append(Hint(gives_up=f"the query {query.text}", key=newest_good(candidates(index, rest), have)))
     for number, query in enumerate(queries):
         for name in query.named:
             less = [*queries[:number], query.without(name), *queries[number + 1 :]]
-            key = newest_good(candidates(known, less), have) if possible(known, query.without(name)) else ""
+            key = newest_good(candidates(index, less), have) if possible(index, query.without(name)) else ""
             instead = f", with {query.without(name).term(name)}"
-            found.append(Hint(gives_up=query.term(name), key=key, instead=instead))
-    return tuple(found)
+            suggestions.append(Hint(gives_up=query.term(name), key=key, instead=instead))
+    return tuple(suggestions)
 
 
-def possible(known: SupportIndex, query: Query) -> bool:
+def possible(index: SupportIndex, query: Query) -> bool:
     """Tell if any case can match: without ``strategy=fsdp1``, for example, ``auto_wrap_policy`` has no effect."""
     try:
-        known.ways(query)
+        index.ways(query)
     except UserError:
         return False
     return True
 
 
-def newest_good(found: Iterable[Candidate], have: Sequence[Requirement]) -> str:
-    return next((each.key for each in found if each.fulfils and has(each.column.pins, have)), "")
+def newest_good(candidates: Iterable[Candidate], have: Sequence[Requirement]) -> str:
+    return next((each.key for each in candidates if each.fulfils and has(each.column.pins, have)), "")
 
 
 def has(pins: Mapping[str, str], have: Iterable[Requirement]) -> bool:

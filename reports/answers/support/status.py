@@ -130,11 +130,11 @@ class SupportIndex:
         without_settings = not red and all(
             {way.chosen.get(name, values[0]) for way in plain} >= set(values) for name, values in query.named.items()
         )
-        found = (
+        cases = (
             GreenCase(case=w.case, settings={} if without_settings and w in plain else needed_settings(query, w, red))
             for w in passed
         )
-        return tuple(sorted(found, key=simplicity))
+        return tuple(sorted(cases, key=simplicity))
 
     def reds(self, key: str, possible: Iterable[MatchingCase]) -> list[MatchingCase]:
         return [way for way in possible if self.verdict(way.case, key) in RED]

@@ -84,9 +84,9 @@ def json_schema() -> str:
     return json.dumps({"$schema": GenerateJsonSchema.schema_dialect, **schema}, indent=2) + "\n"
 
 
-def dumped(found: SupportDocument) -> str:
+def dumped(document: SupportDocument) -> str:
     """Return the document as JSON, without empty fields."""
-    return found.model_dump_json(by_alias=True, exclude_defaults=True) + "\n"
+    return document.model_dump_json(by_alias=True, exclude_defaults=True) + "\n"
 
 
 def support_document(grids: Mapping[str, Grid]) -> SupportDocument:
@@ -95,9 +95,9 @@ def support_document(grids: Mapping[str, Grid]) -> SupportDocument:
 
 
 def everything(device: str, matrix: Grid) -> DeviceSupport:
-    known = SupportIndex(matrix)
-    found = [*usual(known), *(support(known, (query,)) for query in features(known))]
-    return on_device(device, matrix, found)
+    index = SupportIndex(matrix)
+    rows = [*usual(index), *(support(index, (query,)) for query in features(index))]
+    return on_device(device, matrix, rows)
 
 
 def published(device: str, path: Path = PUBLISHED) -> tuple[Support, ...]:
@@ -113,20 +113,20 @@ def published(device: str, path: Path = PUBLISHED) -> tuple[Support, ...]:
     return tuple(each for of in document.devices if of.device == device for each in of.support if each.job)
 
 
-def usual(known: SupportIndex) -> tuple[Support, ...]:
+def usual(index: SupportIndex) -> tuple[Support, ...]:
     """Return the support of the usual jobs."""
-    return tuple(support(known, tuple(map(parse, each.needs)), job=each.job) for each in USUAL)
+    return tuple(support(index, tuple(map(parse, each.needs)), job=each.job) for each in USUAL)
 
 
-def features(known: SupportIndex) -> Iterator[Query]:
+def features(index: SupportIndex) -> Iterator[Query]:
     """Yield a query for each measured combination of flow, method, quantisation and strategy."""
-    found = dict.fromkeys(
+    combinations = dict.fromkeys(
         tuple((name, str(point.stated[name])) for name in ALWAYS_STATED)
-        for point in known.points
+        for point in index.points
         if point.stated["flow"] not in OWN_CODE
     )
-    queries = (parse(" ".join(f"{name}={value}" for name, value in each)) for each in sorted(found))
-    yield from (query for query in queries if known.ways(query))
+    queries = (parse(" ".join(f"{name}={value}" for name, value in each)) for each in sorted(combinations))
+    yield from (query for query in queries if index.ways(query))
 
 
 def support_of(queries: Sequence[Query], device: str, grids: Mapping[str, Grid]) -> SupportDocument:
@@ -136,23 +136,23 @@ def support_of(queries: Sequence[Query], device: str, grids: Mapping[str, Grid])
         UserError: no legal case can match a query.
     """
     request = device if device in grids else CPU
-    found = (
+    measured = (
         [on_device(request, grids[request], [support(SupportIndex(grids[request]), queries)])]
         if request in grids
         else []
     )
     nothing = [] if device in grids else [DeviceSupport(device=device, support=(unmeasured(queries, device),))]
-    return SupportDocument(schema=SCHEMA, devices=(*nothing, *found))
+    return SupportDocument(schema=SCHEMA, devices=(*nothing, *measured))
 
 
-def on_device(device: str, matrix: Grid, found: Iterable[Support]) -> DeviceSupport:
+def on_device(device: str, matrix: Grid, rows: Iterable[Support]) -> DeviceSupport:
     days = {f"{outcome.started:%Y-%m-%d}" for outcome in matrix.outcomes}
     return DeviceSupport(
         device=device,
         hardware=tuple(sorted({outcome.hardware for outcome in matrix.outcomes})),
         first=min(days, default=""),
         last=max(days, default=""),
-        support=tuple(found),
+        support=tuple(rows),
     )
 
 
@@ -170,21 +170,21 @@ def unmeasured(queries: Sequence[Query], device: str) -> Support:
     return Support(needs=tuple(each.terms for each in queries), packages=dict.fromkeys(PACKAGES, (nothing,)))
 
 
-def support(known: SupportIndex, queries: Sequence[Query], *, job: str = "") -> Support:
+def support(index: SupportIndex, queries: Sequence[Query], *, job: str = "") -> Support:
     """Return the version ranges with which all queries are green.
 
     Raises:
         UserError: no legal case can match a query.
     """
-    oldest_first = candidates(known, queries)[::-1]
-    tried = [each for each in oldest_first if why(each) != NOT_RUN and not each.column.blocked]
-    moves = tuple(package_moves(tried))
-    at_fault = versions_at_fault(tried, moves)
+    oldest_first = candidates(index, queries)[::-1]
+    measured_sets = [each for each in oldest_first if why(each) != NOT_RUN and not each.column.blocked]
+    moves = tuple(package_moves(measured_sets))
+    at_fault = versions_at_fault(measured_sets, moves)
     return Support(
         needs=tuple(each.terms for each in queries),
         job=job,
-        sets=tuple(map(set_support, tried)),
-        packages={name: tuple(version_ranges(measured(name, tried, at_fault))) for name in PACKAGES},
+        sets=tuple(map(set_support, measured_sets)),
+        packages={name: tuple(version_ranges(measured(name, measured_sets, at_fault))) for name in PACKAGES},
         moves=moves,
     )
 

@@ -71,10 +71,12 @@ class MeasuredVersion:
     reason: str
 
 
-def measured(name: str, tried: Iterable[Candidate], at_fault: Mapping[str, Collection[str]]) -> list[MeasuredVersion]:
+def measured(
+    name: str, candidates: Iterable[Candidate], at_fault: Mapping[str, Collection[str]]
+) -> list[MeasuredVersion]:
     """Return every version of a package with its status, oldest first."""
     having: dict[str, list[Candidate]] = {}
-    for each in tried:
+    for each in candidates:
         if name in each.column.pins:
             having.setdefault(each.column.pins[name], []).append(each)
     others = {other: versions for other, versions in at_fault.items() if other != name}
@@ -103,15 +105,15 @@ def package_at_fault(candidate: Candidate, at_fault: Mapping[str, Collection[str
     return next((name for name, versions in at_fault.items() if pins.get(name) in versions), "")
 
 
-def versions_at_fault(tried: Sequence[Candidate], moves: Iterable[PackageMove]) -> dict[str, frozenset[str]]:
+def versions_at_fault(candidates: Sequence[Candidate], moves: Iterable[PackageMove]) -> dict[str, frozenset[str]]:
     """Return the versions at fault by package: red in every set, next to a version that alone made the difference."""
-    found: dict[str, frozenset[str]] = {}
+    at_fault: dict[str, frozenset[str]] = {}
     for move in moves:
-        for run in same_status_runs(measured(move.package, tried, {})):
+        for run in same_status_runs(measured(move.package, candidates, {})):
             versions = frozenset(each.version for each in run)
             if run[0].status is SupportStatus.RED and move.red in versions:
-                found[move.package] = found.get(move.package, frozenset()) | versions
-    return found
+                at_fault[move.package] = at_fault.get(move.package, frozenset()) | versions
+    return at_fault
 
 
 def short(reason: str) -> str:
@@ -129,10 +131,10 @@ def settings(candidate: Candidate) -> tuple[str, ...]:
     return tuple(dict.fromkeys(green.words for green in candidate.statuses[0].greens))
 
 
-def version_ranges(found: Sequence[MeasuredVersion]) -> Iterator[VersionRange]:
+def version_ranges(versions: Sequence[MeasuredVersion]) -> Iterator[VersionRange]:
     """Yield the ranges of all versions of a package, oldest first, with unknown ranges between known ones."""
-    runs = [run for run in same_status_runs(found) if run[0].status is not SupportStatus.UNKNOWN]
-    silent = [each for each in found if each.status is SupportStatus.UNKNOWN]
+    runs = [run for run in same_status_runs(versions) if run[0].status is not SupportStatus.UNKNOWN]
+    silent = [each for each in versions if each.status is SupportStatus.UNKNOWN]
     edges = [None, *runs, None]
     for before, after in pairwise(edges):
         yield unknown(before, after, silent)
@@ -140,10 +142,10 @@ def version_ranges(found: Sequence[MeasuredVersion]) -> Iterator[VersionRange]:
             yield known_range(after)
 
 
-def same_status_runs(found: Iterable[MeasuredVersion]) -> list[list[MeasuredVersion]]:
+def same_status_runs(versions: Iterable[MeasuredVersion]) -> list[list[MeasuredVersion]]:
     """Group neighbouring versions with the same status; if they need settings, with a setting in common."""
     runs: list[list[MeasuredVersion]] = []
-    for each in found:
+    for each in versions:
         if runs and runs[-1][0].status is each.status and (not each.ways or common([*runs[-1], each])):
             runs[-1].append(each)
         else:
@@ -192,11 +194,11 @@ def unknown(
     )
 
 
-def package_moves(tried: Sequence[Candidate]) -> Iterator[PackageMove]:
+def package_moves(candidates: Sequence[Candidate]) -> Iterator[PackageMove]:
     """Yield pairs of sets that differ in one package and between red and green, sorted by package."""
-    rows = [each for each in tried if each.status in (*GOOD, SupportStatus.RED)]
-    found = [each for pair in combinations(rows, 2) if (each := move_between(*pair)) is not None]
-    yield from sorted(found, key=lambda each: PACKAGES.index(each.package))
+    rows = [each for each in candidates if each.status in (*GOOD, SupportStatus.RED)]
+    moves = [each for pair in combinations(rows, 2) if (each := move_between(*pair)) is not None]
+    yield from sorted(moves, key=lambda each: PACKAGES.index(each.package))
 
 
 def move_between(one: Candidate, other: Candidate) -> PackageMove | None:
