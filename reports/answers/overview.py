@@ -10,8 +10,9 @@ from cases.space.verdict import RED
 from cases.suite import CASES
 from matrix.keys import CellKey
 from matrix.versions import sets as known_sets
-from reports.answers import devices, knowledge
+from reports.answers import knowledge
 from reports.answers import known_problems as problems
+from reports.answers.devices.compare import of_run
 from reports.answers.diagnosis import diagnose
 from reports.answers.fixes import remedies
 from reports.answers.fixes.green_neighbours import green_neighbour
@@ -125,7 +126,7 @@ def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None 
         recommended=tuple(
             each for each in recommended(jobs, device=record.device) if each[1].best or each[1].obstacles
         ),
-        devices=devices.of_run(record.device, matrix, published(matrix) if others is None else others),
+        devices=of_run(record.device, matrix, published(matrix) if others is None else others),
         support=support.published(record.device) or tuple(each for each in support.usual(jobs) if each.sets),
     )
 

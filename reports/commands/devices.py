@@ -13,7 +13,7 @@ import typer
 
 from matrix.errors import UserError
 from reports.answers import knowledge
-from reports.answers.devices import dumped, everything
+from reports.answers.devices.compare import dumped, everything
 from reports.commands.options import AsJson, Results
 from reports.render.devices_text import lines
 from reports.render.markdown import differences

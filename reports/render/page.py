@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from cases.space.plural import counted
 from matrix.keys import CellKey
-from reports.answers.devices import CPU
+from reports.answers.devices.compare import CPU
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.known_problems import ran
 from reports.render import devices_text

@@ -15,7 +15,7 @@ from matrix.search.fixes import Change, Fix, Fixes
 from matrix.search.fixes import Kind as Ways
 from matrix.versions import sets
 from reports.answers import knowledge
-from reports.answers.devices import compare
+from reports.answers.devices.compare import compare
 from reports.answers.diagnosis.diagnose import causes
 from reports.answers.diagnosis.signatures import CauseKind, Signature
 from reports.answers.fixes.remedies import Remedy

@@ -11,8 +11,10 @@ import pytest
 
 from cases.space.verdict import RED, Verdict
 from matrix.run.outcome import ErrorRecord
-from reports.answers import devices, knowledge
-from reports.answers.devices import compare, everything, of_run
+from reports.answers import knowledge
+from reports.answers.devices import compare as devices
+from reports.answers.devices import nearness
+from reports.answers.devices.compare import compare, everything, of_run
 from reports.render.devices_text import NOTHING, causes, left_out, lines, notes, summary
 from reports.render.markdown import differences
 from reports.results.comparison import Comparison, DifferenceKind, Nearness
@@ -93,11 +95,11 @@ def both(build: Build, column: Callable[..., SetRecord]) -> Callable[..., Compar
 def test_nearness_of_two_sets(
     versions: dict[str, str], near: Nearness | None, column: Callable[..., SetRecord]
 ) -> None:
-    assert devices.near(column(CPU, **versions), column(GPU, torch="2.11.0+cu130", lock="abc")) is near
+    assert nearness.near(column(CPU, **versions), column(GPU, torch="2.11.0+cu130", lock="abc")) is near
 
 
 def test_sets_without_a_lock_do_not_share_one(column: Callable[..., SetRecord]) -> None:
-    assert devices.near(column(CPU), column(GPU)) is Nearness.PINS
+    assert nearness.near(column(CPU), column(GPU)) is Nearness.PINS
 
 
 def test_nearby_sets_are_sorted_by_nearness_then_by_release_of_torch(column: Callable[..., SetRecord]) -> None:
@@ -105,7 +107,7 @@ def test_nearby_sets_are_sorted_by_nearness_then_by_release_of_torch(column: Cal
         *(column("far", torch="2.13.1"), column("nearer", torch="2.12.0"), column(CPU, torch="2.12.0")),
         *(column("other", torch="2.11.0", trl="2.0"), column("pins", torch="2.11.0"), column("lock", lock="abc")),
     ]
-    found = devices.nearby(columns, column(GPU, torch="2.11.0+cu130", lock="abc"))
+    found = nearness.nearby(columns, column(GPU, torch="2.11.0+cu130", lock="abc"))
     assert [each.key for _, each in found] == ["lock", "pins", CPU, "nearer", "far"]
 
 
@@ -131,7 +133,7 @@ def test_a_pair_lists_differing_versions(both: Callable[..., Comparison], column
     (pair,) = both("pass", "pass").pairs
     assert pair.differs == {"torch": ("2.12.0", "2.11.0+cu130")}
     built = [column("a", backend=name, torch="2.11.0") for name in ("pypi", "cu130")]
-    assert dict(devices.differs(*built)) == {"build of torch": ("pypi", "cu130")}
+    assert dict(nearness.differs(*built)) == {"build of torch": ("pypi", "cu130")}
 
 
 def test_other_results_of_the_runs_own_device_are_left_out(build: Build, column: Callable[..., SetRecord]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from matrix.run.store import Store
 from matrix.versions.sets import PACKAGES
-from reports.answers import devices
+from reports.answers.devices import compare as devices
 from reports.results.comparison import DifferenceKind
 
 if TYPE_CHECKING:
