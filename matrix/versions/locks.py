@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import Requirement
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 PACKAGED: Final = sets.PACKAGED.with_name("locks")
 RESOLVE_LIMIT_S: Final = 600.0
+LOCKS: Final = 128  # remembered, because commands ask for a lock again for every cell; more than are packaged
 
 # Hosts with several GPUs run Linux on x86-64, and glibc 2.28 is the oldest that all wheels of the newest sets support.
 # A lock for one platform can be compared with the installed versions.
@@ -45,12 +47,11 @@ class Lock:
     @cached_property
     def digest(self) -> str:
         """Hash of the Python version and the distributions, whatever their order; comments do not count."""
-        content = "\n".join([f"python {self.version_set.python}", *sorted(statements(self.text))])
-        return hashlib.sha256(content.encode()).hexdigest()[:12]
+        return digest_of(self.version_set.python, self.text)
 
     @cached_property
     def versions(self) -> Mapping[str, str]:
-        return {canonicalize_name(name): version for name, version in PINNED.findall(self.text)}
+        return versions_in(self.text)
 
     @property
     def stale(self) -> bool:
@@ -62,6 +63,17 @@ class Lock:
     def meets(self, requirement: Requirement) -> bool:
         version = self.versions.get(canonicalize_name(requirement.name))
         return version is not None and requirement.specifier.contains(version, prereleases=True)
+
+
+@lru_cache(maxsize=LOCKS)
+def digest_of(python: str, text: str) -> str:
+    content = "\n".join([f"python {python}", *sorted(statements(text))])
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+@lru_cache(maxsize=LOCKS)
+def versions_in(text: str) -> Mapping[str, str]:
+    return MappingProxyType({canonicalize_name(name): version for name, version in PINNED.findall(text)})
 
 
 def statements(text: str) -> list[str]:

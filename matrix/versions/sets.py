@@ -7,6 +7,7 @@ import tomllib
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,17 +53,31 @@ def load(path: Path = PACKAGED) -> tuple[VersionSet, ...]:
     Raises:
         UserError: the file cannot be read, or a value is invalid.
     """
-    tables = table(parsed(path), "sets", at=path.name)
+    return sets_in(text_of(path), path)
+
+
+@lru_cache(maxsize=8)  # commands ask for the sets again for every cell
+def sets_in(text: str, path: Path) -> tuple[VersionSet, ...]:
+    tables = table(parsed_text(text, path), "sets", at=path.name)
     return tuple(version_set(key, tables, at=f"{path.name}: sets") for key in tables)
 
 
 def parsed(path: Path) -> dict[str, Any]:
+    return parsed_text(text_of(path), path)
+
+
+def text_of(path: Path) -> str:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: not valid TOML: {error}") from error
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: the version sets cannot be read: {error}") from error
+
+
+def parsed_text(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: not valid TOML: {error}") from error
 
 
 def version_set(key: str, tables: Mapping[str, Any], *, at: str) -> VersionSet:
