@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,6 +79,7 @@ def digest(stamp: str) -> str:
     return sha256(stamp.encode()).hexdigest()[:DIGITS] if stamp else ""
 
 
+@lru_cache(maxsize=8192)  # documents repeat every stamp in many cells
 def agree(one: str, other: str) -> bool:
     """Return whether two stamps have the same digest for each module that both have.
 

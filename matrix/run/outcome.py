@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from cases.space import renamed
 from cases.space.renamed import current_case_id, current_cell, current_options
 from cases.space.verdict import Phase, Verdict
 from matrix.keys import CellKey
@@ -24,12 +25,13 @@ FORMER_GROUPS: Final = {
     "Going on with an adapter": "Continuing to train a saved adapter",
     "Other adapters merged": "Merging other adapters",
 }
+FORMER_OPTIONS: Final = frozenset({*renamed.OPTIONS, "also_trained"})
 NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
-def finite_or_named(value: Any) -> Any:
+def number_or_text(text: str) -> float | str:
     """Read NaN and the infinities, which JSON lacks, from their stored names."""
-    return NOT_FINITE.get(value, value) if isinstance(value, str) else value
+    return NOT_FINITE.get(text, text)
 
 
 def renamed_text(rename: Callable[[str], str]) -> BeforeValidator:
@@ -43,10 +45,10 @@ def current_group(name: str) -> str:
 
 
 def renamed_options(value: Any) -> Any:
-    return current_options(value) if isinstance(value, dict) else value
+    return current_options(value) if isinstance(value, dict) and not FORMER_OPTIONS.isdisjoint(value) else value
 
 
-Scalar = Annotated[bool | int | float | str, BeforeValidator(finite_or_named)]
+Scalar = bool | int | float | Annotated[str, AfterValidator(number_or_text)]
 # Stored results may hold former case ids, headings and option names; these types replace them by the present ones.
 CaseId = Annotated[str, renamed_text(current_case_id)]
 CellName = Annotated[str, renamed_text(current_cell)]
