@@ -5,8 +5,9 @@ Reads every ``matrix.json`` and ``matrix.json.gz`` in a folder and below it. A g
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cases.space.renamed import current_case_id
 from matrix.errors import UserError
@@ -17,13 +18,23 @@ from reports.results import document as data
 from reports.results.grid import grid
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
     from matrix.run.outcome import Outcome, SetRecord
     from reports.results.document import MatrixDocument
     from reports.results.grid import Grid
 
 PUBLISHED: Final = Path(__file__).parents[1] / "published"
+# A process that asks again for the same results gets those that it has; what it keeps is limited.
+GRIDS: Final = 4
+DOCUMENTS: Final = 64
+
+
+class File(NamedTuple):
+    """A document as it is stored. The content is the identity: a file that changes is read again."""
+
+    path: Path
+    content: bytes
 
 
 def load(folder: Path = PUBLISHED, *, device: str = "cpu") -> Grid:
@@ -34,24 +45,22 @@ def load(folder: Path = PUBLISHED, *, device: str = "cpu") -> Grid:
     Raises:
         UserError: there is no result of that device, or a document cannot be read.
     """
-    matching = [each for each in documents(folder) if each.device == device]
-    if not matching:
+    files = files_in(folder)
+    if device not in devices(files):
         raise UserError(f"{folder}: holds no matrix.json measured on {device}; give a folder of published results")
-    return grid_of(matching)
+    return device_grid(files, device)
 
 
-def by_device(folder: Path = PUBLISHED, *, only: Container[str] | None = None) -> dict[str, Grid]:
+def by_device(folder: Path = PUBLISHED, *, only: Collection[str] | None = None) -> dict[str, Grid]:
     """Return the grid of each device; ``only`` restricts it to some cases, which is quicker.
 
     Raises:
         UserError: there is no result at all, or a document cannot be read.
     """
-    documents_by_device: dict[str, list[MatrixDocument]] = {}
-    for each in documents(folder, only=only):
-        documents_by_device.setdefault(each.device, []).append(each)
-    if not documents_by_device:
+    files, cases = files_in(folder), None if only is None else frozenset(only)
+    if not files:
         raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
-    return {device: grid_of(each) for device, each in sorted(documents_by_device.items())}
+    return {device: device_grid(files, device, cases) for device in devices(files, cases)}
 
 
 def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
@@ -80,9 +89,27 @@ def grid_of(documents: Sequence[MatrixDocument]) -> Grid:
     return grid(nothing_planned, sets, (each for each in measured if not is_ours(each, pins.get(each.set, {}))))
 
 
-def documents(folder: Path, *, only: Container[str] | None = None) -> Iterator[MatrixDocument]:
-    for path in data.locate_all(folder):
-        yield data.validated(trimmed(data.loaded(path), only), path)
+def documents(folder: Path) -> Iterator[MatrixDocument]:
+    return (document(each) for each in files_in(folder))
+
+
+def files_in(folder: Path) -> tuple[File, ...]:
+    return tuple(File(path, data.content(path)) for path in data.locate_all(folder))
+
+
+def devices(files: tuple[File, ...], only: frozenset[str] | None = None) -> tuple[str, ...]:
+    return tuple(sorted({document(each, only).device for each in files}))
+
+
+@lru_cache(maxsize=GRIDS)
+def device_grid(files: tuple[File, ...], device: str, only: frozenset[str] | None = None) -> Grid:
+    """Return the grid of the documents of one device."""
+    return grid_of([each for file in files if (each := document(file, only)).device == device])
+
+
+@lru_cache(maxsize=DOCUMENTS)
+def document(file: File, only: frozenset[str] | None = None) -> MatrixDocument:
+    return data.validated(trimmed(data.parsed(file.content, file.path), only), file.path)
 
 
 def trimmed(document: dict[str, Any], only: Container[str] | None = None) -> dict[str, Any]:

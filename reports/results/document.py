@@ -156,13 +156,22 @@ def validated(data: dict[str, Any], path: Path) -> MatrixDocument:
 
 
 def loaded(path: Path) -> dict[str, Any]:
+    return parsed(content(path), path)
+
+
+def content(path: Path) -> bytes:
     try:
-        packed = path.read_bytes()
-        data = from_json(gzip.decompress(packed) if packed.startswith(GZIP) else packed)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}: damaged gzip file ({error}); publish the run again") from None
+        return path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a matrix.json written by ftmatrix") from None
+
+
+def parsed(content: bytes, path: Path) -> dict[str, Any]:
+    """Parse the content of a file, compressed or not."""
+    try:
+        data = from_json(gzip.decompress(content) if content.startswith(GZIP) else content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}: damaged gzip file ({error}); publish the run again") from None
     except ValueError as error:
         raise UserError(f"{path}: not JSON ({error}); render the run again") from None
     if not isinstance(data, dict):

@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from cases.space import options as option_space
 from cases.space.verdict import RED
 from reports.answers.diagnosis import signatures
-from reports.answers.diagnosis.signatures import QUOTES, CauseKind
+from reports.answers.diagnosis.signatures import QUOTES
 from reports.answers.diagnosis.tracebacks import LogFailures
 from reports.results.wording import gist
 
@@ -144,8 +144,7 @@ def is_ours(outcome: Outcome, pins: Mapping[str, str]) -> bool:
     if outcome.verdict not in RED:
         return False
     shown = symptom(outcome, pins)
-    ours = (row for row in signatures.load() if row.kind is CauseKind.OURS)
-    return any(match_signature(row, shown) and {*shown.missed} <= {*row.checks} for row in ours)
+    return any(match_signature(row, shown) and {*shown.missed} <= {*row.checks} for row in signatures.ours())
 
 
 def diagnose(failure: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:

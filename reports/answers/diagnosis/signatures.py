@@ -210,6 +210,12 @@ def load(folder: Path = PACKAGED) -> tuple[Signature, ...]:
     return signatures
 
 
+@cache
+def ours() -> tuple[Signature, ...]:
+    """Return the signatures of mistakes of the harness."""
+    return tuple(row for row in load() if row.kind is CauseKind.OURS)
+
+
 def rows(path: Path) -> Iterator[Signature]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8")).get("signature")
