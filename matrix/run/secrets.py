@@ -106,7 +106,10 @@ FORMS: Final = (
 
 def masked(text: str, environ: Mapping[str, str] = os.environ) -> str:
     """The text with ``***`` for the values of secret environment variables and for tokens of known forms."""
-    values = secret_values(environ)
+    return without_secrets(text, secret_values(environ))
+
+
+def without_secrets(text: str, values: frozenset[str]) -> str:
     if values:
         text = values_pattern(values).sub(MASK, text)
     for each in FORMS:
@@ -117,12 +120,17 @@ def masked(text: str, environ: Mapping[str, str] = os.environ) -> str:
 
 def masked_values(value: Any, environ: Mapping[str, str] = os.environ) -> Any:
     """The same data with every text masked, at any depth, keys included."""
+    return data_without_secrets(value, secret_values(environ))
+
+
+def data_without_secrets(value: Any, values: frozenset[str]) -> Any:
     if isinstance(value, str):
-        return masked(value, environ)
+        return without_secrets(value, values)
     if isinstance(value, dict):
-        return {masked_values(name, environ): masked_values(each, environ) for name, each in value.items()}
+        pairs = value.items()
+        return {data_without_secrets(name, values): data_without_secrets(each, values) for name, each in pairs}
     if isinstance(value, list | tuple):
-        return [masked_values(each, environ) for each in value]
+        return [data_without_secrets(each, values) for each in value]
     return value
 
 
