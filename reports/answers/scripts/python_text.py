@@ -144,7 +144,8 @@ class Code(str):
 def imports(body: str, further: Mapping[str, str]) -> str:
     """The import statements for every name that the body uses and does not bind; ``further`` adds modules of names."""
     members = {**{name: module for module, names in MEMBERS.items() for name in names}, **further}
-    missing = sorted(used_names(body) - bound_names(body) - set(dir(builtins)) - {"__name__", "__file__"})
+    nodes = tuple(ast.walk(ast.parse(body)))
+    missing = sorted(used_names(nodes) - bound_names(nodes) - set(dir(builtins)) - {"__name__", "__file__"})
     lines = {name: f"import {module}" for name, module in MODULES.items() if name == module}
     lines |= {name: f"import {module} as {name}" for name, module in MODULES.items() if name != module}
     plain = sorted((lines[name] for name in missing if name in lines), key=lambda line: line.split()[1])
@@ -167,16 +168,14 @@ def froms(members: Mapping[str, list[str]]) -> Iterator[str]:
             yield f"from {module} import (\n{inside})"
 
 
-def used_names(body: str) -> set[str]:
-    return {
-        node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
+def used_names(nodes: Iterable[ast.AST]) -> set[str]:
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
-def bound_names(body: str) -> set[str]:
-    """The names that the body binds: variables, parameters, functions and classes."""
+def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that the nodes bind: variables, parameters, functions and classes."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(body)):
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
         elif isinstance(node, ast.arg):

@@ -6,6 +6,7 @@ import ast
 import builtins
 import re
 import tomllib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,7 @@ from reports.answers.scripts.repro_coverage import ELSEWHERE, UNCOVERED
 from reports.answers.scripts.repro_script import Reproducer, reproducer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from matrix.run.outcome import Outcome
     from reports.results.grid import Grid
@@ -62,17 +63,47 @@ def metadata(text: str) -> dict[str, Any]:
     return tomllib.loads("".join(line[2:] for line in found["content"].splitlines(keepends=True)))
 
 
-def imported(text: str) -> set[str]:
+@dataclass(frozen=True, kw_only=True)
+class ScriptNames:
+    """The names in a script; ``functions`` are those at the top level, ``modules`` those that it imports from."""
+
+    cell: str
+    used: set[str]
+    bound: set[str]
+    imported: set[str]
+    modules: set[str]
+    functions: set[str]
+
+
+@pytest.fixture(scope="session")
+def names_of_scripts(made: list[Reproducer]) -> list[ScriptNames]:
+    return [script_names(each) for each in made]
+
+
+def script_names(script: Reproducer) -> ScriptNames:
+    tree = ast.parse(script.text)
+    nodes = tuple(ast.walk(tree))
+    return ScriptNames(
+        cell=script.cell,
+        used=used_names(nodes),
+        bound=bound_names(nodes),
+        imported=imported(nodes),
+        modules=modules(nodes),
+        functions={node.name for node in tree.body if isinstance(node, ast.FunctionDef)},
+    )
+
+
+def imported(nodes: Iterable[ast.AST]) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     return found
 
 
-def modules(text: str) -> set[str]:
+def modules(nodes: Iterable[ast.AST]) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -104,20 +135,18 @@ def test_every_script_compiles(made: list[Reproducer]) -> None:
         compile(each.text, each.name, "exec")
 
 
-def test_every_script_imports_the_names_that_it_uses_and_no_others(made: list[Reproducer]) -> None:
+def test_every_script_imports_the_names_that_it_uses_and_no_others(names_of_scripts: list[ScriptNames]) -> None:
     known = set(dir(builtins)) | {"__name__"}
-    wrong = {each.cell: used_names(each.text) - bound_names(each.text) - known ^ imported(each.text) for each in made}
+    wrong = {each.cell: each.used - each.bound - known ^ each.imported for each in names_of_scripts}
     assert {cell: names for cell, names in wrong.items() if names} == {}
 
 
-def test_every_function_of_a_script_is_called(made: list[Reproducer]) -> None:
-    for each in made:
-        functions = {node.name for node in ast.parse(each.text).body if isinstance(node, ast.FunctionDef)}
-        assert functions <= used_names(each.text), each.cell
+def test_every_function_of_a_script_is_called(names_of_scripts: list[ScriptNames]) -> None:
+    assert [each.cell for each in names_of_scripts if not each.functions <= each.used] == []
 
 
-def test_no_script_needs_the_harness(made: list[Reproducer]) -> None:
-    assert [each.cell for each in made if modules(each.text) & OURS] == []
+def test_no_script_needs_the_harness(names_of_scripts: list[ScriptNames]) -> None:
+    assert [each.cell for each in names_of_scripts if each.modules & OURS] == []
 
 
 def test_every_pin_is_exact_and_from_the_lock(made: list[Reproducer]) -> None:
@@ -128,11 +157,13 @@ def test_every_pin_is_exact_and_from_the_lock(made: list[Reproducer]) -> None:
         }, each.cell
 
 
-def test_a_script_requires_the_packages_that_it_imports(made: list[Reproducer]) -> None:
+def test_a_script_requires_the_packages_that_it_imports(
+    made: list[Reproducer], names_of_scripts: list[ScriptNames]
+) -> None:
     standard = {"functools", "os", "tempfile"}
-    for each in made:
+    for each, found in zip(made, names_of_scripts, strict=True):
         required = {Requirement(line).name for line in metadata(each.text)["dependencies"]}
-        assert modules(each.text) - standard <= required, each.cell
+        assert found.modules - standard <= required, each.cell
 
 
 def test_a_script_requires_the_python_of_its_set(make: Callable[[str], Reproducer]) -> None:
