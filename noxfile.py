@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import nox
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 nox.needs_version = ">=2025.5.1"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -18,6 +22,8 @@ nox.options.reuse_existing_virtualenvs = True
 
 HERE = Path(__file__).parent
 PROJECT = nox.project.load_toml("pyproject.toml")
+# Tests start hundreds of processes; images that switch off bytecode would let each of them compile every module again.
+KEEP_COMPILED: Final[Mapping[str, str | None]] = {"PYTHONDONTWRITEBYTECODE": None}
 SETS = tomllib.loads((HERE / "matrix" / "versions" / "versions.toml").read_text(encoding="utf-8"))["sets"]
 
 
@@ -66,14 +72,14 @@ command("bench", "Compare the time of a cell with torchrun and accelerate launch
 def tests(session: nox.Session) -> None:
     """Run unit tests, the whole harness on a fake ecosystem, and one real version set."""
     install(session, "tests")
-    session.run("pytest", "-n", "auto", *session.posargs)
+    session.run("pytest", "-n", "auto", *session.posargs, env=KEEP_COMPILED)
 
 
 @nox.session(default=False)
 def minimatrix(session: nox.Session) -> None:
     """Run the whole harness on a fake ecosystem."""
     install(session, "tests")
-    session.run("pytest", "tests/minimatrix", *session.posargs)
+    session.run("pytest", "tests/minimatrix", *session.posargs, env=KEEP_COMPILED)
 
 
 @nox.session
