@@ -119,6 +119,7 @@ def module_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+@lru_cache(maxsize=512)  # more than the modules of the case code
 def tree_digest(source: bytes) -> str:
     """The digest of one module.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cases.grid.catalogue import CASES
+from cases.space.renamed import OPTIONS, current_options
 from cases.space.verdict import Verdict
 from matrix.errors import UserError
 from matrix.run.outcome import FORMER_GROUPS, SCHEMA, Outcome, RunRecord, SetRecord
@@ -38,6 +39,13 @@ def test_an_outcome_is_read_back_as_it_was(tmp_path: Path) -> None:
 def test_a_former_heading_is_read_as_the_present_one() -> None:
     former = json.loads(outcome(group="g").model_dump_json()) | {"group": "Advice, judged"}
     assert Outcome.model_validate(former).group == "Advice from upstream threads"
+
+
+@pytest.mark.parametrize("name", [*OPTIONS, "also_trained"])
+def test_a_former_option_is_read_as_the_present_one(name: str) -> None:
+    stored = json.loads(outcome(options={"method": "lora"}).model_dump_json())
+    former = stored | {"options": {"method": "lora", name: "head"}}
+    assert Outcome.model_validate(former).options == current_options(former["options"])
 
 
 def test_every_heading_that_replaces_a_former_one_is_in_use() -> None:
