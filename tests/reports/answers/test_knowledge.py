@@ -142,6 +142,17 @@ def test_only_the_requested_cases_are_read(publish: Callable[..., Path], build_o
     assert [(device, matrix.cases) for device, matrix in found.items()] == [("cpu", ("b",))]
 
 
+def test_results_are_kept_until_a_file_changes(
+    publish: Callable[..., Path], build_outcome: Callable[..., Outcome]
+) -> None:
+    folder = publish("one", build_outcome("a"))
+    first = knowledge.load(folder)
+    assert knowledge.load(folder) is first
+    file = folder / "one" / "matrix.json"
+    file.write_text(file.read_text().replace('"verdict":"pass"', '"verdict":"fail"'))
+    assert knowledge.load(folder).verdict("a", "2024-06") is Verdict.FAIL
+
+
 @pytest.mark.parametrize(("missed", "verdict"), [(("wrapped as",), None), (("wrapped as", "loss"), Verdict.WRONG)])
 def test_cells_that_a_harness_bug_made_red_are_left_out(
     publish: Callable[..., Path],
