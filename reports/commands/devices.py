@@ -31,10 +31,10 @@ def devices(
     as_json: AsJson = False,
 ) -> None:
     """List the cases that differ between CPU and GPU, each compared on the nearest version sets."""
+    if write is not None and write.suffix != ".json":
+        raise UserError(f"--write {write}: expected a name that ends in .json")
     comparison = everything(knowledge.by_device(results))
     if write is not None:
-        if write.suffix != ".json":
-            raise UserError(f"--write {write}: expected a name that ends in .json")
         write_file(write, dumped(comparison))
         write_file(write.with_suffix(".md"), differences(comparison))
         typer.echo(f"Wrote {write} and {write.with_suffix('.md').name}", err=True)
