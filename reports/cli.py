@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import Final, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
 
 from matrix.errors import UserError
-from reports.commands import (
-    bench,
-    can_i_use,
-    devices,
-    doctor,
-    explain,
-    fix,
-    known,
-    pack,
-    plan,
-    recommend,
-    report,
-    repro,
-    run,
-    selfcheck,
-    sets,
-)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
 
 BAD_INPUT, INTERRUPTED = 2, 130
 RESUME: Final = "finished cells are kept; add --resume to the same command to run the rest"
@@ -36,40 +24,58 @@ KEPT: Final = {
     "selfcheck": "finished cells are kept; --resume with the same --out runs the rest, except for --crashes",
     "pack": "complete wheels are kept; the same command downloads the rest",
 }  # by command: the results that survive an interruption, and the command that continues
+HELP: Final = (
+    "Measure which versions and settings of LLM fine-tuning stacks work together, and answer from the results."
+)
 COMMANDS: Final = (
-    ("run", run.run, run),
-    ("plan", plan.plan, plan),
-    ("report", report.report, report),
-    ("explain", explain.explain, explain),
-    ("fix", fix.fix, fix),
-    ("recommend", recommend.recommend, recommend),
-    ("can-i-use", can_i_use.can_i_use, can_i_use),
-    ("doctor", doctor.doctor, doctor),
-    ("devices", devices.devices, devices),
-    ("repro", repro.repro, repro),
-    ("known", known.known, known),
-    ("selfcheck", selfcheck.selfcheck, selfcheck),
-    ("bench", bench.bench, bench),
-    ("pack", pack.pack, pack),
+    *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor"),
+    *("devices", "repro", "known", "selfcheck", "bench", "pack", "sets"),
 )
 
-app = typer.Typer(
-    name="ftmatrix",
-    help="Measure which versions and settings of LLM fine-tuning stacks work together, and answer from the results.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(sets.app, name="sets")
-for name, command, module in COMMANDS:  # a module's docstring ends with its exit codes
-    app.command(name, epilog=(module.__doc__ or "").partition("\n\n")[2].replace("\n", " "))(command)
+
+def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the command line with some of its commands; only their modules are imported."""
+    app = typer.Typer(
+        name="ftmatrix",
+        help=HELP,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(several_commands)
+    for name in names:
+        add(app, name)
+    return app
+
+
+def several_commands() -> None:
+    """Let an application of one command expect its name: typer takes it for the command itself without a callback."""
+
+
+def add(app: typer.Typer, name: str) -> None:
+    """Register a command: the function of its name in the module of its name, or the commands below it."""
+    module = module_of(name)
+    if hasattr(module, "app"):
+        app.add_typer(module.app, name=name)
+    else:  # the docstring ends with the exit codes
+        epilog = (module.__doc__ or "").partition("\n\n")[2].replace("\n", " ")
+        app.command(name, epilog=epilog)(getattr(module, name.replace("-", "_")))
+
+
+def module_of(name: str) -> ModuleType:
+    return import_module(f"reports.commands.{name.replace('-', '_')}")
+
+
+def named_first(words: list[str]) -> tuple[str, ...]:
+    """Return the command that the words begin with, or all commands: help and errors list them."""
+    return (words[0],) if words and words[0] in COMMANDS else COMMANDS
 
 
 def main() -> None:
     """Run the command line; report a user's mistake in one sentence."""
     gc.set_threshold(200_000)  # published results produce no garbage, and looking for it takes a third of the time
     try:
-        app()
+        application(named_first(sys.argv[1:]))()
     except UserError as error:
         print(f"ftmatrix: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)

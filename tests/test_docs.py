@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +50,14 @@ def label(value: object) -> str:
     return " ".join(value) if isinstance(value, list) else str(value)
 
 
+@cache
+def command_line() -> Any:
+    return typer.main.get_command(cli.application())
+
+
 @pytest.mark.parametrize(("document", "words"), command_lines("ftmatrix"), ids=label)
 def test_a_command_in_a_document_exists_with_its_options(document: str, words: list[str]) -> None:
-    command: Any = typer.main.get_command(cli.app)
+    command = command_line()
     while isinstance(command, typer.core.TyperGroup) and words and not words[0].startswith("-"):
         assert words[0] in command.commands, f"{document}: ftmatrix has no command {words[0]}"
         command, words = command.commands[words[0]], words[1:]
