@@ -224,7 +224,7 @@ def test_a_failure_on_all_sets_is_inferred_only_for_versions_between_them(
     arguments = ("--python", str(environment({**ON_GPUS, **other})), "--config", str(EXAMPLES / FSDP1))
     code, out, _ = ftmatrix("doctor", *arguments, "--device", "cuda")
     assert "these versions were not measured; on the nearest set" in out
-    assert ("inferred from all 10 sets of versions on which such a case ran" in out) is inferred
+    assert ("inferred from all 11 sets of versions on which such a case ran" in out) is inferred
     assert code == int(inferred)
 
 
@@ -327,7 +327,7 @@ def test_without_a_job_the_known_failures_are_listed(examine: Callable[..., Any]
 
 
 def test_without_a_job_json_has_every_cause(examine: Callable[..., Any]) -> None:
-    found = document(examine("2026-11", options=("--json",)))
+    found = document(examine("2026-11", options=("--json", "--device", "cpu")))
     assert (found["standing"], found["job"], found["change"]) == ("green", None, None)
     assert len(found["known_red"]) > 20
     assert all(each["example"].startswith("2026-11__") for each in found["known_red"])
