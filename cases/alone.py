@@ -118,7 +118,7 @@ def run_stage(name: str, stage: int, place: Place, reporter: Printer) -> None:
         @functools.cache
         def reference() -> twin.Trajectory:
             known = cache / f"{twin.key(options)}.pt"
-            return twin.read(known) if known.exists() else twin.run(options)
+            return twin.read(known) if known.exists() else twin.run(options, architectures.checkpoint(options, cache))
 
         stages.run(stage, Context(options, place, cache, kept, kept, reference, reporter))
     if dist.is_initialized():

@@ -102,7 +102,7 @@ class LibrarySuite:
             import torch
 
             torch.set_num_threads(1)
-            twin.save(twin.run(options), path)
+            twin.save(twin.run(options, architectures.checkpoint(options, path.parent)), path)
 
         return {str(path): compute}
 

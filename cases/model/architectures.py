@@ -7,11 +7,10 @@ sequence, soft caps that bend scores of ordinary size.
 from __future__ import annotations
 
 import fcntl
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cases.model import tiny
+from cases.model import disk, experts, shapes, tiny
 from cases.space.options import Options
 
 if TYPE_CHECKING:
@@ -30,6 +29,9 @@ LLAMA = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 2 * tiny.LENGTH,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
 }
 
 
@@ -37,12 +39,12 @@ LLAMA = {
 class Spec:
     """One architecture.
 
-    ``settings`` are the fields of its config except the tokens, and ``named`` its classes in transformers: config and
-    model. ``targets`` are the ends of the names of linear layers that get an adapter, ``adapted`` says how
-    many layers these are. Quantisation reaches ``quantised`` layers; it leaves those whose names end in ``kept``, and
-    a count passes over ``uncounted`` ones. ``blocks`` layers of the classes ``block`` are what FSDP wraps. ``plain``
-    is a linear layer of the first block that gets no adapter; modules that end in ``feed_forward`` and ``attention``
-    occur once in each block (in a block with two attentions, the first).
+    ``model_type`` and ``settings`` are fields of its published config; ``settings`` lacks the tokens. ``named`` are its
+    classes in transformers: config and model. ``targets`` are the ends of the names of linear layers that get an
+    adapter, ``adapted`` says how many layers these are. Quantisation reaches ``quantised`` layers except those whose
+    names end in ``kept``; a count passes over ``uncounted`` ones. ``blocks`` layers of the classes ``block`` are
+    what FSDP wraps. ``plain`` is a linear layer of the first block that gets no adapter; modules that end in
+    ``feed_forward`` and ``attention`` occur once in each block (in a block with two attentions, the first).
 
     Weights whose names end in ``small`` start with a quarter of the usual size. ``norms_add_one``: a norm multiplies by
     1 + w.
@@ -51,6 +53,7 @@ class Spec:
     embeddings' matrix.
     """
 
+    model_type: str
     named: tuple[str, str]
     settings: Mapping[str, Any]
     block: tuple[str, ...]
@@ -73,12 +76,13 @@ class Spec:
 
 
 SPECS: Mapping[str, Spec] = {
-    "llama": Spec(("LlamaConfig", "LlamaForCausalLM"), LLAMA, ("LlamaDecoderLayer",)),
+    "llama": Spec("llama", ("LlamaConfig", "LlamaForCausalLM"), LLAMA, ("LlamaDecoderLayer",)),
     # Biases on q, k and v.
-    "qwen": Spec(("Qwen2Config", "Qwen2ForCausalLM"), LLAMA, ("Qwen2DecoderLayer",)),
+    "qwen": Spec("qwen2", ("Qwen2Config", "Qwen2ForCausalLM"), LLAMA, ("Qwen2DecoderLayer",)),
     # Soft caps on attention scores and logits, scaled embeddings, norms by 1 + w before and after each part, and a
     # sliding window in every other layer.
     "gemma": Spec(
+        "gemma2",
         ("Gemma2Config", "Gemma2ForCausalLM"),
         {
             **LLAMA,
@@ -87,6 +91,8 @@ SPECS: Mapping[str, Spec] = {
             "sliding_window": tiny.LENGTH // 2,
             "attn_logit_softcapping": 2.0,
             "final_logit_softcapping": 4.0,
+            "hidden_act": "gelu_pytorch_tanh",
+            "hidden_activation": "gelu_pytorch_tanh",
             "use_cache": True,  # some versions refuse to save its kind of cache with use_cache=False
         },
         ("Gemma2DecoderLayer",),
@@ -95,6 +101,7 @@ SPECS: Mapping[str, Spec] = {
     ),
     # A sliding window in every layer.
     "mistral": Spec(
+        "mistral",
         ("MistralConfig", "MistralForCausalLM"),
         {**LLAMA, "sliding_window": tiny.LENGTH // 2},
         ("MistralDecoderLayer",),
@@ -102,6 +109,7 @@ SPECS: Mapping[str, Spec] = {
     # Two of four experts per token. Their weights are linear layers in some versions and stacked in one parameter in
     # others; adapters are put on the attention, as is usual. The router is too small for its quantisation to matter.
     "mixtral": Spec(
+        "mixtral",
         ("MixtralConfig", "MixtralForCausalLM"),
         {
             **LLAMA,
@@ -119,6 +127,7 @@ SPECS: Mapping[str, Spec] = {
     ),
     # Conv1D layers, which store weights as (in, out); biases everywhere; learned positions.
     "gpt2": Spec(
+        "gpt2",
         ("GPT2Config", "GPT2LMHeadModel"),
         {
             "n_embd": tiny.HIDDEN,
@@ -126,6 +135,8 @@ SPECS: Mapping[str, Spec] = {
             "n_layer": tiny.LAYERS,
             "n_head": 4,
             "n_positions": 2 * tiny.LENGTH,
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": 1e-5,
             "resid_pdrop": 0.0,
             "embd_pdrop": 0.0,
             "attn_pdrop": 0.0,
@@ -142,6 +153,7 @@ SPECS: Mapping[str, Spec] = {
     ),
     # T5 1.1: encoder and decoder, gated feed-forward layers whose last matrix transformers keeps in float32.
     "t5": Spec(
+        "t5",
         ("T5Config", "T5ForConditionalGeneration"),
         {
             "d_model": tiny.HIDDEN,
@@ -154,6 +166,7 @@ SPECS: Mapping[str, Spec] = {
             "relative_attention_max_distance": tiny.LENGTH,
             "dropout_rate": 0.0,
             "feed_forward_proj": "gated-gelu",
+            "layer_norm_epsilon": 1e-6,
             "decoder_start_token_id": 0,
         },
         ("T5Block",),
@@ -187,51 +200,32 @@ def vocabulary(options: Options) -> int:
     return tiny.VOCABULARY + (NEW_ROWS if options.embeddings == "resized" else 0)
 
 
+def settings(options: Options, rows: int) -> dict[str, Any]:
+    """The configuration as it is published, in ``config.json``."""
+    return {
+        "model_type": spec(options).model_type,
+        "architectures": [spec(options).named[1]],
+        "torch_dtype": "float32",
+        **TOKENS,
+        "use_cache": False,
+        **spec(options).settings,
+        "is_encoder_decoder": spec(options).encoder_decoder,
+        "vocab_size": rows,
+        "tie_word_embeddings": is_tied(options),
+    }
+
+
 def config(options: Options, rows: int) -> Any:
+    """The configuration as an object of transformers."""
     import transformers
 
-    settings = {**TOKENS, "use_cache": False, **spec(options).settings, "vocab_size": rows}
-    return getattr(transformers, spec(options).named[0])(**settings, tie_word_embeddings=is_tied(options))
+    fields = {**TOKENS, "use_cache": False, **spec(options).settings, "vocab_size": rows}
+    return getattr(transformers, spec(options).named[0])(**fields, tie_word_embeddings=is_tied(options))
 
 
-def create(options: Options, rows: int, **implementations: str) -> Any:
-    """The model by its own class, float32, with the values that belong to its names."""
-    import transformers
-
-    of_model = getattr(transformers, spec(options).named[1])
-    model = of_model._from_config(config(options, rows), **implementations)  # noqa: SLF001 - the public way to choose them without a checkpoint
-    if not is_tied(options):
-        untie(model)
-    fill(model, options)
-    return model
-
-
-def plain(options: Options) -> Any:
-    """The model of the twin: eager attention, and eager experts where they can be selected."""
-    from transformers import PreTrainedModel
-
-    experts = {"experts_implementation": "eager"} if hasattr(PreTrainedModel, "set_experts_implementation") else {}
-    model = create(options, vocabulary(options), attn_implementation="eager", **experts)
-    model.config.use_cache = False
-    return model
-
-
-def untie(model: Any) -> None:
-    """Give the head its own matrix: some versions of some architectures tie against the config."""
-    import torch
-
-    head = model.get_output_embeddings()
-    if head.weight is model.get_input_embeddings().weight:
-        head.weight = torch.nn.Parameter(head.weight.detach().clone())
-
-
-def fill(model: Any, options: Options) -> None:
-    """Give every parameter the values that belong to its name."""
-    import torch
-
-    with torch.no_grad():
-        for name, parameter in tiny.named(model):
-            parameter.copy_(values(name, tuple(parameter.shape), options))
+def weights(options: Options, rows: int) -> dict[str, Any]:
+    """Every tensor of the published checkpoint: float32, with the values that belong to its name."""
+    return {name: values(name, shape, options) for name, shape in shapes.shapes(settings(options, rows)).items()}
 
 
 def values(name: str, shape: tuple[int, ...], options: Options) -> Any:
@@ -253,23 +247,30 @@ def values(name: str, shape: tuple[int, ...], options: Options) -> Any:
     return torch.cat([known, added])[: shape[0]]
 
 
+def with_new_rows(name: str, tensor: Any, options: Options) -> Any:
+    """A tensor of the published checkpoint with the rows of the user's new tokens, if it has a row per token."""
+    if options.embeddings != "resized" or name not in (spec(options).embedding, spec(options).head):
+        return tensor
+    return values(name, (vocabulary(options), *tensor.shape[1:]), options)
+
+
 def linear_values(name: str, shape: tuple[int, ...], options: Options) -> Any:
     """The start values of a linear layer's matrix, shape (out, in), however the architecture stores it."""
+    name = experts.published_name(name)
     if spec(options).transposed:
         return values(name, shape[::-1], options).T
     return values(name, shape, options)
 
 
 def checkpoint(options: Options, cache: Path) -> Path:
-    """A directory that ``from_pretrained`` loads; the first process creates it."""
+    """A published checkpoint, which ``from_pretrained`` loads; the first process writes it."""
     name = options.model + ("-tied" if is_tied(options) else "")
     folder = cache / name
     with (cache / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             unfinished = cache / f"{name}.unfinished"
-            create(options, tiny.VOCABULARY).save_pretrained(unfinished)
-            write_tied(unfinished / "config.json", tied=is_tied(options))
+            disk.write(unfinished, settings(options, tiny.VOCABULARY), weights(options, tiny.VOCABULARY))
             unfinished.rename(folder)
     return folder
 
@@ -287,11 +288,6 @@ def plain_config() -> Any:
 def decoder_layers(model: Any, options: Options) -> list[Any]:
     """The layers that FSDP wraps by default."""
     return [module for module in model.modules() if type(module).__name__ in spec(options).block]
-
-
-def write_tied(path: Path, *, tied: bool) -> None:
-    """Write ``tie_word_embeddings`` like published configs; some versions tie without writing it."""
-    path.write_text(json.dumps({**json.loads(path.read_text()), "tie_word_embeddings": tied}))
 
 
 def auto_class(options: Options) -> Any:
@@ -353,14 +349,3 @@ def shifted(ids: Any) -> Any:
 def matrix(layer: Any) -> Any:
     """A linear layer's weight as (out, in); Conv1D stores (in, out)."""
     return layer.weight.data.T if type(layer).__name__ == "Conv1D" else layer.weight.data
-
-
-def as_linear(layer: Any) -> Any:
-    """A frozen linear layer that does what this one does."""
-    import torch
-
-    if type(layer).__name__ == "Linear":
-        return layer
-    plain = torch.nn.Linear(*layer.weight.shape)
-    plain.weight.data, plain.bias.data = matrix(layer).contiguous(), layer.bias.data
-    return plain.requires_grad_(requires_grad=False)

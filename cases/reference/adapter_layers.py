@@ -1,4 +1,4 @@
-"""The adapters of the reference: each implemented from its paper, on plain float32 layers.
+"""The adapters of the reference: each implemented from its paper.
 
 An adapted layer computes its whole weight from the frozen weight and the trained parts in every forward pass. Prompt
 tuning and prefix tuning do not change layers and put virtual tokens before the real ones.
@@ -9,59 +9,56 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.model import adapters, architectures, tiny
+from cases.reference.attention import head_width
 from cases.space.options import DECOMPOSED, PROMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from cases.reference.network import Network
     from cases.space.options import Options
 
     Parts = dict[str, Any]
     Weight = Callable[[Any, Parts, float], Any]  # (weight, parts, scaling) -> weight
 
 
-def put_on(model: Any, options: Options) -> Any:
-    """Freeze the model and add an adapter and the other trained parts."""
-    model.requires_grad_(requires_grad=False)
+def put_on(network: Network, options: Options) -> dict[str, Any]:
+    """Add an adapter to a network, and return the trained tensors by their names in PEFT; the others are frozen."""
     if options.method in PROMPTS:
-        return prompted(model, prefix=options.method == "prefix")
+        return {PROMPT: trainable(adapters.value(PROMPT, (adapters.VIRTUAL_TOKENS, prompt_width(network, options))))}
+    trained: dict[str, Any] = {}
     embeddings = architectures.spec(options).embedding.removesuffix(".weight")
-    for name, layer in list(model.named_modules()):
-        parent, _, child = name.rpartition(".")
-        if architectures.is_target(name, options):
-            setattr(model.get_submodule(parent), child, adapted(name, architectures.as_linear(layer), options))
-        elif name == embeddings and options.target_embeddings:
-            setattr(model.get_submodule(parent), child, adapted(name, layer, options))
+    for name in [name.removesuffix(".weight") for name in network.tensors if name.endswith(".weight")]:
+        looked_up = name == embeddings and options.target_embeddings
+        if looked_up or architectures.is_target(name, options):
+            parts = adapt(network, name, options, looked_up=looked_up)
+            trained.update({f"{name}.{part}": value for part, value in parts.items()})
     if options.modules_to_save == "lm_head":
-        model.lm_head.weight.requires_grad_(requires_grad=True)
-    return model
+        trained["lm_head.weight"] = network.tensors["lm_head.weight"].requires_grad_()
+    return trained
 
 
-def adapted(name: str, base: Any, options: Options) -> Any:
-    """A linear layer, or an embedding, whose weight is computed from the frozen one and the trained parts."""
-    from torch import nn
-    from torch.nn.functional import embedding, linear
-
-    looked_up = isinstance(base, nn.Embedding)
-    weight, parts = parts_of(name, base.weight.detach(), options, looked_up=looked_up)
+def adapt(network: Network, name: str, options: Options, *, looked_up: bool) -> Parts:
+    """Let a layer compute its weight from the frozen one and the trained parts, which are returned."""
+    matrix = network.tensors[f"{name}.weight"] if looked_up else network.matrix(name)
+    weight, parts = parts_of(name, matrix, options, looked_up=looked_up)
+    parts = {part: trainable(value) for part, value in parts.items()}
+    held = {part.removesuffix(".weight"): value for part, value in parts.items()}
     compute, strength = COMPUTE[options.method], adapters.scaling(options)
 
-    class Adapted(nn.Module):  # type: ignore[misc]  # torch is typed as Any
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(weight, requires_grad=False)
-            for part, value in parts.items():
-                owner, _, leaf = part.rpartition(".")
-                # PEFT's names: some parts are modules with a weight, some are parameters.
-                setattr(self, owner or leaf, nn.ParameterDict({leaf: value}) if owner else nn.Parameter(value))
+    def layer(x: Any) -> Any:
+        if looked_up:  # its weight is (vocabulary, hidden): the transpose of a linear layer's
+            return compute(weight.T, held, strength).T[x]
+        product = x @ compute(weight, held, strength).T
+        bias = network.tensors.get(f"{name}.bias")
+        return product if bias is None else product + bias
 
-        def forward(self, x: Any) -> Any:
-            held = {part.partition(".")[0]: self.get_parameter(part) for part in parts}
-            if looked_up:  # its weight is (vocabulary, hidden): the transpose of a linear layer's
-                return embedding(x, compute(self.weight.T, held, strength).T)
-            return linear(x, compute(self.weight, held, strength), base.bias)
+    network.layers[name] = layer
+    return parts
 
-    return Adapted()
+
+def trainable(value: Any) -> Any:
+    return value.detach().double().clone().requires_grad_()
 
 
 def parts_of(name: str, weight: Any, options: Options, *, looked_up: bool) -> tuple[Any, Parts]:
@@ -174,8 +171,8 @@ def vera(weight: Any, parts: Parts, _scaling: float) -> Any:
     The projections fit the largest layer; a layer uses the first columns of one and the first rows of the other.
     """
     largest = 2 * tiny.HIDDEN
-    a = adapters.value("vera_A", (tiny.RANK, largest))[:, : weight.shape[1]]
-    b = adapters.value("vera_B", (largest, tiny.RANK))[: weight.shape[0]]
+    a = adapters.value("vera_A", (tiny.RANK, largest))[:, : weight.shape[1]].double()
+    b = adapters.value("vera_B", (largest, tiny.RANK))[: weight.shape[0]].double()
     return weight + (parts["vera_lambda_b"][:, None] * b) @ (parts["vera_lambda_d"][:, None] * a)
 
 
@@ -230,79 +227,32 @@ def loftq(weight: Any, _strength: float) -> tuple[Any, Any, Any]:
     return quantised, a, b
 
 
-def prompted(model: Any, *, prefix: bool) -> Any:
-    """A model with virtual tokens before the real ones.
+PROMPT = "prompt_encoder.embedding.weight"
 
-    Prompt tuning (https://arxiv.org/abs/2104.08691) trains their embeddings. Prefix tuning
-    (https://arxiv.org/abs/2101.00190) trains the keys and values that each layer attends to at their places, instead
-    of the computed ones; so their embeddings are zero, and their logits are dropped.
+
+def prompt_width(network: Network, options: Options) -> int:
+    """Numbers per virtual token: an embedding, or for prefix tuning a key and a value in each layer."""
+    config = network.config
+    if options.method == "prompt":
+        return int(config["hidden_size"])
+    return int(2 * config["num_hidden_layers"] * config["num_key_value_heads"] * head_width(config))
+
+
+def virtual(network: Network, trained: Parts, options: Options, rows: int) -> dict[str, Any]:
+    """The part of a batch that a prompt adds.
+
+    Prompt tuning (https://arxiv.org/abs/2104.08691) trains embeddings of virtual tokens before the real ones. Prefix
+    tuning (https://arxiv.org/abs/2101.00190) trains the keys and values that each layer attends to before its own; keys
+    are not rotated, like those of a cache.
     """
-    import torch
-    from torch import nn
-
-    class Prompted(nn.Module):  # type: ignore[misc]  # torch is typed as Any
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-            width = 2 * model.config.num_hidden_layers * key_width(model) if prefix else model.config.hidden_size
-            start = adapters.value("prompt_encoder.embedding.weight", (adapters.VIRTUAL_TOKENS, width))
-            trained = nn.Parameter(start)
-            self.prompt_encoder = nn.ModuleDict({"embedding": nn.ParameterDict({"weight": trained})})
-            if prefix:
-                attend_to(model, trained)
-
-        def forward(self, input_ids: Any) -> Any:
-            real = model.get_input_embeddings()(input_ids)
-            virtual = self.prompt_encoder["embedding"]["weight"].expand(len(input_ids), -1, -1)
-            if prefix:
-                virtual = real.new_zeros((len(input_ids), adapters.VIRTUAL_TOKENS, real.shape[-1]))
-            output = model(inputs_embeds=torch.cat([virtual, real], dim=1))
-            if prefix:
-                output.logits = output.logits[:, adapters.VIRTUAL_TOKENS :]
-            return output
-
-    return Prompted()
-
-
-def key_width(model: Any) -> int:
-    """The width of the keys of one token in one layer."""
-    return int(model.get_submodule("model.layers.0.self_attn.k_proj").out_features)
-
-
-def attend_to(model: Any, trained: Any) -> None:
-    """Replace every layer's keys and values of the virtual tokens by the trained ones."""
-    for number, layer in enumerate(model.model.layers):
-        attention = layer.self_attn
-        keys, values = (
-            slice(at * key_width(model), (at + 1) * key_width(model)) for at in (2 * number, 2 * number + 1)
-        )
-        attention.k_proj.register_forward_hook(
-            lambda _layer, _inputs, output, part=keys: overwritten(output, turned_back(trained[:, part], model))
-        )
-        attention.v_proj.register_forward_hook(
-            lambda _layer, _inputs, output, part=values: overwritten(output, trained[:, part])
-        )
-
-
-def overwritten(output: Any, virtual: Any) -> Any:
-    """Keys or values, shape (batch, length, width), with those of the virtual tokens first."""
-    import torch
-
-    return torch.cat([virtual.expand(len(output), -1, -1), output[:, len(virtual) :]], dim=1)
-
-
-def turned_back(keys: Any, model: Any) -> Any:
-    """The keys that rotary position embedding (https://arxiv.org/abs/2104.09864) turns into the trained ones.
-
-    Attention uses the trained keys directly, as keys from a cache are already rotated.
-    """
-    import torch
-
-    frequencies = next(buffer for name, buffer in model.named_buffers() if name.endswith("inv_freq"))
-    angles = torch.arange(len(keys))[:, None, None] * frequencies
-    cosine, sine = angles.cos(), angles.sin()
-    first, second = keys.reshape(len(keys), -1, 2 * len(frequencies)).chunk(2, dim=-1)
-    return torch.cat([first * cosine + second * sine, second * cosine - first * sine], dim=-1).flatten(1)
+    if options.method == "prompt":
+        return {"embeddings": trained[PROMPT].expand(rows, -1, -1)}
+    if options.method != "prefix":
+        return {}
+    layers, groups = network.config["num_hidden_layers"], network.config["num_key_value_heads"]
+    stacked = trained[PROMPT].unflatten(1, (2 * layers, groups, -1)).permute(1, 2, 0, 3)
+    pairs = stacked[:, None].expand(-1, rows, -1, -1, -1)
+    return {"prefix": [(pairs[2 * number], pairs[2 * number + 1]) for number in range(layers)]}
 
 
 def regularisation(trained: dict[str, Any], options: Options) -> Any:
@@ -312,7 +262,7 @@ def regularisation(trained: dict[str, Any], options: Options) -> Any:
     if options.method != "adalora":
         return 0.0
     sides = [p if name.endswith("lora_A") else p.T for name, p in trained.items() if not name.endswith("lora_E")]
-    distances = [(side @ side.T - torch.eye(tiny.RANK)).norm() for side in sides]
+    distances = [(side @ side.T - torch.eye(tiny.RANK, dtype=side.dtype)).norm() for side in sides]
     return adapters.ORTHOGONAL * sum(distances) / len(distances)
 
 

@@ -9,8 +9,10 @@ that is one per cent off. The factors are two to three times the largest error o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cases.model import experts
 from cases.reference import quantisation
 from cases.reference.twin import LEARNING_RATE
 from cases.space.verdict import Check, at_most, equal
@@ -83,6 +85,7 @@ def state_roundoff(options: Options) -> float:
 
 def differential(found: Trajectory, twin: Trajectory, options: Options) -> list[Check]:
     """Compare the loss and gradients of every step, and every trained weight at the end."""
+    found = with_published_names(found)
     same = set(found.after) == set(twin.after)
     missing = "" if same else "+".join(sorted(set(found.after) ^ set(twin.after)))[:200]
     bounds = {kind: bound(kind, options) for kind in FACTORS}
@@ -100,6 +103,12 @@ def differential(found: Trajectory, twin: Trajectory, options: Options) -> list[
         Check("trained parameters as in the twin", missing or "all", "==", "all", ok=same),
         *(at_most(kind, error, bounds[kind]) for kind, error in errors.items()),
     ]
+
+
+def with_published_names(found: Trajectory) -> Trajectory:
+    """A trajectory whose tensors have the names of the published checkpoint, as the twin's have."""
+    gradients = [experts.published(each) for each in found.gradients]
+    return replace(found, gradients=gradients, after=experts.published(found.after))
 
 
 def inference(found: Any, twin: Any, options: Options) -> list[Check]:

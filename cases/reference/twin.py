@@ -1,7 +1,7 @@
-"""The reference of a training case: one process, plain float32 layers, no code of the stack under test.
+"""The reference of a training case: one process, float64, no code of the stack under test but torch's tensors.
 
-The twin shares only the architecture's code with the case: no PEFT, no bitsandbytes, no sharding, no autocast.
-``adapter_layers`` holds the adapters, ``quantisation`` the quantised formats and gradient clipping.
+It reads the published checkpoint from disk. ``models`` holds the architectures, ``adapter_layers`` the adapters,
+``quantisation`` the quantised formats and gradient clipping.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cases.model import architectures, tiny
-from cases.reference import quantisation
-from cases.space.options import TRAINING
+from cases.model import architectures, disk, tiny
+from cases.reference import models, quantisation
+from cases.reference.network import Batch, Network
+from cases.space.options import PROMPTS, TRAINING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ LEARNING_RATE = {
 # Adam divides by the gradient's own size: with torch's default of 1e-8, entries that are nothing but rounding move as
 # far as any other, and two correct runs drift apart. This eps, a tenth of a typical entry, lets them stay small.
 ADAM_EPS = 1e-3
-STACKED = 3  # dimensions of a parameter that holds the matrices of all experts
+MATRIX = 2  # dimensions of a weight that multiplies
 
 
 @dataclass
@@ -82,63 +83,111 @@ def read(path: Path) -> Trajectory:
     return Trajectory(**torch.load(path, weights_only=True))
 
 
-def run(options: Options) -> Trajectory:
-    """Train the plain model on the whole global batch, or only run inference for ``flow=load``."""
+def run(options: Options, folder: Path) -> Trajectory:
+    """Train the reference on the whole global batch, or only run inference for ``flow=load``.
+
+    ``folder`` has the published checkpoint.
+    """
     import torch
 
-    model = make_plain(architectures.plain(options), options)
+    model = network(options, folder)
+    trained = trained_tensors(model, options)
     twin = Trajectory()
     if options.flow in TRAINING:
-        train(model, options, twin)
+        train(model, trained, options, twin)
     with torch.no_grad():
-        twin.logits = model.eval()(
-            **architectures.inputs(tiny.batch(0, architectures.vocabulary(options)), options)
-        ).logits
-    twin.tokens, twin.token_logits = greedy(model, options)
+        twin.logits = logits(model, trained, tiny.batch(0, architectures.vocabulary(options)), options).float()
+    twin.tokens, twin.token_logits = greedy(model, trained, options)
     return twin
 
 
-def greedy(model: Any, options: Options) -> tuple[Any, Any]:
+def network(options: Options, folder: Path) -> Network:
+    """The network of a checkpoint, with rows for new tokens and quantised weights replaced by dequantised ones."""
+    import torch
+
+    config = {**disk.config(folder), "vocab_size": architectures.vocabulary(options)}
+    of_model = models.architecture(config)
+    transposed = getattr(of_model, "TRANSPOSED", False)
+    tensors = {}
+    for name, tensor in disk.tensors(folder).items():
+        rows = architectures.with_new_rows(name, tensor.float(), options)
+        layer = name.removesuffix(".weight")
+        is_multiplied = rows.dim() == MATRIX and not architectures.ends(layer, of_model.TABLES)
+        if is_multiplied and not architectures.ends(layer, architectures.spec(options).kept):
+            matrix = dequantised(layer, rows.T if transposed else rows, options)
+            rows = matrix.T if transposed else matrix
+        tensors[name] = rows.to(torch.float64)
+    return Network(config, tensors, transposed)
+
+
+def trained_tensors(model: Network, options: Options) -> dict[str, Any]:
+    """The tensors that training changes, by name."""
+    if options.method == "full":
+        return {name: tensor.requires_grad_() for name, tensor in model.tensors.items()}
+    from cases.reference import adapter_layers  # here, as it belongs to the code of cases with adapters only
+
+    return adapter_layers.put_on(model, options)
+
+
+def logits(model: Network, trained: dict[str, Any], ids: Any, options: Options, decoder_ids: Any = None) -> Any:
+    """The logits of token ids (batch, length): float64, (batch, length, vocabulary)."""
+    if architectures.spec(options).encoder_decoder and decoder_ids is None:
+        decoder_ids = architectures.shifted(ids)
+    extra = {}
+    if options.method in PROMPTS:
+        from cases.reference import adapter_layers
+
+        extra = adapter_layers.virtual(model, trained, options, len(ids))
+    return models.logits(model, Batch(ids=ids, decoder_ids=decoder_ids, **extra))
+
+
+def greedy(model: Network, trained: dict[str, Any], options: Options) -> tuple[Any, Any]:
     """Generate greedily without a cache; never chooses the end token."""
     import torch
 
     prompt = tiny.prompt(architectures.vocabulary(options))
-    given = {"input_ids": prompt} if architectures.spec(options).encoder_decoder else {}
-    goes_on, begun = ("decoder_input_ids", torch.zeros_like(prompt[:, :1])) if given else ("input_ids", prompt)
-    chosen: list[Any] = []
+    is_decoder = architectures.spec(options).encoder_decoder
+    text = torch.zeros_like(prompt[:, :1]) if is_decoder else prompt
     seen: list[Any] = []
     for _ in range(tiny.NEW_TOKENS):
         with torch.no_grad():
-            logits = model(**given, **{goes_on: torch.cat([begun, *chosen], dim=1)}).logits[:, -1]
-        logits[:, tiny.END] = -torch.inf
-        chosen.append(logits.argmax(-1, keepdim=True))
-        seen.append(logits)
-    return torch.cat(chosen, dim=1), torch.stack(seen, dim=1)
+            every = (
+                logits(model, trained, prompt, options, text) if is_decoder else logits(model, trained, text, options)
+            )
+        last = every[:, -1].clone()
+        last[:, tiny.END] = -torch.inf
+        text = torch.cat([text, last.argmax(-1, keepdim=True)], dim=1)
+        seen.append(last.float())
+    return text[:, -tiny.NEW_TOKENS :], torch.stack(seen, dim=1)
 
 
-def train(model: Any, options: Options, twin: Trajectory) -> None:
+def train(model: Network, trained: dict[str, Any], options: Options, twin: Trajectory) -> None:
     import torch
 
-    trained = {name: p for name, p in tiny.named(model) if p.requires_grad}
     regularisation, after_step = adaptive_ranks(options)
     update = {"sgd": stochastic_gradient_descent, "adamw": adamw}[update_rule(options)]()
-    twin.before = {name: p.detach().clone() for name, p in trained.items()}
+    twin.before = stored(trained)
     for step in range(tiny.STEPS):
         ids = tiny.batch(step, architectures.vocabulary(options))
-        model.train()
-        logits = model(**architectures.inputs(ids, options)).logits
-        loss = cross_entropy(logits, predicted(ids, options)) + regularisation(trained, options)
+        found = logits(model, trained, ids, options)
+        loss = cross_entropy(found, predicted(ids, options)) + regularisation(trained, options)
         loss.backward()
         twin.losses.append(loss.item())
         if options.clip_grad_norm:
             quantisation.clip([p.grad for p in trained.values()])
-        twin.gradients.append({name: p.grad.clone() for name, p in trained.items()})
+        twin.gradients.append(stored({name: p.grad for name, p in trained.items()}))
         with torch.no_grad():
+            gradients = {name: p.grad for name, p in trained.items()}
             update(trained, LEARNING_RATE[options.optim] * tiny.SCHEDULE[step])
-            after_step(step, trained, twin.gradients[-1])
+            after_step(step, trained, gradients)
         if options.loop == "generate" and step < tiny.STEPS - 1:
-            twin.between.append(greedy(model.eval(), options))
-    twin.after = {name: p.detach().clone() for name, p in trained.items()}
+            twin.between.append(greedy(model, trained, options))
+    twin.after = stored(trained)
+
+
+def stored(tensors: dict[str, Any]) -> dict[str, Any]:
+    """Copies as a trajectory keeps them: float32."""
+    return {name: tensor.detach().float().clone() for name, tensor in tensors.items()}
 
 
 def adaptive_ranks(options: Options) -> tuple[Callable[..., Any], Callable[..., None]]:
@@ -195,31 +244,6 @@ def adamw(betas: tuple[float, float] = (0.9, 0.999), eps: float = ADAM_EPS, deca
             parameter.grad = None
 
     return update
-
-
-def make_plain(model: Any, options: Options) -> Any:
-    """Replace quantised weights by their dequantised values, and add the reference adapter."""
-    import torch
-
-    for name, layer in list(model.named_modules()):
-        if is_linear(layer) and not architectures.ends(name, architectures.spec(options).kept):
-            store(layer, dequantised(name, architectures.matrix(layer), options))
-    for name, parameter in model.named_parameters():
-        if parameter.dim() == STACKED:
-            parameter.data = torch.stack([dequantised(name, each, options) for each in parameter.data])
-    if options.method == "full":
-        return model
-    from cases.reference import adapter_layers  # here, as it belongs to the code of cases with adapters only
-
-    return adapter_layers.put_on(model, options)
-
-
-def is_linear(layer: Any) -> bool:
-    return type(layer).__name__ in ("Linear", "Conv1D")
-
-
-def store(layer: Any, weight: Any) -> None:
-    layer.weight.data = (weight.T if type(layer).__name__ == "Conv1D" else weight).contiguous()
 
 
 def dequantised(name: str, weight: Any, options: Options) -> Any:
