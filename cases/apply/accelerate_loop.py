@@ -10,7 +10,7 @@ from cases.apply import build, training
 from cases.apply.optimiser_step import FIRST_SCALE
 from cases.apply.step_hook import StepHook
 from cases.checks import observers
-from cases.model import tiny
+from cases.model import data, tiny
 from cases.reference.quantisation import MAX_NORM
 from cases.space.verdict import LackingError, Phase
 
@@ -82,7 +82,12 @@ def loader(ctx: Context) -> Any:
     """All rows in order; accelerate gives each process every so-many-th batch, so that a step sees a global batch."""
     from torch.utils.data import DataLoader
 
-    rows = [{"input_ids": ids, "labels": ids} for ids in tiny.rows()]
+    batches = [data.rows(step, ctx.options) for step in range(tiny.STEPS)]
+    rows = [
+        {name: values[0] for name, values in row.arguments.items()}
+        for batch in batches
+        for row in batch.parts(len(batch.ids))
+    ]
     return DataLoader(rows, batch_size=tiny.rows_at_once(ctx.place.world_size, ctx.options.gradient_accumulation_steps))
 
 

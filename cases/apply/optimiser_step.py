@@ -13,6 +13,7 @@ from cases.space.options import SHARDED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cases.model.data import Rows
     from cases.space.options import Options
     from cases.space.place import Place
 
@@ -35,9 +36,9 @@ class Trace:
     kept_local: list[bool] = field(default_factory=list)  # for each micro-batch except a step's last
 
 
-def micro_batches(ids: Any, options: Options) -> Iterator[tuple[Any, bool]]:
+def micro_batches(rows: Rows, options: Options) -> Iterator[tuple[Rows, bool]]:
     """Split this rank's rows into equal parts; yields each with a flag for the last part of the step."""
-    parts = ids.chunk(options.gradient_accumulation_steps)
+    parts = rows.parts(options.gradient_accumulation_steps)
     for number, part in enumerate(parts, 1):
         yield part, number == len(parts)
 

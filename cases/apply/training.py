@@ -10,7 +10,7 @@ from cases.apply import build, compat, compiling, optimiser_step, wrapping
 from cases.checks import observers
 from cases.checks.engagement import evidence
 from cases.checks.engagement.recorder import EngagementRecorder
-from cases.model import adapter_start, adapters, architectures, tiny
+from cases.model import adapter_start, adapters, architectures, data, tiny
 from cases.reference import tolerance
 from cases.reference.twin import Trajectory, dequantised
 from cases.space.verdict import Check, LackingError, Phase, at_most, equal
@@ -120,9 +120,9 @@ def steps(job: Trainee, numbers: Iterable[int] = range(tiny.STEPS)) -> None:
     """Run the training loop. Keeps the mean loss over ranks, which is the loss of the global batch."""
     options, place, reporter = job.options, job.ctx.place, job.ctx.reporter
     for step in numbers:
-        ids = tiny.shard(step, place.rank, place.world_size, architectures.vocabulary(options)).to(place.device)
+        rows = data.shard(step, place.rank, options).to(place.device)
         job.wrapped.train()
-        losses = [micro_step(job, part, last=last) for part, last in optimiser_step.micro_batches(ids, options)]
+        losses = [micro_step(job, part, last=last) for part, last in optimiser_step.micro_batches(rows, options)]
         optimiser_step.unscale(job.scaler, job.optimiser, job.wrapped, job.recorder.trace)
         optimiser_step.clip(job.wrapped, options, job.recorder.trace)
         with reporter.observing():
@@ -142,7 +142,7 @@ def steps(job: Trainee, numbers: Iterable[int] = range(tiny.STEPS)) -> None:
                 job.found.between.append((build.generate(job.wrapped, job.ctx), None))
 
 
-def micro_step(job: Trainee, ids: Any, *, last: bool) -> Any:
+def micro_step(job: Trainee, rows: data.Rows, *, last: bool) -> Any:
     """Run forward and backward of one micro-batch, and return the detached loss.
 
     Raises:
@@ -152,7 +152,7 @@ def micro_step(job: Trainee, ids: Any, *, last: bool) -> Any:
     with optimiser_step.synchronise(job.wrapped, options, last=last):
         reporter.phase(Phase.FORWARD)
         with autocast(options, place):
-            loss = job.wrapped(input_ids=ids, labels=ids).loss
+            loss = job.wrapped(**rows.arguments).loss
         if loss is None:
             raise LackingError("the model received labels and returned no loss")
         with reporter.observing():

@@ -219,6 +219,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     ),
     "cases.checks.engagement.base_model": (
         "class of the model",
+        "scaling of rotary positions",
         "head shares the embeddings",
         "rows of embeddings, head and config",
         "quantised layers",
@@ -257,6 +258,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     ),
     "cases.checks.engagement.training_loop": (
         "optimiser steps",
+        "attention passes with a mask",
         "dtype asked of layers",
         "output dtype of linear layers",
         "steps with a scaled loss",
@@ -303,6 +305,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "unmerged logits",
         "logits of the merged model",
         "logits of the reloaded merged model",
+        "logits of the saved files, by the reference",
     ),
     "cases.flows.scripts": (
         "files written that are not empty",

@@ -12,7 +12,7 @@ from cases.apply.training import Trainee
 from cases.checks import observers, shards
 from cases.checks.engagement import fsdp
 from cases.model import adapters, architectures, heads, tiny
-from cases.reference import tolerance
+from cases.reference import tolerance, twin
 from cases.reference.twin import Trajectory
 from cases.space.options import SHARDED
 from cases.space.verdict import Check, Phase, at_least, at_most, equal
@@ -55,6 +55,8 @@ def reload(ctx: Context) -> None:
         found = {name: tensor.float() for name, tensor in observers.weights(job.wrapped, ctx.options).items()}
         kept = adapters.expected_on_disk(own.after, ctx.options)
         ctx.reporter.checks([*checkpoints.files(own, ctx), *restored_weights(found, kept)])
+        if ctx.options.method == "full":
+            ctx.reporter.checks(on_disk(ctx, own, tolerance.bound("logits", ctx.options)))
     again = training.logits(job)
     with ctx.reporter.observing():
         # FSDP's mixed precision computes in half precision; the reloaded model computes in its weights' dtype.
@@ -62,6 +64,14 @@ def reload(ctx: Context) -> None:
         ctx.reporter.checks(
             [at_most("reloaded logits", tolerance.relative(again, own.logits), tolerance.bound(kind, ctx.options))]
         )
+
+
+def on_disk(ctx: Context, own: Trajectory, allowed: float) -> list[Check]:
+    """Compare the logits before saving with those that the reference computes from the files, if they are one model."""
+    if ctx.options.quant != "none" or not list(ctx.given.glob("model*.safetensors")):
+        return []
+    found = twin.logits_of(ctx.given, ctx.options)
+    return [at_most("logits of the saved files, by the reference", tolerance.relative(found, own.logits), allowed)]
 
 
 def restored_weights(found: dict[str, Any], kept: dict[str, Any]) -> list[Check]:
@@ -188,6 +198,7 @@ def reload_merged(ctx: Context) -> None:
                 equal("adapter files beside the merged model", len(list(ctx.given.glob("adapter_*"))), 0),
                 *heads.tie_checks(model, ctx.options, "in the reloaded merged model"),
                 *tolerance.merged("logits of the reloaded merged model", logits, own.logits, ctx.options),
+                *on_disk(ctx, own, tolerance.merge_bound(ctx.options)),
             ]
         )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from cases import api
 from cases.flows import scripts
 from cases.grid.adapters import ADAPTED
+from cases.grid.data import DATA
 from cases.grid.default import ADVISED, DEFAULT
 from cases.grid.front_ends import FRONT_ENDS
 from cases.grid.gpus import GPUS
@@ -52,7 +53,7 @@ def pairs(row: Case) -> set[tuple[object, object]]:
 
 # FULL holds the rows with new pairs of options, MORE the others.
 FULL, MORE = adding(
-    DEFAULT, (*ADVISED, *ROUND_TRIPS, *STRATEGIES, *QUANTISATION, *STEPS, *ADAPTED, *MODELS, *FRONT_ENDS, *GPUS)
+    DEFAULT, (*ADVISED, *ROUND_TRIPS, *STRATEGIES, *QUANTISATION, *STEPS, *ADAPTED, *MODELS, *DATA, *FRONT_ENDS, *GPUS)
 )
 
 

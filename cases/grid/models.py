@@ -8,6 +8,7 @@ from cases.grid.shared import FLAT, INT8, NAMED, PEFT_POLICY, QLORA
 from cases.space.case import Case, case
 
 QWEN = "Qwen 2"
+QWEN3 = "Qwen 3"
 GEMMA = "Gemma 2"
 MISTRAL = "Mistral"
 MIXTRAL = "Mixtral, a mixture of experts"
@@ -35,6 +36,11 @@ MODELS: tuple[Case, ...] = (
     case(QWEN, "QLoRA with bfloat16 storage", model="qwen", strategy="fsdp2", bnb_4bit_quant_storage="bf16", **QLORA),
     case(QWEN, "an adapter merged into 4-bit layers with biases", model="qwen", flow="merge", **QLORA),
     case(QWEN, "generation from a cache", model="qwen", flow="generate"),
+    case(QWEN3, "full fine-tuning, norms of queries and keys", model="qwen3", method="full"),
+    case(QWEN3, "LoRA", model="qwen3", torch_dtype="bf16"),
+    case(QWEN3, "full fine-tuning, sharded", model="qwen3", strategy="fsdp2", method="full"),
+    case(QWEN3, "QLoRA", model="qwen3", **QLORA),
+    case(QWEN3, "generation from a cache", model="qwen3", flow="generate"),
     case(GEMMA, "the attention that transformers selects", model="gemma", method="full"),
     case(GEMMA, "eager attention, which its authors recommend", method="full", **CAPPED),
     case(GEMMA, "LoRA", torch_dtype="bf16", **CAPPED),

@@ -33,6 +33,24 @@ LLAMA = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0,
 }
+# As in published configurations. "dynamic" acts beyond the trained length, so the model is said to be trained on less.
+ROPE_SCALINGS: Mapping[str, Mapping[str, Any]] = {
+    "none": {},
+    "linear": {"rope_scaling": {"type": "linear", "factor": 4.0}},
+    "dynamic": {
+        "rope_scaling": {"type": "dynamic", "factor": 4.0},
+        "max_position_embeddings": tiny.LENGTH // 2,
+    },
+    "llama3": {
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": tiny.LENGTH,
+        }
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +97,8 @@ SPECS: Mapping[str, Spec] = {
     "llama": Spec("llama", ("LlamaConfig", "LlamaForCausalLM"), LLAMA, ("LlamaDecoderLayer",)),
     # Biases on q, k and v.
     "qwen": Spec("qwen2", ("Qwen2Config", "Qwen2ForCausalLM"), LLAMA, ("Qwen2DecoderLayer",)),
+    # Norms of each head's queries and keys.
+    "qwen3": Spec("qwen3", ("Qwen3Config", "Qwen3ForCausalLM"), {**LLAMA, "head_dim": 16}, ("Qwen3DecoderLayer",)),
     # Soft caps on attention scores and logits, scaled embeddings, norms by 1 + w before and after each part, and a
     # sliding window in every other layer.
     "gemma": Spec(
@@ -209,6 +229,7 @@ def settings(options: Options, rows: int) -> dict[str, Any]:
         **TOKENS,
         "use_cache": False,
         **spec(options).settings,
+        **ROPE_SCALINGS[options.rope_scaling],
         "is_encoder_decoder": spec(options).encoder_decoder,
         "vocab_size": rows,
         "tie_word_embeddings": is_tied(options),
@@ -264,7 +285,8 @@ def linear_values(name: str, shape: tuple[int, ...], options: Options) -> Any:
 
 def checkpoint(options: Options, cache: Path) -> Path:
     """A published checkpoint, which ``from_pretrained`` loads; the first process writes it."""
-    name = options.model + ("-tied" if is_tied(options) else "")
+    scaled = "" if options.rope_scaling == "none" else f"-{options.rope_scaling}"
+    name = f"{options.model}{scaled}{'-tied' if is_tied(options) else ''}"
     folder = cache / name
     with (cache / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 WHAT = (
     "model",
+    "rope_scaling",
     "embeddings",
     "quant",
     "bnb_4bit_quant_storage",

@@ -96,6 +96,12 @@ REQUIREMENTS = (
         for name in architectures.SPECS
         if name != "llama"
     ),
+    Requirement(
+        "rope_scaling_llama3",
+        lambda o: o.rope_scaling == "llama3",
+        partial(libraries.rope_scaling, kind="llama3"),
+        "this transformers does not know the scaling of rotary positions",
+    ),
     *(
         Requirement(
             f"sdpa_{name}",

@@ -61,8 +61,9 @@ def attend(queries: Any, keys: Any, values: Any, allowed: Any, *, scale: float, 
     scores = queries @ keys.transpose(-1, -2) * scale
     if cap is not None:
         scores = cap * torch.tanh(scores / cap)
-    weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
-    return weights.nan_to_num(0.0) @ values
+    alone = ~allowed.any(-1, keepdim=True)  # softmax over nothing has no value and no gradient
+    weights = scores.masked_fill(~(allowed | alone), -torch.inf).softmax(-1)
+    return (weights @ values).masked_fill(alone, 0.0)
 
 
 def split(x: Any, heads: int) -> Any:

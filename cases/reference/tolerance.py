@@ -131,9 +131,12 @@ def weight_roundoff(options: Options) -> float:
 
 def merged(name: str, found: Any, before: Any, options: Options) -> list[Check]:
     """Compare logits before and after a merge, which rounds each weight once."""
+    return [at_most(name, relative(found, before), merge_bound(options))]
+
+
+def merge_bound(options: Options) -> float:
     coarse, fine = FACTORS["merge"]
-    allowed = coarse * weight_roundoff(options) + fine * UNIT_ROUNDOFF["fp32"] + bound("logits", options)
-    return [at_most(name, relative(found, before), allowed)]
+    return coarse * weight_roundoff(options) + fine * UNIT_ROUNDOFF["fp32"] + bound("logits", options)
 
 
 def unmerged(after: dict[str, Any], before: dict[str, Any], options: Options) -> Check:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cases.model import architectures, disk, tiny
+from cases.model import architectures, data, disk, tiny
 from cases.reference import models, quantisation
 from cases.reference.network import Batch, Network
 from cases.space.options import PROMPTS, TRAINING
@@ -61,7 +61,16 @@ def key(options: Options) -> str:
         if options.stated.get(word)
     ]
     loop = ["between"] if options.loop == "generate" else []
-    return "-".join(["twin", kind, model, method, options.quant, update_rule(options), *switches, *loop])
+    rope = [] if options.rope_scaling == "none" else [options.rope_scaling]
+    uneven = [] if options.data == "plain" else [options.data, str(batches_per_step(options))]
+    return "-".join(
+        ["twin", kind, model, method, options.quant, update_rule(options), *switches, *loop, *rope, *uneven]
+    )
+
+
+def batches_per_step(options: Options) -> int:
+    """The batches of a step, of all ranks: each has a mean loss of its own, and the step's loss is their mean."""
+    return options.world_size * options.gradient_accumulation_steps
 
 
 def update_rule(options: Options) -> str:
@@ -101,6 +110,17 @@ def run(options: Options, folder: Path) -> Trajectory:
     return twin
 
 
+def logits_of(folder: Path, options: Options) -> Any:
+    """The logits of batch 0 by a whole, unquantised checkpoint on disk: float32, (batch, length, vocabulary)."""
+    import torch
+
+    config = disk.config(folder)
+    tensors = {name: tensor.double() for name, tensor in disk.tensors(folder).items()}
+    on_disk = Network(config, tensors, getattr(models.architecture(config), "TRANSPOSED", False))
+    with torch.no_grad():
+        return logits(on_disk, {}, tiny.batch(0, config["vocab_size"]), options).float()
+
+
 def network(options: Options, folder: Path) -> Network:
     """The network of a checkpoint, with rows for new tokens and quantised weights replaced by dequantised ones."""
     import torch
@@ -129,7 +149,9 @@ def trained_tensors(model: Network, options: Options) -> dict[str, Any]:
     return adapter_layers.put_on(model, options)
 
 
-def logits(model: Network, trained: dict[str, Any], ids: Any, options: Options, decoder_ids: Any = None) -> Any:
+def logits(
+    model: Network, trained: dict[str, Any], ids: Any, options: Options, decoder_ids: Any = None, real: Any = None
+) -> Any:
     """The logits of token ids (batch, length): float64, (batch, length, vocabulary)."""
     if architectures.spec(options).encoder_decoder and decoder_ids is None:
         decoder_ids = architectures.shifted(ids)
@@ -138,7 +160,7 @@ def logits(model: Network, trained: dict[str, Any], ids: Any, options: Options, 
         from cases.reference import adapter_layers
 
         extra = adapter_layers.virtual(model, trained, options, len(ids))
-    return models.logits(model, Batch(ids=ids, decoder_ids=decoder_ids, **extra))
+    return models.logits(model, Batch(ids=ids, real=real, decoder_ids=decoder_ids, **extra))
 
 
 def greedy(model: Network, trained: dict[str, Any], options: Options) -> tuple[Any, Any]:
@@ -168,9 +190,7 @@ def train(model: Network, trained: dict[str, Any], options: Options, twin: Traje
     update = {"sgd": stochastic_gradient_descent, "adamw": adamw}[update_rule(options)]()
     twin.before = stored(trained)
     for step in range(tiny.STEPS):
-        ids = tiny.batch(step, architectures.vocabulary(options))
-        found = logits(model, trained, ids, options)
-        loss = cross_entropy(found, predicted(ids, options)) + regularisation(trained, options)
+        loss = step_loss(model, trained, data.rows(step, options), options) + regularisation(trained, options)
         loss.backward()
         twin.losses.append(loss.item())
         if options.clip_grad_norm:
@@ -183,6 +203,17 @@ def train(model: Network, trained: dict[str, Any], options: Options, twin: Traje
         if options.loop == "generate" and step < tiny.STEPS - 1:
             twin.between.append(greedy(model, trained, options))
     twin.after = stored(trained)
+
+
+def step_loss(model: Network, trained: dict[str, Any], rows: data.Rows, options: Options) -> Any:
+    """The mean over the batches of a step of each one's mean over its learned tokens.
+
+    Ranks and micro-batches average like this if nobody tells them how many tokens the others have.
+    """
+    found = logits(model, trained, rows.ids, options, real=rows.real)
+    number = batches_per_step(options)
+    pairs = zip(found.chunk(number), rows.parts(number), strict=True)
+    return sum(cross_entropy(each, predicted(part.labels, options)) for each, part in pairs) / number
 
 
 def stored(tensors: dict[str, Any]) -> dict[str, Any]:
@@ -199,19 +230,22 @@ def adaptive_ranks(options: Options) -> tuple[Callable[..., Any], Callable[..., 
     return adapter_layers.regularisation, adapter_layers.Budget().after_step
 
 
-def predicted(ids: Any, options: Options) -> Any:
-    """The predicted tokens: all but the first; an encoder-decoder or a virtual token predicts the first too."""
-    return ids if architectures.spec(options).encoder_decoder or options.method == "prompt" else ids[:, 1:]
+def predicted(labels: Any, options: Options) -> Any:
+    """The predicted labels: all but the first; an encoder-decoder or a virtual token predicts the first too."""
+    return labels if architectures.spec(options).encoder_decoder or options.method == "prompt" else labels[:, 1:]
 
 
 def cross_entropy(logits: Any, wanted: Any) -> Any:
-    """Mean of -log p(wanted token); logits (batch, length, vocabulary), wanted (batch, predicted tokens).
+    """Mean of -log p(wanted token) over learned ones; logits (batch, length, vocabulary), wanted (batch, predicted).
 
-    Each position predicts the next token; with as many positions as tokens, the inputs are already shifted.
+    Each position predicts the next token; with as many positions as tokens, the inputs are already shifted. Labels of
+    -100 are not learned.
     """
     number = wanted.shape[1]
     predicting = logits if logits.shape[1] == number else logits[:, -number - 1 : -1]
-    return -predicting.log_softmax(-1).gather(-1, wanted[:, :, None]).mean()
+    learned = wanted != data.IGNORED
+    chosen = predicting.log_softmax(-1).gather(-1, wanted.clamp_min(0)[:, :, None])[..., 0]
+    return -(chosen * learned).sum() / learned.sum()
 
 
 def stochastic_gradient_descent() -> Any:

@@ -36,6 +36,7 @@ LAZY = (
     "transformers.models.mistral.modeling_mistral",
     "transformers.models.mixtral.modeling_mixtral",
     "transformers.models.qwen2.modeling_qwen2",
+    "transformers.models.qwen3.modeling_qwen3",
     "transformers.models.t5.modeling_t5",
     "transformers.quantizers.auto",
     "transformers.quantizers.quantizer_bnb_4bit",

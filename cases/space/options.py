@@ -53,9 +53,11 @@ Attention = Literal["default", "eager", "sdpa", "math", "flash", "efficient", "c
 Optimiser = Literal["sgd", "adamw", "adamw_8bit", "paged_adamw_8bit"]
 Stepping = Literal["default", "foreach", "fused"]
 FrontEnd = Literal["loop", "accelerate", "trainer", "sft"]
-Model = Literal["llama", "qwen", "gemma", "mistral", "mixtral", "gpt2", "t5"]
+Model = Literal["llama", "qwen", "qwen3", "gemma", "mistral", "mixtral", "gpt2", "t5"]
+RopeScaling = Literal["none", "linear", "dynamic", "llama3"]
 Embeddings = Literal["untied", "tied", "resized"]
 Loop = Literal["plain", "eval", "generate"]
+Data = Literal["plain", "padded_right", "padded_left", "prompt_masked"]
 
 FOUR_BIT = ("nf4", "fp4")
 SHARDED = ("fsdp1", "fsdp2")
@@ -67,6 +69,7 @@ MESH_RANKS = 4  # a mesh of 2 x 2
 PROMPTS = ("prompt", "prefix")  # adapters that add tokens and do not change layers
 DECOMPOSED = ("pissa", "olora", "loftq")  # LoRA variants that compute their start from the base weights and change them
 
+ROTARY = ("llama", "qwen", "qwen3", "gemma", "mistral", "mixtral")  # models with rotary positions
 OPEN = ("call",)  # options that take any text
 ALIASES = {
     "False": False,
@@ -93,7 +96,8 @@ class Options:
     Base model: ``torch_dtype`` is the dtype of everything that is not quantised. ``bnb_4bit_quant_storage`` is the one
     that packs 4-bit weights. ``bnb_4bit_compute_dtype`` is the dtype of the arithmetic in quantised layers; ``load``
     means ``torch_dtype``. ``llm_int8_skip_modules`` leaves one kind of layer unquantised. ``prequantised`` loads a
-    checkpoint that was saved quantised.
+    checkpoint that was saved quantised. ``rope_scaling`` is the type of the scaling of rotary positions for contexts
+    longer than the trained one.
 
     Adapter: ``autocast_adapter_dtype`` keeps the adapters of a half-precision base in float32, as the argument of
     ``get_peft_model``. ``modules_to_save`` trains the output head with the adapter. ``target_embeddings`` adds the
@@ -108,10 +112,12 @@ class Options:
     FSDP1's own API, ``sharded`` writes shards. ``summon_full_params`` gathers the root unit for a generation, which
     bypasses the root's forward.
 
-    Loop: ``autocast=fp16`` trains with a gradient scaler. ``clip_grad_norm`` clips the norm of the gradients.
-    ``attn_implementation`` is transformers' implementation (``default``: the one that transformers selects) or a forced
-    back end of scaled-dot-product attention. ``optim_implementation`` is torch's for-each or fused implementation.
-    ``call`` names a use of the libraries' API (``flow=api``) or a command (``flow=script``).
+    Loop: ``data`` selects rows without padding, with padding on either side, or with prompts whose labels are ignored;
+    rows then differ in their number of learned tokens. ``autocast=fp16`` trains with a gradient scaler.
+    ``clip_grad_norm`` clips the norm of the gradients. ``attn_implementation`` is transformers' implementation
+    (``default``: the one that transformers selects) or a forced back end of scaled-dot-product attention.
+    ``optim_implementation`` is torch's for-each or fused implementation. ``call`` names a use of the libraries' API
+    (``flow=api``) or a command (``flow=script``).
     """
 
     flow: Flow = "train"
@@ -120,6 +126,7 @@ class Options:
     modules_to_save: ModulesToSave = "none"
     target_embeddings: bool = False
     model: Model = "llama"
+    rope_scaling: RopeScaling = "none"
     embeddings: Embeddings = "untied"
     quant: Quant = "none"
     bnb_4bit_quant_storage: Storage = "uint8"
@@ -154,6 +161,7 @@ class Options:
     optim_implementation: Stepping = "default"
     front_end: FrontEnd = "loop"
     loop: Loop = "plain"
+    data: Data = "plain"
     torch_compile: bool = False
 
     @property
@@ -282,6 +290,18 @@ EXCLUSIONS = (
         "accelerate and the trainers run their own loop: use loop=plain",
     ),
     Exclusion(
+        lambda o: o.data != "plain" and o.front_end not in ("loop", "accelerate"),
+        "the trainers get rows without padding only: use data=plain, or front_end=loop or accelerate",
+    ),
+    Exclusion(
+        lambda o: o.data != "plain" and o.model == "t5",
+        "padded and masked rows are measured on decoders only: use data=plain with model=t5",
+    ),
+    Exclusion(
+        lambda o: o.rope_scaling != "none" and o.model not in ROTARY,
+        "only models with rotary positions scale them: use rope_scaling=none with model=gpt2 or t5",
+    ),
+    Exclusion(
         lambda o: o.front_end == "sft" and o.model == "t5",
         "SFTTrainer trains decoders only: model=t5 is an encoder-decoder",
     ),
@@ -307,7 +327,7 @@ TRAINED: set[str] = {
         "gradient_accumulation_steps",
         "clip_grad_norm",
     ),
-    *("optim", "optim_implementation", "front_end", "loop", "torch_compile"),
+    *("optim", "optim_implementation", "front_end", "loop", "data", "torch_compile"),
 }
 
 # The condition under which an option applies. Options that are not listed always apply.
@@ -318,6 +338,7 @@ APPLIES: Mapping[str, Callable[[Options], bool]] = {
         ("method", "model", "embeddings", "quant", "torch_dtype", "strategy", "attn_implementation"),
         lambda o: o.flow not in OWN_CODE,
     ),
+    "rope_scaling": lambda o: o.flow not in OWN_CODE and o.model in ROTARY,
     "bnb_4bit_quant_storage": lambda o: o.quant in FOUR_BIT,
     "bnb_4bit_use_double_quant": lambda o: o.quant in FOUR_BIT,
     "bnb_4bit_compute_dtype": lambda o: o.quant in FOUR_BIT,

@@ -20,6 +20,11 @@ def model(recorder: EngagementRecorder) -> Iterator[Check]:
     yield equal("class of the model", recorder.model_class, architectures.spec(recorder.options).named[1])
 
 
+def rope_scaling(recorder: EngagementRecorder) -> Iterator[Check]:
+    if recorder.options.rope_scaling != "none":
+        yield equal("scaling of rotary positions", recorder.rope_type, recorder.options.rope_scaling)
+
+
 def embeddings(recorder: EngagementRecorder) -> Iterator[Check]:
     tied, rows = architectures.is_tied(recorder.options), architectures.vocabulary(recorder.options)
     found = "+".join(sorted({str(shared) for shared in recorder.shared}))

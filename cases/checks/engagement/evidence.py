@@ -25,6 +25,7 @@ EVIDENCE: Mapping[str, Callable[[EngagementRecorder], Iterator[Check]]] = {
     "modules_to_save": adapter.modules_to_save,
     "target_embeddings": adapter.target_embeddings,
     "model": base_model.model,
+    "rope_scaling": base_model.rope_scaling,
     "embeddings": base_model.embeddings,
     "quant": base_model.quant,
     "bnb_4bit_quant_storage": base_model.bnb_4bit_quant_storage,
@@ -59,6 +60,7 @@ EVIDENCE: Mapping[str, Callable[[EngagementRecorder], Iterator[Check]]] = {
     "optim_implementation": training_loop.optim_implementation,
     "front_end": training_loop.front_end,
     "loop": training_loop.loop,
+    "data": training_loop.data,
     "torch_compile": training_loop.torch_compile,
 }
 

@@ -54,6 +54,8 @@ class EngagementRecorder:
     rows: str = ""  # of embeddings and head, and what the config says
     shared: list[bool] = field(default_factory=list)  # whether head and embeddings are one, before and after training
     attention: str = ""  # the implementation in the loaded config
+    rope_type: str = ""  # of the loaded config
+    attention_masked: set[bool] = field(default_factory=set)  # whether attention layers received a mask
     kernels: Kernels = field(default_factory=Kernels)
     unallocated: int = 0  # parameters without memory on this rank before wrapping
     coarse_share: float = 0.0  # the share of gradient entries that bfloat16 represents exactly
@@ -80,6 +82,7 @@ class EngagementRecorder:
         self.itemsizes = {name: p.element_size() for name, p in tiny.named(model) if p.requires_grad}
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.model_class, self.attention = type(base).__name__, base.config._attn_implementation  # noqa: SLF001 - no public way
+        self.rope_type = rope_type(base.config)
         self.rows = heads.rows(model, self.options)
         self.shared.append(heads.shares_head(model, self.options))
         spec = architectures.spec(self.options)
@@ -91,6 +94,8 @@ class EngagementRecorder:
                 module.register_forward_pre_hook(partial(self.record_pass, name))
             if name.endswith("lm_head") or (name.endswith(plain) and not self.quantised_names):
                 module.register_forward_hook(self.record_output)
+            if name.endswith(spec.attention) and self.options.data.startswith("padded"):
+                module.register_forward_pre_hook(self.record_mask, with_kwargs=True)
         if self.options.attn_implementation != "default":
             self.kernels.watch(next(m for name, m in model.named_modules() if name.endswith(spec.attention)))
 
@@ -114,6 +119,9 @@ class EngagementRecorder:
 
     def record_output(self, _module: Any, _inputs: Any, output: Any) -> None:
         self.computed_in.add(compat.dtype_name(output.dtype))
+
+    def record_mask(self, _module: Any, _inputs: Any, named: dict[str, Any]) -> None:
+        self.attention_masked.add(named.get("attention_mask") is not None)
 
     def count_update(self, *_: Any) -> None:
         self.updates += 1
@@ -167,3 +175,9 @@ def wrapper_class(options: Options) -> str | None:
 
 def class_names(model: Any) -> set[str]:
     return {cls.__name__ for cls in type(model).__mro__}
+
+
+def rope_type(config: Any) -> str:
+    """The scaling of rotary positions in a config: transformers before 5 calls it ``rope_scaling``."""
+    stated = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    return str(stated.get("rope_type") or stated.get("type") or "")

@@ -45,6 +45,12 @@ def autocast(recorder: EngagementRecorder) -> Iterator[Check]:
         yield at_most("gradients unscaled by the scale", off, EXACT)
 
 
+def data(recorder: EngagementRecorder) -> Iterator[Check]:
+    """Check that attention gets a mask of padded rows. Masked labels show in the loss, which the twin computes too."""
+    if recorder.options.data.startswith("padded"):
+        yield equal("attention passes with a mask", "+".join(sorted(map(str, recorder.attention_masked))), "True")
+
+
 def gradient_checkpointing(recorder: EngagementRecorder) -> Iterator[Check]:
     once = {"off": [True], "reentrant": [False, True], "non_reentrant": [True, True]}[
         recorder.options.gradient_checkpointing

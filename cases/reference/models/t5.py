@@ -20,7 +20,7 @@ TABLES = ("shared", "relative_attention_bias")
 def logits(network: Network, batch: Batch) -> Any:
     encoded = stack(network, "encoder", batch.ids, batch.real)
     decoded = stack(network, "decoder", batch.decoder_ids, None, encoded, batch.real)
-    if network.config["tie_word_embeddings"]:
+    if network.config.get("tie_word_embeddings", True):  # T5 1.0 does not state it
         decoded = decoded * network.config["d_model"] ** -0.5
     return network.head(decoded, tied_to="shared")
 

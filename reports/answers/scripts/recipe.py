@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from cases.space.options import Options
 
-FOLDERS: Final[Mapping[str, str]] = {"qwen": "qwen2", "gemma": "gemma2"}  # of transformers' models, where not our name
 NOTHING: Final = ("loha", "lokr", "ia3", "adalora", "vera")  # adapters that PEFT starts such that they change nothing
 NAMES: Final = DeviceNames(
     kind="DEVICE", device="torch.device(device)", device_ids='None if DEVICE == "cpu" else [device]', ranks="RANKS"
@@ -55,7 +54,7 @@ class Recipe:
     @property
     def modules(self) -> Mapping[str, str]:
         """The modules of names that move with the model or a version."""
-        folder = FOLDERS.get(self.options.model, self.options.model)
+        folder = self.spec.model_type  # of the model in transformers
         public = self.api.has("fully_shard in torch.distributed.fsdp")
         fsdp2 = "torch.distributed.fsdp" if public else "torch.distributed._composable.fsdp"
         return {

@@ -41,6 +41,8 @@ TRAINS: Final = frozenset({SymptomKind.GRADIENT, SymptomKind.RESUMED})
 FRONT_ENDS: Final = {SymptomKind.DTYPE: "sft", SymptomKind.TRAINER: "trainer"}  # others need a plain loop
 UNCOVERED: Final = (
     Uncovered(option="prequantised", when=lambda o, _: o.prequantised),
+    Uncovered(option="data", when=lambda o, _: o.data != "plain"),
+    Uncovered(option="rope_scaling", when=lambda o, _: o.rope_scaling != "none"),
     Uncovered(option="autocast", when=lambda o, _: o.autocast == "fp16"),
     Uncovered(option="cpu_ram_efficient_loading", when=lambda o, _: o.cpu_ram_efficient_loading),
     Uncovered(
