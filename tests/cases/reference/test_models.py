@@ -59,7 +59,7 @@ def test_a_checkpoint_has_the_matrices_that_the_model_is_said_to_have(model: str
 
 
 def test_a_tied_head_is_not_in_the_checkpoint() -> None:
-    untied, tied = (architectures.settings(Options(embeddings=each), 128) for each in ("untied", "tied"))  # type: ignore[arg-type]  # two values
+    untied, tied = (architectures.settings(Options(embeddings=each), 128) for each in ("untied", "tied"))
     assert shapes.shapes(untied).keys() - shapes.shapes(tied).keys() == {"lm_head.weight"}
 
 
