@@ -9,7 +9,7 @@ import re
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
@@ -17,13 +17,13 @@ from matrix.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Self
 
     from cases.space.case import Case
     from matrix.run.timings import Work
     from matrix.versions.sets import VersionSet
 
 PACKAGED: Final = Path(__file__).with_name("known_problems.toml")
-FINDINGS: Final = PACKAGED.with_name("findings.toml")  # rows of the same kind for problems without an upstream thread
 THREAD: Final = re.compile(r"[\w.-]+/[\w.-]+#\d+|https://\S+")
 
 
@@ -34,13 +34,15 @@ class Row(BaseModel):
 class Cells(Row):
     """A case on some sets.
 
-    ``shows`` is a regular expression for a red cell's reason; ``because`` is why a cell is green.
+    ``shows`` is a regular expression for a red cell's reason; ``because`` is why a cell is green, and ``neighbour_of``
+    names the red cases that it is compared with: all of the problem, unless the problem has several shapes.
     """
 
     case: str
     sets: tuple[str, ...]
     shows: str = ""
     because: str = ""
+    neighbour_of: tuple[str, ...] = ()
 
     @field_validator("shows")
     @classmethod
@@ -72,7 +74,8 @@ class Claim(Row):
 class Problem(Row):
     """One problem, with the threads that report it. ``needs`` is the hardware that is needed to reproduce it.
 
-    A ``silent`` problem raises no error, but trains, saves or infers wrongly.
+    A ``silent`` problem raises and logs nothing, but trains, saves or infers wrongly. ``former`` lists the ids of rows
+    that this one replaces; they still select it.
     """
 
     id: str
@@ -86,6 +89,12 @@ class Problem(Row):
     claims: tuple[Claim, ...] = ()
     needs: str = ""
     note: str = ""
+    former: tuple[str, ...] = ()
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """What to read about the problem: its threads."""
+        return self.links
 
     @field_validator("red")
     @classmethod
@@ -103,6 +112,17 @@ class Problem(Row):
             raise ValueError(f"{wrong[0]!r} is no thread; expected owner/repository#number or an https address")
         return links
 
+    @model_validator(mode="after")
+    def neighbours_are_red(self) -> Self:
+        unknown = {case for cells in self.green for case in cells.neighbour_of} - {cells.case for cells in self.red}
+        if unknown:
+            raise ValueError(f"neighbour_of names {min(unknown)!r}, which is no red case of this row")
+        return self
+
+    def red_beside(self, green: Cells) -> tuple[Cells, ...]:
+        """The red cells that some green ones are compared with."""
+        return tuple(cells for cells in self.red if not green.neighbour_of or cells.case in green.neighbour_of)
+
     def cells(self) -> Iterator[tuple[str, str]]:
         """Every (set, case) that the problem names."""
         for each in (*self.red, *self.green):
@@ -111,42 +131,56 @@ class Problem(Row):
             yield from ((key, case) for key in claim.sets for case in (*claim.green, *claim.red))
 
 
+AnyProblem = TypeVar("AnyProblem", bound=Problem)
+
+
 def load(path: Path = PACKAGED) -> tuple[Problem, ...]:
-    """Read a table of problems.
+    """Read a table of known problems.
+
+    Raises:
+        UserError: the file cannot be read, or a row is malformed.
+    """
+    return read(path, Problem, table="problem", rows_are="known problems")
+
+
+def read(path: Path, kind: type[AnyProblem], *, table: str, rows_are: str) -> tuple[AnyProblem, ...]:
+    """Read the rows of one table of a TOML file.
 
     Raises:
         UserError: the file cannot be read, or a row is malformed.
     """
     try:
-        rows = tomllib.loads(path.read_text(encoding="utf-8")).get("problem")
+        rows = tomllib.loads(path.read_text(encoding="utf-8")).get(table)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path}: cannot read known problems: {error}") from None
+        raise UserError(f"{path}: cannot read {rows_are}: {error}") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"{path}: no known problems; the file needs [[problem]] tables")
-    return tuple(problem(row, f"{path.name}: problem {number}") for number, row in enumerate(rows, start=1))
+        raise UserError(f"{path}: no {rows_are}; the file needs [[{table}]] tables")
+    return tuple(validated(kind, row, f"{path.name}: {table} {number}") for number, row in enumerate(rows, start=1))
 
 
-def problem(row: dict[str, Any], location: str) -> Problem:
+def validated(kind: type[AnyProblem], row: dict[str, Any], location: str) -> AnyProblem:
     try:
-        return Problem.model_validate(row)
+        return kind.model_validate(row)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UserError(f"{location} ({row.get('id', '?')}): {place}: {first['msg']}") from None
+        place = "".join(f"{each}." for each in first["loc"]).removesuffix(".")
+        reason = ": ".join(part for part in (place, first["msg"].removeprefix("Value error, ")) if part)
+        raise UserError(f"{location} ({row.get('id', '?')}): {reason}") from None
 
 
-def select(problems: Sequence[Problem], only: str) -> tuple[Problem, ...]:
-    """The problems with one of the ids, separated by commas; all problems without ids.
+def select(problems: Sequence[AnyProblem], only: str) -> tuple[AnyProblem, ...]:
+    """The problems with one of the ids, present or former, separated by commas; all problems without ids.
 
     Raises:
         UserError: an id is unknown.
     """
     ids = [name.strip() for name in only.split(",") if name.strip()]
-    unknown = sorted(set(ids) - {each.id for each in problems})
+    known = [name for each in problems for name in (each.id, *each.former)]
+    unknown = sorted(set(ids) - set(known))
     if unknown:
-        near = get_close_matches(unknown[0], [each.id for each in problems], n=3)
+        near = get_close_matches(unknown[0], known, n=3)
         raise UserError(f"unknown problem {unknown[0]!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
-    return tuple(each for each in problems if not ids or each.id in ids)
+    return tuple(each for each in problems if not ids or not {each.id, *each.former}.isdisjoint(ids))
 
 
 def work(problems: Iterable[Problem], sets: Sequence[VersionSet], cases: Mapping[str, Case]) -> Work:

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from cases.space.verdict import RED, Verdict
-from matrix.known import known_problems as tables
+from matrix.known import findings
 from reports.answers import knowledge
 from reports.answers.diagnosis import diagnose
 from reports.answers.knowledge import PUBLISHED
@@ -49,7 +49,7 @@ def reproduced_problems(
     Raises:
         UserError: a published document or a table cannot be read.
     """
-    rows = (*tables.load(tables.PACKAGED), *tables.load(tables.FINDINGS))
+    rows = findings.with_known_problems()
     cases = {cells.case for row in rows for cells in (*row.red, *row.green)}
     matrix = knowledge.by_device(folder, only=cases).get(device)
     if matrix is None:

@@ -1,4 +1,4 @@
-"""``ftmatrix known``: reruns the cells of known problems and reports which ones still reproduce.
+"""``ftmatrix known``: reruns the cells of known problems or findings and reports which ones still reproduce.
 
 Exit codes: 0 finished, 1 at least one cell was lost, 2 bad input, 130 interrupted.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path  # noqa: TC003 - typer reads annotations
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -16,20 +16,28 @@ from rich.console import Console
 from cases.space.verdict import Verdict
 from matrix.environments import disk
 from matrix.errors import UserError
+from matrix.known import findings as own_findings
 from matrix.known import known_problems as problems
 from matrix.run import request
 from matrix.versions import sets as version_sets
 from reports.commands.options import Device, KeepFree, Out, Resume, TorchBackend, Versions, Workers
 from reports.commands.report import show
-from reports.render import known_page, progress_bar
+from reports.render import findings_page, known_page, progress_bar
 from reports.render.write import write_whole
 from reports.results import known_results
 from reports.results.loading import load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from matrix.run.outcome import RunRecord
+    from reports.results.known_results import ProblemResult
+
+    Draw = Callable[[RunRecord, Sequence[ProblemResult]], str]
 
 LOST = 1
+PROBLEM_PAGES: Final[Mapping[str, Draw]] = {"known_problems.md": known_page.markdown}
+FINDINGS_PAGES: Final[Mapping[str, Draw]] = {"findings.md": findings_page.bugs, "by_design.md": findings_page.by_design}
 
 
 def known(
@@ -45,8 +53,14 @@ def known(
     keep_free: KeepFree = disk.BUDGET / disk.GIGABYTE,
     versions: Versions = version_sets.PACKAGED,
     findings: Annotated[
-        bool, typer.Option("--findings", help="Run our own findings instead of upstream issues.")
+        bool, typer.Option("--findings", help="Run the findings of the grid instead of upstream issues.")
     ] = False,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help="Run nothing: judge these stored results, a run directory or published results, and write to --out."
+        ),
+    ] = None,
     table: Annotated[
         Path, typer.Option(help="TOML file of known problems.", show_default="the packaged file")
     ] = problems.PACKAGED,
@@ -55,6 +69,10 @@ def known(
     console = Console()
     if findings and table != problems.PACKAGED:
         raise UserError("--findings and --table name different tables; give one of them")
+    every = own_findings.load() if findings else problems.load(table)
+    chosen = problems.select(every, only)
+    if results is not None:
+        raise typer.Exit(show_known(results, chosen, console, findings=findings, out=out))
     run_request = request.RunRequest(
         sets=sets,
         device=device,
@@ -67,7 +85,6 @@ def known(
         repeats=1,
         versions=versions,
     )
-    chosen = problems.select(problems.load(problems.FINDINGS if findings else table), only)
     work = problems.work(chosen, run_request.version_sets(), run_request.suite.cases)
     watcher = progress_bar.choose(console, planned=sum(len(cases) for _, cases in work))
     directory = request.run(run_request, work=work, watcher=watcher, say=console.print)
@@ -75,14 +92,18 @@ def known(
     raise typer.Exit(show_known(directory, chosen, console, findings=findings))
 
 
-def show_known(directory: Path, chosen: Sequence[problems.Problem], console: Console, *, findings: bool) -> int:
+def show_known(
+    directory: Path, chosen: Sequence[problems.Problem], console: Console, *, findings: bool, out: Path | None = None
+) -> int:
     """Write the known problems with their results, print one line for each; return the exit code."""
     results = load(directory)
+    target = out or directory
     problem_results = known_results.judged(chosen, results.matrix)
-    name, draw = ("findings", known_page.findings) if findings else ("known_problems", known_page.markdown)
-    write_whole(directory / f"{name}.md", draw(results.record, problem_results))
-    write_whole(directory / f"{name}.json", json.dumps(known_results.document(problem_results), indent=1) + "\n")
+    name = "findings" if findings else "known_problems"
+    for page, draw in (FINDINGS_PAGES if findings else PROBLEM_PAGES).items():
+        write_whole(target / page, draw(results.record, problem_results))
+    write_whole(target / f"{name}.json", json.dumps(known_results.document(problem_results), indent=1) + "\n")
     for each in problem_results:
         console.print(f"{each.status.value:20} {each.problem.id}", highlight=False, markup=False)
-    console.print(f"Details: {directory / name}.md", soft_wrap=True, highlight=False)
+    console.print(f"Details: {target / name}.md", soft_wrap=True, highlight=False)
     return LOST if results.matrix.counts()[Verdict.LOST] else 0

@@ -1,4 +1,4 @@
-"""Draws ``known_problems.md`` and ``findings.md``: each problem with its cells, and the tested advice."""
+"""Draws ``known_problems.md``: each problem with its cells, and the tested advice."""
 
 from __future__ import annotations
 
@@ -27,28 +27,6 @@ def markdown(record: RunRecord, results: Sequence[ProblemResult]) -> str:
         *(part(status, [each for each in results if each.status is status]) for status in Reproduction),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def findings(record: RunRecord, results: Sequence[ProblemResult]) -> str:
-    """Return ``findings.md``: errors that no upstream issue reports, the silent ones first."""
-    shown = [each for each in results if each.status is Reproduction.REPRODUCED]
-    silent = [row(each) for each in shown if each.problem.silent]
-    loud = [row(each) for each in shown if not each.problem.silent]
-    others = [row(each) for each in results if each.status is not Reproduction.REPRODUCED]
-    sections = [
-        "# Findings",
-        *([CPU_WARNING] if record.device == "cpu" else []),
-        (
-            f"{counted(len(shown), 'error')} of released versions that no upstream report known to us mentions. "
-            "Each row has the smallest case that shows the error, the failed check with its bound, and a similar green "
-            "case if any. "
-            f"{text(record.hardware)}, run {record.started:%Y-%m-%d %H:%M}, ftmatrix {record.harness}."
-        ),
-        *(["## Silent: no exception", "\n".join(silent)] if silent else []),
-        *(["## With an exception", "\n".join(loud)] if loud else []),
-        *(["## Not reproduced by this run", "\n".join(others)] if others else []),
-    ]
-    return "\n\n".join(sections) + "\n"
 
 
 def summary(record: RunRecord, results: Sequence[ProblemResult]) -> str:
@@ -88,25 +66,34 @@ def part(status: Reproduction, results: Sequence[ProblemResult]) -> str:
 
 
 def row(each: ProblemResult) -> str:
-    links = ", ".join(f"[{text(link)}]({address(link)})" for link in each.problem.links)
+    links = ", ".join(linked(link) for link in each.problem.links)
     threads = f" ({links})" if links else ""
     lines = [f"- **{text(each.problem.title)}**{threads}", *(f"  - {line}" for line in details(each))]
     return "\n".join(lines)
 
 
+def linked(link: str) -> str:
+    return f"[{text(link)}]({address(link)})"
+
+
 def details(each: ProblemResult) -> Iterator[str]:
-    yield from (cell(shown) for shown in each.red)
-    for shown, why in zip(each.green, reasons(each), strict=True):
-        yield cell(shown) + (f" ({text(why)})" if why else "")
+    yield from cells(each)
     if each.problem.needs:
         yield f"needs {text(each.problem.needs)}"
     if each.problem.note:
         yield text(each.problem.note)
 
 
+def cells(each: ProblemResult) -> Iterator[str]:
+    """Yield the red cells, and the green ones with why they are green."""
+    yield from (cell(shown) for shown in each.red)
+    for shown, why in zip(each.green, reasons(each), strict=True):
+        yield cell(shown) + (f" ({text(why)})" if why else "")
+
+
 def reasons(each: ProblemResult) -> Iterator[str]:
-    for cells in each.problem.green:
-        yield from (cells.because for _ in cells.sets)
+    for named in each.problem.green:
+        yield from (named.because for _ in named.sets)
 
 
 def cell(shown: CellResult) -> str:

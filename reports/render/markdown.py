@@ -276,7 +276,7 @@ def problems(rows: Sequence[ReproducedProblem]) -> Iterator[str]:
 
 
 def problem(row: ReproducedProblem) -> tuple[str, ...]:
-    threads = "".join(f" [{text(link)}]({address(link)})" for link in row.problem.links)
+    threads = "".join(f" [{text(link)}]({address(link)})" for link in row.problem.references)
     silent = " **(silent)**" if row.problem.silent else ""
     return f"{text(row.problem.title)}{silent}{threads}", where(row.red), where(row.green)
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from cases.space.verdict import RED, Verdict
+from matrix.known.findings import Finding
 from reports.results.wording import headline, measurements
 
 if TYPE_CHECKING:
@@ -79,14 +80,24 @@ class ProblemResult:
             "title": row.title,
             "family": row.family,
             "entries": list(row.entries),
-            "links": [address(link) for link in row.links],
+            "links": [address(link) for link in row.references],
+            "silent": row.silent,
             "standing": self.status.value,
             "needs": row.needs,
             "note": row.note,
             "red": [asdict(each) for each in self.red],
             "green": [asdict(each) for each in self.green],
             "claims": [{**asdict(each), "holding": each.holding.value} for each in self.advice],
+            **(of_finding(row) if isinstance(row, Finding) else {}),
         }
+
+
+def of_finding(row: Finding) -> dict[str, Any]:
+    """Return what the document has about a finding beside the keys of every problem."""
+    return {
+        **row.model_dump(mode="json", include={"kind", "meet", "searched", "documented", "stock_api", "former"}),
+        "threads": [{**each.model_dump(mode="json"), "link": address(each.link)} for each in row.threads],
+    }
 
 
 def judged(problems: Iterable[Problem], matrix: Grid) -> tuple[ProblemResult, ...]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.space.verdict import RED
-from matrix.known import known_problems as tables
+from matrix.known import findings
 from reports.answers import knowledge
 from reports.answers.diagnosis import diagnose
 from reports.answers.diagnosis.observed_options import observe
@@ -175,8 +175,7 @@ def explain(failure: Symptom, folder: Path = knowledge.PUBLISHED) -> tuple[Expla
 def load_evidence(rows: Sequence[Signature], folder: Path) -> PublishedEvidence:
     """Load the published evidence for some signatures. For speed, it reads only the cases that may concern them."""
     named = {name for row in rows for name in row.problems}
-    every = (*tables.load(tables.PACKAGED), *tables.load(tables.FINDINGS))
-    problems = {each.id: each for each in every if each.id in named}
+    problems = {each.id: each for each in findings.with_known_problems() if each.id in named}
     stored = {device: remedies.load(folder, device=device) for device in DEVICES}
     cases = {case for each in problems.values() for _, case in each.cells()}
     cases |= {each.fix.case for by_cell in stored.values() for each in by_cell.values()}
@@ -186,7 +185,7 @@ def load_evidence(rows: Sequence[Signature], folder: Path) -> PublishedEvidence:
 def explain_diagnosis(diagnosis: Diagnosis, published: PublishedEvidence, failure: Symptom) -> Explanation:
     row = diagnosis.signature
     red = published.red(row)
-    threads = (*row.links, *(link for problem in published.problems_of(row) for link in problem.links))
+    threads = (*row.links, *(link for problem in published.problems_of(row) for link in problem.references))
     return Explanation(
         diagnosis=diagnosis,
         narrower=diagnose.narrower(diagnosis, failure),

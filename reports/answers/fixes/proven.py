@@ -58,9 +58,10 @@ def by_problem(
     ``keep_unquantised`` leaves out fixes that quantise a base which the red cell does not quantise.
     """
     pins = {column.key: column.pins for column in matrix.sets}
-    shown = [each for each in red if each.case in {cells.case for cells in problem.red}]
-    for cells in problem.green if shown else ():
-        for key in pins if is_a_setting(cells, problem) else cells.sets:
+    for cells in problem.green:
+        beside = {each.case for each in problem.red_beside(cells)}
+        shown = [each for each in red if each.case in beside]
+        for key in () if not shown else pins if is_a_setting(cells, problem) else cells.sets:
             green = matrix.lookup(cells.case, key)
             if green is not None and green.verdict is Verdict.PASS:
                 before = nearest_red(shown, green, pins)
@@ -79,7 +80,7 @@ def adds_quantisation(red: Outcome, green: Outcome) -> bool:
 
 def is_a_setting(green: Cells, problem: Problem) -> bool:
     """Tell if the case is green on a set where another one is red, so that the versions are not the reason."""
-    return any(green.case != red.case and set(green.sets) & set(red.sets) for red in problem.red)
+    return any(green.case != red.case and set(green.sets) & set(red.sets) for red in problem.red_beside(green))
 
 
 def nearest_red(red: Sequence[Outcome], green: Outcome, pins: Pins) -> Outcome:

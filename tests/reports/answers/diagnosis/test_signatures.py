@@ -11,7 +11,7 @@ import pytest
 
 from cases.space.verdict import Phase
 from matrix.errors import UserError
-from matrix.known import known_problems as known
+from matrix.known import findings
 from reports.answers.diagnosis import signatures
 from reports.answers.diagnosis.diagnose import Symptom, diagnose, narrower
 
@@ -122,7 +122,7 @@ def test_the_signature_of_an_old_trl_does_not_explain_a_log_of_a_new_one() -> No
 
 
 def test_signatures_name_existing_problems() -> None:
-    existing = {row.id for table in (known.PACKAGED, known.FINDINGS) for row in known.load(table)}
+    existing = {row.id for row in findings.with_known_problems()}
     assert {name for row in signatures.load() for name in row.problems} - existing == set()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cases.space.verdict import RED
-from matrix.known import known_problems as known
+from matrix.known import findings
 from matrix.known.known_problems import Cells, Problem
 from matrix.search.fixes import Change, Fixes, Kind
 from matrix.search.fixes import Fix as Found
@@ -192,7 +192,7 @@ def test_the_same_call_on_another_set_is_nearer_than_another_call(
 
 def test_no_published_fix_runs_other_code() -> None:
     """Each fix names options that a search changes, or uses the text of the problem."""
-    rows = (*known.load(known.PACKAGED), *known.load(known.FINDINGS))
+    rows = findings.with_known_problems()
     for device, matrix in knowledge.by_device().items():
         red = [each for each in matrix.outcomes if each.verdict in RED]
         found = [fix for row in rows for fix in proven.by_problem(row, red, matrix, device)]

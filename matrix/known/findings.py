@@ -1,0 +1,128 @@
+"""Loads findings: errors that the grid found in released versions, with the upstream threads or the search for them.
+
+A finding is a problem that nobody reported to this project. A row states how a user meets it, and either the threads
+that report it or the words of a search that found none. Behaviour that its authors chose, documented or deprecated is
+no bug; its row links to the page or the code that says so.
+"""
+
+from __future__ import annotations
+
+from datetime import date  # noqa: TC003 - pydantic reads annotations
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field, field_validator, model_validator
+
+from matrix.known import known_problems
+from matrix.known.known_problems import THREAD, Problem, Row
+
+PACKAGED: Final = Path(__file__).with_name("findings.toml")
+
+
+class FindingKind(StrEnum):
+    BUG = "bug"
+    BY_DESIGN = "by design"  # the code states the choice
+    DOCUMENTED = "documented"
+    DEPRECATED = "deprecated"
+
+
+class ThreadStatus(StrEnum):
+    """The relation between a thread and a finding."""
+
+    OPEN = "open"  # reports it, and no release fixes it
+    REPORTED = "reported"  # reports it; another thread has the fix, or it is unknown
+    FIXED = "fixed"  # fixes it in a release
+    RELATED = "related"  # is about something near
+
+
+class Thread(Row):
+    """A thread with its status. ``release`` has the fix; ``about`` states what else the thread says."""
+
+    link: str
+    status: ThreadStatus
+    release: str = ""
+    about: str = ""
+
+    @field_validator("link")
+    @classmethod
+    def is_thread(cls, link: str) -> str:
+        if not THREAD.fullmatch(link):
+            raise ValueError(f"{link!r} is no thread; expected owner/repository#number or an https address")
+        return link
+
+    @model_validator(mode="after")
+    def is_complete(self) -> Thread:
+        if (self.status is ThreadStatus.FIXED) != bool(self.release):
+            raise ValueError(f'{self.link}: a thread needs release= if its status is "fixed", and only then')
+        if self.status is ThreadStatus.RELATED and not self.about:
+            raise ValueError(f"{self.link}: a related thread needs about=, which states what it is about")
+        return self
+
+
+class Search(Row):
+    """A search for threads: its day, the month of the newest threads that it covered, and its exact words."""
+
+    on: date
+    threads_to: str = Field(pattern=r"^\d{4}-\d{2}$")
+    words: tuple[str, ...] = Field(min_length=1)
+
+
+class Finding(Problem):
+    """One error with one cause.
+
+    ``meet`` states what a user does to meet it. ``documented`` is the page or code that states behaviour which is no
+    bug. With ``stock_api = false`` the cells replace a part of a library, and the note states which.
+    """
+
+    kind: FindingKind
+    meet: str = Field(min_length=1)
+    threads: tuple[Thread, ...] = ()
+    searched: Search | None = None
+    documented: str = Field("", pattern=r"^(https://\S+)?$")
+    stock_api: bool = True
+
+    @property
+    def is_bug(self) -> bool:
+        return self.kind is FindingKind.BUG
+
+    @property
+    def is_reported(self) -> bool:
+        return any(each.status is not ThreadStatus.RELATED for each in self.threads)
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The threads, and the page that documents the behaviour."""
+        return (*(each.link for each in self.threads), *([self.documented] if self.documented else []))
+
+    @model_validator(mode="after")
+    def is_supported(self) -> Finding:
+        if self.links or self.entries:
+            raise ValueError("a finding has threads= with a status each, instead of links= and entries=")
+        if self.is_bug and not (self.is_reported or self.searched):
+            raise ValueError(
+                "no thread reports it; state the search that found none, searched = { on, threads_to, words }"
+            )
+        if self.is_bug == bool(self.documented):
+            raise ValueError('documented= is the address that shows why a row is no bug; its kind is "bug" without it')
+        if not self.stock_api and not self.note:
+            raise ValueError("stock_api = false needs a note on how the cells differ from a user's calls")
+        return self
+
+
+def load(path: Path = PACKAGED) -> tuple[Finding, ...]:
+    """Read a table of findings.
+
+    Raises:
+        UserError: the file cannot be read, or a row is malformed.
+    """
+    return known_problems.read(path, Finding, table="finding", rows_are="findings")
+
+
+def with_known_problems() -> tuple[Problem, ...]:
+    """Return the packaged known problems and findings.
+
+    Raises:
+        UserError: a file cannot be read, or a row is malformed.
+    """
+    return (*known_problems.load(), *load())

@@ -1,0 +1,95 @@
+"""The pages of findings: threads with their status, the words of searches, and no claim beyond them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix.known import findings
+from matrix.known.findings import Finding
+from matrix.run.outcome import ErrorRecord
+from reports.answers.knowledge import PUBLISHED
+from reports.commands.known import FINDINGS_PAGES
+from reports.render import findings_page
+from reports.results import known_results
+from reports.results.grid import grid
+from reports.results.loading import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+
+    Pages = Callable[..., tuple[str, str]]
+
+SEARCHED = {"on": "2026-11-22", "threads_to": "2026-09", "words": ["dtype of a flat parameter"]}
+
+
+@pytest.fixture
+def pages(
+    build_outcome: Callable[..., Outcome], build_set: Callable[..., SetRecord], build_run: Callable[..., RunRecord]
+) -> Pages:
+    """Draw both pages of one finding whose red cell is red."""
+
+    def drawn(**row: Any) -> tuple[str, str]:
+        usual = {
+            "id": "one",
+            "title": "one flat parameter",
+            "kind": "bug",
+            "meet": "Wrap it.",
+            "red": [{"case": "red", "sets": ["2024-06"], "shows": "uniform dtype"}],
+        }
+        raised = ErrorRecord(type="ValueError", message="Must flatten tensors with uniform dtype")
+        matrix = grid(build_run(), [build_set()], [build_outcome("red", verdict="fail", error=raised)])
+        results = known_results.judged([Finding.model_validate({**usual, **row})], matrix)
+        return findings_page.bugs(build_run(), results), findings_page.by_design(build_run(), results)
+
+    return drawn
+
+
+def test_a_finding_without_a_thread_has_the_day_and_words_of_the_search(pages: Pages) -> None:
+    found, _ = pages(searched=SEARCHED)
+    assert "1 error of released versions: 0 with an upstream thread, and 1 without one that we found" in found
+    assert (
+        "no thread found on 2026-11-22 among GitHub threads up to 2026-09 with these words: `dtype of a flat parameter`"
+        in found
+    )
+
+
+@pytest.mark.parametrize(
+    ("thread", "line"),
+    [
+        ({"status": "open"}, "reported in [a/b\\#1](https://github.com/a/b/issues/1), not fixed"),
+        ({"status": "fixed", "release": "peft 0.14"}, "fixed in peft 0.14 by [a/b\\#1]"),
+        ({"status": "reported", "about": "closed"}, "reported in [a/b\\#1](https://github.com/a/b/issues/1) (closed)"),
+    ],
+)
+def test_a_thread_is_drawn_with_its_status(pages: Pages, thread: dict[str, str], line: str) -> None:
+    found, _ = pages(threads=[{"link": "a/b#1", **thread}])
+    assert line in found
+    assert "## Reported upstream" in found
+
+
+def test_behaviour_by_design_is_on_its_own_page(pages: Pages) -> None:
+    found, by_design = pages(kind="by design", documented="https://a.b/c")
+    assert "one flat parameter" not in found
+    assert "## By design" in by_design
+    assert "By design: https://a.b/c" in by_design
+
+
+def test_a_row_that_replaces_internals_says_so(pages: Pages) -> None:
+    found, _ = pages(searched=SEARCHED, stock_api=False, note="It sets the state by hand.")
+    assert "Not measured with the stock API" in found
+
+
+def test_the_published_pages_are_those_of_the_table_and_the_published_results() -> None:
+    """After a change, `ftmatrix known --findings --results reports/published/findings --out reports/published`."""
+    results = load(PUBLISHED / "findings")
+    found = known_results.judged(findings.load(), results.matrix)
+    stored = {name: (PUBLISHED / name).read_text() for name in FINDINGS_PAGES}
+    assert {name: draw(results.record, found) for name, draw in FINDINGS_PAGES.items()} == stored
+    assert json.loads((PUBLISHED / "findings.json").read_text()) == json.loads(
+        json.dumps(known_results.document(found))
+    )
