@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call, ingredients
@@ -59,10 +60,18 @@ def sft_max_seq_length(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def sft_prompt_and_completion(ctx: Context) -> Iterator[Check]:
-    """The loss of a dataset with prompt and completion covers both, as in earlier versions."""
+    """The loss of a dataset with prompt and completion covers the completion only, as TRL documents since 0.18.
+
+    https://huggingface.co/docs/trl/sft_trainer#train-on-completion-only. Older versions have no completion_only_loss,
+    and cover both.
+    """
+    from trl import SFTConfig
+
+    documented = 0 if "completion_only_loss" in inspect.signature(SFTConfig).parameters else PROMPT
     columns = {"prompt": [ingredients.sentence(PROMPT)] * 2, "completion": [" " + ingredients.sentence(6, PROMPT)] * 2}
     batch = first_batch(supervised(ctx, ingredients.dataset(**columns), sft_config(ctx, per_device_train_batch_size=1)))
-    yield equal("prompt tokens in the loss", int((batch["labels"][0, :PROMPT] != ingredients.IGNORED).sum()), PROMPT)
+    in_loss = int((batch["labels"][0, :PROMPT] != ingredients.IGNORED).sum())
+    yield equal("prompt tokens in the loss", in_loss, documented)
 
 
 @call(GROUP, phase=Phase.FORWARD)
