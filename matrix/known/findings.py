@@ -92,8 +92,9 @@ class Finding(Problem):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The threads, and the page that documents the behaviour."""
-        return (*(each.link for each in self.threads), *([self.documented] if self.documented else []))
+        """The threads that report or fix it, and the page that documents the behaviour."""
+        threads = (each.link for each in self.threads if each.status is not ThreadStatus.RELATED)
+        return (*threads, *([self.documented] if self.documented else []))
 
     @model_validator(mode="after")
     def is_supported(self) -> Finding:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.known import findings
+from matrix.known import findings, known_problems
 from matrix.known.findings import Finding
 from matrix.run.outcome import ErrorRecord
 from reports.answers.knowledge import PUBLISHED
-from reports.commands.known import FINDINGS_PAGES
+from reports.commands.known import FINDINGS_PAGES, PROBLEM_PAGES
 from reports.render import findings_page
 from reports.results import known_results
 from reports.results.grid import grid
 from reports.results.loading import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
+    from matrix.known.known_problems import Problem
     from matrix.run.outcome import Outcome, RunRecord, SetRecord
+    from reports.commands.known import Draw
 
     Pages = Callable[..., tuple[str, str]]
 
@@ -84,12 +85,18 @@ def test_a_row_that_replaces_internals_says_so(pages: Pages) -> None:
     assert "Not measured with the stock API" in found
 
 
-def test_the_published_pages_are_those_of_the_table_and_the_published_results() -> None:
-    """After a change, `ftmatrix known --findings --results reports/published/findings --out reports/published`."""
-    results = load(PUBLISHED / "findings")
-    found = known_results.judged(findings.load(), results.matrix)
-    stored = {name: (PUBLISHED / name).read_text() for name in FINDINGS_PAGES}
-    assert {name: draw(results.record, found) for name, draw in FINDINGS_PAGES.items()} == stored
-    assert json.loads((PUBLISHED / "findings.json").read_text()) == json.loads(
-        json.dumps(known_results.document(found))
-    )
+@pytest.mark.parametrize(
+    ("folder", "pages", "table"),
+    [("findings", FINDINGS_PAGES, findings.load()), ("known", PROBLEM_PAGES, known_problems.load())],
+)
+def test_the_published_pages_are_those_of_the_table_and_the_published_results(
+    folder: str, pages: Mapping[str, Draw], table: Sequence[Problem]
+) -> None:
+    """To draw them again: ``ftmatrix known --findings --results reports/published/findings --out reports/published``.
+
+    Without --findings, and with the results in ``reports/published/known``, for known problems.
+    """
+    results = load(PUBLISHED / folder)
+    judged = known_results.judged(table, results.matrix)
+    stored = {name: (PUBLISHED / name).read_text() for name in pages}
+    assert {name: draw(results.record, judged) for name, draw in pages.items()} == stored
