@@ -60,10 +60,10 @@ def sft_max_seq_length(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def sft_prompt_and_completion(ctx: Context) -> Iterator[Check]:
-    """The loss of a dataset with prompt and completion covers the completion only, as TRL documents since 0.18.
+    """The loss of a dataset with prompt and completion covers the completion only, as TRL documents.
 
-    https://huggingface.co/docs/trl/sft_trainer#train-on-completion-only. Older versions have no completion_only_loss,
-    and cover both.
+    https://huggingface.co/docs/trl/sft_trainer#train-on-completion-only. Versions without completion_only_loss cover
+    both.
     """
     from trl import SFTConfig
 

@@ -87,6 +87,10 @@ class Finding(Problem):
         return self.kind is FindingKind.BUG
 
     @property
+    def no_bug(self) -> str:
+        return "" if self.is_bug else self.kind.value
+
+    @property
     def is_reported(self) -> bool:
         return any(each.status is not ThreadStatus.RELATED for each in self.threads)
 

@@ -96,6 +96,11 @@ class Problem(Row):
         """What to read about the problem: its threads."""
         return self.links
 
+    @property
+    def no_bug(self) -> str:
+        """Why it is no bug, such as ``by design``; empty for a bug."""
+        return ""
+
     @field_validator("red")
     @classmethod
     def show_something(cls, red: tuple[Cells, ...]) -> tuple[Cells, ...]:

@@ -278,7 +278,8 @@ def problems(rows: Sequence[ReproducedProblem]) -> Iterator[str]:
 def problem(row: ReproducedProblem) -> tuple[str, ...]:
     threads = "".join(f" [{text(link)}]({address(link)})" for link in row.problem.references)
     silent = " **(silent)**" if row.problem.silent else ""
-    return f"{text(row.problem.title)}{silent}{threads}", where(row.red), where(row.green)
+    no_bug = f" ({text(row.problem.no_bug)})" if row.problem.no_bug else ""
+    return f"{text(row.problem.title)}{silent}{no_bug}{threads}", where(row.red), where(row.green)
 
 
 def where(cells: Mapping[str, Sequence[str]]) -> str:
