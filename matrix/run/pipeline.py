@@ -28,7 +28,7 @@ from matrix.versions import locking, locks
 from matrix.versions.backends import Backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cases.runtime.gpu_pool import Pool
     from cases.space.case import Case
@@ -63,6 +63,7 @@ class RunContext:
     cold: bool = False
     cold_sample: int = 1
     repeats: int = 1
+    variables: Mapping[str, str] = field(default_factory=dict)  # further ones of the environment of ranks
     watcher: Progress = field(default_factory=Silent)
     say: Callable[[str], None] = print
 
@@ -194,7 +195,13 @@ def run_cells(
         last = attempt == ATTEMPTS
         scratch = new_folder(ctx.store.directory.absolute() / WORK, f"{version_set.key}-{attempt}-")
         bench = Bench(
-            scratch=scratch, device=ctx.device, workers=ctx.workers, suite=ctx.suite, limits=ctx.limits, cold=ctx.cold
+            scratch=scratch,
+            device=ctx.device,
+            workers=ctx.workers,
+            suite=ctx.suite,
+            limits=ctx.limits,
+            cold=ctx.cold,
+            more=ctx.variables,
         )
         sources = {case.id: str(carried(ctx, case.source, case.begun)) for case in waiting.values() if case.source}
         chosen = sample(version_set, list(waiting), ctx)

@@ -29,7 +29,7 @@ from matrix.versions import sets as known_sets
 from matrix.versions.backends import Backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cases.space.case import Case
     from matrix.offline.manifest import Packed
@@ -63,6 +63,7 @@ class RunRequest:
     system_python: str = "python3"
     suite: Suite = field(default_factory=Suite)
     limits: Limits = field(default_factory=Limits)
+    variables: Mapping[str, str] = field(default_factory=dict)  # further ones of the environment of ranks
 
     @property
     def chosen_profile(self) -> Profile:
@@ -261,6 +262,7 @@ def prepare_context(
         cold=request.cold,
         cold_sample=request.cold_sample,
         repeats=request.repeat_count,
+        variables=request.variables,
         watcher=watcher,
         say=say,
     )

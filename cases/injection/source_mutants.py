@@ -1,0 +1,173 @@
+"""Mutants of the installed stack: small edits of the source of one function, put into its live code.
+
+A mutant changes the code of the functions that exist already, wherever another module or class holds them. Only code
+that runs after that is mutated: statements of modules and classes, defaults and decorators ran before.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import types
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GENERATED = 0x02  # CO_NEWLOCALS: the code of a function, not of a class body
+DIGITS = 12
+
+
+class ImmutableError(Exception):
+    """A mutant cannot be put into the live code; the text says why."""
+
+
+@dataclass(frozen=True)
+class SourceMutant:
+    """An edit of a source file: ``new`` replaces the bytes from ``begin`` to ``end``.
+
+    ``file`` is the path below site-packages, ``source`` the digest of the file that the edit belongs to, and
+    ``function`` the qualified name of the outermost function around the edit.
+    """
+
+    id: str
+    file: str
+    source: str
+    function: str
+    begin: int
+    end: int
+    new: str
+
+    @property
+    def module(self) -> str:
+        """The dotted name of the file's module."""
+        return self.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    def mutated(self, source: bytes) -> bytes:
+        """The source of the file with the edit.
+
+        Raises:
+            ImmutableError: the file is not the one that the edit belongs to.
+        """
+        if digest(source) != self.source:
+            raise ImmutableError(f"{self.file} is not the file that {self.id} was generated from")
+        return source[: self.begin] + self.new.encode() + source[self.end :]
+
+
+def digest(source: bytes) -> str:
+    return sha256(source).hexdigest()[:DIGITS]
+
+
+def read(path: Path, name: str) -> SourceMutant:
+    """The mutant of this name in a file with one JSON object on each line.
+
+    Raises:
+        ImmutableError: the file does not have it.
+    """
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            found = json.loads(line)
+            if found["id"] == name:
+                return SourceMutant(**found)
+    raise ImmutableError(f"{name} is not in the file of mutants")
+
+
+def activate(mutant: SourceMutant) -> int:
+    """Put a mutant into every live function of its code, for the rest of this process.
+
+    Returns:
+        The number of functions that changed.
+
+    Raises:
+        ImmutableError: the edit does not compile, changes no code, or no live function has that code.
+    """
+    path = Path(str(importlib.import_module(mutant.module).__file__))
+    source = path.read_bytes()
+    mutated = mutant.mutated(source)
+    try:
+        pairs = code_pairs(source, mutated, mutant.function)
+    except (SyntaxError, ValueError) as error:
+        raise ImmutableError(f"{mutant.id} does not compile: {error}") from None
+    swaps = {(old.co_name, old.co_firstlineno): new for old, new in pairs if differs(old, new)}
+    if not swaps:
+        raise ImmutableError(f"{mutant.id} changes no code of {mutant.function}")
+    changed = sum(swap(function, swaps) for function in live_functions(mutant.file))
+    if not changed:
+        raise ImmutableError(f"no live function has the code of {mutant.function}")
+    return changed
+
+
+def code_pairs(source: bytes, mutated: bytes, function: str) -> list[tuple[types.CodeType, types.CodeType]]:
+    """The code of a function and of the functions inside it, each before and after an edit."""
+    before, after = (
+        functions_by_place(compile(text, "<source>", "exec", dont_inherit=True)) for text in (source, mutated)
+    )
+    inner = f"{function}."
+    chosen = [place for place in before if f"{place[0]}.".startswith(inner) and place in after]
+    return [(before[place], after[place]) for place in chosen]
+
+
+def functions_by_place(module: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
+    """The code of each function by its qualified name and its number among those of the same name."""
+    found: dict[tuple[str, int], types.CodeType] = {}
+    for name, code in nested_code(module, ""):
+        number = 0
+        while (name, number) in found:
+            number += 1
+        found[name, number] = code
+    return found
+
+
+def nested_code(code: types.CodeType, prefix: str) -> Iterator[tuple[str, types.CodeType]]:
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            name = f"{prefix}{inner.co_name}"
+            if inner.co_flags & GENERATED:
+                yield name, inner
+                yield from nested_code(inner, f"{name}.<locals>.")
+            else:
+                yield from nested_code(inner, f"{name}.")
+
+
+def differs(old: types.CodeType, new: types.CodeType) -> bool:
+    """Return whether two versions of a function do different things; where their lines are does not count."""
+    if (old.co_code, old.co_names, old.co_varnames, old.co_freevars) != (
+        new.co_code,
+        new.co_names,
+        new.co_varnames,
+        new.co_freevars,
+    ) or len(old.co_consts) != len(new.co_consts):
+        return True
+    pairs = zip(old.co_consts, new.co_consts, strict=True)
+    return any(differs(a, b) if is_code(a) and is_code(b) else repr(a) != repr(b) for a, b in pairs)
+
+
+def is_code(value: object) -> bool:
+    return isinstance(value, types.CodeType)
+
+
+def live_functions(file: str) -> Iterator[types.FunctionType]:
+    """The functions of a source file. The fork server froze what it imported, which hides it from ``get_objects``."""
+    gc.unfreeze()
+    found = [each for each in gc.get_objects() if type(each) is types.FunctionType]
+    gc.freeze()
+    ending = f"/{file}"
+    yield from (each for each in found if each.__code__.co_filename.endswith(ending))
+
+
+def swap(function: types.FunctionType, swaps: dict[tuple[str, int], types.CodeType]) -> bool:
+    """Give a live function its mutated code; return whether there is one that fits its closure."""
+    old = function.__code__
+    new = swaps.get((old.co_name, old.co_firstlineno))
+    if new is None:
+        return False
+    if not new.co_freevars and old.co_freevars == ("__class__",):
+        new = new.replace(co_freevars=old.co_freevars)  # the edit dropped the only ``super()``
+    if new.co_freevars != old.co_freevars:
+        return False
+    function.__code__ = new.replace(co_filename=old.co_filename)
+    return True

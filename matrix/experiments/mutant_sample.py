@@ -1,0 +1,193 @@
+"""Chooses which mutants to run, and the cells that could notice each."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from matrix.errors import UserError
+from matrix.experiments import mutable_code
+from matrix.experiments.mutants import Mutant, Source, generate, is_valid
+from matrix.experiments.mutation_targets import PACKAGES, PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cases.space.case import Case
+    from matrix.experiments.executed_lines import TracedCell
+
+HAND_WRITTEN: Final = "hand-written"
+KEYS: Final = ("file", "function", "old", "new")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileCounts:
+    """The mutants of a file: how many there are, and how many of them a green cell executes.
+
+    ``import_time`` counts the statements that cannot be mutated, as they run at import.
+    """
+
+    file: str
+    generated: int
+    covered: int
+    import_time: int
+
+    @property
+    def package(self) -> str:
+        return self.file.partition("/")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The mutants to run, each with its cells; ``rejected`` are hand-written ones that fit no file, with the reason."""
+
+    mutants: tuple[tuple[Mutant, tuple[str, ...]], ...]
+    files: tuple[FileCounts, ...] = ()
+    rejected: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The cells that execute each line of a file, the fastest first."""
+
+    by_file: Mapping[str, Mapping[int, list[int]]]
+    cells: Sequence[TracedCell]
+
+    @classmethod
+    def of(cls, cells: Sequence[TracedCell]) -> Coverage:
+        found: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for number, cell in enumerate(cells):
+            for file, lines in cell.files.items():
+                for line in lines:
+                    found[file][line].append(number)
+        return cls(found, cells)
+
+    def cells_of(self, mutant: Mutant) -> list[str]:
+        """The cells that execute the code of a mutant, the fastest first."""
+        lines = self.by_file.get(mutant.file, {})
+        numbers = sorted({number for line in mutant.lines for number in lines.get(line, ())})
+        return [self.cells[number].case for number in numbers]
+
+
+def draw(
+    cells: Sequence[TracedCell], cases: Mapping[str, Case], *, count: int, seed: int, most: int, files: str = ""
+) -> Sample:
+    """``count`` mutants that a green cell executes: one of each package in turn, in an order that the seed decides.
+
+    A larger count keeps the mutants of a smaller one. ``files`` is a pattern of paths below site-packages.
+    """
+    coverage = Coverage.of(cells)
+    counts: list[FileCounts] = []
+    covered: dict[str, list[tuple[Mutant, list[str]]]] = defaultdict(list)
+    sources = {source.file: source for source in stack_sources(cells, files)}
+    for source in sources.values():
+        every = list(generate(source))
+        known = [(mutant, names) for mutant in every if (names := coverage.cells_of(mutant))]
+        covered[source.file.partition("/")[0]] += known
+        counts.append(
+            FileCounts(
+                file=source.file,
+                generated=len(every),
+                covered=len(known),
+                import_time=mutable_code.import_time_statements(source.tree),
+            )
+        )
+    drawn: list[tuple[Mutant, tuple[str, ...]]] = []
+    for mutant, names in in_turn(covered, seed):
+        if len(drawn) == count:
+            break
+        if is_valid(mutant, sources[mutant.file]):
+            drawn.append((mutant, chosen_cells(names, cases, most)))
+    return Sample(mutants=tuple(drawn), files=tuple(counts))
+
+
+def stack_sources(cells: Sequence[TracedCell], files: str) -> list[Source]:
+    """The files of the stack that mutants may change and that match a pattern."""
+    if not cells:
+        return []
+    root = Path(cells[0].root)
+    if not root.is_dir():
+        raise UserError(f"{root} is gone: the environment was removed after its lines were measured; run it again")
+    paths = (path for package in PACKAGES for path in sorted((root / package).rglob("*.py")))
+    names = (path.relative_to(root).as_posix() for path in paths)
+    chosen = (name for name in names if PATTERN.fullmatch(name) and matches(name, files))
+    return [Source(name, (root / name).read_bytes()) for name in chosen]
+
+
+def matches(name: str, files: str) -> bool:
+    patterns = [each for each in files.replace(",", " ").split() if each]
+    return not patterns or any(name.startswith(each) or fnmatch.fnmatch(name, each) for each in patterns)
+
+
+def in_turn(groups: Mapping[str, list[tuple[Mutant, list[str]]]], seed: int) -> Iterable[tuple[Mutant, list[str]]]:
+    """One mutant of each package in turn."""
+
+    def order(pair: tuple[Mutant, list[str]]) -> str:
+        return sha256(f"{seed} {pair[0].id}".encode()).hexdigest()
+
+    for row in zip_longest(*(sorted(groups[name], key=order) for name in sorted(groups))):
+        yield from (pair for pair in row if pair is not None)
+
+
+def chosen_cells(names: Sequence[str], cases: Mapping[str, Case], most: int) -> tuple[str, ...]:
+    """The fastest cells, no two of the same flow, method, strategy and front end while there are others."""
+    first: dict[Any, str] = {}
+    for name in names:
+        options = cases[name].options
+        first.setdefault((options.flow, options.method, options.strategy, options.front_end), name)
+    different = list(first.values())
+    return tuple([*different, *(name for name in names if name not in different)][:most])
+
+
+def hand_written(path: Path, cells: Sequence[TracedCell], cases: Mapping[str, Case], *, most: int) -> Sample:
+    """The mutants of a file: a JSON list of objects with ``file``, ``function``, ``old`` and ``new``.
+
+    Raises:
+        UserError: the file is no such list.
+    """
+    coverage = Coverage.of(cells)
+    found: list[tuple[Mutant, tuple[str, ...]]] = []
+    rejected: dict[str, str] = {}
+    root = Path(cells[0].root) if cells else Path()
+    for number, entry in enumerate(entries(path), start=1):
+        name = str(entry.get("id", number))
+        mutant = parsed_entry(entry, root)
+        if isinstance(mutant, str):
+            rejected[name] = mutant
+        else:
+            found.append((mutant, chosen_cells(coverage.cells_of(mutant), cases, most)))
+    return Sample(mutants=tuple(found), rejected=rejected)
+
+
+def entries(path: Path) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"--mutants {path}: {error}") from None
+    if not isinstance(found, list) or not all(isinstance(each, dict) and set(KEYS) <= each.keys() for each in found):
+        raise UserError(f"--mutants {path}: expected a JSON list of objects with {', '.join(KEYS)}")
+    return found
+
+
+def parsed_entry(entry: Mapping[str, Any], root: Path) -> Mutant | str:
+    """The mutant of an entry, or the reason why it fits no function of this version."""
+    path = root / str(entry["file"])
+    if not path.is_file():
+        return f"this version has no {entry['file']}"
+    source = Source(str(entry["file"]), path.read_bytes())
+    functions = [each for each in source.functions if each.name == entry["function"]]
+    if not functions:
+        return f"{entry['file']} has no function {entry['function']}"
+    places = [(each, place) for each in functions for place in source.places(each.node, str(entry["old"]))]
+    if len(places) != 1:
+        return f"{entry['function']} has the text to replace {len(places)} times"
+    function, begin = places[0]
+    span = (begin, begin + len(str(entry["old"]).encode()))
+    mutant = source.edited(HAND_WRITTEN, function, span, str(entry["new"]), name=str(entry.get("id", "")))
+    return mutant if is_valid(mutant, source) else "the edit does not compile, or changes no code"

@@ -1,0 +1,181 @@
+"""Measures a mutation score: the share of small changes of the installed stack that the cells of the grid notice.
+
+Each mutant runs in cells that execute its code and that are green on the unchanged stack, one after the other, until
+one is red. A surviving mutant changes nothing that matters, or shows what the checks or the cases lack.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from cases.injection.mutant_suite import INFIX, MUTANTS, mutated_case
+from cases.space.verdict import RED, Verdict
+from matrix.experiments import executed_lines, mutant_sample
+from matrix.experiments.mutation_score import CellResult, MutantResult, SetScore, cell_result
+from matrix.run import request as run_request
+from matrix.run import store
+from matrix.run.execute import Suite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from cases.space.case import Case
+    from matrix.experiments.mutant_sample import Sample
+    from matrix.experiments.mutants import Mutant
+    from matrix.run.outcome import Outcome
+    from matrix.run.progress import Progress
+    from matrix.run.request import RunRequest
+    from matrix.versions.sets import VersionSet
+
+BATCH: Final = 40  # mutants that share a test session
+FILE: Final = "mutants.jsonl"
+CLEAN, MUTATED = "clean", "mutated"
+NOTICED: Final = RED
+
+
+@dataclass(frozen=True, kw_only=True)
+class MutationRequest:
+    """``count`` mutants for each set, each in ``most`` cells at most; ``minutes`` limits the mutated runs."""
+
+    run: RunRequest
+    directory: Path
+    count: int = 100
+    seed: int = 0
+    most: int = 3
+    minutes: float = 60.0
+    files: str = ""
+    hand_written: Path | None = None
+    watcher: Callable[[int], Progress] = field(repr=False)
+    say: Callable[[str], None] = print
+
+
+def run(request: MutationRequest) -> tuple[SetScore, ...]:
+    """The scores of the sets; what is measured already in the directory is not measured again.
+
+    Raises:
+        UserError: bad input, or the machine cannot run the request.
+    """
+    until = time.monotonic() + request.minutes * 60
+    return tuple(score(each, request, until) for each in request.run.version_sets())
+
+
+def score(version_set: VersionSet, request: MutationRequest, until: float) -> SetScore:
+    cases = {case.id: case for case in request.run.cases() if case.options.flow != "script"}
+    request.say(f"{version_set.key}: measuring which lines of the stack {len(cases)} cells execute")
+    cells = executed_lines.measure(
+        version_set, list(cases.values()), request.run, watcher=request.watcher, say=request.say
+    )
+    if request.hand_written is None:
+        sample = mutant_sample.draw(
+            cells, cases, count=request.count, seed=request.seed, most=request.most, files=request.files
+        )
+    else:
+        sample = mutant_sample.hand_written(request.hand_written, cells, cases, most=request.most)
+    note_mutants(sample, request.directory / FILE)
+    healthy = healthy_cells(version_set, sample, cases, request)
+    plan = [(mutant, [cases[name] for name in names if name in healthy]) for mutant, names in sample.mutants]
+    request.say(f"{version_set.key}: {len(plan)} mutants in {len(healthy)} green cells")
+    began = time.monotonic()
+    for start in range(0, len(plan), BATCH):
+        if time.monotonic() > until:
+            request.say(f"{version_set.key}: --minutes is over; --resume runs the rest")
+            break
+        run_batch(version_set, plan[start : start + BATCH], request)
+        judged = [result for result in results(version_set, sample, request) if result.cells]
+        killed = sum(each.status == "killed" for each in judged)
+        request.say(f"{version_set.key}: {killed} of {len(judged)} mutants killed, {time.monotonic() - began:.0f} s")
+    return SetScore(
+        set=version_set.key,
+        traced_cells=len(cells),
+        mutants=tuple(results(version_set, sample, request)),
+        files=sample.files,
+        rejected=dict(sample.rejected),
+    )
+
+
+def note_mutants(sample: Sample, path: Path) -> None:
+    """Add mutants to the file that ranks read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = set(path.read_text(encoding="utf-8").splitlines()) if path.exists() else set()
+    with path.open("a", encoding="utf-8") as sink:
+        for mutant, _ in sample.mutants:
+            line = json.dumps(mutant.to_line())
+            if line not in known:
+                sink.write(line + "\n")
+
+
+def healthy_cells(
+    version_set: VersionSet, sample: Sample, cases: dict[str, Case], request: MutationRequest
+) -> set[str]:
+    """The chosen cells that are green on the unchanged stack, untraced."""
+    names = dict.fromkeys(name for _, names in sample.mutants for name in names)
+    measure(version_set, [cases[name] for name in names], request, CLEAN, request.run.suite, {})
+    return {each.case for each in outcomes(version_set, request, CLEAN) if each.verdict is Verdict.PASS}
+
+
+def measure(
+    version_set: VersionSet,
+    cases: Sequence[Case],
+    request: MutationRequest,
+    name: str,
+    suite: Suite,
+    variables: dict[str, str],
+) -> None:
+    out = request.directory / name
+    if not cases:
+        return
+    prepared = replace(
+        request.run,
+        out=out,
+        resume=(out / store.RUN).exists(),
+        repeats=1,
+        cold_sample=0,
+        suite=suite,
+        variables=variables,
+        profile="" if name == MUTATED else request.run.profile,
+    )
+    run_request.run(prepared, work=[(version_set, cases)], watcher=request.watcher(len(cases)), say=request.say)
+
+
+def run_batch(
+    version_set: VersionSet, batch: Sequence[tuple[Mutant, Sequence[Case]]], request: MutationRequest
+) -> None:
+    """Run the first cell of each mutant, then the second of those that survived, and so on."""
+    suite = Suite(module="cases.injection.mutant_suite")
+    variables = {MUTANTS: str((request.directory / FILE).absolute())}
+    for number in range(request.most):
+        killed = {mutant_of(each) for each in outcomes(version_set, request, MUTATED) if each.verdict in NOTICED}
+        cells = [
+            mutated_case(cases[number], mutant.id)
+            for mutant, cases in batch
+            if mutant.id not in killed and number < len(cases)
+        ]
+        measure(version_set, cells, request, MUTATED, suite, variables)
+
+
+def outcomes(version_set: VersionSet, request: MutationRequest, name: str) -> list[Outcome]:
+    """The latest outcome of each cell of a set."""
+    directory = request.directory / name
+    if not (directory / store.RUN).exists():
+        return []
+    _, _, found = store.read(directory)
+    return list({each.case: each for each in found if each.set == version_set.key}.values())
+
+
+def mutant_of(outcome: Outcome) -> str:
+    return outcome.case.rpartition(INFIX)[2]
+
+
+def results(version_set: VersionSet, sample: Sample, request: MutationRequest) -> list[MutantResult]:
+    by_mutant: dict[str, list[CellResult]] = defaultdict(list)
+    for each in outcomes(version_set, request, MUTATED):
+        by_mutant[mutant_of(each)].append(cell_result(each.case.rpartition(INFIX)[0], each))
+    return [
+        MutantResult(mutant=mutant, cells=tuple(by_mutant[mutant.id]), covered=bool(names))
+        for mutant, names in sample.mutants
+    ]

@@ -1,0 +1,161 @@
+"""The results of a mutation run: the fate of each mutant, and shares by package, file and kind."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from cases.space.verdict import RED, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from matrix.experiments.mutant_sample import FileCounts
+    from matrix.experiments.mutants import Mutant
+    from matrix.run.outcome import Outcome
+
+KILLED, SURVIVED, NOT_COVERED = "killed", "survived", "not covered"
+LOST: Final = "lost"  # every cell was lost: the harness could not judge, or could not activate the mutant
+NOT_RUN: Final = "not run"
+STATUSES: Final = (KILLED, SURVIVED, NOT_COVERED, LOST, NOT_RUN)
+LONGEST: Final = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellResult:
+    """A cell with a mutant. ``noticed`` are the missed checks, the error, or the reason."""
+
+    case: str
+    verdict: str
+    noticed: tuple[str, ...]
+    seconds: float
+
+    @property
+    def is_red(self) -> bool:
+        return Verdict(self.verdict) in RED
+
+
+def cell_result(case: str, outcome: Outcome) -> CellResult:
+    missed = tuple(check.name for check in outcome.checks if not check.ok)
+    reason = (outcome.reason[:LONGEST],) if outcome.reason and not missed else ()
+    return CellResult(case=case, verdict=outcome.verdict.value, noticed=missed or reason, seconds=outcome.seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MutantResult:
+    """A mutant with the cells that ran. ``covered``: a green cell executes its code."""
+
+    mutant: Mutant
+    cells: tuple[CellResult, ...]
+    covered: bool = True
+
+    @property
+    def status(self) -> str:
+        if any(cell.is_red for cell in self.cells):
+            return KILLED
+        if any(cell.verdict == Verdict.PASS.value for cell in self.cells):
+            return SURVIVED
+        if self.cells:
+            return LOST
+        return NOT_RUN if self.covered else NOT_COVERED
+
+    @property
+    def diff(self) -> str:
+        """The lines that the mutant changes, as a diff."""
+        mutant = self.mutant
+        lines = difflib.ndiff(mutant.before.splitlines(), mutant.after.splitlines())
+        return "\n".join(line for line in lines if line[:1] in "+-" and line[1:].strip())
+
+    def as_json(self) -> dict[str, Any]:
+        mutant = self.mutant
+        return {
+            "id": mutant.id,
+            "package": mutant.package,
+            "file": mutant.file,
+            "line": mutant.line,
+            "function": mutant.where,
+            "kind": mutant.kind,
+            "diff": self.diff,
+            "status": self.status,
+            "cells": [asdict(cell) for cell in self.cells],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The mutants of one package, file or kind, by status."""
+
+    name: str
+    counts: Mapping[str, int]
+
+    @property
+    def judged(self) -> int:
+        return self.counts[KILLED] + self.counts[SURVIVED]
+
+    @property
+    def score(self) -> float | None:
+        return self.counts[KILLED] / self.judged if self.judged else None
+
+    def as_json(self) -> dict[str, Any]:
+        share = None if self.score is None else round(self.score, 4)
+        return {
+            "name": self.name,
+            **{status.replace(" ", "_"): self.counts[status] for status in STATUSES},
+            "score": share,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetScore:
+    """The results of one version set. ``rejected`` are hand-written mutants that fit no file, with the reason."""
+
+    set: str
+    traced_cells: int
+    mutants: tuple[MutantResult, ...]
+    files: tuple[FileCounts, ...] = ()
+    rejected: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def total(self) -> Share:
+        return Share(name="all", counts=Counter(each.status for each in self.mutants))
+
+    def shares(self, of: Callable[[Mutant], str]) -> list[Share]:
+        return shares(self.mutants, of)
+
+    def of_status(self, status: str) -> list[MutantResult]:
+        return [each for each in self.mutants if each.status == status]
+
+    @property
+    def generated(self) -> list[dict[str, Any]]:
+        """By package, how many mutants its files have, and how many of them a green cell executes."""
+        found: dict[str, Counter[str]] = {}
+        for each in self.files:
+            count = {"generated": each.generated, "covered": each.covered, "import_time_statements": each.import_time}
+            found.setdefault(each.package, Counter()).update({"files": 1, **count})
+        return [{"package": name, **found[name]} for name in sorted(found)]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "set": self.set,
+            "traced_cells": self.traced_cells,
+            "total": self.total.as_json(),
+            "packages": [each.as_json() for each in self.shares(lambda mutant: mutant.package)],
+            "files": [each.as_json() for each in self.shares(lambda mutant: mutant.file)],
+            "kinds": [each.as_json() for each in self.shares(lambda mutant: mutant.kind)],
+            "generated": self.generated,
+            "rejected": dict(self.rejected),
+            "mutants": [each.as_json() for each in self.mutants],
+        }
+
+
+def shares(results: Iterable[MutantResult], of: Callable[[Mutant], str]) -> list[Share]:
+    counts: dict[str, Counter[str]] = {}
+    for each in results:
+        counts.setdefault(of(each.mutant), Counter())[each.status] += 1
+    return [Share(name=name, counts=counts[name]) for name in sorted(counts)]
+
+
+def document(scores: Sequence[SetScore], *, seed: int, run: Mapping[str, Any]) -> dict[str, Any]:
+    return {"schema": 1, "seed": seed, **run, "sets": [each.as_json() for each in scores]}

@@ -1,0 +1,87 @@
+"""Renders the results of ``mutate`` as text and as Markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cases.space.plural import counted
+from matrix.experiments.mutation_score import KILLED, LOST, NOT_COVERED, NOT_RUN, STATUSES, SURVIVED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matrix.experiments.mutation_score import MutantResult, SetScore, Share
+
+
+def lines(scores: Sequence[SetScore]) -> Iterator[str]:
+    for each in scores:
+        yield from of_set(each)
+
+
+def of_set(each: SetScore) -> Iterator[str]:
+    yield each.set
+    for title, shares in tables(each):
+        yield f"  {title}"
+        yield from (f"    {share.name}: {share_words(share)}" for share in shares)
+    for survivor in each.of_status(SURVIVED):
+        yield from survivor_lines(survivor)
+    for lost in each.of_status(LOST):
+        yield f"  lost: {place(lost)}: {'; '.join(lost.cells[0].noticed)}"
+    yield from (f"  not mutable: {name}: {reason}" for name, reason in each.rejected.items())
+    yield from (f"  not covered: {place(mutant)}" for mutant in each.of_status(NOT_COVERED))
+    yield from generated_lines(each)
+    yield f"  {share_words(each.total)}"
+
+
+def generated_lines(each: SetScore) -> Iterator[str]:
+    for row in each.generated:
+        share = f"{row['covered']} of {row['generated']} possible mutants are in code that a green cell executes"
+        yield f"  {row['package']}: {share}; {row['import_time_statements']} statements run at import, not mutable"
+
+
+def tables(each: SetScore) -> list[tuple[str, list[Share]]]:
+    return [
+        ("by package", each.shares(lambda mutant: mutant.package)),
+        ("by file", each.shares(lambda mutant: mutant.file)),
+        ("by kind", each.shares(lambda mutant: mutant.kind)),
+    ]
+
+
+def share_words(share: Share) -> str:
+    others = [f"{share.counts[status]} {status}" for status in (NOT_COVERED, LOST, NOT_RUN) if share.counts[status]]
+    percent = "" if share.score is None else f" ({share.score:.0%})"
+    killed = f"{share.counts[KILLED]} of {counted(share.judged, 'mutant')} killed{percent}"
+    return ", ".join([killed, *others])
+
+
+def survivor_lines(survivor: MutantResult) -> Iterator[str]:
+    yield f"  survived: {place(survivor)} ({survivor.mutant.kind})"
+    yield from (f"      {line}" for line in survivor.diff.splitlines())
+    yield f"      in {', '.join(cell.case for cell in survivor.cells)}"
+
+
+def place(result: MutantResult) -> str:
+    mutant = result.mutant
+    return f"{mutant.id} {mutant.file}:{mutant.line} {mutant.where}"
+
+
+def markdown(scores: Sequence[SetScore]) -> str:
+    return "\n".join(line for each in scores for line in markdown_of_set(each)) + "\n"
+
+
+def markdown_of_set(each: SetScore) -> Iterator[str]:
+    yield from (f"# Mutation score: {each.set}", "", f"{share_words(each.total)}.", "")
+    for title, shares in tables(each):
+        yield f"| {title.removeprefix('by ')} | {' | '.join(STATUSES)} | score |"
+        yield "| --- |" + " ---: |" * (len(STATUSES) + 1)
+        for share in [*shares, each.total]:
+            cells = (str(share.counts[status]) for status in STATUSES)
+            yield f"| {share.name} | {' | '.join(cells)} | {'' if share.score is None else f'{share.score:.0%}'} |"
+        yield ""
+    survivors = each.of_status(SURVIVED)
+    if survivors:
+        yield from ("## Survivors", "")
+    for survivor in survivors:
+        yield f"`{survivor.mutant.file}:{survivor.mutant.line}` {survivor.mutant.where} ({survivor.mutant.kind})"
+        cases = ", ".join(f"`{cell.case}`" for cell in survivor.cells)
+        yield from ("", "```diff", survivor.diff, "```", "", f"Green: {cases}", "")
