@@ -152,9 +152,11 @@ def is_code(value: object) -> bool:
 
 def live_functions(file: str) -> Iterator[types.FunctionType]:
     """The functions of a source file. The fork server froze what it imported, which hides it from ``get_objects``."""
+    is_frozen = gc.get_freeze_count() > 0
     gc.unfreeze()
     found = [each for each in gc.get_objects() if type(each) is types.FunctionType]
-    gc.freeze()
+    if is_frozen:
+        gc.freeze()
     ending = f"/{file}"
     yield from (each for each in found if each.__code__.co_filename.endswith(ending))
 

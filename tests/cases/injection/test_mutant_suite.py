@@ -1,0 +1,43 @@
+"""Any case of the ordinary suite runs with any mutant, and cannot spoil what other cells read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cases.injection.mutant_suite import SUITE, mutated_case, own_cache
+from cases.runtime.wire import Job
+from cases.suite import CASES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CASE = CASES["train-lora-ddp-bf16"]
+
+
+def a_job(tmp_path: Path, **options: Any) -> Job:
+    folder, cache = str(tmp_path / "job"), str(tmp_path / "cache")
+    return Job("cell", "x", 1, "cpu", folder=folder, cache=cache, options=options)
+
+
+def test_the_id_names_the_case_and_the_mutant() -> None:
+    mutated = mutated_case(CASE, "a1")
+    assert (mutated.id, mutated.clean) == ("train-lora-ddp-bf16-with-mutant-a1", CASE.id)
+
+
+def test_an_id_alone_finds_the_case() -> None:
+    assert SUITE.cases["train-lora-ddp-bf16-with-mutant-a1"] == mutated_case(CASE, "a1")
+
+
+def test_an_unknown_case_is_no_mutated_case() -> None:
+    with pytest.raises(KeyError):
+        SUITE.case("no-such-case-with-mutant-a1")
+
+
+def test_a_job_whose_stack_saves_a_shared_checkpoint_has_its_own_cache(tmp_path: Path) -> None:
+    assert own_cache(a_job(tmp_path, prequantised=True)).cache == str(tmp_path / "job" / "cache")
+
+
+def test_other_jobs_share_the_cache(tmp_path: Path) -> None:
+    assert own_cache(a_job(tmp_path)).cache == str(tmp_path / "cache")

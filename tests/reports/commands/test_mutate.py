@@ -1,0 +1,77 @@
+"""``mutate`` writes a document that its schema describes, and refuses what it cannot resume."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from cases.injection.source_mutants import SourceMutant
+from matrix.errors import UserError
+from matrix.experiments import mutation
+from matrix.experiments.mutant_sample import FileCounts
+from matrix.experiments.mutants import Mutant
+from matrix.experiments.mutation_score import CellResult, MutantResult, SetScore
+from reports.commands import mutate
+from reports.render import mutation_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Command = Callable[..., tuple[int, str, str]]
+
+SCHEMA = Path(mutate.__file__).parents[1] / "schema" / "mutation.schema.json"
+
+
+def a_result(verdict: str, name: str = "m1") -> MutantResult:
+    edit = SourceMutant(name, "peft/a.py", "", "f", 0, 1, "x")
+    mutant = Mutant(kind="term", where="f", line=3, last=3, before="  x + y", after="  x", edit=edit)
+    cell = CellResult(case="train-lora-single-fp32", verdict=verdict, noticed=("gradient",), seconds=1.0)
+    return MutantResult(mutant=mutant, cells=(cell,))
+
+
+def a_score() -> SetScore:
+    counts = FileCounts(file="peft/a.py", generated=9, covered=4, import_time=2)
+    results = (a_result("wrong"), a_result("pass", "m2"))
+    return SetScore(set="2026-11", traced_cells=5, mutants=results, files=(counts,), rejected={"mine": "no function"})
+
+
+@pytest.fixture
+def scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutation, "run", lambda request: request.directory.mkdir(parents=True) or (a_score(),))
+
+
+@pytest.mark.usefixtures("scored")
+def test_the_document_matches_the_schema(ftmatrix: Command, tmp_path: Path) -> None:
+    status, out, _ = ftmatrix("mutate", "--json", "--out", str(tmp_path / "m"))
+    document: dict[str, Any] = json.loads(out)
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    assert status == 0
+    assert json.loads((tmp_path / "m" / "mutation.json").read_text()) == document
+
+
+@pytest.mark.usefixtures("scored")
+def test_the_tables_are_written_as_markdown(ftmatrix: Command, tmp_path: Path) -> None:
+    ftmatrix("mutate", "--out", str(tmp_path / "m"))
+    assert "| peft | 1 | 1 | 0 | 0 | 0 | 50% |" in (tmp_path / "m" / "mutation.md").read_text()
+
+
+def test_a_survivor_is_shown_with_its_place_its_diff_and_its_cells() -> None:
+    text = "\n".join(mutation_text.lines([a_score()]))
+    assert "survived: m2 peft/a.py:3 f (term)\n      -   x + y\n      +   x\n      in train-lora-single-fp32" in text
+    assert "1 of 2 mutants killed (50%)" in text
+    assert "not mutable: mine: no function" in text
+
+
+def test_an_earlier_run_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / mutation.FILE).touch()
+    with pytest.raises(UserError, match="continue it with --resume"):
+        mutate.check(resume=False, out=tmp_path, directory=tmp_path)
+
+
+def test_resume_needs_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="name it with --out"):
+        mutate.check(resume=True, out=None, directory=tmp_path)
