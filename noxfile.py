@@ -65,6 +65,7 @@ command(
     "known",
 )
 command("selfcheck", "Inject faults into a working stack; report how many are caught, and false alarms.", "selfcheck")
+command("mutate", "Change the installed stack in small ways; report the share that cells notice.", "mutate")
 command("bench", "Compare the time of a cell with torchrun and accelerate launch, and break it down.", "bench")
 
 
