@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from matrix.run.request import RunRequest
     from matrix.versions.sets import VersionSet
 
+    Plan = Sequence[tuple[Mutant, Sequence[Case]]]
+
 BATCH: Final = 40  # mutants that share a test session
-FILE: Final = "mutants.jsonl"
+MUTANTS_FOLDER: Final = "mutants"  # for each set, a file with the edits that ranks read
 CLEAN, MUTATED = "clean", "mutated"
-NOTICED: Final = RED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ def score(version_set: VersionSet, request: MutationRequest, until: float) -> Se
         )
     else:
         sample = mutant_sample.hand_written(request.hand_written, cells, cases, most=request.most)
-    note_mutants(sample, request.directory / FILE)
+    note_mutants(sample, mutants_file(version_set, request))
     healthy = healthy_cells(version_set, sample, cases, request)
     plan = [(mutant, [cases[name] for name in names if name in healthy]) for mutant, names in sample.mutants]
     request.say(f"{version_set.key}: {len(plan)} mutants in {len(healthy)} green cells")
@@ -86,16 +87,20 @@ def score(version_set: VersionSet, request: MutationRequest, until: float) -> Se
             request.say(f"{version_set.key}: --minutes is over; --resume runs the rest")
             break
         run_batch(version_set, plan[start : start + BATCH], request)
-        judged = [result for result in results(version_set, sample, request) if result.cells]
+        judged = [result for result in results(version_set, plan, request) if result.cells]
         killed = sum(each.status == "killed" for each in judged)
         request.say(f"{version_set.key}: {killed} of {len(judged)} mutants killed, {time.monotonic() - began:.0f} s")
     return SetScore(
         set=version_set.key,
         traced_cells=len(cells),
-        mutants=tuple(results(version_set, sample, request)),
+        mutants=tuple(results(version_set, plan, request)),
         files=sample.files,
         rejected=dict(sample.rejected),
     )
+
+
+def mutants_file(version_set: VersionSet, request: MutationRequest) -> Path:
+    return request.directory / MUTANTS_FOLDER / f"{version_set.key}.jsonl"
 
 
 def note_mutants(sample: Sample, path: Path) -> None:
@@ -142,14 +147,12 @@ def measure(
     run_request.run(prepared, work=[(version_set, cases)], watcher=request.watcher(len(cases)), say=request.say)
 
 
-def run_batch(
-    version_set: VersionSet, batch: Sequence[tuple[Mutant, Sequence[Case]]], request: MutationRequest
-) -> None:
+def run_batch(version_set: VersionSet, batch: Plan, request: MutationRequest) -> None:
     """Run the first cell of each mutant, then the second of those that survived, and so on."""
     suite = Suite(module="cases.injection.mutant_suite")
-    variables = {MUTANTS: str((request.directory / FILE).absolute())}
+    variables = {MUTANTS: str(mutants_file(version_set, request).absolute())}
     for number in range(request.most):
-        killed = {mutant_of(each) for each in outcomes(version_set, request, MUTATED) if each.verdict in NOTICED}
+        killed = {mutant_of(each) for each in outcomes(version_set, request, MUTATED) if each.verdict in RED}
         cells = [
             mutated_case(cases[number], mutant.id)
             for mutant, cases in batch
@@ -171,11 +174,11 @@ def mutant_of(outcome: Outcome) -> str:
     return outcome.case.rpartition(INFIX)[2]
 
 
-def results(version_set: VersionSet, sample: Sample, request: MutationRequest) -> list[MutantResult]:
+def results(version_set: VersionSet, plan: Plan, request: MutationRequest) -> list[MutantResult]:
+    """The results so far. A mutant whose cells are all red without it counts as not covered."""
     by_mutant: dict[str, list[CellResult]] = defaultdict(list)
     for each in outcomes(version_set, request, MUTATED):
         by_mutant[mutant_of(each)].append(cell_result(each.case.rpartition(INFIX)[0], each))
     return [
-        MutantResult(mutant=mutant, cells=tuple(by_mutant[mutant.id]), covered=bool(names))
-        for mutant, names in sample.mutants
+        MutantResult(mutant=mutant, cells=tuple(by_mutant[mutant.id]), covered=bool(cells)) for mutant, cells in plan
     ]

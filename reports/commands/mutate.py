@@ -90,7 +90,7 @@ def check(*, resume: bool, out: Path | None, directory: Path) -> None:
     """
     if resume and out is None:
         raise UserError("--resume needs the directory of the mutation run to resume; name it with --out")
-    if not resume and (directory / mutation.FILE).exists():
+    if not resume and (directory / mutation.MUTANTS_FOLDER).exists():
         raise UserError(f"{directory} has a mutation run; continue it with --resume, or choose another --out")
 
 

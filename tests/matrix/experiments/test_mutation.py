@@ -131,3 +131,12 @@ def test_a_mutant_is_written_once_for_the_ranks(tmp_path: Path) -> None:
     for _ in range(2):
         mutation.note_mutants(sample, tmp_path / "mutants.jsonl")
     assert len((tmp_path / "mutants.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_mutant_without_a_green_cell_is_not_covered(
+    request_: mutation.MutationRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutation, "outcomes", lambda *_: [])
+    plan = [(a_mutant("m1"), []), (a_mutant("m2"), [CASES[FIRST]])]
+    found = mutation.results(VERSION_SET, plan, request_)
+    assert [each.status for each in found] == ["not covered", "not run"]

@@ -67,7 +67,7 @@ def test_a_survivor_is_shown_with_its_place_its_diff_and_its_cells() -> None:
 
 
 def test_an_earlier_run_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / mutation.FILE).touch()
+    (tmp_path / mutation.MUTANTS_FOLDER).mkdir()
     with pytest.raises(UserError, match="continue it with --resume"):
         mutate.check(resume=False, out=tmp_path, directory=tmp_path)
 
