@@ -136,13 +136,17 @@ def in_turn(groups: Mapping[str, list[tuple[Mutant, list[str]]]], seed: int) -> 
 
 
 def chosen_cells(names: Sequence[str], cases: Mapping[str, Case], most: int) -> tuple[str, ...]:
-    """The fastest cells, no two of the same flow, method, strategy and front end while there are others."""
-    first: dict[Any, str] = {}
+    """The fastest cells, no two of the same flow, method, strategy and front end while there are others.
+
+    Among those that have these in common, float32 comes first: its tolerances are the narrowest.
+    """
+    groups: dict[tuple[str, ...], list[str]] = {}
     for name in names:
         options = cases[name].options
-        first.setdefault((options.flow, options.method, options.strategy, options.front_end), name)
-    different = list(first.values())
-    return tuple([*different, *(name for name in names if name not in different)][:most])
+        groups.setdefault((options.flow, options.method, options.strategy, options.front_end), []).append(name)
+    different = {min(group, key=lambda name: cases[name].options.torch_dtype != "fp32") for group in groups.values()}
+    ordered = [*(name for name in names if name in different), *(name for name in names if name not in different)]
+    return tuple(ordered[:most])
 
 
 def hand_written(path: Path, cells: Sequence[TracedCell], cases: Mapping[str, Case], *, most: int) -> Sample:

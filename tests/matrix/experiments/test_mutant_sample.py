@@ -72,6 +72,11 @@ def test_the_fastest_cells_that_differ_come_first() -> None:
     assert chosen_cells(names[:2], CASES, 3) == (names[0], names[1])
 
 
+def test_float32_comes_before_a_faster_dtype() -> None:
+    names = ["train-lora-single-bf16", "train-lora-single-fp32", "train-lora-ddp-bf16"]
+    assert chosen_cells(names, CASES, 2) == (names[1], names[2])
+
+
 def written(root: Path, **entry: Any) -> Path:
     row = {"id": "mine", "file": PEFT, "function": "f", "old": "x + y", "new": "x - y", **entry}
     (root / "mutants.json").write_text(json.dumps([row]))
