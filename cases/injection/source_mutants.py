@@ -6,7 +6,6 @@ that runs after that is mutated: statements of modules and classes, defaults and
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import types
@@ -15,8 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cases.injection import live_functions
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 GENERATED = 0x02  # CO_NEWLOCALS: the code of a function, not of a class body
 DIGITS = 12
@@ -83,22 +84,35 @@ def activate(mutant: SourceMutant) -> int:
         The number of functions that changed.
 
     Raises:
-        ImmutableError: the edit does not compile, changes no code, or no live function has that code.
+        ImmutableError: the edit does not compile, or changes the code of no live function.
     """
-    path = Path(str(importlib.import_module(mutant.module).__file__))
-    source = path.read_bytes()
-    mutated = mutant.mutated(source)
+    module = importlib.import_module(mutant.module)
+    path = str(module.__file__)
+    mutated = mutant.mutated(Path(path).read_bytes())
     try:
-        pairs = code_pairs(source, mutated, mutant.function)
+        after = functions_by_place(compile(mutated, "<source>", "exec", dont_inherit=True))
     except (SyntaxError, ValueError) as error:
         raise ImmutableError(f"{mutant.id} does not compile: {error}") from None
-    swaps = {(old.co_name, old.co_firstlineno): new for old, new in pairs if differs(old, new)}
-    if not swaps:
-        raise ImmutableError(f"{mutant.id} changes no code of {mutant.function}")
-    changed = sum(swap(function, swaps) for function in live_functions(mutant.file))
+    outermost = [code for (name, _), code in after.items() if name == mutant.function]
+    near = live_functions.codes(live_functions.reachable(module), path)
+    swaps = changed_code(near, outermost) or changed_code(
+        live_functions.codes(live_functions.all_functions(), path), outermost
+    )
+    changed = sum(swap(function, swaps) for function in live_functions.having(swaps))
     if not changed:
-        raise ImmutableError(f"no live function has the code of {mutant.function}")
+        raise ImmutableError(f"{mutant.id} changes no live code of {mutant.function}")
     return changed
+
+
+def changed_code(
+    live: Iterable[types.CodeType], outermost: Sequence[types.CodeType]
+) -> dict[types.CodeType, types.CodeType]:
+    """The live code that an edit changes, with what it becomes."""
+    places = {(code.co_name, code.co_firstlineno): code for code in outermost}
+    pairs = [
+        (old, places[old.co_name, old.co_firstlineno]) for old in live if (old.co_name, old.co_firstlineno) in places
+    ]
+    return {old: new for pair in pairs for old, new in same_places(*pair) if differs(old, new)}
 
 
 def code_pairs(source: bytes, mutated: bytes, function: str) -> list[tuple[types.CodeType, types.CodeType]]:
@@ -106,9 +120,14 @@ def code_pairs(source: bytes, mutated: bytes, function: str) -> list[tuple[types
     before, after = (
         functions_by_place(compile(text, "<source>", "exec", dont_inherit=True)) for text in (source, mutated)
     )
-    inner = f"{function}."
-    chosen = [place for place in before if f"{place[0]}.".startswith(inner) and place in after]
-    return [(before[place], after[place]) for place in chosen]
+    common = [place for place in before if place[0] == function and place in after]
+    return [pair for place in common for pair in same_places(before[place], after[place])]
+
+
+def same_places(old: types.CodeType, new: types.CodeType) -> list[tuple[types.CodeType, types.CodeType]]:
+    """Two versions of a function, and of each function inside it that both have."""
+    before, after = functions_by_place(old), functions_by_place(new)
+    return [(old, new), *((before[place], after[place]) for place in before if place in after)]
 
 
 def functions_by_place(module: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
@@ -150,23 +169,10 @@ def is_code(value: object) -> bool:
     return isinstance(value, types.CodeType)
 
 
-def live_functions(file: str) -> Iterator[types.FunctionType]:
-    """The functions of a source file. The fork server froze what it imported, which hides it from ``get_objects``."""
-    is_frozen = gc.get_freeze_count() > 0
-    gc.unfreeze()
-    found = [each for each in gc.get_objects() if type(each) is types.FunctionType]
-    if is_frozen:
-        gc.freeze()
-    ending = f"/{file}"
-    yield from (each for each in found if each.__code__.co_filename.endswith(ending))
-
-
-def swap(function: types.FunctionType, swaps: dict[tuple[str, int], types.CodeType]) -> bool:
-    """Give a live function its mutated code; return whether there is one that fits its closure."""
+def swap(function: types.FunctionType, swaps: Mapping[types.CodeType, types.CodeType]) -> bool:
+    """Give a live function its mutated code; return whether that fits its closure."""
     old = function.__code__
-    new = swaps.get((old.co_name, old.co_firstlineno))
-    if new is None:
-        return False
+    new = swaps[old]
     if not new.co_freevars and old.co_freevars == ("__class__",):
         new = new.replace(co_freevars=old.co_freevars)  # the edit dropped the only ``super()``
     if new.co_freevars != old.co_freevars:

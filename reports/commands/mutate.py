@@ -30,7 +30,9 @@ def mutate(
     count: Annotated[int, typer.Option("--count", min=1, help="Number of mutants for each set.")] = 100,
     seed: Annotated[int, typer.Option("--seed", help="Decides which mutants are drawn.")] = 0,
     cells: Annotated[int, typer.Option("--cells", min=1, help="Cells to run for each mutant, at most.")] = 3,
-    minutes: Annotated[float, typer.Option("--minutes", help="Start no more mutants after this time.")] = 60.0,
+    minutes: Annotated[
+        float, typer.Option("--minutes", help="Minutes of mutated runs for each set; then it starts no more.")
+    ] = 60.0,
     files: Annotated[
         str, typer.Option("--files", help="Only files of the stack that match, e.g. 'peft/tuners/lora/*.py'.")
     ] = "",

@@ -51,6 +51,15 @@ class Layer(Base):
         return self.size * 4
 
 LIVE = counter()
+REGISTRY = []
+
+@REGISTRY.append
+def _(x):
+    return x + 1
+
+@REGISTRY.append
+def _(x):
+    return x + 2
 """
 
 
@@ -114,13 +123,18 @@ def test_functions_of_a_frozen_parent_change(stack: Any) -> None:
         gc.unfreeze()
 
 
+def test_a_function_that_only_a_registry_holds_changes(stack: Any) -> None:
+    activate(a_mutant("_", "x + 1", "x + 5"))
+    assert [each(0) for each in stack.REGISTRY] == [5, 2]
+
+
 @pytest.mark.usefixtures("stack")
 @pytest.mark.parametrize(
     ("function", "old", "new", "reason"),
     [
         ("plus", "a + b", "a +", "does not compile"),
-        ("plus", "a + b", "(a + b)", "changes no code"),
-        ("minus", "a + b", "a - b", "changes no code"),
+        ("plus", "a + b", "(a + b)", "changes no live code"),
+        ("minus", "a + b", "a - b", "changes no live code"),
     ],
 )
 def test_a_mutant_without_effect_is_refused(function: str, old: str, new: str, reason: str) -> None:
