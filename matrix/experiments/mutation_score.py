@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -65,7 +66,8 @@ class MutantResult:
     def diff(self) -> str:
         """The lines that the mutant changes, as a diff."""
         mutant = self.mutant
-        lines = difflib.ndiff(mutant.before.splitlines(), mutant.after.splitlines())
+        after = re.sub(r"\n+(?=,)", "", mutant.after)  # the empty lines in place of what was dropped
+        lines = difflib.ndiff(mutant.before.splitlines(), after.splitlines())
         return "\n".join(line for line in lines if line[:1] in "+-" and line[1:].strip())
 
     def as_json(self) -> dict[str, Any]:
