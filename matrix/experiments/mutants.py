@@ -53,7 +53,10 @@ DIMENSIONS: Final = frozenset({"dim", "axis", "dim0", "dim1", "dims", "start_dim
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """An edit of a function. ``line`` and ``last`` are those of the code that it replaces."""
+    """An edit of a function. ``line`` and ``last`` are those of the code that it replaces.
+
+    Reports show ``name``; the id of the edit is part of the ids of cases, so its words must not be those of options.
+    """
 
     kind: str
     where: str
@@ -62,6 +65,7 @@ class Mutant:
     before: str  # the whole lines
     after: str
     edit: SourceMutant
+    name: str = ""
 
     @property
     def id(self) -> str:
@@ -144,8 +148,8 @@ class Source:
         if missing and not name:
             new = f"{new}{missing}" if kind in BARE else f"({new}{missing})"
         line = self.text.count(b"\n", 0, begin) + 1
-        name = name or sha256(f"{self.file} {self.digest} {begin} {end} {new}".encode()).hexdigest()[:ID_DIGITS]
-        edit = SourceMutant(name, self.file, self.digest, function.outermost, begin, end, new)
+        digits = sha256(f"{self.file} {self.digest} {begin} {end} {new}".encode()).hexdigest()[:ID_DIGITS]
+        edit = SourceMutant(digits, self.file, self.digest, function.outermost, begin, end, new)
         begins, ends = self.text.rfind(b"\n", 0, begin) + 1, self.text.find(b"\n", end)
         head, tail = self.text[begins:begin].decode(), self.text[end:ends].decode()
         return Mutant(
@@ -156,6 +160,7 @@ class Source:
             before=head + old + tail,
             after=head + new + tail,
             edit=edit,
+            name=name or digits,
         )
 
 

@@ -73,7 +73,7 @@ class MutantResult:
     def as_json(self) -> dict[str, Any]:
         mutant = self.mutant
         return {
-            "id": mutant.id,
+            "id": mutant.name or mutant.id,
             "package": mutant.package,
             "file": mutant.file,
             "line": mutant.line,

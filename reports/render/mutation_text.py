@@ -62,7 +62,7 @@ def survivor_lines(survivor: MutantResult) -> Iterator[str]:
 
 def place(result: MutantResult) -> str:
     mutant = result.mutant
-    return f"{mutant.id} {mutant.file}:{mutant.line} {mutant.where}"
+    return f"{mutant.name or mutant.id} {mutant.file}:{mutant.line} {mutant.where}"
 
 
 def markdown(scores: Sequence[SetScore]) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cases.injection.mutant_suite import mutated_case
+from cases.space.renamed import current_case_id
 from cases.suite import CASES
 from matrix.errors import UserError
 from matrix.experiments.executed_lines import TracedCell
@@ -86,7 +88,14 @@ def written(root: Path, **entry: Any) -> Path:
 def test_a_hand_written_mutant_runs_where_its_line_is_executed(root: Path) -> None:
     cells = [a_cell(root, peft={3}), a_cell(root, SLOW, peft={4})]
     ((mutant, names),) = hand_written(written(root), cells, CASES, most=3).mutants
-    assert (mutant.id, mutant.where, mutant.line, names) == ("mine", "f", 4, (SLOW,))
+    assert (mutant.name, mutant.where, mutant.line, names) == ("mine", "f", 4, (SLOW,))
+
+
+def test_the_words_of_a_name_do_not_become_those_of_a_case(root: Path) -> None:
+    """Stored case ids replace the former names of options, such as ``clip``."""
+    ((mutant, _),) = hand_written(written(root, id="ac-clip"), [a_cell(root)], CASES, most=3).mutants
+    mutated = mutated_case(CASES[FAST], mutant.id).id
+    assert current_case_id(mutated) == mutated
 
 
 @pytest.mark.parametrize(
