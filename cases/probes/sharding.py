@@ -78,7 +78,7 @@ def mixed_fsdp2(place: Place, cache: Path) -> None:
 def hybrid_fsdp2(place: Place, cache: Path) -> None:
     from torch.distributed.device_mesh import init_device_mesh
 
-    bare_fsdp2(place, cache, device_mesh=init_device_mesh(place.kind, (2, 2), mesh_dim_names=("replicate", "shard")))
+    bare_fsdp2(place, cache, mesh=init_device_mesh(place.kind, (2, 2), mesh_dim_names=("replicate", "shard")))
 
 
 def fsdp2_exists(_place: Place, _cache: Path) -> None:
