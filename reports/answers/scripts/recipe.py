@@ -34,6 +34,13 @@ DEFAULTS: Final[Mapping[tuple[str, str], Any]] = {
     ("FullyShardedDataParallel", "sync_module_states"): False,
     ("fully_shard", "reshard_after_forward"): True,
 }
+# Fields of a published configuration that a short script leaves to transformers: no symptom depends on them.
+LEFT_TO_CONFIG: Final = frozenset(
+    {
+        *("hidden_act", "hidden_activation", "activation_function"),
+        *("rms_norm_eps", "layer_norm_epsilon", "rope_theta"),
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +72,8 @@ class Recipe:
 
     @property
     def config(self) -> str:
-        settings = {**architectures.TOKENS, "use_cache": False, **self.spec.settings}
+        published = {name: value for name, value in self.spec.settings.items() if name not in LEFT_TO_CONFIG}
+        settings = {**architectures.TOKENS, "use_cache": False, **published}
         settings["tie_word_embeddings"] = architectures.is_tied(self.options)
         return str(CodeCall(self.spec.named[0], named=settings))
 
