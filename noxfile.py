@@ -73,7 +73,7 @@ command("bench", "Compare the time of a cell with torchrun and accelerate launch
 def tests(session: nox.Session) -> None:
     """Run unit tests, the whole harness on a fake ecosystem, and one real version set."""
     install(session, "tests")
-    session.run("pytest", "-n", "auto", *session.posargs, env=KEEP_COMPILED)
+    session.run("pytest", "-n", "auto", "--dist", "worksteal", *session.posargs, env=KEEP_COMPILED)
 
 
 @nox.session(default=False)
