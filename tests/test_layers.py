@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parents[1]
 LAYERS = ("noxfile", "reports", "matrix", "cases")  # each may import what stands behind it
 STACK = {"torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl"}
+LONGEST = 400  # lines of a module
 MODULES = [HERE / "noxfile.py", *(path for layer in LAYERS[1:] for path in sorted((HERE / layer).rglob("*.py")))]
 
 PATHS = {".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
@@ -150,3 +152,13 @@ def test_the_command_starts_without_the_stack() -> None:
     start = f"import sys; {hidden}; {imported}"
     done = subprocess.run([sys.executable, "-c", start], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_module_is_longer_than_400_lines() -> None:
+    assert [path.name for path in MODULES if len(path.read_text(encoding="utf-8").splitlines()) > LONGEST] == []
+
+
+def test_no_class_name_has_two_meanings() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in MODULES]
+    names = [{node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)} for tree in trees]
+    assert [name for name, number in Counter(name for each in names for name in each).items() if number > 1] == []

@@ -33,7 +33,7 @@ LLAMA = {
     "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0,
 }
-# As in published configurations. "dynamic" acts beyond the trained length, so the model is said to be trained on less.
+# As in published configurations. "dynamic" acts beyond the trained length, so its config states a shorter one.
 ROPE_SCALINGS: Mapping[str, Mapping[str, Any]] = {
     "none": {},
     "linear": {"rope_scaling": {"type": "linear", "factor": 4.0}},

@@ -71,16 +71,6 @@ DECOMPOSED = ("pissa", "olora", "loftq")  # LoRA variants that compute their sta
 
 ROTARY = ("llama", "qwen", "qwen3", "gemma", "mistral", "mixtral")  # models with rotary positions
 OPEN = ("call",)  # options that take any text
-ALIASES = {
-    "False": False,
-    "false": False,
-    "off": False,
-    "no": False,
-    "True": True,
-    "true": True,
-    "on": True,
-    "yes": True,
-}
 
 
 class IllegalError(ValueError):
@@ -392,21 +382,6 @@ def values(name: str) -> tuple[Value, ...]:
     if name not in hints:
         raise IllegalError(f"unknown option {name!r}; choose from {listed(names())}")
     return (True, False) if hints[name] is bool else get_args(hints[name])  # get_args of str: none
-
-
-def parsed(name: str, text: str) -> Value:
-    """The value that a user wrote as text, e.g. ``parsed("world_size", "2") == 2``.
-
-    Raises:
-        IllegalError: the option has no such value.
-    """
-    known = values(name)
-    if name in OPEN:
-        return text
-    for value in known:
-        if str(value) == text or (isinstance(value, bool) and ALIASES.get(text) is value):
-            return value
-    raise IllegalError(f"option {name!r} has no value {text!r}; choose from {listed(known)}")
 
 
 def listed(things: tuple[Value, ...]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matrix.errors import UserError
 from matrix.experiments import mutable_code
-from matrix.experiments.mutants import Mutant, Source, generate, is_valid
+from matrix.experiments.mutants import Mutant, StackFile, generate, is_valid
 from matrix.experiments.mutation_targets import PACKAGES, PATTERN
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def draw(
     return Sample(mutants=tuple(drawn), files=tuple(counts))
 
 
-def stack_sources(cells: Sequence[TracedCell], files: str) -> list[Source]:
+def stack_sources(cells: Sequence[TracedCell], files: str) -> list[StackFile]:
     """The files of the stack that mutants may change and that match a pattern."""
     if not cells:
         return []
@@ -117,7 +117,7 @@ def stack_sources(cells: Sequence[TracedCell], files: str) -> list[Source]:
     paths = (path for package in PACKAGES for path in sorted((root / package).rglob("*.py")))
     names = (path.relative_to(root).as_posix() for path in paths)
     chosen = (name for name in names if PATTERN.fullmatch(name) and matches(name, files))
-    return [Source(name, (root / name).read_bytes()) for name in chosen]
+    return [StackFile(name, (root / name).read_bytes()) for name in chosen]
 
 
 def matches(name: str, files: str) -> bool:
@@ -184,7 +184,7 @@ def parsed_entry(entry: Mapping[str, Any], root: Path) -> Mutant | str:
     path = root / str(entry["file"])
     if not path.is_file():
         return f"this version has no {entry['file']}"
-    source = Source(str(entry["file"]), path.read_bytes())
+    source = StackFile(str(entry["file"]), path.read_bytes())
     functions = [each for each in source.functions if each.name == entry["function"]]
     if not functions:
         return f"{entry['file']} has no function {entry['function']}"

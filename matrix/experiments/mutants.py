@@ -89,7 +89,7 @@ class Mutant:
 
 
 @dataclass(frozen=True)
-class Source:
+class StackFile:
     """A source file of the stack; ``file`` is its path below site-packages."""
 
     file: str
@@ -164,7 +164,7 @@ class Source:
         )
 
 
-def generate(source: Source) -> Iterator[Mutant]:
+def generate(source: StackFile) -> Iterator[Mutant]:
     """Every mutant of a file, each edit once."""
     known: set[str] = set()
     for function in source.functions:
@@ -176,7 +176,7 @@ def generate(source: Source) -> Iterator[Mutant]:
                     yield mutant
 
 
-def is_valid(mutant: Mutant, source: Source) -> bool:
+def is_valid(mutant: Mutant, source: StackFile) -> bool:
     """Return whether the mutated file compiles to other code. It parses the whole file, so it is for a sample."""
     try:
         pairs = code_pairs(source.text, mutant.edit.mutated(source.text), mutant.edit.function)
@@ -185,13 +185,13 @@ def is_valid(mutant: Mutant, source: Source) -> bool:
     return any(differs(old, new) for old, new in pairs)
 
 
-def edits(source: Source, function: Function, node: ast.AST) -> Edits:
+def edits(source: StackFile, function: Function, node: ast.AST) -> Edits:
     """The edits of one node: their kind, the node that they replace, and its new text."""
     for kind in KINDS.get(type(node), ()):
         yield from kind(source, function, node)
 
 
-def arithmetic(source: Source, _function: Function, node: Any) -> Edits:
+def arithmetic(source: StackFile, _function: Function, node: Any) -> Edits:
     if type(node.op) not in ARITHMETIC or is_text(node):
         return
     left, right = source.old(node.left), source.old(node.right)
@@ -211,18 +211,18 @@ def text_constant(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def comparison(source: Source, _function: Function, node: Any) -> Edits:
+def comparison(source: StackFile, _function: Function, node: Any) -> Edits:
     if len(node.ops) == 1:
         left, right = source.old(node.left), source.old(node.comparators[0])
         yield "comparison", node, f"(({left}) {COMPARISONS[type(node.ops[0])]} ({right}))"
 
 
-def boolean(source: Source, _function: Function, node: Any) -> Edits:
+def boolean(source: StackFile, _function: Function, node: Any) -> Edits:
     word = " or " if isinstance(node.op, ast.And) else " and "
     yield "condition", node, f"({word.join(f'({source.old(each)})' for each in node.values)})"
 
 
-def constant(_source: Source, _function: Function, node: Any) -> Edits:
+def constant(_source: StackFile, _function: Function, node: Any) -> Edits:
     value = node.value
     if isinstance(value, bool):
         yield "constant", node, str(not value)
@@ -233,7 +233,7 @@ def constant(_source: Source, _function: Function, node: Any) -> Edits:
         yield from (("constant", node, f"({each!r})") for each in (value * 2, -value, value + 1) if each != value)
 
 
-def sign(source: Source, _function: Function, node: Any) -> Edits:
+def sign(source: StackFile, _function: Function, node: Any) -> Edits:
     if isinstance(node.op, ast.USub):
         yield (
             "constant" if isinstance(node.operand, ast.Constant) else "arithmetic",
@@ -244,14 +244,14 @@ def sign(source: Source, _function: Function, node: Any) -> Edits:
         yield "condition", node, f"bool({source.old(node.operand)})"
 
 
-def condition(source: Source, _function: Function, node: Any) -> Edits:
+def condition(source: StackFile, _function: Function, node: Any) -> Edits:
     if not isinstance(node.test, (ast.Compare, ast.Constant, ast.UnaryOp)) and not mutable_code.is_left_alone(
         node.test
     ):
         yield "condition", node.test, f"(not ({source.old(node.test)}))"
 
 
-def returned(source: Source, _function: Function, node: Any) -> Edits:
+def returned(source: StackFile, _function: Function, node: Any) -> Edits:
     value = node.value
     if value is None or (isinstance(value, ast.Constant) and value.value is None):
         return
@@ -261,7 +261,7 @@ def returned(source: Source, _function: Function, node: Any) -> Edits:
         yield "term", value, f"({second}, {first})"
 
 
-def call(source: Source, _function: Function, node: Any) -> Edits:
+def call(source: StackFile, _function: Function, node: Any) -> Edits:
     for keyword in node.keywords:
         if keyword.arg in DIMENSIONS and isinstance(keyword.value, (ast.Constant, ast.UnaryOp)):
             yield "dim", keyword.value, "0" if source.old(keyword.value) in {"-1", "1"} else "-1"
@@ -275,7 +275,7 @@ def call(source: Source, _function: Function, node: Any) -> Edits:
     yield from dropped_keywords(source, node)
 
 
-def dropped_keywords(source: Source, node: ast.Call) -> Edits:
+def dropped_keywords(source: StackFile, node: ast.Call) -> Edits:
     """Drop a keyword with the comma before it, or the one after it if it comes first."""
     given: list[Any] = sorted([*node.args, *node.keywords], key=source.span)
     for before, keyword, after in zip([None, *given], given, [*given[1:], None], strict=False):
@@ -291,7 +291,7 @@ def dropped_keywords(source: Source, node: ast.Call) -> Edits:
         yield "keyword", dropped, ""
 
 
-def assignment(_source: Source, function: Function, node: Any) -> Edits:
+def assignment(_source: StackFile, function: Function, node: Any) -> Edits:
     """Skip an assignment to a name that has a value already, or to part of an object."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     if all(is_assigned(each, function, node.lineno) for each in targets):
@@ -306,12 +306,12 @@ def is_assigned(target: ast.AST, function: Function, line: int) -> bool:
     return isinstance(target, (ast.Subscript, ast.Attribute)) and function.method != "__init__"
 
 
-def statement(_source: Source, _function: Function, node: Any) -> Edits:
+def statement(_source: StackFile, _function: Function, node: Any) -> Edits:
     if isinstance(node.value, ast.Call):
         yield "statement", node, "pass"
 
 
-KINDS: Final[dict[type[ast.AST], tuple[Callable[[Source, Function, Any], Edits], ...]]] = {
+KINDS: Final[dict[type[ast.AST], tuple[Callable[[StackFile, Function, Any], Edits], ...]]] = {
     ast.BinOp: (arithmetic,),
     ast.Compare: (comparison,),
     ast.BoolOp: (boolean,),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from cases.injection.mutant_suite import INFIX, MUTANTS, mutated_case
 from cases.space.verdict import RED, Verdict
 from matrix.experiments import executed_lines, mutant_sample
-from matrix.experiments.mutation_score import CellResult, MutantResult, SetScore, cell_result
+from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result
 from matrix.run import request as run_request
 from matrix.run import store
 from matrix.run.execute import Suite
@@ -175,7 +175,7 @@ def mutant_of(outcome: Outcome) -> str:
 
 def results(version_set: VersionSet, plan: Plan, request: MutationRequest) -> list[MutantResult]:
     """The results so far. A mutant whose cells are all red without it counts as not covered."""
-    by_mutant: dict[str, list[CellResult]] = defaultdict(list)
+    by_mutant: dict[str, list[MutatedCell]] = defaultdict(list)
     for each in outcomes(version_set, request, MUTATED):
         by_mutant[mutant_of(each)].append(cell_result(each.case.rpartition(INFIX)[0], each))
     return [

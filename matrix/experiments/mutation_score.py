@@ -25,7 +25,7 @@ LONGEST: Final = 160
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellResult:
+class MutatedCell:
     """A cell with a mutant. ``noticed`` are the missed checks, the error, or the reason."""
 
     case: str
@@ -38,10 +38,10 @@ class CellResult:
         return Verdict(self.verdict) in RED
 
 
-def cell_result(case: str, outcome: Outcome) -> CellResult:
+def cell_result(case: str, outcome: Outcome) -> MutatedCell:
     missed = tuple(check.name for check in outcome.checks if not check.ok)
     reason = (outcome.reason[:LONGEST],) if outcome.reason and not missed else ()
-    return CellResult(case=case, verdict=outcome.verdict.value, noticed=missed or reason, seconds=outcome.seconds)
+    return MutatedCell(case=case, verdict=outcome.verdict.value, noticed=missed or reason, seconds=outcome.seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class MutantResult:
     """A mutant with the cells that ran. ``covered``: a green cell executes its code."""
 
     mutant: Mutant
-    cells: tuple[CellResult, ...]
+    cells: tuple[MutatedCell, ...]
     covered: bool = True
 
     @property

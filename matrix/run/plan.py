@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from cases.space import options
 from cases.space.plural import counted
 from cases.space.renamed import WORDS, current_option
+from cases.space.written_values import parsed
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Term:
         if self.name == "group":
             return fnmatchcase(case.group.lower(), value.lower())
         stated = case.options.stated
-        return self.name in stated and stated[self.name] == options.parsed(self.name, value)
+        return self.name in stated and stated[self.name] == parsed(self.name, value)
 
 
 def current_pattern(pattern: str) -> str:
@@ -71,7 +72,7 @@ def term(word: str) -> Term:
     if name not in FREE:
         try:
             for value in values:
-                options.parsed(name, value)
+                parsed(name, value)
         except options.IllegalError as error:
             raise UserError(f"--where: {error}{near(name)}") from None
     return Term(name=name, values=values, negated=match["op"] == "!=")

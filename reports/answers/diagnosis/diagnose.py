@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from packaging.version import InvalidVersion, Version
 
-from cases.space import options as option_space
 from cases.space.verdict import RED
+from cases.space.written_values import parsed
 from reports.answers.diagnosis import signatures
 from reports.answers.diagnosis.signatures import QUOTES
 from reports.answers.diagnosis.tracebacks import LogFailures
@@ -247,7 +247,7 @@ def admits(term: Term, options: Mapping[str, Scalar], case: str) -> bool:
     """Tell if a cell's stored options satisfy a term, like ``Term.admits``."""
     if term.name == "case":
         return term.negated != any(fnmatchcase(case, value) for value in term.values)
-    wanted = [option_space.parsed(term.name, value) for value in term.values]
+    wanted = [parsed(term.name, value) for value in term.values]
     return term.negated != (term.name in options and options[term.name] in wanted)
 
 

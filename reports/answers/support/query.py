@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space import options
 from cases.space.options import IllegalError, Options, Value
+from cases.space.written_values import parsed
 from matrix.errors import UserError
 from matrix.run.plan import FREE, TERM, Term, current_pattern, current_term, near, renaming
 
@@ -229,7 +230,7 @@ def meaning(word: str) -> Mapping[str, Values]:
 
 def term(name: str, texts: Iterable[str], *, negated: bool) -> Values:
     try:
-        wanted = tuple(options.parsed(name, text) for text in texts)
+        wanted = tuple(parsed(name, text) for text in texts)
         left = tuple(value for value in options.values(name) if value not in wanted) if negated else wanted
     except IllegalError as error:
         raise UserError(f"{error}{near(name)}") from None

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from cases.grid.profiles import EVERY
-from cases.space.options import EXCLUSIONS, OPEN, IllegalError, Options, names, parsed, values
+from cases.space.options import EXCLUSIONS, OPEN, IllegalError, Options, names, values
+from cases.space.written_values import parsed
 
 PLAIN = Options()
 ILLEGAL: dict[str, dict[str, Any]] = {  # a combination for each exclusion, by the start of its reason

@@ -7,12 +7,12 @@ import textwrap
 import pytest
 
 from matrix.experiments.mutable_code import import_time_statements
-from matrix.experiments.mutants import Mutant, Source, generate, is_valid
+from matrix.experiments.mutants import Mutant, StackFile, generate, is_valid
 
 
-def a_source(body: str) -> Source:
+def a_source(body: str) -> StackFile:
     text = f"def f(self, x, y, dim=-1):\n{textwrap.indent(textwrap.dedent(body).strip(), '    ')}\n"
-    return Source("peft/layer.py", text.encode())
+    return StackFile("peft/layer.py", text.encode())
 
 
 def mutants(body: str) -> list[Mutant]:
@@ -74,7 +74,7 @@ def test_type_checks_are_not_negated() -> None:
 
 
 def test_defaults_decorators_and_module_statements_are_not_mutated() -> None:
-    source = Source("peft/layer.py", b"A = 1\n\n@g(2)\ndef f(x=3):\n    return\n\nclass C:\n    b: int = 4\n")
+    source = StackFile("peft/layer.py", b"A = 1\n\n@g(2)\ndef f(x=3):\n    return\n\nclass C:\n    b: int = 4\n")
     assert list(generate(source)) == []
     assert import_time_statements(source.tree) == 2
 
@@ -88,7 +88,7 @@ def test_an_edit_keeps_the_number_of_lines() -> None:
 
 
 def test_a_method_is_named_by_its_class_and_its_outermost_function() -> None:
-    source = Source("peft/layer.py", b"class C:\n    def f(self):\n        def g(x):\n            return x\n")
+    source = StackFile("peft/layer.py", b"class C:\n    def f(self):\n        def g(x):\n            return x\n")
     (mutant,) = generate(source)
     assert (mutant.where, mutant.edit.function) == ("C.f.<locals>.g", "C.f")
     assert is_valid(mutant, source)
@@ -96,7 +96,7 @@ def test_a_method_is_named_by_its_class_and_its_outermost_function() -> None:
 
 def test_the_same_edit_has_the_same_id_and_another_file_another_one() -> None:
     text = b"def f(x):\n    return x\n"
-    one, same, other = (next(generate(Source(name, text))).id for name in ("a.py", "a.py", "b.py"))
+    one, same, other = (next(generate(StackFile(name, text))).id for name in ("a.py", "a.py", "b.py"))
     assert one == same != other
 
 

@@ -14,7 +14,7 @@ from cases.suite import CASES
 from matrix.experiments import mutation
 from matrix.experiments.mutant_sample import Sample
 from matrix.experiments.mutants import Mutant
-from matrix.experiments.mutation_score import CellResult, MutantResult, SetScore, cell_result
+from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result
 from matrix.run.outcome import CheckRecord, Outcome
 from matrix.run.progress import Silent
 from matrix.run.request import RunRequest
@@ -48,7 +48,7 @@ def an_outcome(case: str, verdict: str, **other: Any) -> Outcome:
 
 
 def a_result(*verdicts: str, covered: bool = True, **mutant: str) -> MutantResult:
-    cells = tuple(CellResult(case=FIRST, verdict=each, noticed=(), seconds=1.0) for each in verdicts)
+    cells = tuple(MutatedCell(case=FIRST, verdict=each, noticed=(), seconds=1.0) for each in verdicts)
     return MutantResult(mutant=a_mutant(**mutant), cells=cells, covered=covered)
 
 

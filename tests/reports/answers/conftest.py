@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from cases.space import options
 from cases.space.case import case
+from cases.space.written_values import parsed
 from matrix.versions.sets import PACKAGES
 from reports.results.grid import Grid, grid
 
@@ -44,7 +44,7 @@ def measure(
 
     def build(key: str, terms: str, verdict: str) -> Outcome:
         named = (term.split("=") for term in terms.split())
-        made = case("a feature", "why", **{name: options.parsed(name, text) for name, text in named})
+        made = case("a feature", "why", **{name: parsed(name, text) for name, text in named})
         reason = {"skip": "needs a GPU", "fail": "RuntimeError: no"}.get(verdict, "")
         return build_outcome(made.id, key, verdict, options=made.options.stated, reason=reason)
 

@@ -14,7 +14,7 @@ from matrix.errors import UserError
 from matrix.experiments import mutation
 from matrix.experiments.mutant_sample import FileCounts
 from matrix.experiments.mutants import Mutant
-from matrix.experiments.mutation_score import CellResult, MutantResult, SetScore
+from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore
 from reports.commands import mutate
 from reports.render import mutation_text
 
@@ -29,7 +29,7 @@ SCHEMA = Path(mutate.__file__).parents[1] / "schema" / "mutation.schema.json"
 def a_result(verdict: str, name: str = "m1") -> MutantResult:
     edit = SourceMutant(name, "peft/a.py", "", "f", 0, 1, "x")
     mutant = Mutant(kind="term", where="f", line=3, last=3, before="  x + y", after="  x", edit=edit)
-    cell = CellResult(case="train-lora-single-fp32", verdict=verdict, noticed=("gradient",), seconds=1.0)
+    cell = MutatedCell(case="train-lora-single-fp32", verdict=verdict, noticed=("gradient",), seconds=1.0)
     return MutantResult(mutant=mutant, cells=(cell,))
 
 
