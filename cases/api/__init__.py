@@ -2,7 +2,7 @@
 
 A call is a function that runs a few lines and yields checks. The decorator ``call`` registers it as the case
 ``api-<name>``. An exception of the libraries is a finding; checks catch what raises nothing. At import, the modules of
-this package need only the standard library and ``cases``.
+this package need only the standard library and ``cases``. ``cases.behaviour`` holds further calls.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
     Body = Callable[[Context], Iterator[Check]]
 
-MODULES = (  # of this package, each with its calls
-    "adapters",
-    "adapting",
-    "advice",
-    "devices",
-    "fsdp2",
-    "loading",
-    "merging",
-    "quantised",
-    "quantised_training",
-    "replicating",
-    "saving",
-    "sharded",
-    "sharded_adapters",
-    "sharded_saving",
-    "sharding",
-    "tokenizers",
-    "trainers",
-    "trl_trainers",
+MODULES = (  # below cases, each with its calls
+    "api.adapters",
+    "api.adapting",
+    "api.advice",
+    "api.devices",
+    "api.fsdp2",
+    "api.loading",
+    "api.merging",
+    "api.quantised",
+    "api.quantised_training",
+    "api.replicating",
+    "api.saving",
+    "api.sharded",
+    "api.sharded_adapters",
+    "api.sharded_saving",
+    "api.sharding",
+    "api.tokenizers",
+    "api.trainers",
+    "api.trl_trainers",
 )
 
 
@@ -53,6 +53,11 @@ class Call:
     phase: Phase
     ranks: int
     requires: tuple[str, ...]
+
+    @property
+    def room(self) -> str:
+        """The package below ``cases`` that defines the call: ``api`` or ``behaviour``."""
+        return self.body.__module__.split(".")[1]
 
 
 CALLS: dict[str, Call] = {}
@@ -73,7 +78,7 @@ def call(group: str, *, phase: Phase, ranks: int = 1, requires: tuple[str, ...] 
 
 def run(ctx: Context) -> None:
     """Run the call that a case names, and report its checks."""
-    importlib.import_module(f"{__name__}.{module_of(ctx.options.call)}")
+    importlib.import_module(f"cases.{module_of(ctx.options.call)}")
     chosen = CALLS[ctx.options.call]
     ctx.reporter.phase(chosen.phase)
     ctx.reporter.checks(list(chosen.body(ctx)))
@@ -82,8 +87,11 @@ def run(ctx: Context) -> None:
 def module_of(name: str) -> str:
     """The name of the module that defines a call. Searches the text, so that a rank imports no other calls."""
     defined = f"\ndef {name}("
-    texts = ((module, Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")) for module in MODULES)
-    return next(module for module, text in texts if defined in text)
+    return next(module for module in MODULES if defined in path(module).read_text(encoding="utf-8"))
+
+
+def path(module: str) -> Path:
+    return Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
 
 
 def requirements(name: str) -> tuple[str, ...]:
@@ -94,5 +102,5 @@ def requirements(name: str) -> tuple[str, ...]:
 def load() -> dict[str, Call]:
     """Every call by name."""
     for module in MODULES:
-        importlib.import_module(f"cases.api.{module}")
+        importlib.import_module(f"cases.{module}")
     return CALLS

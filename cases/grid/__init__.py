@@ -65,9 +65,10 @@ def commands(table: Iterable[scripts.Script] = scripts.PACKAGED) -> tuple[Case, 
     )
 
 
-def calls() -> tuple[Case, ...]:
-    """One case for each call."""
+def calls(*rooms: str) -> tuple[Case, ...]:
+    """One case for each call of these packages."""
     return tuple(
         Case(each.group, each.why, Options().but(flow="api", call=each.name, world_size=each.ranks))
         for each in api.load().values()
+        if each.room in rooms
     )

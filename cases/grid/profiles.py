@@ -28,7 +28,7 @@ class Profile:
     across: bool = False
 
 
-EVERY: tuple[Case, ...] = (*grid.DEFAULT, *grid.FULL, *grid.MORE, *grid.commands(), *grid.calls())
+EVERY: tuple[Case, ...] = (*grid.DEFAULT, *grid.FULL, *grid.MORE, *grid.commands(), *grid.calls("api", "behaviour"))
 # The most common jobs, one case each.
 QUICK = (
     "load-single-bf16",
@@ -111,7 +111,9 @@ def carried(case: Case, source: str) -> Case:
     return replace(case, source=source)
 
 
-FULL = tuple(dict.fromkeys((*grid.DEFAULT, *named(ROUND_TRIPS), *grid.FULL, *grid.commands())))
+FULL = tuple(
+    dict.fromkeys((*grid.DEFAULT, *named(ROUND_TRIPS), *grid.FULL, *grid.commands(), *grid.calls("behaviour")))
+)
 PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
@@ -121,7 +123,9 @@ PROFILES: dict[str, Profile] = {
             "the most common jobs, on four sets from two and a half years",
             (*grid.DEFAULT, *named(ROUND_TRIPS)),
         ),
-        Profile("full", "every value of every option, and every informative pair", FULL, sets="newest"),
+        Profile(
+            "full", "every value of every option, every informative pair, and documented behaviour", FULL, sets="newest"
+        ),
         Profile(
             "nightly",
             "all cases twice, with API calls and adapters that move between sets; repeats reveal flaky cells",

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from cases.space.verdict import Check
 
 HARNESS = f"{Path(__file__).parents[1]}{os.sep}"
-CALLS = f"{HARNESS}api{os.sep}"  # its lines stand for a user's, and Python blames the caller for a wrong keyword
+# Lines of calls stand for a user's, and Python blames the caller for a wrong keyword.
+CALLS = tuple(f"{HARNESS}{room}{os.sep}" for room in ("api", "behaviour"))
 FAILED = 1
 LONGEST = 20_000  # characters of a message, and of the end of a traceback
 STEPPED = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)  # the first time of each is also a metric
