@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cases import suite
-from cases.injection import source_mutants
+from cases.injection import numbers, source_mutants
 from cases.injection.injected import InjectionSuite
 from cases.space.case import Case
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MUTANTS = "FTMATRIX_MUTANTS"  # names the file of the mutants, one JSON object on each line
 INFIX = "-with-mutant-"
+NONE = "none"  # the name that leaves the stack unchanged
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class MutatedCase(Case):
         return super().id
 
     def inject(self, _point: InjectionPoint) -> None:
-        source_mutants.activate(source_mutants.read(Path(os.environ[MUTANTS]), self.mutant))
+        if self.mutant != NONE:
+            source_mutants.activate(source_mutants.read(Path(os.environ[MUTANTS]), self.mutant))
 
 
 def mutated_case(case: Case, mutant: str) -> MutatedCase:
@@ -55,13 +57,14 @@ class MutatedCases(dict[str, MutatedCase]):
 
 
 class MutantSuite(InjectionSuite):
-    """Keeps what a mutated rank saves apart from what other cells read."""
+    """Keeps what a mutated rank saves apart from what other cells read, and reports digests of the numbers."""
 
     def companions(self, job: Job) -> dict[str, Callable[[], None]]:
         return super().companions(own_cache(job))
 
     def run(self, job: Job, rank: int, stage: int, companion: Callable[[str], Iterator[None]], reporter: Any) -> None:
-        super().run(own_cache(job), rank, stage, companion, reporter)
+        with numbers.reported(reporter, rank, stage):
+            super().run(own_cache(job), rank, stage, companion, reporter)
 
 
 def own_cache(job: Job) -> Job:

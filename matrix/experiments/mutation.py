@@ -1,7 +1,8 @@
 """Measures a mutation score: the share of small changes of the installed stack that the cells of the grid notice.
 
 Each mutant runs in cells that execute its code and that are green on the unchanged stack, one after the other, until
-one is red. A surviving mutant changes nothing that matters, or shows what the checks or the cases lack.
+one is red. A mutant that leaves every compared number as it is, bit for bit, is counted apart: it changes speed,
+memory, messages, or what no cell looks at. Any other survivor shows what checks or cases lack, or is equivalent.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from cases.injection.mutant_suite import INFIX, MUTANTS, mutated_case
+from cases.injection.mutant_suite import INFIX, MUTANTS, NONE, mutated_case
 from cases.space.verdict import RED, Verdict
 from matrix.experiments import executed_lines, mutant_sample
-from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result
+from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result, numbers
 from matrix.run import request as run_request
 from matrix.run import store
 from matrix.run.execute import Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from cases.space.case import Case
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
     from matrix.versions.sets import VersionSet
 
     Plan = Sequence[tuple[Mutant, Sequence[Case]]]
+    CleanRuns = Mapping[str, Sequence[tuple[object, ...]]]  # the numbers of each run, by case
 
-BATCH: Final = 40  # mutants that share a test session
+BATCH: Final = 20  # mutants that share a test session, for each cell that runs at once
+TWICE: Final = 2  # runs of each cell on the unchanged stack: equal numbers prove that it is deterministic
+SUITE: Final = Suite(module="cases.injection.mutant_suite")
 MUTANTS_FOLDER: Final = "mutants"  # for each set, a file with the edits that ranks read
 CLEAN, MUTATED = "clean", "mutated"
 
@@ -77,22 +81,23 @@ def score(version_set: VersionSet, request: MutationRequest) -> SetScore:
     else:
         sample = mutant_sample.hand_written(request.hand_written, cells, cases, most=request.most)
     note_mutants(sample, mutants_file(version_set, request))
-    healthy = healthy_cells(version_set, sample, cases, request)
-    plan = [(mutant, [cases[name] for name in names if name in healthy]) for mutant, names in sample.mutants]
-    request.say(f"{version_set.key}: {len(plan)} mutants in {len(healthy)} green cells")
+    clean = clean_runs(version_set, sample, cases, request)
+    plan = [(mutant, [cases[name] for name in names if name in clean]) for mutant, names in sample.mutants]
+    request.say(f"{version_set.key}: {len(plan)} mutants in {len(clean)} green cells")
     began = time.monotonic()
-    for start in range(0, len(plan), BATCH):
+    batch = BATCH * request.run.worker_count
+    for start in range(0, len(plan), batch):
         if time.monotonic() - began > 60 * request.minutes:
             request.say(f"{version_set.key}: --minutes is over; --resume runs the rest")
             break
-        run_batch(version_set, plan[start : start + BATCH], request)
-        judged = [result for result in results(version_set, plan, request) if result.cells]
+        run_batch(version_set, plan[start : start + batch], request)
+        judged = [result for result in results(version_set, plan, clean, request) if result.cells]
         killed = sum(each.status == "killed" for each in judged)
         request.say(f"{version_set.key}: {killed} of {len(judged)} mutants killed, {time.monotonic() - began:.0f} s")
     return SetScore(
         set=version_set.key,
         traced_cells=len(cells),
-        mutants=tuple(results(version_set, plan, request)),
+        mutants=tuple(results(version_set, plan, clean, request)),
         files=sample.files,
         rejected=dict(sample.rejected),
     )
@@ -113,22 +118,22 @@ def note_mutants(sample: Sample, path: Path) -> None:
                 sink.write(line + "\n")
 
 
-def healthy_cells(
-    version_set: VersionSet, sample: Sample, cases: dict[str, Case], request: MutationRequest
-) -> set[str]:
-    """The chosen cells that are green on the unchanged stack, untraced."""
+def clean_runs(version_set: VersionSet, sample: Sample, cases: dict[str, Case], request: MutationRequest) -> CleanRuns:
+    """The numbers of the chosen cells on the unchanged stack, untraced; of cells that are green in every run."""
     names = dict.fromkeys(name for _, names in sample.mutants for name in names)
-    measure(version_set, [cases[name] for name in names], request, CLEAN, request.run.suite, {})
-    return {each.case for each in outcomes(version_set, request, CLEAN) if each.verdict is Verdict.PASS}
+    measure(version_set, [mutated_case(cases[name], NONE) for name in names], request, CLEAN, repeats=TWICE)
+    found: dict[str, list[Outcome]] = defaultdict(list)
+    for each in outcomes(version_set, request, CLEAN):
+        found[clean_of(each)].append(each)
+    return {
+        case: tuple(map(numbers, runs))
+        for case, runs in found.items()
+        if all(each.verdict is Verdict.PASS for each in runs)
+    }
 
 
 def measure(
-    version_set: VersionSet,
-    cases: Sequence[Case],
-    request: MutationRequest,
-    name: str,
-    suite: Suite,
-    variables: dict[str, str],
+    version_set: VersionSet, cases: Sequence[Case], request: MutationRequest, name: str, *, repeats: int = 1
 ) -> None:
     out = request.directory / name
     if not cases:
@@ -137,19 +142,17 @@ def measure(
         request.run,
         out=out,
         resume=(out / store.RUN).exists(),
-        repeats=1,
+        repeats=repeats,
         cold_sample=0,
-        suite=suite,
-        variables=variables,
-        profile="" if name == MUTATED else request.run.profile,
+        suite=SUITE,
+        variables={MUTANTS: str(mutants_file(version_set, request).absolute())},
+        profile="",
     )
     run_request.run(prepared, work=[(version_set, cases)], watcher=request.watcher(len(cases)), say=request.say)
 
 
 def run_batch(version_set: VersionSet, batch: Plan, request: MutationRequest) -> None:
     """Run the first cell of each mutant, then the second of those that survived, and so on."""
-    suite = Suite(module="cases.injection.mutant_suite")
-    variables = {MUTANTS: str(mutants_file(version_set, request).absolute())}
     for number in range(request.most):
         killed = {mutant_of(each) for each in outcomes(version_set, request, MUTATED) if each.verdict in RED}
         cells = [
@@ -157,27 +160,31 @@ def run_batch(version_set: VersionSet, batch: Plan, request: MutationRequest) ->
             for mutant, cases in batch
             if mutant.id not in killed and number < len(cases)
         ]
-        measure(version_set, cells, request, MUTATED, suite, variables)
+        measure(version_set, cells, request, MUTATED)
 
 
 def outcomes(version_set: VersionSet, request: MutationRequest, name: str) -> list[Outcome]:
-    """The latest outcome of each cell of a set."""
+    """The latest outcome of each cell of a set, and of each repeat."""
     directory = request.directory / name
     if not (directory / store.RUN).exists():
         return []
     _, _, found = store.read(directory)
-    return list({each.case: each for each in found if each.set == version_set.key}.values())
+    return list({(each.case, each.repeat): each for each in found if each.set == version_set.key}.values())
 
 
 def mutant_of(outcome: Outcome) -> str:
     return outcome.case.rpartition(INFIX)[2]
 
 
-def results(version_set: VersionSet, plan: Plan, request: MutationRequest) -> list[MutantResult]:
+def clean_of(outcome: Outcome) -> str:
+    return outcome.case.rpartition(INFIX)[0]
+
+
+def results(version_set: VersionSet, plan: Plan, clean: CleanRuns, request: MutationRequest) -> list[MutantResult]:
     """The results so far. A mutant whose cells are all red without it counts as not covered."""
     by_mutant: dict[str, list[MutatedCell]] = defaultdict(list)
     for each in outcomes(version_set, request, MUTATED):
-        by_mutant[mutant_of(each)].append(cell_result(each.case.rpartition(INFIX)[0], each))
+        by_mutant[mutant_of(each)].append(cell_result(clean_of(each), each, clean.get(clean_of(each), ())))
     return [
         MutantResult(mutant=mutant, cells=tuple(by_mutant[mutant.id]), covered=bool(cells)) for mutant, cells in plan
     ]

@@ -8,40 +8,70 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from cases.injection.numbers import FACT
 from cases.space.verdict import RED, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from cases.space.verdict import Scalar
     from matrix.experiments.mutant_sample import FileCounts
     from matrix.experiments.mutants import Mutant
     from matrix.run.outcome import Outcome
 
 KILLED, SURVIVED, NOT_COVERED = "killed", "survived", "not covered"
+SAME_NUMBERS: Final = "same numbers"  # green, and every compared number is bit for bit that of the unchanged stack
 LOST: Final = "lost"  # every cell was lost: the harness could not judge, or could not activate the mutant
 NOT_RUN: Final = "not run"
-STATUSES: Final = (KILLED, SURVIVED, NOT_COVERED, LOST, NOT_RUN)
+STATUSES: Final = (KILLED, SURVIVED, SAME_NUMBERS, NOT_COVERED, LOST, NOT_RUN)
 LONGEST: Final = 160
 
 
 @dataclass(frozen=True, kw_only=True)
 class MutatedCell:
-    """A cell with a mutant. ``noticed`` are the missed checks, the error, or the reason."""
+    """A cell with a mutant. ``noticed`` are the missed checks, the error, or the reason.
+
+    ``same_numbers``: its values are those of the unchanged stack, in the last place too.
+    """
 
     case: str
     verdict: str
     noticed: tuple[str, ...]
     seconds: float
+    same_numbers: bool = False
 
     @property
     def is_red(self) -> bool:
         return Verdict(self.verdict) in RED
 
 
-def cell_result(case: str, outcome: Outcome) -> MutatedCell:
+def numbers(outcome: Outcome) -> tuple[object, ...]:
+    """What a cell computed: the digests of the numbers that it compared, and the value of each check.
+
+    Values are rounded to six digits: they are distances to the reference, whose own last place differs between runs.
+    """
+    digests = {name: value for name, value in outcome.facts.items() if name.startswith(FACT)}
+    return (*((check.name, rounded(check.value)) for check in outcome.checks), *sorted(digests.items()))
+
+
+def rounded(value: Scalar) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
+
+
+def cell_result(case: str, outcome: Outcome, clean: Collection[tuple[object, ...]] = ()) -> MutatedCell:
+    """The result of a mutated cell; ``clean`` are the numbers of the runs on the unchanged stack.
+
+    If these differ from each other, the cell cannot show that a mutant changes no number.
+    """
     missed = tuple(check.name for check in outcome.checks if not check.ok)
     reason = (outcome.reason[:LONGEST],) if outcome.reason and not missed else ()
-    return MutatedCell(case=case, verdict=outcome.verdict.value, noticed=missed or reason, seconds=outcome.seconds)
+    return MutatedCell(
+        case=case,
+        verdict=outcome.verdict.value,
+        noticed=missed or reason,
+        seconds=outcome.seconds,
+        same_numbers=set(clean) == {numbers(outcome)},
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +86,9 @@ class MutantResult:
     def status(self) -> str:
         if any(cell.is_red for cell in self.cells):
             return KILLED
-        if any(cell.verdict == Verdict.PASS.value for cell in self.cells):
-            return SURVIVED
+        green = [cell for cell in self.cells if cell.verdict == Verdict.PASS.value]
+        if green:
+            return SAME_NUMBERS if all(cell.same_numbers for cell in green) else SURVIVED
         if self.cells:
             return LOST
         return NOT_RUN if self.covered else NOT_COVERED
@@ -160,4 +191,4 @@ def shares(results: Iterable[MutantResult], of: Callable[[Mutant], str]) -> list
 
 
 def document(scores: Sequence[SetScore], *, seed: int, run: Mapping[str, Any]) -> dict[str, Any]:
-    return {"schema": 1, "seed": seed, **run, "sets": [each.as_json() for each in scores]}
+    return {"schema": 2, "seed": seed, **run, "sets": [each.as_json() for each in scores]}

@@ -179,6 +179,11 @@ class RunRequest:
         return machine.why_no_gpu()
 
     @property
+    def worker_count(self) -> int:
+        """The number of cells that run at once."""
+        return self.workers or default_workers(self.resolved_device)
+
+    @property
     def repeat_count(self) -> int:
         """The number of times each cell runs."""
         return self.repeats or self.chosen_profile.repeats
@@ -244,7 +249,7 @@ def prepare_context(
     backend, packed, workers = (
         request.backend(tool),
         request.packed,
-        request.workers or default_workers(request.resolved_device),
+        request.worker_count,
     )
     return pipeline.RunContext(
         store=open_store(request, work),  # after every other check: bad input leaves no directory behind
@@ -334,7 +339,7 @@ def bench(
         backend=request.backend(tool),
         packed=request.packed,
         device=request.resolved_device,
-        workers=request.workers or default_workers(request.resolved_device),
+        workers=request.worker_count,
         hardware=machine.hardware(request.resolved_device),
         facts=machine.facts(request.resolved_device),
         warm_up=warm_up,

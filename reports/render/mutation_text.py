@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cases.space.plural import counted
-from matrix.experiments.mutation_score import KILLED, LOST, NOT_COVERED, NOT_RUN, STATUSES, SURVIVED
+from matrix.experiments.mutation_score import KILLED, LOST, NOT_COVERED, NOT_RUN, SAME_NUMBERS, STATUSES, SURVIVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from matrix.experiments.mutation_score import MutantResult, SetScore, Share
+
+WORDS = {SAME_NUMBERS: "changed no number"}
 
 
 def lines(scores: Sequence[SetScore]) -> Iterator[str]:
@@ -48,7 +50,11 @@ def tables(each: SetScore) -> list[tuple[str, list[Share]]]:
 
 
 def share_words(share: Share) -> str:
-    others = [f"{share.counts[status]} {status}" for status in (NOT_COVERED, LOST, NOT_RUN) if share.counts[status]]
+    others = [
+        f"{share.counts[status]} {WORDS.get(status, status)}"
+        for status in (SAME_NUMBERS, NOT_COVERED, LOST, NOT_RUN)
+        if share.counts[status]
+    ]
     percent = "" if share.score is None else f" ({share.score:.0%})"
     killed = f"{share.counts[KILLED]} of {counted(share.judged, 'mutant')} killed{percent}"
     return ", ".join([killed, *others])

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cases.injection.mutant_suite import mutated_case
+from cases.injection.numbers import FACT
 from cases.injection.source_mutants import SourceMutant
 from cases.space.verdict import Verdict
 from cases.suite import CASES
-from matrix.experiments import mutation
+from matrix.experiments import mutation, mutation_score
 from matrix.experiments.mutant_sample import Sample
 from matrix.experiments.mutants import Mutant
 from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result
@@ -90,6 +91,29 @@ def test_the_missed_checks_noticed_it() -> None:
     assert cell_result(FIRST, outcome).noticed == ("gradient",)
 
 
+@pytest.mark.parametrize(
+    ("value", "clean", "status"),
+    [
+        (1.0, (1.0, 1.0), "same numbers"),
+        (1.5, (1.0, 1.0), "survived"),
+        (1.0, (1.0, 1.5), "survived"),  # the cell itself is not deterministic
+        (1.0, (), "survived"),
+    ],
+)
+def test_equal_numbers_are_those_of_every_clean_run(value: float, clean: tuple[float, ...], status: str) -> None:
+    def outcome(number: float) -> Outcome:
+        check = CheckRecord(name="gradient", value=number, op="<=", bound=2.0, ok=True)
+        return an_outcome(FIRST, "pass", checks=(check,))
+
+    cell = cell_result(FIRST, outcome(value), [mutation_score.numbers(outcome(each)) for each in clean])
+    assert MutantResult(mutant=a_mutant(), cells=(cell,)).status == status
+
+
+def test_a_digest_of_the_numbers_counts() -> None:
+    one, other = (an_outcome(FIRST, "pass", facts={f"{FACT}, stage 0, rank 0": text}) for text in ("a", "b"))
+    assert mutation_score.numbers(one) != mutation_score.numbers(other)
+
+
 def test_the_diff_shows_whole_lines() -> None:
     assert a_result("pass").diff == "-   x + y\n+   x"
 
@@ -102,7 +126,7 @@ class FakeRuns:
         self.stored: list[Outcome] = []
         self.rounds: list[list[str]] = []
 
-    def measure(self, _version_set: Any, cases: Sequence[Any], *_: Any) -> None:
+    def measure(self, _version_set: Any, cases: Sequence[Any], *_: Any, **__: Any) -> None:
         self.rounds.append([case.id for case in cases])
         for case in cases:
             self.stored.append(an_outcome(case.id, self.verdicts.get(case.mutant, "pass")))
@@ -138,5 +162,5 @@ def test_a_mutant_without_a_green_cell_is_not_covered(
 ) -> None:
     monkeypatch.setattr(mutation, "outcomes", lambda *_: [])
     plan = [(a_mutant("m1"), []), (a_mutant("m2"), [CASES[FIRST]])]
-    found = mutation.results(VERSION_SET, plan, request_)
+    found = mutation.results(VERSION_SET, plan, {}, request_)
     assert [each.status for each in found] == ["not covered", "not run"]

@@ -56,7 +56,7 @@ def test_the_document_matches_the_schema(ftmatrix: Command, tmp_path: Path) -> N
 @pytest.mark.usefixtures("scored")
 def test_the_tables_are_written_as_markdown(ftmatrix: Command, tmp_path: Path) -> None:
     ftmatrix("mutate", "--out", str(tmp_path / "m"))
-    assert "| peft | 1 | 1 | 0 | 0 | 0 | 50% |" in (tmp_path / "m" / "mutation.md").read_text()
+    assert "| peft | 1 | 1 | 0 | 0 | 0 | 0 | 50% |" in (tmp_path / "m" / "mutation.md").read_text()
 
 
 def test_a_survivor_is_shown_with_its_place_its_diff_and_its_cells() -> None:
