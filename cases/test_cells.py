@@ -56,6 +56,8 @@ def test_cell(
         report = confirm(report, replace(job, folder=f"{job.folder}-cold"), request)
     report = replace(report, facts={**facts, **report.facts})
     record_property(REPORT_PROPERTY, report.to_json())
+    if report.verdict is Verdict.SKIP:
+        pytest.skip(report.reason)
     if report.verdict is not Verdict.PASS:
         pytest.fail(f"{report.verdict.value}: {report.reason}", pytrace=False)
 

@@ -125,6 +125,14 @@ def text_arguments() -> dict[str, Any]:
     return {} if hasattr(trl, "SFTConfig") else {"dataset_text_field": "text", "packing": False}
 
 
+def token_average() -> dict[str, bool]:
+    """The argument that divides losses by the tokens of all processes, on by default since transformers 4.53."""
+    from transformers import TrainingArguments
+
+    name = "average_tokens_across_devices"
+    return {name: True} if name in inspect.signature(TrainingArguments).parameters else {}
+
+
 def training_arguments(wanted: dict[str, Any], *, sft: bool) -> Any:
     """``TrainingArguments``, or TRL's own of them where it has any (since 0.9)."""
     from transformers import TrainingArguments

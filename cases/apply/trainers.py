@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cases.apply import build, compat, training
 from cases.apply.step_hook import StepHook
 from cases.checks import observers
-from cases.model import adapter_start, adapters, tiny
+from cases.model import adapter_start, adapters, data, tiny
 from cases.reference.quantisation import MAX_NORM
 from cases.reference.twin import LEARNING_RATE
 from cases.space.verdict import Phase
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cases.space.options import Options
 
 CHECKPOINTS = "checkpoints"  # folder that the trainer writes into
-IGNORED = -100  # the label of a token that does not count in the loss
+MULTIPLE = 8  # of tokens to which the collator pads: a short micro-batch has fewer than the longest row
 
 
 @dataclass
@@ -73,27 +73,27 @@ def adapted(base: Any, options: Options) -> Any:
 
 def create_trainer(ctx: Context, model: Any, **more: Any) -> Any:
     """Create the trainer of the front end."""
-    import transformers
     from transformers import Trainer
 
     options = ctx.options
+    words = tokenizer(options)
     if options.front_end == "sft":
         from trl import SFTTrainer
 
         masked = compat.has_completion_mask()
         ctx.reporter.facts({"first token of a row": "masked" if masked else "left to TRL's collator"})
-        base, rows = SFTTrainer, token_dataset(masked=masked)
+        base, rows = SFTTrainer, token_dataset(options, masked=masked)
         more.update(compat.text_arguments())
     else:
-        base, rows = Trainer, [{"input_ids": ids, "labels": labels(ids)} for ids in tiny.rows()]
-        more["data_collator"] = transformers.default_data_collator
+        base, rows = Trainer, labelled(options)
+        more["data_collator"] = collator(words, options)
     how = compat.tokenizer_argument(base)
     ctx.reporter.facts({"tokenizer passed as": how})
     return trainer_class(base, options)(
         model=model,
         args=compat.training_arguments(arguments(ctx), sft=options.front_end == "sft"),
         train_dataset=rows,
-        **{how: tokenizer()},
+        **{how: words},
         **more,
     )
 
@@ -120,33 +120,52 @@ def arguments(ctx: Context) -> dict[str, Any]:
         "report_to": "none",
         "disable_tqdm": True,
     }
+    found.update(compat.token_average())
     if options.gradient_checkpointing != "off":
         found["gradient_checkpointing_kwargs"] = {"use_reentrant": options.gradient_checkpointing == "reentrant"}
     return found
 
 
-def labels(ids: Any) -> Any:
-    """The ids as labels, with the first token masked, as nothing predicts it.
+def dataset_rows(options: Options) -> list[dict[str, Any]]:
+    """The rows of all steps, in order and before padding, with the labels of the twin."""
+    return [row for step in range(tiny.STEPS) for row in data.rows(step, options).unpadded()]
+
+
+def labelled(options: Options) -> list[dict[str, Any]]:
+    """Rows for the Trainer, with the first label masked, as nothing predicts it.
 
     Transformers 4.46 to 5 may divide a loss by the number of labels, including those of first tokens.
     """
-    found = ids.clone()
-    found[0] = IGNORED
+    found = []
+    for row in dataset_rows(options):
+        labels = row["labels"].clone()
+        labels[0] = data.IGNORED
+        found.append({**row, "labels": labels})
     return found
 
 
-def token_dataset(*, masked: bool) -> Any:
-    """Tokenised rows for SFTTrainer, masked like the labels."""
+def collator(words: Any, options: Options) -> Any:
+    """The collator for the rows: one that pads where they differ in length."""
+    import transformers
+
+    if not options.data.startswith("padded"):
+        return transformers.default_data_collator
+    return transformers.DataCollatorForSeq2Seq(words, padding="longest", pad_to_multiple_of=MULTIPLE)
+
+
+def token_dataset(options: Options, *, masked: bool) -> Any:
+    """Tokenised rows for SFTTrainer, with masks of the tokens to learn; the first one is never predicted."""
     from datasets import Dataset
 
-    ids = [row.tolist() for row in tiny.rows()]
+    rows = dataset_rows(options)
+    ids = [row["input_ids"].tolist() for row in rows]
     if compat.text_arguments():
         return Dataset.from_dict({"text": [" ".join(map(word, row)) for row in ids]})
-    mask = {"completion_mask": [[0] + [1] * (tiny.LENGTH - 1) for _ in ids]} if masked else {}
-    return Dataset.from_dict({"input_ids": ids, **mask})
+    learned = [[0, *(row["labels"][1:] != data.IGNORED).long().tolist()] for row in rows]
+    return Dataset.from_dict({"input_ids": ids, **({"completion_mask": learned} if masked else {})})
 
 
-def tokenizer() -> Any:
+def tokenizer(options: Options) -> Any:
     """A tokeniser with a word for each of the model's tokens."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -160,6 +179,7 @@ def tokenizer() -> Any:
         unk_token=start,
         bos_token=start,
         eos_token=end,
+        padding_side="left" if options.data == "padded_left" else "right",
         model_max_length=2 * tiny.LENGTH,
     )
 

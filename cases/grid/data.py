@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cases.grid.shared import INT8, NAMED, PEFT_POLICY, QLORA
 from cases.space.case import Case, case
 
 PADDED = "Padded rows"
 MASKED = "Prompts that are not learned"
 SCALED = "Scaled rotary positions"
+PACKED = "Packed documents"
+LONG = "Long rows"
+
+BF16 = {"torch_dtype": "bf16"}
+# What the loss of a step is divided by shows only if its parts have different numbers of tokens.
+UNEVEN: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("one batch", {}),
+    ("uneven micro-batches, which transformers before 4.46 averages one by one", {"gradient_accumulation_steps": 2}),
+    ("uneven ranks", {"strategy": "ddp"}),
+    ("uneven ranks and micro-batches", {"strategy": "ddp", "gradient_accumulation_steps": 2}),
+)
 
 DATA: tuple[Case, ...] = (
     case(PADDED, "full fine-tuning, padded on the right", method="full", data="padded_right"),
@@ -60,11 +73,52 @@ DATA: tuple[Case, ...] = (
     case(MASKED, "QLoRA", data="prompt_masked", **QLORA),
     *(
         row
-        for kind in ("linear", "dynamic", "llama3")
+        for kind in ("linear", "dynamic", "llama3", "yarn")
         for row in (
             case(SCALED, "loading a model", flow="load", method="full", rope_scaling=kind),
             case(SCALED, "full fine-tuning", method="full", rope_scaling=kind),
             case(SCALED, "generation from a cache", flow="generate", rope_scaling=kind),
         )
     ),
+    case(SCALED, "loading a model", flow="load", method="full", rope_scaling="longrope"),
+    case(SCALED, "full fine-tuning", method="full", rope_scaling="longrope"),
+    *(
+        case(PADDED, f"{name} through {trainer}", data=data, method="full", front_end=front_end, **chosen)
+        for front_end, trainer, kinds in (
+            ("trainer", "the Trainer's collator", ("padded_right", "padded_left", "prompt_masked")),
+            ("sft", "TRL's collator", ("padded_right", "prompt_masked")),
+        )
+        for data in kinds
+        for name, chosen in UNEVEN
+    ),
+    case(PADDED, "LoRA through the Trainer's collator", data="padded_right", front_end="trainer"),
+    case(PADDED, "LoRA through TRL's collator", data="padded_right", front_end="sft", gradient_accumulation_steps=2),
+    case(PACKED, "full fine-tuning", method="full", data="packed"),
+    case(PACKED, "LoRA in bfloat16", data="packed", torch_dtype="bf16"),
+    case(PACKED, "eager attention", data="packed", attn_implementation="eager"),
+    case(PACKED, "torch's scaled_dot_product_attention", data="packed", attn_implementation="sdpa"),
+    case(PACKED, "FlashAttention, the documented way", data="packed", attn_implementation="flash_attention_2", **BF16),
+    case(PACKED, "ranks and micro-batches", data="packed", strategy="ddp", gradient_accumulation_steps=2),
+    case(PACKED, "checkpointing", data="packed", gradient_checkpointing="non_reentrant"),
+    case(PACKED, "reentrant checkpointing", data="packed", gradient_checkpointing="reentrant"),
+    case(PACKED, "accelerate", data="packed", front_end="accelerate", strategy="ddp"),
+    case(PACKED, "the Trainer", data="packed", front_end="trainer", method="full"),
+    case(PACKED, "the Trainer with accumulation", data="packed", front_end="trainer", gradient_accumulation_steps=2),
+    *(
+        case(PACKED, name, model=model, method="full", data="packed")
+        for model, name in (
+            ("qwen", "Qwen 2"),
+            ("qwen3", "Qwen 3"),
+            ("mistral", "Mistral's sliding window"),
+            ("gpt2", "GPT-2's learned positions"),
+            ("mixtral", "Mixtral"),
+        )
+    ),
+    case(PACKED, "Gemma 2's sliding windows", model="gemma", method="full", attn_implementation="eager", data="packed"),
+    *(
+        case(LONG, f"{kind} scaling", method="full", data="long", rope_scaling=kind)
+        for kind in ("linear", "dynamic", "llama3", "yarn", "longrope")
+    ),
+    case(LONG, "Mistral's sliding window", method="full", data="long", model="mistral"),
+    case(LONG, "LoRA with checkpointing", data="long", rope_scaling="yarn", gradient_checkpointing="non_reentrant"),
 )

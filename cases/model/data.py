@@ -1,4 +1,4 @@
-"""The rows of a training step as users have them: whole, padded on either side, or with prompts that are not learned.
+"""The rows of a training step as users have them: whole, padded, long, packed, or with prompts that are not learned.
 
 Rows differ in length and in learned tokens, so the ranks and micro-batches of a step have different numbers of them.
 """
@@ -11,29 +11,53 @@ from typing import TYPE_CHECKING, Any
 from cases.model import architectures, tiny
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cases.space.options import Options
 
 IGNORED = -100  # the label of a token that is not learned, as in torch's cross_entropy
 LENGTHS = (16, 11, 13, 6)  # of the rows of a padded batch
 PROMPTS = (2, 9, 5, 12)  # tokens of each row that are not learned, with data=prompt_masked
+DOCUMENTS = ((7, 9), (5, 3, 8), (11, 1, 4), (4, 12))  # lengths of the documents of each row, with data=packed
+LONG = 1040  # tokens of a row, with data=long
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Token ids and labels, int64 (rows, length); ``real`` is bool (rows, length), None without padding."""
+    """Token ids and labels, int64 (rows, length).
+
+    ``real`` is bool (rows, length), None without padding. ``positions`` restart with each packed document: int64 (rows,
+    length), None if nothing is packed.
+    """
 
     ids: Any
     labels: Any
     real: Any = None
+    positions: Any = None
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of a forward pass in training."""
         mask = {} if self.real is None else {"attention_mask": self.real.long()}
-        return {"input_ids": self.ids, **mask, "labels": self.labels}
+        places = {} if self.positions is None else {"position_ids": self.positions}
+        return {"input_ids": self.ids, **mask, **places, "labels": self.labels}
+
+    @property
+    def documents(self) -> Any:
+        """The number of the document of each token: int64 (rows, length); None if nothing is packed."""
+        return None if self.positions is None else (self.positions == 0).cumsum(-1)
+
+    def each(self, change: Callable[[Any], Any]) -> Rows:
+        """The same rows with their tensors changed."""
+        return Rows(
+            *(
+                None if tensor is None else change(tensor)
+                for tensor in (self.ids, self.labels, self.real, self.positions)
+            )
+        )
 
     def part(self, begin: int, end: int) -> Rows:
-        return Rows(*(None if each is None else each[begin:end] for each in (self.ids, self.labels, self.real)))
+        return self.each(lambda tensor: tensor[begin:end])
 
     def parts(self, number: int) -> list[Rows]:
         """Equal parts, in order."""
@@ -41,20 +65,32 @@ class Rows:
         return [self.part(at * size, (at + 1) * size) for at in range(number)]
 
     def to(self, device: Any) -> Rows:
-        return Rows(*(None if each is None else each.to(device) for each in (self.ids, self.labels, self.real)))
+        return self.each(lambda tensor: tensor.to(device))
+
+    def unpadded(self) -> list[dict[str, Any]]:
+        """Each row as a data set holds it, before a collator pads it: tensors (length,) by the name of the argument."""
+        found = []
+        for row in self.parts(len(self.ids)):
+            kept = row.real[0] if row.real is not None else slice(None)
+            given = {name: values[0][kept] for name, values in row.arguments.items() if name != "attention_mask"}
+            found.append(given)
+        return found
 
 
 def rows(step: int, options: Options) -> Rows:
     """The global batch of a step."""
     import torch
 
-    ids = tiny.batch(step, architectures.vocabulary(options))
+    ids = tiny.batch(step, architectures.vocabulary(options), LONG if options.data == "long" else tiny.LENGTH)
     place = torch.arange(ids.shape[1])
     if options.data == "prompt_masked":
         learned = place >= torch.tensor(PROMPTS)[:, None]
         return Rows(ids, ids.masked_fill(~learned, IGNORED))
-    if options.data == "plain":
+    if options.data in ("plain", "long"):
         return Rows(ids, ids)
+    if options.data == "packed":
+        positions = torch.stack([torch.cat([torch.arange(length) for length in row]) for row in DOCUMENTS])
+        return Rows(ids, ids.masked_fill(positions == 0, IGNORED), positions=positions)
     padding = ids.shape[1] - torch.tensor(LENGTHS)[:, None]
     is_left = options.data == "padded_left"
     real = place >= padding if is_left else place < ids.shape[1] - padding

@@ -42,12 +42,12 @@ def values(name: str, shape: tuple[int, ...]) -> Any:
     return grid / 2**10
 
 
-def batch(step: int, vocabulary: int = VOCABULARY) -> Any:
-    """Token ids of one global step: int64, shape (GLOBAL_BATCH, LENGTH), never the padding token 0."""
+def batch(step: int, vocabulary: int = VOCABULARY, length: int = LENGTH) -> Any:
+    """Token ids of one global step: int64, shape (GLOBAL_BATCH, length), never the padding token 0."""
     import torch
 
     generator = torch.Generator().manual_seed(1000 + step)
-    return torch.randint(3, vocabulary, (GLOBAL_BATCH, LENGTH), generator=generator)
+    return torch.randint(3, vocabulary, (GLOBAL_BATCH, length), generator=generator)
 
 
 def prompt(vocabulary: int = VOCABULARY) -> Any:

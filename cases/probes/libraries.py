@@ -37,6 +37,26 @@ def rope_scaling(_place: Place, _cache: Path, kind: str) -> None:
     LlamaConfig(**architectures.ROPE_SCALINGS[kind])
 
 
+def packed_mask(_place: Place, _cache: Path) -> None:
+    """Look for the mask that transformers makes of ``position_ids`` that restart (4.53, with torch 2.6 or newer).
+
+    Earlier versions document packing by ``position_ids`` for FlashAttention only (``DataCollatorWithFlattening``).
+    """
+    try:
+        masking = importlib.import_module("transformers.masking_utils")
+    except ImportError as error:
+        raise LackingError("transformers makes no mask of position_ids that restart") from error
+    if not hasattr(masking, "find_packed_sequence_indices"):
+        raise LackingError("transformers makes no mask of position_ids that restart")
+    if not getattr(masking, "_is_torch_greater_or_equal_than_2_6", True):
+        raise LackingError("transformers makes a mask of position_ids that restart with torch 2.6 or newer only")
+
+
+def completion_mask(_place: Place, _cache: Path) -> None:
+    if not compat.has_completion_mask():
+        raise LackingError("SFTConfig has no completion_only_loss")
+
+
 def model_with_sdpa(_place: Place, _cache: Path, model: str) -> None:
     import transformers
 

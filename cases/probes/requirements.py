@@ -96,11 +96,26 @@ REQUIREMENTS = (
         for name in architectures.SPECS
         if name != "llama"
     ),
+    *(
+        Requirement(
+            f"rope_scaling_{kind}",
+            lambda o, kind=kind: o.rope_scaling == kind,  # type: ignore[misc]  # as above
+            partial(libraries.rope_scaling, kind=kind),
+            "this transformers does not know the scaling of rotary positions",
+        )
+        for kind in ("llama3", "yarn", "longrope")
+    ),
     Requirement(
-        "rope_scaling_llama3",
-        lambda o: o.rope_scaling == "llama3",
-        partial(libraries.rope_scaling, kind="llama3"),
-        "this transformers does not know the scaling of rotary positions",
+        "packed_mask",
+        lambda o: o.data == "packed" and o.attn_implementation != "flash_attention_2",
+        libraries.packed_mask,
+        "this stack keeps packed documents apart with FlashAttention only",
+    ),
+    Requirement(
+        "completion_mask",
+        lambda o: o.data == "prompt_masked" and o.front_end == "sft",
+        libraries.completion_mask,
+        "this SFTTrainer accepts no mask of the tokens to learn",
     ),
     *(
         Requirement(

@@ -79,12 +79,12 @@ def joined(x: Any) -> Any:
 def rotated(x: Any, angles: Any) -> Any:
     """Rotary position embedding (https://arxiv.org/abs/2104.09864), in the layout of the published Llama weights.
 
-    ``x``: (batch, heads, length, width). Entry i of a head turns together with entry i + width / 2, by ``angles``
-    of shape (batch, length, width / 2).
+    ``x``: (batch, heads, length, width). Entry i of a head turns together with entry i + width / 2, by the rotations
+    ``angles``, complex (batch, length, width / 2).
     """
     import torch
 
-    cosine, sine = angles.cos()[:, None], angles.sin()[:, None]
+    cosine, sine = angles.real[:, None], angles.imag[:, None]
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
 

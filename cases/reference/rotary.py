@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from cases.reference.attention import head_width
-from cases.reference.models import UnknownModelError
+from cases.space.verdict import UnknownModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,12 +26,17 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def angles(positions: Any, config: Mapping[str, Any]) -> Any:
-    """The angles by which pairs of entries turn: float64, (batch, length, width / 2), for positions (batch, length).
+    """The rotations of pairs of entries, as complex numbers: complex128, (batch, length, width / 2).
+
+    Their angles belong to ``positions`` (batch, length), their absolute value is the attention factor.
 
     Raises:
         UnknownModelError: the reference does not implement this scaling.
     """
-    return positions[..., None].double() * frequencies(config, length=int(positions.max()) + 1)
+    import torch
+
+    found = positions[..., None].double() * frequencies(config, length=int(positions.max()) + 1)
+    return torch.polar(torch.full_like(found, attention_factor(config)), found)
 
 
 def frequencies(config: Mapping[str, Any], length: int) -> Any:
@@ -50,7 +55,70 @@ def frequencies(config: Mapping[str, Any], length: int) -> Any:
         return dynamic(config, rope, length, exponents)
     if rope["rope_type"] == "llama3":
         return by_wavelength(plain, rope)
+    if rope["rope_type"] == "yarn":
+        return by_parts(plain, rope, width, config["max_position_embeddings"])
+    if rope["rope_type"] == "longrope":
+        return plain / rescaled(config, rope, length)
     raise UnknownModelError(f"no reference implementation for rope_type {rope['rope_type']!r}")
+
+
+def attention_factor(config: Mapping[str, Any]) -> float:
+    """The factor of rotated queries and of rotated keys, so that scores grow by its square.
+
+    YaRN (section 3.3) divides scores by the temperature t, with sqrt(1 / t) = 0.1 ln(factor) + 1. DeepSeek's
+    ``mscale`` and ``mscale_all_dim`` weigh the logarithm (https://arxiv.org/abs/2412.19437, its reference code).
+    LongRoPE (https://arxiv.org/abs/2402.13753, as Phi-3 publishes it) uses sqrt(1 + ln(factor) / ln(trained length)).
+    """
+    rope = settings(config)
+    if "attention_factor" in rope:
+        return float(rope["attention_factor"])
+    if rope["rope_type"] == "longrope":
+        trained = trained_length(config, rope)
+        factor = rope.get("factor") or config["max_position_embeddings"] / trained
+        return math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 else 1.0
+    if rope["rope_type"] != "yarn" or rope["factor"] <= 1:
+        return 1.0
+    log = 0.1 * math.log(rope["factor"])
+    weights = (rope.get("mscale"), rope.get("mscale_all_dim"))
+    return float((weights[0] * log + 1) / (weights[1] * log + 1)) if all(weights) else log + 1
+
+
+def trained_length(config: Mapping[str, Any], rope: Mapping[str, Any]) -> int:
+    """The length before scaling; Phi-3 states it beside the settings of the scaling."""
+    stated = rope.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
+    return int(stated or config["max_position_embeddings"])
+
+
+def by_parts(plain: Any, rope: Mapping[str, Any], width: int, longest: int) -> Any:
+    """YaRN (https://arxiv.org/abs/2309.00071): keep fast entries, slow those with long wavelengths by ``factor``.
+
+    Section 3.2 keeps entries with more than ``beta_fast`` turns over the trained length, slows those with fewer than
+    ``beta_slow``, and mixes those between. The mix is linear in the index of the entry, between the indices of the two
+    bounds, which are rounded outwards unless ``truncate`` is false, as in the reference code that the published models
+    were trained with (https://github.com/jquesnelle/yarn, ``LlamaYaRNScaledRotaryEmbedding``).
+    """
+    import torch
+
+    trained = rope.get("original_max_position_embeddings") or longest
+
+    def index(turns: float) -> float:
+        return float(width * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(rope["rope_theta"])))
+
+    first, last = index(rope.get("beta_fast") or 32), index(rope.get("beta_slow") or 1)
+    if rope.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, width - 1)
+    place = torch.arange(width // 2, dtype=torch.float64)
+    slowed = ((place - first) / (last - first if last > first else 0.001)).clamp(0, 1)
+    return torch.lerp(plain, plain / rope["factor"], slowed)
+
+
+def rescaled(config: Mapping[str, Any], rope: Mapping[str, Any], length: int) -> Any:
+    """LongRoPE's factors of each wavelength (https://arxiv.org/abs/2402.13753), by the length of the text."""
+    import torch
+
+    name = "long_factor" if length > trained_length(config, rope) else "short_factor"
+    return torch.tensor(rope[name], dtype=torch.float64)
 
 
 def dynamic(config: Mapping[str, Any], rope: Mapping[str, Any], length: int, exponents: Any) -> Any:

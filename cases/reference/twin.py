@@ -69,8 +69,12 @@ def key(options: Options) -> str:
 
 
 def batches_per_step(options: Options) -> int:
-    """The batches of a step, of all ranks: each has a mean loss of its own, and the step's loss is their mean."""
-    return options.world_size * options.gradient_accumulation_steps
+    """The batches of a step, of all ranks: each has a mean loss of its own, and the step's loss is their mean.
+
+    The trainers divide by the number of learned tokens of the whole step, so that it is one batch to them
+    (``num_items_in_batch``, https://huggingface.co/blog/gradient_accumulation).
+    """
+    return 1 if options.front_end in ("trainer", "sft") else options.world_size * options.gradient_accumulation_steps
 
 
 def update_rule(options: Options) -> str:
@@ -150,9 +154,9 @@ def trained_tensors(model: Network, options: Options) -> dict[str, Any]:
 
 
 def logits(
-    model: Network, trained: dict[str, Any], ids: Any, options: Options, decoder_ids: Any = None, real: Any = None
+    model: Network, trained: dict[str, Any], ids: Any, options: Options, decoder_ids: Any = None, **more: Any
 ) -> Any:
-    """The logits of token ids (batch, length): float64, (batch, length, vocabulary)."""
+    """The logits of token ids (batch, length): float64, (batch, length, vocabulary); ``more`` are fields of a batch."""
     if architectures.spec(options).encoder_decoder and decoder_ids is None:
         decoder_ids = architectures.shifted(ids)
     extra = {}
@@ -160,7 +164,7 @@ def logits(
         from cases.reference import adapter_layers
 
         extra = adapter_layers.virtual(model, trained, options, len(ids))
-    return models.logits(model, Batch(ids=ids, real=real, decoder_ids=decoder_ids, **extra))
+    return models.logits(model, Batch(ids=ids, decoder_ids=decoder_ids, **more, **extra))
 
 
 def greedy(model: Network, trained: dict[str, Any], options: Options) -> tuple[Any, Any]:
@@ -210,7 +214,8 @@ def step_loss(model: Network, trained: dict[str, Any], rows: data.Rows, options:
 
     Ranks and micro-batches average like this if nobody tells them how many tokens the others have.
     """
-    found = logits(model, trained, rows.ids, options, real=rows.real)
+    of_rows = {"real": rows.real, "positions": rows.positions, "documents": rows.documents}
+    found = logits(model, trained, rows.ids, options, **of_rows)
     number = batches_per_step(options)
     pairs = zip(found.chunk(number), rows.parts(number), strict=True)
     return sum(cross_entropy(each, predicted(part.labels, options)) for each, part in pairs) / number

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cases.runtime import imported_modules, visible_gpus
 from cases.runtime.process_tree import lead_group, leave
+from cases.space.verdict import UnknownModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,12 +95,17 @@ def wait_for(path: str, poll_s: float = WAIT_POLL_S) -> Iterator[None]:
 
     Raises:
         CompanionError: the companion failed; the text has its error.
+        UnknownModelError: the reference does not know the model, so the companion cannot compute it.
     """
     beat = time.monotonic()
     while not Path(path).exists():
         failed = Path(f"{path}.error")
         if failed.exists():
-            raise CompanionError(f"the reference could not be computed: {failed.read_text()}")
+            error = failed.read_text()
+            kind, _, message = error.partition(": ")
+            if kind == UnknownModelError.__name__:
+                raise UnknownModelError(message)
+            raise CompanionError(f"the reference could not be computed: {error}")
         time.sleep(poll_s)
         if time.monotonic() - beat > BEAT_S:
             beat = time.monotonic()

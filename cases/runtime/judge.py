@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cases.runtime import failures
-from cases.space.verdict import Check, Phase, Verdict, missed
+from cases.space.verdict import Check, Phase, UnknownModelError, Verdict, missed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +71,8 @@ def judge_error(rank: RankState) -> CellJudgement:
     error = replace(rank.error, rank=rank.number, is_ours=False)
     first_line = next(iter(error.message.strip().splitlines()), "")[:LONGEST_REASON]
     reason = f"{error.type}: {first_line}".rstrip(": ")
+    if error.type == UnknownModelError.__name__:
+        return CellJudgement(Verdict.SKIP, f"the reference cannot judge it: {first_line}")
     if rank.error.is_ours:
         shown = first_line if error.type == "CompanionError" else f"the harness's own code raised {reason}"
         return CellJudgement(Verdict.LOST, shown, rank.phase, error=error)

@@ -73,7 +73,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "modules_to_save": {"lm_head": "modules_to_save"},
     "target_embeddings": {True: "target_embeddings"},
     "model": {name: name for name in ("qwen", "qwen3", "gemma", "mistral", "mixtral", "gpt2", "t5")},
-    "rope_scaling": {name: f"rope_scaling_{name}" for name in ("linear", "dynamic", "llama3")},
+    "rope_scaling": {name: f"rope_scaling_{name}" for name in ("linear", "dynamic", "llama3", "yarn", "longrope")},
     "embeddings": {"tied": "tied", "resized": "resized"},
     "bnb_4bit_quant_storage": {
         "bf16": "bnb_4bit_quant_storage_bf16",
@@ -126,7 +126,7 @@ WORDS: dict[str, dict[Any, str]] = {
     "optim": {"adamw": "adamw", "adamw_8bit": "adamw_8bit", "paged_adamw_8bit": "paged_adamw_8bit"},
     "optim_implementation": {"foreach": "foreach", "fused": "fused"},
     "front_end": {"accelerate": "accelerate", "trainer": "trainer", "sft": "sft"},
-    "data": {name: f"data_{name}" for name in ("padded_right", "padded_left", "prompt_masked")},
+    "data": {name: f"data_{name}" for name in ("padded_right", "padded_left", "prompt_masked", "packed", "long")},
     "loop": {"eval": "eval_between", "generate": "generate_between"},
     "torch_compile": {True: "torch_compile"},
 }

@@ -54,10 +54,10 @@ Optimiser = Literal["sgd", "adamw", "adamw_8bit", "paged_adamw_8bit"]
 Stepping = Literal["default", "foreach", "fused"]
 FrontEnd = Literal["loop", "accelerate", "trainer", "sft"]
 Model = Literal["llama", "qwen", "qwen3", "gemma", "mistral", "mixtral", "gpt2", "t5"]
-RopeScaling = Literal["none", "linear", "dynamic", "llama3"]
+RopeScaling = Literal["none", "linear", "dynamic", "llama3", "yarn", "longrope"]
 Embeddings = Literal["untied", "tied", "resized"]
 Loop = Literal["plain", "eval", "generate"]
-Data = Literal["plain", "padded_right", "padded_left", "prompt_masked"]
+Data = Literal["plain", "padded_right", "padded_left", "prompt_masked", "packed", "long"]
 
 FOUR_BIT = ("nf4", "fp4")
 SHARDED = ("fsdp1", "fsdp2")
@@ -103,7 +103,9 @@ class Options:
     bypasses the root's forward.
 
     Loop: ``data`` selects rows without padding, with padding on either side, or with prompts whose labels are ignored;
-    rows then differ in their number of learned tokens. ``autocast=fp16`` trains with a gradient scaler.
+    rows then differ in their number of learned tokens. ``packed`` puts several documents into a row, with
+    ``position_ids`` that restart and no mask; ``long`` has rows of more than a thousand tokens. ``autocast=fp16`` trains
+    with a gradient scaler.
     ``clip_grad_norm`` clips the norm of the gradients. ``attn_implementation`` is transformers' implementation
     (``default``: the one that transformers selects) or a forced back end of scaled-dot-product attention.
     ``optim_implementation`` is torch's for-each or fused implementation. ``call`` names a use of the libraries' API
@@ -280,12 +282,20 @@ EXCLUSIONS = (
         "accelerate and the trainers run their own loop: use loop=plain",
     ),
     Exclusion(
-        lambda o: o.data != "plain" and o.front_end not in ("loop", "accelerate"),
-        "the trainers get rows without padding only: use data=plain, or front_end=loop or accelerate",
+        lambda o: o.data in ("padded_left", "packed", "long") and o.front_end == "sft",
+        "SFTTrainer pads on the right, packs and truncates by itself: use data=padded_right or prompt_masked",
     ),
     Exclusion(
         lambda o: o.data != "plain" and o.model == "t5",
         "padded and masked rows are measured on decoders only: use data=plain with model=t5",
+    ),
+    Exclusion(
+        lambda o: o.data == "packed" and o.method in PROMPTS,
+        "PEFT ignores position_ids of a model with virtual tokens: use an adapter of layers with data=packed",
+    ),
+    Exclusion(
+        lambda o: o.data == "long" and o.model not in ROTARY,
+        "learned positions end with the trained length: use a model with rotary positions for data=long",
     ),
     Exclusion(
         lambda o: o.rope_scaling != "none" and o.model not in ROTARY,

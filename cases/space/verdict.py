@@ -16,6 +16,10 @@ class LackingError(Exception):
     """The stack under test lacks a feature or misbehaves: a finding, never an error of the harness."""
 
 
+class UnknownModelError(Exception):
+    """The reference does not implement this model or this field of its configuration, so nothing judges the cell."""
+
+
 class Verdict(str, Enum):
     """The result of a cell. It has no truth value: a skip or a loss must never count as green by accident."""
 
@@ -25,7 +29,7 @@ class Verdict(str, Enum):
     HANG = "hang"  # a rank stopped making progress
     CRASH = "crash"  # a rank was ended by a signal, by memory, or vanished
     BLOCKED = "blocked"  # the set cannot be resolved or installed
-    SKIP = "skip"  # this machine or version cannot run it; decided before launch
+    SKIP = "skip"  # this machine or version cannot run it, or the reference does not know its model
     LOST = "lost"  # the harness's or the machine's fault: rerun, never painted red
 
     def __bool__(self) -> NoReturn:

@@ -55,6 +55,7 @@ class EngagementRecorder:
     shared: list[bool] = field(default_factory=list)  # whether head and embeddings are one, before and after training
     attention: str = ""  # the implementation in the loaded config
     rope_type: str = ""  # of the loaded config
+    row_lengths: set[int] = field(default_factory=set)  # of the inputs of feed-forward layers
     attention_masked: set[bool] = field(default_factory=set)  # whether attention layers received a mask
     kernels: Kernels = field(default_factory=Kernels)
     unallocated: int = 0  # parameters without memory on this rank before wrapping
@@ -94,7 +95,7 @@ class EngagementRecorder:
                 module.register_forward_pre_hook(partial(self.record_pass, name))
             if name.endswith("lm_head") or (name.endswith(plain) and not self.quantised_names):
                 module.register_forward_hook(self.record_output)
-            if name.endswith(spec.attention) and self.options.data.startswith("padded"):
+            if name.endswith(spec.attention) and self.options.data in ("padded_right", "padded_left", "packed"):
                 module.register_forward_pre_hook(self.record_mask, with_kwargs=True)
         if self.options.attn_implementation != "default":
             self.kernels.watch(next(m for name, m in model.named_modules() if name.endswith(spec.attention)))
@@ -116,6 +117,8 @@ class EngagementRecorder:
 
         self.requested_dtypes.add(compat.dtype_name(compat.autocast_dtype(self.place.kind) or inputs[0].dtype))
         self.passes.setdefault(layer, []).append((module.training, torch.is_grad_enabled()))
+        if module.training:
+            self.row_lengths.add(inputs[0].shape[1])
 
     def record_output(self, _module: Any, _inputs: Any, output: Any) -> None:
         self.computed_in.add(compat.dtype_name(output.dtype))

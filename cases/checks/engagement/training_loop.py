@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cases.apply import compat, compiling, optimiser_step
 from cases.apply.attention import WHOLE, implementation
 from cases.checks.engagement.recorder import class_names
+from cases.model import data as rows_of_tokens
 from cases.model import tiny
 from cases.reference import quantisation, tolerance
 from cases.space.options import TRAINING
@@ -46,8 +47,14 @@ def autocast(recorder: EngagementRecorder) -> Iterator[Check]:
 
 
 def data(recorder: EngagementRecorder) -> Iterator[Check]:
-    """Check that attention gets a mask of padded rows. Masked labels show in the loss, which the twin computes too."""
-    if recorder.options.data.startswith("padded"):
+    """Check that attention gets a mask of padded or packed rows.
+
+    FlashAttention gets the bounds of packed documents instead. Masked labels show in the loss, which the twin computes.
+    """
+    is_packed = recorder.options.data == "packed" and recorder.options.attn_implementation != "flash_attention_2"
+    if recorder.options.data == "long":
+        yield equal("tokens of a row", "+".join(map(str, sorted(recorder.row_lengths))), str(rows_of_tokens.LONG))
+    if recorder.options.data.startswith("padded") or is_packed:
         yield equal("attention passes with a mask", "+".join(sorted(map(str, recorder.attention_masked))), "True")
 
 

@@ -10,15 +10,13 @@ import importlib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from cases.space.verdict import UnknownModelError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
     from cases.reference.network import Batch, Network
-
-
-class UnknownModelError(Exception):
-    """The reference does not implement this model or this field of its configuration, so it cannot judge it."""
 
 
 def architecture(config: Mapping[str, Any]) -> ModuleType:
