@@ -39,6 +39,10 @@ MODULES = (  # below cases, each with its calls
     "api.tokenizers",
     "api.trainers",
     "api.trl_trainers",
+    "behaviour.chat_templates",
+    "behaviour.collators",
+    "behaviour.data_order",
+    "behaviour.packing",
 )
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cases.space.options import Options
 
 CHECKPOINTS = "checkpoints"  # folder that the trainer writes into
-MULTIPLE = 8  # of tokens to which the collator pads: a short micro-batch has fewer than the longest row
 
 
 @dataclass
@@ -150,7 +149,7 @@ def collator(words: Any, options: Options) -> Any:
 
     if not options.data.startswith("padded"):
         return transformers.default_data_collator
-    return transformers.DataCollatorForSeq2Seq(words, padding="longest", pad_to_multiple_of=MULTIPLE)
+    return transformers.DataCollatorForSeq2Seq(words, padding="longest", pad_to_multiple_of=data.MULTIPLE)
 
 
 def token_dataset(options: Options, *, masked: bool) -> Any:

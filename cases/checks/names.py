@@ -259,6 +259,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.checks.engagement.training_loop": (
         "optimiser steps",
         "attention passes with a mask",
+        "a mask reaches attention",
         "tokens of a row",
         "dtype asked of layers",
         "output dtype of linear layers",

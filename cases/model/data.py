@@ -19,7 +19,9 @@ IGNORED = -100  # the label of a token that is not learned, as in torch's cross_
 LENGTHS = (16, 11, 13, 6)  # of the rows of a padded batch
 PROMPTS = (2, 9, 5, 12)  # tokens of each row that are not learned, with data=prompt_masked
 DOCUMENTS = ((7, 9), (5, 3, 8), (11, 1, 4), (4, 12))  # lengths of the documents of each row, with data=packed
-LONG = 1040  # tokens of a row, with data=long
+MULTIPLE = 8  # of tokens to which the Trainer's collator pads
+LONG = 96  # tokens of a row with data=long: beyond the trained length
+LONGER = 1040  # the same for YaRN, whose trained length is 512
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,35 @@ class Rows:
         return found
 
 
+def length(options: Options) -> int:
+    """The tokens of a row."""
+    if options.data != "long":
+        return tiny.LENGTH
+    return LONGER if options.rope_scaling == "yarn" else LONG
+
+
+def padded_batches(options: Options, rank: int) -> list[bool]:
+    """For each micro-batch of a rank's step, whether some row of it is padded; all steps are alike.
+
+    The loop pads all rows to the length of the longest, collators only those of a batch. The ranks of the loop get
+    parts of the step's rows, and with the other front ends every so-many-th batch.
+    """
+    number = options.world_size * options.gradient_accumulation_steps
+    at_once = tiny.GLOBAL_BATCH // number
+    batches = [LENGTHS[at * at_once : (at + 1) * at_once] for at in range(number)]
+    width = {"trainer": MULTIPLE, "sft": 1}.get(options.front_end, tiny.LENGTH)
+    each = options.gradient_accumulation_steps
+    mine = (
+        batches[rank * each : (rank + 1) * each] if options.front_end == "loop" else batches[rank :: options.world_size]
+    )
+    return [min(batch) < -(-max(batch) // width) * width for batch in mine]
+
+
 def rows(step: int, options: Options) -> Rows:
     """The global batch of a step."""
     import torch
 
-    ids = tiny.batch(step, architectures.vocabulary(options), LONG if options.data == "long" else tiny.LENGTH)
+    ids = tiny.batch(step, architectures.vocabulary(options), length(options))
     place = torch.arange(ids.shape[1])
     if options.data == "prompt_masked":
         learned = place >= torch.tensor(PROMPTS)[:, None]
@@ -89,7 +115,7 @@ def rows(step: int, options: Options) -> Rows:
     if options.data in ("plain", "long"):
         return Rows(ids, ids)
     if options.data == "packed":
-        positions = torch.stack([torch.cat([torch.arange(length) for length in row]) for row in DOCUMENTS])
+        positions = torch.stack([torch.cat([torch.arange(size) for size in row]) for row in DOCUMENTS])
         return Rows(ids, ids.masked_fill(positions == 0, IGNORED), positions=positions)
     padding = ids.shape[1] - torch.tensor(LENGTHS)[:, None]
     is_left = options.data == "padded_left"

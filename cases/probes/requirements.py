@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cases import api
 from cases.apply.attention import BACK_ENDS, implementation
 from cases.model import architectures
-from cases.probes import arithmetic, bitsandbytes, libraries, sharding
+from cases.probes import arithmetic, bitsandbytes, data, libraries, sharding
 from cases.space.options import FOUR_BIT
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ REQUIREMENTS = (
         "bitsandbytes has no binary for this CUDA",
         cuda_only=True,
     ),
+    *(Requirement(name, only_calls, probe, because) for name, (probe, because) in data.OFFERS.items()),
     Requirement("activated_lora", only_calls, libraries.activated_lora_option, "this peft has no activated LoRA"),
     Requirement(
         "target_parameters", only_calls, libraries.target_parameters_option, "this stack has no LoRA on fused experts"

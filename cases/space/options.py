@@ -104,7 +104,7 @@ class Options:
 
     Loop: ``data`` selects rows without padding, with padding on either side, or with prompts whose labels are ignored;
     rows then differ in their number of learned tokens. ``packed`` puts several documents into a row, with
-    ``position_ids`` that restart and no mask; ``long`` has rows of more than a thousand tokens. ``autocast=fp16`` trains
+    ``position_ids`` that restart and no mask; ``long`` has rows beyond the trained length. ``autocast=fp16`` trains
     with a gradient scaler.
     ``clip_grad_norm`` clips the norm of the gradients. ``attn_implementation`` is transformers' implementation
     (``default``: the one that transformers selects) or a forced back end of scaled-dot-product attention.

@@ -53,9 +53,19 @@ def data(recorder: EngagementRecorder) -> Iterator[Check]:
     """
     is_packed = recorder.options.data == "packed" and recorder.options.attn_implementation != "flash_attention_2"
     if recorder.options.data == "long":
-        yield equal("tokens of a row", "+".join(map(str, sorted(recorder.row_lengths))), str(rows_of_tokens.LONG))
-    if recorder.options.data.startswith("padded") or is_packed:
-        yield equal("attention passes with a mask", "+".join(sorted(map(str, recorder.attention_masked))), "True")
+        yield equal(
+            "tokens of a row",
+            "+".join(map(str, sorted(recorder.row_lengths))),
+            str(rows_of_tokens.length(recorder.options)),
+        )
+    if not recorder.options.data.startswith("padded") and not is_packed:
+        return
+    padded = [True] if is_packed else rows_of_tokens.padded_batches(recorder.options, recorder.place.rank)
+    masked = "+".join(sorted(map(str, recorder.attention_masked)))
+    if all(padded):
+        yield equal("attention passes with a mask", masked, "True")
+    elif any(padded):  # versions drop the mask of a batch without padding, or keep it
+        yield equal("a mask reaches attention", "True" in masked, bound=True)
 
 
 def gradient_checkpointing(recorder: EngagementRecorder) -> Iterator[Check]:

@@ -1,0 +1,62 @@
+"""Probes for what transformers and TRL offer to prepare data: collators, packing, chat templates, masks."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cases.space.verdict import LackingError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cases.space.place import Place
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A name in a module; ``argument`` is a parameter that it must have, ``words`` are in its documentation."""
+
+    module: str
+    name: str
+    argument: str = ""
+    words: str = ""
+
+    def __call__(self, _place: Place, _cache: Path) -> None:
+        found = importlib.import_module(self.module)
+        for part in self.name.split("."):
+            if not hasattr(found, part):
+                raise LackingError(f"{self.module} has no {self.name}")
+            found = getattr(found, part)
+        if self.argument and self.argument not in inspect.signature(found).parameters:  # type: ignore[arg-type]
+            raise LackingError(f"{self.name} has no {self.argument}")
+        if self.words and self.words not in (found.__doc__ or ""):
+            raise LackingError(f"the documentation of {self.name} does not mention {self.words!r}")
+
+
+CHAT = ("transformers", "PreTrainedTokenizerBase.apply_chat_template")
+# By the name of the requirement: the offer, and the start of the sentence that explains a skip.
+OFFERS = {
+    "flattening": (Offer("transformers", "DataCollatorWithFlattening"), "this transformers flattens no batches"),
+    "completion_collator": (
+        Offer("trl", "DataCollatorForCompletionOnlyLM"),
+        "this trl has no collator that masks prompts",
+    ),
+    "continue_final_message": (Offer(*CHAT, "continue_final_message"), "this transformers leaves no message open"),
+    "assistant_mask": (Offer(*CHAT, "return_assistant_tokens_mask"), "this transformers has no assistant mask"),
+    "assistant_only_loss": (Offer("trl", "SFTConfig", "assistant_only_loss"), "this SFTTrainer learns all roles"),
+    "completion_only_loss": (Offer("trl", "SFTConfig", "completion_only_loss"), "this SFTTrainer learns prompts too"),
+    "sft_max_length": (Offer("trl", "SFTConfig", "max_length"), "this SFTTrainer has no max_length"),
+    "truncation_mode": (Offer("trl", "SFTConfig", "truncation_mode"), "this SFTTrainer cuts rows at their end only"),
+    "setup_chat_format": (Offer("trl", "setup_chat_format"), "this trl has no setup_chat_format"),
+    "packing_strategies": (Offer("trl", "pack_dataset", "strategy"), "this trl has no packing strategies"),
+    "packing_split": (Offer("trl", "pack_dataset", words="bfd_split"), "this trl has one best-fit strategy"),
+    "packing_truncates": (
+        Offer("trl", "pack_dataset", words="discarding overflow"),
+        "this trl does not document what it discards",
+    ),
+    "padding_free": (Offer("trl", "SFTConfig", "padding_free"), "this SFTTrainer always pads"),
+    "constant_length": (Offer("trl.trainer", "ConstantLengthDataset"), "this trl has no ConstantLengthDataset"),
+}
