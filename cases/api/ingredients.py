@@ -52,7 +52,7 @@ def rows(steps: int = tiny.STEPS, *, first_counts: bool = False) -> list[dict[st
     return [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
 
 
-def dataset(**columns: list[str]) -> Any:
+def dataset(**columns: list[Any]) -> Any:
     from datasets import Dataset
 
     return Dataset.from_dict(columns)

@@ -15,6 +15,8 @@ from cases.space.verdict import Check, Phase, at_most, equal
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    Turn = tuple[str, Sequence[int]]
+
     from cases.apply.context import Context
 
 GROUP = "Chat templates"
@@ -28,7 +30,6 @@ TEMPLATE = (
     "{% else %}w100 {{ message['content'] }}</s> {% endif %}"
     "{% endfor %}{% if add_generation_prompt %}w102 {% endif %}"
 )
-Turn = tuple[str, Sequence[int]] if TYPE_CHECKING else tuple
 TALK: Sequence[Turn] = (
     ("system", (5,)),
     ("user", (6, 7)),

@@ -1,4 +1,4 @@
-"""Collators pad, mask and flatten as their documentation says: each batch compared with rows written out by hand.
+"""Collators pad, mask and flatten as their documentation says: each batch compared with rows by hand.
 
 https://huggingface.co/docs/transformers/main_classes/data_collator
 """

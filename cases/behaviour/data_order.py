@@ -51,9 +51,9 @@ def trainer_last_batch(ctx: Context) -> Iterator[Check]:
 @call(GROUP, phase=Phase.FORWARD)
 def trainer_shuffled_epochs(ctx: Context) -> Iterator[Check]:
     """Each epoch has every row once, in another order, and a seed determines the orders."""
-    chosen = {"ordered": False, "num_train_epochs": 2, "per_device_train_batch_size": 5}
-    first, again, other = (trained(ctx, **chosen, seed=seed, data_seed=seed) for seed in (3, 3, 4))
-    epochs = [sum(first[:2], []), sum(first[2:], [])]
+    chosen = {"num_train_epochs": 2, "per_device_train_batch_size": 5}
+    first, again, other = (trained(ctx, ordered=False, **chosen, seed=seed, data_seed=seed) for seed in (3, 3, 4))
+    epochs = [seen.joined(first[:2]), seen.joined(first[2:])]
     for number, epoch in enumerate(epochs):
         yield equal(f"rows of epoch {number}", str(sorted(epoch)), str(list(range(ROWS))))
         yield equal(f"epoch {number} is shuffled", epoch != sorted(epoch), bound=True)
@@ -66,7 +66,7 @@ def stream(number: int) -> Any:
     """Numbered rows that can only be iterated over."""
     import torch
 
-    class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg,misc]  # as the stack, typed as Any
+    class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # as the stack, typed as Any
         def __iter__(self) -> Iterator[Any]:
             return iter(seen.numbered_rows(number))
 
@@ -135,9 +135,9 @@ def trainer_shuffled_rows_of_ranks(ctx: Context) -> Iterator[Check]:
     found = on_ranks(
         ctx, trained(ctx, rows=seen.numbered_rows(8), ordered=False, num_train_epochs=2, per_device_train_batch_size=2)
     )
-    epochs = [[sum(rank[at : at + 2], []) for rank in found] for at in (0, 2)]
+    epochs = [[seen.joined(rank[at : at + 2]) for rank in found] for at in (0, 2)]
     for number, epoch in enumerate(epochs):
-        yield equal(f"rows of epoch {number}", str(sorted(sum(epoch, []))), str(list(range(8))))
+        yield equal(f"rows of epoch {number}", str(sorted(seen.joined(epoch))), str(list(range(8))))
     yield equal("epochs in the same order", epochs[0] == epochs[1], bound=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from cases.api import ingredients
@@ -63,8 +64,13 @@ def documents_loss(ctx: Context, documents: Sequence[tuple[Sequence[int], Sequen
     return total / learned
 
 
+def joined(rows: Iterable[Iterable[int]]) -> list[int]:
+    """All rows as one."""
+    return list(chain.from_iterable(rows))
+
+
 def rows_of(tensor: Any) -> str:
-    """A batch as text, to compare it with rows written out by hand."""
+    """A batch as text, to compare it with rows by hand."""
     return str([[int(value) for value in row] for row in tensor])
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cases.model import architectures, tiny
+from cases.space.options import GLOBAL_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +94,7 @@ def padded_batches(options: Options, rank: int) -> list[bool]:
     parts of the step's rows, and with the other front ends every so-many-th batch.
     """
     number = options.world_size * options.gradient_accumulation_steps
-    at_once = tiny.GLOBAL_BATCH // number
+    at_once = GLOBAL_BATCH // number
     batches = [LENGTHS[at * at_once : (at + 1) * at_once] for at in range(number)]
     width = {"trainer": MULTIPLE, "sft": 1}.get(options.front_end, tiny.LENGTH)
     each = options.gradient_accumulation_steps

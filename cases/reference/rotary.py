@@ -79,8 +79,8 @@ def attention_factor(config: Mapping[str, Any]) -> float:
     if rope["rope_type"] != "yarn" or rope["factor"] <= 1:
         return 1.0
     log = 0.1 * math.log(rope["factor"])
-    weights = (rope.get("mscale"), rope.get("mscale_all_dim"))
-    return float((weights[0] * log + 1) / (weights[1] * log + 1)) if all(weights) else log + 1
+    queries, keys = rope.get("mscale") or 0.0, rope.get("mscale_all_dim") or 0.0
+    return float((queries * log + 1) / (keys * log + 1)) if queries and keys else log + 1
 
 
 def trained_length(config: Mapping[str, Any], rope: Mapping[str, Any]) -> int:

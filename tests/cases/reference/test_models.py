@@ -10,6 +10,7 @@ import pytest
 from cases.model import architectures, disk, experts, shapes
 from cases.reference import models
 from cases.space.options import Options
+from cases.space.verdict import UnknownModelError
 
 ROOT = Path(__file__).parents[3]
 STACK = {"transformers", "peft", "accelerate", "trl", "bitsandbytes", "safetensors", "datasets", "tokenizers"}
@@ -43,7 +44,7 @@ def test_an_architecture_is_short(path: Path) -> None:
 
 @pytest.mark.parametrize("config", [{"model_type": "bloom"}, {}])
 def test_an_unknown_model_has_no_reference(config: dict[str, str]) -> None:
-    with pytest.raises(models.UnknownModelError, match="no reference implementation for model_type"):
+    with pytest.raises(UnknownModelError, match="no reference implementation for model_type"):
         models.architecture(config)
 
 

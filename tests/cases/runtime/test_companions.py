@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cases.runtime.companions import CompanionError, Companions, note_missing, wait_for
+from cases.space.verdict import UnknownModelError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +53,18 @@ def test_a_job_that_waits_gets_the_error_of_a_companion(tmp_path: Path) -> None:
     started.start(str(tmp_path / "made"), compute)
     started.wait(60.0, lambda: False)
     with pytest.raises(CompanionError, match="could not be computed: ArithmeticError: no reference today"):
+        list(wait_for(str(tmp_path / "made")))
+
+
+def test_a_job_learns_that_the_reference_does_not_know_its_model(tmp_path: Path) -> None:
+    started = companions()
+
+    def compute() -> None:
+        raise UnknownModelError("no reference implementation: bloom")
+
+    started.start(str(tmp_path / "made"), compute)
+    started.wait(60.0, lambda: False)
+    with pytest.raises(UnknownModelError, match=r"^no reference implementation: bloom$"):
         list(wait_for(str(tmp_path / "made")))
 
 

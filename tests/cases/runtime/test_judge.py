@@ -74,6 +74,17 @@ def test_a_hang_has_the_phase_of_a_hanging_rank() -> None:
     assert judge([done(), killed_by_us(1)], stopped="hang", why="silence").phase is Phase.BACKWARD
 
 
+def test_a_model_that_the_reference_does_not_know_is_skipped() -> None:
+    unknown = raised(type="UnknownModelError", message="no reference implementation for 'bloom'", is_ours=True)
+    found = judge([unknown, killed_by_us(1)])
+    assert (found.verdict, found.phase) == (Verdict.SKIP, None)
+    assert found.reason == "the reference cannot judge it: no reference implementation for 'bloom'"
+
+
+def test_an_error_of_the_stack_counts_even_if_the_reference_does_not_know_the_model() -> None:
+    assert judge([raised(at=1.0), raised(1, at=2.0, type="UnknownModelError", is_ours=True)]).verdict is Verdict.FAIL
+
+
 def test_the_first_of_two_errors_counts() -> None:
     assert judge([raised(at=2.5), raised(1, at=2.0, type="TypeError")]).reason == "TypeError: no"
 
