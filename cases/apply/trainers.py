@@ -119,7 +119,8 @@ def arguments(ctx: Context) -> dict[str, Any]:
         "report_to": "none",
         "disable_tqdm": True,
     }
-    found.update(compat.token_average())
+    if options.data != "plain":  # the numbers of tokens differ
+        found.update(compat.token_average())
     if options.gradient_checkpointing != "off":
         found["gradient_checkpointing_kwargs"] = {"use_reentrant": options.gradient_checkpointing == "reentrant"}
     return found

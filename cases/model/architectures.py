@@ -55,15 +55,15 @@ ROPE_SCALINGS: Mapping[str, Mapping[str, Any]] = {
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512},
         "max_position_embeddings": 2048,
     },
-    # A factor for each of eight wavelengths. Rows are longer than the trained length, so the long ones count.
+    # As Phi-3 publishes it: a factor for each of eight wavelengths, and the trained length beside them. Rows are longer
+    # than it, so the long factors count.
     "longrope": {
         "rope_scaling": {
             "rope_type": "longrope",
             "short_factor": [1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35],
             "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0],
-            "factor": 8.0,
-            "original_max_position_embeddings": tiny.LENGTH // 2,
         },
+        "original_max_position_embeddings": tiny.LENGTH // 2,
         "max_position_embeddings": 4 * tiny.LENGTH,
     },
 }
