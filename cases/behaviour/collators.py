@@ -142,4 +142,4 @@ def collator_completion_only(_ctx: Context) -> Iterator[Check]:
     turns = [{"input_ids": [ask, 5, answer, 6, 7, ask, 8, 9, answer, 10]}]
     found = DataCollatorForCompletionOnlyLM([answer], [ask], tokenizer=words)(turns)
     expected = [[*[OUT] * 3, 6, 7, *[OUT] * 4, 10]]
-    yield seen.same_rows("labels of answers", found["labels"], expected)
+    yield seen.same_rows("labels", found["labels"], expected)

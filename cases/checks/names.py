@@ -231,7 +231,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "labels",
         "mask",
         "positions",
-        "labels of answers",
         "share of learned words, off",
         "share of masks, off",
         "share of unchanged words, off",

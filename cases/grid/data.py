@@ -17,8 +17,8 @@ BF16 = {"torch_dtype": "bf16"}
 # What the loss of a step is divided by shows only if its parts have different numbers of tokens.
 UNEVEN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("one batch", {}),
-    ("uneven micro-batches, which transformers before 4.46 averages one by one", {"gradient_accumulation_steps": 2}),
-    ("uneven ranks", {"strategy": "ddp"}),
+    ("uneven micro-batches (transformers before 4.46 averages their means)", {"gradient_accumulation_steps": 2}),
+    ("uneven ranks (transformers before 4.47 averages their means)", {"strategy": "ddp"}),
     ("uneven ranks and micro-batches", {"strategy": "ddp", "gradient_accumulation_steps": 2}),
 )
 
@@ -114,7 +114,14 @@ DATA: tuple[Case, ...] = (
             ("mixtral", "Mixtral"),
         )
     ),
-    case(PACKED, "Gemma 2's sliding windows", model="gemma", method="full", attn_implementation="eager", data="packed"),
+    case(
+        PACKED,
+        "Gemma 2 with use_cache=True, as it is published: a cache while training",
+        model="gemma",
+        method="full",
+        attn_implementation="eager",
+        data="packed",
+    ),
     *(
         case(LONG, f"{kind} scaling", method="full", data="long", rope_scaling=kind)
         for kind in ("linear", "dynamic", "llama3", "yarn", "longrope")
