@@ -168,7 +168,7 @@ def flattened() -> dict[str, Any]:
 
 @call(GROUP, phase=Phase.FORWARD, requires=("packed_mask",))
 def packed_row(ctx: Context) -> Iterator[Check]:
-    """A model keeps the documents of a row with positions that restart apart if it is told not to use a cache."""
+    """A model keeps the documents of a row with positions that restart apart with use_cache=False."""
     loss = float(ingredients.base(ctx).train()(**flattened(), use_cache=False).loss)
     yield from judged_documents(ctx, flattened(), loss)
 
