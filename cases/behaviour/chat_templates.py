@@ -30,6 +30,8 @@ TEMPLATE = (
     "{% else %}w100 {{ message['content'] }}</s> {% endif %}"
     "{% endfor %}{% if add_generation_prompt %}w102 {% endif %}"
 )
+# Versions without a mask of the assistant do not know its marks.
+UNMARKED = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
 TALK: Sequence[Turn] = (
     ("system", (5,)),
     ("user", (6, 7)),
@@ -40,9 +42,9 @@ TALK: Sequence[Turn] = (
 SHORT: Sequence[Turn] = (("user", (20, 21)), ("assistant", (22,)))
 
 
-def tokenizer() -> Any:
+def tokenizer(template: str = TEMPLATE) -> Any:
     made = ingredients.tokenizer()
-    made.chat_template = TEMPLATE
+    made.chat_template = template
     return made
 
 
@@ -73,7 +75,7 @@ def plain_ids(found: Any) -> str:
 @call(GROUP, phase=Phase.FORWARD)
 def chat_template_text(_ctx: Context) -> Iterator[Check]:
     """apply_chat_template renders the turns, and add_generation_prompt adds the beginning of an answer."""
-    words = tokenizer()
+    words = tokenizer(UNMARKED)
     text = "w100 w5</s> w101 w6 w7</s> "
     asked = messages(TALK[:2])
     yield equal("text", words.apply_chat_template(asked, tokenize=False), text)
