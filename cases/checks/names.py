@@ -11,12 +11,15 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
+from cases.checks import behaviour_names
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VARIABLE = re.compile(r"\\?\{\w+\\?\}")  # escaped or not
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    **behaviour_names.CHECKS,
     "cases.api.adapters": (
         "adapter weights with a gradient",
         "a policy",
@@ -208,59 +211,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "dequantised weights",
         "quantisation states that changed",
         "quantisation states that changed {when}",
-    ),
-    "cases.behaviour.chat_templates": (
-        "text",
-        "text with the prompt",
-        "ids",
-        "mask of the assistant",
-        "loss off",
-        "ids of the new tokens",
-        "rows of embeddings",
-        "rows of the head",
-        "end token",
-        "end token of the config",
-        "labels",
-    ),
-    "cases.behaviour.collators": (
-        "special tokens learned",
-        "labels other than the word",
-        "words changed that are not learned",
-        "a mask, which would hide the documents",
-        "ids",
-        "labels",
-        "mask",
-        "positions",
-        "share of learned words, off",
-        "share of masks, off",
-        "share of unchanged words, off",
-    ),
-    "cases.behaviour.data_order": (
-        "rows of each batch",
-        "rows with drop_last",
-        "rows of epoch {number}",
-        "epoch {number} is shuffled",
-        "epochs in the same order",
-        "the same seed, the same order",
-        "another seed, the same order",
-        "weight off",
-        "rows of rank 0",
-        "rows of rank 1",
-    ),
-    "cases.behaviour.packing": (
-        "lengths of the rows",
-        "tokens",
-        "documents in one piece",
-        "documents by seq_lengths",
-        "documents by positions",
-        "positions that count up",
-        "first labels learned",
-        "other labels",
-        "a mask, which would hide the documents",
-        "loss off",
-        "rows of the batch",
-        "rows",
-        "labels",
     ),
     "cases.checks.engagement.adapter": (
         "frozen parameters",

@@ -1,0 +1,64 @@
+"""The names of the checks of ``cases.behaviour``, by module; see ``cases.checks.names``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.chat_templates": (
+        "text",
+        "text with the prompt",
+        "ids",
+        "mask of the assistant",
+        "loss off",
+        "ids of the new tokens",
+        "rows of embeddings",
+        "rows of the head",
+        "end token",
+        "end token of the config",
+        "labels",
+    ),
+    "cases.behaviour.collators": (
+        "special tokens learned",
+        "labels other than the word",
+        "words changed that are not learned",
+        "a mask, which would hide the documents",
+        "ids",
+        "labels",
+        "mask",
+        "positions",
+        "share of learned words, off",
+        "share of masks, off",
+        "share of unchanged words, off",
+    ),
+    "cases.behaviour.data_order": (
+        "rows of each batch",
+        "rows with drop_last",
+        "rows of epoch {number}",
+        "epoch {number} is shuffled",
+        "epochs in the same order",
+        "the same seed, the same order",
+        "another seed, the same order",
+        "weight off",
+        "rows of rank 0",
+        "rows of rank 1",
+    ),
+    "cases.behaviour.packing": (
+        "lengths of the rows",
+        "tokens",
+        "documents in one piece",
+        "documents by seq_lengths",
+        "documents by positions",
+        "positions that count up",
+        "first labels learned",
+        "other labels",
+        "a mask, which would hide the documents",
+        "loss off",
+        "rows of the batch",
+        "rows",
+        "labels",
+    ),
+}
