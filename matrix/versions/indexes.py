@@ -56,16 +56,24 @@ def pip_files(environ: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def candidates(environ: Mapping[str, str], chosen: str | None) -> Iterator[Path]:
-    home = Path(environ.get("HOME") or Path.home())
+    home = home_folder(environ)
     for folder in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep):
         yield Path(folder) / "pip" / "pip.conf"
     yield Path("/etc/pip.conf")
-    if not (chosen and Path(chosen).exists()):  # pip skips the user's files if PIP_CONFIG_FILE names one
+    if home and not (chosen and Path(chosen).exists()):  # pip skips the user's files if PIP_CONFIG_FILE names one
         yield home / ".pip" / "pip.conf"
         yield Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"
     yield Path(sys.prefix) / "pip.conf"
     if chosen:
         yield Path(chosen)
+
+
+def home_folder(environ: Mapping[str, str]) -> Path | None:
+    """The user's home; None for a user whom the machine does not know, as in containers."""
+    try:
+        return Path(environ.get("HOME") or Path.home())
+    except (KeyError, RuntimeError):
+        return None
 
 
 def file_settings(path: Path) -> dict[str, str]:

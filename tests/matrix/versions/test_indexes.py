@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from matrix.errors import UserError
-from matrix.versions.indexes import Translation, pip_files, pip_settings, translate
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from matrix.versions.indexes import Translation, candidates, pip_files, pip_settings, translate
 
 
 def configured(tmp_path: Path, text: str, **environ: str) -> Translation:
@@ -93,3 +90,11 @@ def test_the_null_device_disables_configuration_files() -> None:
 def test_a_file_that_is_no_configuration_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"pip\.conf: pip's configuration cannot be read"):
         configured(tmp_path, "index-url without a section")
+
+
+def test_an_unknown_user_has_no_files_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    assert not [path for path in candidates({}, None) if path.parts[-2:] == (".pip", "pip.conf")]
