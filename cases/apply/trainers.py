@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cases.apply import build, compat, training
 from cases.apply.step_hook import StepHook
 from cases.checks import observers
-from cases.model import adapter_start, adapters, data, tiny
+from cases.model import adapter_start, adapters, architectures, data, tiny
 from cases.reference.quantisation import MAX_NORM
 from cases.reference.twin import LEARNING_RATE
 from cases.space.verdict import Phase
@@ -132,14 +132,15 @@ def dataset_rows(options: Options) -> list[dict[str, Any]]:
 
 
 def labelled(options: Options) -> list[dict[str, Any]]:
-    """Rows for the Trainer, with the first label masked, as nothing predicts it.
+    """Rows for the Trainer. A decoder's first label is masked, as nothing predicts it; an encoder-decoder learns it.
 
     Transformers 4.46 to 5 may divide a loss by the number of labels, including those of first tokens.
     """
     found = []
     for row in dataset_rows(options):
         labels = row["labels"].clone()
-        labels[0] = data.IGNORED
+        if not architectures.spec(options).encoder_decoder:
+            labels[0] = data.IGNORED
         found.append({**row, "labels": labels})
     return found
 
