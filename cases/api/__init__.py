@@ -42,7 +42,9 @@ MODULES = (  # below cases, each with its calls
     "behaviour.chat_templates",
     "behaviour.collators",
     "behaviour.data_order",
+    "behaviour.optimisers",
     "behaviour.packing",
+    "behaviour.schedules",
 )
 
 

@@ -30,6 +30,13 @@ def known_model(_place: Place, _cache: Path, model: str) -> None:
         raise LackingError(f"transformers has no {name}")
 
 
+def schedule(_place: Place, _cache: Path, name: str) -> None:
+    from transformers.trainer_utils import SchedulerType
+
+    if not hasattr(SchedulerType, name):
+        raise LackingError(f"SchedulerType has no {name}")
+
+
 def rope_scaling(_place: Place, _cache: Path, kind: str) -> None:
     """Create a configuration with this scaling: versions that do not know it refuse it."""
     from transformers import LlamaConfig

@@ -194,6 +194,18 @@ REQUIREMENTS = (
     Requirement(
         "cpu_scaler", only_calls, arithmetic.cpu_scaler, "this torch scales gradients on GPUs only", cpu_only=True
     ),
+    Requirement(
+        "schedule_stable",
+        only_calls,
+        partial(libraries.schedule, name="WARMUP_STABLE_DECAY"),
+        "this transformers lacks the schedule",
+    ),
+    Requirement(
+        "schedule_cosine_min",
+        only_calls,
+        partial(libraries.schedule, name="COSINE_WITH_MIN_LR"),
+        "this transformers lacks the schedule",
+    ),
     Requirement("lora_bias", only_calls, libraries.lora_bias_option, "this peft has no biases in adapters"),
     Requirement(
         "accelerate_has_fsdp2",
