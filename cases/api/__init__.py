@@ -39,11 +39,13 @@ MODULES = (  # below cases, each with its calls
     "api.tokenizers",
     "api.trainers",
     "api.trl_trainers",
+    "behaviour.accumulating",
     "behaviour.chat_templates",
     "behaviour.collators",
     "behaviour.data_order",
     "behaviour.optimisers",
     "behaviour.packing",
+    "behaviour.sampling",
     "behaviour.schedules",
 )
 

@@ -30,6 +30,13 @@ def known_model(_place: Place, _cache: Path, model: str) -> None:
         raise LackingError(f"transformers has no {name}")
 
 
+def training_argument(_place: Place, _cache: Path, name: str) -> None:
+    from transformers import TrainingArguments
+
+    if name not in inspect.signature(TrainingArguments).parameters:
+        raise LackingError(f"TrainingArguments has no {name}")
+
+
 def schedule(_place: Place, _cache: Path, name: str) -> None:
     from transformers.trainer_utils import SchedulerType
 

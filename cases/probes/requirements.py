@@ -195,6 +195,12 @@ REQUIREMENTS = (
         "cpu_scaler", only_calls, arithmetic.cpu_scaler, "this torch scales gradients on GPUs only", cpu_only=True
     ),
     Requirement(
+        "tokens_across_devices",
+        only_calls,
+        partial(libraries.training_argument, name="average_tokens_across_devices"),
+        "this transformers lacks the argument",
+    ),
+    Requirement(
         "schedule_stable",
         only_calls,
         partial(libraries.schedule, name="WARMUP_STABLE_DECAY"),
