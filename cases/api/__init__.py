@@ -43,10 +43,13 @@ MODULES = (  # below cases, each with its calls
     "behaviour.chat_templates",
     "behaviour.collators",
     "behaviour.data_order",
+    "behaviour.evaluation",
     "behaviour.optimisers",
     "behaviour.packing",
+    "behaviour.resuming",
     "behaviour.sampling",
     "behaviour.schedules",
+    "behaviour.trainer_logs",
 )
 
 

@@ -61,29 +61,31 @@ def trainer_shuffles_two_ranks(ctx: Context) -> Iterator[Check]:
     """In an epoch, two ranks see disjoint rows that together are all, but for one row repeated to fill a batch."""
     found = order(ctx)
     mine = [found[: len(found) // 2], found[len(found) // 2 :]]
-    epochs = [[number for rank in ranks for number in rank] for ranks in zip(*stock_trainer.gathered(ctx, mine), strict=True)]
+    epochs = [
+        [number for rank in ranks for number in rank] for ranks in zip(*stock_trainer.gathered(ctx, mine), strict=True)
+    ]
     for name, rows in zip(("first", "second"), epochs, strict=True):
         yield equal(f"rows of the {name} epoch", str(sorted(set(rows))), str(list(range(ROWS))))
         yield equal(f"rows repeated in the {name} epoch", len(rows) - ROWS, 1)
     yield equal("epochs with the same order", int(epochs[0] == epochs[1]), 0)
 
 
-def loaded(ctx: Context, epochs: int = 2, **chosen: Any) -> list[list[int]]:
+def loaded(ctx: Context, *, device_specific: bool = False, **chosen: Any) -> list[list[int]]:
     """The rows that this rank's loader gives in each epoch of a plain loop with accelerate."""
     import torch
     from accelerate import Accelerator
     from accelerate.utils import DataLoaderConfiguration, set_seed
 
     os.environ.update(front_ends.launched(ctx.place))
-    set_seed(3)
     accelerator = Accelerator(cpu=ctx.place.kind == "cpu", dataloader_config=DataLoaderConfiguration(**chosen))
+    set_seed(3, device_specific=device_specific)
     loader = accelerator.prepare(torch.utils.data.DataLoader(list(range(ROWS)), batch_size=2, shuffle=True))
-    return [[int(number) for batch in loader for number in batch] for _ in range(epochs)]
+    return [[int(number) for batch in loader for number in batch] for _ in range(2)]
 
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2)
 def accelerate_shuffles(ctx: Context) -> Iterator[Check]:
-    """accelerate's loader gives two ranks disjoint rows in a new order each epoch, filled up with first rows."""
+    """A loader of accelerate gives two ranks disjoint rows in a new order each epoch, filled up with first rows."""
     for epoch in zip(*stock_trainer.gathered(ctx, loaded(ctx)), strict=True):
         rows = [number for rank in epoch for number in rank]
         yield equal("rows of an epoch", str(sorted(set(rows))), str(list(range(ROWS))))
@@ -105,3 +107,18 @@ def accelerate_seedable(ctx: Context) -> Iterator[Check]:
     found = loaded(ctx, use_seedable_sampler=True)
     yield equal("order with the same seed", str(loaded(ctx, use_seedable_sampler=True)), str(found))
     yield equal("epochs with the same order", int(found[0] == found[1]), 0)
+
+
+@call(GROUP, phase=Phase.FORWARD, ranks=2)
+def accelerate_seeded_by_rank(ctx: Context) -> Iterator[Check]:
+    """With set_seed(device_specific=True), accelerate's loader still gives two ranks disjoint rows."""
+    for epoch in zip(*stock_trainer.gathered(ctx, loaded(ctx, device_specific=True)), strict=True):
+        yield equal("rows of an epoch", str(sorted({n for rank in epoch for n in rank})), str(list(range(ROWS))))
+
+
+@call(GROUP, phase=Phase.FORWARD, ranks=2)
+def accelerate_seedable_by_rank(ctx: Context) -> Iterator[Check]:
+    """With set_seed(device_specific=True) and a seedable sampler, two ranks still get disjoint rows."""
+    found = loaded(ctx, device_specific=True, use_seedable_sampler=True)
+    for epoch in zip(*stock_trainer.gathered(ctx, found), strict=True):
+        yield equal("rows of an epoch", str(sorted({n for rank in epoch for n in rank})), str(list(range(ROWS))))

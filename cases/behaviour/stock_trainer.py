@@ -145,8 +145,8 @@ def evaluation(strategy: str) -> dict[str, str]:
     return {"eval_strategy" if known("eval_strategy") else "evaluation_strategy": strategy}
 
 
-def trainer(ctx: Context, count: int, *, of: Any = None, **more: Any) -> Any:
-    """A Trainer for ``count`` rows; ``more`` are training arguments."""
+def trainer(ctx: Context, count: int, *, of: Any = None, evaluated: int = 0, **more: Any) -> Any:
+    """A Trainer for ``count`` rows that evaluates on the first ``evaluated``; ``more`` are training arguments."""
     from transformers import Trainer
 
     os.environ.update(front_ends.launched(ctx.place))
@@ -154,6 +154,7 @@ def trainer(ctx: Context, count: int, *, of: Any = None, **more: Any) -> Any:
         model=model(ctx) if of is None else of,
         args=arguments(ctx, **more),
         train_dataset=rows(count),
+        eval_dataset=rows(evaluated) or None,
         data_collator=padded,
     )
 

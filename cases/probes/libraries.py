@@ -37,6 +37,19 @@ def training_argument(_place: Place, _cache: Path, name: str) -> None:
         raise LackingError(f"TrainingArguments has no {name}")
 
 
+def sft_config(_place: Place, _cache: Path) -> None:
+    from trl import SFTConfig
+
+    assert SFTConfig  # noqa: S101 - the import is the probe
+
+
+def non_padding_tokens(_place: Place, _cache: Path) -> None:
+    from transformers import TrainingArguments
+
+    if "non_padding" not in inspect.getsource(TrainingArguments):
+        raise LackingError("include_num_input_tokens_seen has no non_padding")
+
+
 def schedule(_place: Place, _cache: Path, name: str) -> None:
     from transformers.trainer_utils import SchedulerType
 

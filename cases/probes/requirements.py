@@ -200,6 +200,10 @@ REQUIREMENTS = (
         partial(libraries.training_argument, name="average_tokens_across_devices"),
         "this transformers lacks the argument",
     ),
+    Requirement("sft_config", only_calls, libraries.sft_config, "this trl has no SFTConfig"),
+    Requirement(
+        "non_padding_tokens", only_calls, libraries.non_padding_tokens, "this transformers counts padding as tokens"
+    ),
     Requirement(
         "schedule_stable",
         only_calls,
