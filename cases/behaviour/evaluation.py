@@ -20,7 +20,7 @@ EQUAL = (0, 11, 22, 33, 44)  # rows of the same length, with as many learned tok
 SAME = 1e-5
 
 
-def losses(ctx: Context, reference: Reference, numbers: list[int]) -> Any:
+def loss(reference: Reference, numbers: list[int]) -> float:
     import torch
 
     with torch.no_grad():
@@ -39,21 +39,21 @@ def trainer_eval_loss(ctx: Context) -> Iterator[Check]:
     The rows have as many learned tokens, so the means over rows and over tokens are equal.
     """
     _, found = evaluated(ctx, EQUAL)
-    yield at_most("loss off", abs(found["eval_loss"] / losses(ctx, Reference(ctx), list(EQUAL)) - 1), SAME)
+    yield at_most("loss off", abs(found["eval_loss"] / loss(Reference(ctx), list(EQUAL)) - 1), SAME)
 
 
 @call(GROUP, phase=Phase.INFER, ranks=2)
 def trainer_eval_loss_two_ranks(ctx: Context) -> Iterator[Check]:
     """On two ranks, eval_loss counts each row once, although the last batch is filled up with first rows."""
     _, found = evaluated(ctx, EQUAL)
-    yield at_most("loss off", abs(found["eval_loss"] / losses(ctx, Reference(ctx), list(EQUAL)) - 1), SAME)
+    yield at_most("loss off", abs(found["eval_loss"] / loss(Reference(ctx), list(EQUAL)) - 1), SAME)
 
 
 @call(GROUP, phase=Phase.INFER, ranks=2)
 def trainer_eval_loss_of_ranks(ctx: Context) -> Iterator[Check]:
     """On two ranks, eval_loss averages over the rows of both, with complete batches."""
     _, found = evaluated(ctx, EQUAL[:4])
-    yield at_most("loss off", abs(found["eval_loss"] / losses(ctx, Reference(ctx), list(EQUAL[:4])) - 1), SAME)
+    yield at_most("loss off", abs(found["eval_loss"] / loss(Reference(ctx), list(EQUAL[:4])) - 1), SAME)
 
 
 @call(GROUP, phase=Phase.INFER)
@@ -61,7 +61,7 @@ def trainer_eval_loss_uneven(ctx: Context) -> Iterator[Check]:
     """eval_loss of rows of different lengths is the mean over rows of their batch's mean over tokens."""
     _, found = evaluated(ctx, (0, 1, 2, 3, 4))
     reference = Reference(ctx)
-    batches = [losses(ctx, reference, batch) for batch in ([0, 1], [2, 3], [4])]
+    batches = [loss(reference, batch) for batch in ([0, 1], [2, 3], [4])]
     yield at_most("loss off", abs(found["eval_loss"] / (sum(batches[:2]) * 2 / 5 + batches[2] / 5) - 1), SAME)
 
 
@@ -88,13 +88,12 @@ def metrics_of(ctx: Context, count: int, **more: Any) -> Iterator[Check]:
     predicted = trainer.predict(stock_trainer.rows(count))
     yield equal("rows counted", metrics["eval_rows"], float(count))
     with torch.no_grad():
-        alone = [trainer.model.eval()(stock_trainer.row(number)["input_ids"][None]).logits[0] for number in range(count)]
+        alone = [
+            trainer.model.eval()(stock_trainer.row(number)["input_ids"][None]).logits[0] for number in range(count)
+        ]
     for name, found in (("evaluate", seen[0]), ("predict", predicted)):
         logits = torch.as_tensor(found.predictions)
-        off = [
-            float((logits[n][: LENGTHS[n]] - alone[n]).abs().max())
-            for n in range(min(count, len(logits)))
-        ]
+        off = [float((logits[n][: LENGTHS[n]] - alone[n]).abs().max()) for n in range(min(count, len(logits)))]
         yield equal(f"rows of {name}", str(stock_trainer.numbers(found.label_ids)), str(list(range(count))))
         yield at_most(f"logits of {name}, off", max(off), SAME * float(max(each.abs().max() for each in alone)))
 

@@ -1,4 +1,4 @@
-"""The optimisers that the Trainer creates: their update written out, and the parameters that decay."""
+"""The optimisers that the Trainer creates: their update by its formula, and the parameters that decay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 GROUP = "Trainer: optimisers"
 RATE, DECAY = 0.01, 0.3
 BETAS, EPS = (0.8, 0.95), 1e-3
-ADAM = {"adam_beta1": BETAS[0], "adam_beta2": BETAS[1], "adam_epsilon": EPS, "weight_decay": DECAY}
+ADAM: dict[str, Any] = {"adam_beta1": BETAS[0], "adam_beta2": BETAS[1], "adam_epsilon": EPS, "weight_decay": DECAY}
 
 
 def decays(name: str) -> bool:
@@ -45,7 +45,7 @@ def split(update: Callable[[float], Update]) -> Update:
 
 def adamw() -> Update:
     """AdamW, with decoupled decay and corrected bias (https://arxiv.org/abs/1711.05101, algorithm 2)."""
-    return split(lambda decay: twin.adamw(BETAS, EPS, decay))  # type: ignore[no-any-return]
+    return split(lambda decay: twin.adamw(BETAS, EPS, decay))
 
 
 def sgd(decay: float) -> Update:
@@ -138,6 +138,8 @@ def trainer_decayed_parameters(ctx: Context) -> Iterator[Check]:
         if not hasattr(transformers, architectures.SPECS[name].named[1]):
             continue
         trainer = stock_trainer.trainer(ctx, 1, of=stock_trainer.model(ctx, name), weight_decay=DECAY)
-        decay = {id(p): group["weight_decay"] for group in trainer.create_optimizer().param_groups for p in group["params"]}
+        decay = {
+            id(p): group["weight_decay"] for group in trainer.create_optimizer().param_groups for p in group["params"]
+        }
         wrong = [n for n, p in trainer.model.named_parameters() if decay.get(id(p)) != (DECAY if decays(n) else 0.0)]
         yield equal(f"parameters of {name} with another decay", ", ".join(wrong) or "none", "none")

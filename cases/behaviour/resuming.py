@@ -30,7 +30,7 @@ def adapted(ctx: Context) -> Any:
     return ingredients.fill_adapter(model)
 
 
-def arguments(ctx: Context, **more: Any) -> dict[str, Any]:
+def arguments(**more: Any) -> dict[str, Any]:
     return {
         "optim": "adamw_torch",
         "learning_rate": 0.01,
@@ -46,7 +46,7 @@ def arguments(ctx: Context, **more: Any) -> dict[str, Any]:
 
 
 def by_trainer(ctx: Context, **more: Any) -> Any:
-    return stock_trainer.trainer(ctx, ROWS, of=adapted(ctx), **arguments(ctx, **more))
+    return stock_trainer.trainer(ctx, ROWS, of=adapted(ctx), **arguments(**more))
 
 
 def by_sft(ctx: Context, **more: Any) -> Any:
@@ -59,7 +59,7 @@ def by_sft(ctx: Context, **more: Any) -> Any:
     plain = {"bf16": False, "gradient_checkpointing": False, "remove_unused_columns": True}
     return SFTTrainer(
         model=adapted(ctx),
-        args=stock_trainer.arguments(ctx, SFTConfig, **plain, **arguments(ctx, **more)),
+        args=stock_trainer.arguments(ctx, SFTConfig, **plain, **arguments(**more)),
         train_dataset=Dataset.from_list(rows),
         **ingredients.tokenizer_argument(SFTTrainer),
     )

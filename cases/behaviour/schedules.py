@@ -28,9 +28,7 @@ SAME = 1e-9  # Python's own floats
 
 def warmed(decay: Callable[[float], float], steps: int = STEPS, warmup: int = WARMUP) -> list[float]:
     """The factors of the learning rate: a line up to 1, then a function of the part of the remaining steps taken."""
-    return [
-        step / warmup if step < warmup else decay((step - warmup) / (steps - warmup)) for step in range(steps)
-    ]
+    return [step / warmup if step < warmup else decay((step - warmup) / (steps - warmup)) for step in range(steps)]
 
 
 def line(progress: float) -> float:
@@ -170,12 +168,14 @@ def accelerated(ctx: Context, batches: int, accumulation: int = 1, **chosen: Any
 
 @call(GROUP, phase=Phase.OPTIMIZER, ranks=2)
 def accelerate_schedule(ctx: Context) -> Iterator[Check]:
-    """accelerate steps a schedule once per process, as documented for one that was written for one process.
+    """A schedule that accelerate prepared steps once per process, as documented for one written for one process.
 
     https://huggingface.co/docs/accelerate/concept_guides/performance#learning-rates
     """
     rates = accelerated(ctx, 4)
-    yield at_most("learning rate used, off", stock_trainer.worst(rates, [1 / (2 * step + 1) for step in range(4)]), SAME)
+    yield at_most(
+        "learning rate used, off", stock_trainer.worst(rates, [1 / (2 * step + 1) for step in range(4)]), SAME
+    )
 
 
 @call(GROUP, phase=Phase.OPTIMIZER, ranks=2)
@@ -200,4 +200,6 @@ def accelerate_schedule_accumulated(ctx: Context) -> Iterator[Check]:
     step the scheduler to account for it" (https://huggingface.co/docs/accelerate/package_reference/torch_wrappers).
     """
     rates = accelerated(ctx, 8, accumulation=2)
-    yield at_most("learning rate used, off", stock_trainer.worst(rates, [1 / (2 * step + 1) for step in range(4)]), SAME)
+    yield at_most(
+        "learning rate used, off", stock_trainer.worst(rates, [1 / (2 * step + 1) for step in range(4)]), SAME
+    )

@@ -106,12 +106,12 @@ def observed(trainer: Any) -> Record:
 
     record = Record()
 
-    class Recorder(TrainerCallback):  # type: ignore[misc]
+    class StepObserver(TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
             bare(optimizer).register_step_pre_hook(record.before_step)
 
     trainer.model.register_forward_pre_hook(record.before_forward, with_kwargs=True)
-    trainer.add_callback(Recorder())
+    trainer.add_callback(StepObserver())
     return record
 
 

@@ -44,7 +44,9 @@ def losses_of(ctx: Context, trainer: Any) -> Iterator[Check]:
     yield equal("optimiser steps", steps, 10)
     yield at_most("logged loss, off", largest_error(logged(trainer, "loss"), means(expected.losses, EVERY)), ROUNDED)
     yield at_most(
-        "logged norm, off", stock_trainer.worst(logged(trainer, "grad_norm"), [expected.norms[at] for at in every]), SAME
+        "logged norm, off",
+        stock_trainer.worst(logged(trainer, "grad_norm"), [expected.norms[at] for at in every]),
+        SAME,
     )
     epochs = [(at + 1) / (steps / 2) for at in every]
     yield at_most("logged epoch, off", largest_error(logged(trainer, "epoch"), epochs), 0.01)  # may be rounded
@@ -59,21 +61,21 @@ def trainer_logged_losses(ctx: Context) -> Iterator[Check]:
 
     ``train_loss`` includes the steps after the last log.
     """
-    more = {"max_grad_norm": 1e9, "logging_steps": EVERY}  # versions without clipping log no norm
+    more: dict[str, Any] = {"max_grad_norm": 1e9, "logging_steps": EVERY}  # versions without clipping log no norm
     yield from losses_of(ctx, stock_trainer.trainer(ctx, 9, **more))
 
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2)
 def trainer_logged_losses_two_ranks(ctx: Context) -> Iterator[Check]:
     """With two ranks, the logged loss is that of both, not of rank 0."""
-    more = {"max_grad_norm": 1e9, "logging_steps": EVERY}
+    more: dict[str, Any] = {"max_grad_norm": 1e9, "logging_steps": EVERY}
     yield from losses_of(ctx, stock_trainer.trainer(ctx, 18, **more))
 
 
 @call(GROUP, phase=Phase.FORWARD)
 def trainer_logged_losses_accumulated(ctx: Context) -> Iterator[Check]:
     """With accumulation, the logged loss is that of a step, not the sum over its batches."""
-    more = {"max_grad_norm": 1e9, "logging_steps": EVERY, "gradient_accumulation_steps": 3}
+    more: dict[str, Any] = {"max_grad_norm": 1e9, "logging_steps": EVERY, "gradient_accumulation_steps": 3}
     yield from losses_of(ctx, stock_trainer.trainer(ctx, 29, **more))
 
 
@@ -83,7 +85,7 @@ def tokens(steps: stock_trainer.Steps, *, is_padding_counted: bool) -> int:
     return sum(max(each) * len(each) if is_padding_counted else sum(each) for each in batches)
 
 
-def tokens_seen(ctx: Context, count: Any) -> tuple[Any, stock_trainer.Steps]:
+def tokens_seen(ctx: Context, *, count: Any) -> tuple[Any, stock_trainer.Steps]:
     trainer = stock_trainer.trainer(ctx, 11, include_num_input_tokens_seen=count, gradient_accumulation_steps=2)
     record = stock_trainer.observed(trainer)
     trainer.train()
@@ -93,7 +95,7 @@ def tokens_seen(ctx: Context, count: Any) -> tuple[Any, stock_trainer.Steps]:
 @call(GROUP, phase=Phase.FORWARD, ranks=2)
 def trainer_tokens_seen(ctx: Context) -> Iterator[Check]:
     """include_num_input_tokens_seen=True counts the input tokens of all ranks and batches, with padding."""
-    trainer, steps = tokens_seen(ctx, True)
+    trainer, steps = tokens_seen(ctx, count=True)
     yield equal("tokens seen", trainer.state.num_input_tokens_seen, tokens(steps, is_padding_counted=True))
     history = logged(trainer, "num_input_tokens_seen")
     sums = [tokens(steps[: end + 1], is_padding_counted=True) for end in range(len(steps))]
@@ -103,5 +105,5 @@ def trainer_tokens_seen(ctx: Context) -> Iterator[Check]:
 @call(GROUP, phase=Phase.FORWARD, ranks=2, requires=("non_padding_tokens",))
 def trainer_tokens_without_padding(ctx: Context) -> Iterator[Check]:
     """include_num_input_tokens_seen="non_padding" counts the tokens of the attention mask."""
-    trainer, steps = tokens_seen(ctx, "non_padding")
+    trainer, steps = tokens_seen(ctx, count="non_padding")
     yield equal("tokens seen", trainer.state.num_input_tokens_seen, tokens(steps, is_padding_counted=False))

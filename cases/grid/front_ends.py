@@ -212,7 +212,9 @@ FRONT_ENDS: tuple[Case, ...] = (
         model="t5",
         gradient_accumulation_steps=2,
     ),
-    case(TRAINER, "T5 on several GPUs: the ranks' mean, not their sum", front_end="trainer", model="t5", strategy="ddp"),
+    case(
+        TRAINER, "T5 on several GPUs: the ranks' mean, not their sum", front_end="trainer", model="t5", strategy="ddp"
+    ),
     case(
         TRAINER,
         "T5, full fine-tuning, accumulated on several GPUs",
