@@ -99,11 +99,7 @@ def trainer_tokens_of_each_rank(ctx: Context) -> Iterator[Check]:
 @call(GROUP, phase=Phase.OPTIMIZER, ranks=2)
 def trainer_clips(ctx: Context) -> Iterator[Check]:
     """max_grad_norm clips the norm over all parameters of a step's whole gradient, and logs the norm before."""
-    trainer = (
-        stock_trainer.trainer(ctx, 8, max_grad_norm=NORM, average_tokens_across_devices=True)
-        if (stock_trainer.known("average_tokens_across_devices"))
-        else stock_trainer.trainer(ctx, 8, max_grad_norm=NORM)
-    )
+    trainer = stock_trainer.trainer(ctx, 8, max_grad_norm=NORM)
     is_global = getattr(trainer.args, "average_tokens_across_devices", False)
     loss = stock_trainer.mean_over_tokens if is_global else mean_of_ranks
     record, reference, expected = repeated(ctx, trainer, loss, NORM)
