@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from cases.grid.profiles import Profile
-    from cases.probes import requirements
+    from cases.probes.requirement import Requirement
     from cases.runtime.wire import Job
     from cases.space.case import Case
 
@@ -83,7 +83,7 @@ class LibrarySuite:
             return f"importing the stack started threads: {', '.join(t.name for t in threading.enumerate()[1:])}"
         return ""
 
-    def requirements(self, name: str, device: str) -> list[requirements.Requirement]:
+    def requirements(self, name: str, device: str) -> list[Requirement]:
         from cases.probes import requirements  # probes are not part of the code of other cells
 
         return requirements.applicable(self.cases[name].options, device)

@@ -48,20 +48,6 @@ def trainer_last_batch(ctx: Context) -> Iterator[Check]:
     yield equal("rows with drop_last", str(trained(ctx, dataloader_drop_last=True)), str(whole))
 
 
-@call(GROUP, phase=Phase.FORWARD)
-def trainer_shuffled_epochs(ctx: Context) -> Iterator[Check]:
-    """Each epoch has every row once, in another order, and a seed determines the orders."""
-    chosen = {"num_train_epochs": 2, "per_device_train_batch_size": 5}
-    first, again, other = (trained(ctx, ordered=False, **chosen, seed=seed, data_seed=seed) for seed in (3, 3, 4))
-    epochs = [seen.joined(first[:2]), seen.joined(first[2:])]
-    for number, epoch in enumerate(epochs):
-        yield equal(f"rows of epoch {number}", str(sorted(epoch)), str(list(range(ROWS))))
-        yield equal(f"epoch {number} is shuffled", epoch != sorted(epoch), bound=True)
-    yield equal("epochs in the same order", epochs[0] == epochs[1], bound=False)
-    yield equal("the same seed, the same order", first == again, bound=True)
-    yield equal("another seed, the same order", first == other, bound=False)
-
-
 def stream(number: int) -> Any:
     """Numbered rows that can only be iterated over."""
     import torch
@@ -126,19 +112,6 @@ def trainer_rows_of_ranks(ctx: Context) -> Iterator[Check]:
     found = on_ranks(ctx, trained(ctx, per_device_train_batch_size=2))
     yield equal("rows of rank 0", str(found[0]), str([[0, 1], [4, 5], [8, 9]]))
     yield equal("rows of rank 1", str(found[1]), str([[2, 3], [6, 7], [0, 1]]))
-
-
-@call(GROUP, phase=Phase.FORWARD, ranks=2)
-def trainer_shuffled_rows_of_ranks(ctx: Context) -> Iterator[Check]:
-    """Two ranks shuffle alike: together they see each row once per epoch, in another order each time."""
-    os.environ.update(front_ends.launched(ctx.place))
-    found = on_ranks(
-        ctx, trained(ctx, rows=seen.numbered_rows(8), ordered=False, num_train_epochs=2, per_device_train_batch_size=2)
-    )
-    epochs = [[seen.joined(rank[at : at + 2]) for rank in found] for at in (0, 2)]
-    for number, epoch in enumerate(epochs):
-        yield equal(f"rows of epoch {number}", str(sorted(seen.joined(epoch))), str(list(range(8))))
-    yield equal("epochs in the same order", epochs[0] == epochs[1], bound=False)
 
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cases.apply.context import Context
 
-GROUP = "Order of the data"
+GROUP = "Data order"
 ROWS = 11
 
 

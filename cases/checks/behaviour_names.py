@@ -55,11 +55,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.data_order": (
         "rows of each batch",
         "rows with drop_last",
-        "rows of epoch {number}",
-        "epoch {number} is shuffled",
-        "epochs in the same order",
-        "the same seed, the same order",
-        "another seed, the same order",
         "weight off",
         "rows of rank 0",
         "rows of rank 1",

@@ -6,40 +6,22 @@ the feature itself (one linear layer), never the combination that a case measure
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cases import api
 from cases.apply.attention import BACK_ENDS, implementation
 from cases.model import architectures
-from cases.probes import arithmetic, bitsandbytes, data, libraries, sharding
+from cases.probes import arithmetic, bitsandbytes, libraries, sharding
+from cases.probes.call_requirements import CALL_REQUIREMENTS
+from cases.probes.requirement import Requirement
 from cases.space.options import FOUR_BIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from cases.probes.requirement import Probe
     from cases.space.options import Options
-    from cases.space.place import Place
-
-    Probe = Callable[[Place, Path], None]
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """``because`` begins the sentence of the skip.
-
-    ``cpu_only`` for what only a machine without GPUs can lack, ``cuda_only`` for what only one with GPUs can.
-    """
-
-    name: str
-    when: Callable[[Options], bool]
-    probe: Probe
-    because: str
-    ranks: int = 1
-    cpu_only: bool = False
-    cuda_only: bool = False
 
 
 def applicable(options: Options, device: str) -> list[Requirement]:
@@ -59,33 +41,17 @@ def adapts_by(method: str) -> Callable[[Options], bool]:
     return lambda options: options.method == method
 
 
-def only_calls(_options: Options) -> bool:
-    """Never: only calls name these requirements."""
-    return False
-
-
 BITSANDBYTES = (  # requirements of calls that use it
     *("4bit", "8bit", "4bit_loading", "8bit_loading", "bitsandbytes_4bit", "8bit_state", "adamw_8bit_step"),
 )
 REQUIREMENTS = (
+    *CALL_REQUIREMENTS,
     Requirement(
         "bitsandbytes_binary",
         on_bitsandbytes,
         bitsandbytes.bitsandbytes_binary,
         "bitsandbytes has no binary for this CUDA",
         cuda_only=True,
-    ),
-    *(Requirement(name, only_calls, probe, because) for name, (probe, because) in data.OFFERS.items()),
-    Requirement("activated_lora", only_calls, libraries.activated_lora_option, "this peft has no activated LoRA"),
-    Requirement(
-        "target_parameters", only_calls, libraries.target_parameters_option, "this stack has no LoRA on fused experts"
-    ),
-    Requirement(
-        "adamw_8bit_step",
-        only_calls,
-        bitsandbytes.adamw_8bit_step,
-        "8-bit optimisers need a GPU in this bitsandbytes",
-        cpu_only=True,
     ),
     *(
         Requirement(
@@ -187,36 +153,6 @@ REQUIREMENTS = (
     Requirement(
         "peft_policy", lambda o: o.auto_wrap_policy == "peft", libraries.peft_policy, "this peft has no wrap policy"
     ),
-    Requirement("another_device", only_calls, arithmetic.another_device, "the case needs two devices", cpu_only=True),
-    Requirement("bitsandbytes_4bit", only_calls, bitsandbytes.four_bit_class, "this bitsandbytes has no 4-bit layers"),
-    Requirement("llama4", only_calls, libraries.llama4, "this transformers has no Llama 4"),
-    Requirement("runtime_config", only_calls, libraries.runtime_option, "this peft has no runtime_config"),
-    Requirement(
-        "cpu_scaler", only_calls, arithmetic.cpu_scaler, "this torch scales gradients on GPUs only", cpu_only=True
-    ),
-    Requirement(
-        "tokens_across_devices",
-        only_calls,
-        partial(libraries.training_argument, name="average_tokens_across_devices"),
-        "this transformers lacks the argument",
-    ),
-    Requirement("sft_config", only_calls, libraries.sft_config, "this trl has no SFTConfig"),
-    Requirement(
-        "non_padding_tokens", only_calls, libraries.non_padding_tokens, "this transformers counts padding as tokens"
-    ),
-    Requirement(
-        "schedule_stable",
-        only_calls,
-        partial(libraries.schedule, name="WARMUP_STABLE_DECAY"),
-        "this transformers lacks the schedule",
-    ),
-    Requirement(
-        "schedule_cosine_min",
-        only_calls,
-        partial(libraries.schedule, name="COSINE_WITH_MIN_LR"),
-        "this transformers lacks the schedule",
-    ),
-    Requirement("lora_bias", only_calls, libraries.lora_bias_option, "this peft has no biases in adapters"),
     Requirement(
         "accelerate_has_fsdp2",
         lambda o: o.front_end != "loop" and o.strategy == "fsdp2",

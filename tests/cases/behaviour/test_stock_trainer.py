@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cases.behaviour import accumulating, data_order, optimisers, schedules, stock_trainer, trainer_logs
+from cases.behaviour import accumulating, optimisers, sampling, schedules, stock_trainer, trainer_logs
 
 STEPS = [[[0, 1], [2, 3]], [[4]]]
 
@@ -47,11 +47,11 @@ def test_steps_are_shown_by_the_rows_of_their_batches() -> None:
 
 
 def test_a_row_that_is_missing_or_repeated_is_named() -> None:
-    assert data_order.every_row([0, 2, 2, 3], count=4) == "1, 2"
+    assert sampling.every_row([0, 2, 2, 3], count=4) == "1, 2"
 
 
 def test_each_row_once_is_none() -> None:
-    assert data_order.every_row([3, 1, 0, 2], count=4) == "none"
+    assert sampling.every_row([3, 1, 0, 2], count=4) == "none"
 
 
 def test_means_leave_out_an_incomplete_group() -> None:

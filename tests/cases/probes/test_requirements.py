@@ -11,7 +11,8 @@ import pytest
 
 from cases.grid.profiles import EVERY
 from cases.probes import bitsandbytes
-from cases.probes.requirements import PROBES, REQUIREMENTS, Requirement, applicable
+from cases.probes.requirement import Requirement
+from cases.probes.requirements import PROBES, REQUIREMENTS, applicable
 from cases.space.options import Options
 from cases.space.place import Place
 from cases.space.verdict import LackingError

@@ -1,0 +1,63 @@
+"""The requirements that only calls name: what a version of a package does not offer yet, or offers no more."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cases.probes import arithmetic, bitsandbytes, data, libraries
+from cases.probes.requirement import Requirement
+
+if TYPE_CHECKING:
+    from cases.space.options import Options
+
+
+def only_calls(_options: Options) -> bool:
+    """Never: only calls name these requirements."""
+    return False
+
+
+CALL_REQUIREMENTS = (
+    *(Requirement(name, only_calls, probe, because) for name, (probe, because) in data.OFFERS.items()),
+    Requirement("activated_lora", only_calls, libraries.activated_lora_option, "this peft has no activated LoRA"),
+    Requirement(
+        "target_parameters", only_calls, libraries.target_parameters_option, "this stack has no LoRA on fused experts"
+    ),
+    Requirement(
+        "adamw_8bit_step",
+        only_calls,
+        bitsandbytes.adamw_8bit_step,
+        "8-bit optimisers need a GPU in this bitsandbytes",
+        cpu_only=True,
+    ),
+    Requirement("another_device", only_calls, arithmetic.another_device, "the case needs two devices", cpu_only=True),
+    Requirement("bitsandbytes_4bit", only_calls, bitsandbytes.four_bit_class, "this bitsandbytes has no 4-bit layers"),
+    Requirement("llama4", only_calls, libraries.llama4, "this transformers has no Llama 4"),
+    Requirement("runtime_config", only_calls, libraries.runtime_option, "this peft has no runtime_config"),
+    Requirement(
+        "cpu_scaler", only_calls, arithmetic.cpu_scaler, "this torch scales gradients on GPUs only", cpu_only=True
+    ),
+    Requirement(
+        "tokens_across_devices",
+        only_calls,
+        partial(libraries.training_argument, name="average_tokens_across_devices"),
+        "this transformers lacks the argument",
+    ),
+    Requirement("sft_config", only_calls, libraries.sft_config, "this trl has no SFTConfig"),
+    Requirement(
+        "non_padding_tokens", only_calls, libraries.non_padding_tokens, "this transformers counts padding as tokens"
+    ),
+    Requirement(
+        "schedule_stable",
+        only_calls,
+        partial(libraries.schedule, name="WARMUP_STABLE_DECAY"),
+        "this transformers lacks the schedule",
+    ),
+    Requirement(
+        "schedule_cosine_min",
+        only_calls,
+        partial(libraries.schedule, name="COSINE_WITH_MIN_LR"),
+        "this transformers lacks the schedule",
+    ),
+    Requirement("lora_bias", only_calls, libraries.lora_bias_option, "this peft has no biases in adapters"),
+)
