@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,10 @@ from cases.apply.context import Context
 from cases.flows import stages
 from cases.model import architectures
 from cases.reference import twin
-from cases.runtime import cuda_guard, flight_recorder, imported_modules, silence
+from cases.runtime import cuda_guard, deviations, flight_recorder, imported_modules, silence
 from cases.runtime import preload as stack
 from cases.runtime.memory import peaks
-from cases.space.options import Options
+from cases.space.options import OWN_CODE, Options
 from cases.space.place import Place
 from cases.space.verdict import PROBING, Phase
 
@@ -104,7 +105,18 @@ class LibrarySuite:
             torch.set_num_threads(1)
             twin.save(twin.run(options, architectures.checkpoint(options, path.parent)), path)
 
-        return {str(path): compute}
+        if not is_located(options):
+            return {str(path): compute}
+        from cases.reference import recording
+
+        def record() -> None:
+            import torch
+
+            torch.set_num_threads(1)
+            recording.save(recording.run(options, architectures.checkpoint(options, path.parent)), modules)
+
+        modules = recording.path(path.parent, options)
+        return {str(path): compute, str(modules): record}
 
     def stages(self, job: Job) -> list[tuple[int, int]]:
         if job.kind != "cell":
@@ -144,7 +156,8 @@ class LibrarySuite:
                 kept.mkdir(exist_ok=True)
                 reference = partial(read_reference, cache / f"{twin.key(options)}.pt", companion, reporter)
                 ctx = Context(options, place, cache, kept, Path(job.source or kept), reference, reporter)
-                stages.run(stage, ctx)
+                with recorded_modules(ctx, companion, Path(job.folder) / deviations.file_name(stage, rank)) as recorded:
+                    stages.run(stage, recorded)
 
 
 SUITE = LibrarySuite()
@@ -165,6 +178,35 @@ def read_reference(path: Path, companion: Callable[[str], Iterator[None]], repor
             reporter.beat()
         reporter.modules(sorted(imported_modules.noted_in(imported_modules.file_beside(path))))
         return twin.read(path)
+
+
+def is_located(options: Options) -> bool:
+    """Return whether the modules of a cell are to be recorded; compiled ones run as one graph."""
+    return deviations.REQUESTED in os.environ and options.flow not in OWN_CODE and not options.torch_compile
+
+
+@contextlib.contextmanager
+def recorded_modules(
+    ctx: Context, companion: Callable[[str], Iterator[None]], path: Path
+) -> Iterator[Context]:
+    """The context of a rank whose modules are compared with the reference's, if that was requested."""
+    if not is_located(ctx.options):
+        yield ctx
+        return
+    from cases.checks import module_hooks
+    from cases.reference import recording
+
+    def read() -> list[recording.RecordedStep]:
+        stored = recording.path(ctx.cache, ctx.options)
+        for _ in companion(str(stored)):
+            ctx.reporter.beat()
+        return recording.read(stored)
+
+    recorder = module_hooks.ModuleRecorder(ctx, read)
+    try:
+        yield replace(ctx, record_modules=recorder.attach)
+    finally:  # also where training raises
+        recorder.write(path)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from cases.runtime.case_suite import Reporter
     from cases.space.options import Options
     from cases.space.place import Place
+
+
+def nothing(*_: Any) -> None:
+    """Record no modules: a cell that is not located."""
 
 
 @dataclass(frozen=True)
@@ -30,3 +34,4 @@ class Context:
     given: Path
     twin: Callable[[], Trajectory]
     reporter: Reporter
+    record_modules: Callable[[Any, Callable[[], Any]], None] = nothing  # of a model that may be wrapped later

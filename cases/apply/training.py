@@ -68,6 +68,7 @@ def loaded(ctx: Context, model: Any) -> Trainee:
     recorder.wrapped = alone
     before = {name: observers.raw(p) for name, p in tiny.named(alone)}
     job = Trainee(ctx, alone, alone, None, None, recorder, before, observers.state_digests(alone), [])
+    ctx.record_modules(alone, lambda: alone)
     if recorder.trainable:
         job.optimiser = build.optimiser(alone, ctx.options)
         job.scheduler = build.scheduler(job.optimiser)
@@ -102,7 +103,9 @@ def recorded(ctx: Context, model: Any, loading: list[Check]) -> Trainee:
         recorder.before_wrap(model)
         states = observers.state_digests(model)
         before = start_values(model, ctx.options, ctx.place)
-    return Trainee(ctx, model, model, None, None, recorder, before, states, loading)
+    job = Trainee(ctx, model, model, None, None, recorder, before, states, loading)
+    ctx.record_modules(model, lambda: job.wrapped)
+    return job
 
 
 def start_values(model: Any, options: Options, place: Place) -> dict[str, Any]:

@@ -25,6 +25,7 @@ def load(ctx: Context) -> None:
     recorder = EngagementRecorder(options, place)
     recorder.before_wrap(model)
     quantised = training.quantisation_checks(model, options)
+    ctx.record_modules(model, lambda: model)
     reporter.phase(Phase.FORWARD)
     with torch.no_grad():
         ids = tiny.batch(0, architectures.vocabulary(options)).to(place.device)

@@ -57,6 +57,7 @@ class Network:
 
     def linear(self, name: str, x: Any) -> Any:
         """Shape (..., in) to (..., out)."""
+        self.input(name, x)
         if name in self.layers:
             return self.output(name, self.layers[name](x))
         return self.output(name, self.plain_linear(name, x))
@@ -75,7 +76,11 @@ class Network:
     def head(self, x: Any, name: str = "lm_head", tied_to: str = "model.embed_tokens") -> Any:
         """The logits; a tied head multiplies by the matrix of the embeddings. A head is never stored as (in, out)."""
         own = self.tensors.get(f"{name}.weight")
+        self.input(name, x)
         return self.output(name, x @ (self.tensors[f"{tied_to}.weight"] if own is None else own).T)
+
+    def input(self, name: str, value: Any) -> None:
+        """The input of a module with weights, for a network that records it (see ``cases.reference.recording``)."""
 
     def output(self, name: str, value: Any) -> Any:
         """Record an output by the name of its module, if outputs are recorded."""

@@ -15,7 +15,7 @@ from cases.reference.network import Batch, Network
 from cases.space.options import PROMPTS, TRAINING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from cases.space.options import Options
@@ -188,25 +188,32 @@ def greedy(model: Network, trained: dict[str, Any], options: Options) -> tuple[A
 
 
 def train(model: Network, trained: dict[str, Any], options: Options, twin: Trajectory) -> None:
+    twin.before = stored(trained)
+    for step, (loss, gradients) in enumerate(steps(model, trained, options)):
+        twin.losses.append(loss)
+        twin.gradients.append(gradients)
+        if options.loop == "generate" and step < tiny.STEPS - 1:
+            twin.between.append(greedy(model, trained, options))
+    twin.after = stored(trained)
+
+
+def steps(model: Network, trained: dict[str, Any], options: Options) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Run the steps of training; yield the loss and the gradients of each after the weights have changed."""
     import torch
 
     regularisation, after_step = adaptive_ranks(options)
     update = {"sgd": stochastic_gradient_descent, "adamw": adamw}[update_rule(options)]()
-    twin.before = stored(trained)
     for step in range(tiny.STEPS):
         loss = step_loss(model, trained, data.rows(step, options), options) + regularisation(trained, options)
         loss.backward()
-        twin.losses.append(loss.item())
         if options.clip_grad_norm:
             quantisation.clip([p.grad for p in trained.values()])
-        twin.gradients.append(stored({name: p.grad for name, p in trained.items()}))
+        gradients = {name: p.grad for name, p in trained.items()}
+        kept = stored(gradients)
         with torch.no_grad():
-            gradients = {name: p.grad for name, p in trained.items()}
             update(trained, LEARNING_RATE[options.optim] * tiny.SCHEDULE[step])
             after_step(step, trained, gradients)
-        if options.loop == "generate" and step < tiny.STEPS - 1:
-            twin.between.append(greedy(model, trained, options))
-    twin.after = stored(trained)
+        yield loss.item(), kept
 
 
 def step_loss(model: Network, trained: dict[str, Any], rows: data.Rows, options: Options) -> Any:

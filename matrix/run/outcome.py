@@ -17,7 +17,7 @@ from matrix.run import code_digest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 FORMER_GROUPS: Final = {
     "Advice, judged": "Advice from upstream threads",
     "Adapters, checkpointing and optimisers together": "Combinations of adapters, checkpointing and optimisers",
@@ -82,6 +82,36 @@ class ErrorRecord(Stored):
     traceback: str = ""
 
 
+class DeviationRecord(Stored):
+    """The first tensor of a module that left its tolerance; distances are relative to the reference.
+
+    ``module`` is where to look: of a deviating input, the module that computes it. ``after`` is the last tensor before
+    it that is within its tolerance.
+    """
+
+    kind: str = Field(description="batch, input, output, gradient (of the output), weight gradient, or weight")
+    name: str
+    module: str
+    step: int = Field(description="counts from 1; the one after the last is an evaluation")
+    rank: int
+    distance: float
+    allowed: float
+    after: str = ""
+
+
+class LocationRecord(Stored):
+    """Where a run of the cell with every module recorded first deviates from the reference.
+
+    ``beginnings`` has the first deviation of the forward pass, the backward pass, the gradients and the weights, the
+    earliest first; none if every module is within its tolerance. The curves are of the step and rank of the first.
+    """
+
+    beginnings: tuple[DeviationRecord, ...] = ()
+    outputs: dict[str, float] = Field(default_factory=dict, description="distance of each module's output, in order")
+    gradients: dict[str, float] = Field(default_factory=dict, description="of each output's gradient, in order")
+    uncompared: int = Field(default=0, description="modules without a counterpart in the reference")
+
+
 class Outcome(Stored):
     """The result of one run of one cell. Times are in seconds, memory is in MiB."""
 
@@ -105,6 +135,7 @@ class Outcome(Stored):
     code: str = Field(default="", description="digest of the case code used; 'none' if none was")
     modules: Stamp = Field(default="", description="modules of that code with their digests; empty before schema 3")
     hardware: str = Field(default="", description="results are comparable on equal hardware, e.g. 'cpu: AMD EPYC x2'")
+    location: LocationRecord | None = Field(default=None, description="of a wrong cell, if --locate looked for it")
     started: datetime
     seconds: float
 

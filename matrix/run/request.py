@@ -20,7 +20,7 @@ from matrix.keys import CellKey
 from matrix.offline import manifest as packs
 from matrix.offline import overlay as overlays
 from matrix.offline.wheelhouse import Wheelhouse
-from matrix.run import machine, pipeline, plan, store
+from matrix.run import location, machine, pipeline, plan, store
 from matrix.run.execute import Suite
 from matrix.run.outcome import RunRecord
 from matrix.run.progress import Progress, Silent
@@ -57,6 +57,7 @@ class RunRequest:
     cold: bool = False
     cold_sample: int = 1
     repeats: int | None = None
+    locate: str = "none"  # one of location.CHOICES
     versions: Path = known_sets.PACKAGED
     offline: Path | None = None
     system_torch: bool = False
@@ -161,6 +162,8 @@ class RunRequest:
             raise UserError(f"--repeat {self.repeats}: expected a whole number above 0")
         if self.device == "cuda" and self.torch_backend == "cpu":
             raise UserError("--torch-backend cpu is a build without CUDA; choose another one for --device cuda")
+        if self.locate not in location.CHOICES:
+            raise UserError(f"--locate {self.locate}: expected {', '.join(location.CHOICES)}")
         if self.keep_free_gb < 0:
             raise UserError(f"--keep-free {self.keep_free_gb}: expected a number of gigabytes, 0 or more")
 
@@ -219,6 +222,7 @@ def run(
     run_store = ctx.store
     try:
         pipeline.run(work, ctx)
+        location.run(work, request.locate, ctx)
     except (UserError, KeyboardInterrupt) as error:
         if run_store.outcomes:
             on_interruption(run_store.directory)

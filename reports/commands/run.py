@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from matrix.environments import disk
-from matrix.run import request, run_plan, user_scripts
+from matrix.run import location, request, run_plan, user_scripts
 from matrix.run.execute import Suite
 from matrix.versions import sets as version_sets
 from reports.commands.options import (
@@ -55,6 +55,12 @@ def run(
     cold_sample: Annotated[
         int, typer.Option(help="Number of cells per version set to run a second time with --cold and compare.")
     ] = 1,
+    locate: Annotated[
+        str,
+        typer.Option(
+            help="Cells to run once more to find the first module that deviates from the reference: wrong, all or none."
+        ),
+    ] = location.NONE,
     versions: Versions = version_sets.PACKAGED,
     offline: Offline = None,
     system_torch: SystemTorch = False,
@@ -75,6 +81,7 @@ def run(
         cold=cold,
         cold_sample=cold_sample,
         repeats=repeat,
+        locate=locate,
         versions=versions,
         offline=offline,
         system_torch=system_torch,

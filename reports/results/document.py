@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pydantic_core import core_schema
 
 
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 PLAIN: Final = "matrix.json"
 COMPRESSED: Final = "matrix.json.gz"
 GZIP: Final = b"\x1f\x8b"

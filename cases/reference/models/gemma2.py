@@ -68,5 +68,6 @@ def gated(network: Network, name: str, x: Any) -> Any:
 
 def norm(network: Network, name: str, x: Any) -> Any:
     """RMSNorm that multiplies by 1 + weight."""
+    network.input(name, x)
     size = (x.square().mean(-1, keepdim=True) + network.config["rms_norm_eps"]).sqrt()
     return network.output(name, x / size * (1 + network.tensors[f"{name}.weight"]))

@@ -55,6 +55,7 @@ def feed_forward(network: Network, name: str, x: Any) -> Any:
 
 def norm(network: Network, name: str, x: Any) -> Any:
     """LayerNorm (https://arxiv.org/abs/1607.06450)."""
+    network.input(name, x)
     centred = x - x.mean(-1, keepdim=True)
     size = (centred.square().mean(-1, keepdim=True) + network.config.get("layer_norm_epsilon", 1e-5)).sqrt()
     return network.output(name, centred / size * network.tensors[f"{name}.weight"] + network.tensors[f"{name}.bias"])

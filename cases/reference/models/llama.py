@@ -70,5 +70,6 @@ def gated(network: Network, name: str, x: Any) -> Any:
 
 def norm(network: Network, name: str, x: Any) -> Any:
     """RMSNorm (https://arxiv.org/abs/1910.07467): x / sqrt(mean(x**2) + eps) * weight."""
+    network.input(name, x)
     size = (x.square().mean(-1, keepdim=True) + network.config["rms_norm_eps"]).sqrt()
     return network.output(name, x / size * network.tensors[f"{name}.weight"])

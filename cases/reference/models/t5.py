@@ -109,5 +109,6 @@ def feed_forward(network: Network, name: str, x: Any) -> Any:
 
 
 def norm(network: Network, name: str, x: Any) -> Any:
+    network.input(name, x)
     size = (x.square().mean(-1, keepdim=True) + network.config["layer_norm_epsilon"]).sqrt()
     return network.output(name, x / size * network.tensors[f"{name}.weight"])

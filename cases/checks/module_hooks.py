@@ -1,0 +1,227 @@
+"""Records the outputs and gradients of every module of a rank, and compares them with the reference.
+
+The hooks belong to the modules themselves, so they survive every wrapper. Which rows of which step a forward pass has
+follows from its token ids. A forward pass that gradient checkpointing repeats in the backward pass counts for the
+gradients of its outputs only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cases.checks import module_comparison, observers
+from cases.model import data, experts, tiny
+from cases.runtime.deviations import Deviation, RankDeviations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cases.apply.context import Context
+    from cases.reference.recording import RecordedStep
+
+EVALUATION = tiny.STEPS + 1
+BASE, ADAPTED = "base_layer", ("base_layer", "lora_A", "lora_B")
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a step that one forward pass has: ``rows`` are their numbers in the global batch."""
+
+    step: int
+    rows: list[int]
+    reference: RecordedStep
+    real: Any = None
+    trains: bool = True
+
+
+@dataclass
+class ModuleRecorder:
+    """Compares one rank's modules with the reference while it trains. ``wrapped`` is the model, wrapped by then."""
+
+    ctx: Context
+    read: Callable[[], list[RecordedStep]]
+    wrapped: Callable[[], Any] = lambda: None
+    part: Part | None = None
+    is_forward: bool = False
+    calls: Counter[str] = field(default_factory=Counter)
+    again: Counter[str] = field(default_factory=Counter)  # calls that the backward pass repeats
+    passed: int = 0  # steps that were optimised
+    backward_position: int = 0
+    loss_scale: float | None = None
+    measured: list[Deviation] = field(default_factory=list)
+    uncompared: dict[str, None] = field(default_factory=dict)
+    reference: list[RecordedStep] = field(default_factory=list)
+
+    def attach(self, model: Any, wrapped: Callable[[], Any]) -> None:
+        """Record a model from now on; ``wrapped`` returns it as it is wrapped at the time."""
+        from torch.optim import optimizer
+
+        if not self.reference:
+            self.reference = self.read()
+            optimizer.register_optimizer_step_pre_hook(lambda *_: self.before_step())
+            optimizer.register_optimizer_step_post_hook(lambda *_: self.after_step())
+        self.wrapped = wrapped
+        model.register_forward_pre_hook(self.begin, with_kwargs=True)
+        for path, module in model.named_modules():
+            name = module_name(path)
+            module.register_forward_pre_hook(self.before(name), with_kwargs=True)
+            module.register_forward_hook(self.after(name))
+        model.register_forward_hook(self.end)
+
+    def write(self, path: Path) -> None:
+        found = RankDeviations(self.ctx.place.rank, tuple(self.measured), tuple(filter(None, self.uncompared)))
+        path.write_text(found.to_json(), encoding="utf-8")
+
+    def begin(self, model: Any, _arguments: Any, named: dict[str, Any]) -> None:
+        """A forward pass of the whole model begins: find its rows in the global batches."""
+        import torch
+
+        self.calls.clear()
+        self.again.clear()
+        self.backward_position = 0
+        self.part, ids = None, named.get("input_ids")
+        if ids is not None:
+            trains = model.training and torch.is_grad_enabled()
+            self.part = self.training_part(ids.cpu()) if trains else self.evaluated_part(ids.cpu())
+        self.is_forward = self.part is not None
+
+    def training_part(self, ids: Any) -> Part | None:
+        options = self.ctx.options
+        for step in range(tiny.STEPS):
+            batch = data.rows(step, options)
+            rows = [number for row in ids for number, known in enumerate(batch.ids) if row.equal(known)]
+            if len(rows) == len(ids):
+                return Part(step + 1, rows, self.reference[step], batch.real if batch.real is None else batch.real[rows])
+        self.measured.append(Deviation("batch", "input_ids", self.passed + 1, math.inf, 0.0))
+        return None
+
+    def evaluated_part(self, ids: Any) -> Part | None:
+        batch = tiny.batch(0, self.vocabulary)
+        if not ids.equal(batch):
+            return None
+        return Part(EVALUATION, list(range(len(ids))), self.reference[-1], trains=False)
+
+    @property
+    def vocabulary(self) -> int:
+        from cases.model import architectures
+
+        return architectures.vocabulary(self.ctx.options)
+
+    def end(self, *_: Any) -> None:
+        self.is_forward = False
+
+    def before(self, name: str) -> Callable[..., None]:
+        def hook(_module: Any, arguments: Any, named: dict[str, Any]) -> None:
+            given = next((each for each in (*arguments, *named.values()) if is_floating(each)), None)
+            if self.is_forward and given is not None and self.part is not None:
+                expected = self.part.reference.inputs.get(name, [])
+                self.compare("input", name, given, expected, self.calls[name])
+
+        return hook
+
+    def after(self, name: str) -> Callable[..., None]:
+        def hook(_module: Any, _arguments: Any, output: Any) -> None:
+            found = first_tensor(output)
+            if self.part is None or found is None or self.is_merged(name):
+                return
+            counter = self.calls if self.is_forward else self.again
+            number, counter[name] = counter[name], counter[name] + 1
+            if self.is_forward:
+                self.compare("output", name, found, self.part.reference.outputs.get(name, []), number)
+            if found.requires_grad and self.part.trains:
+                found.register_hook(self.backward(name, number, self.part))
+
+        return hook
+
+    def is_merged(self, name: str) -> bool:
+        """Return whether a merge may have put an adapter into this base layer."""
+        return self.part is not None and not self.part.trains and name.rpartition(".")[2] in ADAPTED
+
+    def backward(self, name: str, number: int, part: Part) -> Callable[[Any], None]:
+        def hook(gradient: Any) -> None:
+            expected = part.reference.gradients.get(name, [])
+            if len(expected) > number and expected[number] is not None:
+                # The loss of a rank is a mean over its own rows; the strategy averages over ranks later.
+                wanted = expected[number][part.rows] * self.ctx.options.world_size
+                found = gradient.detach().float().cpu() / self.scale(gradient, wanted)
+                self.note("gradient", name, part, found, wanted, self.backward_position)
+                self.backward_position += 1
+
+        return hook
+
+    def scale(self, gradient: Any, wanted: Any) -> float:
+        """The factor of a gradient scaler: the power of two next to the ratio of the first gradients."""
+        if self.ctx.options.autocast != "fp16":
+            return 1.0
+        if self.loss_scale is None:
+            ratio = float(gradient.detach().double().norm()) / max(float(wanted.double().norm()), 1e-30)
+            self.loss_scale = 2.0 ** round(math.log2(ratio)) if ratio > 0 and math.isfinite(ratio) else 1.0
+        return self.loss_scale
+
+    def compare(self, kind: str, name: str, found: Any, expected: list[Any], number: int) -> None:
+        assert self.part is not None  # noqa: S101 - only called in a forward pass
+        if len(expected) <= number:
+            self.uncompared.update({} if expected or kind == "input" else {name: None})
+            return
+        wanted = expected[number][self.part.rows]
+        self.note(kind, name, self.part, found.detach().float().cpu(), wanted, self.calls.total())
+
+    def note(self, kind: str, name: str, part: Part, found: Any, wanted: Any, position: int) -> None:
+        options = self.ctx.options
+        off = module_comparison.distance(found, wanted, part.real)
+        if off is None:
+            self.uncompared[name] = None
+            return
+        limit = module_comparison.allowed(kind, options, position, wanted.numel())
+        if not part.trains:
+            limit += module_comparison.merging(options)
+        self.measured.append(Deviation(kind, name, part.step, off, limit))
+
+    def before_step(self) -> None:
+        if self.part is not None and self.part.trains:
+            with self.ctx.reporter.observing():
+                found = observers.gradients(self.wrapped(), self.ctx.options)
+            self.compare_weights("weight gradient", found, self.part.reference.weight_gradients)
+
+    def after_step(self) -> None:
+        if self.part is not None and self.part.trains:
+            with self.ctx.reporter.observing():
+                found = observers.weights(self.wrapped(), self.ctx.options)
+            self.compare_weights("weight", found, self.part.reference.weights)
+            self.passed, self.part = self.part.step, None
+
+    def compare_weights(self, kind: str, found: dict[str, Any], expected: dict[str, Any]) -> None:
+        """Compare trained tensors in order of execution, gradients in the opposite order."""
+        assert self.part is not None  # noqa: S101 - only called after a forward pass
+        published = experts.published({name: tensor.float() for name, tensor in found.items()})
+        for name in self.ordered(expected, backward=kind != "weight"):
+            limit = module_comparison.allowed(kind, self.ctx.options, 0, expected[name].numel())
+            off = module_comparison.distance(published[name].cpu(), expected[name]) if name in published else None
+            self.measured.append(Deviation(kind, name, self.part.step, math.inf if off is None else off, limit))
+
+    def ordered(self, names: dict[str, Any], *, backward: bool) -> list[str]:
+        assert self.part is not None  # noqa: S101 - only called after a forward pass
+        order = {name: number for number, name in enumerate(self.part.reference.outputs)}
+        found = sorted(names, key=lambda name: order.get(name.rpartition(".")[0], len(order)))
+        return found[::-1] if backward else found
+
+
+def module_name(path: str) -> str:
+    """The name of a module in the reference. A base layer keeps its own name beside the adapted layer's."""
+    bare = experts.published_name(f"{tiny.canonical(path)}.weight").removesuffix(".weight")
+    return f"{bare}.{BASE}" if path.endswith(f".{BASE}") else bare
+
+
+def first_tensor(output: Any) -> Any:
+    """The tensor of a module's output, which may be the first of a tuple; None if it has none."""
+    if isinstance(output, (tuple, list)) and output:
+        return first_tensor(output[0])
+    return output if is_floating(output) else getattr(output, "logits", None)
+
+
+def is_floating(value: Any) -> bool:
+    return bool(getattr(value, "is_floating_point", bool)()) and hasattr(value, "register_hook")
