@@ -186,9 +186,7 @@ def is_located(options: Options) -> bool:
 
 
 @contextlib.contextmanager
-def recorded_modules(
-    ctx: Context, companion: Callable[[str], Iterator[None]], path: Path
-) -> Iterator[Context]:
+def recorded_modules(ctx: Context, companion: Callable[[str], Iterator[None]], path: Path) -> Iterator[Context]:
     """The context of a rank whose modules are compared with the reference's, if that was requested."""
     if not is_located(ctx.options):
         yield ctx

@@ -95,7 +95,8 @@ class ModuleRecorder:
             batch = data.rows(step, options)
             rows = [number for row in ids for number, known in enumerate(batch.ids) if row.equal(known)]
             if len(rows) == len(ids):
-                return Part(step + 1, rows, self.reference[step], batch.real if batch.real is None else batch.real[rows])
+                real = None if batch.real is None else batch.real[rows]
+                return Part(step + 1, rows, self.reference[step], real)
         self.measured.append(Deviation("batch", "input_ids", self.passed + 1, math.inf, 0.0))
         return None
 

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from cases.injection.patching import InjectionPoint
 
 
-@fault("train-lora-single-fp32", "train-lora-ddp-bf16", "train-lora-fsdp2-bf16")
+@fault(
+    "train-lora-single-fp32", "train-lora-ddp-bf16", "train-lora-fsdp2-bf16", located="weight gradient *lora_B.weight"
+)
 def lora_b_frozen(_point: InjectionPoint) -> None:
     """One half of every adapter is not trained."""
     change_adapted_model(
@@ -43,19 +45,34 @@ def base_weights_drift(_point: InjectionPoint) -> None:
     change_adapted_model(drift)
 
 
-@fault("train-lora-single-bf16", "train-lora-nf4-single-bf16", "train-lora-fsdp2-bf16")
+@fault(
+    "train-lora-single-bf16",
+    "train-lora-nf4-single-bf16",
+    "train-lora-fsdp2-bf16",
+    located="output model.layers.0.self_attn.q_proj",
+)
 def scaling_off(_point: InjectionPoint) -> None:
     """The adapters' scaling is doubled."""
     change_adapted_model(lambda model: rescale(model, 2.0))
 
 
-@fault("train-lora-single-fp32", "train-lora-single-bf16", "train-lora-nf4-single-bf16")
+@fault(
+    "train-lora-single-fp32",
+    "train-lora-single-bf16",
+    "train-lora-nf4-single-bf16",
+    located="output model.layers.0.self_attn.q_proj",
+)
 def scaling_slightly_off(_point: InjectionPoint) -> None:
     """The adapters' scaling is five per cent too large."""
     change_adapted_model(lambda model: rescale(model, 1.05))
 
 
-@fault("train-lora-single-fp32", "train-lora-single-bf16", "train-lora-int8-single-bf16")
+@fault(
+    "train-lora-single-fp32",
+    "train-lora-single-bf16",
+    "train-lora-int8-single-bf16",
+    located="output model.layers.0.self_attn.q_proj",
+)
 def an_adapter_is_skipped(_point: InjectionPoint) -> None:
     """One layer's adapter is switched off."""
 
@@ -80,7 +97,7 @@ def dora_ignored(_point: InjectionPoint) -> None:
     )
 
 
-@fault("train-dora-single-bf16", "train-dora-ddp-bf16")
+@fault("train-dora-single-bf16", "train-dora-ddp-bf16", located="weight gradient *lora_magnitude_vector")
 def magnitude_frozen(_point: InjectionPoint) -> None:
     """DoRA's magnitude is not trained."""
     change_adapted_model(
@@ -88,7 +105,7 @@ def magnitude_frozen(_point: InjectionPoint) -> None:
     )
 
 
-@fault("train-dora-single-bf16", "train-dora-nf4-single-bf16")
+@fault("train-dora-single-bf16", "train-dora-nf4-single-bf16", located="output model.layers.0.self_attn.q_proj")
 def magnitude_off(_point: InjectionPoint) -> None:
     """DoRA's magnitude starts five per cent too large."""
     change_adapted_model(lambda model: [p.data.mul_(1.05) for p in parameters_named(model, "magnitude")] and None)
@@ -106,7 +123,12 @@ def adapter_in_the_wrong_dtype(_point: InjectionPoint) -> None:
     change_adapted_model(lower)
 
 
-@fault("load-nf4-single-bf16", "train-lora-nf4-single-bf16", "train-lora-nf4-ddp-bf16")
+@fault(
+    "load-nf4-single-bf16",
+    "train-lora-nf4-single-bf16",
+    "train-lora-nf4-ddp-bf16",
+    located="output model.layers.0.self_attn.q_proj*",
+)
 def fp4_for_nf4(_point: InjectionPoint) -> None:
     """FP4 is used instead of the configured NF4."""
     from transformers import BitsAndBytesConfig
@@ -118,7 +140,11 @@ def fp4_for_nf4(_point: InjectionPoint) -> None:
     )
 
 
-@fault("train-lora-nf4-single-bf16", "train-dora-nf4-single-bf16")
+@fault(
+    "train-lora-nf4-single-bf16",
+    "train-dora-nf4-single-bf16",
+    located="output model.layers.0.self_attn.q_proj.base_layer",
+)
 def scales_off_after_loading(_point: InjectionPoint) -> None:
     """The scales of a quantised layer are one per cent too large once adapters are added, as after a lossy copy."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cases.injection.patching import InjectionPoint
 
 
-@fault("train-full-ddp-fp32", "train-lora-ddp-bf16", "train-lora-nf4-ddp-bf16")
+@fault("train-full-ddp-fp32", "train-lora-ddp-bf16", "train-lora-nf4-ddp-bf16", located="weight gradient *")
 def gradients_not_reduced(_point: InjectionPoint) -> None:
     """DDP does not reduce gradients: every rank keeps its own."""
 
@@ -28,13 +28,13 @@ def gradients_not_reduced(_point: InjectionPoint) -> None:
     change_wrapped_model(alone)
 
 
-@fault("train-full-ddp-fp32", "train-lora-ddp-bf16", "train-lora-int8-ddp-bf16")
+@fault("train-full-ddp-fp32", "train-lora-ddp-bf16", "train-lora-int8-ddp-bf16", located="weight gradient *")
 def sum_instead_of_mean(_point: InjectionPoint) -> None:
     """Gradients are summed over the ranks instead of averaged."""
     change_wrapped_model(lambda model: scale_reduction(model, 2.0))
 
 
-@fault("train-full-ddp-fp32", "train-lora-ddp-fp32-adamw")
+@fault("train-full-ddp-fp32", "train-lora-ddp-fp32-adamw", located="weight gradient *")
 def mean_slightly_off(_point: InjectionPoint) -> None:
     """The mean over ranks is five per cent too large."""
     change_wrapped_model(lambda model: scale_reduction(model, 1.05))
@@ -57,7 +57,7 @@ def every_rank_the_same_data(_point: InjectionPoint) -> None:
     around(tiny, "shard", lambda original, step, _rank, *rest: original(step, 0, *rest))
 
 
-@fault("train-full-ddp-fp32", "train-lora-ddp-bf16")
+@fault("train-full-ddp-fp32", "train-lora-ddp-bf16", located="weight gradient *")
 def strategy_ignored(_point: InjectionPoint) -> None:
     """The model is not wrapped, so that every rank trains alone."""
     from cases.apply import build
@@ -82,7 +82,12 @@ def one_rank_misses_a_step(point: InjectionPoint) -> None:
     skip_optimiser_step(2, only=point.rank == 1)
 
 
-@fault("train-lora-ddp-bf16", "train-lora-fsdp2-fp32", "train-lora-fsdp1-fp32")
+@fault(
+    "train-lora-ddp-bf16",
+    "train-lora-fsdp2-fp32",
+    "train-lora-fsdp1-fp32",
+    located="* model.layers.0.self_attn.q_proj*",
+)
 def dropout_on_one_rank(point: InjectionPoint) -> None:
     """One rank drops activations of an adapter."""
     if point.rank == 1:
@@ -124,7 +129,7 @@ def fsdp2_layers_not_sharded(_point: InjectionPoint) -> None:
     around(architectures, "decoder_layers", lambda _original, *_: [])
 
 
-@fault("train-full-fsdp2-fp32", "train-lora-fsdp2-fp32", "train-lora-fsdp1-fp32")
+@fault("train-full-fsdp2-fp32", "train-lora-fsdp2-fp32", "train-lora-fsdp1-fp32", located="weight gradient *")
 def gradients_off_under_fsdp(_point: InjectionPoint) -> None:
     """The sharded gradient is five per cent too large."""
     import torch.distributed as dist

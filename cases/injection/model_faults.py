@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cases.injection.patching import InjectionPoint
 
 
-@fault("train-full-single-fp32", "train-lora-single-bf16", "load-single-fp32")
+@fault("train-full-single-fp32", "train-lora-single-bf16", "load-single-fp32", located="* model.layers.0.self_attn")
 def attention_sees_the_future(_point: InjectionPoint) -> None:
     """The causal mask is lost."""
     from torch.nn import functional
@@ -25,7 +25,7 @@ def attention_sees_the_future(_point: InjectionPoint) -> None:
     )
 
 
-@fault("train-full-single-fp32", "load-single-fp32")
+@fault("train-full-single-fp32", "load-single-fp32", located="* model.layers.0.self_attn")
 def attention_scaled_wrongly(_point: InjectionPoint) -> None:
     """Attention scores are scaled by a wrong factor."""
     from torch.nn import functional
@@ -47,7 +47,12 @@ def autocast_switched_off(_point: InjectionPoint) -> None:
     torch.autocast = lambda *_, **__: contextlib.nullcontext()
 
 
-@fault("train-full-single-fp32", "train-lora-single-fp32", "train-lora-fsdp2-fp32")
+@fault(
+    "train-full-single-fp32",
+    "train-lora-single-fp32",
+    "train-lora-fsdp2-fp32",
+    located="output model.layers.0.self_attn.q_proj*",
+)
 def autocast_unasked(_point: InjectionPoint) -> None:
     """The model computes in bfloat16 although the case does not enable autocast."""
     import torch

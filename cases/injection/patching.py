@@ -28,21 +28,25 @@ class InjectionPoint:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault and the cases that it is injected into. The stack may raise an error only for a ``loud`` fault."""
+    """A fault and the cases that it is injected into. The stack may raise an error only for a ``loud`` fault.
+
+    ``located`` is a pattern of the kind and the module that a location must name first, e.g. ``output lm_head``.
+    """
 
     name: str
     what: str
     inject: Inject
     cases: tuple[str, ...]
     loud: bool = False
+    located: str = ""
 
 
-def fault(*cases: str, loud: bool = False) -> Callable[[Inject], Fault]:
+def fault(*cases: str, loud: bool = False, located: str = "") -> Callable[[Inject], Fault]:
     """Declare a fault; the first line of its docstring describes it."""
 
     def declare(inject: Inject) -> Fault:
         what = (inject.__doc__ or "").strip().splitlines()[0].rstrip(".")
-        return Fault(inject.__name__, what, inject, cases, loud)
+        return Fault(inject.__name__, what, inject, cases, loud, located)
 
     return declare
 

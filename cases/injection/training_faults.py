@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from cases.injection.patching import InjectionPoint
 
 
-@fault("train-full-single-fp32", "train-lora-single-bf16", "train-lora-fsdp2-bf16")
+@fault("train-full-single-fp32", "train-lora-single-bf16", "train-lora-fsdp2-bf16", located="weight *")
 def a_step_is_skipped(_point: InjectionPoint) -> None:
     """The optimiser does nothing in the second step."""
     skip_optimiser_step(2)
 
 
-@fault("train-lora-single-fp32", "train-lora-ddp-fp32-adamw", "train-lora-fsdp1-fp32")
+@fault("train-lora-single-fp32", "train-lora-ddp-fp32-adamw", "train-lora-fsdp1-fp32", located="weight *")
 def learning_rate_off(_point: InjectionPoint) -> None:
     """The learning rate is a tenth too large."""
     from cases.apply import build
@@ -37,7 +37,7 @@ def learning_rate_off(_point: InjectionPoint) -> None:
     after(build, "optimiser", faster)
 
 
-@fault("train-lora-single-fp32", "train-full-single-fp32")
+@fault("train-lora-single-fp32", "train-full-single-fp32", located="weight *")
 def schedule_ignored(_point: InjectionPoint) -> None:
     """The learning rate never changes."""
     from torch.optim.lr_scheduler import LambdaLR
@@ -45,7 +45,7 @@ def schedule_ignored(_point: InjectionPoint) -> None:
     LambdaLR.step = lambda *_: None
 
 
-@fault("train-full-single-fp32", "train-lora-single-bf16")
+@fault("train-full-single-fp32", "train-lora-single-bf16", located="weight *")
 def momentum_unasked(_point: InjectionPoint) -> None:
     """SGD uses a momentum that the case does not set."""
     from cases.apply import build
@@ -57,7 +57,7 @@ def momentum_unasked(_point: InjectionPoint) -> None:
     after(build, "optimiser", heavy)
 
 
-@fault("train-full-single-fp32", "train-lora-single-fp32", "train-lora-fsdp2-fp32")
+@fault("train-full-single-fp32", "train-lora-single-fp32", "train-lora-fsdp2-fp32", located="weight *")
 def clipping_unasked(_point: InjectionPoint) -> None:
     """Gradients are clipped although the case does not enable clipping."""
     import torch
@@ -68,7 +68,7 @@ def clipping_unasked(_point: InjectionPoint) -> None:
     before_each_step(clip)
 
 
-@fault("train-lora-single-fp32", "train-lora-ddp-bf16", "train-lora-fsdp2-bf16")
+@fault("train-lora-single-fp32", "train-lora-ddp-bf16", "train-lora-fsdp2-bf16", located="weight gradient *")
 def gradients_not_zeroed(_point: InjectionPoint) -> None:
     """zero_grad does nothing: gradients accumulate over the steps."""
     from torch.optim import Optimizer
@@ -76,19 +76,19 @@ def gradients_not_zeroed(_point: InjectionPoint) -> None:
     Optimizer.zero_grad = lambda *_, **__: None
 
 
-@fault("train-lora-single-fp32-adamw", "train-lora-ddp-fp32-adamw")
+@fault("train-lora-single-fp32-adamw", "train-lora-ddp-fp32-adamw", located="weight *")
 def weight_decay_ignored(_point: InjectionPoint) -> None:
     """AdamW decays nothing."""
     set_optimiser_options(weight_decay=0.0)
 
 
-@fault("train-lora-single-fp32-adamw", "train-lora-ddp-fp32-adamw")
+@fault("train-lora-single-fp32-adamw", "train-lora-ddp-fp32-adamw", located="weight *")
 def second_moment_off(_point: InjectionPoint) -> None:
     """AdamW's beta2 is 0.99."""
     set_optimiser_options(betas=(0.9, 0.99))
 
 
-@fault("train-lora-single-fp32-adamw", "train-lora-single-bf16-adamw", "train-lora-ddp-fp32-adamw")
+@fault("train-lora-single-fp32-adamw", "train-lora-single-bf16-adamw", "train-lora-ddp-fp32-adamw", located="weight *")
 def moments_forgotten(_point: InjectionPoint) -> None:
     """The optimiser's state is thrown away after every step."""
     from cases.apply import build
@@ -98,7 +98,7 @@ def moments_forgotten(_point: InjectionPoint) -> None:
     )
 
 
-@fault("train-lora-single-fp32", "train-lora-single-bf16", "train-full-single-fp32")
+@fault("train-lora-single-fp32", "train-lora-single-bf16", "train-full-single-fp32", located="gradient lm_head")
 def loss_slightly_off(_point: InjectionPoint) -> None:
     """The loss is one per cent too large, and so are its gradients."""
     from transformers import LlamaForCausalLM
@@ -110,13 +110,18 @@ def loss_slightly_off(_point: InjectionPoint) -> None:
     after(LlamaForCausalLM, "forward", larger)
 
 
-@fault("train-lora-single-fp32", "train-lora-single-bf16", "train-full-single-fp32")
+@fault(
+    "train-lora-single-fp32",
+    "train-lora-single-bf16",
+    "train-full-single-fp32",
+    located="weight gradient model.layers.0.self_attn.*",
+)
 def one_gradient_is_zero(_point: InjectionPoint) -> None:
     """One weight's gradient is lost in the backward pass."""
     change_adapted_model(lambda model: trainable(model)[2].register_hook(lambda gradient: gradient * 0) and None)
 
 
-@fault("train-lora-single-fp32", "train-full-single-fp32")
+@fault("train-lora-single-fp32", "train-full-single-fp32", located="weight gradient model.layers.0.self_attn.*")
 def one_row_of_a_gradient_is_zero(_point: InjectionPoint) -> None:
     """One row of one weight's gradient is lost."""
 

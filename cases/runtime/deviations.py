@@ -5,13 +5,14 @@ A rank writes ``RankDeviations`` to a file in its job's folder, which the harnes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cases.runtime.wire import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from cases.runtime.wire import Plain
 
 REQUESTED = "FTMATRIX_LOCATE"  # the environment variable that asks ranks to record their modules

@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from cases.space.verdict import RED, Verdict
+from reports.results.location_words import location_words
 from reports.results.verdict_style import look
 from reports.results.wording import check_words, headline, missed, value_words
 
@@ -89,6 +90,7 @@ def details(outcome: Outcome | None) -> str:
         f"phase: {outcome.phase.value}" if outcome.phase else "",
         f"{error.type}: {error.message}" if error else "",
         *(f"check: {check_words(check)}" for check in missed(outcome)),
+        location_words(outcome.location),
         *(f"{name}: {value_words(path)}" for name, path in outcome.evidence.items()),
         error.traceback if error else "",
     ]

@@ -206,6 +206,8 @@ def failure_lines(finding: CaseFailure, known: Overview, shown: set[str]) -> Ite
     shape = look(finding.verdict)
     where = codes(finding.sets)
     yield f"- {shape.sign} {code(finding.case)} on {where}: **{shape.word}**{phase}, {code(finding.headline)}"
+    if finding.location:
+        yield f"  - {plain(finding.location)}"
     for fix in known.ways(finding):
         on = f" on {codes(fix.sets)}" if fix.sets != finding.sets else ""
         proof = f" ({text(fix.remedy.proof)})" if fix.remedy.proof else ""

@@ -24,6 +24,7 @@ from reports.render.recommend_text import how
 from reports.render.support_text import short
 from reports.results.comparison import DifferenceKind
 from reports.results.known_results import address
+from reports.results.location_words import location_details
 from reports.results.verdict_style import LOOKS, UNKNOWN, look
 from reports.results.wording import again, device, headline, machine, rates, torch_builds
 
@@ -224,6 +225,7 @@ def measured(outcome: Outcome, evidence: str) -> dict[str, Any]:
         "hardware",
     }
     stored = outcome.model_dump(mode="json", include=stored_fields)
+    stored |= location_details(outcome.location)
     links = [{"name": name, "href": href(evidence, path)} for name, path in outcome.evidence.items()]
     return {name: value for name, value in {**stored, "evidence": links}.items() if value not in (None, "", [], {})}
 

@@ -189,6 +189,8 @@ def failure_lines(finding: CaseFailure, known: Overview) -> Iterator[Text]:
     if others:
         yield Text(f"  also on {', '.join(others)}")
     yield Text(f"  {finding.headline}", style="dim")
+    if finding.location:
+        yield Text(f"  {finding.location}")
     for fix in known.ways(finding):
         on = f" on {', '.join(fix.sets)}" if fix.sets != finding.sets else ""
         yield Text(f"  fix{on}: {fix.remedy.words}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cases.space.verdict import RED, Phase, Verdict
 from matrix.errors import UserError
 from matrix.keys import CellKey
+from reports.results.location_words import location_words
 from reports.results.wording import first_line, gist, headline
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class CaseFailure:
     phase: Phase | None
     headline: str
     sets: tuple[str, ...]
+    location: str = ""  # where the first of them deviates, if a run looked for it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +140,7 @@ def finding(outcomes: Sequence[Outcome]) -> CaseFailure:
         phase=first.phase,
         headline=headline(first),
         sets=tuple(outcome.set for outcome in outcomes),
+        location=next((words for each in outcomes if (words := location_words(each.location))), ""),
     )
 
 

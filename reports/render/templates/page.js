@@ -57,6 +57,17 @@
     return [section(`Checks: ${checks.filter((check) => check.ok).length} of ${checks.length} passed`, body)];
   }
 
+  function locationSections({ location }) {
+    if (!location) return [];
+    const head = ["module", "output", "gradient"].map((name) => make("th", { scope: "col" }, name));
+    const rows = location.modules.map(([name, output, gradient]) =>
+      make("tr", {}, make("td", {}, name),
+        ...[output, gradient].map((value) => make("td", { class: "number" }, value === null ? "" : formatValue(value)))));
+    const curves = make("table", { class: "plain" }, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
+    return [section("First deviations", make("ul", {}, ...location.lines.map((line) => make("li", {}, line))),
+      make("details", {}, make("summary", {}, "Relative deviation of each module, in order"), curves))];
+  }
+
   function evidenceSections({ evidence }) {
     if (!evidence) return [];
     const links = evidence.map(({ name, href }) => make("li", {}, make("a", { href }, name)));
@@ -129,7 +140,7 @@
       ...(reason ? [make("p", {}, reason)] : []),
       ...(declared.why ? [make("p", { class: "hint" }, declared.why)] : []),
       ...causeSections(cell), ...deviceSections(cell), ...fixSections(cell), ...errorSections(cell),
-      ...checkSections(cell), commandSection(cell.again), ...evidenceSections(cell),
+      ...checkSections(cell), ...locationSections(cell), commandSection(cell.again), ...evidenceSections(cell),
       make("div", { class: "columns" },
         ...optionalSection("Options", declared.options),
         section(`Versions of ${cell.set}`, definitionList(versionEntries(set))),

@@ -1,0 +1,55 @@
+"""Words for the location of a deviation: the first module that left its tolerance, and the firsts of later passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cases.model import tiny
+from cases.space.verdict import shown
+from reports.results.wording import plain
+
+if TYPE_CHECKING:
+    from matrix.run.outcome import DeviationRecord, LocationRecord
+
+NOWHERE = "no module is off: every output, gradient and weight is within its tolerance"
+
+
+def location_words(location: LocationRecord | None) -> str:
+    """Return where a cell first deviates in one line; empty if nobody looked."""
+    if location is None:
+        return ""
+    return f"first off: {beginning_words(location.beginnings[0])}" if location.beginnings else NOWHERE
+
+
+def beginning_words(first: DeviationRecord) -> str:
+    """Return a deviation in words: ``output of `lm_head`, step 1, rank 0``."""
+    return plain(f"{tensor_words(first)}, {step_words(first)}, rank {first.rank}")
+
+
+def tensor_words(first: DeviationRecord) -> str:
+    if first.kind == "batch":
+        return "rows of the batch, which are not those of the step"
+    if first.kind == "input":
+        return f"input of `{first.name}`, computed in `{first.module}`"
+    of = {"output": "output of", "gradient": "gradient of the output of", "weight gradient": "gradient of"}
+    return f"{of.get(first.kind, first.kind)} `{first.name}`"
+
+
+def step_words(first: DeviationRecord) -> str:
+    if first.step > tiny.STEPS:
+        return "in evaluation"
+    return f"from step {first.step} on" if first.kind == "weight" else f"step {first.step}"
+
+
+def location_details(location: LocationRecord | None) -> dict[str, Any]:
+    """Return the data of a page's dialog: one line for each pass, and both curves."""
+    if location is None:
+        return {}
+    lines = [
+        f"{beginning_words(each)}: differs by {shown(each.distance)} (allowed: {shown(each.allowed)})"
+        + (f", after {plain(each.after)}" if each.after else "")
+        for each in location.beginnings
+    ]
+    modules = dict.fromkeys([*location.outputs, *location.gradients])
+    rows = [[name, location.outputs.get(name), location.gradients.get(name)] for name in modules]
+    return {"location": {"lines": lines or [NOWHERE], "modules": rows}}
