@@ -8,6 +8,7 @@ of few numbers counts by the root of their number. Trained weights have the tole
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from cases.reference import quantisation, tolerance
@@ -26,11 +27,11 @@ HEADS = 4  # dimensions of a tensor split into heads
 
 def allowed(kind: str, options: Options, position: int, numel: int) -> float:
     """The relative distance that rounding explains; ``position`` counts the modules that were computed before."""
-    few = max(1.0, float(tolerance.FEW / numel) ** 0.5)
+    few = max(1.0, math.sqrt(tolerance.FEW / numel))
     if kind in OF_WEIGHTS:
         return few * tolerance.bound(OF_WEIGHTS[kind], options)
     coarse, fine = FACTORS[kind]
-    depth = float(1 + position) ** 0.5
+    depth = math.sqrt(1 + position)
     rounded = coarse * tolerance.roundoff(options) + fine * tolerance.UNIT_ROUNDOFF["fp32"]
     start = tolerance.CONDITION.get(options.method, 0.0) * tolerance.UNIT_ROUNDOFF["fp32"]
     state = 5.0 * tolerance.state_roundoff(options)

@@ -1,0 +1,43 @@
+"""Tests of the words for where a cell first deviates."""
+
+from __future__ import annotations
+
+import pytest
+
+from matrix.run.outcome import DeviationRecord, LocationRecord
+from reports.results.location_words import NOWHERE, location_details, location_words
+
+
+def record(kind: str, name: str = "model.norm", *, module: str = "", step: int = 1) -> DeviationRecord:
+    return DeviationRecord(
+        kind=kind, name=name, module=module or name, step=step, rank=0, distance=0.5, allowed=0.1, after="embed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (record("output"), "output of `model.norm`, step 1, rank 0"),
+        (record("gradient", step=2), "gradient of the output of `model.norm`, step 2, rank 0"),
+        (record("input", "a.o_proj", module="a"), "input of `a.o_proj`, computed in `a`, step 1, rank 0"),
+        (record("weight", step=2), "weight `model.norm`, from step 2 on, rank 0"),
+        (record("output", step=4), "output of `model.norm`, in evaluation, rank 0"),
+    ],
+)
+def test_a_location_is_one_line(first: DeviationRecord, words: str) -> None:
+    assert location_words(LocationRecord(beginnings=(first,))) == f"first off: {words}"
+
+
+def test_a_cell_that_was_not_located_has_no_words() -> None:
+    assert (location_words(None), location_details(None)) == ("", {})
+
+
+def test_a_cell_without_a_deviating_module_says_so() -> None:
+    assert location_words(LocationRecord()) == NOWHERE
+
+
+def test_a_page_has_a_line_for_each_pass_and_a_row_for_each_module() -> None:
+    location = LocationRecord(beginnings=(record("output"),), outputs={"a": 0.1, "b": 0.2}, gradients={"b": 0.3})
+    details = location_details(location)["location"]
+    assert details["lines"] == ["output of `model.norm`, step 1, rank 0: differs by 0.5 (allowed: 0.1), after embed"]
+    assert details["modules"] == [["a", 0.1, None], ["b", 0.2, 0.3]]
