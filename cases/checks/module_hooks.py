@@ -28,7 +28,7 @@ BASE, ADAPTED = "base_layer", ("base_layer", "lora_A", "lora_B")
 
 
 @dataclass(frozen=True)
-class Part:
+class BatchPart:
     """The rows of a step that one forward pass has: ``rows`` are their numbers in the global batch."""
 
     step: int
@@ -45,7 +45,7 @@ class ModuleRecorder:
     ctx: Context
     read: Callable[[], list[RecordedStep]]
     wrapped: Callable[[], Any] = lambda: None
-    part: Part | None = None
+    part: BatchPart | None = None
     is_forward: bool = False
     calls: Counter[str] = field(default_factory=Counter)
     again: Counter[str] = field(default_factory=Counter)  # calls that the backward pass repeats
@@ -68,6 +68,9 @@ class ModuleRecorder:
         model.register_forward_pre_hook(self.begin, with_kwargs=True)
         for path, module in model.named_modules():
             name = module_name(path)
+            if hasattr(module, "embed_scale"):  # Gemma's embeddings since transformers 5, scaled after them before
+                self.uncompared[name] = None
+                continue
             module.register_forward_pre_hook(self.before(name), with_kwargs=True)
             module.register_forward_hook(self.after(name))
         model.register_forward_hook(self.end)
@@ -89,22 +92,22 @@ class ModuleRecorder:
             self.part = self.training_part(ids.cpu()) if trains else self.evaluated_part(ids.cpu())
         self.is_forward = self.part is not None
 
-    def training_part(self, ids: Any) -> Part | None:
+    def training_part(self, ids: Any) -> BatchPart | None:
         options = self.ctx.options
         for step in range(tiny.STEPS):
             batch = data.rows(step, options)
             rows = [number for row in ids for number, known in enumerate(batch.ids) if row.equal(known)]
             if len(rows) == len(ids):
                 real = None if batch.real is None else batch.real[rows]
-                return Part(step + 1, rows, self.reference[step], real)
+                return BatchPart(step + 1, rows, self.reference[step], real)
         self.measured.append(Deviation("batch", "input_ids", self.passed + 1, math.inf, 0.0))
         return None
 
-    def evaluated_part(self, ids: Any) -> Part | None:
+    def evaluated_part(self, ids: Any) -> BatchPart | None:
         batch = tiny.batch(0, self.vocabulary)
         if not ids.equal(batch):
             return None
-        return Part(EVALUATION, list(range(len(ids))), self.reference[-1], trains=False)
+        return BatchPart(EVALUATION, list(range(len(ids))), self.reference[-1], trains=False)
 
     @property
     def vocabulary(self) -> int:
@@ -142,7 +145,7 @@ class ModuleRecorder:
         """Return whether a merge may have put an adapter into this base layer."""
         return self.part is not None and not self.part.trains and name.rpartition(".")[2] in ADAPTED
 
-    def backward(self, name: str, number: int, part: Part) -> Callable[[Any], None]:
+    def backward(self, name: str, number: int, part: BatchPart) -> Callable[[Any], None]:
         def hook(gradient: Any) -> None:
             expected = part.reference.gradients.get(name, [])
             if len(expected) > number and expected[number] is not None:
@@ -171,7 +174,7 @@ class ModuleRecorder:
         wanted = expected[number][self.part.rows]
         self.note(kind, name, self.part, found.detach().float().cpu(), wanted, self.calls.total())
 
-    def note(self, kind: str, name: str, part: Part, found: Any, wanted: Any, position: int) -> None:
+    def note(self, kind: str, name: str, part: BatchPart, found: Any, wanted: Any, position: int) -> None:
         options = self.ctx.options
         off = module_comparison.distance(found, wanted, part.real)
         if off is None:
@@ -200,6 +203,8 @@ class ModuleRecorder:
         assert self.part is not None  # noqa: S101 - only called after a forward pass
         published = experts.published({name: tensor.float() for name, tensor in found.items()})
         for name in self.ordered(expected, backward=kind != "weight"):
+            if kind == "weight" and name.endswith(".lora_E"):
+                continue  # AdaLoRA drops ranks after the optimiser's step
             limit = module_comparison.allowed(kind, self.ctx.options, 0, expected[name].numel())
             off = module_comparison.distance(published[name].cpu(), expected[name]) if name in published else None
             self.measured.append(Deviation(kind, name, self.part.step, math.inf if off is None else off, limit))

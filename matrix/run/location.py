@@ -16,7 +16,7 @@ from matrix.run.outcome import DeviationRecord, LocationRecord
 from matrix.run.store import WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from cases.runtime.deviations import Beginning
@@ -63,8 +63,8 @@ def locate(version_set: VersionSet, cases: dict[str, Case], ctx: RunContext) -> 
         ctx.say(f"{version_set.key}: no cell was located: {environment.reason}")
         return
     try:
-        for case, folder in recorded_cells(version_set, cases, environment, ctx):
-            outcome, found = last_outcome(version_set, case, ctx), read(folder)
+        for case, found in recorded_cells(version_set, cases, environment, ctx):
+            outcome = last_outcome(version_set, case, ctx)
             if outcome is not None and found:
                 ctx.store.append(outcome.model_copy(update={"location": location(found)}))
     finally:
@@ -73,8 +73,8 @@ def locate(version_set: VersionSet, cases: dict[str, Case], ctx: RunContext) -> 
 
 def recorded_cells(
     version_set: VersionSet, cases: dict[str, Case], environment: Environment, ctx: RunContext
-) -> list[tuple[str, Path]]:
-    """Run the cells; returns each with the folder of its job."""
+) -> Iterator[tuple[str, list[RankDeviations]]]:
+    """Run the cells, and yield what the ranks of each measured as it ends."""
     bench = Bench(
         scratch=pipeline.new_folder(ctx.store.directory.absolute() / WORK, f"{version_set.key}-locate-"),
         device=ctx.device,
@@ -86,8 +86,9 @@ def recorded_cells(
     )
     sources = {name: str(pipeline.carried(ctx, each.source, each.begun)) for name, each in cases.items() if each.source}
     order = sorted(cases, key=lambda name: -cases[name].ranks)
-    reports = list(bench.run(order, environment, sources=sources))
-    return [(report.name, bench.job_folder(report.name)) for report in reports if report.name in cases]
+    for report in bench.run(order, environment, sources=sources):
+        if report.name in cases:
+            yield report.name, read(bench.job_folder(report.name))
 
 
 def read(folder: Path) -> list[RankDeviations]:
