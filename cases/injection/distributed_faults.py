@@ -12,7 +12,7 @@ from cases.injection.patching import (
     fault,
     skip_optimiser_step,
 )
-from cases.model import architectures, tiny
+from cases.model import architectures, data
 
 if TYPE_CHECKING:
     from cases.injection.patching import InjectionPoint
@@ -51,10 +51,10 @@ def scale_reduction(model: Any, factor: float) -> None:
     model.register_comm_hook(None, lambda _state, bucket: hook(bucket))  # no annotation: torch would read it
 
 
-@fault("train-lora-ddp-bf16", "train-lora-fsdp1-fp32", "train-lora-fsdp2-fp32")
+@fault("train-lora-ddp-bf16", "train-lora-fsdp1-fp32", "train-lora-fsdp2-fp32", located="batch input_ids")
 def every_rank_the_same_data(_point: InjectionPoint) -> None:
     """The sampler gives every rank the first rank's rows."""
-    around(tiny, "shard", lambda original, step, _rank, *rest: original(step, 0, *rest))
+    around(data, "shard", lambda original, step, _rank, options: original(step, 0, options))
 
 
 @fault("train-full-ddp-fp32", "train-lora-ddp-bf16", located="weight gradient *")

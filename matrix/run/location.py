@@ -16,7 +16,7 @@ from matrix.run.outcome import DeviationRecord, LocationRecord
 from matrix.run.store import WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from cases.runtime.deviations import Beginning
@@ -34,27 +34,31 @@ CHOICES: Final = tuple(VERDICTS)
 
 def run(work: Work, choice: str, ctx: RunContext) -> None:
     """Locate the deviation of every chosen cell of the work; resumed runs also locate cells of earlier ones."""
+    if choice == NONE:
+        return
+    known = shown_outcomes(ctx.store.outcomes)
     for version_set, cases in work:
-        waiting = {case.id: case for case in cases if wanted(version_set, case, choice, ctx)}
+        outcomes = {case.id: known[version_set.key, case.id] for case in cases if (version_set.key, case.id) in known}
+        waiting = {case.id: case for case in cases if is_wanted(case, outcomes.get(case.id), choice)}
         if waiting:
-            locate(version_set, waiting, ctx)
+            locate(version_set, waiting, outcomes, ctx)
             shutil.rmtree(ctx.store.directory / WORK, ignore_errors=True)
 
 
-def wanted(version_set: VersionSet, case: Case, choice: str, ctx: RunContext) -> bool:
-    """Return whether a cell's last outcome is to be located."""
-    found = last_outcome(version_set, case.id, ctx)
+def is_wanted(case: Case, outcome: Outcome | None, choice: str) -> bool:
+    """Return whether a cell is to be located: its modules can be recorded, and it was not located before."""
     is_recorded = case.options.flow not in OWN_CODE and not case.options.torch_compile
-    return is_recorded and found is not None and found.verdict in VERDICTS[choice] and found.location is None
+    return is_recorded and outcome is not None and outcome.verdict in VERDICTS[choice] and outcome.location is None
 
 
-def last_outcome(version_set: VersionSet, case: str, ctx: RunContext) -> Outcome | None:
-    """The outcome that reports show: of repeats, a wrong one."""
-    repeats = {each.repeat: each for each in ctx.store.outcomes if (each.set, each.case) == (version_set.key, case)}
-    return max(repeats.values(), key=lambda each: (each.verdict is Verdict.WRONG, each.repeat), default=None)
+def shown_outcomes(outcomes: Iterable[Outcome]) -> dict[tuple[str, str], Outcome]:
+    """The outcome of each set and case that reports show: the last of each repeat, of repeats a wrong one."""
+    last = {(each.set, each.case, each.repeat): each for each in outcomes}
+    ordered = sorted(last.values(), key=lambda each: (each.verdict is Verdict.WRONG, each.repeat))
+    return {(each.set, each.case): each for each in ordered}
 
 
-def locate(version_set: VersionSet, cases: dict[str, Case], ctx: RunContext) -> None:
+def locate(version_set: VersionSet, cases: dict[str, Case], outcomes: dict[str, Outcome], ctx: RunContext) -> None:
     """Run cells of one set with recorded modules, and store their outcomes again with the location."""
     ctx.watcher.stage(version_set.key, "locating")
     prepared = pipeline.prepare(version_set, ctx)
@@ -64,9 +68,8 @@ def locate(version_set: VersionSet, cases: dict[str, Case], ctx: RunContext) -> 
         return
     try:
         for case, found in recorded_cells(version_set, cases, environment, ctx):
-            outcome = last_outcome(version_set, case, ctx)
-            if outcome is not None and found:
-                ctx.store.append(outcome.model_copy(update={"location": location(found)}))
+            if found:
+                ctx.store.append(outcomes[case].model_copy(update={"location": location(found)}))
     finally:
         environment.release()
 
