@@ -86,7 +86,7 @@ def activation_wrong(_point: InjectionPoint) -> None:
     change_adapted_model(replace)
 
 
-@fault("train-full-single-fp32", "train-full-ddp-fp32", "load-single-bf16", located="output model.embed_tokens")
+@fault("train-full-single-fp32", "train-full-ddp-fp32", "load-single-fp32", located="output model.embed_tokens")
 def embeddings_off(_point: InjectionPoint) -> None:
     """Embeddings are five per cent too large."""
     from torch.nn import functional
@@ -154,7 +154,7 @@ def gradient_of_one_weight_scaled(_point: InjectionPoint) -> None:
     )
 
 
-@fault("train-lora-single-fp32-adamw", "train-full-fsdp2-fp32", located="weight *")
+@fault("train-lora-single-fp32-adamw", "train-full-fsdp2-fp32", located="weight model.layers.0.self_attn.v_proj*")
 def one_weight_is_not_updated(_point: InjectionPoint) -> None:
     """The optimiser restores one weight after each step."""
     from cases.apply import build
@@ -162,7 +162,11 @@ def one_weight_is_not_updated(_point: InjectionPoint) -> None:
     def stale(optimiser: Any) -> None:
         weight = optimiser.param_groups[0]["params"][3]
         kept = weight.detach().clone()
-        optimiser.register_step_post_hook(lambda *_: weight.data.copy_(kept) and None)
+
+        def restore(*_: Any) -> None:
+            weight.data.copy_(kept)
+
+        optimiser.register_step_post_hook(restore)
 
     after(build, "optimiser", stale)
 

@@ -8,13 +8,14 @@ that raises shows nothing about our checks.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.injection.fault_suite import CASES as INJECTED
 from cases.injection.faults import FAULTS
 from cases.space.verdict import RED, Verdict
+from matrix.run import location, store
 from matrix.run import request as run_request
-from matrix.run import store
 from matrix.run.execute import Suite
 
 if TYPE_CHECKING:
@@ -52,6 +53,19 @@ class InjectedFault:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LocatedFault:
+    """A located cell with a fault: the kind and the module that it names first, and the pattern of the right ones."""
+
+    case: str
+    named: str
+    expected: str
+
+    @property
+    def is_right(self) -> bool:
+        return fnmatchcase(self.named, self.expected)
+
+
+@dataclass(frozen=True, kw_only=True)
 class FaultResults:
     """The results of one version set. ``not_injected`` are faults none of whose cases is green there."""
 
@@ -62,6 +76,7 @@ class FaultResults:
     false_alarms: tuple[str, ...]  # cells whose two clean verdicts differ, one of them red
     silent_errors: tuple[str, ...]  # cells wrong in both clean passes: a finding about the stack, or an error of ours
     lost: tuple[str, ...] = ()  # cells with a fault that did not run; they do not count
+    located: tuple[LocatedFault, ...] = ()  # with ``--locate``, wrong cells whose fault says what it changes
 
     @property
     def injected(self) -> int:
@@ -96,7 +111,7 @@ def run(
     Raises:
         UserError: bad input.
     """
-    clean = replace(request, out=directory / "clean", repeats=PASSES, cold_sample=0)
+    clean = replace(request, out=directory / "clean", repeats=PASSES, cold_sample=0, locate=location.NONE)
     needed = {case.clean: request.suite.cases[case.clean] for case in INJECTED.values()}
     cases = tuple({**{case.id: case for case in request.cases()}, **needed}.values())
     whole = [(each, cases) for each in request.version_sets()]
@@ -105,6 +120,7 @@ def run(
     work = injected_work(clean, green(outcomes))
     out = faults_folder(directory)
     with_faults = replace(clean, out=out, profile="", repeats=1, suite=Suite(module="cases.injection.fault_suite"))
+    with_faults = replace(with_faults, locate=request.locate)
     with_faults = replace(with_faults, resume=request.resume and (out / store.RUN).exists())
     run_request.run(with_faults, work=work, watcher=watcher(sum(len(cases) for _, cases in work)), say=say)
     _, _, injected = store.read(out)
@@ -151,7 +167,17 @@ def of_set(key: str, clean: Sequence[Outcome], injected: Sequence[Outcome]) -> F
         false_alarms=tuple(case for case, (one, other) in both.items() if one is not other),
         silent_errors=tuple(case for case, (one, other) in both.items() if one is other is Verdict.WRONG),
         lost=tuple(each.case for each in injected if each.verdict not in RAN),
+        located=tuple(located for each in outcomes.values() if (located := located_fault(each))),
     )
+
+
+def located_fault(outcome: Outcome) -> LocatedFault | None:
+    """What a location names first; None for a cell that was not located, or whose fault has no expected location."""
+    expected = FAULTS[INJECTED[outcome.case].fault].located
+    if outcome.location is None or not expected:
+        return None
+    named = next((f"{each.kind} {each.module}" for each in outcome.location.beginnings), "nothing")
+    return LocatedFault(case=outcome.case, named=named, expected=expected)
 
 
 def fault(name: str, outcomes: dict[str, Outcome]) -> InjectedFault:

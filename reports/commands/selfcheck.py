@@ -17,7 +17,7 @@ from rich.console import Console
 from matrix.errors import UserError
 from matrix.experiments import crash_injection
 from matrix.experiments import selfcheck as fault_injection
-from matrix.run import request, store
+from matrix.run import location, request, store
 from matrix.versions import sets as version_sets
 from reports.commands.options import (
     AsJson,
@@ -50,6 +50,9 @@ def selfcheck(
     crashes: Annotated[
         bool, typer.Option("--crashes", help="Inject hangs, crashes and broken GPUs instead of wrong results.")
     ] = False,
+    locate: Annotated[
+        bool, typer.Option("--locate", help="Locate each fault, and count the locations that name what it changed.")
+    ] = False,
     disasters: Annotated[bool, typer.Option("--disasters", hidden=True)] = False,
     after: Annotated[int, typer.Option(help="Number of healthy cells to run after each injected crash.")] = 20,
     offline: Offline = None,
@@ -69,6 +72,7 @@ def selfcheck(
         torch_backend=torch_backend,
         workers=workers,
         resume=resume,
+        locate="wrong" if locate else location.NONE,
         offline=offline,
         system_torch=system_torch,
         system_python=system_python,

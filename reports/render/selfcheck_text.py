@@ -55,6 +55,12 @@ def of_set(each: FaultResults) -> Iterator[str]:
         f"{counted(len(each.false_alarms), 'false alarm')} in {counted(each.clean_cells, 'clean cell')}"
     )
     yield from (f"  false alarm: {case}" for case in each.false_alarms)
+    if each.located:
+        right = sum(location.is_right for location in each.located)
+        yield f"  {right} of {counted(len(each.located), 'location')} name what the fault changed"
+    for location in each.located:
+        if not location.is_right:
+            yield f"  located elsewhere: {location.case}: {location.named}, expected {location.expected}"
     if each.silent_errors:
         yield f"  wrong in every clean pass, a finding or an error of ours: {', '.join(each.silent_errors)}"
     if each.lost:

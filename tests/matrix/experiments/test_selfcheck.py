@@ -13,7 +13,7 @@ from cases.space.verdict import Verdict
 from cases.suite import CASES
 from matrix.experiments import selfcheck
 from matrix.experiments.selfcheck import green, of_set
-from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome
+from matrix.run.outcome import CheckRecord, DeviationRecord, ErrorRecord, LocationRecord, Outcome
 from matrix.run.progress import Silent
 from matrix.run.request import RunRequest
 
@@ -106,3 +106,11 @@ def test_an_error_without_a_message_counts_too() -> None:
     error = ErrorRecord(type="AssertionError", message="", traceback="")
     (fault,) = of_set("2026-11", [], [an_outcome(name, "wrong", error=error) for name in CELLS]).faults
     assert {cell.caught_by for cell in fault.cells} == {("AssertionError: ",)}
+
+
+@pytest.mark.parametrize(("kind", "right"), [("weight gradient", True), ("output", False)])
+def test_a_location_is_right_if_it_names_what_the_fault_changed(kind: str, *, right: bool) -> None:
+    first = DeviationRecord(kind=kind, name="a", module="a", step=1, rank=0, distance=1.0, allowed=0.1)
+    found = an_outcome(CELLS[0], "wrong", location=LocationRecord(beginnings=(first,)))
+    (located,) = of_set("2026-11", [], [found]).located
+    assert (located.named, located.is_right) == (f"{kind} a", right)
