@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cases.checks import module_comparison, observers
 from cases.model import data, experts, tiny
 from cases.runtime.deviations import Deviation, RankDeviations
-from cases.space.options import GLOBAL_BATCH
+from cases.space.options import GLOBAL_BATCH, SHARDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,11 +87,20 @@ class ModuleRecorder:
         self.calls.clear()
         self.again.clear()
         self.backward_position = 0
-        self.part, ids = None, named.get("input_ids")
+        last, self.part, ids = self.part, None, named.get("input_ids")
         if ids is not None:
             trains = model.training and torch.is_grad_enabled()
             self.part = self.training_part(ids.cpu()) if trains else self.evaluated_part(ids.cpu())
         self.is_forward = self.part is not None
+        self.check_skipped_step(last)
+
+    def check_skipped_step(self, last: BatchPart | None) -> None:
+        """Compare the weights of a step that the optimiser never made, where that takes no other rank."""
+        alone = self.ctx.options.strategy not in SHARDED
+        if alone and last is not None and last.trains and self.part is not None and self.part.step != last.step:
+            current, self.part = self.part, last
+            self.after_step()
+            self.part = current
 
     def training_part(self, ids: Any) -> BatchPart | None:
         options = self.ctx.options

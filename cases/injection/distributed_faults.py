@@ -57,7 +57,8 @@ def every_rank_the_same_data(_point: InjectionPoint) -> None:
     around(data, "shard", lambda original, step, _rank, options: original(step, 0, options))
 
 
-@fault("train-full-ddp-fp32", "train-lora-ddp-bf16", located="weight gradient *")
+# A case of DDP sets the other ranks' weights to zero, and without DDP nobody broadcasts those of rank 0.
+@fault("train-full-ddp-fp32", "train-lora-ddp-bf16", located="output model.embed_tokens")
 def strategy_ignored(_point: InjectionPoint) -> None:
     """The model is not wrapped, so that every rank trains alone."""
     from cases.apply import build

@@ -65,7 +65,7 @@ class RankDeviations(Message):
 
 @dataclass(frozen=True)
 class Beginning:
-    """The first deviation of one pass. ``after`` is the last tensor before it that is within its tolerance."""
+    """The first deviation of one pass. ``after`` is the last tensor before it in that step, within its tolerance."""
 
     deviation: Deviation
     rank: int
@@ -94,7 +94,8 @@ def first_of_pass(ranks: Sequence[RankDeviations], number: int) -> Beginning | N
     if not candidates:
         return None
     _, at, rank, measured = min(candidates, key=lambda each: each[:3])
-    return Beginning(measured[at], rank, measured[at - 1].name if at else "")
+    before = [each.name for each in measured[:at] if each.step == measured[at].step and each.name != measured[at].name]
+    return Beginning(measured[at], rank, before[-1] if before else "")
 
 
 def of_pass(rank: RankDeviations, number: int) -> list[Deviation]:
