@@ -66,14 +66,15 @@ class ModuleRecorder:
             optimizer.register_optimizer_step_pre_hook(lambda *_: self.before_step())
             optimizer.register_optimizer_step_post_hook(lambda *_: self.after_step())
         self.wrapped = wrapped
-        model.register_forward_pre_hook(self.begin, with_kwargs=True)
         for path, module in model.named_modules():
             name = module_name(path)
             if hasattr(module, "embed_scale"):  # Gemma's embeddings since transformers 5, scaled after them before
                 self.uncompared[name] = None
                 continue
-            module.register_forward_pre_hook(self.before(name), with_kwargs=True)
+            # Before hooks of the stack, whose changes belong to this module and not to the one before.
+            module.register_forward_pre_hook(self.before(name), with_kwargs=True, prepend=True)
             module.register_forward_hook(self.after(name))
+        model.register_forward_pre_hook(self.begin, with_kwargs=True, prepend=True)
         model.register_forward_hook(self.end)
 
     def write(self, path: Path) -> None:
