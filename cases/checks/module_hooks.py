@@ -48,6 +48,7 @@ class ModuleRecorder:
     wrapped: Callable[[], Any] = lambda: None
     part: BatchPart | None = None
     is_forward: bool = False
+    is_training: bool = False  # since a forward pass of training, until the optimiser's step
     calls: Counter[str] = field(default_factory=Counter)
     again: Counter[str] = field(default_factory=Counter)  # calls that the backward pass repeats
     passed: int = 0  # steps that were optimised
@@ -91,6 +92,7 @@ class ModuleRecorder:
         last, self.part, ids = self.part, None, named.get("input_ids")
         if ids is not None:
             trains = model.training and torch.is_grad_enabled()
+            self.is_training = self.is_training or trains
             self.part = self.training_part(ids.cpu()) if trains else self.evaluated_part(ids.cpu())
         self.is_forward = self.part is not None
         self.check_skipped_step(last)
@@ -101,7 +103,7 @@ class ModuleRecorder:
         if alone and last is not None and last.trains and self.part is not None and self.part.step != last.step:
             current, self.part = self.part, last
             self.after_step()
-            self.part = current
+            self.part, self.is_training = current, current.trains
 
     def training_part(self, ids: Any) -> BatchPart | None:
         options = self.ctx.options
@@ -204,17 +206,22 @@ class ModuleRecorder:
         self.measured.append(Deviation(kind, name, part.step, off, limit))
 
     def before_step(self) -> None:
-        if self.part is not None and self.part.trains:
+        """Compare the gradients of weights. All ranks gather them, also one whose rows are unknown."""
+        if self.is_training:
             with self.ctx.reporter.observing():
                 found = observers.gradients(self.wrapped(), self.ctx.options)
-            self.compare_weights("weight gradient", found, self.part.reference.weight_gradients)
+            if self.part is not None and self.part.trains:
+                self.compare_weights("weight gradient", found, self.part.reference.weight_gradients)
 
     def after_step(self) -> None:
-        if self.part is not None and self.part.trains:
+        """Compare the trained weights, which all ranks gather."""
+        if self.is_training:
             with self.ctx.reporter.observing():
                 found = observers.weights(self.wrapped(), self.ctx.options)
-            self.compare_weights("weight", found, self.part.reference.weights)
-            self.passed, self.part = self.part.step, None
+            if self.part is not None and self.part.trains:
+                self.compare_weights("weight", found, self.part.reference.weights)
+            self.passed += 1
+            self.part, self.is_training = None, False
 
     def compare_weights(self, kind: str, found: dict[str, Any], expected: dict[str, Any]) -> None:
         """Compare trained tensors in order of execution, gradients in the opposite order."""
