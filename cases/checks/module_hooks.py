@@ -69,7 +69,7 @@ class ModuleRecorder:
         self.wrapped = wrapped
         for path, module in model.named_modules():
             name = module_name(path)
-            if hasattr(module, "embed_scale"):  # Gemma's embeddings since transformers 5, scaled after them before
+            if is_fused(module):
                 self.uncompared[name] = None
                 continue
             # Before hooks of the stack, whose changes belong to this module and not to the one before.
@@ -245,6 +245,15 @@ def module_name(path: str) -> str:
     """The name of a module in the reference. A base layer keeps its own name beside the adapted layer's."""
     bare = experts.published_name(f"{tiny.canonical(path)}.weight").removesuffix(".weight")
     return f"{bare}.{BASE}" if path.endswith(f".{BASE}") else bare
+
+
+def is_fused(module: Any) -> bool:
+    """Return whether a module has the name of a layer and also does what comes after it, in some versions.
+
+    Since transformers 5, Gemma's embeddings scale themselves, and routers of experts choose the experts; those of 5.3
+    return probabilities under the name of logits.
+    """
+    return hasattr(module, "embed_scale") or hasattr(module, "top_k")
 
 
 def first_tensor(output: Any) -> Any:
