@@ -253,7 +253,8 @@ def is_fused(module: Any) -> bool:
     Since transformers 5, Gemma's embeddings scale themselves, and routers of experts choose the experts; those of 5.3
     return probabilities under the name of logits.
     """
-    return hasattr(module, "embed_scale") or hasattr(module, "top_k")
+    is_router = hasattr(module, "top_k") and hasattr(module, "weight")
+    return is_router or hasattr(module, "embed_scale")
 
 
 def first_tensor(output: Any) -> Any:

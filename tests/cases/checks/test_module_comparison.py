@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from cases.checks import module_comparison, module_hooks
@@ -39,3 +41,11 @@ def test_a_tensor_of_few_numbers_may_be_further_off() -> None:
 )
 def test_a_module_has_the_name_of_its_counterpart(path: str, name: str) -> None:
     assert module_hooks.module_name(path) == name
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fused"),
+    [({"weight": 0}, False), ({"weight": 0, "embed_scale": 8.0}, True), ({"weight": 0, "top_k": 2}, True), ({}, False)],
+)
+def test_modules_that_do_more_than_their_layer_are_not_compared(attributes: dict[str, float], *, fused: bool) -> None:
+    assert module_hooks.is_fused(SimpleNamespace(**attributes)) is fused
