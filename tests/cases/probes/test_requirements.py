@@ -11,7 +11,6 @@ import pytest
 
 from cases.grid.profiles import EVERY
 from cases.probes import bitsandbytes
-from cases.probes.requirement import Requirement
 from cases.probes.requirements import PROBES, REQUIREMENTS, applicable
 from cases.space.options import Options
 from cases.space.place import Place
@@ -19,6 +18,8 @@ from cases.space.verdict import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from cases.probes.requirement import Requirement
 
 PLAIN = Options()
 BINARY = "bitsandbytes_binary"
