@@ -40,6 +40,7 @@ MODULES = (  # below cases, each with its calls
     "api.trainers",
     "api.trl_trainers",
     "behaviour.accumulating",
+    "behaviour.adapters_in_use",
     "behaviour.chat_templates",
     "behaviour.collators",
     "behaviour.data_order",
