@@ -36,6 +36,17 @@ def switch_adapters(ctx: Context) -> Iterator[Check]:
         yield equal("trained weights", reference.written(reference.trained(model) ^ expected), "none")
 
 
+@call(USING, phase=Phase.ADAPT)
+def add_second_adapter(ctx: Context) -> Iterator[Check]:
+    """add_adapter neither activates the new adapter nor trains it."""
+    base, model = reference.read(ctx), reference.adapted(ctx, FIRST)
+    model.add_adapter("second", SECOND.config())
+    reference.fill(model).eval()
+    yield at_most("logits off", relative(reference.logits(model), base.logits(base.of(FIRST))), NEAR)
+    expected = base.sides("first", base.placed(FIRST)).keys()
+    yield equal("trained weights", reference.written(reference.trained(model) ^ expected), "none")
+
+
 @call(USING, phase=Phase.OPTIMIZER)
 def train_second_adapter(ctx: Context) -> Iterator[Check]:
     """A step of the second adapter changes it by its gradient, and neither the first adapter nor the base."""

@@ -141,6 +141,7 @@ def adapted(ctx: Context, *adapters: Adapter, model: str = "llama") -> Any:
     made = get_peft_model(loaded(ctx, model), adapters[0].config(), adapter_name=adapters[0].name)
     for adapter in adapters[1:]:
         made.add_adapter(adapter.name, adapter.config())
+    made.set_adapter(adapters[0].name)  # some versions activate what add_adapter adds, see add_second_adapter
     return fill(made)
 
 

@@ -60,4 +60,16 @@ CALL_REQUIREMENTS = (
         "this transformers lacks the schedule",
     ),
     Requirement("lora_bias", only_calls, libraries.lora_bias_option, "this peft has no biases in adapters"),
+    Requirement(
+        "exclude_modules", only_calls, partial(adapters.lora_field, name="exclude_modules"), "this peft excludes no modules"
+    ),
+    Requirement(
+        "parameter_targets",
+        only_calls,
+        partial(adapters.lora_field, name="target_parameters"),
+        "this peft adapts no parameters by name",
+    ),
+    Requirement(
+        "anchored_patterns", only_calls, adapters.anchored_patterns, "this peft has no anchors in the keys of rank_pattern"
+    ),
 )
