@@ -40,6 +40,8 @@ MODULES = (  # below cases, each with its calls
     "api.trainers",
     "api.trl_trainers",
     "behaviour.accumulating",
+    "behaviour.adapter_combining",
+    "behaviour.adapter_merging",
     "behaviour.adapter_selection",
     "behaviour.adapters_in_use",
     "behaviour.chat_templates",

@@ -26,3 +26,19 @@ def anchored_patterns(_place: Place, _cache: Path) -> None:
 
     if "{'^" not in (LoraConfig.__doc__ or ""):
         raise LackingError("LoraConfig documents no such keys of rank_pattern")
+
+
+def helper(_place: Place, _cache: Path, name: str) -> None:
+    """Look for a function of ``peft.helpers``."""
+    import peft.helpers
+
+    if not hasattr(peft.helpers, name):
+        raise LackingError(f"peft.helpers has no {name}")
+
+
+def negative_weights(_place: Place, _cache: Path) -> None:
+    """Look for negative weights in the documentation of ``add_weighted_adapter``."""
+    from peft import LoraModel
+
+    if "negative" not in (LoraModel.add_weighted_adapter.__doc__ or ""):
+        raise LackingError("add_weighted_adapter documents no negative weights")

@@ -72,4 +72,13 @@ CALL_REQUIREMENTS = (
     Requirement(
         "anchored_patterns", only_calls, adapters.anchored_patterns, "this peft has no anchors in the keys of rank_pattern"
     ),
+    Requirement(
+        "rescale_adapter_scale",
+        only_calls,
+        partial(adapters.helper, name="rescale_adapter_scale"),
+        "this peft has no rescale_adapter_scale",
+    ),
+    Requirement(
+        "negative_weights", only_calls, adapters.negative_weights, "this peft combines adapters with positive weights only"
+    ),
 )
