@@ -53,6 +53,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.packing",
     "behaviour.resuming",
     "behaviour.sampling",
+    "behaviour.saved_modules",
     "behaviour.schedules",
     "behaviour.trainer_logs",
 )

@@ -81,4 +81,10 @@ CALL_REQUIREMENTS = (
     Requirement(
         "negative_weights", only_calls, adapters.negative_weights, "this peft combines adapters with positive weights only"
     ),
+    Requirement(
+        "trainable_tokens",
+        only_calls,
+        partial(adapters.lora_field, name="trainable_token_indices"),
+        "this peft trains no single rows of embeddings",
+    ),
 )
