@@ -92,7 +92,7 @@ def as_products(model: Any, base: reference.Base, expected: dict[str, Any]) -> I
 
 @call(COMBINING, phase=Phase.ADAPT)
 def concatenate_adapters(ctx: Context) -> Iterator[Check]:
-    """combination_type="cat" is the weighted sum of adapters of other ranks and targets, also with a negative weight."""
+    """combination_type="cat" is the weighted sum of adapters of other ranks and targets, also with weight < 0."""
     base, weights = reference.read(ctx), [0.75, -0.5]
     model = combined(ctx, [FIRST, SECOND], weights, combination_type="cat")
     yield from as_products(model, base, summed(base, [FIRST, SECOND], weights))
@@ -153,7 +153,7 @@ def decompose_transposed_layers(ctx: Context) -> Iterator[Check]:
 def decompose_trimmed_sum(ctx: Context) -> Iterator[Check]:
     """combination_type="ties_svd" approximates the TIES of the products."""
     base, adapters = reference.read(ctx), [FIRST, SECOND]
-    more = {"combination_type": "ties_svd", "svd_rank": RANKS, "density": DENSITY}
+    more: dict[str, Any] = {"combination_type": "ties_svd", "svd_rank": RANKS, "density": DENSITY}
     model = combined(ctx, adapters, WEIGHTS, **more)
     expected = {
         name: ties([added for _, added in updates], [WEIGHTS[place] for place, _ in updates])
@@ -272,14 +272,18 @@ def combine_by_dare(ctx: Context) -> Iterator[Check]:
     yield equal("parts of the combination", reference.written(found.keys() ^ first.keys()), "none")
     apart, kept = [], []
     for name, value in found.items():
-        pair = [first[name] / DENSITY, second[name] / DENSITY]
-        options = torch.stack([torch.zeros_like(value), *pair, pair[0] + pair[1]])
-        distance, choice = (options - value).abs().min(0)
-        apart.append(float(distance.max() / options.abs().max()))
-        kept += [((choice == 1) | (choice == 3))[pair[0] != 0].double(), ((choice == 2) | (choice == 3))[pair[1] != 0].double()]
-    yield at_most("values that are no sum of kept ones, off", max(apart), PARTS)
+        one, other = (each[name] / DENSITY for each in (first, second))
+        sums = torch.stack([torch.zeros_like(value), one, other, one + other])
+        distance, choice = (sums - value).abs().min(0)
+        apart.append(float(distance.max() / sums.abs().max()))
+        has_one, has_other = torch.tensor([[0, 1, 0, 1], [0, 0, 1, 1]]).bool()
+        kept += [has_one[choice][one != 0].double(), has_other[choice][other != 0].double()]
     share = torch.cat([each.flatten() for each in kept])
     error = float((share.mean() - DENSITY).abs() / (DENSITY * (1 - DENSITY) / len(share)) ** 0.5)
     yield at_most("share of kept values off, in standard errors", error, 5.0)
-    spread = [float((each.mean() - DENSITY).abs() * (len(each) / (DENSITY * (1 - DENSITY))) ** 0.5) for each in kept if len(each)]
+    spread = [
+        float((each.mean() - DENSITY).abs() * (len(each) / (DENSITY * (1 - DENSITY))) ** 0.5)
+        for each in kept
+        if len(each)
+    ]
     yield at_most("the same in one tensor", max(spread), 5.0)

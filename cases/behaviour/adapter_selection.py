@@ -38,7 +38,7 @@ def feed_forward(number: int, *parts: str) -> list[str]:
 
 def ranks(model: Any, name: str = "first") -> dict[str, int]:
     """The rank of each layer with an adapter, by the shapes of its A and B."""
-    found = {}
+    found: dict[str, list[int]] = {}
     for parameter, value in tiny.named(model):
         layer, mark, side = parameter.partition(".lora_")
         if mark and name in side.split("."):
@@ -46,7 +46,9 @@ def ranks(model: Any, name: str = "first") -> dict[str, int]:
     return {layer: sizes[0] if len(set(sizes)) == 1 else -1 for layer, sizes in found.items()}
 
 
-def selected(ctx: Context, placed: Mapping[str, tuple[int, float]], model: str = "llama", **more: Any) -> Iterator[Check]:
+def selected(
+    ctx: Context, placed: Mapping[str, tuple[int, float]], model: str = "llama", **more: Any
+) -> Iterator[Check]:
     """Compare the adapted layers, their ranks, and the logits of the adapted model."""
     adapter = Adapter(name="first", rank=RANK, alpha=ALPHA, more=more)
     made = reference.adapted(ctx, adapter, model=model).eval()
@@ -56,7 +58,9 @@ def selected(ctx: Context, placed: Mapping[str, tuple[int, float]], model: str =
 def as_placed(model: Any, placed: Mapping[str, tuple[int, float]], base: reference.Base) -> Iterator[Check]:
     found = ranks(model)
     yield equal("layers adapted or left out by mistake", reference.written(found.keys() ^ placed.keys()), "none")
-    yield equal("layers of another rank", reference.written(n for n in found if placed.get(n, (0,))[0] != found[n]), "none")
+    yield equal(
+        "layers of another rank", reference.written(n for n in found if placed.get(n, (0,))[0] != found[n]), "none"
+    )
     yield at_most("logits off", relative(reference.logits(model), base.logits(base.update("first", placed))), NEAR)
 
 
@@ -88,7 +92,7 @@ def target_all_transposed(ctx: Context) -> Iterator[Check]:
     """target_modules="all-linear" selects every Conv1D layer of GPT-2, and not its tied head."""
     parts = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
     placed = [f"transformer.h.{number}.{part}" for number in range(tiny.LAYERS) for part in parts]
-    more = {"target_modules": "all-linear", "fan_in_fan_out": True}
+    more: dict[str, Any] = {"target_modules": "all-linear", "fan_in_fan_out": True}
     yield from selected(ctx, dict.fromkeys(placed, USUAL), "gpt2", **more)
 
 
@@ -97,7 +101,9 @@ def target_all_linear_twice(ctx: Context) -> Iterator[Check]:
     """A second adapter with target_modules="all-linear" selects the layers of the base, not those of the first."""
     base = reference.read(ctx)
     first = Adapter(name="other", rank=2, alpha=2, targets=("q_proj",))
-    model = reference.adapted(ctx, first, Adapter(name="first", rank=RANK, alpha=ALPHA, more={"target_modules": "all-linear"}))
+    model = reference.adapted(
+        ctx, first, Adapter(name="first", rank=RANK, alpha=ALPHA, more={"target_modules": "all-linear"})
+    )
     model.set_adapter("first")
     placed = [name for n in range(tiny.LAYERS) for name in (*attention(n, *ATTENTION), *feed_forward(n, *FEED_FORWARD))]
     yield from as_placed(model.eval(), dict.fromkeys(placed, USUAL), base)
@@ -107,7 +113,10 @@ def target_all_linear_twice(ctx: Context) -> Iterator[Check]:
 def exclude_by_names(ctx: Context) -> Iterator[Check]:
     """exclude_modules as a list leaves out modules by their last names, or by a full name."""
     placed = [*attention(0, "q_proj"), *attention(1, "q_proj", "o_proj")]
-    more = {"target_modules": list(ATTENTION), "exclude_modules": ["k_proj", "v_proj", "model.layers.0.self_attn.o_proj"]}
+    more: dict[str, Any] = {
+        "target_modules": list(ATTENTION),
+        "exclude_modules": ["k_proj", "v_proj", "model.layers.0.self_attn.o_proj"],
+    }
     yield from selected(ctx, dict.fromkeys(placed, USUAL), **more)
 
 
@@ -115,7 +124,10 @@ def exclude_by_names(ctx: Context) -> Iterator[Check]:
 def exclude_by_expression(ctx: Context) -> Iterator[Check]:
     """exclude_modules as a string is a regular expression that matches a module's whole name, even for all-linear."""
     placed = [*attention(0, *ATTENTION), *feed_forward(0, "down_proj"), *feed_forward(1, "down_proj")]
-    more = {"target_modules": "all-linear", "exclude_modules": r".*\.1\.self_attn\..*|.*\.(gate|up)_proj|.*down"}
+    more: dict[str, Any] = {
+        "target_modules": "all-linear",
+        "exclude_modules": r".*\.1\.self_attn\..*|.*\.(gate|up)_proj|.*down",
+    }
     yield from selected(ctx, dict.fromkeys(placed, USUAL), **more)
 
 
@@ -123,7 +135,7 @@ def exclude_by_expression(ctx: Context) -> Iterator[Check]:
 def transform_one_layer(ctx: Context) -> Iterator[Check]:
     """layers_to_transform as a number adapts the modules of that layer only."""
     placed = [*attention(1, "q_proj"), *feed_forward(1, "down_proj")]
-    more = {"target_modules": ["q_proj", "down_proj"], "layers_to_transform": 1}
+    more: dict[str, Any] = {"target_modules": ["q_proj", "down_proj"], "layers_to_transform": 1}
     yield from selected(ctx, dict.fromkeys(placed, USUAL), **more)
 
 
@@ -131,7 +143,11 @@ def transform_one_layer(ctx: Context) -> Iterator[Check]:
 def transform_first_layer(ctx: Context) -> Iterator[Check]:
     """layers_to_transform with layers_pattern adapts the listed layers, the one with number 0 too."""
     placed = [*attention(0, "q_proj"), *feed_forward(0, "down_proj")]
-    more = {"target_modules": ["q_proj", "down_proj"], "layers_to_transform": [0, 5], "layers_pattern": "layers"}
+    more: dict[str, Any] = {
+        "target_modules": ["q_proj", "down_proj"],
+        "layers_to_transform": [0, 5],
+        "layers_pattern": "layers",
+    }
     yield from selected(ctx, dict.fromkeys(placed, USUAL), **more)
 
 
@@ -152,7 +168,11 @@ def transformed_experts(**more: Any) -> Iterator[Check]:
     names = [f"model.layers.1.experts.{number}.w1" for number in range(3)]
     config = LoraConfig(target_modules=["w1"], layers_to_transform=[1], **more)
     model = get_peft_model(experts(), config)
-    found = {name.removeprefix("base_model.model.").partition(".lora_")[0] for name, p in model.named_parameters() if p.requires_grad}
+    found = {
+        name.removeprefix("base_model.model.").partition(".lora_")[0]
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    }
     yield equal("layers adapted or left out by mistake", reference.written(found ^ set(names)), "none")
 
 
@@ -182,7 +202,7 @@ def ranks_and_alphas_by_pattern(ctx: Context) -> Iterator[Check]:
         **dict.fromkeys(both, (8, 24 / 8)),
     }
     full = "model.layers.1.mlp.down_proj"
-    more = {
+    more: dict[str, Any] = {
         "target_modules": ["q_proj", "v_proj", "down_proj"],
         "rank_pattern": {"q_proj": 2, full: 8},
         "alpha_pattern": {"layers.1.self_attn.v_proj": 20, full: 24},
@@ -193,8 +213,15 @@ def ranks_and_alphas_by_pattern(ctx: Context) -> Iterator[Check]:
 @call(SELECTING, phase=Phase.ADAPT)
 def alpha_by_another_pattern(ctx: Context) -> Iterator[Check]:
     """alpha_pattern applies to a module that rank_pattern names by another expression."""
-    placed = {**dict.fromkeys(attention(0, "q_proj"), (2, ALPHA / 2)), **dict.fromkeys(attention(1, "q_proj"), (2, 10.0))}
-    more = {"target_modules": ["q_proj"], "rank_pattern": {"q_proj": 2}, "alpha_pattern": {"1.self_attn.q_proj": 20}}
+    placed = {
+        **dict.fromkeys(attention(0, "q_proj"), (2, ALPHA / 2)),
+        **dict.fromkeys(attention(1, "q_proj"), (2, 10.0)),
+    }
+    more: dict[str, Any] = {
+        "target_modules": ["q_proj"],
+        "rank_pattern": {"q_proj": 2},
+        "alpha_pattern": {"1.self_attn.q_proj": 20},
+    }
     yield from selected(ctx, placed, **more)
 
 
@@ -203,15 +230,25 @@ def ranks_by_anchored_pattern(ctx: Context) -> Iterator[Check]:
     """A key of rank_pattern that begins with ^ matches a module's name from its start."""
     placed = {name: USUAL for n in range(tiny.LAYERS) for name in attention(n, "q_proj")}
     placed |= {attention(1, "q_proj")[0]: (8, ALPHA / 8)}
-    more = {"target_modules": ["q_proj"], "rank_pattern": {r"^model.layers.1.self_attn.q_proj": 8, "^q_proj": 2}}
+    more: dict[str, Any] = {
+        "target_modules": ["q_proj"],
+        "rank_pattern": {r"^model.layers.1.self_attn.q_proj": 8, "^q_proj": 2},
+    }
     yield from selected(ctx, placed, **more)
 
 
 @call(SELECTING, phase=Phase.ADAPT)
 def ranks_with_rslora(ctx: Context) -> Iterator[Check]:
     """With use_rslora, a rank of rank_pattern divides by its own square root."""
-    placed = {**dict.fromkeys(attention(0, "q_proj"), (2, ALPHA / 2**0.5)), **dict.fromkeys(attention(1, "q_proj"), (4, 6.0))}
-    more = {"target_modules": ["q_proj"], "rank_pattern": {"layers.0.self_attn.q_proj": 2}, "use_rslora": True}
+    placed = {
+        **dict.fromkeys(attention(0, "q_proj"), (2, ALPHA / 2**0.5)),
+        **dict.fromkeys(attention(1, "q_proj"), (4, 6.0)),
+    }
+    more: dict[str, Any] = {
+        "target_modules": ["q_proj"],
+        "rank_pattern": {"layers.0.self_attn.q_proj": 2},
+        "use_rslora": True,
+    }
     yield from selected(ctx, placed, **more)
 
 
@@ -219,8 +256,13 @@ def ranks_with_rslora(ctx: Context) -> Iterator[Check]:
 def target_two_parameters(ctx: Context) -> Iterator[Check]:
     """target_parameters adapts exactly the named parameters, with the ranks of rank_pattern."""
     base = reference.read(ctx)
-    placed = dict.fromkeys([*attention(0, "q_proj"), *feed_forward(0, "down_proj"), *feed_forward(1, "down_proj")], USUAL)
-    more = {"target_modules": [], "target_parameters": ["0.self_attn.q_proj.weight", "down_proj.weight"]}
+    placed = dict.fromkeys(
+        [*attention(0, "q_proj"), *feed_forward(0, "down_proj"), *feed_forward(1, "down_proj")], USUAL
+    )
+    more: dict[str, Any] = {
+        "target_modules": [],
+        "target_parameters": ["0.self_attn.q_proj.weight", "down_proj.weight"],
+    }
     model = reference.adapted(ctx, Adapter(name="first", rank=RANK, alpha=ALPHA, more=more)).eval()
     yield from as_placed(model, placed, base)
     merged = model.merge_and_unload()

@@ -191,4 +191,3 @@ def base_weights(model: Any, base: Base) -> Tensors:
 def written(names: Any) -> str:
     """A set of names as one value of a check."""
     return " ".join(sorted(names)) or "none"
-

@@ -67,7 +67,9 @@ def train_saved_module(ctx: Context) -> Iterator[Check]:
     """A step trains the copy of a module in modules_to_save by its gradient, and the base keeps its module."""
     base, model = reference.read(ctx), reference.adapted(ctx, with_head(FIRST), SECOND)
     before = reference.state(model)
-    yield equal("the copy starts as the module", before["lm_head.first.weight"].double().equal(base.tensors[HEAD]), bound=True)
+    yield equal(
+        "the copy starts as the module", before["lm_head.first.weight"].double().equal(base.tensors[HEAD]), bound=True
+    )
     descend(model)
     after = reference.state(model)
     zero = {HEAD: base.tensors[HEAD] * 0}
@@ -79,7 +81,9 @@ def train_saved_module(ctx: Context) -> Iterator[Check]:
     sides = {name: value for name, value in expected.items() if name != HEAD}
     yield at_most("step off", worst_tensor(moved(before, after, sides), moved(before, sides, sides)), STEP)
     model.set_adapter("second")
-    yield at_most("logits of the second off", relative(reference.logits(model.eval()), base.logits(base.of(SECOND))), NEAR)
+    yield at_most(
+        "logits of the second off", relative(reference.logits(model.eval()), base.logits(base.of(SECOND))), NEAR
+    )
     merged = model.unload()
     yield at_most("logits off the base", relative(reference.logits(merged), base.logits()), NEAR)
 
@@ -134,21 +138,24 @@ def train_some_tokens(ctx: Context) -> Iterator[Check]:
     expected = expected_step(base, FIRST, {table: base.tensors[table] * 0})
     step = torch.zeros_like(expected[table])
     step[TOKENS] = expected.pop(table)[TOKENS]
-    sides = {name: value for name, value in expected.items()}
     after = reference.state(model)
-    changed = reference.changed(before, after) ^ sides.keys()
+    changed = reference.changed(before, after) ^ expected.keys()
     yield equal("weights changed beside A and B", len(changed), 1)
     yield equal("of the base", reference.written(changed & base.tensors.keys()), "none")
-    updates = (base.update("first", base.placed(FIRST), sides), {table: step})
+    updates = (base.update("first", base.placed(FIRST), expected), {table: step})
     for each in (tiny.batch(0), ids):
         wanted = base.logits(*updates, ids=each)
         yield at_most("logits off", relative(reference.logits(model.eval(), input_ids=each), wanted), STEP)
     with model.disable_adapter():
-        yield at_most("logits off the base", relative(reference.logits(model, input_ids=ids), base.logits(ids=ids)), NEAR)
+        yield at_most(
+            "logits off the base", relative(reference.logits(model, input_ids=ids), base.logits(ids=ids)), NEAR
+        )
     merged = model.merge_and_unload()
     found = dict(merged.named_parameters())[table].detach().cpu()
     yield at_most("merged rows off", relative(found, base.tensors[table] + step), NEAR)
-    yield at_most("merged logits off", relative(reference.logits(merged, input_ids=ids), base.logits(*updates, ids=ids)), STEP)
+    yield at_most(
+        "merged logits off", relative(reference.logits(merged, input_ids=ids), base.logits(*updates, ids=ids)), STEP
+    )
 
 
 def biased(ctx: Context, bias: str, ends: tuple[str, ...]) -> Iterator[Check]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cases.space.verdict import LackingError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from cases.space.place import Place
@@ -42,3 +44,53 @@ def negative_weights(_place: Place, _cache: Path) -> None:
 
     if "negative" not in (LoraModel.add_weighted_adapter.__doc__ or ""):
         raise LackingError("add_weighted_adapter documents no negative weights")
+
+
+def hotswap(_place: Place, _cache: Path, name: str) -> None:
+    """Look for a function of ``peft.utils.hotswap``."""
+    from peft.utils import hotswap as module
+
+    if not hasattr(module, name):
+        raise LackingError(f"peft.utils.hotswap has no {name}")
+
+
+def low_cpu_mem_usage(_place: Place, _cache: Path) -> None:
+    from peft import PeftModel
+
+    if "low_cpu_mem_usage" not in inspect.signature(PeftModel.from_pretrained).parameters:
+        raise LackingError("PeftModel.from_pretrained has no low_cpu_mem_usage")
+
+
+def ignore_mismatched_sizes(_place: Place, _cache: Path) -> None:
+    from peft import set_peft_model_state_dict
+
+    if "ignore_mismatched_sizes" not in inspect.signature(set_peft_model_state_dict).parameters:
+        raise LackingError("set_peft_model_state_dict has no ignore_mismatched_sizes")
+
+
+# By the names of requirements: the probe, and the beginning of the sentence of a skip.
+PROBES: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
+    "exclude_modules": (partial(lora_field, name="exclude_modules"), "this peft excludes no modules"),
+    "parameter_targets": (partial(lora_field, name="target_parameters"), "this peft adapts no parameters by name"),
+    "trainable_tokens": (
+        partial(lora_field, name="trainable_token_indices"),
+        "this peft trains no single rows of embeddings",
+    ),
+    "anchored_patterns": (anchored_patterns, "this peft has no anchors in the keys of rank_pattern"),
+    "negative_weights": (negative_weights, "this peft combines adapters with positive weights only"),
+    "rescale_adapter_scale": (
+        partial(helper, name="rescale_adapter_scale"),
+        "this peft has no rescale_adapter_scale",
+    ),
+    "disable_input_dtype_casting": (
+        partial(helper, name="disable_input_dtype_casting"),
+        "this peft has no disable_input_dtype_casting",
+    ),
+    "hotswap": (partial(hotswap, name="hotswap_adapter"), "this peft swaps no loaded adapters"),
+    "prepared_hotswap": (
+        partial(hotswap, name="prepare_model_for_compiled_hotswap"),
+        "this peft swaps no adapters of other ranks",
+    ),
+    "low_cpu_mem_usage": (low_cpu_mem_usage, "this peft has no low_cpu_mem_usage"),
+    "ignore_mismatched_sizes": (ignore_mismatched_sizes, "this peft sets no state of another shape"),
+}

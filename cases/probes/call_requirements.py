@@ -87,4 +87,5 @@ CALL_REQUIREMENTS = (
         partial(adapters.lora_field, name="trainable_token_indices"),
         "this peft trains no single rows of embeddings",
     ),
+    *(Requirement(name, only_calls, probe, because) for name, (probe, because) in adapters.PROBES.items()),
 )
