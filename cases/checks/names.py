@@ -212,6 +212,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "quantisation states that changed",
         "quantisation states that changed {when}",
     ),
+    **ADAPTERS_IN_USE,
     "cases.checks.engagement.adapter": (
         "frozen parameters",
         "{part} trained",
