@@ -50,6 +50,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.collators",
     "behaviour.data_order",
     "behaviour.evaluation",
+    "behaviour.flat_parts",
     "behaviour.mixed_batches",
     "behaviour.optimisers",
     "behaviour.other_tuners",
@@ -61,7 +62,9 @@ MODULES = (  # below cases, each with its calls
     "behaviour.sampling",
     "behaviour.saved_modules",
     "behaviour.schedules",
+    "behaviour.sharded_parts",
     "behaviour.trainer_logs",
+    "behaviour.uneven_shards",
 )
 
 

@@ -88,4 +88,5 @@ CALL_REQUIREMENTS = (
         "this peft trains no single rows of embeddings",
     ),
     *(Requirement(name, only_calls, probe, because) for name, (probe, because) in adapters.PROBES.items()),
+    *(Requirement(name, only_calls, probe, because, 2) for name, (probe, because) in distributed.PARTS.items()),
 )

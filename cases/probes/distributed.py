@@ -1,0 +1,71 @@
+"""Probes of what a version of torch offers to distributed training beyond a plain wrapper."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cases.apply import compat
+from cases.space.verdict import LackingError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cases.space.place import Place
+
+
+def fsdp2_argument(_place: Place, _cache: Path, name: str) -> None:
+    if name not in inspect.signature(compat.fully_shard()).parameters:
+        raise LackingError(f"fully_shard has no {name}")
+
+
+def divided_gradients(place: Place, cache: Path) -> None:
+    """Differentiate one layer with a divide factor, which not every backend of torch.distributed supports."""
+    import torch
+
+    from cases.probes import arithmetic
+
+    fsdp2_methods(place, cache, DIVIDE_FACTOR)
+    layer = torch.nn.Linear(64, 64, device=place.device)
+    compat.fully_shard()(layer, mesh=init_mesh(place))
+    getattr(layer, next(name for name in DIVIDE_FACTOR if hasattr(layer, name)))(3.0)
+    arithmetic.differentiate(layer, torch.float32, place)
+
+
+def init_mesh(place: Place) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(place.kind, (place.world_size,))
+
+
+def fsdp2_methods(_place: Place, _cache: Path, names: tuple[str, ...]) -> None:
+    """Check that FSDP2's modules have at least one of these methods."""
+    if not any(hasattr(compat.fsdp2_class(), name) for name in names):
+        raise LackingError(f"FSDP2's modules have no {names[0]}")
+
+
+DIVIDE_FACTOR = ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor")
+PARTS = {  # requirement: probe and the reason of a skip; only calls name them
+    "fsdp2_prefetch": (
+        partial(fsdp2_methods, names=("set_modules_to_forward_prefetch",)),
+        "this torch lets nobody choose what FSDP2 prefetches",
+    ),
+    "fsdp2_keep_after_backward": (
+        partial(fsdp2_methods, names=("set_reshard_after_backward",)),
+        "FSDP2 of this torch always frees weights after a backward pass",
+    ),
+    "fsdp2_divide_factor": (
+        divided_gradients,
+        "FSDP2 of this torch cannot divide gradients by another number here",
+    ),
+    "fsdp2_unused_parameters_reduced": (
+        partial(fsdp2_methods, names=("set_reduce_scatter_unused_params",)),
+        "FSDP2 of this torch needs the same used parameters on all ranks",
+    ),
+    "fsdp2_placement": (
+        partial(fsdp2_argument, name="shard_placement_fn"),
+        "FSDP2 of this torch shards the first dimension only",
+    ),
+    "fsdp2_ignored": (partial(fsdp2_argument, name="ignored_params"), "FSDP2 of this torch cannot ignore parameters"),
+}
