@@ -56,6 +56,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.other_tuners",
     "behaviour.packing",
     "behaviour.precision_of_units",
+    "behaviour.randomness",
     "behaviour.replicated_state",
     "behaviour.replicating",
     "behaviour.resuming",
