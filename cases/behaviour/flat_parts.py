@@ -43,7 +43,7 @@ def fsdp1_accumulation_without_sync(ctx: Context) -> Iterator[Check]:
                 for step in (first, first + 1):
                     loss(model, step, ctx).backward()
             loss(model, first + 2, ctx).backward()
-            terms = [lambda m, s=s: loss(m, s) for s in range(first, first + 3)]
+            terms = networks.losses(range(first, first + 3))
             expected = networks.expected_gradients(network(), terms)
             yield networks.off("gradients off", sharded_networks.fsdp1_gradients(model), expected)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LENGTH, ROWS = 32, 48  # positions, each a unit vector of a head; rows of a batch
 ATTENTION, RESIDUAL, EMBEDDING = 0.1, 0.25, 0.4
+ZERO = 1e-6  # what rounding leaves; kept elements are larger
 
 
 def positions(width: int) -> Any:
@@ -41,9 +42,7 @@ def inputs_of(module: Any) -> list[Any]:
 
 def outputs_of(module: Any) -> list[Any]:
     seen: list[Any] = []
-    module.register_forward_hook(
-        lambda _, __, out: seen.append((out if hasattr(out, "detach") else out[0]).detach())
-    )
+    module.register_forward_hook(lambda _, __, out: seen.append((out if hasattr(out, "detach") else out[0]).detach()))
     return seen
 
 
@@ -55,9 +54,9 @@ def attention(found: Any, rate: float, *, causal: bool = True, name: str = "atte
     expected = allowed / allowed.sum(1, keepdim=True)
     weights = found.reshape(ROWS, LENGTH, -1, LENGTH).transpose(1, 2).reshape(-1, LENGTH, LENGTH)
     shown = weights[:, allowed.bool()]
-    yield from masks.dropped(torch.where(shown.abs() < 1e-6, 0.0, shown), expected[allowed.bool()], rate, name)
+    yield from masks.dropped(torch.where(shown.abs() < ZERO, 0.0, shown), expected[allowed.bool()], rate, name)
     if causal:
-        yield equal(f"{name} to later positions", int((weights[:, ~allowed.bool()].abs() > 1e-6).sum()), 0)
+        yield equal(f"{name} to later positions", int((weights[:, ~allowed.bool()].abs() > ZERO).sum()), 0)
 
 
 @call(GROUP, phase=Phase.FORWARD)
@@ -213,8 +212,10 @@ def t5_dropout(_ctx: Context) -> Iterator[Check]:
 def zeros(tensors: list[Any], rate: float, name: str) -> Iterator[Check]:
     """Compare the share of zeros in training, and in evaluation, where there are none."""
     for tensor, expected, mode in zip(tensors, (rate, 0.0), ("", " in evaluation"), strict=False):
-        gone = (tensor.abs() < 1e-7).double()
-        yield at_most(f"share dropped off in {name}{mode}", abs(float(gone.mean()) - expected), masks.bound(gone.numel()))
+        gone = (tensor.abs() < ZERO).double()
+        yield at_most(
+            f"share dropped off in {name}{mode}", abs(float(gone.mean()) - expected), masks.bound(gone.numel())
+        )
     yield equal(f"passes seen in {name}", len(tensors), 2)
 
 
@@ -238,13 +239,17 @@ def neftune_in_training_only(ctx: Context) -> Iterator[Check]:
         seen[layer.training].extend(noise.flatten().tolist())
 
     batches: list[Any] = []
-    model.register_forward_pre_hook(lambda _, args, named: batches.append((*args, named.get("input_ids"))[0]), with_kwargs=True)
+    model.register_forward_pre_hook(
+        lambda _, args, named: batches.append((*args, named.get("input_ids"))[0]), with_kwargs=True
+    )
     model.model.layers[0].register_forward_pre_hook(note, with_kwargs=True)
     for parameter in model.get_input_embeddings().parameters():
         parameter.requires_grad_(requires_grad=False)
     chosen = {"neftune_noise_alpha": alpha, strategy: "steps", "eval_steps": 1, "learning_rate": 0.0}
     rows = ingredients.rows(2)
-    trainer = Trainer(model=model, args=ingredients.arguments(ctx, **chosen), train_dataset=rows, eval_dataset=rows[:GLOBAL_BATCH])
+    trainer = Trainer(
+        model=model, args=ingredients.arguments(ctx, **chosen), train_dataset=rows, eval_dataset=rows[:GLOBAL_BATCH]
+    )
     trainer.train()
     bound = alpha / math.sqrt(tiny.LENGTH * tiny.HIDDEN)
     noise = torch.tensor(seen[True])
@@ -252,7 +257,9 @@ def neftune_in_training_only(ctx: Context) -> Iterator[Check]:
     yield at_most("noise, in units of its bound", float(noise.abs().max()) / bound, 1 + 1e-4)
     below = float((noise.abs() < bound / 2).double().mean())
     yield at_most("share of noise below half its bound off", abs(below - 0.5), masks.bound(noise.numel()))
-    yield at_most("share of positive noise off", abs(float((noise > 0).double().mean()) - 0.5), masks.bound(noise.numel()))
+    yield at_most(
+        "share of positive noise off", abs(float((noise > 0).double().mean()) - 0.5), masks.bound(noise.numel())
+    )
     yield at_least("elements evaluated", len(seen[False]), 1)
     yield equal("noise in evaluation", max(map(abs, seen[False]), default=-1.0), 0.0)
     seen[True].clear()

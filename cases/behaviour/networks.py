@@ -7,6 +7,7 @@ one hold nothing of it when it is sharded.
 from __future__ import annotations
 
 import collections
+import functools
 from typing import TYPE_CHECKING, Any
 
 from cases.model import tiny
@@ -70,6 +71,11 @@ def loss(model: Any, step: int = 0, ctx: Context | None = None) -> Any:
     return (model(inputs).to(targets.dtype) - targets).square().mean()
 
 
+def losses(steps: Iterable[int], ctx: Context | None = None) -> list[Callable[[Any], Any]]:
+    """The losses of some steps, as functions of a model."""
+    return [functools.partial(loss, step=step, ctx=ctx) for step in steps]
+
+
 def gradients(model: Any) -> dict[str, Any]:
     """Copies of the whole gradients, by canonical name; parameters without one are left out."""
     return {name: whole(p.grad) for name, p in tiny.named(model) if p.grad is not None}
@@ -112,4 +118,4 @@ def off(name: str, found: dict[str, Any], expected: dict[str, Any], within: floa
 def worst_off(name: str, found: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]]) -> Check:
     """Compare the tensors of several steps."""
     pairs = [off(name, one, other) for one, other in zip(found, expected, strict=True)]
-    return max(pairs, key=lambda check: (check.value != check.value, check.value))  # noqa: PLR0124 - NaN is the worst
+    return max(pairs, key=lambda check: (check.value != check.value, check.value))  # NaN is the worst

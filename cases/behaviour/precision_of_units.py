@@ -33,7 +33,7 @@ def recording() -> tuple[Any, dict[str, str]]:
 
     seen: dict[str, str] = {}
 
-    class Recording(torch.nn.Linear):
+    class Recording(torch.nn.Linear):  # type: ignore[misc]  # torch has no types here
         called = ""
 
         def forward(self, inputs: Any) -> Any:
@@ -184,7 +184,7 @@ def fsdp1_buffer_dtype(ctx: Context) -> Iterator[Check]:
     import torch
     from torch.distributed.fsdp import MixedPrecision
 
-    class Shifted(torch.nn.Module):
+    class Shifted(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(7, 4)

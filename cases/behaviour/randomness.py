@@ -25,6 +25,7 @@ GROUP = "Dropout"
 SIZE, ROWS = 64, 1024
 RATE, SCALE = 0.3, 1.5
 SAME = 1e-5
+ZERO = 1e-3  # what rounding leaves of a difference; kept elements are larger
 
 
 def layers(count: int = 1) -> Any:
@@ -72,7 +73,7 @@ def update(model: Any, base: Any, given: Any) -> Any:
 
     with torch.no_grad():
         added = model(given) - base(given)
-    return torch.where(added.abs() < 1e-3, torch.zeros_like(added), added)  # rounding; the smallest update is SCALE
+    return torch.where(added.abs() < ZERO, torch.zeros_like(added), added)
 
 
 @call(GROUP, phase=Phase.FORWARD)
@@ -123,7 +124,7 @@ def lora_dropout_masks(_ctx: Context) -> Iterator[Check]:
         seen: list[Any] = []
         hooks = [
             model.base_model.model[place].register_forward_hook(
-                lambda _, args, out, place=place: seen.append(update(lambda _: out, plain[place], args[0]))  # noqa: B023 - called at once
+                lambda _, args, out, place=place: seen.append(update(lambda _: out, plain[place], args[0]))
             )
             for place in range(2)
         ]

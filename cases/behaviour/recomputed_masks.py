@@ -81,7 +81,7 @@ def passed(model: Any, seed: int) -> tuple[dict[str, Any], Any]:
 
 @call(GROUP, phase=Phase.BACKWARD)
 def checkpoint_rng_state(_ctx: Context) -> Iterator[Check]:
-    """torch's checkpoint draws the same masks with preserve_rng_state, and others without, reentrant or not."""
+    """Checkpoints of torch draw the same masks with preserve_rng_state, and others without, reentrant or not."""
     import torch
     from torch.utils.checkpoint import checkpoint
 
@@ -108,7 +108,7 @@ def checkpoint_rng_state(_ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2)
 def dropout_masks_of_ranks(ctx: Context) -> Iterator[Check]:
-    """accelerate's set_seed gives all ranks the same masks, with device_specific each rank its own.
+    """With set_seed of accelerate, all ranks draw the same masks; with device_specific, each rank its own.
 
     https://huggingface.co/docs/accelerate/package_reference/utilities#accelerate.utils.set_seed
     """

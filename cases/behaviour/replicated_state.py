@@ -24,7 +24,7 @@ def with_buffer() -> Any:
     """A linear layer whose output is multiplied with a buffer."""
     import torch
 
-    class Scaled(torch.nn.Module):
+    class Scaled(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(7, 1)
@@ -75,7 +75,7 @@ def ddp_batch_norm_statistics(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2)
 def ddp_join_initial_world_size(ctx: Context) -> Iterator[Check]:
-    """join lets a rank finish early, and divides later gradients by the initial number of ranks.
+    """With join, a rank can finish early; later gradients are divided by the initial number of ranks.
 
     https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.join
     """
@@ -84,7 +84,7 @@ def ddp_join_initial_world_size(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2)
 def ddp_join_effective_world_size(ctx: Context) -> Iterator[Check]:
-    """join with divide_by_initial_world_size=False divides by the number of ranks that still have inputs."""
+    """With divide_by_initial_world_size=False, join divides by the number of ranks that still have inputs."""
     yield from joined(ctx, initial=False)
 
 
@@ -119,7 +119,8 @@ def of_uneven_ranks(*, initial: bool) -> dict[str, Any]:
 
 def groups(model: Any) -> list[dict[str, Any]]:
     """Two groups of parameters that differ in learning rate and weight decay."""
-    first, others = [], []
+    first: list[Any] = []
+    others: list[Any] = []
     for name, parameter in tiny.named(model):
         (first if name.endswith("bias") else others).append(parameter)
     return [{"params": first, "lr": 0.02, "weight_decay": 0.0}, {"params": others, "lr": 0.05, "weight_decay": 0.3}]

@@ -26,7 +26,7 @@ def replicated(model: Any, **arguments: Any) -> Any:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    dist._DEFAULT_FIRST_BUCKET_BYTES = 10  # type: ignore[attr-defined]  # noqa: SLF001 - DDP names it as the way
+    dist._DEFAULT_FIRST_BUCKET_BYTES = 10  # noqa: SLF001 - DDP names it as the way
     return DistributedDataParallel(model, **arguments)
 
 
@@ -101,10 +101,10 @@ def accumulated(ctx: Context, **arguments: Any) -> Iterator[Check]:
         with model.no_sync():
             loss(model, first, ctx).backward()
             loss(model, first + 1, ctx).backward()
-        mine = networks.expected_gradients(network(), [lambda m, s=s: loss(m, s, ctx) for s in (first, first + 1)])
+        mine = networks.expected_gradients(network(), networks.losses((first, first + 1), ctx))
         yield networks.off("local gradients off", networks.gradients(model), mine)
         loss(model, first + 2, ctx).backward()
-        all_rows = [lambda m, s=s: loss(m, s) for s in range(first, first + 3)]
+        all_rows = networks.losses(range(first, first + 3))
         yield networks.off("gradients off", networks.gradients(model), networks.expected_gradients(network(), all_rows))
 
 
@@ -112,7 +112,7 @@ def branches(rank: int) -> Any:
     """A network with a trunk for every rank, a branch for each of two ranks, and a branch for none."""
     import torch
 
-    class Branches(torch.nn.Module):
+    class Branches(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         def __init__(self) -> None:
             super().__init__()
             self.trunk = torch.nn.Linear(7, 5)
@@ -164,7 +164,7 @@ def twice() -> Any:
     """A network with a layer that is used twice, and whose weight is also the head's."""
     import torch
 
-    class Twice(torch.nn.Module):
+    class Twice(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         def __init__(self) -> None:
             super().__init__()
             self.shared = torch.nn.Linear(7, 7)
@@ -245,7 +245,7 @@ def ddp_ignored_parameters(ctx: Context) -> Iterator[Check]:
     for parameter, (_, value) in zip(model.parameters(), sorted_as(model, network()), strict=True):
         parameter.data.copy_(value)
     loss(wrapped, 0, ctx).backward()
-    mine = networks.expected_gradients(network(), [lambda m: loss(m, 0, ctx)])
+    mine = networks.expected_gradients(network(), networks.losses([0], ctx))
     averages = networks.expected_gradients(network(), [loss])
     yield networks.off("gradients off", networks.gradients(model), {**averages, **{n: mine[n] for n in ignored}})
 

@@ -19,12 +19,39 @@ GROUP = "Data order"
 ROWS = 11
 
 
+<<<<<<< HEAD
 def order(ctx: Context, **more: Any) -> list[int]:
     """The rows that this rank trains on in two epochs."""
     trainer = stock_trainer.trainer(ctx, ROWS, **more)
     record = stock_trainer.observed(trainer)
     trainer.train()
     return record.order
+=======
+@call(GROUP, phase=Phase.LOAD)
+def distributed_sampler_rows(_ctx: Context) -> Iterator[Check]:
+    """DistributedSampler deals every row once, repeats first or drops last ones, and shuffles by seed and epoch."""
+    import torch
+    from torch.utils.data import DistributedSampler
+
+    for ranks, shuffle, drop in (
+        (2, True, False),
+        (3, True, True),
+        (4, False, True),
+        (5, True, False),
+        (16, True, False),
+    ):
+        for epoch in (0, 3):
+            found = []
+            for rank in range(ranks):
+                sampler = DistributedSampler(
+                    range(ROWS), num_replicas=ranks, rank=rank, shuffle=shuffle, seed=5, drop_last=drop
+                )
+                sampler.set_epoch(epoch)
+                found.append([*sampler])
+            order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(5 + epoch)).tolist()
+            expected = dealt(order if shuffle else [*range(ROWS)], ranks, drop=drop)
+            yield equal(f"rows of {ranks} ranks in epoch {epoch}", str(found), str(expected))
+>>>>>>> a503ff8 (Register the names of checks of parallel training; make lint and types green)
 
 
 def every_row(rows: list[int], count: int = ROWS) -> str:
@@ -49,7 +76,48 @@ def trainer_shuffles(ctx: Context) -> Iterator[Check]:
 def trainer_data_seed(ctx: Context) -> Iterator[Check]:
     """data_seed determines the order of the rows, whatever the seed is, as documented.
 
+<<<<<<< HEAD
     https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments.data_seed
+=======
+
+@call(GROUP, phase=Phase.LOAD, ranks=2)
+def gather_for_metrics_split_batches(ctx: Context) -> Iterator[Check]:
+    """gather_for_metrics returns each row once if ranks split every batch."""
+    yield from gathered(ctx, split_batches=True)
+
+
+@call(GROUP, phase=Phase.LOAD, ranks=2)
+def gather_for_metrics_dispatch_batches(ctx: Context) -> Iterator[Check]:
+    """gather_for_metrics returns each row once if rank 0 reads and sends all batches."""
+    yield from gathered(ctx, dispatch_batches=True)
+
+
+def gathered(ctx: Context, **chosen: Any) -> Iterator[Check]:
+    from accelerate.utils import DataLoaderConfiguration
+    from torch.utils.data import DataLoader
+
+    made = accelerator(ctx, dataloader_config=DataLoaderConfiguration(**chosen))
+    loader = made.prepare(DataLoader(rows(), batch_size=BATCH))
+    for epoch in range(2):
+        numbers: list[int] = []
+        squares: list[list[int]] = []
+        mine = 0
+        for batch in loader:
+            mine += len(batch["row"])
+            whole = made.gather_for_metrics((batch["row"], {"square": batch["square"]}))
+            numbers += whole[0].tolist()
+            squares += whole[1]["square"].tolist()
+        yield equal(f"rows in epoch {epoch}", str(numbers), str([*range(ROWS)]))
+        yield equal(f"squares in epoch {epoch}", str(squares), str([[n**2, n] for n in numbers]))
+        yield equal("this rank saw all rows", mine >= ROWS, False)  # noqa: FBT003 - a value to compare
+
+
+@call(GROUP, phase=Phase.OPTIMIZER, ranks=2)
+def accelerator_accumulate(ctx: Context) -> Iterator[Check]:
+    """With accumulate, accelerate divides losses, and steps after each group of batches and after the last batch.
+
+    https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
+>>>>>>> a503ff8 (Register the names of checks of parallel training; make lint and types green)
     """
     found = order(ctx, seed=1, data_seed=5)
     yield equal("order with the same data_seed", str(order(ctx, seed=2, data_seed=5)), str(found))

@@ -78,8 +78,8 @@ def fsdp2_forward_prefetch(ctx: Context) -> Iterator[Check]:
         model.first.set_modules_to_forward_prefetch([model.get_submodule(name) for name in LAYERS[1 : 1 + prefetched]])
         yield step_by_step(ctx, model)
         begun: list[int] = []
-        model.first.register_forward_pre_hook(lambda *_, begun=begun: begun.append(len(seen)))
         with gathers() as seen:
+            model.first.register_forward_pre_hook(lambda *_, begun=begun, seen=seen: begun.append(len(seen)))
             loss(model, 0, ctx)
         yield equal(f"gathers before the first layer runs, {prefetched} prefetched", begun[0], wanted)
 
@@ -136,7 +136,7 @@ def fsdp2_reshard_after_backward(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2, requires=(*jobs.FSDP2, "fsdp2_divide_factor"))
 def fsdp2_gradient_divide_factor(ctx: Context) -> Iterator[Check]:
-    """A divide factor of a unit divides the sum of its gradients, and of no other unit, instead of the ranks' number."""
+    """A divide factor of a unit divides the sum of its gradients, and of no other unit, instead of the world size."""
     model = sharded_networks.fsdp2(network(), ctx, LAYERS)
     for name, factor in (("first", 5.0), ("second", 1.0)):
         unit = model.get_submodule(name)
@@ -155,13 +155,13 @@ def fsdp2_accumulation_without_sync(ctx: Context) -> Iterator[Check]:
     model = sharded_networks.fsdp2(network(), ctx, LAYERS)
     for first in (0, 3):
         model.zero_grad()
-        model.set_requires_gradient_sync(False)  # noqa: FBT003 - positional in all versions
+        model.set_requires_gradient_sync(False)
         for step in (first, first + 1):
             loss(model, step, ctx).backward()
         yield equal("sharded gradients before the last pass", len(sharded_gradients(model)), 0)
-        model.set_requires_gradient_sync(True)  # noqa: FBT003 - as above
+        model.set_requires_gradient_sync(True)
         loss(model, first + 2, ctx).backward()
-        terms = [lambda m, s=s: loss(m, s) for s in range(first, first + 3)]
+        terms = networks.losses(range(first, first + 3))
         yield networks.off("gradients off", networks.gradients(model), networks.expected_gradients(network(), terms))
 
 
@@ -203,7 +203,7 @@ def fsdp2_ignored_parameters(ctx: Context) -> Iterator[Check]:
 
 def with_local(ctx: Context, names: set[str]) -> dict[str, Any]:
     """The mean gradients, but for some parameters those of this rank's rows."""
-    mine = networks.expected_gradients(network(), [lambda m: loss(m, 0, ctx)])
+    mine = networks.expected_gradients(network(), networks.losses([0], ctx))
     averages = networks.expected_gradients(network(), [loss])
     return {name: (mine if name in names else averages)[name] for name in averages}
 
@@ -215,16 +215,18 @@ def fsdp2_unused_parameters(ctx: Context) -> Iterator[Check]:
     for step in STEPS:
         model.zero_grad()
         loss(model, step, ctx).backward()
-        terms = [lambda m, s=step: loss(m, s)]
+        terms = networks.losses([step])
         expected = networks.expected_gradients(branches(0), terms)
         yield networks.off("gradients off", networks.gradients(model), expected)
 
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2, requires=(*jobs.FSDP2, "fsdp2_unused_parameters_reduced"))
 def fsdp2_parameters_of_one_rank(ctx: Context) -> Iterator[Check]:
-    """With set_reduce_scatter_unused_params, parameters that one rank uses get its gradient over the number of ranks."""
+    """With set_reduce_scatter_unused_params, parameters that one rank uses get its gradient over the world size."""
     model = sharded_networks.fsdp2(branches(ctx.place.rank), ctx, ("trunk",))
-    model.set_reduce_scatter_unused_params(True)  # noqa: FBT003 - positional, as documented
+    model.set_reduce_scatter_unused_params(True)
     loss(model, 0, ctx).backward()
-    found = {name: gradient for name, gradient in networks.gradients(model).items() if not name.startswith("branches.2")}
+    found = {
+        name: gradient for name, gradient in networks.gradients(model).items() if not name.startswith("branches.2")
+    }
     yield networks.off("gradients off", found, of_branches(ctx, 0))

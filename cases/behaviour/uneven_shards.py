@@ -106,7 +106,8 @@ def whole_state(model: Any, optimiser: Any) -> tuple[dict[str, Any], dict[str, A
 
     from torch.distributed.checkpoint.state_dict import get_state_dict
 
-    return deepcopy(get_state_dict(model, optimiser, options=options()))
+    of_model, of_optimiser = deepcopy(get_state_dict(model, optimiser, options=options()))
+    return of_model, of_optimiser
 
 
 def give(model: Any, optimiser: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:

@@ -10,9 +10,12 @@ from cases.apply import compat
 from cases.space.verdict import LackingError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from cases.space.place import Place
+
+    Probe = Callable[[Place, Path], None]
 
 
 def fsdp2_argument(_place: Place, _cache: Path, name: str) -> None:
@@ -46,7 +49,7 @@ def fsdp2_methods(_place: Place, _cache: Path, names: tuple[str, ...]) -> None:
 
 
 DIVIDE_FACTOR = ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor")
-PARTS = {  # requirement: probe and the reason of a skip; only calls name them
+PARTS: Mapping[str, tuple[Probe, str]] = {  # requirement: probe and the reason of a skip; only calls name them
     "fsdp2_prefetch": (
         partial(fsdp2_methods, names=("set_modules_to_forward_prefetch",)),
         "this torch lets nobody choose what FSDP2 prefetches",

@@ -16,7 +16,7 @@ def test_a_rarer_false_alarm_has_a_wider_bound() -> None:
 
 
 def test_fair_draws_lie_within_the_bound() -> None:
-    draws = random.Random(0)
+    draws = random.Random(0)  # noqa: S311 - no secret
     shares = [sum(draws.random() < 0.3 for _ in range(1000)) / 1000 for _ in range(100)]
     assert max(abs(share - 0.3) for share in shares) < masks.bound(1000)
 
