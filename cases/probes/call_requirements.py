@@ -89,4 +89,17 @@ CALL_REQUIREMENTS = (
     ),
     *(Requirement(name, only_calls, probe, because) for name, (probe, because) in adapters.PROBES.items()),
     *(Requirement(name, only_calls, probe, because, 2) for name, (probe, because) in distributed.PARTS.items()),
+    Requirement(
+        "lora_orthogonal",
+        only_calls,
+        partial(libraries.lora_start, name="orthogonal"),
+        "this peft has no orthogonal start of LoRA",
+    ),
+    *(
+        Requirement(
+            f"peft_{name}", only_calls, partial(libraries.peft_config, name=name), "this peft does not have the method"
+        )
+        for name in ("HRAConfig", "MissConfig", "FourierFTConfig")
+    ),
+    Requirement("skew_oft", only_calls, libraries.skew_oft, "this peft's OFT trains whole blocks"),
 )

@@ -124,6 +124,30 @@ def method_options(_place: Place, _cache: Path, method: str) -> None:
         raise LackingError(f"{name} has no {', '.join(sorted(unknown))}")
 
 
+def peft_config(_place: Place, _cache: Path, name: str) -> None:
+    import peft
+
+    if not hasattr(peft, name):
+        raise LackingError(f"peft has no {name}")
+
+
+def skew_oft(_place: Place, _cache: Path) -> None:
+    """Check for the OFT that trains the skew-symmetric entries alone; earlier ones train whole blocks."""
+    from peft import OFTConfig
+
+    if "use_cayley_neumann" not in inspect.signature(OFTConfig).parameters:
+        raise LackingError("OFTConfig has no use_cayley_neumann")
+
+
+def lora_start(_place: Place, _cache: Path, name: str) -> None:
+    """Adapt one linear layer with a start that ``init_lora_weights`` names."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(target_modules=["0"], init_lora_weights=name)
+    get_peft_model(torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False)), config)
+
+
 def scipy(_place: Place, _cache: Path) -> None:
     importlib.import_module("scipy")
 
