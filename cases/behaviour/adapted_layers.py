@@ -175,8 +175,8 @@ def normal(value: Any) -> Any:
 def distributed(name: str, samples: Any, cumulative: Callable[[Any], Any]) -> Check:
     """Compare samples with a distribution by the largest difference of cumulative shares.
 
-    By the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart (https://doi.org/10.1214/aop/1176990746), n independent
-    samples exceed sqrt(log(2 / p) / 2n) with a probability of at most p.
+    By the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart (https://doi.org/10.1214/aop/1176990746), n
+    independent samples exceed sqrt(log(2 / p) / 2n) with a probability of at most p.
     """
     import torch
 

@@ -27,7 +27,7 @@ MAGNITUDES = sum(out for out, _ in SIZES.values())
 
 
 def off(name: str, found: Mapping[str, Any], expected: Mapping[str, Any], within: float = SAME) -> Check:
-    return at_most(f"{name} off", tolerance.worst_tensor(dict(found), dict(expected)), within)
+    return at_most(name, tolerance.worst_tensor(dict(found), dict(expected)), within)
 
 
 def row_norms(weights: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def dora_checks(original: Any, **other: Any) -> Iterator[Check]:
     """Check magnitudes and applied weights at the start, and the formula m (W + s B A) / |W + s B A| after it."""
     weights = adapted_layers.originals(original)
     model = adapted_layers.adapted(original, adapted_layers.lora(use_dora=True, **other))
-    yield off("magnitudes", magnitudes(model), row_norms(weights))
+    yield off("magnitudes off", magnitudes(model), row_norms(weights))
     yield adapted_layers.weights_as(adapted_layers.applied(model), weights)
     yield from adapted_layers.trained(model, ("lora_A.", "lora_B.", "lora_magnitude_vector"), NUMBERS + MAGNITUDES)
     adapted_layers.fill(model)
@@ -52,7 +52,7 @@ def dora_checks(original: Any, **other: Any) -> Iterator[Check]:
         direction = weight + adapted_layers.update(model, name, SCALING)
         share = magnitudes(model)[name] / direction.square().sum(dim=1).sqrt()
         expected[name] = share[:, None] * direction
-    yield off("filled weights", adapted_layers.applied(model), expected)
+    yield off("filled weights off", adapted_layers.applied(model), expected)
 
 
 @call(GROUP, phase=Phase.ADAPT, requires=("dora",))
@@ -89,7 +89,7 @@ def dora_nf4_start(ctx: Context) -> Iterator[Check]:
         magnitude = layer.lora_magnitude_vector["default"]
         found[name] = getattr(magnitude, "weight", magnitude).detach().double().cpu().flatten()
     yield equal("layers", len(found), tiny.LAYERS * len(tiny.TARGETS))
-    yield off("magnitudes", found, row_norms(expected))
+    yield off("magnitudes off", found, row_norms(expected))
 
 
 def decomposition(original: Any, start: str, **other: Any) -> tuple[Any, dict[str, Any]]:
@@ -103,7 +103,7 @@ def residual_checks(model: Any, original: Any, updates: Mapping[str, Any]) -> It
     weights = adapted_layers.originals(original)
     left = {name: weight - updates[name] for name, weight in weights.items()}
     size = max(float(weight.norm() / left[name].norm()) for name, weight in weights.items())
-    yield off("residuals", adapted_layers.bases(model), left, SAME * size)
+    yield off("residuals off", adapted_layers.bases(model), left, SAME * size)
     yield adapted_layers.weights_as(adapted_layers.applied(model), weights)
     yield from adapted_layers.trained(model, ("lora_A.", "lora_B."), NUMBERS)
 
@@ -125,11 +125,11 @@ def pissa_checks(original: Any, **other: Any) -> Iterator[Check]:
 
     model, updates = decomposition(original, "pissa", **other)
     principal = {name: truncated(weight) for name, weight in adapted_layers.originals(original).items()}
-    yield off("principal parts", updates, {name: part for name, (part, _) in principal.items()})
+    yield off("principal parts off", updates, {name: part for name, (part, _) in principal.items()})
     squares = {name: torch.diag(values) / SCALING for name, (_, values) in principal.items()}
     a, b = ({name: adapted_layers.parts(model, name, part) for name in TARGETS} for part in ("lora_A", "lora_B"))
-    yield off("lora_A of its own", {name: each @ each.T for name, each in a.items()}, squares)
-    yield off("lora_B of its own", {name: each.T @ each for name, each in b.items()}, squares)
+    yield off("lora_A of its own off", {name: each @ each.T for name, each in a.items()}, squares)
+    yield off("lora_B of its own off", {name: each.T @ each for name, each in b.items()}, squares)
     yield from residual_checks(model, original, updates)
 
 
@@ -176,11 +176,11 @@ def olora_checks(original: Any, **other: Any) -> Iterator[Check]:
     if shapes != expected:
         return
     basis = {name: torch.linalg.qr(weight[:, :RANK])[0] for name, weight in weights.items()}
-    yield off("lora_B of its own", {name: each.T @ each for name, each in b.items()}, dict.fromkeys(b, identity()))
+    yield off("lora_B of its own off", {name: each.T @ each for name, each in b.items()}, dict.fromkeys(b, identity()))
     below = sum(int((each[:, :RANK].tril(-1).abs() > SAME * each.abs().max()).sum()) for each in a.values())
     yield equal("numbers of lora_A below its diagonal", below, 0)
     onto = {name: basis[name] @ basis[name].T @ weight for name, weight in weights.items()}
-    yield off("first columns and rows", {name: b[name] @ a[name] for name in TARGETS}, onto)
+    yield off("first columns and rows off", {name: b[name] @ a[name] for name in TARGETS}, onto)
     yield from residual_checks(model, original, {name: SCALING * b[name] @ a[name] for name in TARGETS})
 
 

@@ -102,7 +102,7 @@ def lora_scaling(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD, requires=("rslora",))
 def rslora_scaling(ctx: Context) -> Iterator[Check]:
-    """rsLoRA scales by alpha / sqrt(r) (https://arxiv.org/abs/2312.03732), also with a rank of its own for a layer."""
+    """Rank-stabilised LoRA scales by alpha / sqrt(r), also with a rank of its own for a layer (arXiv 2312.03732)."""
     del ctx
     original = adapted_layers.base()
     config = adapted_layers.lora(use_rslora=True, rank_pattern={"tall": 5})
@@ -115,7 +115,7 @@ def lora_patterns(ctx: Context) -> Iterator[Check]:
     """rank_pattern and alpha_pattern give a layer its own r and alpha, and the others keep theirs."""
     del ctx
     original = adapted_layers.base()
-    patterns = (
+    patterns: tuple[tuple[dict[str, int], dict[str, int], dict[str, float]], ...] = (
         ({"tall": 5}, {}, {"wide": ALPHA / RANK, "tall": ALPHA / 5}),
         ({}, {"wide": 7}, {"wide": 7 / RANK, "tall": ALPHA / RANK}),
         ({"wide": 3}, {"wide": 7}, {"wide": 7 / 3, "tall": ALPHA / RANK}),

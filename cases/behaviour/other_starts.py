@@ -40,7 +40,7 @@ def projections(model: Any) -> tuple[Any, Any]:
     return a, b
 
 
-@call(GROUP, phase=Phase.ADAPT, requires=("vera",))
+@call(GROUP, phase=Phase.ADAPT, requires=("vera_of_two_sizes",))
 def vera_start(ctx: Context) -> Iterator[Check]:
     """VeRA starts with b at zero and d at d_initial, and trains these vectors alone.
 
@@ -64,7 +64,7 @@ def vera_start(ctx: Context) -> Iterator[Check]:
         yield adapted_layers.distributed(f"projection {name}", inside, adapted_layers.uniform)
 
 
-@call(GROUP, phase=Phase.FORWARD, requires=("vera",))
+@call(GROUP, phase=Phase.FORWARD, requires=("vera_of_two_sizes",))
 def vera_shared_projections(ctx: Context) -> Iterator[Check]:
     """Every VeRA layer adds diag(b) B diag(d) A with its part of the same A and B, which only the key determines."""
     del ctx
@@ -97,7 +97,7 @@ def reloaded(ctx: Context, *, save_projection: bool) -> tuple[Any, Any, Path]:
     return model, PeftModel.from_pretrained(adapted_layers.base(), folder).eval(), folder
 
 
-@call(GROUP, phase=Phase.RELOAD, requires=("vera",))
+@call(GROUP, phase=Phase.RELOAD, requires=("vera_of_two_sizes",))
 def vera_save_projection(ctx: Context) -> Iterator[Check]:
     """VeRA's file holds A and B by default and lacks them with save_projection=False; both give the same weights."""
     for save_projection in (True, False):
@@ -195,8 +195,8 @@ def miss_start(ctx: Context) -> Iterator[Check]:
 def fourierft_start(ctx: Context) -> Iterator[Check]:
     """FourierFT starts with normal coefficients at random frequencies, and adds their inverse transform.
 
-    https://arxiv.org/abs/2405.03003, section 3: the same frequencies for all layers, W + alpha Re(IDFT(F)). PEFT documents
-    the seed of the frequencies (``random_loc_seed``) and ``init_weights=False``, a normal start, as its default.
+    https://arxiv.org/abs/2405.03003, section 3: random frequencies, W + alpha Re(IDFT(F)). PEFT documents that
+    ``init_weights=False``, a normal start, is its default.
     """
     del ctx
     many, strength = 400, 70.0
@@ -215,7 +215,7 @@ def fourierft_start(ctx: Context) -> Iterator[Check]:
 
 
 def inverse_transform(spectrum: Any, rows: Any, columns: Any, shape: tuple[int, int]) -> Any:
-    """The real part of an inverse discrete Fourier transform: a sum of cosines over the frequencies, over their number."""
+    """The real part of an inverse discrete Fourier transform: a sum of cosines over the number of frequencies."""
     import torch
 
     places = [2 * math.pi * torch.arange(size).double() / size for size in shape]

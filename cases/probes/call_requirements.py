@@ -102,4 +102,8 @@ CALL_REQUIREMENTS = (
         for name in ("HRAConfig", "MissConfig", "FourierFTConfig")
     ),
     Requirement("skew_oft", only_calls, libraries.skew_oft, "this peft's OFT trains whole blocks"),
+    Requirement(
+        "vera_of_two_sizes", only_calls, libraries.vera_of_two_sizes, "this peft's VeRA adapts layers of one size alone"
+    ),
+    Requirement("min_p", only_calls, libraries.min_p_option, "this transformers has no min_p"),
 )

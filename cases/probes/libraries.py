@@ -148,6 +148,22 @@ def lora_start(_place: Place, _cache: Path, name: str) -> None:
     get_peft_model(torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False)), config)
 
 
+def vera_of_two_sizes(_place: Place, _cache: Path) -> None:
+    """Adapt two layers of different sizes by VeRA."""
+    import torch
+    from peft import VeraConfig, get_peft_model
+
+    base = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 24))
+    get_peft_model(base, VeraConfig(target_modules=["0", "1"], r=4))
+
+
+def min_p_option(_place: Place, _cache: Path) -> None:
+    from transformers import GenerationConfig
+
+    if not hasattr(GenerationConfig(), "min_p"):
+        raise LackingError("GenerationConfig has no min_p")
+
+
 def scipy(_place: Place, _cache: Path) -> None:
     importlib.import_module("scipy")
 
