@@ -31,9 +31,9 @@ class BeamArguments:
 
 
 def ends_of(judge: generating.Judge, batch: Sequence[Sequence[int]]) -> list[int]:
-    """Tokens in the middle of continuations that beam search would choose, so that beams end at different steps."""
+    """Two tokens in the middle of continuations that beam search would choose, so that beams end at different steps."""
     found = [expected_of(judge, row, ends=(), length_penalty=0.0, early_stopping=False)[0].tokens for row in batch[:2]]
-    return sorted({generating.first_real(found[0][2:]), generating.first_real(found[1][4:])})
+    return [generating.first_real(found[0][2:]), generating.first_real(found[1][4:])]
 
 
 def expected_of(judge: generating.Judge, row: Sequence[int], **arguments: Any) -> list[decoding.Hypothesis]:
@@ -56,7 +56,13 @@ def found_by(model: Any, batch: Sequence[Sequence[int]], search: BeamArguments, 
 
 
 def searched(
-    ctx: Context, search: BeamArguments, unlike: BeamArguments, *, method: str = "full", model: str = "llama"
+    ctx: Context,
+    search: BeamArguments,
+    unlike: BeamArguments,
+    *,
+    method: str = "full",
+    several_ends: bool = False,
+    model: str = "llama",
 ) -> Iterator[Check]:
     """Compare scores and order of the returned sequences with a search by the definition, row by row.
 
@@ -64,7 +70,7 @@ def searched(
     """
     chosen = generating.options(model, method)
     judge, batch = generating.reference(ctx, chosen), generating.prompts()
-    ends = ends_of(judge, batch)
+    ends = ends_of(judge, batch)[: 2 if several_ends else 1]
     # A padding id other than 0: beam_search_padding is about that one.
     found = found_by(generating.loaded(ctx, chosen), batch, search, eos_token_id=ends, pad_token_id=tiny.START)
     rows = generating.new_tokens(found.sequences, batch)
@@ -126,6 +132,12 @@ def beam_search_adapted(ctx: Context) -> Iterator[Check]:
 def beam_search_gpt2(ctx: Context) -> Iterator[Check]:
     """Beam search of padded prompts with learned positions finds the sequences of each prompt alone."""
     yield from searched(ctx, BeamArguments(0.9), BeamArguments(2.0), model="gpt2")
+
+
+@call(GROUP, phase=Phase.INFER)
+def beam_search_several_ends(ctx: Context) -> Iterator[Check]:
+    """Beam search with several end tokens returns each sequence with the end that it was scored with."""
+    yield from searched(ctx, BeamArguments(0.5), BeamArguments(1.0), method="lora", several_ends=True)
 
 
 @call(GROUP, phase=Phase.INFER)

@@ -97,8 +97,18 @@ def generate_min_new_tokens(ctx: Context) -> Iterator[Check]:
 @call(GROUP, phase=Phase.INFER)
 def generate_repetition_penalty(ctx: Context) -> Iterator[Check]:
     """repetition_penalty divides positive and multiplies negative logits of tokens that occurred."""
+    yield from penalised(ctx, tiny.prompt().tolist())
+
+
+@call(GROUP, phase=Phase.INFER)
+def generate_repetition_penalty_padded(ctx: Context) -> Iterator[Check]:
+    """repetition_penalty does not count the padding of a shorter prompt as tokens that occurred."""
+    yield from penalised(ctx, generating.prompts())
+
+
+def penalised(ctx: Context, batch: list[list[int]]) -> Iterator[Check]:
     chosen = generating.options()
-    judge, batch = generating.reference(ctx, chosen), generating.prompts()
+    judge = generating.reference(ctx, chosen)
     found = generating.generated(generating.loaded(ctx, chosen), batch, repetition_penalty=PENALTY)
     rows = generating.new_tokens(found, batch)
     yield from generating.greedy_checks(
