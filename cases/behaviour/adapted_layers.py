@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cases.model import tiny
@@ -160,20 +161,41 @@ def trained(model: Any, marks: tuple[str, ...], count: int) -> list[Check]:
     ]
 
 
-def uniform(value: Any) -> Any:
-    """The cumulative distribution of the uniform distribution on (-1, 1)."""
-    return ((value + 1) / 2).clamp(0, 1)
+@dataclass(frozen=True)
+class Distribution:
+    """A distribution with mean 0: its cumulative one, its mean square, and a bound on that of samples."""
+
+    cumulative: Callable[[Any], Any]
+    mean_square: float
+    bound: Callable[[int], float]
 
 
-def normal(value: Any) -> Any:
-    """The cumulative distribution of the standard normal distribution."""
+def uniform() -> Distribution:
+    """The uniform distribution on (-1, 1); the bound is Hoeffding's inequality for squares, which lie in [0, 1]."""
+    return Distribution(
+        lambda value: ((value + 1) / 2).clamp(0, 1),
+        1 / 3,
+        lambda count: math.sqrt(math.log(2 / FALSE_ALARM) / 2 / count),
+    )
+
+
+def normal() -> Distribution:
+    """The standard normal distribution; the bound is that of Laurent and Massart for chi-square (lemma 1).
+
+    https://doi.org/10.1214/aos/1015957395
+    """
     import torch
 
-    return (1 + torch.erf(value / math.sqrt(2))) / 2
+    share = math.log(2 / FALSE_ALARM)
+    return Distribution(
+        lambda value: (1 + torch.erf(value / math.sqrt(2))) / 2,
+        1.0,
+        lambda count: 2 * math.sqrt(share / count) + 2 * share / count,
+    )
 
 
-def distributed(name: str, samples: Any, cumulative: Callable[[Any], Any]) -> Check:
-    """Compare samples with a distribution by the largest difference of cumulative shares.
+def distributed(name: str, samples: Any, expected: Distribution) -> list[Check]:
+    """Compare samples with a distribution by the largest difference of cumulative shares, and by the mean square.
 
     By the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart (https://doi.org/10.1214/aop/1176990746), n
     independent samples exceed sqrt(log(2 / p) / 2n) with a probability of at most p.
@@ -182,10 +204,10 @@ def distributed(name: str, samples: Any, cumulative: Callable[[Any], Any]) -> Ch
 
     ordered = samples.flatten().double().sort().values
     count = len(ordered)
-    steps, expected = torch.arange(1, count + 1).double() / count, cumulative(ordered)
-    found = float(torch.maximum(steps - expected, expected - steps + 1 / count).max())
-    return at_most(f"{name} off its distribution", found, distribution_bound(count))
-
-
-def distribution_bound(count: int) -> float:
-    return math.sqrt(math.log(2 / FALSE_ALARM) / (2 * count))
+    steps, shares = torch.arange(1, count + 1).double() / count, expected.cumulative(ordered)
+    found = float(torch.maximum(steps - shares, shares - steps + 1 / count).max())
+    square = abs(float(ordered.square().mean()) - expected.mean_square)
+    return [
+        at_most(f"{name} off its distribution", found, math.sqrt(math.log(2 / FALSE_ALARM) / (2 * count))),
+        at_most(f"mean square of {name} off", square, expected.bound(count)),
+    ]

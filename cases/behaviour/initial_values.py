@@ -47,7 +47,7 @@ def lora_start(ctx: Context) -> Iterator[Check]:
     original = adapted_layers.base()
     model = adapted_layers.adapted(original, adapted_layers.lora())
     samples = in_units(model, "lora_A")
-    yield adapted_layers.distributed("lora_A", samples, adapted_layers.uniform)
+    yield from adapted_layers.distributed("lora_A", samples, adapted_layers.uniform())
     yield at_most("largest lora_A, in units of 1 / sqrt(in)", float(samples.abs().max()), 1 + 2.0**-20)
     yield zero(model, "lora_B")
     yield equal("distinct numbers of lora_A", len(samples.unique()) > len(samples) // 2, bound=True)
@@ -61,12 +61,13 @@ def lora_gaussian_start(ctx: Context) -> Iterator[Check]:
 
     The documentation of ``LoraConfig``: "Gaussian initialization scaled by the LoRA rank for linear layers".
     """
+    import torch
+
     del ctx
     original = adapted_layers.base()
     model = adapted_layers.adapted(original, adapted_layers.lora(init_lora_weights="gaussian"))
-    samples = [adapted_layers.parts(model, name, "lora_A") * RANK for name in TARGETS]
-    for name, each in zip(TARGETS, samples, strict=True):
-        yield adapted_layers.distributed(f"lora_A of {name}", each, adapted_layers.normal)
+    samples = torch.cat([adapted_layers.parts(model, name, "lora_A").flatten() * RANK for name in TARGETS])
+    yield from adapted_layers.distributed("lora_A", samples, adapted_layers.normal())
     yield zero(model, "lora_B")
     yield adapted_layers.unchanged(model, original)
 
@@ -168,7 +169,7 @@ def lora_on_embeddings_start(ctx: Context) -> Iterator[Check]:
     model = adapted_layers.adapted(original, adapted_layers.lora(target_modules=["words"]))
     yield zero(model, "lora_embedding_A", ("words",))
     b = adapted_layers.parts(model, "words", "lora_embedding_B")
-    yield adapted_layers.distributed("lora_embedding_B", b, adapted_layers.normal)
+    yield from adapted_layers.distributed("lora_embedding_B", b, adapted_layers.normal())
     yield adapted_layers.unchanged(model, original)
     yield from adapted_layers.trained(model, ("lora_embedding_",), RANK * (WORDS + WIDTH))
     adapted_layers.fill(model)
@@ -185,7 +186,7 @@ def lora_on_conv1d_start(ctx: Context) -> Iterator[Check]:
     del ctx
     original = adapted_layers.conv1d()
     model = adapted_layers.adapted(original, adapted_layers.lora(fan_in_fan_out=True))
-    yield adapted_layers.distributed("lora_A", in_units(model, "lora_A"), adapted_layers.uniform)
+    yield from adapted_layers.distributed("lora_A", in_units(model, "lora_A"), adapted_layers.uniform())
     yield adapted_layers.weights_as(adapted_layers.applied(model), adapted_layers.originals(original))
     yield from adapted_layers.trained(model, ("lora_A.default", "lora_B.default"), NUMBERS)
     adapted_layers.fill(model)

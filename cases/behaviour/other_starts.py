@@ -61,7 +61,7 @@ def vera_start(ctx: Context) -> Iterator[Check]:
     yield equal("shapes of A and B", f"{tuple(a.shape)} {tuple(b.shape)}", f"{(RANK, LARGEST[1])} {(LARGEST[0], RANK)}")
     for name, matrix in (("A", a), ("B", b)):
         inside = matrix * math.sqrt(matrix.shape[1] / 6)
-        yield adapted_layers.distributed(f"projection {name}", inside, adapted_layers.uniform)
+        yield from adapted_layers.distributed(f"projection {name}", inside, adapted_layers.uniform())
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("vera_of_two_sizes",))
@@ -89,9 +89,17 @@ def with_vera(original: Any, model: Any, a: Any, b: Any) -> dict[str, Any]:
 
 
 def reloaded(ctx: Context, *, save_projection: bool) -> tuple[Any, Any, Path]:
+    """A VeRA model and its reloaded copy.
+
+    Saved projections are changed first, as another machine's generator would: then only the file has them.
+    """
+    import torch
     from peft import PeftModel
 
     model = adapted_layers.fill(adapted_layers.adapted(adapted_layers.base(), vera(save_projection=save_projection)))
+    if save_projection:
+        model.base_model.vera_A["default"].mul_(3)
+    torch.manual_seed(1)
     folder = ctx.kept / f"vera-{save_projection}"
     model.save_pretrained(folder)
     return model, PeftModel.from_pretrained(adapted_layers.base(), folder).eval(), folder
@@ -205,7 +213,7 @@ def fourierft_start(ctx: Context) -> Iterator[Check]:
     model = adapted_layers.adapted(original, chosen)
     spectra = {name: adapted_layers.parts(model, name, "fourierft_spectrum") for name in TARGETS}
     for name, spectrum in spectra.items():
-        yield adapted_layers.distributed(f"spectrum of {name}", spectrum, adapted_layers.normal)
+        yield from adapted_layers.distributed(f"spectrum of {name}", spectrum, adapted_layers.normal())
     yield from adapted_layers.trained(model, ("fourierft_spectrum",), many * len(TARGETS))
     expected = {}
     for name, weight in adapted_layers.originals(original).items():

@@ -34,6 +34,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "trained numbers",
         "trained numbers, as the model reports them",
         "{name} off its distribution",
+        "mean square of {name} off",
     ),
     "cases.behaviour.adapter_combining": (
         "logits off",
