@@ -70,6 +70,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.replicating",
     "behaviour.resuming",
     "behaviour.sampling",
+    "behaviour.token_sampling",
     "behaviour.saved_modules",
     "behaviour.schedules",
     "behaviour.sharded_parts",
