@@ -106,4 +106,5 @@ CALL_REQUIREMENTS = (
         "vera_of_two_sizes", only_calls, libraries.vera_of_two_sizes, "this peft's VeRA adapts layers of one size alone"
     ),
     Requirement("min_p", only_calls, libraries.min_p_option, "this transformers has no min_p"),
+    *(Requirement(name, only_calls, probe, because) for name, (probe, because) in alignment.REQUIRED.items()),
 )
