@@ -9,8 +9,9 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cases.api.ingredients import SPECIAL
 from cases.model import architectures, tiny
-from cases.reference import adapter_layers, models, twin
+from cases.reference import models, twin
 from cases.reference.network import Batch, Network
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
     from cases.space.options import Options
 
-    Metrics = dict[str, float]
+    Metrics = dict[str, list[float]]  # the values of each row, token or batch, of which the mean is logged
     Loss = Callable[[Any], tuple[Any, Metrics]]  # of the batches that the ranks train on at the same time
 
-FIRST = 4  # the first token that is not special
+FIRST = len(SPECIAL)  # the first token that is not special
 
 
 def tokens(length: int, seed: int) -> list[int]:
@@ -30,9 +31,17 @@ def tokens(length: int, seed: int) -> list[int]:
     return random.Random(seed).choices(range(FIRST, tiny.VOCABULARY), k=length)  # noqa: S311 - no secret
 
 
+def texts(lengths: Sequence[Sequence[int]], seed: int = 0) -> list[list[list[int]]]:
+    """The parts of each row, of these lengths."""
+    return [
+        [tokens(length, 1000 * seed + 10 * row + part) for part, length in enumerate(of_row)]
+        for row, of_row in enumerate(lengths)
+    ]
+
+
 def text(ids: Sequence[int]) -> str:
     """The words of token ids, each behind a space, so that texts can be joined."""
-    return "".join(f" w{each}" for each in ids)
+    return "".join(f" {SPECIAL[each] if each < FIRST else f'w{each}'}" for each in ids)
 
 
 @dataclass
@@ -52,7 +61,7 @@ def policies(cache: Path, options: Options) -> Policies:
 
 
 def log_probabilities(network: Network, prompt: Sequence[int], completion: Sequence[int]) -> Any:
-    """log p of each token of a completion after a prompt: float64, (completion,)."""
+    """Log p of each token of a completion after a prompt: float64, (completion,)."""
     import torch
 
     ids = torch.tensor([[*prompt, *completion]])
@@ -72,7 +81,7 @@ class Course:
     """The course of a training: loss, metrics and gradients of each step, and the weights at the end."""
 
     losses: list[float] = field(default_factory=list)
-    metrics: list[Metrics] = field(default_factory=list)
+    metrics: list[dict[str, float]] = field(default_factory=list)
     gradients: list[dict[str, Any]] = field(default_factory=list)
     after: dict[str, Any] = field(default_factory=dict)
 
@@ -88,7 +97,7 @@ def train(trained: dict[str, Any], steps: Sequence[Sequence[Any]], loss_of: Loss
         loss = mean([loss for loss, _ in found])
         loss.backward()
         course.losses.append(loss.item())
-        course.metrics.append(averaged([metrics for _, metrics in found]))
+        course.metrics.append(pooled([metrics for _, metrics in found]))
         course.gradients.append(twin.stored({name: each.grad for name, each in trained.items()}))
         with torch.no_grad():
             update(trained, rate)
@@ -96,10 +105,10 @@ def train(trained: dict[str, Any], steps: Sequence[Sequence[Any]], loss_of: Loss
     return course
 
 
-def averaged(metrics: Sequence[Metrics]) -> Metrics:
-    """The mean of each metric over those batches that have it."""
+def pooled(metrics: Sequence[Metrics]) -> dict[str, float]:
+    """The mean of each metric over all values of a step."""
     names = {name: None for each in metrics for name in each}
-    return {name: mean([each[name] for each in metrics if name in each]) for name in names}
+    return {name: mean([value for each in metrics for value in each.get(name, ())]) for name in names}
 
 
 def mean(values: Sequence[Any]) -> Any:

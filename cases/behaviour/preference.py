@@ -36,7 +36,10 @@ QUANTISED = Options().but(quant="nf4")
 
 @dataclass(frozen=True)
 class Pair:
-    """A row of a preference dataset: token ids. Completions lack the end token, which trainers add."""
+    """A row of a preference dataset: token ids. Completions lack the end token, which trainers add.
+
+    A prompt begins with the start token, as after a chat template. Some versions put one before other prompts.
+    """
 
     prompt: list[int]
     chosen: list[int]
@@ -45,10 +48,7 @@ class Pair:
 
 def pairs(number: int = 8) -> list[Pair]:
     """Rows with prompts and completions of different lengths."""
-    return [
-        Pair(*(policies.tokens(length, 10 * row + part) for part, length in enumerate(lengths)))
-        for row, lengths in enumerate(LENGTHS[:number])
-    ]
+    return [Pair([tiny.START, *found[0]], *found[1:]) for found in policies.texts(LENGTHS[:number])]
 
 
 def columns(rows: list[Pair]) -> Any:
@@ -107,12 +107,12 @@ def metrics(rows: list[Scores]) -> policies.Metrics:
     rejected = [BETA * row.rejected_ratio.item() for row in rows]
     margins = [one - other for one, other in zip(chosen, rejected, strict=True)]
     return {
-        "rewards/chosen": policies.mean(chosen),
-        "rewards/rejected": policies.mean(rejected),
-        "rewards/margins": policies.mean(margins),
-        "rewards/accuracies": policies.mean([float(margin > 0) for margin in margins]),
-        "logps/chosen": policies.mean([row.chosen.sum().item() for row in rows]),
-        "logps/rejected": policies.mean([row.rejected.sum().item() for row in rows]),
+        "rewards/chosen": chosen,
+        "rewards/rejected": rejected,
+        "rewards/margins": margins,
+        "rewards/accuracies": [float(margin > 0) for margin in margins],
+        "logps/chosen": [row.chosen.sum().item() for row in rows],
+        "logps/rejected": [row.rejected.sum().item() for row in rows],
     }
 
 
@@ -272,4 +272,4 @@ def dpo_evaluation(ctx: Context) -> Iterator[Check]:
     rows = pairs(5)
     loss, expected = loss_of(both, each(sigmoid))([rows])
     made = adapted_trainer(ctx, eval_dataset=columns(rows), per_device_eval_batch_size=2)
-    yield from alignment.evaluated(made, {"loss": loss.item(), **expected})
+    yield from alignment.evaluated(made, {"loss": loss.item(), **policies.pooled([expected])})

@@ -20,20 +20,28 @@ def option(_place: Place, _cache: Path, *, kind: str, name: str) -> None:
         raise LackingError(f"{kind}Config has no {name}")
 
 
-def robust_loss(_place: Place, _cache: Path) -> None:
-    if not alignment.source_mentions("DPO", '"robust"'):
-        raise LackingError("DPOTrainer knows no loss_type robust")
+def trainer(_place: Place, _cache: Path, *, kind: str) -> None:
+    alignment.named(f"{kind}Trainer")
+
+
+def loss_type(_place: Place, _cache: Path, *, kind: str, name: str) -> None:
+    if not alignment.source_mentions(kind, f'"{name}"'):
+        raise LackingError(f"{kind}Trainer knows no loss_type {name}")
 
 
 def smoothed_labels(_place: Place, _cache: Path) -> None:
-    """Versions with one function for all losses smooth labels in the sigmoid's; later ones document that they do not."""
+    """Versions with one function for all losses smooth the sigmoid's labels; later ones document that they do not."""
     if not hasattr(alignment.named("DPOTrainer"), "dpo_loss"):
         raise LackingError("label_smoothing belongs to other losses")
 
 
 # By the name of the requirement: the probe, and the beginning of the sentence of the skip.
 REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
-    "dpo_robust": (robust_loss, "this trl has no robust DPO"),
+    "grpo": (partial(trainer, kind="GRPO"), "this trl has no GRPOTrainer"),
+    **{
+        f"{kind.lower()}_{name}": (partial(loss_type, kind=kind, name=name), f"this trl has no {name} loss")
+        for kind, name in (("DPO", "robust"), ("GRPO", "dapo"), ("SFT", "dft"))
+    },
     "dpo_label_smoothing": (smoothed_labels, "this trl smooths no labels of the sigmoid loss"),
     **{
         f"{kind.lower()}_{name}": (partial(option, kind=kind, name=name), f"this trl has no {name} in {kind}Trainer")
@@ -41,6 +49,15 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("DPO", "reference_free"),
             ("DPO", "rpo_alpha"),
             ("DPO", "loss_weights"),
+            ("Reward", "center_rewards_coefficient"),
+            ("GRPO", "loss_type"),
+            ("GRPO", "num_iterations"),
+            ("GRPO", "epsilon_high"),
+            ("GRPO", "use_bias_correction_kl"),
+            ("SFT", "completion_only_loss"),
+            ("SFT", "assistant_only_loss"),
+            ("SFT", "packing_strategy"),
+            ("SFT", "padding_free"),
         )
     },
 }
