@@ -16,7 +16,7 @@ from cases.space.options import Options
 from cases.space.verdict import Check, Phase, at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from cases.apply.context import Context
 
@@ -29,6 +29,7 @@ LONGEST, GENERATIONS = 6, 4
 EPSILON = 1e-4  # TRL's, https://huggingface.co/docs/trl/grpo_trainer#computing-the-advantage gives none
 LOW, HIGH = 0.1, 0.25  # clipping
 BETA = 0.2
+HALVES: Mapping[str, Any] = {"per_device_train_batch_size": GENERATIONS, "gradient_accumulation_steps": 2}
 SAME = 2e-5  # relative; advantages of both signs cancel in a gradient
 
 
@@ -89,17 +90,29 @@ def by_largest_length(tokens: list[Any]) -> Any:
     return sum(each.sum() for each in tokens) / (len(tokens) * LONGEST)
 
 
-@dataclass
-class Case:
-    """The hyperparameters of an expected training, and the old policy's log p of the present rollouts."""
+@dataclass(frozen=True)
+class Definition:
+    """What defines a loss: how token losses are averaged, and the hyperparameters.
 
-    both: policies.Policies
+    ``scaled``: advantages are divided by the deviation of their ``group``. ``bounds`` clip the ratio, below and above
+    1. ``corrected``: the ratio multiplies the divergence. ``iterations``: the steps for which rollouts are used.
+    """
+
     objective: Objective
-    beta: float
+    beta: float = 0.0
     scaled: bool = True
     group: int = GENERATIONS
     bounds: tuple[float, float] = (0.2, 0.2)
     corrected: bool = False
+    iterations: int = 1
+
+
+@dataclass
+class Follower:
+    """The reference's loss on a trainer's rollouts; ``old`` is log p by the policy that generated them."""
+
+    both: policies.Policies
+    definition: Definition
     old: list[Any] = field(default_factory=list)
 
     def loss(self, step: tuple[bool, list[tuple[list[int], list[int]]]]) -> tuple[Any, policies.Metrics]:
@@ -108,25 +121,25 @@ class Case:
         learned = [policies.log_probabilities(self.both.policy, *row) for row in rows]
         if is_new:
             self.old = [each.detach() for each in learned]
-        frozen = [policies.frozen_log_probabilities(self.both.reference, *row) for row in rows]
-        rewards = [score(completion) for _, completion in rows]
-        advantages = objectives.advantages(rewards, self.group, scaled=self.scaled, epsilon=EPSILON)
+        definition, rewards = self.definition, [score(completion) for _, completion in rows]
+        advantages = objectives.advantages(rewards, definition.group, scaled=definition.scaled, epsilon=EPSILON)
         ratios = [now - before for now, before in zip(learned, self.old, strict=True)]
-        clipped = [objectives.surrogate(*pair, *self.bounds) for pair in zip(ratios, advantages, strict=True)]
-        kl = [objectives.token_kl(now, frozen_now) for now, frozen_now in zip(learned, frozen, strict=True)]
-        if self.corrected:  # equation 7 of https://arxiv.org/abs/2512.02556
-            kl = [each * ratio.exp() for each, ratio in zip(kl, ratios, strict=True)]
-        tokens = [gain + self.beta * each for gain, each in zip(clipped, kl, strict=True)]
+        gains = [objectives.surrogate(*pair, *definition.bounds) for pair in zip(ratios, advantages, strict=True)]
+        frozen = [policies.frozen_log_probabilities(self.both.reference, *row) for row in rows]
+        kl = [objectives.token_kl(*pair) for pair in zip(learned, frozen, strict=True)]
         metrics = {"clip_ratio/region_mean": self.clipped(ratios, advantages)}
         if is_new:
             metrics["reward"] = rewards
-        if self.beta:
+        if definition.beta:
             metrics["kl"] = [each.item() for row in kl for each in row]
-        return self.objective(tokens), metrics
+        if definition.corrected:  # equation 7 of https://arxiv.org/abs/2512.02556
+            kl = [each * ratio.exp() for each, ratio in zip(kl, ratios, strict=True)]
+        tokens = [gain + definition.beta * each for gain, each in zip(gains, kl, strict=True)]
+        return definition.objective(tokens), metrics
 
     def clipped(self, ratios: list[Any], advantages: list[float]) -> list[float]:
         """Whether clipping changed a token's gain, for each token."""
-        low, high = self.bounds
+        low, high = self.definition.bounds
         return [
             float(ratio < 1 - low if advantage < 0 else advantage > 0 and ratio > 1 + high)
             for row, advantage in zip(ratios, advantages, strict=True)
@@ -134,7 +147,7 @@ class Case:
         ]
 
 
-def trainer(ctx: Context, **chosen: Any) -> tuple[Any, Rollouts]:
+def trainer(ctx: Context, chosen: dict[str, Any]) -> tuple[Any, Rollouts]:
     settings = {
         "per_device_train_batch_size": 2 * GENERATIONS,
         "num_generations": GENERATIONS,
@@ -159,28 +172,22 @@ def trainer(ctx: Context, **chosen: Any) -> tuple[Any, Rollouts]:
 
 
 def compared(
-    ctx: Context,
-    objective: Objective,
-    *,
-    beta: float = 0.0,
-    logged: tuple[str, ...] = ("reward", "kl"),
-    iterations: int = 1,
-    scaled: bool = True,
-    group: int = GENERATIONS,
-    bounds: tuple[float, float] = (0.2, 0.2),
-    corrected: bool = False,
-    **chosen: Any,
+    ctx: Context, definition: Definition, *, logged: tuple[str, ...] = ("reward", "kl"), **chosen: Any
 ) -> Iterator[Check]:
     """Train two steps with an adapter, then follow its rollouts with the reference, and compare."""
-    if "use_bias_correction_kl" in alignment.options_of("GRPO"):
-        chosen["use_bias_correction_kl"] = corrected
-    made, rollouts = trainer(ctx, beta=beta, **chosen)
+    known = alignment.options_of("GRPO")
+    chosen = {"beta": definition.beta, **chosen}
+    if "use_bias_correction_kl" in known:
+        chosen["use_bias_correction_kl"] = definition.corrected
+    if "loss_type" in known:
+        chosen = {"loss_type": "grpo", **chosen}
+    made, rollouts = trainer(ctx, chosen)
     found = alignment.trained(made)
     both = policies.policies(ctx.cache, Options())
-    case = Case(both, objective, beta, scaled=scaled, group=group, bounds=bounds, corrected=corrected)
-    steps = [[(use == 0, rows)] for rows in calls_by_step(rollouts, made) for use in range(iterations)]
-    expected = policies.train(both.trained, steps, case.loss, alignment.RATE)
-    if iterations > 1:
+    calls, times = calls_by_step(rollouts, made), definition.iterations
+    steps = [[(use == 0, rows)] for rows in calls for use in range(times)]
+    expected = policies.train(both.trained, steps, Follower(both, definition).loss, alignment.RATE)
+    if times > 1:
         share = max(metrics["clip_ratio/region_mean"] for metrics in expected.metrics)
         yield at_least("expected share of clipped tokens", share, 0.01)
     for metrics in expected.metrics:
@@ -199,15 +206,14 @@ def calls_by_step(rollouts: Rollouts, made: Any) -> list[list[tuple[list[int], l
 @call(GROUP, phase=Phase.FORWARD, requires=("grpo",))
 def grpo_loss(ctx: Context) -> Iterator[Check]:
     """GRPOTrainer computes the loss of the GRPO paper, with its KL divergence from the model without its adapter."""
-    types = {"loss_type": "grpo"} if "loss_type" in alignment.options_of("GRPO") else {}
-    logged = ("reward", "kl") if types else ("reward",)  # the first versions log the mean of each row's mean
-    yield from compared(ctx, by_row, beta=BETA, logged=logged, **types)
+    by_token_kl = "loss_type" in alignment.options_of("GRPO")  # the first version logs the mean of each row's mean
+    yield from compared(ctx, Definition(by_row, BETA), logged=("reward", "kl") if by_token_kl else ("reward",))
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_loss_type"))
 def grpo_bnpo(ctx: Context) -> Iterator[Check]:
     """GRPOTrainer's bnpo is the mean over the tokens of a batch."""
-    yield from compared(ctx, by_token, beta=BETA, loss_type="bnpo")
+    yield from compared(ctx, Definition(by_token, BETA), loss_type="bnpo")
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_use_bias_correction_kl"))
@@ -216,65 +222,40 @@ def grpo_corrected_kl(ctx: Context) -> Iterator[Check]:
 
     Equation 7 of https://arxiv.org/abs/2512.02556. Two iterations, so that the ratio is not only 1.
     """
-    more = {"num_iterations": 2, "loss_type": "grpo"}
-    yield from compared(ctx, by_row, beta=BETA, iterations=2, corrected=True, logged=("reward",), **more)
+    definition = Definition(by_row, BETA, corrected=True, iterations=2)
+    yield from compared(ctx, definition, logged=("reward",), num_iterations=2)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_loss_type"))
 def grpo_dr_grpo(ctx: Context) -> Iterator[Check]:
     """GRPOTrainer's dr_grpo with scale_rewards=False is the loss of Dr. GRPO: no length and no deviation divides."""
-    yield from compared(ctx, by_largest_length, loss_type="dr_grpo", scale_rewards=False, scaled=False)
+    yield from compared(ctx, Definition(by_largest_length, scaled=False), loss_type="dr_grpo", scale_rewards=False)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_dapo"))
 def grpo_dapo(ctx: Context) -> Iterator[Check]:
-    """GRPOTrainer's dapo with two clipping bounds is the loss of DAPO, the mean over all tokens of a step."""
-    yield from compared(
-        ctx,
-        by_token,
-        logged=("reward",),
-        loss_type="dapo",
-        per_device_train_batch_size=GENERATIONS,
-        gradient_accumulation_steps=2,
-    )
+    """GRPOTrainer's dapo is the mean over all tokens of a step, also with gradient_accumulation_steps=2."""
+    yield from compared(ctx, Definition(by_token), logged=("reward",), loss_type="dapo", **HALVES)
 
 
 @call(GROUP, phase=Phase.OPTIMIZER, requires=("grpo", "grpo_num_iterations", "grpo_epsilon_high"))
 def grpo_clipping(ctx: Context) -> Iterator[Check]:
     """GRPOTrainer's num_iterations=2 clips the ratio to the policy that generated, by epsilon and epsilon_high."""
-    yield from compared(
-        ctx,
-        by_row,
-        logged=("reward", "clip_ratio/region_mean"),
-        iterations=2,
-        bounds=(LOW, HIGH),
-        num_iterations=2,
-        epsilon=LOW,
-        epsilon_high=HIGH,
-        loss_type="grpo",
-    )
+    definition = Definition(by_row, bounds=(LOW, HIGH), iterations=2)
+    names = ("reward", "clip_ratio/region_mean")
+    yield from compared(ctx, definition, logged=names, num_iterations=2, epsilon=LOW, epsilon_high=HIGH)
 
 
 @call(GROUP, phase=Phase.BACKWARD, requires=("grpo",))
 def grpo_accumulation(ctx: Context) -> Iterator[Check]:
     """GRPOTrainer with gradient_accumulation_steps=2 takes the mean over the completions of both batches."""
-    types = {"loss_type": "grpo"} if "loss_type" in alignment.options_of("GRPO") else {}
-    sizes = {"per_device_train_batch_size": GENERATIONS, "gradient_accumulation_steps": 2}
-    yield from compared(ctx, by_row, beta=BETA, logged=("reward",), **types, **sizes)
+    yield from compared(ctx, Definition(by_row, BETA), logged=("reward",), **HALVES)
 
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2, requires=("grpo",))
 def grpo_ddp(ctx: Context) -> Iterator[Check]:
     """GRPOTrainer on two ranks compares the completions of one prompt across both."""
-    types = {"loss_type": "grpo"} if "loss_type" in alignment.options_of("GRPO") else {}
-    sizes = {"per_device_train_batch_size": GENERATIONS, "num_generations": 2 * GENERATIONS}
-    yield from compared(
-        ctx,
-        by_row,
-        beta=BETA,
-        logged=("reward",),
-        group=2 * GENERATIONS,
-        ddp_find_unused_parameters=False,
-        **types,
-        **sizes,
-    )
+    group = 2 * GENERATIONS
+    more: dict[str, Any] = {"num_generations": group, "ddp_find_unused_parameters": False}
+    more["per_device_train_batch_size"] = GENERATIONS
+    yield from compared(ctx, Definition(by_row, BETA, group=group), logged=("reward",), **more)

@@ -35,7 +35,7 @@ QUANTISED = Options().but(quant="nf4")
 
 
 @dataclass(frozen=True)
-class Pair:
+class PreferencePair:
     """A row of a preference dataset: token ids. Completions lack the end token, which trainers add.
 
     A prompt begins with the start token, as after a chat template. Some versions put one before other prompts.
@@ -46,12 +46,12 @@ class Pair:
     rejected: list[int]
 
 
-def pairs(number: int = 8) -> list[Pair]:
+def pairs(number: int = 8) -> list[PreferencePair]:
     """Rows with prompts and completions of different lengths."""
-    return [Pair([tiny.START, *found[0]], *found[1:]) for found in policies.texts(LENGTHS[:number])]
+    return [PreferencePair([tiny.START, *found[0]], *found[1:]) for found in policies.texts(LENGTHS[:number])]
 
 
-def columns(rows: list[Pair]) -> Any:
+def columns(rows: list[PreferencePair]) -> Any:
     names = ("prompt", "chosen", "rejected")
     return ingredients.dataset(**{name: [policies.text(getattr(row, name)) for row in rows] for name in names})
 
@@ -83,7 +83,7 @@ class Scores:
         return self.chosen_ratio / len(self.chosen) - self.rejected_ratio / len(self.rejected)
 
 
-def scores(both: policies.Policies, row: Pair) -> Scores:
+def scores(both: policies.Policies, row: PreferencePair) -> Scores:
     ends = [[*completion, tiny.END] for completion in (row.chosen, row.rejected)]
     learned = [policies.log_probabilities(both.policy, row.prompt, each) for each in ends]
     frozen = [policies.frozen_log_probabilities(both.reference, row.prompt, each) for each in ends]
@@ -93,7 +93,7 @@ def scores(both: policies.Policies, row: Pair) -> Scores:
 def loss_of(both: policies.Policies, of_batch: OfBatch, *, logged: bool = True) -> policies.Loss:
     """The mean loss of the ranks' batches, and the metrics that TRL documents."""
 
-    def loss(batches: list[list[Pair]]) -> tuple[Any, policies.Metrics]:
+    def loss(batches: list[list[PreferencePair]]) -> tuple[Any, policies.Metrics]:
         found = [[scores(both, row) for row in batch] for batch in batches]
         every = [row for batch in found for row in batch]
         return policies.mean([of_batch(batch) for batch in found]), metrics(every) if logged else {}
@@ -211,7 +211,7 @@ def dpo_rpo_alpha(ctx: Context) -> Iterator[Check]:
 @call(GROUP, phase=Phase.FORWARD, requires=("dpo_loss_weights",))
 def dpo_weighted_losses(ctx: Context) -> Iterator[Check]:
     """DPOTrainer adds the losses of a list with their weights; sft is the likelihood of the chosen tokens."""
-    types = {"loss_type": ["sigmoid", "sft"], "loss_weights": [0.5, ALPHA]}
+    types: dict[str, Any] = {"loss_type": ["sigmoid", "sft"], "loss_weights": [0.5, ALPHA]}
     yield from compared(ctx, lambda rows: 0.5 * each(sigmoid)(rows) + ALPHA * chosen_nll(rows), **types)
 
 

@@ -31,7 +31,7 @@ HEAD = "score.weight"
 
 
 @dataclass(frozen=True)
-class Pair:
+class RankedTexts:
     """Token ids with the end token, and how much better the chosen text is."""
 
     chosen: list[int]
@@ -39,12 +39,12 @@ class Pair:
     margin: float
 
 
-def pairs(number: int = 8) -> list[Pair]:
+def pairs(number: int = 8) -> list[RankedTexts]:
     found = zip(policies.texts(LENGTHS[:number]), MARGINS, strict=False)
-    return [Pair([*chosen, tiny.END], [*rejected, tiny.END], margin) for (chosen, rejected), margin in found]
+    return [RankedTexts([*chosen, tiny.END], [*rejected, tiny.END], margin) for (chosen, rejected), margin in found]
 
 
-def columns(found: list[Pair], *, margins: bool) -> Any:
+def columns(found: list[RankedTexts], *, margins: bool) -> Any:
     """Texts; tokens for versions that leave this to the user."""
     from datasets import Dataset
 
@@ -63,7 +63,7 @@ def columns(found: list[Pair], *, margins: bool) -> Any:
 def reward(both: policies.Policies, ids: list[int]) -> Any:
     import torch
 
-    windows = [None] * both.policy.config["num_hidden_layers"]
+    windows: list[int | None] = [None] * both.policy.config["num_hidden_layers"]
     last = llama.hidden(both.policy, Batch(ids=torch.tensor([ids])), windows=windows)[0, -1]
     return both.trained[HEAD][0] @ last
 
@@ -76,7 +76,7 @@ def reward_policies(ctx: Context) -> policies.Policies:
 
 
 def loss_of(both: policies.Policies, loss: Loss, *, logged: bool) -> policies.Loss:
-    def mean_loss(batches: list[list[Pair]]) -> tuple[Any, policies.Metrics]:
+    def mean_loss(batches: list[list[RankedTexts]]) -> tuple[Any, policies.Metrics]:
         every = [pair for batch in batches for pair in batch]
         found = [(reward(both, pair.chosen), reward(both, pair.rejected), pair.margin) for pair in every]
         return policies.mean([loss(*each) for each in found]), metrics(found) if logged else {}

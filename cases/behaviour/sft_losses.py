@@ -16,7 +16,7 @@ from cases.space.options import Options
 from cases.space.verdict import Check, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from cases.apply.context import Context
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 GROUP = "SFT losses"
 LENGTHS = ((5, 4), (2, 9), (7, 2), (3, 5), (4, 3), (6, 1), (1, 8), (8, 2))  # of prompts and completions
 DOCUMENTS = (9, 4, 11, 7, 3, 12, 6, 5)
+HALVES: Mapping[str, Any] = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
 PACKED = 16  # tokens of a packed row
 # Roles are words of the tokeniser. The marked part is the answer with its end.
 TEMPLATE = (
@@ -35,7 +36,7 @@ TEMPLATE = (
 
 
 @dataclass(frozen=True)
-class Row:
+class MaskedRow:
     """Tokens, and whether each is learned."""
 
     ids: list[int]
@@ -47,11 +48,11 @@ def completions() -> list[tuple[list[int], list[int]]]:
     return [(prompt, [*answer, tiny.END]) for prompt, answer in policies.texts(LENGTHS)]
 
 
-def loss_of(both: policies.Policies, token_loss: TokenLoss) -> Callable[[list[Row]], tuple[Any, int]]:
+def loss_of(both: policies.Policies, token_loss: TokenLoss) -> Callable[[list[MaskedRow]], tuple[Any, int]]:
     """The sum of the losses of the learned tokens, and their number."""
     import torch
 
-    def loss(batch: list[Row]) -> tuple[Any, int]:
+    def loss(batch: list[MaskedRow]) -> tuple[Any, int]:
         parts = []
         for row in batch:
             found = policies.log_probabilities(both.policy, row.ids[:1], row.ids[1:])
@@ -71,13 +72,13 @@ def weighted(found: Any) -> Any:
 
 
 def compared(
-    ctx: Context, steps: list[list[Row]], data: Any, token_loss: TokenLoss = negative, **chosen: Any
+    ctx: Context, steps: list[list[MaskedRow]], data: Any, token_loss: TokenLoss = negative, **chosen: Any
 ) -> Iterator[Check]:
     """Train two steps, each on the mean over all its learned tokens, and compare."""
     both = policies.policies(ctx.cache, Options())
     sums = loss_of(both, token_loss)
 
-    def mean_loss(batch: list[Row]) -> tuple[Any, policies.Metrics]:
+    def mean_loss(batch: list[MaskedRow]) -> tuple[Any, policies.Metrics]:
         total, number = sums(batch)
         return total / number, {}
 
@@ -95,9 +96,9 @@ def compared(
     yield from alignment.as_defined(alignment.trained(alignment.fill(made)), expected)
 
 
-def completion_steps() -> tuple[list[list[Row]], Any]:
+def completion_steps() -> tuple[list[list[MaskedRow]], Any]:
     pairs = completions()
-    rows = [Row([*prompt, *answer], [False] * len(prompt) + [True] * len(answer)) for prompt, answer in pairs]
+    rows = [MaskedRow([*prompt, *answer], [False] * len(prompt) + [True] * len(answer)) for prompt, answer in pairs]
     prompts, answers = ([policies.text(pair[part]) for pair in pairs] for part in (0, 1))
     data = ingredients.dataset(prompt=prompts, completion=answers)
     return [rows[:4], rows[4:]], data
@@ -110,16 +111,14 @@ def sft_completion_loss(ctx: Context) -> Iterator[Check]:
     https://huggingface.co/docs/trl/sft_trainer#train-on-completion-only.
     """
     steps, data = completion_steps()
-    size = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
-    yield from compared(ctx, steps, data, completion_only_loss=True, **size)
+    yield from compared(ctx, steps, data, completion_only_loss=True, **HALVES)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("sft_dft",))
 def sft_dft(ctx: Context) -> Iterator[Check]:
     """SFTTrainer's loss_type="dft" multiplies the loss of each token by its probability, which gets no gradient."""
     steps, data = completion_steps()
-    size = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
-    yield from compared(ctx, steps, data, weighted, completion_only_loss=True, loss_type="dft", **size)
+    yield from compared(ctx, steps, data, weighted, completion_only_loss=True, loss_type="dft", **HALVES)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("sft_assistant_only_loss",))
@@ -141,12 +140,12 @@ def sft_assistant_loss(ctx: Context) -> Iterator[Check]:
             learned += [False] * (len(prompt) + 2) + [True] * len(answer)
             messages.append({"role": "user", "content": policies.text(prompt).strip()})
             messages.append({"role": "assistant", "content": policies.text(answer[:-1]).strip()})
-        rows.append(Row(ids, learned))
+        rows.append(MaskedRow(ids, learned))
         conversations.append(messages)
     named = ingredients.tokenizer()
     named.chat_template = TEMPLATE
     data = Dataset.from_dict({"messages": conversations})
-    more = {"assistant_only_loss": True, "per_device_train_batch_size": 4, "max_length": 64}
+    more: dict[str, Any] = {"assistant_only_loss": True, "per_device_train_batch_size": 4, "max_length": 64}
     yield from compared(ctx, [rows[:4], rows[4:]], data, tokenizer=named, **more)
 
 
@@ -160,16 +159,21 @@ def sft_packing(ctx: Context) -> Iterator[Check]:
 
     https://huggingface.co/docs/trl/reducing_memory_usage#packing. All rows are one batch, in any order.
     """
-    rows = [Row(ids, [False] + [True] * (len(ids) - 1)) for ids in documents()]
+    rows = [MaskedRow(ids, [False] + [True] * (len(ids) - 1)) for ids in documents()]
     data = ingredients.dataset(text=[policies.text(ids) for ids in documents()])
-    more = {"packing": True, "packing_strategy": "bfd", "max_length": PACKED, "per_device_train_batch_size": 8}
+    more: dict[str, Any] = {
+        "packing": True,
+        "packing_strategy": "bfd",
+        "max_length": PACKED,
+        "per_device_train_batch_size": 8,
+    }
     yield from compared(ctx, [rows, rows], data, **more)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("sft_padding_free",))
 def sft_padding_free(ctx: Context) -> Iterator[Check]:
     """SFTTrainer's padding_free gives the loss of padded rows."""
-    rows = [Row(ids, [False] + [True] * (len(ids) - 1)) for ids in documents()]
+    rows = [MaskedRow(ids, [False] + [True] * (len(ids) - 1)) for ids in documents()]
     data = ingredients.dataset(text=[policies.text(ids) for ids in documents()])
-    more = {"padding_free": True, "max_length": None, "per_device_train_batch_size": 4}
+    more: dict[str, Any] = {"padding_free": True, "max_length": None, "per_device_train_batch_size": 4}
     yield from compared(ctx, [rows[:4], rows[4:]], data, **more)

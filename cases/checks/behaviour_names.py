@@ -89,6 +89,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits afterwards off",
         "the copy is trained",
     ),
+    "cases.behaviour.alignment": (
+        "steps",
+        "loss off",
+        "logged loss off",
+        "logged {metric} off",
+        "gradient off",
+        "weights off",
+        "evaluated {metric} off",
+    ),
     "cases.behaviour.beam_searches": (
         "sequences that another search would not return",
         "scores off those of the sequences",
@@ -194,6 +203,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "steps with logits",
         "logits off",
     ),
+    "cases.behaviour.grpo": (
+        "expected share of clipped tokens",
+    ),
     "cases.behaviour.initial_values": (
         "numbers of {part} that are not zero",
         "largest lora_A, in units of 1 / sqrt(in)",
@@ -204,6 +216,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "embeddings off",
         "logits that differ from the base's",
         "applied weights off",
+    ),
+    "cases.behaviour.kto": (
+        "largest KL estimate",
     ),
     "cases.behaviour.masks": (
         "share dropped off{after}",
