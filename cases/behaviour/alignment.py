@@ -28,17 +28,24 @@ LOGGED = 5e-5  # some versions of the Trainer round the logged loss to four deci
 
 
 def named(name: str) -> Any:
-    """A class of TRL, which may be in a module of experimental features.
+    """A class of TRL. Some versions moved it to an experimental module, and keep one that passes on its arguments.
 
     Raises:
         ImportError: this version has no such class.
     """
     import trl
 
-    if hasattr(trl, name):
-        return getattr(trl, name)
+    found = getattr(trl, name, None)
+    if found is not None and "args" not in varied(found.__init__):
+        return found
     kind = name.removesuffix("Trainer").removesuffix("Config").lower()
     return getattr(importlib.import_module(f"trl.experimental.{kind}"), name)
+
+
+def varied(function: Any) -> set[str]:
+    """The names of a function's ``*args`` and ``**kwargs``."""
+    every = inspect.signature(function).parameters.values()
+    return {each.name for each in every if each.kind is each.VAR_POSITIONAL}
 
 
 def options_of(kind: str) -> set[str]:

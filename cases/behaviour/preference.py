@@ -139,7 +139,8 @@ def trainer(ctx: Context, model: Any, size: int = 4, **chosen: Any) -> Any:
 def adapted_trainer(ctx: Context, model: Any = None, **chosen: Any) -> Any:
     """DPOTrainer with a LoRA adapter, which is disabled for the reference."""
     model = ingredients.base(ctx) if model is None else model
-    return alignment.fill(trainer(ctx, model, peft_config=alignment.lora(), **chosen))
+    peft_config = alignment.lora(init_lora_weights=False)  # not without effect even when the trainer is created
+    return alignment.fill(trainer(ctx, model, peft_config=peft_config, **chosen))
 
 
 def compared(

@@ -53,7 +53,7 @@ def columns(found: list[RankedTexts], *, margins: bool) -> Any:
         data["margin"] = [pair.margin for pair in found]
     for kind in ("chosen", "rejected"):
         ids = [getattr(pair, kind) for pair in found]
-        if alignment.source_mentions("Reward", "_tokenize"):
+        if alignment.source_mentions("Reward", '["chosen"]'):
             data[kind] = [policies.text(each) for each in ids]
         else:
             data[f"input_ids_{kind}"], data[f"attention_mask_{kind}"] = ids, [[1] * len(each) for each in ids]

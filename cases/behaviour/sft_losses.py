@@ -153,7 +153,7 @@ def documents() -> list[list[int]]:
     return [[*policies.tokens(length, 70 + row), tiny.END] for row, length in enumerate(DOCUMENTS)]
 
 
-@call(GROUP, phase=Phase.FORWARD, requires=("sft_packing_strategy",))
+@call(GROUP, phase=Phase.FORWARD, requires=("sft_packing_strategy", "packed_attention"))
 def sft_packing(ctx: Context) -> Iterator[Check]:
     """SFTTrainer's packed documents neither attend to each other nor predict each other's first token.
 
@@ -170,7 +170,7 @@ def sft_packing(ctx: Context) -> Iterator[Check]:
     yield from compared(ctx, [rows, rows], data, **more)
 
 
-@call(GROUP, phase=Phase.FORWARD, requires=("sft_padding_free",))
+@call(GROUP, phase=Phase.FORWARD, requires=("sft_padding_free", "packed_attention"))
 def sft_padding_free(ctx: Context) -> Iterator[Check]:
     """SFTTrainer's padding_free gives the loss of padded rows."""
     rows = [MaskedRow(ids, [False] + [True] * (len(ids) - 1)) for ids in documents()]

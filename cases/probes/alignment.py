@@ -29,6 +29,21 @@ def loss_type(_place: Place, _cache: Path, *, kind: str, name: str) -> None:
         raise LackingError(f"{kind}Trainer knows no loss_type {name}")
 
 
+def weighted_likelihood(place: Place, cache: Path) -> None:
+    """The first version with rpo_alpha weights the preference loss instead, as the first version of the paper."""
+    option(place, cache, kind="DPO", name="rpo_alpha")
+    if not alignment.source_mentions("DPO", "nll_loss"):
+        raise LackingError("rpo_alpha weights the preference loss")
+
+
+def packed_attention(_place: Place, _cache: Path) -> None:
+    """Versions that mask packed documents for every attention; TRL documents that others need FlashAttention."""
+    from transformers import masking_utils
+
+    if not hasattr(masking_utils, "find_packed_sequence_indices"):
+        raise LackingError("transformers finds no packed documents")
+
+
 def smoothed_labels(_place: Place, _cache: Path) -> None:
     """Versions with one function for all losses smooth the sigmoid's labels; later ones document that they do not."""
     if not hasattr(alignment.named("DPOTrainer"), "dpo_loss"):
@@ -37,6 +52,8 @@ def smoothed_labels(_place: Place, _cache: Path) -> None:
 
 # By the name of the requirement: the probe, and the beginning of the sentence of the skip.
 REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
+    "dpo_rpo_alpha": (weighted_likelihood, "this trl weights no likelihood by rpo_alpha"),
+    "packed_attention": (packed_attention, "packed documents need FlashAttention in this transformers"),
     "grpo": (partial(trainer, kind="GRPO"), "this trl has no GRPOTrainer"),
     **{
         f"{kind.lower()}_{name}": (partial(loss_type, kind=kind, name=name), f"this trl has no {name} loss")
@@ -47,7 +64,6 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
         f"{kind.lower()}_{name}": (partial(option, kind=kind, name=name), f"this trl has no {name} in {kind}Trainer")
         for kind, name in (
             ("DPO", "reference_free"),
-            ("DPO", "rpo_alpha"),
             ("DPO", "loss_weights"),
             ("Reward", "center_rewards_coefficient"),
             ("GRPO", "loss_type"),
