@@ -16,7 +16,7 @@ from cases.space.options import Options
 from cases.space.verdict import Check, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from cases.apply.context import Context
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 GROUP = "Preference losses"
 LENGTHS = ((5, 4, 3), (2, 7, 8), (7, 2, 6), (3, 5, 1), (4, 3, 5), (6, 6, 2), (1, 8, 4), (8, 2, 7))
+LONG = ((14, 3), (5, 4), (2, 12), (6, 6), (9, 10), (3, 8), (7, 13), (1, 2))  # completions, some too long
 BETA = 0.3
 ALPHA = 0.7  # of the likelihood beside the preference loss
 FLIPPED = 0.1  # the share of wrong labels
@@ -38,17 +39,26 @@ QUANTISED = Options().but(quant="nf4")
 class PreferencePair:
     """A row of a preference dataset: token ids. Completions lack the end token, which trainers add.
 
-    A prompt begins with the start token, as after a chat template. Some versions put one before other prompts.
+    A prompt begins with the start token, as after a chat template. Some versions put one before other prompts. The end
+    of what is longer than ``longest`` tokens is cut off.
     """
 
     prompt: list[int]
     chosen: list[int]
     rejected: list[int]
+    longest: int = 1024
+
+    @property
+    def completions(self) -> list[list[int]]:
+        """The chosen and the rejected completion as they are learned."""
+        room = self.longest - len(self.prompt)
+        return [[*completion, tiny.END][:room] for completion in (self.chosen, self.rejected)]
 
 
-def pairs(number: int = 8) -> list[PreferencePair]:
-    """Rows with prompts and completions of different lengths."""
-    return [PreferencePair([tiny.START, *found[0]], *found[1:]) for found in policies.texts(LENGTHS[:number])]
+def pairs(lengths: Sequence[Sequence[int]] = LENGTHS, longest: int = 1024) -> list[PreferencePair]:
+    """Rows with prompts and completions of these lengths."""
+    texts = policies.texts(lengths)
+    return [PreferencePair([tiny.START, *prompt], chosen, rejected, longest) for prompt, chosen, rejected in texts]
 
 
 def columns(rows: list[PreferencePair]) -> Any:
@@ -84,9 +94,8 @@ class Scores:
 
 
 def scores(both: policies.Policies, row: PreferencePair) -> Scores:
-    ends = [[*completion, tiny.END] for completion in (row.chosen, row.rejected)]
-    learned = [policies.log_probabilities(both.policy, row.prompt, each) for each in ends]
-    frozen = [policies.frozen_log_probabilities(both.reference, row.prompt, each) for each in ends]
+    learned = [policies.log_probabilities(both.policy, row.prompt, each) for each in row.completions]
+    frozen = [policies.frozen_log_probabilities(both.reference, row.prompt, each) for each in row.completions]
     return Scores(*learned, *frozen)
 
 
@@ -103,12 +112,10 @@ def loss_of(both: policies.Policies, of_batch: OfBatch, *, logged: bool = True) 
 
 def metrics(rows: list[Scores]) -> policies.Metrics:
     """https://huggingface.co/docs/trl/dpo_trainer#logged-metrics."""
-    chosen = [BETA * row.chosen_ratio.item() for row in rows]
-    rejected = [BETA * row.rejected_ratio.item() for row in rows]
-    margins = [one - other for one, other in zip(chosen, rejected, strict=True)]
+    margins = [BETA * row.margin.item() for row in rows]
     return {
-        "rewards/chosen": chosen,
-        "rewards/rejected": rejected,
+        "rewards/chosen": [BETA * row.chosen_ratio.item() for row in rows],
+        "rewards/rejected": [BETA * row.rejected_ratio.item() for row in rows],
         "rewards/margins": margins,
         "rewards/accuracies": [float(margin > 0) for margin in margins],
         "logps/chosen": [row.chosen.sum().item() for row in rows],
@@ -130,28 +137,34 @@ def chosen_nll(rows: list[Scores]) -> Any:
     return -sum(row.chosen.sum() for row in rows) / sum(len(row.chosen) for row in rows)
 
 
-def trainer(ctx: Context, model: Any, size: int = 4, **chosen: Any) -> Any:
+def trainer(ctx: Context, model: Any, rows: list[PreferencePair] | None = None, size: int = 4, **chosen: Any) -> Any:
     more = {name: chosen.pop(name) for name in ("ref_model", "peft_config", "eval_dataset") if name in chosen}
     settings = {"beta": BETA, "per_device_train_batch_size": size, **chosen}
-    return alignment.create(ctx, "DPO", settings, model=model, train_dataset=columns(pairs()), **more)
+    return alignment.create(ctx, "DPO", settings, model=model, train_dataset=columns(rows or pairs()), **more)
 
 
 def adapted_trainer(ctx: Context, model: Any = None, **chosen: Any) -> Any:
     """DPOTrainer with a LoRA adapter, which is disabled for the reference."""
-    model = ingredients.base(ctx) if model is None else model
     peft_config = alignment.lora(init_lora_weights=False)  # not without effect even when the trainer is created
-    return alignment.fill(trainer(ctx, model, peft_config=peft_config, **chosen))
+    return alignment.fill(trainer(ctx, model or ingredients.base(ctx), peft_config=peft_config, **chosen))
 
 
 def compared(
-    ctx: Context, of_batch: OfBatch, *, size: int = 4, accumulation: int = 1, logged: bool = True, **chosen: Any
+    ctx: Context,
+    of_batch: OfBatch,
+    *,
+    rows: list[PreferencePair] | None = None,
+    size: int = 4,
+    accumulation: int = 1,
+    logged: bool = True,
+    **chosen: Any,
 ) -> Iterator[Check]:
     """Train two steps with an adapter, and compare."""
     both = policies.policies(ctx.cache, ADAPTED)
-    steps = policies.dealt(pairs(), size, ctx.place.world_size, accumulation)
+    steps = policies.dealt(rows or pairs(), size, ctx.place.world_size, accumulation)
     expected = policies.train(both.trained, steps, loss_of(both, of_batch, logged=logged), alignment.RATE)
-    chosen = {"gradient_accumulation_steps": accumulation, **chosen}
-    yield from alignment.as_defined(alignment.trained(adapted_trainer(ctx, size=size, **chosen)), expected)
+    made = adapted_trainer(ctx, rows=rows, size=size, gradient_accumulation_steps=accumulation, **chosen)
+    yield from alignment.as_defined(alignment.trained(made), expected)
 
 
 @call(GROUP, phase=Phase.FORWARD)
@@ -216,6 +229,18 @@ def dpo_weighted_losses(ctx: Context) -> Iterator[Check]:
     yield from compared(ctx, lambda rows: 0.5 * each(sigmoid)(rows) + ALPHA * chosen_nll(rows), **types)
 
 
+@call(GROUP, phase=Phase.FORWARD)
+def dpo_truncation(ctx: Context) -> Iterator[Check]:
+    """DPOTrainer's max_length cuts off the end of a completion, of either kind, and the other stays whole.
+
+    https://huggingface.co/docs/trl/dpo_trainer#trl.DPOConfig. Prompts have the length that earlier versions reserve.
+    """
+    longest, prompt = 12, 4
+    known = "max_prompt_length" in alignment.options_of("DPO")
+    cut: dict[str, Any] = {"max_length": longest, **({"max_prompt_length": prompt} if known else {})}
+    yield from compared(ctx, each(sigmoid), rows=pairs([(prompt - 1, *others) for others in LONG], longest), **cut)
+
+
 @call(GROUP, phase=Phase.BACKWARD)
 def dpo_accumulation(ctx: Context) -> Iterator[Check]:
     """DPOTrainer with gradient_accumulation_steps=2 takes the mean over the pairs, whatever their lengths."""
@@ -242,10 +267,9 @@ def dpo_reference_model(ctx: Context) -> Iterator[Check]:
     both = policies.policies(ctx.cache, FULL)
     model = ingredients.base(ctx)
     with torch.no_grad():
-        for tensors in (both.trained, dict(tiny.named(model))):
-            for name in tensors:
-                if "layers" in name and "norm" not in name:
-                    tensors[name].mul_(TUNED)
+        for name, tensor in [*both.trained.items(), *tiny.named(model)]:
+            if "layers" in name and "norm" not in name:
+                tensor.mul_(TUNED)
     expected = policies.train(both.trained, policies.dealt(pairs(), 4), loss_of(both, each(sigmoid)), GENTLE)
     made = trainer(ctx, model, ref_model=ingredients.base(ctx), learning_rate=GENTLE)
     yield from alignment.as_defined(alignment.trained(made), expected)
@@ -258,8 +282,7 @@ def dpo_quantised(ctx: Context) -> Iterator[Check]:
     Versions cast the adapter to bfloat16, which is undone.
     """
     both = policies.policies(ctx.cache, QUANTISED)
-    steps = policies.dealt(pairs(), 4)
-    expected = policies.train(both.trained, steps, loss_of(both, each(sigmoid)), alignment.RATE)
+    expected = policies.train(both.trained, policies.dealt(pairs(), 4), loss_of(both, each(sigmoid)), alignment.RATE)
     made = adapted_trainer(ctx, jobs.base(ctx, quant="nf4"))
     for parameter in jobs.trained_parameters(made.model):
         parameter.data = parameter.data.float()
@@ -270,7 +293,7 @@ def dpo_quantised(ctx: Context) -> Iterator[Check]:
 def dpo_evaluation(ctx: Context) -> Iterator[Check]:
     """DPOTrainer's evaluation gives the mean over the pairs, also if the last batch is smaller."""
     both = policies.policies(ctx.cache, ADAPTED)
-    rows = pairs(5)
+    rows = pairs(LENGTHS[:5])
     loss, expected = loss_of(both, each(sigmoid))([rows])
     made = adapted_trainer(ctx, eval_dataset=columns(rows), per_device_eval_batch_size=2)
     yield from alignment.evaluated(made, {"loss": loss.item(), **policies.pooled([expected])})
