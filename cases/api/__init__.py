@@ -80,6 +80,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.sharded_parts",
     "behaviour.token_sampling",
     "behaviour.trainer_logs",
+    "behaviour.truncation",
     "behaviour.uneven_shards",
 )
 

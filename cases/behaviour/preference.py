@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 GROUP = "Preference losses"
 LENGTHS = ((5, 4, 3), (2, 7, 8), (7, 2, 6), (3, 5, 1), (4, 3, 5), (6, 6, 2), (1, 8, 4), (8, 2, 7))
-LONG = ((14, 3), (5, 4), (2, 12), (6, 6), (9, 10), (3, 8), (7, 13), (1, 2))  # completions, some too long
 BETA = 0.3
 ALPHA = 0.7  # of the likelihood beside the preference loss
 FLIPPED = 0.1  # the share of wrong labels
@@ -39,26 +38,32 @@ QUANTISED = Options().but(quant="nf4")
 class PreferencePair:
     """A row of a preference dataset: token ids. Completions lack the end token, which trainers add.
 
-    A prompt begins with the start token, as after a chat template. Some versions put one before other prompts. The end
-    of what is longer than ``longest`` tokens is cut off.
+    A prompt begins with the start token, as after a chat template. Some versions put one before other prompts. Of more
+    than ``longest`` tokens, the first or, with ``keep_end``, the last are kept.
     """
 
     prompt: list[int]
     chosen: list[int]
     rejected: list[int]
     longest: int = 1024
+    keep_end: bool = False
 
     @property
-    def completions(self) -> list[list[int]]:
-        """The chosen and the rejected completion as they are learned."""
-        room = self.longest - len(self.prompt)
-        return [[*completion, tiny.END][:room] for completion in (self.chosen, self.rejected)]
+    def sequences(self) -> list[tuple[list[int], list[int]]]:
+        """The prompt and what is learned, for the chosen and the rejected completion."""
+        whole = [[*self.prompt, *completion, tiny.END] for completion in (self.chosen, self.rejected)]
+        firsts = [max(0, len(ids) - self.longest) if self.keep_end else 0 for ids in whole]
+        kept = [
+            (ids[first : first + self.longest], len(self.prompt) - first)
+            for ids, first in zip(whole, firsts, strict=True)
+        ]
+        return [(ids[:begin], ids[begin:]) for ids, begin in kept]
 
 
-def pairs(lengths: Sequence[Sequence[int]] = LENGTHS, longest: int = 1024) -> list[PreferencePair]:
+def pairs(lengths: Sequence[Sequence[int]] = LENGTHS, **cut: Any) -> list[PreferencePair]:
     """Rows with prompts and completions of these lengths."""
     texts = policies.texts(lengths)
-    return [PreferencePair([tiny.START, *prompt], chosen, rejected, longest) for prompt, chosen, rejected in texts]
+    return [PreferencePair([tiny.START, *prompt], chosen, rejected, **cut) for prompt, chosen, rejected in texts]
 
 
 def columns(rows: list[PreferencePair]) -> Any:
@@ -94,8 +99,8 @@ class Scores:
 
 
 def scores(both: policies.Policies, row: PreferencePair) -> Scores:
-    learned = [policies.log_probabilities(both.policy, row.prompt, each) for each in row.completions]
-    frozen = [policies.frozen_log_probabilities(both.reference, row.prompt, each) for each in row.completions]
+    learned = [policies.log_probabilities(both.policy, *each) for each in row.sequences]
+    frozen = [policies.frozen_log_probabilities(both.reference, *each) for each in row.sequences]
     return Scores(*learned, *frozen)
 
 
@@ -227,18 +232,6 @@ def dpo_weighted_losses(ctx: Context) -> Iterator[Check]:
     """DPOTrainer adds the losses of a list with their weights; sft is the likelihood of the chosen tokens."""
     types: dict[str, Any] = {"loss_type": ["sigmoid", "sft"], "loss_weights": [0.5, ALPHA]}
     yield from compared(ctx, lambda rows: 0.5 * each(sigmoid)(rows) + ALPHA * chosen_nll(rows), **types)
-
-
-@call(GROUP, phase=Phase.FORWARD)
-def dpo_truncation(ctx: Context) -> Iterator[Check]:
-    """DPOTrainer's max_length cuts off the end of a completion, of either kind, and the other stays whole.
-
-    https://huggingface.co/docs/trl/dpo_trainer#trl.DPOConfig. Prompts have the length that earlier versions reserve.
-    """
-    longest, prompt = 12, 4
-    known = "max_prompt_length" in alignment.options_of("DPO")
-    cut: dict[str, Any] = {"max_length": longest, **({"max_prompt_length": prompt} if known else {})}
-    yield from compared(ctx, each(sigmoid), rows=pairs([(prompt - 1, *others) for others in LONG], longest), **cut)
 
 
 @call(GROUP, phase=Phase.BACKWARD)

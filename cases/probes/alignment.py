@@ -36,6 +36,12 @@ def weighted_likelihood(place: Place, cache: Path) -> None:
         raise LackingError("rpo_alpha weights the preference loss")
 
 
+def truncated_sequences(_place: Place, _cache: Path) -> None:
+    """Earlier versions document truncation_mode for prompts only."""
+    if "sequence exceeds" not in (alignment.constructor("DPO").__doc__ or ""):
+        raise LackingError("truncation_mode is not about whole sequences")
+
+
 def packed_attention(_place: Place, _cache: Path) -> None:
     """Versions that mask packed documents for every attention; TRL documents that others need FlashAttention."""
     from transformers import masking_utils
@@ -53,6 +59,7 @@ def smoothed_labels(_place: Place, _cache: Path) -> None:
 # By the name of the requirement: the probe, and the beginning of the sentence of the skip.
 REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "dpo_rpo_alpha": (weighted_likelihood, "this trl weights no likelihood by rpo_alpha"),
+    "dpo_truncated_sequences": (truncated_sequences, "this trl truncates prompts and completions apart"),
     "packed_attention": (packed_attention, "packed documents need FlashAttention in this transformers"),
     "grpo": (partial(trainer, kind="GRPO"), "this trl has no GRPOTrainer"),
     **{
