@@ -11,7 +11,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from cases.checks import behaviour_names
+from cases.checks import adapter_names, behaviour_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 VARIABLE = re.compile(r"\\?\{\w+\\?\}")  # escaped or not
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    **adapter_names.CHECKS,
     **behaviour_names.CHECKS,
     "cases.api.adapters": (
         "adapter weights with a gradient",
@@ -212,7 +213,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "quantisation states that changed",
         "quantisation states that changed {when}",
     ),
-    **ADAPTERS_IN_USE,
     "cases.checks.engagement.adapter": (
         "frozen parameters",
         "{part} trained",

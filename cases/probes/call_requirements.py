@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cases.probes import arithmetic, bitsandbytes, data, libraries
+from cases.probes import adapters, alignment, arithmetic, bitsandbytes, data, distributed, libraries
 from cases.probes.requirement import Requirement
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ CALL_REQUIREMENTS = (
     ),
     Requirement("lora_bias", only_calls, libraries.lora_bias_option, "this peft has no biases in adapters"),
     Requirement(
-        "exclude_modules", only_calls, partial(adapters.lora_field, name="exclude_modules"), "this peft excludes no modules"
+        "exclude_modules",
+        only_calls,
+        partial(adapters.lora_field, name="exclude_modules"),
+        "this peft excludes no modules",
     ),
     Requirement(
         "parameter_targets",
@@ -70,7 +73,10 @@ CALL_REQUIREMENTS = (
         "this peft adapts no parameters by name",
     ),
     Requirement(
-        "anchored_patterns", only_calls, adapters.anchored_patterns, "this peft has no anchors in the keys of rank_pattern"
+        "anchored_patterns",
+        only_calls,
+        adapters.anchored_patterns,
+        "this peft has no anchors in the keys of rank_pattern",
     ),
     Requirement(
         "rescale_adapter_scale",
@@ -79,7 +85,10 @@ CALL_REQUIREMENTS = (
         "this peft has no rescale_adapter_scale",
     ),
     Requirement(
-        "negative_weights", only_calls, adapters.negative_weights, "this peft combines adapters with positive weights only"
+        "negative_weights",
+        only_calls,
+        adapters.negative_weights,
+        "this peft combines adapters with positive weights only",
     ),
     Requirement(
         "trainable_tokens",
