@@ -171,7 +171,7 @@ def sft_packing(ctx: Context) -> Iterator[Check]:
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("sft_padding_free", "packed_attention"))
-def sft_padding_free(ctx: Context) -> Iterator[Check]:
+def sft_padding_free_trains(ctx: Context) -> Iterator[Check]:
     """SFTTrainer's padding_free gives the loss of padded rows."""
     rows = [MaskedRow(ids, [False] + [True] * (len(ids) - 1)) for ids in documents()]
     data = ingredients.dataset(text=[policies.text(ids) for ids in documents()])
