@@ -11,7 +11,7 @@ from cases.api import call, jobs, sharding
 from cases.behaviour import networks, sharded_networks
 from cases.behaviour.networks import loss, network
 from cases.behaviour.replicating import branches, of_branches
-from cases.behaviour.sharded_parts import GROUP, LAYERS, step_by_step, with_local
+from cases.behaviour.sharded_parts import GROUP, LAYERS, REDUCTIONS, calls_of, step_by_step, with_local
 from cases.space.verdict import Check, Phase, equal
 
 if TYPE_CHECKING:
@@ -39,10 +39,13 @@ def fsdp1_accumulation_without_sync(ctx: Context) -> Iterator[Check]:
         model = sharded_networks.fsdp1(network(), ctx, LAYERS, use_orig_params=own_names)
         for first in (0, 3):
             model.zero_grad()
-            with model.no_sync():
+            with model.no_sync(), calls_of(REDUCTIONS) as seen:
                 for step in (first, first + 1):
                     loss(model, step, ctx).backward()
-            loss(model, first + 2, ctx).backward()
+            yield equal("reductions before the last pass", len(seen), 0)
+            with calls_of(REDUCTIONS) as seen:
+                loss(model, first + 2, ctx).backward()
+            yield equal("reductions of the last pass", len(seen), 1 + len(LAYERS))
             terms = networks.losses(range(first, first + 3))
             expected = networks.expected_gradients(network(), terms)
             yield networks.off("gradients off", sharded_networks.fsdp1_gradients(model), expected)

@@ -150,10 +150,10 @@ def fsdp1_policy_of_each_unit(ctx: Context) -> Iterator[Check]:
 
     half, single = torch.bfloat16, torch.float32
     policies = {
-        "first": MixedPrecision(param_dtype=half, reduce_dtype=single, cast_forward_inputs=True),
+        "first": MixedPrecision(param_dtype=half, reduce_dtype=single),
         "second": MixedPrecision(param_dtype=half, reduce_dtype=half),
         "third": MixedPrecision(param_dtype=single, reduce_dtype=half, cast_forward_inputs=True),
-        "": MixedPrecision(param_dtype=half, cast_root_forward_inputs=False),  # reduces in param_dtype
+        "": MixedPrecision(param_dtype=half, cast_root_forward_inputs=False),
     }
     model, seen = recording()
     for name in networks.NAMES[:3]:
@@ -161,10 +161,10 @@ def fsdp1_policy_of_each_unit(ctx: Context) -> Iterator[Check]:
     model = sharding.fsdp1(model, ctx, mixed_precision=policies[""])
     reductions = {"first": (half, single), "second": (half, half), "third": (single, half), "fourth": (half, half)}
     expected_dtypes = {
-        "first": "bf16 bf16 bf16",
+        "first": "fp32 bf16 bf16",  # the root does not cast its inputs
         "second": "bf16 bf16 bf16",
         "third": "fp32 fp32 fp32",
-        "fourth": "fp32 bf16 bf16",  # the root's own layer: only the root's inputs could be cast
+        "fourth": "fp32 bf16 bf16",  # the root casts no inputs of its own layers
     }
     yield from trained(ctx, model, explicit_fsdp1, reductions, sharded_networks.fsdp1_gradients)
     yield from dtypes(seen, expected_dtypes)

@@ -18,14 +18,16 @@ from cases.probes.distributed import DIVIDE_FACTOR
 from cases.space.verdict import Check, Phase, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from cases.apply.context import Context
 
 GROUP = "FSDP's documented behaviour"
 STEPS = range(2)
 LAYERS = networks.NAMES[:3]
-GATHERS = ("all_gather_single", "all_gather_into_tensor", "all_gather", "_all_gather_base")  # in some version
+# In some version:
+GATHERS = ("all_gather_single", "all_gather_into_tensor", "all_gather", "_all_gather_base")
+REDUCTIONS = ("reduce_scatter_single", "reduce_scatter_tensor", "reduce_scatter", "_reduce_scatter_base", "all_reduce")
 
 
 def step_by_step(ctx: Context, model: Any, read: Any = networks.gradients) -> Check:
@@ -42,32 +44,32 @@ def step_by_step(ctx: Context, model: Any, read: Any = networks.gradients) -> Ch
 
 
 @contextlib.contextmanager
-def gathers() -> Iterator[list[int]]:
-    """A list with an entry for each all-gather since the start; FSDP calls them through ``torch.distributed``."""
+def calls_of(names: Iterable[str]) -> Iterator[list[int]]:
+    """A list with an entry for each collective since the start; FSDP calls them through ``torch.distributed``."""
     import torch.distributed as dist
 
     seen: list[int] = []
     within: list[int] = []  # one of them may call another
-    replaced = {name: getattr(dist, name) for name in GATHERS if hasattr(dist, name)}
+    replaced = {name: getattr(dist, name) for name in names if hasattr(dist, name)}
 
-    def counting(gather: Any) -> Any:
-        def gather_and_count(*arguments: Any, **named: Any) -> Any:
+    def counting(collective: Any) -> Any:
+        def call_and_count(*arguments: Any, **named: Any) -> Any:
             seen.extend([] if within else [len(seen)])
             within.append(0)
             try:
-                return gather(*arguments, **named)
+                return collective(*arguments, **named)
             finally:
                 within.pop()
 
-        return gather_and_count
+        return call_and_count
 
-    for name, gather in replaced.items():
-        setattr(dist, name, counting(gather))
+    for name, collective in replaced.items():
+        setattr(dist, name, counting(collective))
     try:
         yield seen
     finally:
-        for name, gather in replaced.items():
-            setattr(dist, name, gather)
+        for name, collective in replaced.items():
+            setattr(dist, name, collective)
 
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2, requires=(*jobs.FSDP2, "fsdp2_prefetch"))
@@ -78,7 +80,7 @@ def fsdp2_forward_prefetch(ctx: Context) -> Iterator[Check]:
         model.first.set_modules_to_forward_prefetch([model.get_submodule(name) for name in LAYERS[1 : 1 + prefetched]])
         yield step_by_step(ctx, model)
         begun: list[int] = []
-        with gathers() as seen:
+        with calls_of(GATHERS) as seen:
             model.first.register_forward_pre_hook(lambda *_, begun=begun, seen=seen: begun.append(len(seen)))
             loss(model, 0, ctx)
         yield equal(f"gathers before the first layer runs, {prefetched} prefetched", begun[0], wanted)
@@ -103,7 +105,7 @@ def fsdp2_reshard_after_forward(ctx: Context) -> Iterator[Check]:
         for name in LAYERS:
             compat.fully_shard()(model.get_submodule(name), mesh=mesh(ctx), reshard_after_forward=reshard)
         compat.fully_shard()(model, mesh=mesh(ctx), reshard_after_forward=False)
-        with gathers() as seen:
+        with calls_of(GATHERS) as seen:
             result = loss(model, 0, ctx)
             forward = len(seen)
             layers = [model.get_submodule(name) for name in LAYERS]
