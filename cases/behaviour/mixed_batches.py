@@ -171,7 +171,13 @@ def mixed_generation(ctx: Context) -> Iterator[Check]:
 
     base, model = reference.read(ctx), reference.adapted(ctx, FIRST, SECOND).eval()
     prompt = tiny.prompt()
-    arguments = {"max_new_tokens": 2, "do_sample": False, "pad_token_id": tiny.PADDING, "eos_token_id": None}
+    arguments = {
+        "max_new_tokens": 2,
+        "do_sample": False,
+        "use_cache": True,
+        "pad_token_id": tiny.PADDING,
+        "eos_token_id": None,
+    }
     device = next(model.parameters()).device
     found = model.generate(
         input_ids=prompt.to(device), attention_mask=torch.ones_like(prompt).to(device), adapter_names=NAMES, **arguments
