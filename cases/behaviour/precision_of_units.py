@@ -33,7 +33,7 @@ def recording() -> tuple[Any, dict[str, str]]:
 
     seen: dict[str, str] = {}
 
-    class Recording(torch.nn.Linear):  # type: ignore[misc]  # torch has no types here
+    class RecordingLinear(torch.nn.Linear):  # type: ignore[misc]  # torch has no types here
         called = ""
 
         def forward(self, inputs: Any) -> Any:
@@ -44,7 +44,7 @@ def recording() -> tuple[Any, dict[str, str]]:
     model = networks.network()
     for name in networks.NAMES:
         layer = model.get_submodule(name)
-        layer.__class__, layer.called = Recording, name
+        layer.__class__, layer.called = RecordingLinear, name
     return model, seen
 
 

@@ -60,42 +60,6 @@ CALL_REQUIREMENTS = (
         "this transformers lacks the schedule",
     ),
     Requirement("lora_bias", only_calls, libraries.lora_bias_option, "this peft has no biases in adapters"),
-    Requirement(
-        "exclude_modules",
-        only_calls,
-        partial(adapters.lora_field, name="exclude_modules"),
-        "this peft excludes no modules",
-    ),
-    Requirement(
-        "parameter_targets",
-        only_calls,
-        partial(adapters.lora_field, name="target_parameters"),
-        "this peft adapts no parameters by name",
-    ),
-    Requirement(
-        "anchored_patterns",
-        only_calls,
-        adapters.anchored_patterns,
-        "this peft has no anchors in the keys of rank_pattern",
-    ),
-    Requirement(
-        "rescale_adapter_scale",
-        only_calls,
-        partial(adapters.helper, name="rescale_adapter_scale"),
-        "this peft has no rescale_adapter_scale",
-    ),
-    Requirement(
-        "negative_weights",
-        only_calls,
-        adapters.negative_weights,
-        "this peft combines adapters with positive weights only",
-    ),
-    Requirement(
-        "trainable_tokens",
-        only_calls,
-        partial(adapters.lora_field, name="trainable_token_indices"),
-        "this peft trains no single rows of embeddings",
-    ),
     *(Requirement(name, only_calls, probe, because) for name, (probe, because) in adapters.PROBES.items()),
     *(Requirement(name, only_calls, probe, because, 2) for name, (probe, because) in distributed.PARTS.items()),
     Requirement(
