@@ -65,12 +65,12 @@ def reference(ctx: Context, chosen: Options) -> Judge:
     return found
 
 
-def loaded(ctx: Context, chosen: Options, **fields: Any) -> Any:
-    """The tiny model in float32, with some fields of its configuration changed; adapted if the options say so."""
+def loaded(ctx: Context, chosen: Options, **arguments: Any) -> Any:
+    """The tiny model in float32, with further arguments of ``from_pretrained``; adapted if the options say so."""
     from transformers import AutoModelForCausalLM
 
     folder = architectures.checkpoint(chosen, ctx.cache)
-    model = AutoModelForCausalLM.from_pretrained(folder, **fields).to(ctx.place.device)
+    model = AutoModelForCausalLM.from_pretrained(folder, **arguments).to(ctx.place.device)
     return (model if chosen.method == "full" else build.adapt(model, chosen)).eval()
 
 
