@@ -1,0 +1,52 @@
+"""Trainer averages the loss over all labels, also the first of each row, which no token predicts.
+
+Shows with transformers 4.52, 4.57 and 5.3; not with 4.41, 5.12. Thread: huggingface/transformers#46204 (the fix).
+Exit code: 0 right, 1 divided by all labels, anything else: something else happened.
+"""
+
+import os
+import sys
+import tempfile
+import traceback
+
+sys.excepthook = lambda *error: (traceback.print_exception(*error), os._exit(2))  # 1 would report the error
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+RATE = 0.1
+
+
+def tiny_model():
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**SIZES, use_cache=False))
+
+
+ids = torch.randint(0, 64, (2, 8), generator=torch.Generator().manual_seed(1))
+rows = [{"input_ids": row, "labels": row} for row in ids]
+
+expected = tiny_model()
+logits = expected(input_ids=ids).logits[:, :-1]
+torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
+expected_step = RATE * expected.lm_head.weight.grad
+
+model, before = tiny_model(), tiny_model()
+with tempfile.TemporaryDirectory() as folder:
+    arguments = TrainingArguments(
+        output_dir=folder,
+        max_steps=1,
+        per_device_train_batch_size=2,
+        learning_rate=RATE,
+        lr_scheduler_type="constant",
+        optim="sgd",
+        max_grad_norm=0.0,
+        use_cpu=True,
+        report_to="none",
+        save_strategy="no",
+    )
+    Trainer(model=model, args=arguments, train_dataset=rows).train()
+step = (before.lm_head.weight - model.lm_head.weight).detach()
+ratio = float(step.norm() / expected_step.norm())
+print(f"step of the weights / step by the mean gradient of the predicted tokens: found {ratio:.3f}, expected 1.000")
+sys.exit({1.0: 0, 0.875: 1}.get(round(ratio, 3), 3))
