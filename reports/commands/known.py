@@ -7,6 +7,7 @@ Exit codes: 0 finished, 1 at least one cell was lost, 2 bad input, 130 interrupt
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -18,8 +19,10 @@ from matrix.environments import disk
 from matrix.errors import UserError
 from matrix.known import findings as own_findings
 from matrix.known import known_problems as problems
+from matrix.known import script_runs
 from matrix.run import request
 from matrix.versions import sets as version_sets
+from reports.commands import known_scripts
 from reports.commands.options import Device, KeepFree, Out, Resume, TorchBackend, Versions, Workers
 from reports.commands.report import show
 from reports.render import findings_page, known_page, progress_bar
@@ -30,6 +33,7 @@ from reports.results.loading import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from matrix.known.script_runs import ScriptRecord
     from matrix.run.outcome import RunRecord
     from reports.results.known_results import ProblemResult
 
@@ -37,13 +41,23 @@ if TYPE_CHECKING:
 
 LOST = 1
 PROBLEM_PAGES: Final[Mapping[str, Draw]] = {"known_problems.md": known_page.markdown}
-FINDINGS_PAGES: Final[Mapping[str, Draw]] = {"findings.md": findings_page.bugs, "by_design.md": findings_page.by_design}
+
+
+def pages_of_findings(scripts: ScriptRecord) -> Mapping[str, Draw]:
+    """The pages of findings, with the runs of their scripts."""
+    pages = {"findings.md": findings_page.bugs, "by_design.md": findings_page.by_design}
+    return {name: partial(draw, scripts=scripts) for name, draw in pages.items()}
 
 
 def known(
     sets: Annotated[
-        str, typer.Option("--sets", help="Only on these version sets.", show_default="every set of a known problem")
-    ] = "all",
+        str,
+        typer.Option(
+            "--sets",
+            help="Only on these version sets.",
+            show_default="every set of a known problem; with --reproduce, the dated sets",
+        ),
+    ] = "",
     only: Annotated[str, typer.Option(help="Only these problems: ids separated by commas.")] = "",
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
@@ -54,6 +68,14 @@ def known(
     versions: Versions = version_sets.PACKAGED,
     findings: Annotated[
         bool, typer.Option("--findings", help="Run the findings of the grid instead of upstream issues.")
+    ] = False,
+    reproduce: Annotated[
+        bool,
+        typer.Option(
+            "--reproduce",
+            help="With --findings, run the script of each instead of cells, and add the results to reproducers.json "
+            "in --out. With --resume, leave out what that file has.",
+        ),
     ] = False,
     results: Annotated[
         Path | None,
@@ -71,10 +93,12 @@ def known(
         raise UserError("--findings and --table name different tables; give one of them")
     every = own_findings.load() if findings else problems.load(table)
     chosen = problems.select(every, only)
+    if reproduce and (not findings or out is None or results is not None):
+        raise UserError("--reproduce runs the scripts of findings: add --findings and --out, leave out --results")
     if results is not None:
         raise typer.Exit(show_known(results, chosen, console, findings=findings, out=out))
     run_request = request.RunRequest(
-        sets=sets,
+        sets=sets or ("slices" if reproduce else "all"),
         device=device,
         torch_backend=torch_backend,
         out=out,
@@ -85,6 +109,8 @@ def known(
         repeats=1,
         versions=versions,
     )
+    if reproduce and out is not None:
+        raise typer.Exit(known_scripts.reproduce(run_request, chosen, out, say=partial(print, flush=True)))
     work = problems.work(chosen, run_request.version_sets(), run_request.suite.cases)
     watcher = progress_bar.choose(console, planned=sum(len(cases) for _, cases in work))
     directory = request.run(run_request, work=work, watcher=watcher, say=console.print)
@@ -100,7 +126,8 @@ def show_known(
     target = out or directory
     problem_results = known_results.judged(chosen, results.matrix)
     name = "findings" if findings else "known_problems"
-    for page, draw in (FINDINGS_PAGES if findings else PROBLEM_PAGES).items():
+    scripts = script_runs.read(directory / script_runs.FILE)
+    for page, draw in (pages_of_findings(scripts) if findings else PROBLEM_PAGES).items():
         write_whole(target / page, draw(results.record, problem_results))
     write_whole(target / f"{name}.json", json.dumps(known_results.document(problem_results), indent=1) + "\n")
     for each in problem_results:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
 from matrix.known.findings import Finding, ThreadStatus
+from matrix.known.script_runs import Answer, ScriptRecord
 from reports.render.known_page import cells, linked
 from reports.render.markdown import CPU_WARNING, code, text
 from reports.results.known_results import Reproduction
@@ -14,13 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from matrix.known.findings import Search, Thread
+    from matrix.known.script_runs import ScriptRun
     from matrix.run.outcome import RunRecord
     from reports.results.known_results import ProblemResult
 
 SILENT: Final = "nothing is raised or logged"
+SCRIPTS: Final = "../../matrix/known/reproducers"  # from the published page
+ANSWERS: Final = {
+    Answer.SHOWN: "shown on",
+    Answer.RIGHT: "right on",
+    Answer.CANNOT_RUN: "cannot run on",
+    Answer.UNCLEAR: "another result on",
+}
 
 
-def bugs(record: RunRecord, results: Sequence[ProblemResult]) -> str:
+def bugs(record: RunRecord, results: Sequence[ProblemResult], scripts: ScriptRecord | None = None) -> str:
     """Return ``findings.md``: the bugs, those without a known thread first."""
     chosen = [(row, each) for row, each in rows(results) if row.is_bug]
     shown = [(row, each) for row, each in chosen if each.status is Reproduction.REPRODUCED]
@@ -37,10 +46,11 @@ def bugs(record: RunRecord, results: Sequence[ProblemResult]) -> str:
             "Reported upstream": reported,
             "Not reproduced by this run": [each for each in chosen if each not in shown],
         },
+        scripts=scripts or ScriptRecord(),
     )
 
 
-def by_design(record: RunRecord, results: Sequence[ProblemResult]) -> str:
+def by_design(record: RunRecord, results: Sequence[ProblemResult], scripts: ScriptRecord | None = None) -> str:
     """Return ``by_design.md``: behaviour that its authors chose, documented or deprecated."""
     chosen = [(row, each) for row, each in rows(results) if not row.is_bug]
     kinds = dict.fromkeys(row.kind for row, _ in chosen)
@@ -50,11 +60,17 @@ def by_design(record: RunRecord, results: Sequence[ProblemResult]) -> str:
         introduction="These cells are red, because the result differs from what the options request, but the packages "
         "state the behaviour. Each row links to the code or the page that does. [Findings](findings.md) are errors.",
         sections={kind.value.capitalize(): [each for each in chosen if each[0].kind is kind] for kind in kinds},
+        scripts=scripts or ScriptRecord(),
     )
 
 
 def page(
-    title: str, record: RunRecord, *, introduction: str, sections: dict[str, list[tuple[Finding, ProblemResult]]]
+    title: str,
+    record: RunRecord,
+    *,
+    introduction: str,
+    sections: dict[str, list[tuple[Finding, ProblemResult]]],
+    scripts: ScriptRecord,
 ) -> str:
     parts = [
         f"# {title}",
@@ -65,7 +81,8 @@ def page(
             f"green cases if any. {text(record.hardware)}, run {record.started:%Y-%m-%d %H:%M}, "
             f"ftmatrix {record.harness}."
         ),
-        *(part for name, found in sections.items() for part in section(name, found)),
+        *introduction_of(scripts),
+        *(part for name, found in sections.items() for part in section(name, found, scripts)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -74,11 +91,24 @@ def rows(results: Iterable[ProblemResult]) -> Iterator[tuple[Finding, ProblemRes
     yield from ((each.problem, each) for each in results if isinstance(each.problem, Finding))
 
 
-def section(name: str, found: Sequence[tuple[Finding, ProblemResult]]) -> Iterator[str]:
+def introduction_of(scripts: ScriptRecord) -> Iterator[str]:
+    """Yield a paragraph about the scripts, if any were run."""
+    if scripts.runs:
+        machines = ", ".join(dict.fromkeys(text(each.hardware) for each in scripts.runs))
+        first, last = (choose(each.on for each in scripts.runs).date() for choose in (min, max))
+        days = f"on {first}" if first == last else f"from {first} to {last}"
+        yield (
+            "Each row also has a script of less than 60 lines that uses only the libraries. It computes the expected "
+            "value by itself, and was run with the stock packages of the dated version sets: exit code 0 means right, "
+            f"1 that the error shows, 77 that it cannot run there. {machines}, {days}."
+        )
+
+
+def section(name: str, found: Sequence[tuple[Finding, ProblemResult]], scripts: ScriptRecord) -> Iterator[str]:
     """Yield a section of rows, the silent ones first."""
     if found:
         yield f"## {name}"
-        yield "\n".join(drawn(row, each) for row, each in sorted(found, key=lambda each: not each[0].silent))
+        yield "\n".join(drawn(row, each, scripts) for row, each in sorted(found, key=lambda each: not each[0].silent))
 
 
 def searches(unreported: Iterable[Finding]) -> str:
@@ -93,12 +123,13 @@ def searches(unreported: Iterable[Finding]) -> str:
     )
 
 
-def drawn(row: Finding, each: ProblemResult) -> str:
+def drawn(row: Finding, each: ProblemResult, scripts: ScriptRecord) -> str:
     silent = f" ({SILENT})" if row.silent else ""
-    return "\n".join([f"- **{text(row.title)}**{silent}", *(f"  - {line}" for line in details(row, each))])
+    lines = details(row, each, scripts.of(row.id))
+    return "\n".join([f"- **{text(row.title)}**{silent}", *(f"  - {line}" for line in lines)])
 
 
-def details(row: Finding, each: ProblemResult) -> Iterator[str]:
+def details(row: Finding, each: ProblemResult, runs: Sequence[ScriptRun]) -> Iterator[str]:
     yield f"To meet it: {text(row.meet)}"
     if row.documented:
         yield f"{row.kind.value.capitalize()}: {row.documented}"
@@ -108,8 +139,23 @@ def details(row: Finding, each: ProblemResult) -> Iterator[str]:
     if not row.stock_api:
         yield "Not measured with the stock API; see the last line."
     yield from cells(each)
+    if runs:
+        yield script(row, runs)
     if row.note:
         yield text(row.note)
+
+
+def script(row: Finding, runs: Sequence[ScriptRun]) -> str:
+    """Return the link to the script, the sets by its answer, and the line that it printed on the newest set."""
+    answers = {answer: [each for each in runs if each.answer is answer] for answer in Answer}
+    parts = [
+        f"{ANSWERS[answer]} {', '.join(code(each.set) for each in answers[answer])}"
+        for answer in ANSWERS
+        if answers[answer]
+    ]
+    telling = max(answers[Answer.SHOWN] or runs, key=lambda each: each.set)
+    link = f"[{text(row.id)}.py]({SCRIPTS}/{row.id}.py)"
+    return f"Script {link}: {'; '.join(parts)}. On {code(telling.set)}: {code(telling.line)}"
 
 
 def thread(each: Thread) -> str:

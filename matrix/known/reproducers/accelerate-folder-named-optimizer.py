@@ -1,7 +1,7 @@
 """accelerate looks for a sharded optimiser checkpoint in the wrong folder if 'optimizer' is anywhere in its path.
 
 Shows with accelerate before 1.15. Thread: huggingface/accelerate#4119 (fixed in 1.15).
-Exit code: 0 restored, 1 not found, 77 no fully_shard, anything else: something else happened.
+Exit code: 0 restored, 1 not found, 77 no FSDP2 on CPUs, anything else: something else happened.
 """
 
 import os
@@ -20,11 +20,10 @@ from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import StateDictType
 
-try:
-    from torch.distributed.fsdp import fully_shard
-except ImportError:
-    print(f"torch {torch.__version__} has no public fully_shard", file=sys.stderr)
+if torch.__version__ < (2, 7):
+    print(f"FSDP2 of torch {torch.__version__} does not run on a CPU", file=sys.stderr)
     sys.exit(77)
+from torch.distributed.fsdp import fully_shard
 
 
 def work(rank, folder, results):
@@ -43,8 +42,9 @@ def work(rank, folder, results):
         try:
             load_fsdp_optimizer(plugin, Accelerator(cpu=True), optimiser, model, path)
             found[name] = "restored"
-        except CheckpointException as error:  # accelerate 1.13 and older lack keys in any folder: accelerate#3971
-            found[name] = "no checkpoint there" if "metadata is not None" in str(error) else "another error"
+        except CheckpointException as error:  # "another": keys are missing, accelerate#3971
+            missing = any(words in str(error) for words in ("/.metadata", "metadata is not None"))
+            found[name] = "no checkpoint there" if missing else "another error"
     if rank == 0:
         results.put(found)
     dist.destroy_process_group()

@@ -12,7 +12,6 @@ import traceback
 sys.excepthook = lambda *error: (traceback.print_exception(*error), os._exit(2))  # 1 would report the error
 
 import torch
-import torch.distributed as dist
 import torch.multiprocessing as mp
 from peft import LoraConfig, get_peft_model
 from torch.distributed.device_mesh import init_device_mesh
@@ -42,7 +41,7 @@ def merged_by_formula(use_dora):
 
 
 def work(rank, folder, results):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=2)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=2)
     for use_dora in (False, True):
         model = fully_shard(adapted_model(use_dora), mesh=init_device_mesh("cpu", (2,)))
         model.merge_adapter()

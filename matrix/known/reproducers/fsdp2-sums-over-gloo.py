@@ -1,7 +1,7 @@
 """FSDP2 on CPUs sums the gradients of two ranks over gloo, where it should average them.
 
-Shows with torch 2.7 and 2.8; not with 2.6, nor with 2.9 and newer. Thread: pytorch/pytorch#162338 (reported).
-Exit code: 0 averaged, 1 summed, 77 this torch has no fully_shard, anything else: something else happened.
+Shows with torch 2.7 and 2.8; not with 2.9 and newer. Thread: pytorch/pytorch#162338 (reported).
+Exit code: 0 averaged, 1 summed, 77 this torch has no FSDP2 on CPUs, anything else: something else happened.
 """
 
 import os
@@ -16,11 +16,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
 
-try:
-    from torch.distributed.fsdp import fully_shard
-except ImportError:
-    print(f"torch {torch.__version__} has no public fully_shard", file=sys.stderr)
+if torch.__version__ < (2, 7):
+    print(f"FSDP2 of torch {torch.__version__} does not run on a CPU", file=sys.stderr)
     sys.exit(77)
+from torch.distributed.fsdp import fully_shard
 
 
 def rows(rank):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.known import findings, known_problems
+from matrix.known import findings, known_problems, script_runs
 from matrix.known.findings import Finding
 from matrix.run.outcome import ErrorRecord
 from reports.answers.knowledge import PUBLISHED
-from reports.commands.known import FINDINGS_PAGES, PROBLEM_PAGES
+from reports.commands.known import PROBLEM_PAGES, pages_of_findings
 from reports.render import findings_page
 from reports.results import known_results
 from reports.results.grid import grid
@@ -87,7 +87,10 @@ def test_a_row_that_replaces_internals_says_so(pages: Pages) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "pages", "table"),
-    [("findings", FINDINGS_PAGES, findings.load()), ("known", PROBLEM_PAGES, known_problems.load())],
+    [
+        ("findings", pages_of_findings(script_runs.read(PUBLISHED / "findings" / script_runs.FILE)), findings.load()),
+        ("known", PROBLEM_PAGES, known_problems.load()),
+    ],
 )
 def test_the_published_pages_are_those_of_the_table_and_the_published_results(
     folder: str, pages: Mapping[str, Draw], table: Sequence[Problem]

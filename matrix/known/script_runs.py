@@ -1,0 +1,110 @@
+"""The scripts that show findings without this project, and the record of their runs.
+
+``matrix/known/reproducers/`` has one script per finding, named after its id. It prints one line with the value that it
+found and the value that it expected, and its exit code is its answer. ``reproducers.json`` keeps the runs.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from matrix.errors import UserError
+from matrix.run.outcome import Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+FOLDER: Final = Path(__file__).with_name("reproducers")
+FILE: Final = "reproducers.json"
+SCHEMA: Final = 1
+RIGHT_CODE, SHOWN_CODE, CANNOT_RUN_CODE = 0, 1, 77  # 77 is the exit code of a skipped test in Automake
+
+
+class Answer(StrEnum):
+    RIGHT = "right"
+    SHOWN = "shown"
+    CANNOT_RUN = "cannot run"
+    UNCLEAR = "unclear"  # another exit code, a signal or a timeout
+
+
+def answer_of(exit_code: int | None) -> Answer:
+    """The answer of a script; ``exit_code`` is None if it ran out of time."""
+    known = {RIGHT_CODE: Answer.RIGHT, SHOWN_CODE: Answer.SHOWN, CANNOT_RUN_CODE: Answer.CANNOT_RUN}
+    return Answer.UNCLEAR if exit_code is None else known.get(exit_code, Answer.UNCLEAR)
+
+
+class ScriptRun(Stored):
+    """One run of a script in the environment of a version set.
+
+    ``line`` is the line with the found and the expected value or, if the script has none, the last line it printed.
+    """
+
+    finding: str
+    script: str
+    sha256: str
+    set: str
+    lock: str
+    exit_code: int | None
+    line: str
+    seconds: float
+    on: datetime
+    hardware: str
+
+    @property
+    def answer(self) -> Answer:
+        return answer_of(self.exit_code)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.finding, self.set, self.hardware
+
+
+class ScriptRecord(Stored):
+    """The newest run of each script on each version set and hardware."""
+
+    schema_: Literal[1] = Field(default=SCHEMA, alias="schema")
+    runs: tuple[ScriptRun, ...] = ()
+
+    def of(self, finding: str) -> tuple[ScriptRun, ...]:
+        return tuple(each for each in self.runs if each.finding == finding)
+
+    def with_runs(self, new: Iterable[ScriptRun]) -> ScriptRecord:
+        """The record with further runs, each of which replaces an earlier one of its set and hardware."""
+        runs = {each.key: each for each in self.runs} | {each.key: each for each in new}
+        return ScriptRecord(runs=tuple(runs[key] for key in sorted(runs)))
+
+
+def scripts(folder: Path = FOLDER) -> Mapping[str, Path]:
+    """The script of each finding, by its id."""
+    return {path.stem: path for path in sorted(folder.glob("*.py"))}
+
+
+def digest(script: Path) -> str:
+    return sha256(script.read_bytes()).hexdigest()
+
+
+def read(path: Path) -> ScriptRecord:
+    """Read a record; a missing file is an empty one.
+
+    Raises:
+        UserError: the file cannot be read, or is no such document.
+    """
+    try:
+        return ScriptRecord.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return ScriptRecord()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); name another folder") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(f"{path}: no record of reproducers: {first['msg']}; name another folder") from None
+
+
+def text(record: ScriptRecord) -> str:
+    return record.model_dump_json(by_alias=True, indent=1) + "\n"
