@@ -1,6 +1,7 @@
 """Generation with dynamic RoPE scaling reuses cached keys that an earlier base rotated, so tokens differ.
 
-Shows with transformers 4.39 to 5.23. Thread: huggingface/transformers#25104 (closed without a fix).
+By design: https://github.com/huggingface/transformers/pull/27227 says that solutions are too slow.
+Shows with transformers 4.39 to 5.23. Thread: huggingface/transformers#25104 (closed, not fixed).
 Exit code: 0 the tokens are the same without a cache, 1 they differ, anything else: something else happened.
 """
 
@@ -8,7 +9,7 @@ import os
 import sys
 import traceback
 
-sys.excepthook = lambda *error: (traceback.print_exception(*error), os._exit(2))  # 1 would report the error
+sys.excepthook = lambda *error: (traceback.print_exception(*error), os._exit(2))  # 1 would report the behaviour
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
