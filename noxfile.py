@@ -64,6 +64,13 @@ command(
     "Run the cases of upstream issues: reproduced, not reproduced, or not runnable here.",
     "known",
 )
+command(
+    "reproducers",
+    "Run the scripts of findings, each without this project; name the folder of the record with --out.",
+    "known",
+    "--findings",
+    "--reproduce",
+)
 command("selfcheck", "Inject faults into a working stack; report how many are caught, and false alarms.", "selfcheck")
 command("mutate", "Change the installed stack in small ways; report the share that cells notice.", "mutate")
 command("bench", "Compare the time of a cell with torchrun and accelerate launch, and break it down.", "bench")

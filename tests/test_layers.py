@@ -18,7 +18,11 @@ HERE = Path(__file__).parents[1]
 LAYERS = ("noxfile", "reports", "matrix", "cases")  # each may import what stands behind it
 STACK = {"torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl"}
 LONGEST = 400  # lines of a module
-MODULES = [HERE / "noxfile.py", *(path for layer in LAYERS[1:] for path in sorted((HERE / layer).rglob("*.py")))]
+SCRIPTS = HERE / "matrix" / "known" / "reproducers"  # for people without this project, tested in test_reproducers.py
+MODULES = [
+    HERE / "noxfile.py",
+    *(path for each in LAYERS[1:] for path in sorted((HERE / each).rglob("*.py")) if path.parent != SCRIPTS),
+]
 
 PATHS = {".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
 # Modules that install, run, search or draw.

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from matrix import processes
 from matrix.evidence import Evidence
-from matrix.known import script_runs
 from matrix.known.script_runs import ScriptRun
 from matrix.run.evidence_files import scrubbed
 
@@ -33,7 +33,7 @@ OUTER: Final = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARAL
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reproduction:
+class ScriptWork:
     """The scripts to run, the machine in words, and the means. ``is_known`` tells which runs are not needed."""
 
     scripts: Mapping[str, Path]
@@ -46,7 +46,7 @@ class Reproduction:
     say: Callable[[str], None] = print
 
 
-def measure(sets: Sequence[VersionSet], work: Reproduction) -> Iterator[ScriptRun]:
+def measure(sets: Sequence[VersionSet], work: ScriptWork) -> Iterator[ScriptRun]:
     """Run each script on each set. A set that cannot be installed is left out, with a message."""
     for version_set in sets:
         environment = work.install(version_set)
@@ -60,19 +60,19 @@ def measure(sets: Sequence[VersionSet], work: Reproduction) -> Iterator[ScriptRu
             environment.release()
 
 
-def in_environment(findings: Iterable[str], environment: Environment, work: Reproduction) -> Iterator[ScriptRun]:
+def in_environment(findings: Iterable[str], environment: Environment, work: ScriptWork) -> Iterator[ScriptRun]:
     with ThreadPoolExecutor(work.workers) as pool:
         yield from pool.map(partial(run, environment=environment, work=work), findings)
 
 
-def run(finding: str, *, environment: Environment, work: Reproduction) -> ScriptRun:
+def run(finding: str, *, environment: Environment, work: ScriptWork) -> ScriptRun:
     """Run a script in a new folder, with the environment's interpreter in isolated mode."""
     script = work.scripts[finding]
     with tempfile.TemporaryDirectory() as folder:
         outer = {name: work.environ[name] for name in KEPT if name in work.environ}
         variables = environment.variables({**OUTER, **outer, "HOME": folder, "TMPDIR": folder})
         own = Path(folder) / script.name
-        own.write_bytes(script.read_bytes())
+        own.write_bytes(content := script.read_bytes())
         began, now = time.monotonic(), datetime.now(UTC).replace(microsecond=0)
         argv = [str(environment.python), "-I", str(own)]
         finished = work.call(argv, timeout_s=LIMIT_S, env=variables, cwd=Path(folder))
@@ -80,7 +80,7 @@ def run(finding: str, *, environment: Environment, work: Reproduction) -> Script
     return ScriptRun(
         finding=finding,
         script=script.name,
-        sha256=script_runs.digest(script),
+        sha256=sha256(content).hexdigest(),
         set=environment.key,
         lock=environment.lock,
         exit_code=finished.exit_code,

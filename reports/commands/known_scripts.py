@@ -45,7 +45,7 @@ def reproduce(run_request: RunRequest, chosen: Sequence[Problem], out: Path, *, 
     if lacking:
         raise UserError(f"{lacking[0]} has no script; add {script_runs.FOLDER.name}/{lacking[0]}.py")
     hardware = machine.hardware(run_request.resolved_device)
-    work = reproduction.Reproduction(
+    work = reproduction.ScriptWork(
         scripts={each.id: known[each.id] for each in chosen},
         hardware=hardware,
         install=installer(run_request, say=say),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reports.results.known_results import ProblemResult
 
 SILENT: Final = "nothing is raised or logged"
+NOT_STOCK: Final = "Not measured with the stock API; see the last line."
 SCRIPTS: Final = "../../matrix/known/reproducers"  # from the published page
 ANSWERS: Final = {
     Answer.SHOWN: "shown on",
@@ -137,7 +138,8 @@ def details(row: Finding, each: ProblemResult, runs: Sequence[ScriptRun]) -> Ite
     if row.searched and not row.is_reported:
         yield search(row.searched)
     if not row.stock_api:
-        yield "Not measured with the stock API; see the last line."
+        shown = any(run.answer is Answer.SHOWN for run in runs)
+        yield "The cells replace a part of a library; see the last line." if shown else NOT_STOCK
     yield from cells(each)
     if runs:
         yield script(row, runs)

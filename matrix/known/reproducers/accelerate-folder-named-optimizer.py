@@ -1,6 +1,6 @@
 """accelerate looks for a sharded optimiser checkpoint in the wrong folder if 'optimizer' is anywhere in its path.
 
-Shows with accelerate before 1.15. Thread: huggingface/accelerate#4119 (fixed in 1.15).
+Shows with accelerate 1.7 to 1.14; not with 1.15. Thread: huggingface/accelerate#4119 (fixed in 1.15).
 Exit code: 0 restored, 1 not found, 77 no FSDP2 on CPUs, anything else: something else happened.
 """
 
@@ -43,7 +43,7 @@ def work(rank, folder, results):
             load_fsdp_optimizer(plugin, Accelerator(cpu=True), optimiser, model, path)
             found[name] = "restored"
         except CheckpointException as error:  # "another": keys are missing, accelerate#3971
-            missing = any(words in str(error) for words in ("/.metadata", "metadata is not None"))
+            missing = any(words in str(error) for words in ("/.metadata", "metadata is not None", "metadata is None"))
             found[name] = "no checkpoint there" if missing else "another error"
     if rank == 0:
         results.put(found)

@@ -1,6 +1,6 @@
 """An AdaLoRA that is loaded to train on has lost its importance of ranks; its final allocation raises KeyError.
 
-Shows with peft 0.14 and 0.21. No thread found on 2026-11-22.
+Shows with peft 0.10 to 0.21. No thread found on 2026-11-22.
 Exit code: 0 the resumed training allocates, 1 KeyError, anything else: something else happened.
 """
 

@@ -1,6 +1,6 @@
 """AdaLoRA on a bfloat16 base: the number of ranks, a constant, becomes a trained parameter.
 
-Shows with peft 0.21; not with 0.18. No thread found on 2026-11-22; related: huggingface/peft#3614.
+Shows with peft 0.21; not with 0.20. No thread found on 2026-11-22; related: huggingface/peft#3614.
 Exit code: 0 constant, 1 trained, anything else: something else happened.
 """
 

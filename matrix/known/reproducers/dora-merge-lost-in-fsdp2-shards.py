@@ -1,6 +1,6 @@
 """merge_adapter of DoRA on FSDP2's shards changes no weight; LoRA merges the same shards.
 
-Shows with peft 0.18 and 0.21. No thread found on 2026-11-22; related: modelscope/ms-swift#7118.
+Shows with peft 0.14 to 0.21. No thread found on 2026-11-22; related: modelscope/ms-swift#7118.
 Exit code: 0 both merged, 1 only LoRA merged, 77 this torch has no fully_shard, anything else: something else happened.
 """
 

@@ -1,6 +1,6 @@
 """Trainer averages the loss over all labels, also the first of each row, which no token predicts.
 
-Shows with transformers 4.52, 4.57 and 5.3; not with 4.41, 5.12. Thread: huggingface/transformers#46204 (the fix).
+Shows with transformers 4.49 to 5.10.0; not with 4.47 and 5.10.1. Thread: huggingface/transformers#46204 (the fix).
 Exit code: 0 right, 1 divided by all labels, anything else: something else happened.
 """
 

@@ -1,6 +1,6 @@
 """LoKr multiplies its update by 1 instead of alpha / r.
 
-Shows with peft 0.11 and 0.12; not with 0.14. Thread: huggingface/peft#2180 (fixed in 0.14).
+Shows with peft 0.10 to 0.12; not with 0.14. Thread: huggingface/peft#2180 (fixed in 0.14).
 Exit code: 0 right, 1 the update lacks alpha / r, anything else: something else happened.
 """
 

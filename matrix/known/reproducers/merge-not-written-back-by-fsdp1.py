@@ -1,6 +1,6 @@
 """merge_adapter inside FSDP1's summon_full_params is lost: DoRA with every peft, LoRA with peft before 0.12.
 
-Shows with peft 0.11 (both), 0.14, 0.18 and 0.21 (DoRA). No thread found on 2026-11-22; related: huggingface/peft#1944.
+Shows with peft 0.10 and 0.11 (both), 0.12 to 0.21 (DoRA). No thread found on 2026-11-22; near: huggingface/peft#1944.
 Exit code: 0 both merged, 1 a merge is lost, anything else: something else happened.
 """
 

@@ -1,6 +1,6 @@
 """A model that was loaded from an 8-bit checkpoint, and merged with an adapter, cannot be saved.
 
-Shows with transformers 5.23; not with 4.57. Thread: huggingface/transformers#45743 (open).
+Shows with transformers 5.3 to 5.23; not with 4.57. Thread: huggingface/transformers#45743 (open).
 Exit code: 0 saved, 1 NotImplementedError, 77 this version loads 8 bits on a GPU only, anything else: something else.
 """
 

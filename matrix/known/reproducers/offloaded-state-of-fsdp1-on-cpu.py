@@ -1,6 +1,6 @@
 """The full state dict of FSDP1 on CPUs, gathered with offload_to_cpu=True, ends in SIGSEGV or has freed tensors.
 
-Shows with torch 2.5, 2.9 and 2.12; not with 2.15. Thread: pytorch/pytorch#188990 (the fix).
+Shows with torch 2.2 to 2.13; not with 2.14. Thread: pytorch/pytorch#188990 (the fix).
 Exit code: 0 right, 1 a rank was ended by SIGSEGV or tensors are wrong, anything else: something else happened.
 """
 

@@ -1,6 +1,6 @@
 """save_pretrained of a prompt-tuning adapter under FSDP2, with the full state dict, raises RuntimeError.
 
-Shows with peft 0.18 and 0.21. No thread found on 2026-11-22; related: pytorch/pytorch#153354.
+Shows with peft 0.14 to 0.21. No thread found on 2026-11-22; related: pytorch/pytorch#153354.
 Exit code: 0 saved, 1 RuntimeError about DTensor, 77 this torch has no fully_shard, anything else: something else.
 """
 

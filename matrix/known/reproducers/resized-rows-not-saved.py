@@ -1,6 +1,6 @@
 """save_pretrained of an adapter leaves out the rows that were added to the embeddings of a base in a local folder.
 
-Shows with peft 0.11; not with 0.12. Thread: huggingface/peft#1668 (fixed in 0.12).
+Shows with peft 0.10 and 0.11; not with 0.12. Thread: huggingface/peft#1668 (fixed in 0.12).
 Exit code: 0 saved, 1 left out, anything else: something else happened.
 """
 

@@ -1,6 +1,6 @@
 """save_pretrained of an FSDP2 model with tied embeddings, with the full state dict, writes the tied matrix twice.
 
-Shows with transformers 4.57 and 5.23. Thread: huggingface/transformers#48972 (reported, closed).
+Shows with transformers 4.49 to 5.23. Thread: huggingface/transformers#48972 (reported, closed).
 Exit code: 0 once, 1 twice, 77 this torch has no fully_shard, anything else: something else happened.
 """
 

@@ -1,6 +1,6 @@
-"""Trainer of transformers 5.3.0 with gradient_accumulation_steps=2 trains on half the gradient.
+"""Trainer of transformers 5.2 to 5.5.3 with gradient_accumulation_steps=2 trains on half the gradient.
 
-Shows with transformers 5.3.0; not with 4.57 and not with 5.12. No thread found on 2026-11-22.
+Shows with transformers 5.2.0 to 5.5.3; not with 5.1.0 and not with 5.5.4. No thread found on 2026-11-22.
 Exit code: 0 right, 1 half the gradient, anything else: something else happened.
 """
 

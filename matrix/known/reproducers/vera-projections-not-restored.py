@@ -1,6 +1,6 @@
 """A VeRA adapter that is loaded does not use the projections of its file, but generates them from the seed.
 
-Shows with peft 0.11 to 0.19; not with 0.21. No thread found on 2026-11-22. PEFT's documentation of save_projection says
+Shows with peft 0.11 to 0.20; not with 0.21. No thread found on 2026-11-22. PEFT's documentation of save_projection says
 that the file makes an adapter independent of the machine. The script changes a projection in the file, as if another
 random generator had made it: no configuration does.
 Exit code: 0 the file's are used, 1 they are not, anything else: something else happened.

@@ -1,6 +1,6 @@
 """The full optimiser state of FSDP1 on CPUs, gathered with cpu_offload=True, has wrong first moments.
 
-Shows with torch 2.15. No thread found on 2026-11-22; related: pytorch/pytorch#188989 (the state of parameters).
+Shows with torch 2.4 to 2.15. No thread found on 2026-11-22; related: pytorch/pytorch#188989 (the state of parameters).
 Exit code: 0 right, 1 wrong moments, 77 this torch needs CUDA, anything else: something else happened.
 """
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from matrix.known import findings, known_problems, script_runs
 from matrix.known.findings import Finding
+from matrix.known.script_runs import ScriptRecord, ScriptRun
 from matrix.run.outcome import ErrorRecord
 from reports.answers.knowledge import PUBLISHED
 from reports.commands.known import PROBLEM_PAGES, pages_of_findings
@@ -34,7 +36,7 @@ def pages(
 ) -> Pages:
     """Draw both pages of one finding whose red cell is red."""
 
-    def drawn(**row: Any) -> tuple[str, str]:
+    def drawn(scripts: ScriptRecord | None = None, **row: Any) -> tuple[str, str]:
         usual = {
             "id": "one",
             "title": "one flat parameter",
@@ -45,7 +47,7 @@ def pages(
         raised = ErrorRecord(type="ValueError", message="Must flatten tensors with uniform dtype")
         matrix = grid(build_run(), [build_set()], [build_outcome("red", verdict="fail", error=raised)])
         results = known_results.judged([Finding.model_validate({**usual, **row})], matrix)
-        return findings_page.bugs(build_run(), results), findings_page.by_design(build_run(), results)
+        return findings_page.bugs(build_run(), results, scripts), findings_page.by_design(build_run(), results, scripts)
 
     return drawn
 
@@ -83,6 +85,35 @@ def test_behaviour_by_design_is_on_its_own_page(pages: Pages) -> None:
 def test_a_row_that_replaces_internals_says_so(pages: Pages) -> None:
     found, _ = pages(searched=SEARCHED, stock_api=False, note="It sets the state by hand.")
     assert "Not measured with the stock API" in found
+
+
+def test_a_script_is_linked_with_its_sets_by_answer_and_a_line(pages: Pages) -> None:
+    found, _ = pages(scripts=ScriptRecord(runs=(run("2025-12", 0), run("2026-11", 1))), searched=SEARCHED)
+    assert (
+        "Script [one.py](../../matrix/known/reproducers/one.py): shown on `2026-11`; right on `2025-12`. "
+        "On `2026-11`: `found 1, expected 0`"
+    ) in found
+
+
+def test_a_script_that_shows_the_error_needs_no_replaced_part(pages: Pages) -> None:
+    scripts = ScriptRecord(runs=(run("2026-11", 1),))
+    found, _ = pages(scripts=scripts, searched=SEARCHED, stock_api=False, note="It sets the state by hand.")
+    assert "Not measured with the stock API" not in found
+
+
+def run(version_set: str, exit_code: int) -> ScriptRun:
+    return ScriptRun(
+        finding="one",
+        script="one.py",
+        sha256="0",
+        set=version_set,
+        lock="l",
+        exit_code=exit_code,
+        line=f"found {exit_code}, expected 0",
+        seconds=1.0,
+        on=datetime(2026, 11, 22, tzinfo=UTC),
+        hardware="cpu: A x 2",
+    )
 
 
 @pytest.mark.parametrize(
