@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Wrap = Callable[[Any], Any]
 
 GROUP = "State of parallel models"
+OWN_NAMES = (*jobs.FSDP1, "fsdp1_optimiser_state")  # needs
 STEPS, LATER = range(3), range(3, 5)
 
 
@@ -51,7 +52,7 @@ def fsdp2_uneven_shards(ctx: Context) -> Iterator[Check]:
     yield from continued(ctx, lambda model: sharded_networks.fsdp2(model, ctx))
 
 
-@call(GROUP, phase=Phase.OPTIMIZER, ranks=2, requires=jobs.FSDP1)
+@call(GROUP, phase=Phase.OPTIMIZER, ranks=2, requires=OWN_NAMES)
 def fsdp1_uneven_shards(ctx: Context) -> Iterator[Check]:
     """FSDP1 with use_orig_params trains, and gives and takes back whole weights and moments of uneven shards."""
     yield from continued(ctx, lambda model: sharded_networks.fsdp1(model, ctx, use_orig_params=True))
@@ -160,7 +161,7 @@ def state_of_frozen_parameters_ddp(ctx: Context) -> Iterator[Check]:
     yield from continued(ctx, lambda model: replicated(model, **SMALL_BUCKETS), frozen)
 
 
-@call(GROUP, phase=Phase.SAVE, ranks=2, requires=jobs.FSDP1)
+@call(GROUP, phase=Phase.SAVE, ranks=2, requires=OWN_NAMES)
 def state_of_frozen_parameters_fsdp1(ctx: Context) -> Iterator[Check]:
     """get_state_dict of an FSDP1 model without frozen parameters holds the others and their moments."""
     yield from continued(ctx, lambda model: sharded_networks.fsdp1(model, ctx, use_orig_params=True), frozen)

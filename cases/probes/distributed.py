@@ -36,6 +36,20 @@ def divided_gradients(place: Place, cache: Path) -> None:
     arithmetic.differentiate(layer, torch.float32, place)
 
 
+def fsdp1_optimiser_state(place: Place, _cache: Path) -> None:
+    """Gather the state of one layer's optimiser, with parameters under their own names."""
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    device = torch.device("cpu") if place.kind == "cpu" else place.device
+    layer = torch.nn.Linear(64, 64, device=place.device)
+    model = FullyShardedDataParallel(layer, device_id=device, use_orig_params=True)
+    optimiser = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 64, device=place.device)).sum().backward()
+    optimiser.step()
+    FullyShardedDataParallel.optim_state_dict(model, optimiser)
+
+
 def init_mesh(place: Place) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -50,6 +64,7 @@ def fsdp2_methods(_place: Place, _cache: Path, names: tuple[str, ...]) -> None:
 
 DIVIDE_FACTOR = ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor")
 PARTS: Mapping[str, tuple[Probe, str]] = {  # requirement: probe and the reason of a skip; only calls name them
+    "fsdp1_optimiser_state": (fsdp1_optimiser_state, "FSDP1's optimiser state needs a GPU in this torch"),
     "fsdp2_prefetch": (
         partial(fsdp2_methods, names=("set_modules_to_forward_prefetch",)),
         "this torch lets nobody choose what FSDP2 prefetches",
