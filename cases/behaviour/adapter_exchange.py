@@ -229,7 +229,13 @@ def swapped(ctx: Context, first: Adapter, *others: Adapter, rank: int | None = N
 
 @call(EXCHANGING, phase=Phase.RELOAD, requires=("hotswap",))
 def swap_adapter(ctx: Context) -> Iterator[Check]:
-    """hotswap_adapter puts an adapter with another alpha in the place of a loaded one, and back."""
+    """hotswap_adapter puts another adapter in the place of a loaded one, and back."""
+    yield from swapped(ctx, FIRST, replace(FIRST, name="second"))
+
+
+@call(EXCHANGING, phase=Phase.RELOAD, requires=("prepared_hotswap",))
+def swap_adapter_of_another_alpha(ctx: Context) -> Iterator[Check]:
+    """hotswap_adapter uses the alpha of the new adapter, on a model that was not prepared too."""
     yield from swapped(ctx, FIRST, replace(FIRST, name="second", alpha=2))
 
 
