@@ -40,6 +40,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "changed",
         "warnings of merged adapters",
         "error",
+        "the weight is as before",
         "logits scaled by {factor}",
         "logits scaled by 0.25",
     ),
