@@ -1,7 +1,7 @@
 """Gemma 2, loaded without attn_implementation, drops the soft cap on attention scores.
 
 Shows with transformers 4.44 and 4.49 to 5.20; not with 4.47 and 5.21. Thread: huggingface/transformers#32848 (2024).
-Exit code: 0 capped, 1 not capped, anything else: something else happened.
+Exit code: 0 capped, 1 not capped, 77 this version has no Gemma 2, anything else: something else happened.
 """
 
 import math

@@ -1,7 +1,8 @@
 """get_model_state_dict of FSDP1 without frozen parameters, whole and offloaded, raises KeyError on rank 1.
 
-Shows with torch 2.15. No thread found on 2026-11-22; related: pytorch/pytorch#105379, pytorch/pytorch#169448.
-Exit code: 0 right, 1 KeyError, anything else: something else happened.
+Shows with torch 2.14 and 2.15; older ones crash. No thread found on 2026-11-22;
+near: pytorch/pytorch#105379, pytorch/pytorch#169448 (other errors of state dicts).
+Exit code: 0 right, 1 KeyError, 77 SIGSEGV comes first, anything else: something else happened.
 """
 
 import os

@@ -3,7 +3,7 @@
 Shows with peft 0.11 to 0.20; not with 0.21. No thread found on 2026-11-22. PEFT's documentation of save_projection says
 that the file makes an adapter independent of the machine. The script changes a projection in the file, as if another
 random generator had made it: no configuration does.
-Exit code: 0 the file's are used, 1 they are not, anything else: something else happened.
+Exit code: 0 the file's are used, 1 they are not, 77 this peft has no VeRA, anything else: something else happened.
 """
 
 import os
