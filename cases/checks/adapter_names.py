@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
-    "cases.behaviour.adapter_combining": (
+    "cases.behaviour.adapters.adapter_combining": (
         "logits off",
         "weights combined or left out by mistake",
         "updates off",
@@ -18,7 +18,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "share of kept values off, in standard errors",
         "the same in one tensor",
     ),
-    "cases.behaviour.adapter_exchange": (
+    "cases.behaviour.adapters.adapter_exchange": (
         "logits off",
         "weights left",
         "trained weights",
@@ -32,7 +32,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "outputs that differ",
         "error",
     ),
-    "cases.behaviour.adapter_merging": (
+    "cases.behaviour.adapters.adapter_merging": (
         "weights off",
         "adapter parameters left",
         "logits off",
@@ -44,13 +44,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits scaled by {factor}",
         "logits scaled by 0.25",
     ),
-    "cases.behaviour.adapter_selection": (
+    "cases.behaviour.adapters.adapter_selection": (
         "layers adapted or left out by mistake",
         "layers of another rank",
         "logits off",
         "merged logits off",
     ),
-    "cases.behaviour.adapters_in_use": (
+    "cases.behaviour.adapters.adapters_in_use": (
         "logits off the base",
         "logits off",
         "trained weights",
@@ -62,7 +62,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits afterwards off",
         "the copy is trained",
     ),
-    "cases.behaviour.decomposed_starts": (
+    "cases.behaviour.starts.decomposed_starts": (
         "magnitudes off",
         "filled weights off",
         "residuals off",
@@ -77,7 +77,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "error of a layer, in units of the smallest one",
         "error of a layer, in units of the one without LoftQ",
     ),
-    "cases.behaviour.initial_values": (
+    "cases.behaviour.starts.initial_values": (
         "numbers of {part} that are not zero",
         "largest lora_A, in units of 1 / sqrt(in)",
         "distinct numbers of lora_A",
@@ -88,7 +88,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits that differ from the base's",
         "applied weights off",
     ),
-    "cases.behaviour.mixed_batches": (
+    "cases.behaviour.adapters.mixed_batches": (
         "logits off",
         "logits of real tokens off",
         "layers with a magnitude",
@@ -97,7 +97,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows with other tokens",
         "the refusal names DoRA",
     ),
-    "cases.behaviour.other_starts": (
+    "cases.behaviour.starts.other_starts": (
         "numbers of b that are not zero",
         "numbers of d that are not d_initial",
         "shapes of A and B",
@@ -108,7 +108,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "numbers of {part} that are zero",
         "layers that the filled adapter changes",
     ),
-    "cases.behaviour.other_tuners": (
+    "cases.behaviour.adapters.other_tuners": (
         "layers without a part of an adapter",
         "what the adapter does",
         "merged weights off",
@@ -121,11 +121,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits off",
         "logits off the base",
     ),
-    "cases.behaviour.prompt_starts": (
+    "cases.behaviour.starts.prompt_starts": (
         "numbers of the prompt that differ from the text's",
         "logits off those with the text",
     ),
-    "cases.behaviour.saved_modules": (
+    "cases.behaviour.adapters.saved_modules": (
         "the copy starts as the module",
         "changed",
         "step of the copy off",

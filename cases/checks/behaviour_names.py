@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
-    "cases.behaviour.accumulating": (
+    "cases.behaviour.trainers.accumulating": (
         "weights off",
         "rows of the batches of each step",
         "smallest norm / largest allowed",
@@ -26,7 +26,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "epochs with the same order",
         "mean difference of the lengths in a batch",
     ),
-    "cases.behaviour.adapted_layers": (
+    "cases.behaviour.starts.adapted_layers": (
         "outputs that differ from the base's",
         "outputs off the base's",
         "applied weights off",
@@ -36,7 +36,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "{name} off its distribution",
         "mean square of {name} off",
     ),
-    "cases.behaviour.alignment": (
+    "cases.behaviour.preferences.alignment": (
         "steps",
         "loss off",
         "logged loss off",
@@ -45,12 +45,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights off",
         "evaluated {metric} off",
     ),
-    "cases.behaviour.beam_searches": (
+    "cases.behaviour.generation.beam_searches": (
         "sequences that another search would not return",
         "scores off those of the sequences",
         "scores off the search by its definition",
     ),
-    "cases.behaviour.chat_templates": (
+    "cases.behaviour.data.chat_templates": (
         "text",
         "text with the prompt",
         "ids",
@@ -63,12 +63,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "end token of the config",
         "labels",
     ),
-    "cases.behaviour.clipping": (
+    "cases.behaviour.parallel.clipping": (
         "gradients off",
         "norm {norm} off",
         "gradients clipped by norm {norm} off",
     ),
-    "cases.behaviour.collators": (
+    "cases.behaviour.data.collators": (
         "special tokens learned",
         "labels other than the word",
         "words changed that are not learned",
@@ -81,14 +81,14 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "share of masks, off",
         "share of unchanged words, off",
     ),
-    "cases.behaviour.data_order": (
+    "cases.behaviour.data.data_order": (
         "rows of each batch",
         "rows with drop_last",
         "weight off",
         "rows of rank 0",
         "rows of rank 1",
     ),
-    "cases.behaviour.distributed_sampling": (
+    "cases.behaviour.parallel.distributed_sampling": (
         "batches after which it steps",
         "weights off",
         "sum",
@@ -105,7 +105,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "list, apply_padding={padding}",
         "tensor, apply_padding={padding}",
     ),
-    "cases.behaviour.evaluation": (
+    "cases.behaviour.trainers.evaluation": (
         "loss off",
         "rows counted",
         "rows of {name}",
@@ -116,20 +116,20 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "best checkpoint kept",
         "checkpoints kept",
     ),
-    "cases.behaviour.flat_parts": (
+    "cases.behaviour.parallel.flat_parts": (
         "parameters left whole",
         "gradients off",
         "entries of unused gradients",
         "reductions before the last pass",
         "reductions of the last pass",
     ),
-    "cases.behaviour.generating": (
+    "cases.behaviour.generation.generating": (
         "tokens behind the end that are not padding",
         "rows that stop without an end",
         "columns of new tokens",
         "regret of the tokens",
     ),
-    "cases.behaviour.generation": (
+    "cases.behaviour.generation.generation": (
         "different lengths",
         "rows that the penalty changes",
         "rows that the rule changes",
@@ -137,14 +137,14 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "steps with logits",
         "logits off",
     ),
-    "cases.behaviour.grpo": ("expected share of clipped tokens",),
-    "cases.behaviour.kto": ("largest KL estimate",),
-    "cases.behaviour.masks": (
+    "cases.behaviour.preferences.grpo": ("expected share of clipped tokens",),
+    "cases.behaviour.preferences.kto": ("largest KL estimate",),
+    "cases.behaviour.dropout.masks": (
         "share dropped off{after}",
         "kept elements off{after}",
         "share dropped in one line off{after}",
     ),
-    "cases.behaviour.model_dropout": (
+    "cases.behaviour.dropout.model_dropout": (
         "attention in evaluation off",
         "difference of two dimensions of a head",
         "number of kept weights off a whole one",
@@ -159,12 +159,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "{name} to later positions",
         "share dropped off in {name}{mode}",
     ),
-    "cases.behaviour.optimisers": (
+    "cases.behaviour.trainers.optimisers": (
         "optimiser steps",
         "weights off",
         "parameters of {name} with another decay",
     ),
-    "cases.behaviour.packing": (
+    "cases.behaviour.data.packing": (
         "lengths of the rows",
         "tokens",
         "documents in one piece",
@@ -179,7 +179,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows",
         "labels",
     ),
-    "cases.behaviour.precision_of_units": (
+    "cases.behaviour.parallel.precision_of_units": (
         "dtypes of parameters and gradients",
         "dtypes of input, buffer and weight",
         "dtype of a whole number in a buffer",
@@ -188,7 +188,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "parameters whose gradient has another dtype",
         "dtypes of {name}: input, weight, output",
     ),
-    "cases.behaviour.randomness": (
+    "cases.behaviour.dropout.randomness": (
         "update off in evaluation",
         "update off after eval within disable_adapter",
         "share of differing masks off, two passes",
@@ -199,7 +199,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "adapter's update while disabled",
         "share of elements with kept {parts} off",
     ),
-    "cases.behaviour.recomputed_masks": (
+    "cases.behaviour.dropout.recomputed_masks": (
         "forward passes of layers",
         "gradients off",
         "random numbers after the step that differ",
@@ -210,7 +210,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "same mask in two passes",
         "masks of pass {place}, device_specific={specific}",
     ),
-    "cases.behaviour.replicated_state": (
+    "cases.behaviour.parallel.replicated_state": (
         "statistics off",
         "steps",
         "weights off",
@@ -221,7 +221,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "learning rates",
         "buffer",
     ),
-    "cases.behaviour.replicating": (
+    "cases.behaviour.parallel.replicating": (
         "buckets",
         "gradients off",
         "weights off",
@@ -230,7 +230,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "gradient entries that the dtype does not hold",
         "local gradients off",
     ),
-    "cases.behaviour.resuming": (
+    "cases.behaviour.trainers.resuming": (
         "steps after resuming",
         "rows after resuming",
         "learning rates after resuming",
@@ -238,7 +238,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights that differ",
         "{name} after resuming",
     ),
-    "cases.behaviour.sampling": (
+    "cases.behaviour.trainers.sampling": (
         "rows that the first epoch has not once",
         "rows that the second epoch has not once",
         "epochs in order",
@@ -253,12 +253,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows repeated in an epoch",
         "rows that an epoch has not once",
     ),
-    "cases.behaviour.schedules": (
+    "cases.behaviour.trainers.schedules": (
         "parameter groups at the same rate",
         "learning rate used, off",
         "learning rate logged, off",
     ),
-    "cases.behaviour.sharded_parts": (
+    "cases.behaviour.parallel.sharded_parts": (
         "gradients off",
         "shape of a weight held",
         "parameters left whole",
@@ -268,12 +268,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "sharded gradients before the last pass",
         "layers whole after forward, {reshard}",
     ),
-    "cases.behaviour.token_sampling": (
+    "cases.behaviour.generation.token_sampling": (
         "distance from the distribution",
         "draws outside the distribution",
         "probable tokens that were never drawn",
     ),
-    "cases.behaviour.trainer_logs": (
+    "cases.behaviour.trainers.trainer_logs": (
         "optimiser steps",
         "logged loss, off",
         "logged norm, off",
@@ -283,7 +283,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tokens seen",
         "tokens logged",
     ),
-    "cases.behaviour.uneven_shards": (
+    "cases.behaviour.parallel.uneven_shards": (
         "parameters with another number of rows",
         "weights off",
         "moments off",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cases.behaviour import alignment
+from cases.behaviour.preferences import alignment
 from cases.space.verdict import LackingError
 
 if TYPE_CHECKING:

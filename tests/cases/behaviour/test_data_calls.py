@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cases.behaviour import chat_templates, packing
+from cases.behaviour.data import chat_templates, packing
 
 OUT = -100
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cases.behaviour import decoding
+from cases.behaviour.generation import decoding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from cases.behaviour.lora_reference import FIRST, SECOND, Adapter, Base, changed, written
+from cases.behaviour.adapters.lora_reference import FIRST, SECOND, Adapter, Base, changed, written
 
 LLAMA = {"model_type": "llama"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from cases.behaviour import masks
+from cases.behaviour.dropout import masks
 
 
 def test_a_bound_shrinks_with_the_root_of_the_number_of_draws() -> None:

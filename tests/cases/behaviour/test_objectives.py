@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from cases.behaviour import objectives
+from cases.behaviour.preferences import objectives
 
 LN3 = math.log(3)  # sigmoid(ln 3) = 3/4, sigmoid(-ln 3) = 1/4
 

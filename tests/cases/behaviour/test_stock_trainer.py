@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cases.behaviour import accumulating, optimisers, sampling, schedules, stock_trainer, trainer_logs
+from cases.behaviour.trainers import accumulating, optimisers, sampling, schedules, stock_trainer, trainer_logs
 
 STEPS = [[[0, 1], [2, 3]], [[4]]]
 

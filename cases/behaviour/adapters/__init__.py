@@ -1,0 +1,1 @@
+"""Adapters in use: switching, combining, merging, saving and exchanging them."""

@@ -1,0 +1,1 @@
+"""Dropout masks: their rate, their place, and when they repeat."""

@@ -1,0 +1,1 @@
+"""Generation, compared with decoding by its definition on the reference network."""

@@ -1,0 +1,1 @@
+"""The parts of DDP, FSDP and accelerate that small models hide."""

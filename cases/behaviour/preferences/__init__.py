@@ -1,0 +1,1 @@
+"""The losses of TRL's trainers, compared with their papers."""

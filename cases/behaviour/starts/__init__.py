@@ -1,0 +1,1 @@
+"""The start values of adapters, compared with their papers."""

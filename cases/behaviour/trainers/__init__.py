@@ -1,0 +1,1 @@
+"""Trainers and accelerate as they are: steps, schedules, logs, evaluation, resuming."""
