@@ -157,7 +157,7 @@ RETIRED: dict[str, tuple[str, ...]] = {
     r"(?<![a-z])quests?(?![a-z])": (),
     r"(?-i:\bWitness\b)": (),
     r"(?<![a-z])disasters?(?![a-z]|\.json)": ("reports/commands/selfcheck.py", "tests/reports/test_cli.py"),
-    r"(?<![a-z])doomed(?![a-z])": (),
+    r"(?<![a-z])doom(?:ed)(?![a-z])": (),
     r"(?<![a-z])planted(?![a-z])": ("matrix/experiments/selfcheck.py", "tests/matrix/experiments/test_selfcheck.py"),
     r"(?<![a-z])faulty(?![a-z])": (),
     r"is played|played driver": (),

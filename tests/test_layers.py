@@ -21,7 +21,7 @@ LONGEST = 400  # lines of a module
 SCRIPTS = HERE / "matrix" / "known" / "reproducers"  # for people without this project, tested in test_reproducers.py
 MODULES = [
     HERE / "noxfile.py",
-    *(path for each in LAYERS[1:] for path in sorted((HERE / each).rglob("*.py")) if path.parent != SCRIPTS),
+    *(path for each in LAYERS[1:] for path in sorted((HERE / each).rglob("*.py")) if SCRIPTS not in path.parents),
 ]
 
 PATHS = {".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}

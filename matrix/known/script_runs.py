@@ -1,7 +1,8 @@
 """The scripts that show findings without this project, and the record of their runs.
 
-``matrix/known/reproducers/`` has one script per finding, named after its id. It prints one line with the value that it
-found and the value that it expected, and its exit code is its answer. ``reproducers.json`` keeps the runs.
+``matrix/known/reproducers/`` has one script per finding, named after its id; those of behaviour by design have a folder
+of their own. A script prints one line with the value that it found and the value that it expected, and its exit code is
+its answer. ``reproducers.json`` keeps the runs.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from matrix.errors import UserError
+from matrix.documents import read_or_empty
 from matrix.run.outcome import Stored
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class ScriptRecord(Stored):
 
 def scripts(folder: Path = FOLDER) -> Mapping[str, Path]:
     """The script of each finding, by its id."""
-    return {path.stem: path for path in sorted(folder.glob("*.py"))}
+    return {path.stem: path for path in sorted(folder.rglob("*.py"))}
 
 
 def digest(script: Path) -> str:
@@ -95,15 +96,7 @@ def read(path: Path) -> ScriptRecord:
     Raises:
         UserError: the file cannot be read, or is no such document.
     """
-    try:
-        return ScriptRecord.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return ScriptRecord()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); name another folder") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise UserError(f"{path}: no record of reproducers: {first['msg']}; name another folder") from None
+    return read_or_empty(ScriptRecord, path, what="record of reproducers", instead="folder")
 
 
 def text(record: ScriptRecord) -> str:

@@ -13,8 +13,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from matrix.documents import read_or_empty
 from matrix.errors import UserError
 from matrix.keys import CellKey
 from matrix.run.outcome import Stored
@@ -83,15 +84,7 @@ def read(path: Path = PUBLISHED) -> ReproducerRecord:
     Raises:
         UserError: the file cannot be read, or is no such document.
     """
-    try:
-        return ReproducerRecord.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return ReproducerRecord()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); name another file") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise UserError(f"{path}: no record of reproducers: {first['msg']}; name another file") from None
+    return read_or_empty(ReproducerRecord, path, what="record of reproducers", instead="file")
 
 
 def add(new: ReproducerRun, path: Path) -> None:

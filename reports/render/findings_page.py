@@ -156,7 +156,8 @@ def script(row: Finding, runs: Sequence[ScriptRun]) -> str:
         if answers[answer]
     ]
     telling = max(answers[Answer.SHOWN] or runs, key=lambda each: each.set)
-    link = f"[{text(row.id)}.py]({SCRIPTS}/{row.id}.py)"
+    folder = SCRIPTS if row.is_bug else f"{SCRIPTS}/by_design"
+    link = f"[{text(row.id)}.py]({folder}/{row.id}.py)"
     return f"Script {link}: {'; '.join(parts)}. On {code(telling.set)}: {code(telling.line)}"
 
 
