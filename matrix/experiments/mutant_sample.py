@@ -11,6 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cases.api import CALLS
 from matrix.errors import UserError
 from matrix.experiments import mutable_code
 from matrix.experiments.mutants import Mutant, StackFile, generate, is_valid
@@ -136,17 +137,32 @@ def in_turn(groups: Mapping[str, list[tuple[Mutant, list[str]]]], seed: int) -> 
 
 
 def chosen_cells(names: Sequence[str], cases: Mapping[str, Case], most: int) -> tuple[str, ...]:
-    """The fastest cells, no two of the same flow, method, strategy and front end while there are others.
+    """The cells that could notice a mutant in different ways; ``names`` has the fastest first.
 
-    Among those that have these in common, float32 comes first: its tolerances are the narrowest.
+    The first is the fastest in float32, whose tolerances are the narrowest. Each further one has the most options that
+    none before it has: a fault in scaled rotary positions shows only in a cell that scales them.
     """
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for name in names:
-        options = cases[name].options
-        groups.setdefault((options.flow, options.method, options.strategy, options.front_end), []).append(name)
-    different = {min(group, key=lambda name: cases[name].options.torch_dtype != "fp32") for group in groups.values()}
-    ordered = [*(name for name in names if name in different), *(name for name in names if name not in different)]
-    return tuple(ordered[:most])
+    left = sorted(names, key=lambda name: cases[name].options.torch_dtype != "fp32")
+    traits = {name: traits_of(cases[name]) for name in left}
+    chosen: list[str] = []
+    seen: set[object] = set()
+    while left and len(chosen) < most:
+        if not any(traits[name] - seen for name in left):
+            seen.clear()
+        best = max(left, key=lambda name: len(traits[name] - seen)) if chosen else left[0]
+        left.remove(best)
+        chosen.append(best)
+        seen |= traits[best]
+    return tuple(chosen)
+
+
+def traits_of(case: Case) -> frozenset[object]:
+    """What sets a case apart: its options, each kind of job with its method and strategy, and the module of a call."""
+    options = case.options
+    if options.call:
+        return frozenset({CALLS[options.call].body.__module__})
+    pairs = ((options.flow, each) for each in (options.method, options.strategy, options.front_end))
+    return frozenset({*options.stated.items(), *pairs})
 
 
 def hand_written(path: Path, cells: Sequence[TracedCell], cases: Mapping[str, Case], *, most: int) -> Sample:

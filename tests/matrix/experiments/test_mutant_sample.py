@@ -68,15 +68,22 @@ def test_a_removed_environment_is_reported(tmp_path: Path) -> None:
         a_draw(tmp_path / "gone")
 
 
-def test_the_fastest_cells_that_differ_come_first() -> None:
-    names = ["train-lora-single-fp32", "train-lora-single-bf16", "train-lora-ddp-bf16", "train-full-single-fp32"]
-    assert chosen_cells(names, CASES, 3) == (names[0], names[2], names[3])
-    assert chosen_cells(names[:2], CASES, 3) == (names[0], names[1])
-
-
-def test_float32_comes_before_a_faster_dtype() -> None:
+def test_the_fastest_float32_cell_comes_first() -> None:
     names = ["train-lora-single-bf16", "train-lora-single-fp32", "train-lora-ddp-bf16"]
-    assert chosen_cells(names, CASES, 2) == (names[1], names[2])
+    assert chosen_cells(names, CASES, 1) == (names[1],)
+    assert chosen_cells(names[::2], CASES, 3) == (names[0], names[2])
+
+
+def test_each_further_cell_has_the_most_options_that_none_before_it_has() -> None:
+    rope = "train-full-rope_scaling_yarn-single-fp32"
+    names = ["train-full-single-fp32", "train-full-single-bf16", rope, "train-lora-ddp-bf16"]
+    assert chosen_cells(names, CASES, 3) == (names[0], names[3], rope)
+
+
+def test_calls_of_different_modules_come_before_others() -> None:
+    names = ["api-use_two_lokr", "api-use_two_loha", "api-dpo_ddp"]
+    assert chosen_cells(names, CASES, 2) == (names[0], names[2])
+    assert chosen_cells(names, CASES, 9) == (names[0], names[2], names[1])
 
 
 def written(root: Path, **entry: Any) -> Path:
