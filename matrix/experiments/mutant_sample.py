@@ -18,7 +18,7 @@ from matrix.experiments.mutants import Mutant, StackFile, generate, is_valid
 from matrix.experiments.mutation_targets import PACKAGES, PATTERN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from cases.space.case import Case
     from matrix.experiments.executed_lines import TracedCell
@@ -106,6 +106,17 @@ def draw(
         if is_valid(mutant, sources[mutant.file]):
             drawn.append((mutant, chosen_cells(names, cases, most)))
     return Sample(mutants=tuple(drawn), files=tuple(counts))
+
+
+def again(wanted: Collection[str], cells: Sequence[TracedCell], cases: Mapping[str, Case], *, most: int) -> Sample:
+    """The mutants with these ids. One whose code the cells no longer execute has no cell."""
+    coverage = Coverage.of(cells)
+    mutants = (mutant for source in stack_sources(cells, "") for mutant in generate(source))
+    found = {mutant.id: mutant for mutant in mutants if mutant.id in wanted}
+    return Sample(
+        mutants=tuple((each, chosen_cells(coverage.cells_of(each), cases, most)) for each in found.values()),
+        rejected=dict.fromkeys(sorted(set(wanted) - found.keys()), "this version has no such code"),
+    )
 
 
 def stack_sources(cells: Sequence[TracedCell], files: str) -> list[StackFile]:

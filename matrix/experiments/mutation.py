@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from cases.injection.mutant_suite import INFIX, MUTANTS, NONE, mutated_case
 from cases.space.verdict import RED, Verdict
-from matrix.experiments import executed_lines, mutant_sample
+from matrix.experiments import executed_lines, mutant_reviews, mutant_sample
 from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result, numbers
 from matrix.run import request as run_request
 from matrix.run import store
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cases.space.case import Case
+    from matrix.experiments.executed_lines import TracedCell
     from matrix.experiments.mutant_sample import Sample
     from matrix.experiments.mutants import Mutant
     from matrix.run.outcome import Outcome
@@ -45,7 +46,10 @@ CLEAN, MUTATED = "clean", "mutated"
 
 @dataclass(frozen=True, kw_only=True)
 class MutationRequest:
-    """``count`` mutants for each set, each in ``most`` cells at most; ``minutes`` limits the mutated runs of a set."""
+    """``count`` mutants for each set, each in ``most`` cells at most; ``minutes`` limits the mutated runs of a set.
+
+    ``hand_written`` names a file with other mutants, ``again`` the results whose unnoticed mutants run once more.
+    """
 
     run: RunRequest
     directory: Path
@@ -55,6 +59,7 @@ class MutationRequest:
     minutes: float = 60.0
     files: str = ""
     hand_written: Path | None = None
+    again: Path | None = None
     watcher: Callable[[int], Progress] = field(repr=False)
     say: Callable[[str], None] = print
 
@@ -74,12 +79,7 @@ def score(version_set: VersionSet, request: MutationRequest) -> SetScore:
     cells = executed_lines.measure(
         version_set, list(cases.values()), request.run, watcher=request.watcher, say=request.say
     )
-    if request.hand_written is None:
-        sample = mutant_sample.draw(
-            cells, cases, count=request.count, seed=request.seed, most=request.most, files=request.files
-        )
-    else:
-        sample = mutant_sample.hand_written(request.hand_written, cells, cases, most=request.most)
+    sample = chosen_sample(version_set, cells, cases, request)
     note_mutants(sample, mutants_file(version_set, request))
     clean = clean_runs(version_set, sample, cases, request)
     plan = [(mutant, [cases[name] for name in names if name in clean]) for mutant, names in sample.mutants]
@@ -100,6 +100,19 @@ def score(version_set: VersionSet, request: MutationRequest) -> SetScore:
         mutants=tuple(results(version_set, plan, clean, request)),
         files=sample.files,
         rejected=dict(sample.rejected),
+    )
+
+
+def chosen_sample(
+    version_set: VersionSet, cells: Sequence[TracedCell], cases: Mapping[str, Case], request: MutationRequest
+) -> Sample:
+    if request.hand_written is not None:
+        return mutant_sample.hand_written(request.hand_written, cells, cases, most=request.most)
+    if request.again is not None:
+        wanted = mutant_reviews.to_run_again(request.again, version_set.key)
+        return mutant_sample.again(wanted, cells, cases, most=request.most)
+    return mutant_sample.draw(
+        cells, cases, count=request.count, seed=request.seed, most=request.most, files=request.files
     )
 
 

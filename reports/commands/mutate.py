@@ -15,10 +15,12 @@ import typer
 from rich.console import Console
 
 from matrix.errors import UserError
-from matrix.experiments import mutation, mutation_score
+from matrix.experiments import mutant_reviews, mutation, mutation_score
 from matrix.run import request, store
 from reports.commands.options import AsJson, Device, KeepFree, Offline, TorchBackend, Where, Workers
 from reports.render import mutation_text, progress_bar
+
+DOCUMENT, PAGE = "mutation.json", "mutation.md"
 
 
 def mutate(
@@ -39,6 +41,14 @@ def mutate(
     mutants: Annotated[
         Path | None, typer.Option("--mutants", help="Run the mutants of this JSON file instead of drawing some.")
     ] = None,
+    again: Annotated[
+        Path | None,
+        typer.Option("--again", help="Run the mutants of this mutation.json again that no cell noticed."),
+    ] = None,
+    reviews: Annotated[
+        Path | None,
+        typer.Option("--reviews", help="Run nothing: add the reviews of this JSON file to the results in --out."),
+    ] = None,
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
     out: Annotated[Path | None, typer.Option(help="Directory of the runs.", show_default="runs/mutate-<time>")] = None,
@@ -50,8 +60,13 @@ def mutate(
     as_json: AsJson = False,
 ) -> None:
     """Change the installed stack in small ways; report the share of changes that the cells of the grid notice."""
+    if reviews is not None:
+        review(reviews, out, as_json=as_json)
+        return
     console = Console(stderr=True)
     directory = out or request.RUNS / f"mutate-{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}"
+    if again is not None and mutants is not None:
+        raise UserError("--again and --mutants exclude each other")
     check(resume=resume, out=out, directory=directory)
     run_request = request.RunRequest(
         sets=sets,
@@ -74,14 +89,32 @@ def mutate(
             minutes=minutes,
             files=files,
             hand_written=mutants,
+            again=again,
             watcher=lambda planned: progress_bar.choose(console, planned=planned),
             say=console.print,
         )
     )
     document = mutation_score.document(scores, seed=seed, run=run_facts(directory))
-    store.write_json(directory / "mutation.json", document)
-    (directory / "mutation.md").write_text(mutation_text.markdown(scores), encoding="utf-8")
+    store.write_json(directory / DOCUMENT, document)
+    (directory / PAGE).write_text(mutation_text.markdown(scores), encoding="utf-8")
     typer.echo(json.dumps(document, indent=1) if as_json else "\n".join(mutation_text.lines(scores)))
+
+
+def review(path: Path, directory: Path | None, *, as_json: bool) -> None:
+    """Add reviews to stored results.
+
+    Raises:
+        UserError: there are no results, or the reviews do not belong to them.
+    """
+    if directory is None or not (directory / DOCUMENT).exists():
+        raise UserError("--reviews needs the directory of a finished mutation run; name it with --out")
+    document = json.loads((directory / DOCUMENT).read_text(encoding="utf-8"))
+    mutant_reviews.add(document, mutant_reviews.read(path))
+    store.write_json(directory / DOCUMENT, document)
+    page = directory / PAGE
+    text = mutation_text.with_reviews(page.read_text(encoding="utf-8"), document)
+    page.write_text(text, encoding="utf-8")
+    typer.echo(json.dumps(document, indent=1) if as_json else "\n".join(mutation_text.review_lines(document)))
 
 
 def check(*, resume: bool, out: Path | None, directory: Path) -> None:

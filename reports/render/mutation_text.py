@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cases.space.plural import counted
+from matrix.experiments import mutant_reviews
 from matrix.experiments.mutation_score import KILLED, LOST, NOT_COVERED, NOT_RUN, SAME_NUMBERS, STATUSES, SURVIVED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from matrix.experiments.mutation_score import MutantResult, SetScore, Share
 
 WORDS = {SAME_NUMBERS: "changed no number"}
+REVIEWS = "## Reviews"
 
 
 def lines(scores: Sequence[SetScore]) -> Iterator[str]:
@@ -91,3 +93,29 @@ def markdown_of_set(each: SetScore) -> Iterator[str]:
         yield f"`{survivor.mutant.file}:{survivor.mutant.line}` {survivor.mutant.where} ({survivor.mutant.kind})"
         cases = ", ".join(f"`{cell.case}`" for cell in survivor.cells)
         yield from ("", "```diff", survivor.diff, "```", "", f"Green: {cases}", "")
+
+
+def with_reviews(page: str, document: Mapping[str, Any]) -> str:
+    """The page with what the reviews say, in place of what an earlier version of it said."""
+    before = page.partition(f"\n{REVIEWS}")[0].rstrip("\n")
+    return "\n".join([before, "", REVIEWS, "", *review_lines(document)]) + "\n"
+
+
+def review_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    for each in document["sets"]:
+        if "reviewed" in each:
+            yield from review_of_set(each)
+
+
+def review_of_set(each: Mapping[str, Any]) -> Iterator[str]:
+    """What a reader said about mutants that no cell noticed; every one that the cells should have noticed."""
+    counts = each["reviewed"]
+    classes = ", ".join(f"{counts[name.replace(' ', '_')]} {name}" for name in mutant_reviews.CLASSES)
+    yield f"{each['set']}: {counts['mutants']} mutants that no cell noticed were read: {classes}."
+    share = f"{counts['estimated_score']:.0%} of the mutants that matter are killed"
+    yield f"If the others are like these, {share}. A survivor that nobody read counts as missed."
+    yield ""
+    for mutant in each["mutants"]:
+        if mutant.get("review", {}).get("class") == mutant_reviews.MISSED:
+            yield f"* `{mutant['file']}:{mutant['line']}` {mutant['function']}: {mutant['review']['why']}"
+    yield ""

@@ -12,7 +12,7 @@ from cases.space.renamed import current_case_id
 from cases.suite import CASES
 from matrix.errors import UserError
 from matrix.experiments.executed_lines import TracedCell
-from matrix.experiments.mutant_sample import Sample, chosen_cells, draw, hand_written
+from matrix.experiments.mutant_sample import Sample, again, chosen_cells, draw, hand_written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +84,14 @@ def test_calls_of_different_modules_come_before_others() -> None:
     names = ["api-use_two_lokr", "api-use_two_loha", "api-dpo_ddp"]
     assert chosen_cells(names, CASES, 2) == (names[0], names[2])
     assert chosen_cells(names, CASES, 9) == (names[0], names[2], names[1])
+
+
+def test_mutants_run_again_by_their_ids(root: Path) -> None:
+    (one, _), (other, _) = a_draw(root, count=2).mutants
+    sample = again({one.id, "gone"}, [a_cell(root)], CASES, most=3)
+    assert sample.mutants == ((one, (FAST,)),)
+    assert sample.rejected == {"gone": "this version has no such code"}
+    assert other.id != one.id
 
 
 def written(root: Path, **entry: Any) -> Path:

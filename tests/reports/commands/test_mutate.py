@@ -75,3 +75,29 @@ def test_an_earlier_run_is_not_overwritten(tmp_path: Path) -> None:
 def test_resume_needs_a_directory(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="name it with --out"):
         mutate.check(resume=True, out=None, directory=tmp_path)
+
+
+@pytest.mark.usefixtures("scored")
+def test_reviews_are_added_to_stored_results_and_replaced(ftmatrix: Command, tmp_path: Path) -> None:
+    ftmatrix("mutate", "--out", str(tmp_path / "m"))
+    for why in ("an old reason", "the rank is ignored"):
+        (tmp_path / "r.json").write_text(json.dumps([{"id": "m2", "class": "missed", "why": why}]))
+        status, out, _ = ftmatrix("mutate", "--out", str(tmp_path / "m"), "--reviews", str(tmp_path / "r.json"))
+    document = json.loads((tmp_path / "m" / "mutation.json").read_text())
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    page = (tmp_path / "m" / "mutation.md").read_text()
+    assert status == 0
+    assert "If the others are like these, 50% of the mutants that matter are killed." in out
+    assert page.count("## Reviews") == 1
+    assert "the rank is ignored" in page
+    assert "an old reason" not in page
+
+
+def test_reviews_need_results(ftmatrix: Command, tmp_path: Path) -> None:
+    status, _, error = ftmatrix("mutate", "--out", str(tmp_path), "--reviews", str(tmp_path / "r.json"))
+    assert (status, "--reviews needs the directory of a finished mutation run" in error) == (2, True)
+
+
+def test_again_and_mutants_exclude_each_other(ftmatrix: Command, tmp_path: Path) -> None:
+    status, _, error = ftmatrix("mutate", "--again", str(tmp_path / "a"), "--mutants", str(tmp_path / "b"))
+    assert (status, "--again and --mutants exclude each other" in error) == (2, True)
