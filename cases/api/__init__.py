@@ -51,6 +51,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.data.collators",
     "behaviour.data.data_order",
     "behaviour.data.packing",
+    "behaviour.data.shares_of_ranks",
     "behaviour.dropout.model_dropout",
     "behaviour.dropout.randomness",
     "behaviour.dropout.recomputed_masks",
