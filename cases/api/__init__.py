@@ -61,6 +61,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.parallel.clipping",
     "behaviour.parallel.distributed_sampling",
     "behaviour.parallel.flat_parts",
+    "behaviour.parallel.flat_strategies",
     "behaviour.parallel.precision_of_units",
     "behaviour.parallel.replicated_state",
     "behaviour.parallel.replicating",

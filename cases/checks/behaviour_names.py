@@ -106,6 +106,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "steps",
         "steps after resuming",
     ),
+    "cases.behaviour.parallel.flat_strategies": (
+        "gradients off",
+        "gradients off: {kind}",
+        "weights off: {kind}",
+        "whole gradients off",
+        "weights afterwards off: {kind}",
+        "parameters of another shape",
+        "strategy",
+    ),
     "cases.behaviour.parallel.clipping": (
         "gradients off",
         "norm {norm} off",

@@ -64,7 +64,7 @@ def differing(found: Shares, wanted: Shares) -> bool:
 
 @call(GROUP, phase=Phase.LOAD)
 def batch_sampler_shares(_ctx: Context) -> Iterator[Check]:
-    """BatchSamplerShard deals or cuts batches, then repeats the first rows or drops the last, for any number of rows."""
+    """BatchSamplerShard deals or cuts batches, and repeats the first rows or drops the last, for any number of them."""
     from accelerate.data_loader import BatchSamplerShard
     from torch.utils.data import BatchSampler
 
