@@ -72,7 +72,17 @@ CALL_REQUIREMENTS = (
         Requirement(
             f"peft_{name}", only_calls, partial(libraries.peft_config, name=name), "this peft does not have the method"
         )
-        for name in ("HRAConfig", "MissConfig", "FourierFTConfig")
+        for name in (
+            "HRAConfig",
+            "MissConfig",
+            "FourierFTConfig",
+            "BoneConfig",
+            "VBLoRAConfig",
+            "ShiraConfig",
+            "C3AConfig",
+            "RoadConfig",
+            "DeloraConfig",
+        )
     ),
     Requirement("skew_oft", only_calls, libraries.skew_oft, "this peft's OFT trains whole blocks"),
     Requirement(
