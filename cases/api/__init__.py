@@ -47,6 +47,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.adapters.methods.kinds_of_layers",
     "behaviour.adapters.methods.method_dropout",
     "behaviour.adapters.methods.method_merging",
+    "behaviour.adapters.methods.method_settings",
     "behaviour.adapters.mixed_batches",
     "behaviour.adapters.other_tuners",
     "behaviour.adapters.saved_modules",

@@ -130,6 +130,16 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "a safe merge refuses {broken}",
         "weights changed by a refused {broken}",
     ),
+    "cases.behaviour.adapters.methods.method_settings": (
+        "layers adapted or left out by mistake",
+        "weights off",
+        "layers of another rank",
+        "lengths",
+        "methods with the field",
+        "layers adapted or left out by {key}",
+        "weights changed at the start by {key}",
+        "least effect of {key} on a layer",
+    ),
     "cases.behaviour.adapters.mixed_batches": (
         "logits off",
         "logits of real tokens off",

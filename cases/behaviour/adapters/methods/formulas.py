@@ -186,4 +186,5 @@ def delora(weight: Any, bias: Any, parts: Parts, arguments: Mapping[str, Any]) -
     """W + lambda / r times normalised ranks of B A times the norms of W's columns (https://arxiv.org/abs/2503.18225)."""
     a, b = parts["delora_A"], parts["delora_B"]
     ranks = (b / b.norm(dim=0)) @ (a / a.norm(dim=1, keepdim=True))
-    return weight + parts["delora_lambda"] / arguments["r"] * ranks * parts["norms"], bias
+    norms = parts.get("norms", weight.norm(dim=0))
+    return weight + parts["delora_lambda"] / arguments["r"] * ranks * norms, bias

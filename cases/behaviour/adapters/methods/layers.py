@@ -261,7 +261,7 @@ def frozen(model: Any, method: Method, name: str, adapter: str) -> dict[str, Any
         return {"indices": module(model, name).indices[adapter]}
     if method.config == "ShiraConfig":
         return {"indices": module(model, name).shira_indices[adapter]}
-    if method.config == "DeloraConfig":
+    if method.config == "DeloraConfig" and name in adapted_layers.TARGETS:  # of the base below all adapters
         return {"norms": held(adapted_layers.base())[name][0].norm(dim=0)}
     return {}
 
