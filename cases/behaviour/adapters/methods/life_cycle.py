@@ -1,0 +1,187 @@
+"""The life of adapters of every method: added, switched, disabled, saved, loaded under another name, and deleted.
+
+An adapter computes what its parts say by the method's formula, whatever happened to it and to the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from cases.api import call
+from cases.behaviour.adapters.methods import layers
+from cases.behaviour.adapters.methods.layers import METHODS, NAMES
+from cases.behaviour.adapters.methods.method_merging import SAME
+from cases.behaviour.adapters.methods.method_settings import known
+from cases.behaviour.starts import adapted_layers
+from cases.space.verdict import Phase, at_least, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cases.apply.context import Context
+    from cases.behaviour.adapters.methods.layers import Method
+    from cases.space.verdict import Check
+
+LIVING = "Life of adapters of every method"
+ALONE = ("adalora",)  # PEFT trains one adapter of a model
+
+
+def every(story: Callable[[str, Method], Iterator[Check]], *without: str) -> Iterator[Check]:
+    """Tell a story about each method of this version. An exception ends the story of one method."""
+    import peft
+
+    told = 0
+    for key, method in METHODS.items():
+        if key in without or not hasattr(peft, method.config) or not known(method):
+            continue
+        told, error = told + 1, "none"
+        try:
+            yield from story(key, method)
+        except Exception as raised:  # noqa: BLE001 - the finding is any error of the library
+            error = f"{type(raised).__name__}: {raised}"[:120]
+        yield equal(f"error of {key}", error, "none")
+    yield at_least("methods", told, 5)
+
+
+def trained(model: Any) -> set[str]:
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def only(model: Any, method: Method, adapter: str) -> str:
+    """The parameters that are trained or frozen by mistake if one adapter is trained."""
+    wanted = {
+        name
+        for name, _ in model.named_parameters()
+        if any(mark in name for mark in method.marks) and adapter in name.split(".")
+    }
+    return " ".join(sorted(trained(model) ^ wanted)) or "none"
+
+
+def gives(name: str, model: Any, wanted: Any) -> Check:
+    return at_most(name, layers.off(layers.applied(model), wanted), SAME)
+
+
+@call(LIVING, phase=Phase.ADAPT)
+def add_and_switch_by_method(_ctx: Context) -> Iterator[Check]:
+    """add_adapter neither activates nor trains the new adapter, and set_adapter does both, for every method."""
+
+    def story(key: str, method: Method) -> Iterator[Check]:
+        model = layers.adapted(method, names=("first",))
+        model.add_adapter("second", method.made("second"))
+        layers.fill(model, method)
+        for name in ("first", "second", "first"):
+            yield gives(f"weights of {key} off", model, layers.expected(model, method, name))
+            yield equal(f"trained or frozen by mistake by {key}", only(model, method, name), "none")
+            model.set_adapter("second" if name == "first" else "first")
+
+    yield from every(story, *ALONE)
+
+
+@call(LIVING, phase=Phase.FORWARD)
+def disable_by_method(_ctx: Context) -> Iterator[Check]:
+    """disable_adapter gives the base and freezes nothing for good, nested and after an exception, for every method."""
+
+    def story(key: str, method: Method) -> Iterator[Check]:
+        model = layers.adapted(method)
+        plain = layers.held(adapted_layers.base())
+        wanted, names = layers.expected(model, method, "first"), trained(model)
+        with contextlib.suppress(KeyError), model.disable_adapter():
+            with model.disable_adapter():
+                yield gives(f"weights of {key} off while disabled", model, plain)
+            yield gives(f"weights of {key} off while disabled", model, plain)
+            raise KeyError
+        yield gives(f"weights of {key} off", model, wanted)
+        yield equal(
+            f"trained or frozen by mistake by {key}", " ".join(sorted(trained(model) ^ names)) or "none", "none"
+        )
+
+    yield from every(story)
+
+
+@call(LIVING, phase=Phase.ADAPT)
+def delete_by_method(_ctx: Context) -> Iterator[Check]:
+    """delete_adapter removes every part of one adapter and leaves the other as it was, for every method."""
+
+    def story(key: str, method: Method) -> Iterator[Check]:
+        for gone, stays in (NAMES, NAMES[::-1]):
+            model = layers.adapted(method)
+            wanted = layers.expected(model, method, stays)
+            model.set_adapter(stays)
+            model.delete_adapter(gone)
+            left = {name for name in model.state_dict() if gone in name.split(".")}
+            yield equal(f"parts of {key} left", " ".join(sorted(left)) or "none", "none")
+            yield gives(f"weights of {key} off", model, wanted)
+
+    yield from every(story)
+
+
+@call(LIVING, phase=Phase.RELOAD)
+def reload_by_method(ctx: Context) -> Iterator[Check]:
+    """Adapters are saved without their names and loaded under others, trained or not, for every method."""
+
+    def story(key: str, method: Method) -> Iterator[Check]:
+        from peft import PeftModel
+        from safetensors import safe_open
+
+        model, folder = layers.adapted(method), ctx.kept / key
+        wanted = {name: layers.expected(model, method, name) for name in NAMES}
+        model.save_pretrained(folder)
+        for name in NAMES:
+            with safe_open(folder / name / "adapter_model.safetensors", "pt") as file:
+                named = [each for each in file.keys() if {*NAMES} & {*each.split(".")}]  # noqa: SIM118 - no dictionary
+            yield equal(f"names of adapters in the files of {key}", " ".join(named) or "none", "none")
+        again = PeftModel.from_pretrained(adapted_layers.base(), folder / "second", adapter_name="one")
+        yield equal(f"trained of {key} after loading", " ".join(sorted(trained(again))) or "none", "none")
+        yield gives(f"weights of {key} off after loading", again.eval(), wanted["second"])
+        again.load_adapter(folder / "first", adapter_name="other", is_trainable=True)
+        yield gives(f"weights of {key} off after loading the other", again.eval(), wanted["second"])
+        again.set_adapter("other")
+        yield gives(f"weights of the other of {key} off", again.eval(), wanted["first"])
+        yield equal(f"trained or frozen by mistake by {key}", only(again, method, "other"), "none")
+
+    yield from every(story, "vera")
+
+
+@call(LIVING, phase=Phase.RELOAD, requires=("vera_of_two_sizes",))
+def reload_smaller_vera(ctx: Context) -> Iterator[Check]:
+    """A VeRA adapter of smaller layers, trained beside one of larger layers, loads alone and computes the same."""
+    from peft import PeftModel
+
+    method = METHODS["vera"]
+    model = layers.adapted(method)
+    wanted = layers.expected(model, method, "second")
+    model.save_pretrained(ctx.kept / "saved")
+    again = PeftModel.from_pretrained(adapted_layers.base(), ctx.kept / "saved" / "second", adapter_name="one")
+    yield gives("weights off after loading", again.eval(), wanted)
+
+
+@call(LIVING, phase=Phase.SAVE)
+def save_in_training_by_method(ctx: Context) -> Iterator[Check]:
+    """Saving in the middle of training leaves the weights, modes and configuration as they were, for every method."""
+    import torch
+
+    def seen(model: Any, adapter: str) -> list[Any]:
+        config = {name: str(value) for name, value in vars(model.peft_config[adapter]).items()}
+        config.pop("base_model_name_or_path")  # saving fills it in
+        return [config, trained(model), [module.training for module in model.modules()]]
+
+    def story(key: str, method: Method) -> Iterator[Check]:
+        model = layers.adapted(method, names=("first",)).train()
+        before, state = seen(model, "first"), {name: value.clone() for name, value in model.state_dict().items()}
+        model.save_pretrained(ctx.kept / key)
+        after = model.state_dict()
+        changed = [
+            name for name in state.keys() | after.keys() if name not in after or not after[name].equal(state[name])
+        ]
+        yield equal(f"weights of {key} changed", " ".join(sorted(changed)) or "none", "none")
+        for what, one, other in zip(("settings", "trained", "modes"), before, seen(model, "first"), strict=True):
+            yield equal(f"{what} of {key} are the same", one == other, bound=True)
+        torch.manual_seed(1)
+        given = torch.randn(4, adapted_layers.SIZES["wide"][1])
+        layers.module(model, "wide")(given).square().sum().backward()
+        reached = {name for name, p in model.named_parameters() if p.grad is not None and bool(p.grad.any())}
+        wide = {name for name in trained(model) if ".wide." in name}
+        yield equal(f"parts of {key} without a gradient", " ".join(sorted(wide - reached)) or "none", "none")
+
+    yield from every(story)
