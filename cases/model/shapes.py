@@ -35,12 +35,15 @@ def ends(config: Mapping[str, Any]) -> Shapes:
 def llama_attention(config: Mapping[str, Any], number: int) -> Shapes:
     name, hidden = f"model.layers.{number}.self_attn", config["hidden_size"]
     width = config.get("head_dim") or hidden // config["num_attention_heads"]
-    queries, groups = config["num_attention_heads"] * width, config["num_key_value_heads"] * width
+    queries = config["num_attention_heads"] * width
+    groups = (config.get("num_key_value_heads") or config["num_attention_heads"]) * width
     for part, size in (("q", queries), ("k", groups), ("v", groups)):
         yield f"{name}.{part}_proj.weight", (size, hidden)
-        if config["model_type"] == "qwen2":
+        if config["model_type"] == "qwen2" or config.get("attention_bias"):
             yield f"{name}.{part}_proj.bias", (size,)
     yield f"{name}.o_proj.weight", (hidden, queries)
+    if config.get("attention_bias"):
+        yield f"{name}.o_proj.bias", (hidden,)
     if config["model_type"] == "qwen3":
         yield f"{name}.q_norm.weight", (width,)
         yield f"{name}.k_norm.weight", (width,)
@@ -48,9 +51,10 @@ def llama_attention(config: Mapping[str, Any], number: int) -> Shapes:
 
 def gated(name: str, config: Mapping[str, Any]) -> Shapes:
     hidden, inner = config["hidden_size"], config["intermediate_size"]
-    yield f"{name}.gate_proj.weight", (inner, hidden)
-    yield f"{name}.up_proj.weight", (inner, hidden)
-    yield f"{name}.down_proj.weight", (hidden, inner)
+    for part, sizes in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner))):
+        yield f"{name}.{part}_proj.weight", sizes
+        if config.get("mlp_bias"):
+            yield f"{name}.{part}_proj.bias", sizes[:1]
 
 
 def norms(config: Mapping[str, Any], number: int, *names: str) -> Shapes:
@@ -79,7 +83,7 @@ def mixtral(config: Mapping[str, Any]) -> Shapes:
 
 
 def gpt2(config: Mapping[str, Any]) -> Shapes:
-    hidden, inner = config["n_embd"], config["n_inner"]
+    hidden, inner = config["n_embd"], config.get("n_inner") or 4 * config["n_embd"]
     yield "transformer.wte.weight", (config["vocab_size"], hidden)
     yield "transformer.wpe.weight", (config["n_positions"], hidden)
     for number in range(config["n_layer"]):
@@ -125,8 +129,9 @@ def t5_block(config: Mapping[str, Any], name: str, attentions: tuple[str, ...]) 
         yield f"{name}.{place}.{attention}.o.weight", (hidden, heads)
         yield f"{name}.{place}.layer_norm.weight", (hidden,)
     last = f"{name}.{len(attentions)}"
-    for part, sizes in (("wi_0", (inner, hidden)), ("wi_1", (inner, hidden)), ("wo", (hidden, inner))):
-        yield f"{last}.DenseReluDense.{part}.weight", sizes
+    for part in ("wi_0", "wi_1") if config["feed_forward_proj"].startswith("gated-") else ("wi",):
+        yield f"{last}.DenseReluDense.{part}.weight", (inner, hidden)
+    yield f"{last}.DenseReluDense.wo.weight", (hidden, inner)
     yield f"{last}.layer_norm.weight", (hidden,)
 
 

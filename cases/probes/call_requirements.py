@@ -88,6 +88,22 @@ CALL_REQUIREMENTS = (
     Requirement(
         "vera_of_two_sizes", only_calls, libraries.vera_of_two_sizes, "this peft's VeRA adapts layers of one size alone"
     ),
+    *(
+        Requirement(
+            f"scaled_positions_{name}",
+            only_calls,
+            partial(libraries.scaled_positions, model=name),
+            "this transformers does not scale the rotary positions of the model",
+        )
+        for name in ("qwen", "qwen3", "mistral", "mixtral", "gemma")
+    ),
+    Requirement("rope_parameters", only_calls, libraries.rope_parameters, "this transformers has no rope_parameters"),
+    Requirement(
+        "mean_resizing", only_calls, libraries.mean_resizing, "this transformers starts new rows without the old ones"
+    ),
+    Requirement(
+        "layered_caches", only_calls, libraries.layered_caches, "this transformers has other caches for this model"
+    ),
     Requirement("min_p", only_calls, libraries.min_p_option, "this transformers has no min_p"),
     *(Requirement(name, only_calls, probe, because) for name, (probe, because) in alignment.REQUIRED.items()),
 )

@@ -64,6 +64,38 @@ def rope_scaling(_place: Place, _cache: Path, kind: str) -> None:
     LlamaConfig(**architectures.ROPE_SCALINGS[kind])
 
 
+def scaled_positions(_place: Place, _cache: Path, model: str) -> None:
+    """Look for the field of the model's configuration: without it, rope_scaling is kept and ignored."""
+    import transformers
+
+    class_ = getattr(transformers, architectures.SPECS[model].named[0])
+    known = set(inspect.signature(class_.__init__).parameters) | set(getattr(class_, "__annotations__", {}))
+    if not known & {"rope_scaling", "rope_parameters"}:
+        raise LackingError(f"{class_.__name__} has no rope_scaling")
+
+
+def rope_parameters(_place: Place, _cache: Path) -> None:
+    """Look for the field of transformers 5, which holds rope_theta and the scaling together."""
+    rotary = importlib.import_module("transformers.modeling_rope_utils")
+    if not hasattr(rotary, "RopeParameters"):
+        raise LackingError("configurations have no rope_parameters")
+
+
+def mean_resizing(_place: Place, _cache: Path) -> None:
+    from transformers import PreTrainedModel
+
+    if "mean_resizing" not in inspect.signature(PreTrainedModel.resize_token_embeddings).parameters:
+        raise LackingError("resize_token_embeddings has no mean_resizing")
+
+
+def layered_caches(_place: Place, _cache: Path) -> None:
+    """Look for caches that are made of a layer's caches (4.54); before, some models had static ones of other kinds."""
+    from transformers import StaticCache
+
+    if "batch_size" in inspect.signature(StaticCache.__init__).parameters:
+        raise LackingError("StaticCache is made for one kind of layer")
+
+
 def packed_mask(_place: Place, _cache: Path) -> None:
     """Look for the mask that transformers makes of ``position_ids`` that restart (4.53, with torch 2.6 or newer).
 

@@ -1,7 +1,8 @@
 """Gemma 2 (https://arxiv.org/abs/2408.00118), after the published configurations.
 
 Embeddings are scaled by sqrt(hidden). Norms multiply by 1 + weight and stand before and after each part. Every other
-layer, from the first on, has a sliding window. Attention scores and logits have soft caps.
+layer, from the first on, has a sliding window, unless ``layer_types`` says otherwise. Attention scores and logits have
+soft caps.
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.reference import attention, rotary
+from cases.reference.activations import activation
 from cases.reference.models import llama
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cases.reference.network import Batch, Network
 
 TABLES = llama.TABLES
@@ -51,18 +55,23 @@ def attended(network: Network, number: int, x: Any, angles: Any, batch: Batch) -
         queries,
         keys,
         values,
-        attention.mask(batch, window=config["sliding_window"] if number % 2 == 0 else None),
+        attention.mask(batch, window=window(config, number)),
         scale=config["query_pre_attn_scalar"] ** -0.5,
         cap=config.get("attn_logit_softcapping"),
     )
     return network.output(name, network.linear(f"{name}.o_proj", attention.joined(found)))
 
 
+def window(config: Mapping[str, Any], number: int) -> int | None:
+    """The sliding window of a layer; None for a layer that attends to everything before."""
+    kinds = config.get("layer_types") or ("sliding_attention", "full_attention") * config["num_hidden_layers"]
+    return config["sliding_window"] if kinds[number] == "sliding_attention" else None
+
+
 def gated(network: Network, name: str, x: Any) -> Any:
     """GeGLU (https://arxiv.org/abs/2002.05202) with the approximation of GELU by tanh."""
-    import torch
-
-    gate = torch.nn.functional.gelu(network.linear(f"{name}.gate_proj", x), approximate="tanh")
+    chosen = network.config.get("hidden_activation", "gelu_pytorch_tanh")
+    gate = activation(chosen, network.linear(f"{name}.gate_proj", x))
     return network.output(name, network.linear(f"{name}.down_proj", gate * network.linear(f"{name}.up_proj", x)))
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.reference import attention
+from cases.reference.activations import activation
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cases.reference.network import Batch, Network
 
 TABLES = ("transformer.wte", "transformer.wpe")
@@ -41,15 +44,20 @@ def attended(network: Network, number: int, x: Any, batch: Batch) -> Any:
         attention.split(each, heads) for each in network.linear(f"{name}.c_attn", x).chunk(3, dim=-1)
     )
     keys, values = attention.with_prefix(keys, values, batch, number)
-    scale = queries.shape[-1] ** -0.5
-    found = attention.attend(queries, keys, values, attention.mask(batch), scale=scale)
+    found = attention.attend(
+        queries, keys, values, attention.mask(batch), scale=scale(network.config, queries.shape[-1], number)
+    )
     return network.output(name, network.linear(f"{name}.c_proj", attention.joined(found)))
 
 
-def feed_forward(network: Network, name: str, x: Any) -> Any:
-    import torch
+def scale(config: Mapping[str, Any], width: int, number: int) -> float:
+    """The factor of a layer's scores, by the documentation of ``GPT2Config``; Mistral's GPT-2 divides by the layer."""
+    by_width = width**-0.5 if config.get("scale_attn_weights", True) else 1.0
+    return by_width / (number + 1) if config.get("scale_attn_by_inverse_layer_idx") else by_width
 
-    inner = torch.nn.functional.gelu(network.linear(f"{name}.c_fc", x), approximate="tanh")
+
+def feed_forward(network: Network, name: str, x: Any) -> Any:
+    inner = activation(network.config.get("activation_function", "gelu_new"), network.linear(f"{name}.c_fc", x))
     return network.output(name, network.linear(f"{name}.c_proj", inner))
 
 

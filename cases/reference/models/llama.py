@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.reference import attention, rotary
+from cases.reference.activations import activation
 
 if TYPE_CHECKING:
     from cases.reference.network import Batch, Network
@@ -62,10 +63,9 @@ def normed_heads(network: Network, name: str, part: str, x: Any, heads: int) -> 
 
 
 def gated(network: Network, name: str, x: Any) -> Any:
-    """SwiGLU (https://arxiv.org/abs/2002.05202): down(silu(gate(x)) * up(x)), with silu(x) = x sigmoid(x)."""
-    gate = network.linear(f"{name}.gate_proj", x)
-    up = network.linear(f"{name}.up_proj", x)
-    return network.output(name, network.linear(f"{name}.down_proj", gate * gate.sigmoid() * up))
+    """SwiGLU (https://arxiv.org/abs/2002.05202): down(silu(gate(x)) * up(x)), or with another activation."""
+    gate = activation(network.config.get("hidden_act", "silu"), network.linear(f"{name}.gate_proj", x))
+    return network.output(name, network.linear(f"{name}.down_proj", gate * network.linear(f"{name}.up_proj", x)))
 
 
 def norm(network: Network, name: str, x: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.reference import attention, rotary
+from cases.reference.activations import activation
 from cases.reference.models import llama
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def mixed(network: Network, name: str, x: Any) -> Any:
 
 def expert(network: Network, name: str, x: Any) -> Any:
     """SwiGLU: w2(silu(w1 x) * w3 x)."""
-    gate = network.linear(f"{name}.w1", x)
-    return network.linear(f"{name}.w2", gate * gate.sigmoid() * network.linear(f"{name}.w3", x))
+    gate = activation(network.config.get("hidden_act", "silu"), network.linear(f"{name}.w1", x))
+    return network.linear(f"{name}.w2", gate * network.linear(f"{name}.w3", x))
 
 
 def balance_loss(router_logits: Any, per_token: int, real: Any = None) -> Any:

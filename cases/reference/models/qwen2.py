@@ -1,6 +1,6 @@
 """Qwen 2 (https://arxiv.org/abs/2407.10671): Llama with biases on queries, keys and values.
 
-With ``use_sliding_window``, the layers from ``max_window_layers`` on have a window.
+With ``use_sliding_window``, the layers from ``max_window_layers`` on have a window, or those that ``layer_types`` says.
 """
 
 from __future__ import annotations
@@ -26,4 +26,6 @@ def windows(config: Mapping[str, Any]) -> list[int | None]:
     numbers = range(config["num_hidden_layers"])
     if not config.get("use_sliding_window"):
         return [None for _ in numbers]
-    return [config["sliding_window"] if number >= config["max_window_layers"] else None for number in numbers]
+    kinds = config.get("layer_types")
+    slides = [kinds[n] == "sliding_attention" if kinds else n >= config["max_window_layers"] for n in numbers]
+    return [config["sliding_window"] if each else None for each in slides]

@@ -1,4 +1,4 @@
-"""T5 1.1 (https://arxiv.org/abs/1910.10683; gated feed-forward layers after https://arxiv.org/abs/2002.05202).
+"""T5 (https://arxiv.org/abs/1910.10683; T5 1.1's gated feed-forward layers after https://arxiv.org/abs/2002.05202).
 
 An encoder and a decoder with RMSNorm before each part. Relative positions add a trained bias to the scores, which are
 not scaled; the first layer of each stack holds the biases of all its layers.
@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from cases.reference import attention
+from cases.reference.activations import activation
 
 if TYPE_CHECKING:
     from cases.reference.network import Batch, Network
@@ -102,10 +103,13 @@ def buckets(distance: Any, config: Any, *, both_ways: bool) -> Any:
 
 
 def feed_forward(network: Network, name: str, x: Any) -> Any:
-    import torch
-
-    gate = torch.nn.functional.gelu(network.linear(f"{name}.wi_0", x), approximate="tanh")
-    return network.output(name, network.linear(f"{name}.wo", gate * network.linear(f"{name}.wi_1", x)))
+    """T5 1.0 has one matrix before the activation; T5 1.1 multiplies by a second one's output."""
+    kind = network.config["feed_forward_proj"]
+    function = "gelu_new" if kind == "gated-gelu" else kind.removeprefix("gated-")
+    inner = activation(function, network.linear(f"{name}.wi_0" if kind.startswith("gated-") else f"{name}.wi", x))
+    if kind.startswith("gated-"):
+        inner = inner * network.linear(f"{name}.wi_1", x)
+    return network.output(name, network.linear(f"{name}.wo", inner))
 
 
 def norm(network: Network, name: str, x: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Models, their losses and their heads, compared with the reference implementations."""

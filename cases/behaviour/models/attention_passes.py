@@ -1,0 +1,148 @@
+"""Padded training passes with each attention implementation, with and without checkpointing, by the reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cases.api import call
+from cases.behaviour.models import building
+from cases.behaviour.models.building import Variant
+from cases.space.verdict import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cases.apply.context import Context
+    from cases.space.verdict import Check
+
+GROUP = "Attention implementations"
+BOTH = ("eager", "sdpa")
+SIDES = ("padded_left", "padded_right")
+
+
+def passes(ctx: Context, model: str, implementations: Sequence[str] = BOTH) -> Iterator[Check]:
+    """Compare logits of real tokens, the loss and all gradients on rows that are padded on either side."""
+    folder = Variant(model).written(ctx, "attention")
+    for implementation in implementations:
+        for side in SIDES:
+            loaded = building.loaded(ctx, folder, attn_implementation=implementation)
+            yield from building.compared(
+                f"{implementation}, {side}", loaded, building.network(folder), building.rows(side)
+            )
+
+
+def checkpointed(ctx: Context, model: str, implementation: str = "sdpa") -> Iterator[Check]:
+    """As above with checkpointing, in both forms; use_cache=True is what a published configuration states."""
+    folder = Variant(model, {"use_cache": True}).written(ctx, "checkpointing")
+    for reentrant, side in zip((True, False), SIDES, strict=True):
+        loaded = building.loaded(ctx, folder, attn_implementation=implementation)
+        loaded.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+        if reentrant:
+            loaded.enable_input_require_grads()  # as documented: a layer whose inputs need no gradient passes none on
+        network = building.network(folder)
+        yield from building.compared(f"use_reentrant={reentrant}", loaded, network, building.rows(side))
+
+
+@call(GROUP, phase=Phase.BACKWARD)
+def attention_llama(ctx: Context) -> Iterator[Check]:
+    """Eager and SDPA attention of Llama agree with the reference on rows padded on either side, in training."""
+    yield from passes(ctx, "llama")
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_qwen",))
+def attention_qwen2(ctx: Context) -> Iterator[Check]:
+    """Eager and SDPA attention of Qwen 2 agree with the reference on rows padded on either side, in training."""
+    yield from passes(ctx, "qwen")
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_qwen3",))
+def attention_qwen3(ctx: Context) -> Iterator[Check]:
+    """Eager and SDPA attention of Qwen 3 agree with the reference on rows padded on either side, in training."""
+    yield from passes(ctx, "qwen3")
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_mistral", "sdpa_mistral"))
+def attention_mistral(ctx: Context) -> Iterator[Check]:
+    """Eager and SDPA attention with Mistral's window agree with the reference on rows padded on either side."""
+    yield from passes(ctx, "mistral")
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_mixtral",))
+def attention_mixtral(ctx: Context) -> Iterator[Check]:
+    """Eager and SDPA attention of Mixtral agree with the reference on rows padded on either side, in training."""
+    yield from passes(ctx, "mixtral")
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_gemma",))
+def attention_gemma2(ctx: Context) -> Iterator[Check]:
+    """Eager attention of Gemma 2 with windows and caps agrees with the reference on rows padded on either side."""
+    yield from passes(ctx, "gemma", ("eager",))
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("sdpa_gpt2",))
+def attention_gpt2(ctx: Context) -> Iterator[Check]:
+    """Eager and SDPA attention of GPT-2 agree with the reference on rows padded on either side, in training."""
+    yield from passes(ctx, "gpt2")
+
+
+@call(GROUP, phase=Phase.BACKWARD)
+def attention_t5_eager(ctx: Context) -> Iterator[Check]:
+    """Eager attention of T5's encoder, decoder and between them agrees with the reference on padded rows."""
+    yield from passes(ctx, "t5", ("eager",))
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("sdpa_t5",))
+def attention_t5_sdpa(ctx: Context) -> Iterator[Check]:
+    """SDPA attention of T5's encoder, decoder and between them agrees with the reference on padded rows."""
+    yield from passes(ctx, "t5", ("sdpa",))
+
+
+@call(GROUP, phase=Phase.BACKWARD)
+def checkpointed_llama(ctx: Context) -> Iterator[Check]:
+    """Both forms of checkpointing give Llama the gradients of the reference on padded rows, also with use_cache=True.
+
+    https://huggingface.co/docs/transformers/grad_checkpointing
+    """
+    yield from checkpointed(ctx, "llama")
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_qwen",))
+def checkpointed_qwen2(ctx: Context) -> Iterator[Check]:
+    """Both forms of checkpointing give Qwen 2 the gradients of the reference on padded rows."""
+    yield from checkpointed(ctx, "qwen")
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_qwen3",))
+def checkpointed_qwen3(ctx: Context) -> Iterator[Check]:
+    """Both forms of checkpointing give Qwen 3 the gradients of the reference on padded rows."""
+    yield from checkpointed(ctx, "qwen3")
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_mistral", "sdpa_mistral"))
+def checkpointed_mistral(ctx: Context) -> Iterator[Check]:
+    """Both forms of checkpointing give Mistral the gradients of the reference on padded rows."""
+    yield from checkpointed(ctx, "mistral")
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_mixtral",))
+def checkpointed_mixtral(ctx: Context) -> Iterator[Check]:
+    """Both forms of checkpointing give Mixtral the gradients of the reference on padded rows."""
+    yield from checkpointed(ctx, "mixtral")
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_gemma",))
+def checkpointed_gemma2(ctx: Context) -> Iterator[Check]:
+    """Both forms of checkpointing give Gemma 2 the gradients of the reference on padded rows."""
+    yield from checkpointed(ctx, "gemma", "eager")
+
+
+@call(GROUP, phase=Phase.BACKWARD)
+def checkpointed_gpt2(ctx: Context) -> Iterator[Check]:
+    """Both forms of checkpointing give GPT-2 the gradients of the reference on padded rows."""
+    yield from checkpointed(ctx, "gpt2", "eager")
+
+
+@call(GROUP, phase=Phase.BACKWARD)
+def checkpointed_t5(ctx: Context) -> Iterator[Check]:
+    """Both forms of checkpointing give both stacks of T5 the gradients of the reference on padded rows."""
+    yield from checkpointed(ctx, "t5", "eager")
