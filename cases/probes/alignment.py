@@ -64,7 +64,19 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "grpo": (partial(trainer, kind="GRPO"), "this trl has no GRPOTrainer"),
     **{
         f"{kind.lower()}_{name}": (partial(loss_type, kind=kind, name=name), f"this trl has no {name} loss")
-        for kind, name in (("DPO", "robust"), ("GRPO", "dapo"), ("SFT", "dft"))
+        for kind, name in (
+            ("DPO", "robust"),
+            ("DPO", "discopop"),
+            ("DPO", "sigmoid_norm"),
+            ("DPO", "forward_kl"),
+            ("GRPO", "dapo"),
+            ("GRPO", "batch"),
+            ("GRPO", "cispo"),
+            ("GRPO", "sapo"),
+            ("GRPO", "luspo"),
+            ("GRPO", "vespo"),
+            ("SFT", "dft"),
+        )
     },
     "dpo_label_smoothing": (smoothed_labels, "this trl smooths no labels of the sigmoid loss"),
     **{
@@ -72,11 +84,21 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
         for kind, name in (
             ("DPO", "reference_free"),
             ("DPO", "loss_weights"),
+            ("DPO", "ld_alpha"),
             ("Reward", "center_rewards_coefficient"),
             ("GRPO", "loss_type"),
             ("GRPO", "num_iterations"),
             ("GRPO", "epsilon_high"),
             ("GRPO", "use_bias_correction_kl"),
+            ("GRPO", "delta"),
+            ("GRPO", "mask_truncated_completions"),
+            ("GRPO", "importance_sampling_level"),
+            ("GRPO", "top_entropy_quantile"),
+            ("GRPO", "entropy_coef"),
+            ("GRPO", "reward_weights"),
+            ("GRPO", "multi_objective_aggregation"),
+            ("GRPO", "off_policy_mask_threshold"),
+            ("GRPO", "temperature"),
             ("SFT", "completion_only_loss"),
             ("SFT", "assistant_only_loss"),
             ("SFT", "packing_strategy"),

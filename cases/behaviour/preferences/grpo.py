@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from cases.apply.context import Context
+    from cases.reference.network import Network
 
     Objective = Callable[[list[Any]], Any]  # of the loss of each token, by completion
 
@@ -77,7 +78,7 @@ def word_score(completions: list[str], **_: Any) -> list[float]:
 
 def by_row(tokens: list[Any]) -> Any:
     """The mean over completions of the mean over their tokens, equation 3 of https://arxiv.org/abs/2402.03300."""
-    return policies.mean([each.mean() for each in tokens])
+    return policies.mean([each.sum() / max(1, len(each)) for each in tokens])
 
 
 def by_token(tokens: list[Any]) -> Any:
@@ -105,6 +106,29 @@ class Definition:
     bounds: tuple[float, float] = (0.2, 0.2)
     corrected: bool = False
     iterations: int = 1
+    temperature: float = 1.0
+
+    def advantages(self, completions: list[list[int]]) -> list[float]:
+        return objectives.advantages(self.rewards(completions), self.group, scaled=self.scaled, epsilon=EPSILON)
+
+    def gain(self, log_ratio: Any, advantage: float, _learned: Any) -> Any:
+        """The loss of each token of a completion; ``_learned`` is log p by the policy."""
+        return objectives.surrogate(log_ratio, advantage, *self.bounds)
+
+    def weights(self, _policy: Network, rows: list[tuple[list[int], list[int]]]) -> list[Any]:
+        """A factor of each token's gain, by completion."""
+        return [1.0] * len(rows)
+
+    def kept(self, _completion: list[int]) -> bool:
+        """Whether a completion counts."""
+        return True
+
+    def rewards(self, completions: list[list[int]]) -> list[float]:
+        return [score(completion) for completion in completions]
+
+    def bonus(self, _policy: Network, _rows: list[tuple[list[int], list[int]]]) -> Any:
+        """What is subtracted from the loss."""
+        return 0.0
 
 
 @dataclass
@@ -118,24 +142,31 @@ class Follower:
     def loss(self, step: tuple[bool, list[tuple[list[int], list[int]]]]) -> tuple[Any, policies.Metrics]:
         """The loss of rollouts that are new or used once more."""
         is_new, rows = step
-        learned = [policies.log_probabilities(self.both.policy, *row) for row in rows]
+        definition, completions = self.definition, [completion for _, completion in rows]
+        heat = definition.temperature
+        learned = [policies.log_probabilities(self.both.policy, *row, heat) for row in rows]
         if is_new:
             self.old = [each.detach() for each in learned]
-        definition, rewards = self.definition, [score(completion) for _, completion in rows]
-        advantages = objectives.advantages(rewards, definition.group, scaled=definition.scaled, epsilon=EPSILON)
+        advantages = definition.advantages(completions)
         ratios = [now - before for now, before in zip(learned, self.old, strict=True)]
-        gains = [objectives.surrogate(*pair, *definition.bounds) for pair in zip(ratios, advantages, strict=True)]
-        frozen = [policies.frozen_log_probabilities(self.both.reference, *row) for row in rows]
+        weights = definition.weights(self.both.policy, rows)
+        gains = [
+            weight * definition.gain(*of_row)
+            for weight, *of_row in zip(weights, ratios, advantages, learned, strict=True)
+        ]
+        frozen = [policies.frozen_log_probabilities(self.both.reference, *row, heat) for row in rows]
         kl = [objectives.token_kl(*pair) for pair in zip(learned, frozen, strict=True)]
         metrics = {"clip_ratio/region_mean": self.clipped(ratios, advantages)}
         if is_new:
-            metrics["reward"] = rewards
+            metrics["reward"] = definition.rewards(completions)
         if definition.beta:
             metrics["kl"] = [each.item() for row in kl for each in row]
         if definition.corrected:  # equation 7 of https://arxiv.org/abs/2512.02556
             kl = [each * ratio.exp() for each, ratio in zip(kl, ratios, strict=True)]
         tokens = [gain + definition.beta * each for gain, each in zip(gains, kl, strict=True)]
-        return definition.objective(tokens), metrics
+        counted = zip(tokens, completions, strict=True)
+        loss = definition.objective([row if definition.kept(ids) else row[:0] for row, ids in counted])
+        return loss - definition.bonus(self.both.policy, rows), metrics
 
     def clipped(self, ratios: list[Any], advantages: list[float]) -> list[float]:
         """Whether clipping changed a token's gain, for each token."""
@@ -147,32 +178,41 @@ class Follower:
         ]
 
 
-def trainer(ctx: Context, chosen: dict[str, Any]) -> tuple[Any, Rollouts]:
+def trainer(ctx: Context, chosen: dict[str, Any], kind: str = "GRPO") -> tuple[Any, Rollouts]:
     settings = {
         "per_device_train_batch_size": 2 * GENERATIONS,
         "num_generations": GENERATIONS,
         "max_completion_length": LONGEST,
-        "temperature": 1.0,
         **chosen,
     }
     prompts = [policies.text(policies.tokens(length, 500 + row)) for row, length in enumerate(PROMPTS)]
+    adapted = {"model": settings.pop("model")} if "model" in settings else fresh(ctx)
+    judge = settings.pop("reward_funcs", word_score)
     made = alignment.create(
         ctx,
-        "GRPO",
+        kind,
         settings,
         ordered=False,  # the trainer repeats each prompt in an order of its own
-        model=ingredients.base(ctx),
-        reward_funcs=word_score,
-        peft_config=alignment.lora(),
+        reward_funcs=judge,
         train_dataset=ingredients.dataset(prompt=prompts),
+        **adapted,
     )
     rollouts = Rollouts(ctx.place.rank)
     made.model.generate = rollouts.generate
     return alignment.fill(made), rollouts
 
 
+def fresh(ctx: Context) -> dict[str, Any]:
+    return {"model": ingredients.base(ctx), "peft_config": alignment.lora()}
+
+
 def compared(
-    ctx: Context, definition: Definition, *, logged: tuple[str, ...] = ("reward", "kl"), **chosen: Any
+    ctx: Context,
+    definition: Definition,
+    *,
+    logged: tuple[str, ...] = ("reward", "kl"),
+    both: policies.Policies | None = None,
+    **chosen: Any,
 ) -> Iterator[Check]:
     """Train two steps with an adapter, then follow its rollouts with the reference, and compare."""
     known = alignment.options_of("GRPO")
@@ -181,9 +221,15 @@ def compared(
         chosen["use_bias_correction_kl"] = definition.corrected
     if "loss_type" in known:
         chosen = {"loss_type": "grpo", **chosen}
-    made, rollouts = trainer(ctx, chosen)
+    made, rollouts = trainer(ctx, {"temperature": definition.temperature, **chosen})
+    yield from followed(made, rollouts, definition, both or policies.policies(ctx.cache, Options()), logged)
+
+
+def followed(
+    made: Any, rollouts: Rollouts, definition: Definition, both: policies.Policies, logged: tuple[str, ...]
+) -> Iterator[Check]:
+    """Train, and follow the rollouts with the reference."""
     found = alignment.trained(made)
-    both = policies.policies(ctx.cache, Options())
     calls, times = calls_by_step(rollouts, made), definition.iterations
     steps = [[(use == 0, rows)] for rows in calls for use in range(times)]
     expected = policies.train(both.trained, steps, Follower(both, definition).loss, alignment.RATE)

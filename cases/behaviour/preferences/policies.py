@@ -60,20 +60,41 @@ def policies(cache: Path, options: Options) -> Policies:
     return Policies(policy, reference, twin.trained_tensors(policy, options))
 
 
-def log_probabilities(network: Network, prompt: Sequence[int], completion: Sequence[int]) -> Any:
-    """Log p of each token of a completion after a prompt: float64, (completion,)."""
+def continued_policies(cache: Path, options: Options) -> Policies:
+    """The policy, and as reference a copy of it, with the adapter's start values too."""
+    both = policies(cache, options)
+    for tensor in twin.trained_tensors(both.reference, options).values():
+        tensor.requires_grad_(False)  # noqa: FBT003 - torch's argument
+    return both
+
+
+def log_distributions(
+    network: Network, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0
+) -> Any:
+    """Log p of every token at each place of a completion after a prompt: float64, (completion, vocabulary)."""
     import torch
 
     ids = torch.tensor([[*prompt, *completion]])
-    found = models.logits(network, Batch(ids=ids))[0, len(prompt) - 1 : -1].log_softmax(-1)
+    return (models.logits(network, Batch(ids=ids))[0, len(prompt) - 1 : -1] / temperature).log_softmax(-1)
+
+
+def log_probabilities(
+    network: Network, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0
+) -> Any:
+    """Log p of each token of a completion after a prompt: float64, (completion,)."""
+    import torch
+
+    found = log_distributions(network, prompt, completion, temperature)
     return found.gather(-1, torch.tensor(completion)[:, None])[:, 0]
 
 
-def frozen_log_probabilities(network: Network, prompt: Sequence[int], completion: Sequence[int]) -> Any:
+def frozen_log_probabilities(
+    network: Network, prompt: Sequence[int], completion: Sequence[int], temperature: float = 1.0
+) -> Any:
     import torch
 
     with torch.no_grad():
-        return log_probabilities(network, prompt, completion)
+        return log_probabilities(network, prompt, completion, temperature)
 
 
 @dataclass

@@ -162,12 +162,14 @@ def compared(
     size: int = 4,
     accumulation: int = 1,
     logged: bool = True,
+    rate: float = alignment.RATE,
     **chosen: Any,
 ) -> Iterator[Check]:
     """Train two steps with an adapter, and compare."""
     both = policies.policies(ctx.cache, ADAPTED)
     steps = policies.dealt(rows or pairs(), size, ctx.place.world_size, accumulation)
-    expected = policies.train(both.trained, steps, loss_of(both, of_batch, logged=logged), alignment.RATE)
+    expected = policies.train(both.trained, steps, loss_of(both, of_batch, logged=logged), rate)
+    chosen = {"learning_rate": rate, **chosen}
     made = adapted_trainer(ctx, rows=rows, size=size, gradient_accumulation_steps=accumulation, **chosen)
     yield from alignment.as_defined(alignment.trained(made), expected)
 
