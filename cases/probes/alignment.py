@@ -56,12 +56,20 @@ def smoothed_labels(_place: Place, _cache: Path) -> None:
         raise LackingError("label_smoothing belongs to other losses")
 
 
+def reward_functions(_place: Place, _cache: Path) -> None:
+    """Early versions of RLOOTrainer take a reward model and have another configuration."""
+    option(_place, _cache, kind="RLOO", name="num_iterations")
+
+
 # By the name of the requirement: the probe, and the beginning of the sentence of the skip.
 REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "dpo_rpo_alpha": (weighted_likelihood, "this trl weights no likelihood by rpo_alpha"),
     "dpo_truncated_sequences": (truncated_sequences, "this trl truncates prompts and completions apart"),
     "packed_attention": (packed_attention, "packed documents need FlashAttention in this transformers"),
     "grpo": (partial(trainer, kind="GRPO"), "this trl has no GRPOTrainer"),
+    "orpo": (partial(trainer, kind="ORPO"), "this trl has no ORPOTrainer"),
+    "cpo": (partial(trainer, kind="CPO"), "this trl has no CPOTrainer"),
+    "rloo": (reward_functions, "RLOOTrainer of this trl takes no reward functions"),
     **{
         f"{kind.lower()}_{name}": (partial(loss_type, kind=kind, name=name), f"this trl has no {name} loss")
         for kind, name in (
@@ -82,6 +90,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     **{
         f"{kind.lower()}_{name}": (partial(option, kind=kind, name=name), f"this trl has no {name} in {kind}Trainer")
         for kind, name in (
+            ("CPO", "alpha"),
             ("DPO", "reference_free"),
             ("DPO", "loss_weights"),
             ("DPO", "ld_alpha"),

@@ -226,14 +226,19 @@ def compared(
 
 
 def followed(
-    made: Any, rollouts: Rollouts, definition: Definition, both: policies.Policies, logged: tuple[str, ...]
+    made: Any,
+    rollouts: Rollouts,
+    definition: Definition,
+    both: policies.Policies,
+    logged: tuple[str, ...],
+    loss: policies.Loss | None = None,
 ) -> Iterator[Check]:
-    """Train, and follow the rollouts with the reference."""
+    """Train, and follow the rollouts with the reference; ``loss`` is by default that of a ``Follower``."""
     found = alignment.trained(made)
     calls, times = calls_by_step(rollouts, made), definition.iterations
     steps = [[(use == 0, rows)] for rows in calls for use in range(times)]
-    expected = policies.train(both.trained, steps, Follower(both, definition).loss, alignment.RATE)
-    if times > 1:
+    expected = policies.train(both.trained, steps, loss or Follower(both, definition).loss, alignment.RATE)
+    if times > 1 and loss is None:
         share = max(metrics["clip_ratio/region_mean"] for metrics in expected.metrics)
         yield at_least("expected share of clipped tokens", share, 0.01)
     for metrics in expected.metrics:
