@@ -84,6 +84,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.parallel.replicating",
     "behaviour.parallel.sharded_parts",
     "behaviour.parallel.uneven_shards",
+    "behaviour.preferences.continued_adapters",
     "behaviour.preferences.grpo",
     "behaviour.preferences.grpo_variants",
     "behaviour.preferences.kto",

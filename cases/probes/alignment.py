@@ -61,11 +61,18 @@ def reward_functions(_place: Place, _cache: Path) -> None:
     option(_place, _cache, kind="RLOO", name="num_iterations")
 
 
+def copied_adapter(_place: Place, _cache: Path) -> None:
+    """Earlier versions document that the reference is the model without its adapter."""
+    if not alignment.source_mentions("DPO", '"ref"') or "ref_adapter_name" in alignment.options_of("DPO"):
+        raise LackingError("DPOTrainer compares with the model without its adapter")
+
+
 # By the name of the requirement: the probe, and the beginning of the sentence of the skip.
 REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "dpo_rpo_alpha": (weighted_likelihood, "this trl weights no likelihood by rpo_alpha"),
     "dpo_truncated_sequences": (truncated_sequences, "this trl truncates prompts and completions apart"),
     "packed_attention": (packed_attention, "packed documents need FlashAttention in this transformers"),
+    "dpo_copied_adapter": (copied_adapter, "this trl takes the model without adapters as reference"),
     "grpo": (partial(trainer, kind="GRPO"), "this trl has no GRPOTrainer"),
     "orpo": (partial(trainer, kind="ORPO"), "this trl has no ORPOTrainer"),
     "cpo": (partial(trainer, kind="CPO"), "this trl has no CPOTrainer"),
@@ -92,6 +99,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
         for kind, name in (
             ("CPO", "alpha"),
             ("DPO", "reference_free"),
+            ("DPO", "ref_adapter_name"),
             ("DPO", "loss_weights"),
             ("DPO", "ld_alpha"),
             ("Reward", "center_rewards_coefficient"),

@@ -112,6 +112,11 @@ def lora(**more: Any) -> Any:
     return models.config(**more)
 
 
+def fresh(ctx: Context) -> dict[str, Any]:
+    """The arguments of a trainer for the tiny model that gets an adapter."""
+    return {"model": ingredients.base(ctx), "peft_config": lora()}
+
+
 def fill(trainer: Any) -> Any:
     """Give the adapter non-zero values, so that the policy differs from the reference."""
     adapter_start.start(trainer.model, Options())

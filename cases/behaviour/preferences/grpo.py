@@ -186,7 +186,7 @@ def trainer(ctx: Context, chosen: dict[str, Any], kind: str = "GRPO") -> tuple[A
         **chosen,
     }
     prompts = [policies.text(policies.tokens(length, 500 + row)) for row, length in enumerate(PROMPTS)]
-    adapted = {"model": settings.pop("model")} if "model" in settings else fresh(ctx)
+    adapted = {"model": settings.pop("model")} if "model" in settings else alignment.fresh(ctx)
     judge = settings.pop("reward_funcs", word_score)
     made = alignment.create(
         ctx,
@@ -199,11 +199,7 @@ def trainer(ctx: Context, chosen: dict[str, Any], kind: str = "GRPO") -> tuple[A
     )
     rollouts = Rollouts(ctx.place.rank)
     made.model.generate = rollouts.generate
-    return alignment.fill(made), rollouts
-
-
-def fresh(ctx: Context) -> dict[str, Any]:
-    return {"model": ingredients.base(ctx), "peft_config": alignment.lora()}
+    return alignment.fill(made) if "peft_config" in adapted else made, rollouts
 
 
 def compared(

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call, ingredients
+from cases.api import call
 from cases.behaviour.preferences import alignment, objectives, policies
 from cases.model import tiny
 from cases.space.options import Options
-from cases.space.verdict import Check, Phase, at_least
+from cases.space.verdict import Check, Phase, at_least, at_most
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +25,7 @@ LENGTHS = ((5, 4), (2, 7), (7, 2), (3, 5), (4, 3), (6, 6), (1, 8), (8, 2))
 DESIRABLE = (True, False, True, True, False, True, False, False)  # uneven in each half
 BETA, GOOD, BAD = 0.3, 1.5, 0.7  # the weights of desirable and undesirable rows differ
 SEED = 14  # of rows whose KL estimates are above 0, so that they count
+NEGATIVE = 0  # a seed of rows whose mean log ratios are negative
 SHUFFLED = 0  # the seed with which early versions shuffle the dataset
 
 
@@ -41,8 +42,8 @@ class JudgedCompletion:
     other: tuple[int, ...] = ()
 
 
-def rows() -> list[JudgedCompletion]:
-    found = zip(policies.texts(LENGTHS, SEED), DESIRABLE, strict=True)
+def rows(seed: int = SEED, judged: Sequence[bool] = DESIRABLE) -> list[JudgedCompletion]:
+    found = zip(policies.texts(LENGTHS, seed), judged, strict=True)
     return [JudgedCompletion([tiny.START, *prompt], completion, good) for (prompt, completion), good in found]
 
 
@@ -94,11 +95,13 @@ def divergence(both: policies.Policies, batches: list[list[JudgedCompletion]]) -
     return max(0.0, float(policies.mean(means)))
 
 
-def loss_of(both: policies.Policies) -> policies.Loss:
+def loss_of(both: policies.Policies, *, anchored: bool = True) -> policies.Loss:
+    """The mean over rows; not ``anchored``: 0 is the reference point, and no KL estimate is logged."""
+
     def loss(batches: list[list[JudgedCompletion]]) -> tuple[Any, policies.Metrics]:
-        point = divergence(both, batches)
+        point = divergence(both, batches) if anchored else 0.0
         losses = []
-        metrics: policies.Metrics = {"kl": [point]}
+        metrics: policies.Metrics = {"kl": [point]} if anchored else {}
         for row in (row for batch in batches for row in batch):
             found, learned = ratio(both, row.prompt, row.completion)
             weight, kind = (GOOD, "chosen") if row.desirable else (BAD, "rejected")
@@ -110,9 +113,20 @@ def loss_of(both: policies.Policies) -> policies.Loss:
     return loss
 
 
-def compared(ctx: Context, *, size: int, accumulation: int = 1, **chosen: Any) -> Iterator[Check]:
-    """Train two steps with an adapter, and compare."""
-    both = policies.policies(ctx.cache, Options())
+def compared(
+    ctx: Context,
+    *,
+    size: int,
+    accumulation: int = 1,
+    data: list[JudgedCompletion] | None = None,
+    both: policies.Policies | None = None,
+    model: Any = None,
+    anchored: bool = True,
+    negative: bool = False,
+    **chosen: Any,
+) -> Iterator[Check]:
+    """Train two steps with an adapter, and compare; ``negative``: every mean log ratio is below 0."""
+    both, data = both or policies.policies(ctx.cache, Options()), data or rows()
     settings = {
         "beta": BETA,
         "desirable_weight": GOOD,
@@ -122,21 +136,19 @@ def compared(ctx: Context, *, size: int, accumulation: int = 1, **chosen: Any) -
         "data_seed": SHUFFLED,
         **chosen,
     }
-    trainer = alignment.create(
-        ctx,
-        "KTO",
-        settings,
-        model=ingredients.base(ctx),
-        peft_config=alignment.lora(),
-        train_dataset=columns(rows()),
-    )
-    data = mismatched(in_order_of(trainer, rows()), size, accumulation)
-    steps = policies.dealt(data, size, ctx.place.world_size, accumulation)
-    expected = policies.train(both.trained, steps, loss_of(both), alignment.RATE)
+    adapted = alignment.fresh(ctx) if model is None else {"model": model}
+    trainer = alignment.create(ctx, "KTO", settings, train_dataset=columns(data), **adapted)
+    paired = mismatched(in_order_of(trainer, data), size, accumulation)
+    steps = policies.dealt(paired, size, ctx.place.world_size, accumulation)
+    expected = policies.train(both.trained, steps, loss_of(both, anchored=anchored), alignment.RATE)
     for metrics in expected.metrics:
-        metrics["rewards/margins"] = metrics["rewards/chosen"] - metrics["rewards/rejected"]
-    yield at_least("largest KL estimate", max(metrics["kl"] for metrics in expected.metrics), alignment.SAME)
-    yield from alignment.as_defined(alignment.trained(alignment.fill(trainer)), expected)
+        if "rewards/chosen" in metrics and "rewards/rejected" in metrics:
+            metrics["rewards/margins"] = metrics["rewards/chosen"] - metrics["rewards/rejected"]
+    if anchored:
+        largest = max(metrics["kl"] for metrics in expected.metrics)
+        name = "largest KL estimate"
+        yield at_most(name, largest, 0.0) if negative else at_least(name, largest, alignment.SAME)
+    yield from alignment.as_defined(alignment.trained(alignment.fill(trainer) if model is None else trainer), expected)
 
 
 @call(GROUP, phase=Phase.FORWARD)
@@ -155,3 +167,30 @@ def kto_accumulation(ctx: Context) -> Iterator[Check]:
 def kto_ddp(ctx: Context) -> Iterator[Check]:
     """KTOTrainer on two ranks shares the KL estimate, and trains on the mean over the rows of both."""
     yield from compared(ctx, size=2, ddp_find_unused_parameters=False)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def kto_negative_estimate(ctx: Context) -> Iterator[Check]:
+    """KTOTrainer takes a KL estimate of 0 where the mean log ratio is negative."""
+    yield from compared(ctx, size=4, data=rows(NEGATIVE), negative=True)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def kto_one_kind(ctx: Context) -> Iterator[Check]:
+    """KTOTrainer trains on batches whose rows are all desirable, or all not."""
+    yield from compared(ctx, size=4, data=rows(judged=[True] * 4 + [False] * 4))
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def kto_apo_zero_unpaired(ctx: Context) -> Iterator[Check]:
+    """KTOTrainer's apo_zero_unpaired anchors both kinds of rows at 0 and needs no KL estimate.
+
+    Section 3.1 of https://arxiv.org/abs/2408.06266.
+    """
+    yield from compared(ctx, size=4, anchored=False, loss_type="apo_zero_unpaired")
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def kto_precomputed_reference(ctx: Context) -> Iterator[Check]:
+    """KTOTrainer's precompute_ref_log_probs gives the loss and the KL estimate that it computes without it."""
+    yield from compared(ctx, size=4, precompute_ref_log_probs=True, remove_unused_columns=True)

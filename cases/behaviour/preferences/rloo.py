@@ -74,11 +74,13 @@ class LeaveOneOutFollower:
         return policies.mean(losses), metrics
 
 
-def compared(ctx: Context, definition: LeaveOneOut, **chosen: Any) -> Iterator[Check]:
+def compared(
+    ctx: Context, definition: LeaveOneOut, *, both: policies.Policies | None = None, **chosen: Any
+) -> Iterator[Check]:
     """Train two steps with an adapter, then follow its rollouts with the reference, and compare."""
     given: dict[str, Any] = {"beta": definition.beta, "temperature": 1.0, "normalize_advantages": False, **chosen}
     made, rollouts = grpo.trainer(ctx, given, "RLOO")
-    both = policies.policies(ctx.cache, Options())
+    both = both or policies.policies(ctx.cache, Options())
     follower = LeaveOneOutFollower(both, definition)
     yield from grpo.followed(made, rollouts, definition, both, (), follower.loss)
 

@@ -84,13 +84,12 @@ def compared(
 
     expected = policies.train(both.trained, [[step] for step in steps], mean_loss, alignment.RATE)
     more = {"tokenizer": chosen.pop("tokenizer")} if "tokenizer" in chosen else {}
+    more |= {"model": chosen.pop("model")} if "model" in chosen else alignment.fresh(ctx)
     made = alignment.create(
         ctx,
         "SFT",
         {"remove_unused_columns": True, **chosen},
         **more,
-        model=ingredients.base(ctx),
-        peft_config=alignment.lora(),
         train_dataset=data,
     )
     yield from alignment.as_defined(alignment.trained(alignment.fill(made)), expected)
