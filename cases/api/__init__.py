@@ -104,10 +104,12 @@ MODULES = (  # below cases, each with its calls
     "behaviour.starts.prompt_starts",
     "behaviour.trainers.accumulating",
     "behaviour.trainers.evaluation",
+    "behaviour.trainers.events",
     "behaviour.trainers.optimisers",
     "behaviour.trainers.resuming",
     "behaviour.trainers.sampling",
     "behaviour.trainers.schedules",
+    "behaviour.trainers.token_means",
     "behaviour.trainers.trainer_logs",
 )
 

@@ -67,8 +67,8 @@ def padded(features: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def numbers(ids: Any) -> list[int]:
-    """The numbers of the rows of a batch."""
-    return [int(first) - FIRST for first in ids[:, 0]]
+    """The numbers of the rows of a batch, by the first token of each that is no padding."""
+    return [int(row[row != tiny.PADDING][0]) - FIRST for row in ids]
 
 
 @dataclass
