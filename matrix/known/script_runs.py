@@ -86,6 +86,12 @@ def scripts(folder: Path = FOLDER) -> Mapping[str, Path]:
     return {path.stem: path for path in sorted(folder.rglob("*.py"))}
 
 
+def place(finding: str) -> str:
+    """The path of a finding's script in the folder of scripts; a script that does not exist would be at the top."""
+    script = scripts().get(finding, FOLDER / f"{finding}.py")
+    return script.relative_to(FOLDER).as_posix()
+
+
 def digest(script: Path) -> str:
     return sha256(script.read_bytes()).hexdigest()
 

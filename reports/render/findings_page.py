@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
 from matrix.known.findings import Finding, ThreadStatus
-from matrix.known.script_runs import Answer, ScriptRecord
+from matrix.known.script_runs import Answer, ScriptRecord, place
 from reports.render.known_page import cells, linked
 from reports.render.markdown import CPU_WARNING, code, text
 from reports.results.known_results import Reproduction
@@ -156,8 +156,7 @@ def script(row: Finding, runs: Sequence[ScriptRun]) -> str:
         if answers[answer]
     ]
     telling = max(answers[Answer.SHOWN] or runs, key=lambda each: each.set)
-    folder = SCRIPTS if row.is_bug else f"{SCRIPTS}/by_design"
-    link = f"[{text(row.id)}.py]({folder}/{row.id}.py)"
+    link = f"[{text(row.id)}.py]({SCRIPTS}/{place(row.id)})"
     return f"Script {link}: {'; '.join(parts)}. On {code(telling.set)}: {code(telling.line)}"
 
 

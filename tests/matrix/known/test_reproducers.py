@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHORT = 60
-LIBRARIES = {"torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl", "safetensors"}
+LIBRARIES = {"torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl", "safetensors", "datasets"}
 SCRIPTS = script_runs.scripts()
 TABLE = {each.id: each for each in findings.load()}
 RECORD = script_runs.read(script_runs.FOLDER.parents[2] / "reports" / "published" / "findings" / FILE)
@@ -33,6 +33,11 @@ def imported(script: Path) -> Iterator[str]:
 
 def test_every_finding_has_a_script_and_every_script_a_finding() -> None:
     assert set(SCRIPTS) == set(TABLE)
+
+
+def test_scripts_of_what_is_no_bug_are_in_a_folder_of_their_own() -> None:
+    by_design = {name for name, row in TABLE.items() if not row.is_bug}
+    assert {name for name in SCRIPTS if script_runs.place(name).startswith("by_design/")} == by_design
 
 
 @pytest.mark.parametrize("finding", SCRIPTS)
