@@ -110,7 +110,7 @@ def plainly_named(model: Any) -> Iterator[tuple[str, Any]]:
         yield name.replace("_fsdp_wrapped_module.", ""), parameter
 
 
-@call(GROUP, phase=Phase.WRAP, requires=jobs.FSDP1)
+@call(GROUP, phase=Phase.WRAP)
 def fsdp1_of_one_rank(ctx: Context) -> Iterator[Check]:
     """On one rank, FSDP1 shards nothing: parameters keep their shapes, and training is that of the plain network."""
     join(ctx)
