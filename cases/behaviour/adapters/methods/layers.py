@@ -51,8 +51,7 @@ class Method:
 STEPS = {"tinit": 1, "tfinal": 1, "total_step": 10}
 BLOCKS = {"r": 0, "oft_block_size": 8, "use_cayley_neumann": False}
 BANK = {"num_vectors": 24, "vector_length": LENGTH, "topk": 2}
-TWO = {"first": {"r": 4, "alpha": 6}, "second": {"r": 8, "alpha": 4}}
-RANKS = {"first": {"r": 4}, "second": {"r": 8}}
+LOW, HIGH = {"r": 4, "alpha": 6}, {"r": 8, "alpha": 4}
 
 METHODS: Mapping[str, Method] = {
     "lora": Method(
@@ -82,7 +81,12 @@ METHODS: Mapping[str, Method] = {
         around={"lora_E": 1.0},
     ),
     "loha": Method(
-        config="LoHaConfig", formula=formulas.of_weight(adapter_layers.loha), marks=("hada_",), times=2.0, **TWO
+        config="LoHaConfig",
+        formula=formulas.of_weight(adapter_layers.loha),
+        marks=("hada_",),
+        times=2.0,
+        first=LOW,
+        second=HIGH,
     ),
     "lokr": Method(
         config="LoKrConfig",
@@ -111,8 +115,8 @@ METHODS: Mapping[str, Method] = {
         config="HRAConfig",
         formula=formulas.hra,
         marks=("hra_u",),
-        first={"r": 4},
-        second={"r": 3, "apply_GS": True},
+        first={"r": 3, "apply_GS": True},
+        second={"r": 4},
     ),
     "boft": Method(
         config="BOFTConfig",
@@ -166,7 +170,14 @@ METHODS: Mapping[str, Method] = {
         second={"r": 8},
     ),
     "bone": Method(config="BoneConfig", formula=formulas.miss, marks=("bone_block",), first={"r": 16}, second={"r": 8}),
-    "shira": Method(config="ShiraConfig", formula=formulas.shira, marks=("shira_weight",), times=4.0, **RANKS),
+    "shira": Method(
+        config="ShiraConfig",
+        formula=formulas.shira,
+        marks=("shira_weight",),
+        times=4.0,
+        first={"r": 4},
+        second={"r": 8},
+    ),
     "c3a": Method(
         config="C3AConfig",
         formula=formulas.c3a,

@@ -136,6 +136,9 @@ def reload_by_method(ctx: Context) -> Iterator[Check]:
         yield gives(f"weights of {key} off after loading", again.eval(), wanted["second"])
         again.load_adapter(folder / "first", adapter_name="other", is_trainable=True)
         yield gives(f"weights of {key} off after loading the other", again.eval(), wanted["second"])
+        for name, trainable in (("one", False), ("other", True)):
+            found = again.peft_config[name].inference_mode
+            yield equal(f"inference_mode of the {name} of {key}", found, bound=not trainable)
         again.set_adapter("other")
         yield gives(f"weights of the other of {key} off", again.eval(), wanted["first"])
         yield equal(f"trained or frozen by mistake by {key}", only(again, method, "other"), "none")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SETTINGS = "Layers of every method"
 NAMES = tuple(f"model.layers.{number}.{name}" for number in range(2) for name in SIZES)
-NEUTRAL = 1e-6  # relative: rotations by nothing are computed all the same
+NEUTRAL = 1e-5  # relative: rotations by nothing are computed all the same
 EFFECT = 1e-3
 
 
@@ -100,7 +100,7 @@ def selected(key: str, placed: Mapping[str, Mapping[str, Any]], **arguments: Any
 
 def rank(parts: Mapping[str, Any]) -> int:
     """The smallest dimension of the trained parts, which is the rank of those that have one."""
-    return min(min(part.shape) for name, part in parts.items() if name not in {"indices", "delora_lambda"})
+    return min(int(min(part.shape)) for name, part in parts.items() if name not in {"indices", "delora_lambda"})
 
 
 PLACED = {
@@ -146,6 +146,20 @@ def fourierft_patterns(_ctx: Context) -> Iterator[Check]:
     placed |= {"model.layers.0.tall": {"r": 50}, "model.layers.1.wide": {"r": 70}}
     pattern = {"0.tall": 50, r"layers\.\d\.wid": 10, r"layers\.[1-9]\.wide": 70}
     yield from selected("fourierft", placed, n_frequency_pattern=pattern)
+
+
+@call(SETTINGS, phase=Phase.ADAPT, requires=("peft_FourierFTConfig",))
+def fourierft_seed(_ctx: Context) -> Iterator[Check]:
+    """FourierFT's random_loc_seed chooses the frequencies, each of them once."""
+
+    def places(seed: int) -> set[tuple[int, ...]]:
+        model = put_on(METHODS["fourierft"], random_loc_seed=seed)
+        return {tuple(pair) for pair in layers.module(model, NAMES[0]).indices["first"].T.tolist()}
+
+    first, again, other = places(3), places(3), places(4)
+    yield equal("frequencies", len(first), METHODS["fourierft"].first["n_frequency"])
+    yield equal("frequencies that differ with the same seed", len(first ^ again), 0)
+    yield at_most("share of frequencies that two seeds have in common", len(first & other) / len(first), 0.2)
 
 
 @call(SETTINGS, phase=Phase.ADAPT, requires=("peft_C3AConfig",))

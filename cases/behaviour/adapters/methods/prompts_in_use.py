@@ -35,7 +35,7 @@ PADDING = 3
 
 
 @dataclass(frozen=True)
-class Kind:
+class Prompt:
     """A kind of prompt: PEFT's configuration and its arguments."""
 
     config: str
@@ -53,15 +53,17 @@ class Kind:
 
 ENCODER = {"encoder_hidden_size": WIDTH}
 KINDS = {
-    "prompt": Kind("PromptTuningConfig"),
-    "mlp": Kind("PromptEncoderConfig", {"encoder_reparameterization_type": "MLP", **ENCODER}),
-    "lstm": Kind("PromptEncoderConfig", {"encoder_reparameterization_type": "LSTM", "encoder_dropout": 0.0, **ENCODER}),
-    "prefix": Kind("PrefixTuningConfig"),
-    "projection": Kind("PrefixTuningConfig", {"prefix_projection": True, **ENCODER}),
+    "prompt": Prompt("PromptTuningConfig"),
+    "mlp": Prompt("PromptEncoderConfig", {"encoder_reparameterization_type": "MLP", **ENCODER}),
+    "lstm": Prompt(
+        "PromptEncoderConfig", {"encoder_reparameterization_type": "LSTM", "encoder_dropout": 0.0, **ENCODER}
+    ),
+    "prefix": Prompt("PrefixTuningConfig"),
+    "projection": Prompt("PrefixTuningConfig", {"prefix_projection": True, **ENCODER}),
 }
 
 
-def prompted(ctx: Context, kind: Kind, *names: str) -> Any:
+def prompted(ctx: Context, kind: Prompt, *names: str) -> Any:
     """The base with prompts of these names, the first of them active; their weights have the values of their names."""
     import peft
     import torch
@@ -78,7 +80,7 @@ def prompted(ctx: Context, kind: Kind, *names: str) -> Any:
     return made.eval()
 
 
-def encoded(encoder: Any, kind: Kind) -> Any:
+def encoded(encoder: Any, kind: Prompt) -> Any:
     """The virtual tokens of an encoder in float64, as the papers define them: (virtual, width)."""
     table = encoder.embedding.weight
     if kind.more.get("prefix_projection"):
@@ -100,7 +102,7 @@ def in_double(model: Any, name: str = "first") -> Any:
     return copy.deepcopy(model.prompt_encoder[name]).double().cpu()
 
 
-def expected(base: reference.Base, kind: Kind, tokens: Any, ids: Any) -> Any:
+def expected(base: reference.Base, kind: Prompt, tokens: Any, ids: Any) -> Any:
     """The logits of unpadded ids behind virtual tokens."""
     network = Network(base.config, dict(base.tensors), base.transposed)
     if not kind.is_prefix:
@@ -112,7 +114,7 @@ def expected(base: reference.Base, kind: Kind, tokens: Any, ids: Any) -> Any:
     return references.logits(network, Batch(ids=ids, prefix=prefix))
 
 
-def of(base: reference.Base, model: Any, kind: Kind, name: str = "first", ids: Any = None) -> Any:
+def of(base: reference.Base, model: Any, kind: Prompt, name: str = "first", ids: Any = None) -> Any:
     """The expected logits of a model's prompt."""
     tokens = encoded(in_double(model, name), kind).detach()
     return expected(base, kind, tokens, tiny.batch(0) if ids is None else ids)
@@ -192,7 +194,7 @@ def written(model: Any, ids: Any, mask: Any) -> Any:
     return model.generate(input_ids=ids, attention_mask=mask, **more)[:, -NEW:].cpu()
 
 
-def regret(base: reference.Base, model: Any, kind: Kind, prompts: list[Any], tokens: Any) -> float:
+def regret(base: reference.Base, model: Any, kind: Prompt, prompts: list[Any], tokens: Any) -> float:
     """How much smaller the logit of a token is than the largest, relative to the spread: 0 for greedy decoding."""
     import torch
 

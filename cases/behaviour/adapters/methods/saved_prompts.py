@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cases.apply.context import Context
-    from cases.behaviour.adapters.methods.prompts_in_use import Kind
+    from cases.behaviour.adapters.methods.prompts_in_use import Prompt
     from cases.space.verdict import Check
 
 
@@ -46,11 +47,15 @@ def saved_in_training(ctx: Context, key: str, made: Callable[[], Any]) -> Iterat
     yield equal(f"weights of {key} that differ after a step", reference.written(changed), "none")
 
 
+def in_training(ctx: Context, kind: Prompt) -> Any:
+    return prompted(ctx, kind).train()
+
+
 @call(PROMPTING, phase=Phase.SAVE)
 def save_prompts_in_training(ctx: Context) -> Iterator[Check]:
     """Saving a prompt in the middle of training changes neither the model nor its next step, for every kind."""
     for key, kind in KINDS.items():
-        yield from saved_in_training(ctx, key, lambda kind=kind: prompted(ctx, kind).train())
+        yield from saved_in_training(ctx, key, partial(in_training, ctx, kind))
 
 
 @call(PROMPTING, phase=Phase.SAVE)
@@ -60,7 +65,7 @@ def save_heads_in_training(ctx: Context) -> Iterator[Check]:
     yield from saved_in_training(ctx, "lora", lambda: reference.adapted(ctx, adapter, reference.SECOND).train())
 
 
-def reloaded(ctx: Context, kind: Kind) -> tuple[Any, Any]:
+def reloaded(ctx: Context, kind: Prompt) -> tuple[Any, Any]:
     """A model with two prompts, and one that has loaded the second of them as "one"."""
     from peft import PeftModel
 
@@ -71,7 +76,7 @@ def reloaded(ctx: Context, kind: Kind) -> tuple[Any, Any]:
     return model, again
 
 
-def saved(ctx: Context, kind: Kind) -> Path:
+def saved(ctx: Context, kind: Prompt) -> Path:
     return ctx.kept / next(key for key, each in KINDS.items() if each == kind)
 
 
@@ -107,7 +112,7 @@ def reload_to_train_prompts(ctx: Context) -> Iterator[Check]:
             yield off(f"logits of {key} after {way} off", found, wanted)
 
 
-def trained_again(ctx: Context, way: str, again: Any, kind: Kind) -> Any:
+def trained_again(ctx: Context, way: str, again: Any, kind: Prompt) -> Any:
     """The logits in training of the second prompt, loaded to be trained."""
     from peft import PeftModel
 
