@@ -99,6 +99,12 @@ CALL_REQUIREMENTS = (
     ),
     Requirement("rope_parameters", only_calls, libraries.rope_parameters, "this transformers has no rope_parameters"),
     Requirement(
+        "experts_implementation",
+        only_calls,
+        libraries.experts_implementation,
+        "this transformers has one implementation of experts",
+    ),
+    Requirement(
         "mean_resizing", only_calls, libraries.mean_resizing, "this transformers starts new rows without the old ones"
     ),
     Requirement(

@@ -81,6 +81,13 @@ def rope_parameters(_place: Place, _cache: Path) -> None:
         raise LackingError("configurations have no rope_parameters")
 
 
+def experts_implementation(_place: Place, _cache: Path) -> None:
+    from transformers import PreTrainedModel
+
+    if not hasattr(PreTrainedModel, "set_experts_implementation"):
+        raise LackingError("models have no experts_implementation")
+
+
 def mean_resizing(_place: Place, _cache: Path) -> None:
     from transformers import PreTrainedModel
 

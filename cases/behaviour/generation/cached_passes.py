@@ -192,28 +192,33 @@ def static_gpt2(ctx: Context) -> Iterator[Check]:
 
 
 def cached_decoder(ctx: Context, implementation: str) -> Iterator[Check]:
-    """Feed the decoder of T5 in parts, for texts that are padded on either side."""
-    import torch
-
+    """Feed the decoder of T5 in parts, for texts that are padded on either side or not at all."""
     folder = Variant("t5").written(ctx, "cached")
     network, loaded = building.network(folder), building.loaded(ctx, folder, attn_implementation=implementation)
     answers = architectures.shifted(tiny.batch(1))
-    for side in ("padded_left", "padded_right"):
-        rows = building.rows(side)
+    for kind in ("padded_left", "padded_right", "plain"):
+        rows = building.rows(kind)
         expected = models.logits(network, Batch(ids=rows.ids, real=rows.real, decoder_ids=answers)).detach()
-        text = {"attention_mask": rows.real.long().to(loaded.device)}
         for name, parts in PARTS.items():
-            with torch.no_grad():
-                encoded = loaded.get_encoder()(input_ids=rows.ids.to(loaded.device), **text)
-            cache, found = None, []
-            for part in answers.to(loaded.device).split(list(parts), dim=1):
-                with torch.no_grad():
-                    output = loaded(
-                        encoder_outputs=encoded, decoder_input_ids=part, past_key_values=cache, use_cache=True, **text
-                    )
-                cache = output.past_key_values
-                found.append(output.logits.cpu())
-            yield compared(f"{implementation}, {side}, {name}", torch.cat(found, dim=1), expected, Text(answers))
+            found = decoded(loaded, Text(rows.ids, rows.real), answers, parts)
+            yield compared(f"{implementation}, {kind}, {name}", found, expected, Text(answers))
+
+
+def decoded(model: Any, text: Text, answers: Any, parts: Sequence[int]) -> Any:
+    """The logits of answers that the decoder gets in parts: (rows, length, vocabulary), on the CPU."""
+    import torch
+
+    mask = {} if text.real is None else {"attention_mask": text.real.long().to(model.device)}
+    cache, found = None, []
+    with torch.no_grad():
+        encoded = model.get_encoder()(input_ids=text.ids.to(model.device), **mask)
+        for part in answers.to(model.device).split(list(parts), dim=1):
+            output = model(
+                encoder_outputs=encoded, decoder_input_ids=part, past_key_values=cache, use_cache=True, **mask
+            )
+            cache = output.past_key_values
+            found.append(output.logits.cpu())
+    return torch.cat(found, dim=1)
 
 
 @call(GROUP, phase=Phase.INFER)

@@ -146,3 +146,20 @@ def checkpointed_gpt2(ctx: Context) -> Iterator[Check]:
 def checkpointed_t5(ctx: Context) -> Iterator[Check]:
     """Both forms of checkpointing give both stacks of T5 the gradients of the reference on padded rows."""
     yield from checkpointed(ctx, "t5", "eager")
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_mixtral", "experts_implementation"))
+def experts_of_mixtral(ctx: Context) -> Iterator[Check]:
+    """Each experts_implementation gives Mixtral the logits and gradients of the reference, also with unused experts.
+
+    https://huggingface.co/docs/transformers/main/en/experts_interface
+    """
+    few = building.rows().part(0, 1).each(lambda tensor: tensor[:, :3])
+    for name, changes in (("two of four", {}), ("three of six", {"num_local_experts": 6, "num_experts_per_tok": 3})):
+        folder = Variant("mixtral", changes).written(ctx, name)
+        for implementation in ("eager", "batched_mm", "grouped_mm"):
+            for kind, rows in (("padded", building.rows("padded_left")), ("three tokens", few)):
+                loaded = building.loaded(ctx, folder, experts_implementation=implementation)
+                yield from building.compared(
+                    f"{implementation}, {name}, {kind}", loaded, building.network(folder), rows
+                )
