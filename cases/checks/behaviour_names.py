@@ -215,6 +215,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "loss off, {name}",
     ),
     "cases.behaviour.models.heads": (
+        "scores off",
+        "loss off",
         "scores off, {name}",
         "loss off, {name}",
         "scores off, {model}",
@@ -241,6 +243,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "deviation off, {name}",
         "mean, {name}",
     ),
+    "cases.behaviour.models.rotary_settings": ("logits of late tokens off, {model}",),
     "cases.behaviour.dropout.model_dropout": (
         "attention in evaluation off",
         "difference of two dimensions of a head",

@@ -134,6 +134,18 @@ def beam_search_gpt2(ctx: Context) -> Iterator[Check]:
     yield from searched(ctx, BeamArguments(0.9), BeamArguments(2.0), model="gpt2")
 
 
+@call(GROUP, phase=Phase.INFER, requires=("model_mistral",))
+def beam_search_mistral(ctx: Context) -> Iterator[Check]:
+    """Beam search beyond a sliding window reorders the window's cache with its sequences."""
+    yield from searched(ctx, BeamArguments(0.9), BeamArguments(2.0), model="mistral")
+
+
+@call(GROUP, phase=Phase.INFER, requires=("model_qwen3",))
+def beam_search_qwen3(ctx: Context) -> Iterator[Check]:
+    """Beam search of padded prompts with Qwen 3 finds the sequences of each prompt alone."""
+    yield from searched(ctx, BeamArguments(0.9), BeamArguments(2.0), model="qwen3")
+
+
 @call(GROUP, phase=Phase.INFER)
 def beam_search_several_ends(ctx: Context) -> Iterator[Check]:
     """Beam search with several end tokens returns each sequence with the end that it was scored with."""

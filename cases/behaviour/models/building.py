@@ -28,13 +28,14 @@ ZERO = 1e-12  # relative: what is left of a float64 gradient that is zero
 class Variant:
     """A published checkpoint of an architecture, with ``changes`` of its configuration.
 
-    ``heads``: the shapes of further tensors, by name.
+    ``heads``: the shapes of further tensors, by name; ``prefix`` of the others, as a model with such a head saves them.
     """
 
     model: str = "llama"
     changes: Mapping[str, Any] = field(default_factory=dict)
     tied: bool = False
     heads: Shapes = field(default_factory=dict)
+    prefix: str = ""
 
     @property
     def options(self) -> Options:
@@ -47,9 +48,10 @@ class Variant:
     def written(self, ctx: Context, name: str) -> Path:
         """The checkpoint on disk, in the cell's folder."""
         settings = self.settings()
-        tensors = {**shapes.shapes(settings), **self.heads}
+        tensors = {f"{self.prefix}{each}": self.values(each, shape) for each, shape in shapes.shapes(settings).items()}
+        tensors.update({each: self.values(each, shape) for each, shape in self.heads.items()})
         folder = ctx.kept / f"{self.model}-{name.replace(' ', '-')}"
-        disk.write(folder, settings, {each: self.values(each, shape) for each, shape in tensors.items()})
+        disk.write(folder, settings, tensors)
         return folder
 
     def values(self, name: str, shape: tuple[int, ...]) -> Any:

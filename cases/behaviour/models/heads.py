@@ -8,13 +8,14 @@ from cases.api import call
 from cases.behaviour.models import building
 from cases.behaviour.models.building import Variant
 from cases.behaviour.models.losses import known
-from cases.model import tiny
+from cases.model import architectures, tiny
 from cases.model.data import IGNORED, Rows
 from cases.reference import models, tolerance
+from cases.reference.network import Batch
 from cases.space.verdict import Phase, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cases.apply.context import Context
     from cases.reference.network import Network
@@ -225,3 +226,64 @@ def tokens_head_mixtral(ctx: Context) -> Iterator[Check]:
 def tokens_head_gpt2(ctx: Context) -> Iterator[Check]:
     """A classifier of tokens on GPT-2 scores each token, and learns the labels of real ones."""
     yield from tokens_head(ctx, "gpt2", "classifier")
+
+
+def with_head(ctx: Context, kind: str, head: Mapping[str, tuple[int, ...]], name: str) -> tuple[Network, Any]:
+    """The reference network of a T5, and the library's model with this head."""
+    plain, saved = (Variant("t5", {"num_labels": LABELS}, heads=head, prefix=each) for each in ("", "transformer."))
+    network = building.network(plain.written(ctx, f"{name} reference"))
+    return network, building.loaded(ctx, saved.written(ctx, name), kind)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def tokens_head_t5(ctx: Context) -> Iterator[Check]:
+    """A classifier of tokens on T5 scores each token of the encoder, with padding on either side.
+
+    https://huggingface.co/docs/transformers/model_doc/t5#transformers.T5ForTokenClassification
+    """
+    import torch
+
+    head = {"classifier.weight": (LABELS, tiny.HIDDEN), "classifier.bias": (LABELS,)}
+    for kind in ("padded_right", "padded_left"):
+        network, loaded = with_head(ctx, "TokenClassification", head, kind)
+        rows = building.rows(kind)
+        models.logits(network, building.batch(network, rows))
+        states = building.recorded(network, "encoder.final_layer_norm")
+        expected = states @ network.tensors["classifier.weight"].T + network.tensors["classifier.bias"]
+        given = {"input_ids": rows.ids, "attention_mask": rows.real.long()}
+        with torch.no_grad():
+            found = loaded(**{name: each.to(loaded.device) for name, each in given.items()}).logits.cpu()
+        off = tolerance.relative(found[rows.real], expected.detach()[rows.real])
+        yield at_most(f"scores off, {kind}", off, building.bound("logits"))
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def sequence_head_t5(ctx: Context) -> Iterator[Check]:
+    """A classifier on T5 scores the decoder's state at the last end token of the text, which the decoder reads too.
+
+    https://huggingface.co/docs/transformers/model_doc/t5#transformers.T5ForSequenceClassification; its head is BART's,
+    https://arxiv.org/abs/1910.13461, section 3.1: a matrix, tanh, and a matrix
+    """
+    import torch
+
+    sizes = {"dense": (tiny.HIDDEN, tiny.HIDDEN), "out_proj": (LABELS, tiny.HIDDEN)}
+    head = {f"classification_head.{part}.weight": size for part, size in sizes.items()}
+    head.update({f"classification_head.{part}.bias": size[:1] for part, size in sizes.items()})
+    network, loaded = with_head(ctx, "SequenceClassification", head, "sequence")
+    ids, places = tiny.batch(0), torch.tensor([15, 9, 12, 4])
+    ids[:, 2] = tiny.END
+    ids[torch.arange(len(ids)), places] = tiny.END
+    real = torch.arange(ids.shape[1]) <= places[:, None]
+    ids = ids.masked_fill(~real, tiny.PADDING)
+    models.logits(network, Batch(ids=ids, real=real, decoder_ids=architectures.shifted(ids)))
+    states = building.recorded(network, "decoder.final_layer_norm")[torch.arange(len(ids)), places]
+    for part in sizes:
+        name = f"classification_head.{part}"
+        states = states @ network.tensors[f"{name}.weight"].T + network.tensors[f"{name}.bias"]
+        states = states.tanh() if part == "dense" else states
+    targets = torch.tensor([0, 2, 1, 2])
+    given = {"input_ids": ids, "attention_mask": real.long(), "labels": targets}
+    with torch.no_grad():
+        found = loaded(**{name: each.to(loaded.device) for name, each in given.items()})
+    yield at_most("scores off", tolerance.relative(found.logits.cpu(), states.detach()), building.bound("logits"))
+    yield at_most("loss off", abs(float(found.loss) / float(cross_entropy(states, targets)) - 1), SAME)

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.behaviour.models import building
 from cases.behaviour.models.building import REMOVED, Variant
+from cases.behaviour.models.losses import known
 from cases.model import tiny
 from cases.model.architectures import ROPE_SCALINGS
-from cases.space.verdict import Phase
+from cases.reference import models, tolerance
+from cases.reference.network import Batch
+from cases.space.options import Options
+from cases.space.verdict import Phase, at_most
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,6 +28,7 @@ GROUP = "Configurations"
 YARN = ROPE_SCALINGS["yarn"]["rope_scaling"]
 LONG = ROPE_SCALINGS["longrope"]
 
+LATE, LAST = 600, 100  # tokens of a row, and how many of them are compared
 STATED = {"head_dim": tiny.HIDDEN // 4}
 THETA: dict[str, Any] = {"theta": {"rope_theta": 1000.0}}
 SCALED: dict[str, Any] = {
@@ -105,3 +110,24 @@ def rotary_parameters(ctx: Context) -> Iterator[Check]:
             stated = {"rope_type": kind, "rope_theta": 1000.0, **each.get("rope_scaling", {})}
             changes = {**each, **STATED, "rope_theta": REMOVED, "rope_scaling": REMOVED, "rope_parameters": stated}
             yield from compared(ctx, model, {f"{kind} of {model}": changes}, attn_implementation="eager")
+
+
+@call(GROUP, phase=Phase.INFER)
+def rotary_in_half_precision(ctx: Context) -> Iterator[Check]:
+    """A model in bfloat16 rotates late tokens by angles in float32: bfloat16 does not hold positions beyond 256.
+
+    https://arxiv.org/abs/2411.13476
+    """
+    import torch
+
+    ids = tiny.batch(0, length=LATE)[:1]
+    for model in known(decoders=False):
+        if model in ("gpt2", "mixtral"):  # no rotary positions; rounding may choose another expert
+            continue
+        folder = Variant(model, {"max_position_embeddings": LATE}).written(ctx, "late")
+        expected = models.logits(building.network(folder), Batch(ids=ids)).detach()[:, -LAST:]
+        loaded = building.loaded(ctx, folder, attn_implementation="eager", torch_dtype=torch.bfloat16)
+        with torch.no_grad():
+            found = loaded(input_ids=ids.to(loaded.device)).logits[:, -LAST:].float().cpu()
+        bound = tolerance.bound("logits", Options().but(torch_dtype="bf16"))
+        yield at_most(f"logits of late tokens off, {model}", tolerance.relative(found, expected), bound)
