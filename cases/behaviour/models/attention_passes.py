@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from cases.api import call
 from cases.behaviour.models import building
 from cases.behaviour.models.building import Variant
+from cases.behaviour.models.losses import known
+from cases.reference import attention
+from cases.reference.network import Batch
 from cases.space.verdict import Phase
 
 if TYPE_CHECKING:
@@ -146,6 +149,29 @@ def checkpointed_gpt2(ctx: Context) -> Iterator[Check]:
 def checkpointed_t5(ctx: Context) -> Iterator[Check]:
     """Both forms of checkpointing give both stacks of T5 the gradients of the reference on padded rows."""
     yield from checkpointed(ctx, "t5", "eager")
+
+
+@call(GROUP, phase=Phase.BACKWARD)
+def masks_of_pairs(ctx: Context) -> Iterator[Check]:
+    """A mask of each pair of tokens, zero or the lowest number, keeps packed documents apart, in both implementations.
+
+    https://huggingface.co/blog/poedator/4d-masks
+    """
+    import torch
+
+    rows = building.rows("packed")
+    pairs = torch.zeros(len(rows.ids), 1, rows.ids.shape[1], rows.ids.shape[1])
+    hidden = ~attention.mask(Batch(ids=rows.ids, documents=rows.documents))
+    given = pairs.masked_fill(hidden, torch.finfo(torch.float32).min)
+    for model in known(decoders=False):
+        if model in ("gpt2", "gemma", "mistral"):
+            continue  # their layers have windows, or some versions accept masks of tokens only
+        folder = Variant(model).written(ctx, "pairs")
+        for implementation in BOTH:
+            loaded = building.loaded(ctx, folder, attn_implementation=implementation)
+            mask = given.to(loaded.device)
+            name = f"{implementation}, {model}"
+            yield from building.compared(name, loaded, building.network(folder), rows, attention_mask=mask)
 
 
 @call(GROUP, phase=Phase.BACKWARD, requires=("model_mixtral", "experts_implementation"))

@@ -86,14 +86,15 @@ def loaded(ctx: Context, folder: Path, kind: str = "", **arguments: Any) -> Any:
 
 
 def rows(kind: str = "plain", step: int = 0) -> data.Rows:
-    """A batch: plain, padded_left, padded_right or prompt_masked."""
+    """A batch: plain, packed, padded_left, padded_right or prompt_masked."""
     return data.rows(step, Options().but(data=kind))
 
 
 def batch(network: Network, rows: data.Rows) -> Batch:
     """The same rows for the reference; a decoder learns the labels, each from those before it."""
     decoder = architectures.shifted(rows.labels.clamp_min(0)) if network.config["is_encoder_decoder"] else None
-    return Batch(ids=rows.ids, real=rows.real, positions=rows.positions, decoder_ids=decoder)
+    places = {"positions": rows.positions, "documents": rows.documents}
+    return Batch(ids=rows.ids, real=rows.real, decoder_ids=decoder, **places)
 
 
 def loss(network: Network, logits: Any, labels: Any) -> Any:

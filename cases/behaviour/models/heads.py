@@ -267,7 +267,7 @@ def sequence_head_t5(ctx: Context) -> Iterator[Check]:
     import torch
 
     sizes = {"dense": (tiny.HIDDEN, tiny.HIDDEN), "out_proj": (LABELS, tiny.HIDDEN)}
-    head = {f"classification_head.{part}.weight": size for part, size in sizes.items()}
+    head: dict[str, tuple[int, ...]] = {f"classification_head.{part}.weight": size for part, size in sizes.items()}
     head.update({f"classification_head.{part}.bias": size[:1] for part, size in sizes.items()})
     network, loaded = with_head(ctx, "SequenceClassification", head, "sequence")
     ids, places = tiny.batch(0), torch.tensor([15, 9, 12, 4])
