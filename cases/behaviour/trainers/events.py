@@ -128,7 +128,7 @@ def trainer_part_of_an_epoch(ctx: Context) -> Iterator[Check]:
 
 
 def stopped(ctx: Context, scores: Sequence[float], threshold: float, *, greater_is_better: bool) -> tuple[int, str]:
-    """The step after which early stopping with a patience of 2 ends, and the best step."""
+    """The step after which early stopping ends that waits for two evaluations, and the best step."""
     from transformers import EarlyStoppingCallback
 
     trainer = stock_trainer.trainer(
@@ -146,7 +146,7 @@ def stopped(ctx: Context, scores: Sequence[float], threshold: float, *, greater_
     )
     left = iter(scores)
     trainer.compute_metrics = lambda _: {"score": next(left)}
-    trainer.add_callback(EarlyStoppingCallback(early_stopping_patience=2, early_stopping_threshold=threshold))
+    trainer.add_callback(EarlyStoppingCallback(2, threshold))
     trainer.train()
     return trainer.state.global_step, str(trainer.state.best_model_checkpoint).rpartition("-")[2]
 
