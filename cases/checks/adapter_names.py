@@ -159,6 +159,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "share of frequencies that two seeds have in common",
         "methods with the field",
         "layers adapted or left out by {key}",
+        "weights changed at the start",
+        "what the rotation does off, use_cayley_neumann={series}",
         "weights changed at the start by {key}",
         "least effect of {key} on a layer",
     ),

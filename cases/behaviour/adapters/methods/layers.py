@@ -115,8 +115,16 @@ METHODS: Mapping[str, Method] = {
         config="HRAConfig",
         formula=formulas.hra,
         marks=("hra_u",),
-        first={"r": 3, "apply_GS": True},
-        second={"r": 4},
+        first={"r": 4},
+        second={"r": 6},
+    ),
+    "hra_orthogonal": Method(
+        config="HRAConfig",
+        formula=formulas.hra,
+        marks=("hra_u",),
+        both={"apply_GS": True},
+        first={"r": 4},
+        second={"r": 3},
     ),
     "boft": Method(
         config="BOFTConfig",

@@ -154,6 +154,12 @@ def apply_and_merge_hra(_ctx: Context) -> Iterator[Check]:
     yield from complete("hra")
 
 
+@call(MERGING, phase=Phase.MERGE, requires=("peft_HRAConfig",))
+def apply_and_merge_hra_orthogonal(_ctx: Context) -> Iterator[Check]:
+    """HRA adapters with apply_GS apply and merge the weights of their formula, and a safe merge refuses NaN."""
+    yield from complete("hra_orthogonal")
+
+
 @call(MERGING, phase=Phase.MERGE)
 def apply_and_merge_boft(_ctx: Context) -> Iterator[Check]:
     """BOFT adapters apply and merge the weights of their formula, and a safe merge refuses NaN."""

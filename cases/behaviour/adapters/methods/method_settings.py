@@ -6,7 +6,7 @@ https://huggingface.co/docs/peft/package_reference/loha#peft.LoHaConfig
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -29,6 +29,8 @@ SETTINGS = "Layers of every method"
 NAMES = tuple(f"model.layers.{number}.{name}" for number in range(2) for name in SIZES)
 NEUTRAL = 1e-5  # relative: rotations by nothing are computed all the same
 EFFECT = 1e-3
+SMALL = replace(METHODS["oft"], times=0.1)  # angles for which eight terms of the series are exact enough
+CLOSE = 1e-3
 
 
 def stack() -> Any:
@@ -229,6 +231,35 @@ def target_expressions_by_method(_ctx: Context) -> Iterator[Check]:
 STARTS = ("init_weights", "init_lora_weights", "init_ia3_weights")
 
 
+@call(SETTINGS, phase=Phase.ADAPT, requires=("peft_HRAConfig",))
+def orthogonal_hra_start(_ctx: Context) -> Iterator[Check]:
+    """HRA starts with no effect with apply_GS too.
+
+    Without it, pairs of equal reflections cancel. The second of two equal vectors has no part that is orthogonal to
+    the first.
+    """
+    model = put_on(METHODS["hra_orthogonal"])
+    off = [relative(applied(model, name), weight) for name, (weight, _) in weights().items()]
+    yield at_most("weights changed at the start", worst(off), NEUTRAL)
+
+
+@call(SETTINGS, phase=Phase.FORWARD, requires=("skew_oft",))
+def oft_series(_ctx: Context) -> Iterator[Check]:
+    """OFT with use_cayley_neumann approximates the rotation that it has without.
+
+    https://huggingface.co/docs/peft/conceptual_guides/oft calls the first approximate and the other exact.
+    """
+    method = METHODS["oft"]
+    for series in (False, True):
+        model = layers.fill(put_on(method, use_cayley_neumann=series, num_cayley_neumann_terms=8), SMALL)
+        off = []
+        for name, (weight, bias) in weights().items():
+            parts = layers.parts(model, method, name, "first")
+            wanted, _ = method.formula(weight, bias, parts, method.arguments("first"))
+            off.append(relative(applied(model, name) - weight, wanted - weight))
+        yield at_most(f"what the rotation does off, use_cayley_neumann={series}", worst(off), CLOSE)
+
+
 @call(SETTINGS, phase=Phase.ADAPT)
 def start_with_or_without_effect(_ctx: Context) -> Iterator[Check]:
     """The field for start values decides, for every method, whether the adapter changes the layers at the start."""
@@ -236,7 +267,7 @@ def start_with_or_without_effect(_ctx: Context) -> Iterator[Check]:
     seen = 0
     for field in STARTS:
         for key, method in with_field(field):
-            if field in method.both:  # another kind of adapter, not a start
+            if field in method.both or key == "hra_orthogonal":  # another kind of adapter; see orthogonal_hra_start
                 continue
             seen += 1
             for neutral in (True, False):

@@ -182,14 +182,14 @@ def padded_prompt_by_kind(ctx: Context) -> Iterator[Check]:
         yield at_most(f"logits of {key} off", relative(found, wanted), 2 * NEAR)
 
 
-def written(model: Any, ids: Any, mask: Any) -> Any:
+def written(model: Any, ids: Any, mask: Any, *, use_cache: bool = True) -> Any:
     """Tokens that a model generates greedily: (rows, new tokens)."""
     more = {
         "do_sample": False,
         "max_new_tokens": NEW,
         "min_new_tokens": NEW,
         "pad_token_id": tiny.PADDING,
-        "use_cache": True,
+        "use_cache": use_cache,
     }
     return model.generate(input_ids=ids, attention_mask=mask, **more)[:, -NEW:].cpu()
 
@@ -218,6 +218,19 @@ def generate_by_kind(ctx: Context) -> Iterator[Check]:
     for key, kind in KINDS.items():
         model = prompted(ctx, kind)
         tokens = written(model, ids, torch.ones_like(ids))
+        yield at_most(f"regret of {key}", regret(base, model, kind, [*ids], tokens), 1e-3)
+
+
+@call(PROMPTING, phase=Phase.INFER)
+def generate_without_cache(ctx: Context) -> Iterator[Check]:
+    """A text behind virtual embeddings is continued by its most probable tokens without a cache too."""
+    import torch
+
+    base, ids = reference.read(ctx), tiny.prompt()[:2]
+    for key in ("prompt", "mlp", "lstm"):
+        kind = KINDS[key]
+        model = prompted(ctx, kind)
+        tokens = written(model, ids, torch.ones_like(ids), use_cache=False)
         yield at_most(f"regret of {key}", regret(base, model, kind, [*ids], tokens), 1e-3)
 
 
