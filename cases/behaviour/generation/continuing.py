@@ -165,7 +165,11 @@ def candidates_gemma2(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.INFER)
 def candidates_gpt2(ctx: Context) -> Iterator[Check]:
-    """As candidates_llama, with learned positions."""
+    """As candidates_llama, with learned positions.
+
+    transformers 4.47 limits the place of a candidate in the text instead of the number of new tokens, so that it
+    generates more tokens than max_new_tokens.
+    """
     yield from candidates(ctx, "gpt2", "eager")
 
 

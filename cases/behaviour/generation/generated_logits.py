@@ -126,7 +126,10 @@ def generated_mixtral(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.INFER, requires=("model_gemma",))
 def generated_gemma2(ctx: Context) -> Iterator[Check]:
-    """Gemma 2 generates beyond its windows by the logits of each prompt alone, with and without a cache."""
+    """Gemma 2 generates beyond its windows by the logits of each prompt alone, with and without a cache.
+
+    In transformers 4.47, the mask of the keys in a window is that of the first tokens of a padded row.
+    """
     yield from generated(ctx, "gemma", implementations=("eager",))
 
 

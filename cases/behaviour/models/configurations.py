@@ -75,7 +75,10 @@ def windows_of_layers(ctx: Context, model: str) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.BACKWARD, requires=("model_qwen",))
 def windows_of_layers_qwen2(ctx: Context) -> Iterator[Check]:
-    """The layers of Qwen 2 from max_window_layers on have a sliding window, if use_sliding_window is set."""
+    """The layers of Qwen 2 from max_window_layers on have a sliding window, if use_sliding_window is set.
+
+    transformers 4.47 gives all layers one mask, unless FlashAttention makes it.
+    """
     yield from windows_of_layers(ctx, "qwen")
 
 
@@ -146,6 +149,8 @@ def configured_gpt2(ctx: Context) -> Iterator[Check]:
 @call(GROUP, phase=Phase.BACKWARD)
 def scales_of_gpt2(ctx: Context) -> Iterator[Check]:
     """Both scales of GPT-2's attention scores act with the attention that transformers selects.
+
+    In transformers 4.47, SDPA attention of GPT-2 divides by the root of the width whatever they say.
 
     https://huggingface.co/docs/transformers/model_doc/gpt2#transformers.GPT2Config
     """

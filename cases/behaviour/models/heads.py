@@ -151,8 +151,8 @@ def sequence_head_gpt2(ctx: Context) -> Iterator[Check]:
 def sequence_head_padding_inside(ctx: Context) -> Iterator[Check]:
     """A classifier scores the last token that is not padding, if the padding token also occurs inside the text.
 
-    So does an end token that is the padding token, after each turn of a chat. transformers before 4.50 took the token
-    before the first padding token.
+    So does an end token that is the padding token, after each turn of a chat. transformers 4.47 takes the token before
+    the first padding token.
     """
     for model in known(decoders=False):
         yield from sequence_head(ctx, model, ("padding inside",))

@@ -163,5 +163,5 @@ def loss_in_half_precision(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def loss_in_half_precision_gpt2(ctx: Context) -> Iterator[Check]:
-    """GPT-2 in half precision computes its loss in float32 too; transformers before 4.50 used the logits' dtype."""
+    """GPT-2 in half precision computes its loss in float32 too; transformers 4.47 uses the logits' dtype."""
     yield from in_half_precision(ctx, "gpt2")

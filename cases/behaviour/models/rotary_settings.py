@@ -49,7 +49,11 @@ def compared(ctx: Context, model: str, changes: Mapping[str, Any], **arguments: 
 
 @call(GROUP, phase=Phase.BACKWARD, requires=("rope_scaling_llama3", "rope_scaling_yarn", "rope_scaling_longrope"))
 def rotary_llama(ctx: Context) -> Iterator[Check]:
-    """rope_theta and each scaling have their effect on Llama's logits and gradients."""
+    """rope_theta and each scaling have their effect on Llama's logits and gradients.
+
+    transformers 4.47 computes YaRN from max_position_embeddings instead of the stated trained length, and uses
+    LongRoPE's long factors for short texts too.
+    """
     weighed = {**ROPE_SCALINGS["yarn"], "rope_scaling": {**YARN, "mscale": 2.0, "mscale_all_dim": 0.5}}
     long = {
         "longrope, long": LONG,
@@ -129,5 +133,5 @@ def rotary_in_half_precision(ctx: Context) -> Iterator[Check]:
         loaded = building.loaded(ctx, folder, attn_implementation="eager", torch_dtype=torch.bfloat16)
         with torch.no_grad():
             found = loaded(input_ids=ids.to(loaded.device)).logits[:, -LAST:].float().cpu()
-        bound = tolerance.bound("logits", Options().but(torch_dtype="bf16"))
+        bound = tolerance.bound("logits", Options().but(torch_dtype="bf16")) / 2  # of one pass without training
         yield at_most(f"logits of late tokens off, {model}", tolerance.relative(found, expected), bound)
