@@ -65,7 +65,7 @@ def dtypes(tensors: Any) -> str:
 def fsdp2_bf16_master_weights(ctx: Context) -> Iterator[Check]:
     """With mixed_precision="bf16", a bfloat16 model under FSDP2 has float32 weights and moments.
 
-    It computes in bfloat16. Adam's first step moves each weight by the learning rate, which bfloat16 would round away.
+    It computes in bfloat16. The first step of Adam moves each weight by the learning rate, which bfloat16 would lose.
     """
     wrapped, optimiser, before, inside = stepped(ctx, "bf16", "bfloat16")
     after = networks.weights(wrapped)

@@ -169,6 +169,7 @@ def accelerate_bf16_clips(ctx: Context) -> Iterator[Check]:
     wrapped = made.prepare(model)
     exact = networks.expected_gradients(network(), [loss])
     norm = float(sum(each.double().square().sum() for each in exact.values())) ** 0.5
+    found: Any = None
     for number in range(2):
         with made.accumulate(wrapped):
             made.backward(loss(wrapped, 0, ctx))
@@ -207,7 +208,7 @@ def saved_objects(ctx: Context) -> Iterator[Check]:
     wrapped, optimiser, schedule = made.prepare(model, optimiser, schedule)
     made.register_for_checkpointing(counter)
     states = []
-    for number in range(4):
+    for number in range(5):
         made.backward(loss(wrapped, number, ctx))
         optimiser.step()
         schedule.step()
@@ -217,10 +218,10 @@ def saved_objects(ctx: Context) -> Iterator[Check]:
         states.append((networks.weights(model), schedule.get_last_lr()[0], moments(optimiser)))
         made.wait_for_everyone()
     kept = sorted(each.name for each in (folder / "checkpoints").iterdir())
-    yield equal("checkpoints kept", str(kept), "['checkpoint_2', 'checkpoint_3']")
-    made.load_state(str(folder / "checkpoints" / "checkpoint_2"))
-    weights, rate, state = states[2]
-    yield equal("value of the object", str(gathered(ctx, counter.value)), str([12] * ctx.place.world_size))
+    yield equal("checkpoints kept", str(kept), "['checkpoint_3', 'checkpoint_4']")
+    made.load_state(str(folder / "checkpoints" / "checkpoint_3"))
+    weights, rate, state = states[3]
+    yield equal("value of the object", str(gathered(ctx, counter.value)), str([13] * ctx.place.world_size))
     yield networks.off("weights off", networks.weights(model), weights, 0.0)
     yield networks.off("moments off", moments(optimiser), state, 0.0)
     yield equal("learning rate", schedule.get_last_lr()[0], rate)

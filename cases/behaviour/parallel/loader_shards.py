@@ -177,7 +177,7 @@ def seedable_sampler_orders(ctx: Context) -> Iterator[Check]:
     import torch
 
     _, given = loader(ctx, use_seedable_sampler=True)
-    orders = {}
+    orders: dict[int, list[int]] = {}
     for epoch in (3, 0, 3):
         given.set_epoch(epoch)
         torch.rand(epoch + ctx.place.rank)  # random numbers that a script draws do not matter

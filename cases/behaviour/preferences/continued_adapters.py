@@ -87,7 +87,7 @@ def dpo_two_adapters(ctx: Context) -> Iterator[Check]:
         for name, tensor in tensors.items():
             if ".reference." in name:
                 tensor.copy_(tensors[name.replace(".reference.", ".default.")])
-    names = {"model_adapter_name": "default", "ref_adapter_name": "reference"}
+    names: dict[str, Any] = {"model_adapter_name": "default", "ref_adapter_name": "reference"}
     yield from continued_dpo(ctx, preference.trainer(ctx, model, rows=preference.pairs(LENGTHS), **names))
 
 

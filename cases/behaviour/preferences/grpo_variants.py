@@ -108,7 +108,7 @@ def grpo_sequence_ratio(ctx: Context) -> Iterator[Check]:
     """GRPOTrainer's importance_sampling_level="sequence" is GSPO: ratio and clipping of whole completions."""
     narrow = (LOW / 20, HIGH / 20)
     definition = BySequence(grpo.by_row, bounds=narrow, iterations=2)
-    more = {"epsilon": narrow[0], "epsilon_high": narrow[1], "importance_sampling_level": "sequence"}
+    more: dict[str, Any] = {"epsilon": narrow[0], "epsilon_high": narrow[1], "importance_sampling_level": "sequence"}
     yield from compared(ctx, definition, logged=("reward",), **more, **TWICE)
 
 
@@ -124,7 +124,7 @@ def grpo_luspo(ctx: Context) -> Iterator[Check]:
     Equation 6 of https://arxiv.org/abs/2602.05261.
     """
     definition = BySequence(summed_rows, bounds=(LOW, HIGH), iterations=2)
-    more = {"loss_type": "luspo", "importance_sampling_level": "sequence"}
+    more: dict[str, Any] = {"loss_type": "luspo", "importance_sampling_level": "sequence"}
     yield from compared(ctx, definition, logged=("reward",), **more, **BOUNDS, **TWICE)
 
 
@@ -155,7 +155,7 @@ class Soft(Definition):
 @call(GROUP, phase=Phase.OPTIMIZER, requires=("grpo", "grpo_sapo"))
 def grpo_sapo(ctx: Context) -> Iterator[Check]:
     """GRPOTrainer's sapo replaces clipping by a sigmoid whose temperature depends on the advantage's sign."""
-    more = {"loss_type": "sapo", "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.5}
+    more: dict[str, Any] = {"loss_type": "sapo", "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.5}
     yield from compared(ctx, Soft(grpo.by_row, iterations=2), logged=("reward",), **more, **TWICE)
 
 
@@ -175,7 +175,7 @@ class OfGamma(Definition):
 @call(GROUP, phase=Phase.OPTIMIZER, requires=("grpo", "grpo_vespo"))
 def grpo_vespo(ctx: Context) -> Iterator[Check]:
     """GRPOTrainer's vespo multiplies log p by a gamma function of the completion's ratio."""
-    named = {
+    named: dict[str, Any] = {
         f"vespo_{name}_{sign}": value
         for sign, values in GAMMA.items()
         for name, value in zip(("k", "lambda"), values, strict=True)

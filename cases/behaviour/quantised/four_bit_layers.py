@@ -39,9 +39,9 @@ def four_bit_odd_rows(ctx: Context) -> Iterator[Check]:
 def four_bit_rows_of_partial_blocks(ctx: Context) -> Iterator[Check]:
     """A tensor whose rows are not a whole number of blocks dequantises like any other.
 
-    Blocks go through the whole tensor. A vision tower with 3420 features, as Qwen2.5-VL has, is such a tensor.
+    Blocks go through the whole tensor. SigLIP's feed-forward layers, with rows of 4304 weights, are such tensors.
     """
-    yield from of_all_formats(ctx, [((64, 96), 64), ((12, 320), 128), ((16, 100), 256)])
+    yield from of_all_formats(ctx, [((64, 96), 64), ((16, 4304), 64), ((12, 320), 128), ((16, 100), 256)])
 
 
 def of_all_formats(ctx: Context, tensors: Sequence[tuple[tuple[int, ...], int]]) -> Iterator[Check]:

@@ -184,7 +184,12 @@ def trainer_ignore_data_skip(ctx: Context) -> Iterator[Check]:
 def trainer_checkpoint_files(ctx: Context) -> Iterator[Check]:
     """A checkpoint has states of optimiser, schedule and random numbers; with save_only_model, it has none."""
     for alone in (False, True):
-        more = {"save_strategy": "steps", "save_steps": 3 + alone, "max_steps": 3 + alone, "save_only_model": alone}
+        more: dict[str, Any] = {
+            "save_strategy": "steps",
+            "save_steps": 3 + alone,
+            "max_steps": 3 + alone,
+            "save_only_model": alone,
+        }
         stock_trainer.trainer(ctx, ROWS, **more).train()
         found = {each.name for each in (ctx.kept / "output" / f"checkpoint-{3 + alone}").iterdir()}
         states = {"optimizer.pt", "scheduler.pt", "rng_state.pth"}
