@@ -1,4 +1,4 @@
-"""On a CPU with AVX-512, dequantize_4bit is wrong if rows are a multiple of 16 weights, but not a whole number of blocks.
+"""On a CPU with AVX-512, dequantize_4bit is wrong if rows are a multiple of 16 weights, but no whole number of blocks.
 
 Blocks go through the whole tensor, but the kernel starts a new one with each row. The second feed-forward layer of
 SigLIP, the vision tower of Gemma 3 and PaliGemma, has such rows of 4304. No thread found on 2026-11-23; related:

@@ -24,7 +24,7 @@ def stepped(optimiser, **more):
 
 try:
     stepped(optim.AdamW32bit)
-except Exception as error:
+except (AssertionError, AttributeError, NameError, NotImplementedError, RuntimeError) as error:
     print(error, file=sys.stderr)
     sys.exit(77)
 expected = stepped(optim.AdEMAMix, optim_bits=32)
