@@ -224,7 +224,9 @@ def exclude_modules_by_method(_ctx: Context) -> Iterator[Check]:
 @call(SETTINGS, phase=Phase.ADAPT)
 def target_expressions_by_method(_ctx: Context) -> Iterator[Check]:
     """target_modules as a string is an expression for the whole name, as a list it has last names, for every method."""
-    yield from put_on_only({NAMES[1], NAMES[2]}, target_modules=r".*0\.tall|model\.layers\.1\.wide|layers\.0\.wide")
+    yield from put_on_only(
+        {NAMES[1], NAMES[2]}, target_modules=r".*0\.tall|model\.layers\.1\.wide|model\.layers\.0\.wid"
+    )
     yield from put_on_only({NAMES[1], NAMES[2], NAMES[3]}, target_modules=["tall", "1.wide", "all", "wide.weight"])
 
 

@@ -258,6 +258,7 @@ def generate_padded_behind_prefix(ctx: Context) -> Iterator[Check]:
 def generate_padded_behind_prompt(ctx: Context) -> Iterator[Check]:
     """A text that is padded on the left gets the tokens that it gets alone, with prompt tuning and P-tuning.
 
-    The padding is between the virtual tokens and the text, and must not count as a distance.
+    The padding is between the virtual tokens and the text, and must not count as a distance. PEFT warns that it ignores
+    positions.
     """
     yield from generated_padded(ctx, "prompt", "mlp", "lstm")

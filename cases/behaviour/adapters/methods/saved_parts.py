@@ -48,11 +48,13 @@ def table(model: Any) -> Any:
 
 @call(STAYING, phase=Phase.MERGE)
 def merge_active_copy(_ctx: Context) -> Iterator[Check]:
-    """merge_and_unload leaves the active adapter's copy of a module in modules_to_save."""
+    """The active adapter's copy of a module in modules_to_save computes, and merge_and_unload leaves it."""
     for key in KEYS:
         for name in NAMES:
             model, tables = with_words(key)
             model.set_adapter(name)
+            found = table(model.base_model.model)
+            yield at_most(f"rows of the {name} of {key} off", relative(found, tables[name]), 0.0)
             merged = model.merge_and_unload()
             yield at_most(f"rows of the {name} of {key} off", relative(table(merged), tables[name]), 0.0)
 
