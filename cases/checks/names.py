@@ -11,7 +11,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from cases.checks import adapter_names, behaviour_names
+from cases.checks import call_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 VARIABLE = re.compile(r"\\?\{\w+\\?\}")  # escaped or not
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
-    **adapter_names.CHECKS,
-    **behaviour_names.CHECKS,
+    **call_names.CHECKS,
     "cases.api.adapters": (
         "adapter weights with a gradient",
         "a policy",

@@ -1,4 +1,4 @@
-"""The names of the checks of ``cases.behaviour`` about adapters, by module; see ``cases.checks.names``."""
+"""The names of the checks of ``cases.behaviour.adapters``, by module; see ``cases.checks.names``."""
 
 from __future__ import annotations
 
@@ -61,32 +61,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "what the adapter does",
         "logits afterwards off",
         "the copy is trained",
-    ),
-    "cases.behaviour.starts.decomposed_starts": (
-        "magnitudes off",
-        "filled weights off",
-        "residuals off",
-        "principal parts off",
-        "lora_A of its own off",
-        "lora_B of its own off",
-        "first columns and rows off",
-        "layers",
-        "residual, in units of the smallest one",
-        "shapes of A and B",
-        "numbers of lora_A below its diagonal",
-        "error of a layer, in units of the smallest one",
-        "error of a layer, in units of the one without LoftQ",
-    ),
-    "cases.behaviour.starts.initial_values": (
-        "numbers of {part} that are not zero",
-        "largest lora_A, in units of 1 / sqrt(in)",
-        "distinct numbers of lora_A",
-        "numbers of lora_B that are zero",
-        "ranks",
-        "numbers of {part} that are zero",
-        "embeddings off",
-        "logits that differ from the base's",
-        "applied weights off",
     ),
     "cases.behaviour.adapters.methods.kinds_of_layers": (
         "dtypes of the merged model",
@@ -203,17 +177,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows with other tokens",
         "the refusal names DoRA",
     ),
-    "cases.behaviour.starts.other_starts": (
-        "numbers of b that are not zero",
-        "numbers of d that are not d_initial",
-        "shapes of A and B",
-        "numbers of {side} that differ with the same key",
-        "numbers of {side} that agree with another key",
-        "projections in the file, save_projection={save_projection}",
-        "singular values that are not zero",
-        "numbers of {part} that are zero",
-        "layers that the filled adapter changes",
-    ),
     "cases.behaviour.adapters.other_tuners": (
         "layers without a part of an adapter",
         "what the adapter does",
@@ -226,10 +189,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "layers adapted or left out",
         "logits off",
         "logits off the base",
-    ),
-    "cases.behaviour.starts.prompt_starts": (
-        "numbers of the prompt that differ from the text's",
-        "logits off those with the text",
     ),
     "cases.behaviour.adapters.saved_modules": (
         "the copy starts as the module",

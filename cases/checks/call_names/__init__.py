@@ -1,0 +1,24 @@
+"""The names of the checks of ``cases.behaviour``, a module for each room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cases.checks.call_names import (
+    adapters,
+    data,
+    dropout,
+    generation,
+    models,
+    parallel,
+    preferences,
+    quantised,
+    starts,
+    trainers,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOMS = (adapters, data, dropout, generation, models, parallel, preferences, quantised, starts, trainers)
+CHECKS: Mapping[str, tuple[str, ...]] = {name: checks for room in ROOMS for name, checks in room.CHECKS.items()}

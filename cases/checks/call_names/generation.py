@@ -1,0 +1,47 @@
+"""The names of the checks of ``cases.behaviour.generation``, by module; see ``cases.checks.names``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.generation.beam_searches": (
+        "sequences that another search would not return",
+        "scores off those of the sequences",
+        "scores off the search by its definition",
+    ),
+    "cases.behaviour.generation.cached_passes": ("logits off, {name}",),
+    "cases.behaviour.generation.continuing": (
+        "logits off in turn {turn}",
+        "new tokens with {name}",
+        "regret with {name}",
+        "passes over candidates with {name}",
+    ),
+    "cases.behaviour.generation.generated_logits": (
+        "new tokens, {name}",
+        "logits off, {name}",
+        "regret of the tokens, {name}",
+    ),
+    "cases.behaviour.generation.generating": (
+        "tokens behind the end that are not padding",
+        "rows that stop without an end",
+        "columns of new tokens",
+        "regret of the tokens",
+    ),
+    "cases.behaviour.generation.generation": (
+        "different lengths",
+        "rows that the penalty changes",
+        "rows that the rule changes",
+        "rows that the adapter changes",
+        "steps with logits",
+        "logits off",
+    ),
+    "cases.behaviour.generation.token_sampling": (
+        "distance from the distribution",
+        "draws outside the distribution",
+        "probable tokens that were never drawn",
+    ),
+}

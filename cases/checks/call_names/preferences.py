@@ -1,0 +1,26 @@
+"""The names of the checks of ``cases.behaviour.preferences``, by module; see ``cases.checks.names``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.preferences.alignment": (
+        "steps",
+        "loss off",
+        "logged loss off",
+        "logged {metric} off",
+        "gradient off",
+        "weights off",
+        "evaluated {metric} off",
+    ),
+    "cases.behaviour.preferences.continued_adapters": (
+        "first loss off log 2",
+        "weights of the reference that changed",
+    ),
+    "cases.behaviour.preferences.grpo": ("expected share of clipped tokens",),
+    "cases.behaviour.preferences.kto": ("largest KL estimate",),
+}

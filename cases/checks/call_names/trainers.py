@@ -1,0 +1,105 @@
+"""The names of the checks of ``cases.behaviour.trainers``, by module; see ``cases.checks.names``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.trainers.accumulating": (
+        "weights off",
+        "rows of the batches of each step",
+        "smallest norm / largest allowed",
+        "norm after clipping, off",
+        "logged norm, off",
+        "batches",
+        "largest noise / alpha * sqrt(length * width)",
+        "largest noise / alpha * sqrt(length * width) at least",
+        "noise off uniform",
+        "mean noise",
+        "noise in evaluation",
+        "noise after training",
+        "rows of the first epoch",
+        "rows of the second epoch",
+        "epochs with the same order",
+        "mean difference of the lengths in a batch",
+    ),
+    "cases.behaviour.trainers.evaluation": (
+        "loss off",
+        "rows counted",
+        "rows of {name}",
+        "logits of {name}, off",
+        "best step",
+        "weights that are not the best step's",
+        "weights that differ from the last step's",
+        "best checkpoint kept",
+        "checkpoints kept",
+    ),
+    "cases.behaviour.trainers.events": (
+        "steps: {event}",
+        "events after the last step",
+        "checkpoints kept",
+        "optimiser steps",
+        "logged epoch, off",
+        "rows of whole epochs",
+        "different rows of the last half",
+        "last step and best step",
+        "last step",
+        "rows of the first epoch",
+        "files of states",
+        "files of weights and of the trainer",
+    ),
+    "cases.behaviour.trainers.optimisers": (
+        "optimiser steps",
+        "weights off",
+        "parameters of {name} with another decay",
+    ),
+    "cases.behaviour.trainers.resuming": (
+        "steps after resuming",
+        "rows after resuming",
+        "learning rates after resuming",
+        "gradient norms after resuming",
+        "weights that differ",
+        "{name} after resuming",
+    ),
+    "cases.behaviour.trainers.sampling": (
+        "rows that the first epoch has not once",
+        "rows that the second epoch has not once",
+        "epochs in order",
+        "epochs with the same order",
+        "order with the same seed",
+        "another seed with the same order",
+        "order with the same data_seed",
+        "another data_seed with the same order",
+        "rows of the {name} epoch",
+        "rows repeated in the {name} epoch",
+        "rows of an epoch",
+        "rows repeated in an epoch",
+        "rows that an epoch has not once",
+    ),
+    "cases.behaviour.trainers.schedules": (
+        "parameter groups at the same rate",
+        "learning rate used, off",
+        "learning rate logged, off",
+    ),
+    "cases.behaviour.trainers.token_means": (
+        "rows of the batches of each step",
+        "norm after clipping, off",
+        "logged norm, off",
+        "dtypes of parameters",
+        "weights off",
+        "forward passes of layers",
+    ),
+    "cases.behaviour.trainers.trainer_logs": (
+        "optimiser steps",
+        "logged loss, off",
+        "logged norm, off",
+        "logged epoch, off",
+        "train_loss, off",
+        "parameter groups at the same rate",
+        "tokens seen",
+        "tokens logged",
+    ),
+}
