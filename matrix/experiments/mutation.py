@@ -165,15 +165,21 @@ def measure(
 
 
 def run_batch(version_set: VersionSet, batch: Plan, request: MutationRequest) -> None:
-    """Run the first cell of each mutant, then the second of those that survived, and so on."""
-    for number in range(request.most):
+    """Run the first cell of each mutant, then the second of those that survived, then two more, four, and so on.
+
+    Most mutants die in the first cells; the rounds grow because each one starts a test session.
+    """
+    begin, end = 0, 1
+    while begin < request.most:
         killed = {mutant_of(each) for each in outcomes(version_set, request, MUTATED) if each.verdict in RED}
         cells = [
-            mutated_case(cases[number], mutant.id)
+            mutated_case(case, mutant.id)
             for mutant, cases in batch
-            if mutant.id not in killed and number < len(cases)
+            if mutant.id not in killed
+            for case in cases[begin:end]
         ]
         measure(version_set, cells, request, MUTATED)
+        begin, end = end, min(2 * end, request.most)
 
 
 def outcomes(version_set: VersionSet, request: MutationRequest, name: str) -> list[Outcome]:
