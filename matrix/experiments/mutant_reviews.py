@@ -84,19 +84,26 @@ def summary(of_set: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def to_run_again(path: Path, key: str) -> set[str]:
-    """The ids of the mutants of a set that no cell noticed, without those that a review calls harmless.
+def results(path: Path, option: str) -> dict[str, Any]:
+    """The document of a mutation run.
 
     Raises:
-        UserError: the file is no document of ``ftmatrix mutate``.
+        UserError: the file cannot be read, or is no such document; the text names the option.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        mutants = [each for of_set in document["sets"] if of_set["set"] == key for each in of_set["mutants"]]
-        return {
-            each["id"]
-            for each in mutants
-            if each["status"] in UNNOTICED and each.get("review", {}).get("class", MISSED) == MISSED
-        }
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if all("id" in mutant and "status" in mutant for of_set in document["sets"] for mutant in of_set["mutants"]):
+            return document
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"--again {path} is no mutation.json: {error}") from None
+        raise UserError(f"{option} {path} is no mutation.json: {error}") from None
+    raise UserError(f"{option} {path} is no mutation.json: a mutant lacks its id or status")
+
+
+def to_run_again(document: Mapping[str, Any], key: str) -> set[str]:
+    """The ids of the mutants of a set that no cell noticed, without those that a review calls harmless."""
+    mutants = [each for of_set in document["sets"] if of_set["set"] == key for each in of_set["mutants"]]
+    return {
+        each["id"]
+        for each in mutants
+        if each["status"] in UNNOTICED and each.get("review", {}).get("class", MISSED) == MISSED
+    }

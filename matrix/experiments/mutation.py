@@ -11,7 +11,7 @@ import json
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cases.injection.mutant_suite import INFIX, MUTANTS, NONE, mutated_case
 from cases.space.verdict import RED, Verdict
@@ -48,7 +48,7 @@ CLEAN, MUTATED = "clean", "mutated"
 class MutationRequest:
     """``count`` mutants for each set, each in ``most`` cells at most; ``minutes`` limits the mutated runs of a set.
 
-    ``hand_written`` names a file with other mutants, ``again`` the results whose unnoticed mutants run once more.
+    ``hand_written`` names a file with other mutants, ``again`` holds results whose unnoticed mutants run once more.
     """
 
     run: RunRequest
@@ -59,7 +59,7 @@ class MutationRequest:
     minutes: float = 60.0
     files: str = ""
     hand_written: Path | None = None
-    again: Path | None = None
+    again: Mapping[str, Any] | None = None
     watcher: Callable[[int], Progress] = field(repr=False)
     say: Callable[[str], None] = print
 

@@ -89,7 +89,7 @@ def mutate(
             minutes=minutes,
             files=files,
             hand_written=mutants,
-            again=again,
+            again=None if again is None else mutant_reviews.results(again, "--again"),
             watcher=lambda planned: progress_bar.choose(console, planned=planned),
             say=console.print,
         )
@@ -106,9 +106,9 @@ def review(path: Path, directory: Path | None, *, as_json: bool) -> None:
     Raises:
         UserError: there are no results, or the reviews do not belong to them.
     """
-    if directory is None or not (directory / DOCUMENT).exists():
+    if directory is None or not all((directory / name).exists() for name in (DOCUMENT, PAGE)):
         raise UserError("--reviews needs the directory of a finished mutation run; name it with --out")
-    document = json.loads((directory / DOCUMENT).read_text(encoding="utf-8"))
+    document = mutant_reviews.results(directory / DOCUMENT, "--out")
     mutant_reviews.add(document, mutant_reviews.read(path))
     store.write_json(directory / DOCUMENT, document)
     page = directory / PAGE

@@ -61,17 +61,22 @@ def test_a_file_of_other_content_is_refused(tmp_path: Path, text: str, reason: s
         mutant_reviews.read(tmp_path / "reviews.json")
 
 
-def test_what_no_cell_noticed_and_no_review_calls_harmless_runs_again(tmp_path: Path) -> None:
+def test_what_no_cell_noticed_and_no_review_calls_harmless_runs_again() -> None:
     document = a_document()
     mutant_reviews.add(
         document, [{"id": "a", "class": "missed", "why": ""}, {"id": "b", "class": "equivalent", "why": ""}]
     )
-    (tmp_path / "mutation.json").write_text(json.dumps(document))
-    assert mutant_reviews.to_run_again(tmp_path / "mutation.json", "new") == {"s", "a", "c"}
-    assert mutant_reviews.to_run_again(tmp_path / "mutation.json", "old") == set()
+    assert mutant_reviews.to_run_again(document, "new") == {"s", "a", "c"}
+    assert mutant_reviews.to_run_again(document, "old") == set()
 
 
-def test_other_files_are_no_results(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text("[]")
-    with pytest.raises(UserError, match=r"is no mutation\.json"):
-        mutant_reviews.to_run_again(tmp_path / "other.json", "new")
+def test_results_are_read(tmp_path: Path) -> None:
+    (tmp_path / "mutation.json").write_text(json.dumps(a_document()))
+    assert mutant_reviews.results(tmp_path / "mutation.json", "--again") == a_document()
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"sets": [{"mutants": [{"id": "a"}]}]}'])
+def test_other_files_are_no_results(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(UserError, match=r"^--again .*other\.json is no mutation\.json"):
+        mutant_reviews.results(tmp_path / "other.json", "--again")

@@ -22,6 +22,7 @@ def stepped(optimiser, **more):
     return weight.detach()
 
 
+# Older releases step on GPUs only. Without their GPU library, each fails in a way of its own.
 try:
     stepped(optim.AdamW32bit)
 except (AssertionError, AttributeError, NameError, NotImplementedError, RuntimeError) as error:
