@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cases import suite
-from cases.injection import numbers, source_mutants
+from cases.injection import mutated_modules, numbers, source_mutants
 from cases.injection.injected import InjectionSuite
 from cases.space.case import Case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FunctionType
 
-    from cases.injection.patching import InjectionPoint
     from cases.runtime.wire import Job
 
 MUTANTS = "FTMATRIX_MUTANTS"  # names the file of the mutants, one JSON object on each line
@@ -37,9 +37,11 @@ class MutatedCase(Case):
     def clean(self) -> str:
         return super().id
 
-    def inject(self, _point: InjectionPoint) -> None:
-        if self.mutant != NONE:
-            source_mutants.activate(source_mutants.read(Path(os.environ[MUTANTS]), self.mutant))
+    def activate(self) -> list[FunctionType]:
+        """Change the stack of this process; return the functions that changed."""
+        if self.mutant == NONE:
+            return []
+        return source_mutants.activate(source_mutants.read(Path(os.environ[MUTANTS]), self.mutant))
 
 
 def mutated_case(case: Case, mutant: str) -> MutatedCase:
@@ -63,8 +65,10 @@ class MutantSuite(InjectionSuite):
         return super().companions(own_cache(job))
 
     def run(self, job: Job, rank: int, stage: int, companion: Callable[[str], Iterator[None]], reporter: Any) -> None:
-        with numbers.reported(reporter, rank, stage):
-            super().run(own_cache(job), rank, stage, companion, reporter)
+        changed = self.cases[job.name].activate() if job.kind == "cell" else []
+        watched = [each.__code__ for each in changed] if mutated_modules.REQUESTED in os.environ else []
+        with numbers.reported(reporter, rank, stage), mutated_modules.reported(reporter, rank, stage, watched):
+            suite.SUITE.run(self.clean(own_cache(job)), rank, stage, companion, reporter)
 
 
 def own_cache(job: Job) -> Job:

@@ -77,11 +77,11 @@ def read(path: Path, name: str) -> SourceMutant:
     raise ImmutableError(f"{name} is not in the file of mutants")
 
 
-def activate(mutant: SourceMutant) -> int:
+def activate(mutant: SourceMutant) -> list[types.FunctionType]:
     """Put a mutant into every live function of its code, for the rest of this process.
 
     Returns:
-        The number of functions that changed.
+        The functions that changed.
 
     Raises:
         ImmutableError: the edit does not compile, or changes the code of no live function.
@@ -98,7 +98,7 @@ def activate(mutant: SourceMutant) -> int:
     swaps = changed_code(near, outermost) or changed_code(
         live_functions.codes(live_functions.all_functions(), path), outermost
     )
-    changed = sum(swap(function, swaps) for function in live_functions.having(swaps))
+    changed = [function for function in live_functions.having(swaps) if swap(function, swaps)]
     if not changed:
         raise ImmutableError(f"{mutant.id} changes no live code of {mutant.function}")
     return changed

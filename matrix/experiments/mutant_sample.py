@@ -59,6 +59,7 @@ class Coverage:
 
     by_file: Mapping[str, Mapping[int, list[int]]]
     cells: Sequence[TracedCell]
+    totals: Sequence[int]  # the executed lines of each cell
 
     @classmethod
     def of(cls, cells: Sequence[TracedCell]) -> Coverage:
@@ -67,13 +68,20 @@ class Coverage:
             for file, lines in cell.files.items():
                 for line in lines:
                     found[file][line].append(number)
-        return cls(found, cells)
+        return cls(found, cells, [sum(map(len, cell.files.values())) for cell in cells])
 
-    def cells_of(self, mutant: Mutant) -> list[str]:
-        """The cells that execute the code of a mutant, the fastest first."""
+    def cells_of(self, mutant: Mutant) -> dict[str, float]:
+        """The cells that execute the code of a mutant, the fastest first, each with its focus.
+
+        The focus is the share of the mutant's file in the lines that the cell executes: a job that does little else
+        than what the file does is likely to look at it.
+        """
         lines = self.by_file.get(mutant.file, {})
         numbers = sorted({number for line in mutant.lines for number in lines.get(line, ())})
-        return [self.cells[number].case for number in numbers]
+        return {self.cells[each].case: self.focus(each, mutant.file) for each in numbers}
+
+    def focus(self, number: int, file: str) -> float:
+        return len(self.cells[number].files[file]) / self.totals[number]
 
 
 def draw(
@@ -85,7 +93,7 @@ def draw(
     """
     coverage = Coverage.of(cells)
     counts: list[FileCounts] = []
-    covered: dict[str, list[tuple[Mutant, list[str]]]] = defaultdict(list)
+    covered: dict[str, list[tuple[Mutant, dict[str, float]]]] = defaultdict(list)
     sources = {source.file: source for source in stack_sources(cells, files)}
     for source in sources.values():
         every = list(generate(source))
@@ -137,30 +145,38 @@ def matches(name: str, files: str) -> bool:
     return not patterns or any(name.startswith(each) or fnmatch.fnmatch(name, each) for each in patterns)
 
 
-def in_turn(groups: Mapping[str, list[tuple[Mutant, list[str]]]], seed: int) -> Iterable[tuple[Mutant, list[str]]]:
+def in_turn(
+    groups: Mapping[str, list[tuple[Mutant, dict[str, float]]]], seed: int
+) -> Iterable[tuple[Mutant, dict[str, float]]]:
     """One mutant of each package in turn."""
 
-    def order(pair: tuple[Mutant, list[str]]) -> str:
+    def order(pair: tuple[Mutant, dict[str, float]]) -> str:
         return sha256(f"{seed} {pair[0].id}".encode()).hexdigest()
 
     for row in zip_longest(*(sorted(groups[name], key=order) for name in sorted(groups))):
         yield from (pair for pair in row if pair is not None)
 
 
-def chosen_cells(names: Sequence[str], cases: Mapping[str, Case], most: int) -> tuple[str, ...]:
-    """The cells that could notice a mutant in different ways; ``names`` has the fastest first.
+def chosen_cells(focus: Mapping[str, float], cases: Mapping[str, Case], most: int) -> tuple[str, ...]:
+    """The cells that could notice a mutant in different ways; ``focus`` has the fastest first.
 
-    The first is the fastest in float32, whose tolerances are the narrowest. Each further one has the most options that
-    none before it has: a fault in scaled rotary positions shows only in a cell that scales them.
+    The first is the fastest in float32, whose tolerances are the narrowest. Then follow in turn the one with the most
+    options that none before it has, as a fault in scaled rotary positions shows only in a cell that scales them, and
+    the one with the most focus.
     """
-    left = sorted(names, key=lambda name: cases[name].options.torch_dtype != "fp32")
+    left = sorted(focus, key=lambda name: cases[name].options.torch_dtype != "fp32")
     traits = {name: traits_of(cases[name]) for name in left}
     chosen: list[str] = []
     seen: set[object] = set()
     while left and len(chosen) < most:
         if not any(traits[name] - seen for name in left):
             seen.clear()
-        best = max(left, key=lambda name: len(traits[name] - seen)) if chosen else left[0]
+        if not chosen:
+            best = left[0]
+        elif len(chosen) % 2:
+            best = max(left, key=lambda name: len(traits[name] - seen))
+        else:
+            best = max(left, key=lambda name: focus[name])
         left.remove(best)
         chosen.append(best)
         seen |= traits[best]

@@ -13,12 +13,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from cases.injection import mutated_modules
 from cases.injection.mutant_suite import INFIX, MUTANTS, NONE, mutated_case
 from cases.space.verdict import RED, Verdict
 from matrix.experiments import executed_lines, mutant_reviews, mutant_sample
 from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result, numbers
+from matrix.run import location, store
 from matrix.run import request as run_request
-from matrix.run import store
 from matrix.run.execute import Suite
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class MutationRequest:
     """``count`` mutants for each set, each in ``most`` cells at most; ``minutes`` limits the mutated runs of a set.
 
     ``hand_written`` names a file with other mutants, ``again`` holds results whose unnoticed mutants run once more.
+    ``locate``: a cell that a mutant makes wrong runs once more to name the first module that is off.
     """
 
     run: RunRequest
@@ -60,6 +62,7 @@ class MutationRequest:
     files: str = ""
     hand_written: Path | None = None
     again: Mapping[str, Any] | None = None
+    locate: bool = False
     watcher: Callable[[int], Progress] = field(repr=False)
     say: Callable[[str], None] = print
 
@@ -151,6 +154,8 @@ def measure(
     out = request.directory / name
     if not cases:
         return
+    is_located = request.locate and name == MUTATED
+    variables = {MUTANTS: str(mutants_file(version_set, request).absolute())}
     prepared = replace(
         request.run,
         out=out,
@@ -158,7 +163,8 @@ def measure(
         repeats=repeats,
         cold_sample=0,
         suite=SUITE,
-        variables={MUTANTS: str(mutants_file(version_set, request).absolute())},
+        variables=variables | ({mutated_modules.REQUESTED: "1"} if is_located else {}),
+        locate="wrong" if is_located else location.NONE,
         profile="",
     )
     run_request.run(prepared, work=[(version_set, cases)], watcher=request.watcher(len(cases)), say=request.say)

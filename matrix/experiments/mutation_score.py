@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cases.injection.numbers import FACT
 from cases.space.verdict import RED, Verdict
+from matrix.experiments import located_mutants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from cases.space.verdict import Scalar
+    from matrix.experiments.located_mutants import LocatedMutant
     from matrix.experiments.mutant_sample import FileCounts
     from matrix.experiments.mutants import Mutant
     from matrix.run.outcome import Outcome
@@ -39,10 +41,16 @@ class MutatedCell:
     noticed: tuple[str, ...]
     seconds: float
     same_numbers: bool = False
+    located: LocatedMutant | None = None
 
     @property
     def is_red(self) -> bool:
         return Verdict(self.verdict) in RED
+
+    def as_json(self) -> dict[str, Any]:
+        found = asdict(self)
+        located = found.pop("located")
+        return found if self.located is None else {**found, "located": {**located, "place": self.located.place}}
 
 
 def numbers(outcome: Outcome) -> tuple[object, ...]:
@@ -71,6 +79,7 @@ def cell_result(case: str, outcome: Outcome, clean: Collection[tuple[object, ...
         noticed=missed or reason,
         seconds=outcome.seconds,
         same_numbers=set(clean) == {numbers(outcome)},
+        located=located_mutants.of(outcome),
     )
 
 
@@ -112,8 +121,13 @@ class MutantResult:
             "kind": mutant.kind,
             "diff": self.diff,
             "status": self.status,
-            "cells": [asdict(cell) for cell in self.cells],
+            "cells": [cell.as_json() for cell in self.cells],
         }
+
+    @property
+    def located(self) -> LocatedMutant | None:
+        """Where the deviation of the first located cell begins."""
+        return next((cell.located for cell in self.cells if cell.located is not None), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +175,11 @@ class SetScore:
         return [each for each in self.mutants if each.status == status]
 
     @property
+    def places(self) -> Counter[str]:
+        """The number of located mutants by where the module is that was named; empty if none was located."""
+        return Counter(each.located.place for each in self.mutants if each.located is not None)
+
+    @property
     def generated(self) -> list[dict[str, Any]]:
         """By package, how many mutants its files have, and how many of them a green cell executes."""
         found: dict[str, Counter[str]] = {}
@@ -179,6 +198,7 @@ class SetScore:
             "kinds": [each.as_json() for each in self.shares(lambda mutant: mutant.kind)],
             "generated": self.generated,
             "rejected": dict(self.rejected),
+            **({"places": dict(self.places)} if self.places else {}),
             "mutants": [each.as_json() for each in self.mutants],
         }
 

@@ -49,6 +49,10 @@ def mutate(
         Path | None,
         typer.Option("--reviews", help="Run nothing: add the reviews of this JSON file to the results in --out."),
     ] = None,
+    locate: Annotated[
+        bool,
+        typer.Option("--locate", help="Run cells that a mutant makes wrong once more to name the first module off."),
+    ] = False,
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
     out: Annotated[Path | None, typer.Option(help="Directory of the runs.", show_default="runs/mutate-<time>")] = None,
@@ -90,6 +94,7 @@ def mutate(
             files=files,
             hand_written=mutants,
             again=None if again is None else mutant_reviews.results(again, "--again"),
+            locate=locate,
             watcher=lambda planned: progress_bar.choose(console, planned=planned),
             say=console.print,
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.space.plural import counted
 from matrix.experiments import mutant_reviews
+from matrix.experiments.located_mutants import CHILD, DEEPER, ELSEWHERE, PLACES, SAME
 from matrix.experiments.mutation_score import KILLED, LOST, NOT_COVERED, NOT_RUN, SAME_NUMBERS, STATUSES, SURVIVED
 
 if TYPE_CHECKING:
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
 
     from matrix.experiments.mutation_score import MutantResult, SetScore, Share
 
+WHERE = {
+    SAME: "the one with the mutated code",
+    CHILD: "a module that it calls",
+    DEEPER: "inside such a module",
+    ELSEWHERE: "elsewhere",
+}
 WORDS = {SAME_NUMBERS: "changed no number"}
 REVIEWS = "## Reviews"
 
@@ -34,7 +41,22 @@ def of_set(each: SetScore) -> Iterator[str]:
     yield from (f"  not mutable: {name}: {reason}" for name, reason in each.rejected.items())
     yield from (f"  not covered: {place(mutant)}" for mutant in each.of_status(NOT_COVERED))
     yield from generated_lines(each)
+    yield from (f"  {line}" for line in place_lines(each))
     yield f"  {share_words(each.total)}"
+
+
+def place_lines(each: SetScore) -> Iterator[str]:
+    """How often the first module that was named is one with mutated code, and the mutants for which it is not."""
+    total = each.places.total()
+    if not total:
+        return
+    counts = ", ".join(f"{each.places[name]} {WHERE[name]}" for name in PLACES if each.places[name])
+    yield f"The module named first, of {counted(total, 'located mutant')}: {counts}."
+    for mutant in each.mutants:
+        if mutant.located is not None and mutant.located.place == ELSEWHERE:
+            ran_in = ", ".join(mutant.located.ran_in)
+            named = f"{mutant.located.kind} {mutant.located.named}".strip()
+            yield f"elsewhere: {place(mutant)}: named {named}, the code ran in {ran_in}"
 
 
 def generated_lines(each: SetScore) -> Iterator[str]:
@@ -86,6 +108,8 @@ def markdown_of_set(each: SetScore) -> Iterator[str]:
             cells = (str(share.counts[status]) for status in STATUSES)
             yield f"| {share.name} | {' | '.join(cells)} | {'' if share.score is None else f'{share.score:.0%}'} |"
         yield ""
+    for line in place_lines(each):
+        yield from (line, "")
     survivors = each.of_status(SURVIVED)
     if survivors:
         yield from ("## Survivors", "")

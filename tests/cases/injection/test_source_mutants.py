@@ -78,7 +78,7 @@ def a_mutant(function: str, old: str, new: str, source: str = STACK) -> SourceMu
 
 
 def test_the_function_that_a_decorator_holds_changes(stack: Any) -> None:
-    assert activate(a_mutant("plus", "a + b", "a - b")) > 0
+    assert activate(a_mutant("plus", "a + b", "a - b"))
     assert stack.plus(5, 3) == 4
 
 

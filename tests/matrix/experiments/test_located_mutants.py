@@ -1,0 +1,67 @@
+"""A located mutant is judged by where the named module is, seen from the modules with the mutated code."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from cases.injection.mutated_modules import FACT
+from cases.space.verdict import Verdict
+from matrix.experiments import located_mutants
+from matrix.run.outcome import DeviationRecord, LocationRecord, Outcome
+
+ATTENTION = "model.layers.0.self_attn"
+
+
+def an_outcome(*named: str, ran_in: str = ATTENTION, **other: Any) -> Outcome:
+    beginnings = tuple(
+        DeviationRecord(kind="output", name=each, module=each, step=1, rank=0, distance=1.0, allowed=0.1)
+        for each in named
+    )
+    location = LocationRecord(beginnings=beginnings, outputs={}, gradients={}, uncompared=0)
+    found: dict[str, Any] = {"location": location, "facts": {f"{FACT}, stage 0": ran_in}, **other}
+    return Outcome(
+        set="x",
+        case="x",
+        group="",
+        why="",
+        options={},
+        verdict=Verdict.WRONG,
+        started=datetime.now(UTC),
+        seconds=1.0,
+        **found,
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "ran_in", "place"),
+    [
+        (ATTENTION, ATTENTION, "same"),
+        (ATTENTION, f"model.layers.1.self_attn {ATTENTION}", "same"),
+        (f"{ATTENTION}.o_proj", ATTENTION, "child"),
+        (f"{ATTENTION}.q_proj.lora_A", ATTENTION, "deeper"),
+        (ATTENTION, "model", "deeper"),
+        ("lm_head", "(model)", "child"),
+        (ATTENTION, "(model)", "deeper"),
+        ("model.layers.0.mlp", ATTENTION, "elsewhere"),
+        ("model.layers.0.self_attn_norm", ATTENTION, "elsewhere"),
+        ("model.layers.0", ATTENTION, "elsewhere"),
+    ],
+)
+def test_the_place_is_the_nearest_to_a_module_with_mutated_code(named: str, ran_in: str, place: str) -> None:
+    located = located_mutants.of(an_outcome(named, "lm_head", ran_in=ran_in))
+    assert located is not None
+    assert (located.named, located.place) == (named, place)
+
+
+def test_a_cell_that_names_no_module_names_none_of_the_mutated_ones() -> None:
+    located = located_mutants.of(an_outcome())
+    assert located is not None
+    assert (located.kind, located.place) == ("nothing", "elsewhere")
+
+
+@pytest.mark.parametrize("other", [{"location": None}, {"facts": {}}, {"facts": {f"{FACT}, stage 0": ""}}])
+def test_only_located_code_of_modules_is_judged(other: dict[str, Any]) -> None:
+    assert located_mutants.of(an_outcome(ATTENTION, **other)) is None
