@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cases.api import CALLS
 from matrix.errors import UserError
-from matrix.experiments import mutable_code
+from matrix.experiments import line_shares, mutable_code
 from matrix.experiments.mutants import Mutant, StackFile, generate, is_valid
 from matrix.experiments.mutation_targets import PACKAGES, PATTERN
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from cases.space.case import Case
     from matrix.experiments.executed_lines import TracedCell
+    from matrix.experiments.line_shares import LineShare
 
 HAND_WRITTEN: Final = "hand-written"
 KEYS: Final = ("file", "function", "old", "new")
@@ -50,6 +51,7 @@ class Sample:
 
     mutants: tuple[tuple[Mutant, tuple[str, ...]], ...]
     files: tuple[FileCounts, ...] = ()
+    lines: tuple[LineShare, ...] = ()
     rejected: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -113,15 +115,18 @@ def draw(
             break
         if is_valid(mutant, sources[mutant.file]):
             drawn.append((mutant, chosen_cells(names, cases, most)))
-    return Sample(mutants=tuple(drawn), files=tuple(counts))
+    lines = line_shares.shares(sources.values(), coverage.by_file)
+    return Sample(mutants=tuple(drawn), files=tuple(counts), lines=tuple(lines))
 
 
 def again(wanted: Collection[str], cells: Sequence[TracedCell], cases: Mapping[str, Case], *, most: int) -> Sample:
     """The mutants with these ids. One whose code the cells no longer execute has no cell."""
     coverage = Coverage.of(cells)
-    mutants = (mutant for source in stack_sources(cells, "") for mutant in generate(source))
+    sources = stack_sources(cells, "")
+    mutants = (mutant for source in sources for mutant in generate(source))
     found = {mutant.id: mutant for mutant in mutants if mutant.id in wanted}
     return Sample(
+        lines=tuple(line_shares.shares(sources, coverage.by_file)),
         mutants=tuple((each, chosen_cells(coverage.cells_of(each), cases, most)) for each in found.values()),
         rejected=dict.fromkeys(sorted(set(wanted) - found.keys()), "this version has no such code"),
     )

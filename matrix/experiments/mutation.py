@@ -102,6 +102,7 @@ def score(version_set: VersionSet, request: MutationRequest) -> SetScore:
         traced_cells=len(cells),
         mutants=tuple(results(version_set, plan, clean, request)),
         files=sample.files,
+        lines=sample.lines,
         rejected=dict(sample.rejected),
     )
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from cases.space.verdict import Scalar
+    from matrix.experiments.line_shares import LineShare
     from matrix.experiments.located_mutants import LocatedMutant
     from matrix.experiments.mutant_sample import FileCounts
     from matrix.experiments.mutants import Mutant
@@ -162,6 +163,7 @@ class SetScore:
     traced_cells: int
     mutants: tuple[MutantResult, ...]
     files: tuple[FileCounts, ...] = ()
+    lines: tuple[LineShare, ...] = ()
     rejected: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -197,6 +199,7 @@ class SetScore:
             "files": [each.as_json() for each in self.shares(lambda mutant: mutant.file)],
             "kinds": [each.as_json() for each in self.shares(lambda mutant: mutant.kind)],
             "generated": self.generated,
+            **({"lines": [each.as_json() for each in self.lines]} if self.lines else {}),
             "rejected": dict(self.rejected),
             **({"places": dict(self.places)} if self.places else {}),
             "mutants": [each.as_json() for each in self.mutants],

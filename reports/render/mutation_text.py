@@ -41,8 +41,15 @@ def of_set(each: SetScore) -> Iterator[str]:
     yield from (f"  not mutable: {name}: {reason}" for name, reason in each.rejected.items())
     yield from (f"  not covered: {place(mutant)}" for mutant in each.of_status(NOT_COVERED))
     yield from generated_lines(each)
-    yield from (f"  {line}" for line in place_lines(each))
+    yield from (f"  {line}" for line in (*share_lines(each), *place_lines(each)))
     yield f"  {share_words(each.total)}"
+
+
+def share_lines(each: SetScore) -> Iterator[str]:
+    """How many lines of each part of the stack green cells execute."""
+    if each.lines:
+        parts = (f"{one.part} {one.executed} of {one.lines} ({one.executed / one.lines:.0%})" for one in each.lines)
+        yield f"Lines inside functions that green cells execute: {', '.join(parts)}."
 
 
 def place_lines(each: SetScore) -> Iterator[str]:
@@ -108,7 +115,7 @@ def markdown_of_set(each: SetScore) -> Iterator[str]:
             cells = (str(share.counts[status]) for status in STATUSES)
             yield f"| {share.name} | {' | '.join(cells)} | {'' if share.score is None else f'{share.score:.0%}'} |"
         yield ""
-    for line in place_lines(each):
+    for line in (*share_lines(each), *place_lines(each)):
         yield from (line, "")
     survivors = each.of_status(SURVIVED)
     if survivors:
