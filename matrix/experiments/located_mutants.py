@@ -10,13 +10,14 @@ from cases.injection.mutated_modules import FACT, SEPARATOR, WHOLE
 if TYPE_CHECKING:
     from matrix.run.outcome import Outcome
 
-NOTHING: Final = "nothing"
+NOTHING: Final = "nothing"  # the kind where no module is off, as for a parameter too many
 # Where the named module is, seen from the modules with mutated code. Adapters and their base are parts of a layer.
 SAME: Final = "same"
 CHILD: Final = "child"  # a module that the mutated code calls
 DEEPER: Final = "deeper"  # inside such a module: the code of a whole model or block passes on what is wrong
 ELSEWHERE: Final = "elsewhere"
-PLACES: Final = (SAME, CHILD, DEEPER, ELSEWHERE)
+UNNAMED: Final = "unnamed"
+PLACES: Final = (SAME, CHILD, DEEPER, ELSEWHERE, UNNAMED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class LocatedMutant:
     @property
     def place(self) -> str:
         """The nearest of ``PLACES``."""
-        return min((place(self.named, each) for each in self.ran_in), key=PLACES.index, default=ELSEWHERE)
+        return min((place(self.named, each) for each in self.ran_in), key=PLACES.index, default=UNNAMED)
 
 
 def of(outcome: Outcome) -> LocatedMutant | None:
@@ -48,7 +49,7 @@ def of(outcome: Outcome) -> LocatedMutant | None:
 def place(named: str, mutated: str) -> str:
     """Where a named module is, seen from a mutated one; both by their names in the published checkpoint."""
     if not named:
-        return ELSEWHERE
+        return UNNAMED
     outer = "" if mutated == WHOLE else mutated
     if named == outer:
         return SAME

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.space.plural import counted
 from matrix.experiments import mutant_reviews
-from matrix.experiments.located_mutants import CHILD, DEEPER, ELSEWHERE, PLACES, SAME
+from matrix.experiments.located_mutants import CHILD, DEEPER, ELSEWHERE, PLACES, SAME, UNNAMED
 from matrix.experiments.mutation_score import KILLED, LOST, NOT_COVERED, NOT_RUN, SAME_NUMBERS, STATUSES, SURVIVED
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ WHERE = {
     CHILD: "a module that it calls",
     DEEPER: "inside such a module",
     ELSEWHERE: "elsewhere",
+    UNNAMED: "none, as no module is off",
 }
 WORDS = {SAME_NUMBERS: "changed no number"}
 REVIEWS = "## Reviews"

@@ -59,7 +59,7 @@ def test_the_place_is_the_nearest_to_a_module_with_mutated_code(named: str, ran_
 def test_a_cell_that_names_no_module_names_none_of_the_mutated_ones() -> None:
     located = located_mutants.of(an_outcome())
     assert located is not None
-    assert (located.kind, located.place) == ("nothing", "elsewhere")
+    assert (located.kind, located.place) == ("nothing", "unnamed")
 
 
 @pytest.mark.parametrize("other", [{"location": None}, {"facts": {}}, {"facts": {f"{FACT}, stage 0": ""}}])
