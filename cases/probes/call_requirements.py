@@ -37,11 +37,20 @@ CALL_REQUIREMENTS = (
     Requirement(
         "cpu_scaler", only_calls, arithmetic.cpu_scaler, "this torch scales gradients on GPUs only", cpu_only=True
     ),
-    Requirement(
-        "tokens_across_devices",
-        only_calls,
-        partial(libraries.training_argument, name="average_tokens_across_devices"),
-        "this transformers lacks the argument",
+    *(
+        Requirement(
+            name,
+            only_calls,
+            partial(libraries.training_argument, name=argument),
+            "this transformers lacks the argument",
+        )
+        for name, argument in (
+            ("tokens_across_devices", "average_tokens_across_devices"),
+            ("include_for_metrics", "include_for_metrics"),
+            ("batch_eval_metrics", "batch_eval_metrics"),
+            ("sampling_strategy", "train_sampling_strategy"),
+            ("callback_states", "restore_callback_states_from_checkpoint"),
+        )
     ),
     Requirement("sft_config", only_calls, libraries.sft_config, "this trl has no SFTConfig"),
     Requirement(
