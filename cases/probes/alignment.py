@@ -29,6 +29,11 @@ def loss_type(_place: Place, _cache: Path, *, kind: str, name: str) -> None:
         raise LackingError(f"{kind}Trainer knows no loss_type {name}")
 
 
+def metric_logged(_place: Place, _cache: Path, *, kind: str, name: str) -> None:
+    if not alignment.source_mentions(kind, f'"{name}"'):
+        raise LackingError(f"{kind}Trainer logs no {name}")
+
+
 def weighted_likelihood(place: Place, cache: Path) -> None:
     """The first version with rpo_alpha weights the preference loss instead, as the first version of the paper."""
     option(place, cache, kind="DPO", name="rpo_alpha")
@@ -93,6 +98,15 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("SFT", "dft"),
         )
     },
+    **{
+        name: (partial(metric_logged, kind=kind, name=metric), f"this trl does not log {metric} of {kind}Trainer")
+        for name, kind, metric in (
+            ("dpo_entropy", "DPO", "entropy"),
+            ("kto_entropy", "KTO", "entropy"),
+            ("reward_metrics", "Reward", "mean_reward"),
+            ("grpo_metrics", "GRPO", "completions/mean_terminated_length"),
+        )
+    },
     "dpo_label_smoothing": (smoothed_labels, "this trl smooths no labels of the sigmoid loss"),
     **{
         f"{kind.lower()}_{name}": (partial(option, kind=kind, name=name), f"this trl has no {name} in {kind}Trainer")
@@ -116,6 +130,8 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("GRPO", "multi_objective_aggregation"),
             ("GRPO", "off_policy_mask_threshold"),
             ("GRPO", "temperature"),
+            ("GRPO", "cast_lm_head_to_fp32"),
+            *((kind, "sync_ref_model") for kind in ("DPO", "GRPO", "KTO")),
             ("SFT", "completion_only_loss"),
             ("SFT", "assistant_only_loss"),
             ("SFT", "packing_strategy"),

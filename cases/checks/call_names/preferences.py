@@ -22,5 +22,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights of the reference that changed",
     ),
     "cases.behaviour.preferences.grpo": ("expected share of clipped tokens",),
+    "cases.behaviour.preferences.grpo_metrics": (
+        "weights of the reference off",
+        "dtype of the head",
+        "dtypes of other weights",
+        "entropy off",
+    ),
     "cases.behaviour.preferences.kto": ("largest KL estimate",),
+    "cases.behaviour.preferences.logged_metrics": (
+        "entries of the log, {name}",
+        "{metric} off, {name}",
+    ),
 }
