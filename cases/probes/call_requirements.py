@@ -49,6 +49,7 @@ CALL_REQUIREMENTS = (
             ("include_for_metrics", "include_for_metrics"),
             ("batch_eval_metrics", "batch_eval_metrics"),
             ("sampling_strategy", "train_sampling_strategy"),
+            ("accelerator_config", "accelerator_config"),
             ("callback_states", "restore_callback_states_from_checkpoint"),
         )
     ),
