@@ -38,7 +38,7 @@ def block(*, direct: bool = True) -> Any:
     """A layer with buffers that scale and shift; if ``direct``, it uses a module's weight without calling it."""
     import torch
 
-    class Block(torch.nn.Module):  # type: ignore[misc]
+    class Layer(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.norm = torch.nn.LayerNorm(WIDTH)
@@ -53,7 +53,7 @@ def block(*, direct: bool = True) -> Any:
             mixed = torch.nn.functional.linear(inner, *weights) if direct else self.down(inner)
             return hidden + mixed * self.scale + self.shift
 
-    return Block()
+    return Layer()
 
 
 def model(dtype: str = "float32", layers: int = LAYERS, *, direct: bool = True) -> Any:
@@ -118,7 +118,7 @@ def checkpoint(folder: Path, weights: dict[str, Any], parts: int = 2) -> Path:
 
 
 HALVES: dict[str, str] = {"embed": "cpu", "layers.0": "disk", "layers.1": "cpu", "layers.2": "disk", "head": "cpu"}
-USED = ["Block"]  # the class whose parts are loaded together, as it uses a weight without its module
+USED = ["Layer"]  # the class whose parts are loaded together, as it uses a weight without its module
 
 
 def offloaded(ctx: Context) -> dict[str, Callable[[Any], Any]]:
@@ -300,7 +300,7 @@ def accelerate_device_maps(_ctx: Context) -> Iterator[Check]:
         "halves": ({0: 3 * layer, "cpu": 2 * layer}, torch.bfloat16, 2),
     }
     for name, (budget, dtype, width) in budgets.items():
-        found = infer_auto_device_map(made, max_memory=dict(budget), no_split_module_classes=["Block"], dtype=dtype)
+        found = infer_auto_device_map(made, max_memory=dict(budget), no_split_module_classes=["Layer"], dtype=dtype)
         covering = {key: [e for e in found if e == "" or (key + ".").startswith(e + ".")] for key in tensors}
         wrong = [key for key, entries in covering.items() if len(entries) != 1]
         yield equal(f"tensors not covered once, {name}", ", ".join(wrong) or "none", "none")

@@ -130,7 +130,7 @@ def operations(trainer: Any, steps: stock_trainer.Steps) -> float:
     return float(6 * tokens(steps) * sum(counted.values()))
 
 
-class Seen:
+class Totals:
     """The state's totals whenever a loss is logged."""
 
     def __init__(self, trainer: Any) -> None:
@@ -161,7 +161,7 @@ def totals_of(ctx: Context, **more: Any) -> Iterator[Check]:
         include_num_input_tokens_seen=True,
         **more,
     )
-    record, seen = stock_trainer.observed(trainer), Seen(trainer)
+    record, seen = stock_trainer.observed(trainer), Totals(trainer)
     trainer.train()
     steps = stock_trainer.together(ctx, record.steps)
     ends = [*range(EVERY, len(steps) + 1, EVERY)]
@@ -201,11 +201,11 @@ def trainer_logs_after_resuming(ctx: Context) -> Iterator[Check]:
         "save_steps": stop,
     }
     whole = stock_trainer.trainer(ctx, ROWS, **more)
-    record, before = stock_trainer.observed(whole), Seen(whole)
+    record, before = stock_trainer.observed(whole), Totals(whole)
     whole.train()
     wanted = expected(ctx, record)
     rest = stock_trainer.trainer(ctx, ROWS, **more)
-    after = Seen(rest)
+    after = Totals(rest)
     result = rest.train(resume_from_checkpoint=str(ctx.kept / "output" / f"checkpoint-{stop}"))
     ends = [6, 9, 12]
     yield equal("steps logged", str([e["step"] for e in rest.state.log_history if "loss" in e]), str([3, *ends]))
