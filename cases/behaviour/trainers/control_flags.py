@@ -22,12 +22,19 @@ if TYPE_CHECKING:
 GROUP = "Trainer: callbacks"
 ROWS = 10
 NORM = 0.5  # smaller than the gradients' norms
+DECIDED = {  # what a callback sets after a step; the third is within the first epoch, the ninth within the third
+    2: ("should_log",),
+    3: ("should_epoch_stop",),
+    4: ("should_evaluate",),
+    5: ("should_save",),
+    9: ("should_log", "should_training_stop"),
+}
 BETAS, EPS, DECAY = (0.8, 0.95), 1e-3, 0.3
 
 
 @call(GROUP, phase=Phase.OPTIMIZER)
 def trainer_control_flags(ctx: Context) -> Iterator[Check]:
-    """A callback that sets a flag of the control logs, evaluates, saves, or ends an epoch or the training, there alone.
+    """A flag of the control that a callback sets logs, evaluates, saves, or ends an epoch or the training, once.
 
     "TrainerControl [...] is the only one that can be changed by the callback".
     """
@@ -43,12 +50,8 @@ def trainer_control_flags(ctx: Context) -> Iterator[Check]:
 
     class Deciding(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> Any:
-            step = state.global_step
-            control.should_log = step in (2, 9)
-            control.should_evaluate = step == 4  # noqa: PLR2004 - in the second epoch
-            control.should_save = step == 5  # noqa: PLR2004
-            control.should_epoch_stop = step == 3  # noqa: PLR2004 - in the middle of the first epoch
-            control.should_training_stop = step == 9  # noqa: PLR2004 - in the middle of the third epoch
+            for flag in DECIDED.get(state.global_step, ()):
+                setattr(control, flag, True)
             return control
 
     def keep(name: str) -> Callable[..., None]:
