@@ -68,6 +68,8 @@ MODULES = (  # below cases, each with its calls
     "behaviour.generation.continuing",
     "behaviour.generation.generated_logits",
     "behaviour.generation.generation",
+    "behaviour.generation.processed_scores",
+    "behaviour.generation.stopping",
     "behaviour.generation.token_sampling",
     "behaviour.models.attention_passes",
     "behaviour.models.configurations",

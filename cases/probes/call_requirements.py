@@ -120,6 +120,11 @@ CALL_REQUIREMENTS = (
     Requirement(
         "layered_caches", only_calls, libraries.layered_caches, "this transformers has other caches for this model"
     ),
-    Requirement("min_p", only_calls, libraries.min_p_option, "this transformers has no min_p"),
+    *(
+        Requirement(
+            name, only_calls, partial(libraries.generation_setting, name=name), f"this transformers has no {name}"
+        )
+        for name in ("min_p", "top_h")
+    ),
     *(Requirement(name, only_calls, probe, because) for name, (probe, because) in alignment.REQUIRED.items()),
 )

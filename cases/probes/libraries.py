@@ -196,11 +196,11 @@ def vera_of_two_sizes(_place: Place, _cache: Path) -> None:
     get_peft_model(base, VeraConfig(target_modules=["0", "1"], r=4))
 
 
-def min_p_option(_place: Place, _cache: Path) -> None:
+def generation_setting(_place: Place, _cache: Path, name: str) -> None:
     from transformers import GenerationConfig
 
-    if not hasattr(GenerationConfig(), "min_p"):
-        raise LackingError("GenerationConfig has no min_p")
+    if not hasattr(GenerationConfig(), name):
+        raise LackingError(f"GenerationConfig has no {name}")
 
 
 def scipy(_place: Place, _cache: Path) -> None:
