@@ -54,11 +54,18 @@ def hotswap(_place: Place, _cache: Path, name: str) -> None:
         raise LackingError(f"peft.utils.hotswap has no {name}")
 
 
-def low_cpu_mem_usage(_place: Place, _cache: Path) -> None:
+def loading_argument(_place: Place, _cache: Path, name: str) -> None:
     from peft import PeftModel
 
-    if "low_cpu_mem_usage" not in inspect.signature(PeftModel.from_pretrained).parameters:
-        raise LackingError("PeftModel.from_pretrained has no low_cpu_mem_usage")
+    if name not in inspect.signature(PeftModel.from_pretrained).parameters:
+        raise LackingError(f"PeftModel.from_pretrained has no {name}")
+
+
+def model_status(_place: Place, _cache: Path) -> None:
+    import peft
+
+    if not hasattr(peft, "get_model_status"):
+        raise LackingError("peft has no get_model_status")
 
 
 def ignore_mismatched_sizes(_place: Place, _cache: Path) -> None:
@@ -91,6 +98,11 @@ PROBES: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
         partial(hotswap, name="prepare_model_for_compiled_hotswap"),
         "this peft swaps no adapters of other ranks",
     ),
-    "low_cpu_mem_usage": (low_cpu_mem_usage, "this peft has no low_cpu_mem_usage"),
+    "low_cpu_mem_usage": (
+        partial(loading_argument, name="low_cpu_mem_usage"),
+        "this peft has no low_cpu_mem_usage",
+    ),
+    "key_mapping": (partial(loading_argument, name="key_mapping"), "this peft renames no tensors of a file"),
+    "model_status": (model_status, "this peft reports no status of adapters"),
     "ignore_mismatched_sizes": (ignore_mismatched_sizes, "this peft sets no state of another shape"),
 }

@@ -32,6 +32,18 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "outputs that differ",
         "error",
     ),
+    "cases.behaviour.adapters.adapter_loading": (
+        "logits off, {name}",
+        "dtype, {name}",
+        "tensors that differ, {name}",
+        "files",
+        "rank, {name}",
+        "rank",
+        "the folder has it",
+        "tensors set or left by mistake, {name}",
+        "some do not fit, {name}",
+        "the random state is as before",
+    ),
     "cases.behaviour.adapters.adapter_merging": (
         "weights off",
         "adapter parameters left",
@@ -50,6 +62,18 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits off",
         "merged logits off",
     ),
+    "cases.behaviour.adapters.adapter_status": (
+        "status, {name}",
+        "function and method agree, {name}",
+        "parameters, {name}",
+        "layers, {name}",
+        "adapters, {name}",
+        "classes, {name}",
+        "type, {name}",
+        "parameters",
+        "printed",
+        "parameters while disabled",
+    ),
     "cases.behaviour.adapters.adapters_in_use": (
         "logits off the base",
         "logits off",
@@ -61,6 +85,14 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "what the adapter does",
         "logits afterwards off",
         "the copy is trained",
+    ),
+    "cases.behaviour.adapters.methods.budgets": (
+        "steps with other singular values, {name}",
+        "singular values off, {name}",
+        "singular values in the end, {name}",
+        "numbers of singular values on the way, {name}",
+        "singular values saved, {turn}",
+        "update off, {turn}",
     ),
     "cases.behaviour.adapters.methods.kinds_of_layers": (
         "dtypes of the merged model",
@@ -146,6 +178,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "gradients of {key} off",
         "trained beside {key}",
         "regret of {key}",
+    ),
+    "cases.behaviour.adapters.methods.rotation_terms": (
+        "rotation off, {terms} terms",
+        "distance with a term less over that with {terms} terms",
     ),
     "cases.behaviour.adapters.methods.saved_parts": (
         "rows of the {name} of {key} off",
