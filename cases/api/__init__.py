@@ -108,6 +108,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.preferences.rloo",
     "behaviour.preferences.sft_losses",
     "behaviour.preferences.truncation",
+    "behaviour.quantised.blockwise",
     "behaviour.quantised.eight_bit_layers",
     "behaviour.quantised.eight_bit_optimisers",
     "behaviour.quantised.four_bit_layers",

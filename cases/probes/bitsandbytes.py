@@ -94,3 +94,20 @@ def paged_state(place: Place, _cache: Path) -> None:
     arithmetic.step_once(
         place, lambda trained: bitsandbytes.optim.PagedAdamW8bit(trained, lr=0.1, min_8bit_size=1), 512
     )
+
+
+def small_blocks(place: Place, _cache: Path) -> None:
+    """Quantise a tensor in blocks of 32."""
+    import torch
+    from bitsandbytes import functional
+
+    functional.quantize_4bit(torch.ones(64, device=place.device), blocksize=32)
+
+
+def fake_kernels(_place: Place, _cache: Path) -> None:
+    """Look for the operations that are registered with torch."""
+    import bitsandbytes
+    import torch
+
+    if not hasattr(getattr(torch.ops, bitsandbytes.__name__), "quantize_4bit"):
+        raise LackingError("bitsandbytes registers no operations with torch")

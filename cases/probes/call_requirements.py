@@ -32,6 +32,10 @@ CALL_REQUIREMENTS = (
     ),
     Requirement("another_device", only_calls, arithmetic.another_device, "the case needs two devices", cpu_only=True),
     Requirement("bitsandbytes_4bit", only_calls, bitsandbytes.four_bit_class, "this bitsandbytes has no 4-bit layers"),
+    Requirement("blocks_of_32", only_calls, bitsandbytes.small_blocks, "this bitsandbytes has no blocks of 32"),
+    Requirement(
+        "fake_kernels", only_calls, bitsandbytes.fake_kernels, "this bitsandbytes registers no operations with torch"
+    ),
     Requirement("llama4", only_calls, libraries.llama4, "this transformers has no Llama 4"),
     Requirement("runtime_config", only_calls, libraries.runtime_option, "this peft has no runtime_config"),
     Requirement(

@@ -179,7 +179,7 @@ def load_renamed_keys(ctx: Context) -> Iterator[Check]:
         for name, t in disk.read_file(path)
     }
     write(path, tensors)
-    mapping = {r"^old\.blocks\.(\d+)\.attention": r"model.layers.\1.self_attn", r"^old": "wrong"}
+    mapping = {r"^old\.blocks\.(\d+)\.attention": r"model.layers.\1.self_attn", r"^model": "wrong"}
     yield gives(loaded(ctx, folder, key_mapping=mapping), base, "from_pretrained")
     model = reference.adapted(ctx, reference.SECOND)
     model.load_adapter(folder, adapter_name="default", key_mapping=mapping)
