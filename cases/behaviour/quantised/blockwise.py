@@ -73,10 +73,7 @@ def blockwise_eight_bits(ctx: Context) -> Iterator[Check]:
     maps = {
         "dynamic": (functional.create_dynamic_map(), dynamic_levels()),
         "unsigned": (functional.create_dynamic_map(signed=False), unsigned_levels()),
-        "linear": (
-            functional.create_linear_map(),
-            torch.cat([torch.linspace(-1, 1, 255), torch.zeros(1)]).sort().values,
-        ),
+        "linear": (functional.create_linear_map(), torch.cat([torch.linspace(-1, 1, 255), zero]).sort().values),
         "given": (torch.linspace(-1, 1, 256), torch.linspace(-1, 1, 256)),
     }
     for kind, (code, levels) in maps.items():

@@ -66,4 +66,16 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "gradient off: {kind}",
         "saved tensors that changed: {kind}",
     ),
+    "cases.behaviour.quantised.quantised_files": (
+        "packed weights, {short}",
+        "dtype of packed weights, {short}",
+        "packed weights that differ, {name}",
+        "statistics that differ, {name}",
+        "statistics, {name}",
+        "other weights that differ, {name}",
+        "logits off, {name}",
+        "scales",
+        "{name} that differ",
+        "logits off",
+    ),
 }
