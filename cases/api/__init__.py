@@ -89,6 +89,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.parallel.distributed_sampling",
     "behaviour.parallel.flat_parts",
     "behaviour.parallel.flat_strategies",
+    "behaviour.parallel.frozen_parts",
     "behaviour.parallel.loader_shards",
     "behaviour.parallel.offloading",
     "behaviour.parallel.precision_of_units",

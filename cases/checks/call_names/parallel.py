@@ -70,6 +70,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "parameters of another shape",
         "strategy",
     ),
+    "cases.behaviour.parallel.frozen_parts": (
+        "gradients off, {name} frozen, reshard={reshard}",
+        "gradients off, {short}",
+        "dtypes of parameters and gradients, {short}",
+        "gradients off, {name} frozen, {kind}",
+        "frozen parameters with a gradient, {short}",
+    ),
     "cases.behaviour.parallel.loader_shards": (
         "sizes with other rows, {settings}",
         "sizes with another length, {settings}",
