@@ -25,7 +25,7 @@ from cases.apply import quantised_saving
 from cases.apply.context import Context
 from cases.flows import stages
 from cases.model import architectures
-from cases.reference import twin
+from cases.reference import sensitivity, twin
 from cases.runtime import imported_modules, rank_env, visible_gpus
 from cases.runtime.wire import ErrorReport, Event
 from cases.space.place import Place
@@ -118,7 +118,9 @@ def run_stage(name: str, stage: int, place: Place, reporter: Printer) -> None:
         @functools.cache
         def reference() -> twin.Trajectory:
             known = cache / f"{twin.key(options)}.pt"
-            return twin.read(known) if known.exists() else twin.run(options, architectures.checkpoint(options, cache))
+            if known.exists():
+                return twin.read(known)
+            return sensitivity.run(options, architectures.checkpoint(options, cache))
 
         stages.run(stage, Context(options, place, cache, kept, kept, reference, reporter))
     if dist.is_initialized():

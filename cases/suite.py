@@ -17,7 +17,7 @@ from cases.apply import quantised_saving
 from cases.apply.context import Context
 from cases.flows import stages
 from cases.model import architectures
-from cases.reference import twin
+from cases.reference import sensitivity, twin
 from cases.runtime import cuda_guard, deviations, flight_recorder, imported_modules, silence
 from cases.runtime import preload as stack
 from cases.runtime.memory import peaks
@@ -103,7 +103,7 @@ class LibrarySuite:
             import torch
 
             torch.set_num_threads(1)
-            twin.save(twin.run(options, architectures.checkpoint(options, path.parent)), path)
+            twin.save(sensitivity.run(options, architectures.checkpoint(options, path.parent)), path)
 
         if not is_located(options):
             return {str(path): compute}

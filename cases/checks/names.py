@@ -334,6 +334,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tensor scale",
         "weights",
         "update scale",
+        "{kind} in units of its sensitivity",
     ),
 }
 

@@ -33,7 +33,7 @@ def train_and_check(ctx: Context) -> Trainee:
         ctx.reporter.checks(training.checks(job))
     job.found.logits = training.logits(job)
     with ctx.reporter.observing():
-        ctx.reporter.checks(tolerance.inference(job.found.logits, ctx.twin().logits, ctx.options))
+        ctx.reporter.checks(tolerance.inference(job.found.logits, ctx.twin(), ctx.options))
     return job
 
 

@@ -31,7 +31,7 @@ def load(ctx: Context) -> None:
         ids = tiny.batch(0, architectures.vocabulary(options)).to(place.device)
         logits: Any = model.eval()(**architectures.inputs(ids, options)).logits
     with reporter.observing():
-        found = tolerance.inference(logits.float().cpu(), ctx.twin().logits, options)
+        found = tolerance.inference(logits.float().cpu(), ctx.twin(), options)
         reporter.checks([*evidence.checks(recorder), *quantised, *found])
 
 

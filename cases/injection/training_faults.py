@@ -82,6 +82,12 @@ def weight_decay_ignored(_point: InjectionPoint) -> None:
     set_optimiser_options(weight_decay=0.0)
 
 
+@fault("train-lora-single-bf16", "train-lora-ddp-bf16", "train-full-single-bf16", located="weight *")
+def weight_decay_unasked(_point: InjectionPoint) -> None:
+    """SGD decays weights by 2 %, which the case does not set; in bfloat16, only their sensitivities reveal it."""
+    set_optimiser_options(weight_decay=0.02)
+
+
 @fault("train-lora-single-fp32-adamw", "train-lora-ddp-fp32-adamw", located="weight *")
 def second_moment_off(_point: InjectionPoint) -> None:
     """AdamW's beta2 is 0.99."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from cases.space.options import Options
 
+    Sensitivities = dict[str, list[dict[str, float]]]  # kind ("gradient", ...), step if it has steps, tensor
+
 LEARNING_RATE = {
     "sgd": 0.5,
     "adamw": 0.01,
@@ -48,6 +50,7 @@ class Trajectory:
     tokens: Any = None  # generated, greedily, after the first half of batch 0
     token_logits: Any = None  # of the tokens: (batch, new tokens, vocabulary)
     between: list[Any] = field(default_factory=list)  # (tokens, token_logits) generated after each step but the last
+    sensitivities: Sensitivities = field(default_factory=dict)  # of the reference (see cases.reference.sensitivity)
 
 
 def key(options: Options) -> str:
