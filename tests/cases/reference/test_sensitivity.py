@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from cases.reference import sensitivity, tolerance, twin
 from cases.reference.sensitivity import PERTURBATION, PerturbedNetwork, distances, root_mean_square
 from cases.reference.twin import Trajectory
+from cases.space.options import Options
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +38,22 @@ def test_every_perturbed_embedding_is_drawn_anew(monkeypatch: pytest.MonkeyPatch
     assert [network.embedding("embed", None) for _ in range(2)] == [20.0, 30.0]
 
 
-def test_the_reference_is_stored_with_the_sensitivities_of_all_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeds: list[int] = []
+@pytest.mark.parametrize(
+    ("options", "seeds"),
+    [(Options(), [*sensitivity.SEEDS]), (Options(data="long", rope_scaling="yarn"), [0])],
+    ids=["rows of 16 tokens", "rows of 1040 tokens"],
+)
+def test_the_reference_is_stored_with_the_sensitivities_of_its_seeds(
+    monkeypatch: pytest.MonkeyPatch, options: Options, seeds: list[int]
+) -> None:
+    used: list[int] = []
 
-    def perturbed(_options: Any, _folder: Any, seed: int) -> Trajectory:
-        seeds.append(seed)
+    def perturbed(_options: Options, _folder: Path, seed: int) -> Trajectory:
+        used.append(seed)
         return trajectory(1 + PERTURBATION, 1.0, 1.0)
 
     monkeypatch.setattr(twin, "run", lambda *_: trajectory(1.0, 1.0, 1.0))
     monkeypatch.setattr(sensitivity, "perturbed", perturbed)
-    found = sensitivity.run(None, None)  # type: ignore[arg-type]  # both are only passed on
+    found = sensitivity.run(options, Path())
     assert found.sensitivities["gradient"] == [{"a": 0.0}, {"a": 1.0}]
-    assert seeds == [*sensitivity.SEEDS]
+    assert used == seeds
