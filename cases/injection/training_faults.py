@@ -84,7 +84,7 @@ def weight_decay_ignored(_point: InjectionPoint) -> None:
 
 @fault("train-lora-single-bf16", "train-lora-ddp-bf16", "train-full-single-bf16", located="weight *")
 def weight_decay_unasked(_point: InjectionPoint) -> None:
-    """SGD decays weights by 2 %, which the case does not set; in bfloat16, only their sensitivities reveal it."""
+    """SGD has a weight decay that the case does not set."""
     set_optimiser_options(weight_decay=0.02)
 
 
