@@ -311,6 +311,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits of the merged model",
         "logits of the reloaded merged model",
         "logits of the saved files, by the reference",
+        "tensor that the saved files lack",
     ),
     "cases.flows.scripts": (
         "files written that are not empty",
