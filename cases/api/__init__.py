@@ -64,6 +64,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.data.data_order",
     "behaviour.data.packing",
     "behaviour.data.prepared_loaders",
+    "behaviour.data.worker_randomness",
     "behaviour.dropout.model_dropout",
     "behaviour.dropout.randomness",
     "behaviour.dropout.recomputed_masks",

@@ -68,4 +68,5 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "steps",
         "steps after resuming",
     ),
+    "cases.behaviour.data.worker_randomness": ("numbers of {source} drawn twice",),
 }
