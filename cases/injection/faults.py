@@ -5,10 +5,17 @@ A fault is injected into a rank before its case runs. It has the effect of a rea
 
 from __future__ import annotations
 
-from cases.injection import adapter_faults, distributed_faults, model_faults, module_faults, training_faults
+from cases.injection import (
+    adapter_faults,
+    distributed_faults,
+    model_faults,
+    module_faults,
+    published_faults,
+    training_faults,
+)
 from cases.injection.patching import Fault
 
-MODULES = (distributed_faults, training_faults, adapter_faults, model_faults, module_faults)
+MODULES = (distributed_faults, training_faults, adapter_faults, model_faults, module_faults, published_faults)
 FAULTS: dict[str, Fault] = {
     each.name: each for module in MODULES for each in vars(module).values() if isinstance(each, Fault)
 }

@@ -87,6 +87,24 @@ def change_wrapped_model(change: Callable[[Any], Any]) -> None:
     after(build, "wrap", change)
 
 
+def change_reduced_bucket(model: Any, change: Callable[[Any], Callable[[], object]]) -> None:
+    """Average gradients as DDP does; ``change`` sees each bucket before that and returns what to do after it."""
+    import torch.distributed as dist
+
+    def average(bucket: Any) -> Any:
+        finish = change(bucket)
+        work = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+
+        def averaged(done: Any) -> Any:
+            done.value()[0].div_(dist.get_world_size())
+            finish()
+            return bucket.buffer()
+
+        return work.then(averaged)
+
+    model.register_comm_hook(None, lambda _state, bucket: average(bucket))  # no annotation: torch would read it
+
+
 def before_each_step(change: Callable[[list[Any]], None]) -> None:
     """Call ``change`` with all parameters that have a gradient before each optimiser step."""
     from cases.apply import build
