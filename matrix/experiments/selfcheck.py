@@ -19,9 +19,10 @@ from matrix.run import request as run_request
 from matrix.run.execute import Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
+    from cases.injection.fault_suite import FaultyCase
     from matrix.run.outcome import Outcome
     from matrix.run.progress import Progress
     from matrix.run.request import RunRequest
@@ -102,22 +103,29 @@ class FaultResults:
 
 
 def run(
-    request: RunRequest, *, directory: Path, watcher: Callable[[int], Progress], say: Callable[[str], None]
+    request: RunRequest,
+    *,
+    directory: Path,
+    watcher: Callable[[int], Progress],
+    say: Callable[[str], None],
+    only: Collection[str] = (),
 ) -> tuple[FaultResults, ...]:
     """Run two clean passes and one with faults on each set of the request; outcomes stay in ``directory``.
 
-    With ``resume`` in the request, an earlier selfcheck in the directory continues.
+    With ``resume`` in the request, an earlier selfcheck in the directory continues. ``only`` names faults; then no
+    other fault is injected, and the clean passes have the cells of these faults alone.
 
     Raises:
         UserError: bad input.
     """
     clean = replace(request, out=directory / "clean", repeats=PASSES, cold_sample=0, locate=location.NONE)
-    needed = {case.clean: request.suite.cases[case.clean] for case in INJECTED.values()}
-    cases = tuple({**{case.id: case for case in request.cases()}, **needed}.values())
+    chosen = tuple(case for case in INJECTED.values() if not only or case.fault in only)
+    needed = {case.clean: request.suite.cases[case.clean] for case in chosen}
+    cases = tuple({**({} if only else {case.id: case for case in request.cases()}), **needed}.values())
     whole = [(each, cases) for each in request.version_sets()]
     run_request.run(clean, work=whole, watcher=watcher(len(whole) * len(cases) * PASSES), say=say)
     _, _, outcomes = store.read(directory / "clean")
-    work = injected_work(clean, green(outcomes))
+    work = injected_work(clean, green(outcomes), chosen)
     out = faults_folder(directory)
     with_faults = replace(clean, out=out, profile="", repeats=1, suite=Suite(module="cases.injection.fault_suite"))
     with_faults = replace(with_faults, locate=request.locate)
@@ -125,7 +133,7 @@ def run(
     run_request.run(with_faults, work=work, watcher=watcher(sum(len(cases) for _, cases in work)), say=say)
     _, _, injected = store.read(out)
     keys = [each.key for each in request.version_sets()]
-    return tuple(of_set(key, of(key, outcomes), of(key, injected)) for key in keys)
+    return tuple(of_set(key, of(key, outcomes), of(key, injected), chosen) for key in keys)
 
 
 def faults_folder(directory: Path) -> Path:
@@ -134,10 +142,9 @@ def faults_folder(directory: Path) -> Path:
     return former if former.exists() else directory / "injected"
 
 
-def injected_work(request: RunRequest, healthy: set[tuple[str, str]]) -> Work:
+def injected_work(request: RunRequest, healthy: set[tuple[str, str]], chosen: Sequence[FaultyCase]) -> Work:
     return [
-        (each, tuple(case for case in INJECTED.values() if (each.key, case.clean) in healthy))
-        for each in request.version_sets()
+        (each, tuple(case for case in chosen if (each.key, case.clean) in healthy)) for each in request.version_sets()
     ]
 
 
@@ -152,11 +159,14 @@ def of(key: str, outcomes: Iterable[Outcome]) -> list[Outcome]:
     return [each for each in outcomes if each.set == key]
 
 
-def of_set(key: str, clean: Sequence[Outcome], injected: Sequence[Outcome]) -> FaultResults:
+def of_set(
+    key: str, clean: Sequence[Outcome], injected: Sequence[Outcome], chosen: Sequence[FaultyCase] = ()
+) -> FaultResults:
+    """The results of one set for all faults, or for the ``chosen`` ones."""
     first = {each.case: each.verdict for each in clean if each.repeat == 1}
     again = {each.case: each.verdict for each in clean if each.repeat > 1 and each.verdict in RAN}
     both = {case: (first[case], verdict) for case, verdict in again.items() if first.get(case) in RAN}
-    names = dict.fromkeys(case.fault for case in INJECTED.values())
+    names = dict.fromkeys(case.fault for case in chosen or INJECTED.values())
     outcomes = {each.case: each for each in injected}
     faults = tuple(result for name in names for result in [fault(name, outcomes)] if result.cells)
     return FaultResults(

@@ -17,6 +17,8 @@ from rich.console import Console
 from matrix.errors import UserError
 from matrix.experiments import crash_injection
 from matrix.experiments import selfcheck as fault_injection
+from matrix.known import published_errors
+from matrix.known.published_errors import PublishedErrors  # noqa: TC001
 from matrix.run import location, request, store
 from matrix.versions import sets as version_sets
 from reports.commands.options import (
@@ -29,7 +31,7 @@ from reports.commands.options import (
     Where,
     Workers,
 )
-from reports.render import crash_text, progress_bar, selfcheck_text
+from reports.render import crash_text, progress_bar, published_errors_page, selfcheck_text
 
 
 def selfcheck(
@@ -58,12 +60,19 @@ def selfcheck(
     offline: Offline = None,
     system_torch: SystemTorch = False,
     system_python: SystemPython = "python3",
+    published: Annotated[
+        Path | None,
+        typer.Option(
+            "--published-errors",
+            help="Inject only faults that repeat published errors; write published_errors.md and .json here.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Inject faults into a working stack; report the share that the checks catch, and the false alarms."""
     console = Console(stderr=True)
     crashes = crashes or disasters
-    check(resume=resume, crashes=crashes, out=out)
+    check(resume=resume, crashes=crashes, out=out, published=published)
     run_request = request.RunRequest(
         sets=sets or default_sets(offline),
         where=where,
@@ -88,23 +97,41 @@ def selfcheck(
         document, lines = crash_text.document(injected), crash_text.lines(injected)
         sound = crash_text.is_sound(injected)
     else:
-        results = fault_injection.run(run_request, **place)
+        errors = published_errors.load()
+        only = published_errors.faults(errors.error) if published else ()
+        results = fault_injection.run(run_request, only=only, **place)
         document, lines = selfcheck_text.document(results), selfcheck_text.lines(results)
         sound = selfcheck_text.is_sound(results)
+    if published:
+        write(published, errors, whole(directory, document))
     if as_json:
-        record, known, _ = store.read(directory / "clean")
-        typer.echo(json.dumps(selfcheck_text.run_document(record, known) | document, indent=1))
+        typer.echo(json.dumps(whole(directory, document), indent=1))
     else:
         typer.echo("\n".join(lines))
     raise typer.Exit(0 if sound else 1)
 
 
-def check(*, resume: bool, crashes: bool, out: Path | None) -> None:
+def whole(directory: Path, document: dict[str, Any]) -> dict[str, Any]:
+    """The results of a selfcheck with the hardware, code and versions of its clean run."""
+    record, known, _ = store.read(directory / "clean")
+    return selfcheck_text.run_document(record, known) | document
+
+
+def write(folder: Path, errors: PublishedErrors, document: dict[str, Any]) -> None:
+    """Write the results for published errors, and their page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "published_errors.json").write_text(json.dumps(document, indent=1) + "\n")
+    (folder / "published_errors.md").write_text(published_errors_page.markdown(errors, document))
+
+
+def check(*, resume: bool, crashes: bool, out: Path | None, published: Path | None) -> None:
     """Refuse options that exclude each other.
 
     Raises:
-        UserError: ``--resume`` with ``--crashes``, or without ``--out``.
+        UserError: ``--resume`` or ``--published-errors`` with ``--crashes``, or ``--resume`` without ``--out``.
     """
+    if published and crashes:
+        raise UserError("--published-errors injects faults, not crashes; leave one of them out")
     if resume and crashes:
         raise UserError("--resume cannot continue a run of --crashes; leave one of them out")
     if resume and out is None:
