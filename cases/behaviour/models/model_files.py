@@ -66,7 +66,7 @@ def different(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 
 @call(GROUP, phase=Phase.LOAD)
 def loaded_dtypes(ctx: Context) -> Iterator[Check]:
-    """from_pretrained gives weights the dtype that the caller names, as a dtype or in words, each number rounded once."""
+    """from_pretrained gives weights the dtype that the caller names in either form, each number rounded once."""
     import torch
 
     default = torch.get_default_dtype()
