@@ -113,7 +113,11 @@ def load_from_cache(ctx: Context) -> Iterator[Check]:
 
 @call(LOADING, phase=Phase.RELOAD)
 def load_from_cached_folder(ctx: Context) -> Iterator[Check]:
-    """As load_from_cache, with subfolder."""
+    """As load_from_cache, with subfolder.
+
+    Offline, peft 0.21 puts the subfolder before the name of the file and passes it as an argument too, so that it looks
+    for second/second.
+    """
     yield from from_cache(ctx, "second")
 
 
