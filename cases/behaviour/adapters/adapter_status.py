@@ -123,6 +123,10 @@ def status_of_layers(ctx: Context) -> Iterator[Check]:
             yield equal(f"status, {name}", str(values), str(wanted))
             yield equal(f"type, {name}", f"{layer.module_type} {layer.enabled} {layer.active_adapters}", TYPE)
 
+    partly_frozen(model)
+    irregular = [each.name for each in model.get_layer_status() if each.requires_grad.get("first") == "irregular"]
+    yield equal("layers with one trained part", len(irregular), 1)
+
 
 TYPE = "lora.Linear True ['first']"
 

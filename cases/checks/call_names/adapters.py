@@ -70,6 +70,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "adapters, {name}",
         "classes, {name}",
         "type, {name}",
+        "layers with one trained part",
         "parameters",
         "printed",
         "parameters while disabled",
