@@ -1,4 +1,4 @@
-"""Probes of transformers and PEFT: the models, methods and arguments that a version offers."""
+"""Probes of transformers, PEFT and accelerate: the models, methods and arguments that a version offers."""
 
 from __future__ import annotations
 
@@ -248,3 +248,11 @@ def trainer_half(place: Place, cache: Path) -> None:
     from transformers import TrainingArguments
 
     TrainingArguments(output_dir=str(cache / "unused"), fp16=True, use_cpu=place.kind == "cpu", report_to="none")
+
+
+def all_on_disk(_place: Place, cache: Path) -> None:
+    """Dispatch a layer to the disk, and the model around it with it."""
+    import torch
+    from accelerate import dispatch_model
+
+    dispatch_model(torch.nn.Sequential(torch.nn.Linear(2, 2)), {"0": "disk"}, offload_dir=cache / "all-on-disk")
