@@ -24,6 +24,7 @@ from matrix.versions import sets as version_sets
 from reports.commands.options import (
     AsJson,
     Device,
+    KeepFree,
     Offline,
     SystemPython,
     SystemTorch,
@@ -49,6 +50,7 @@ def selfcheck(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the selfcheck in --out.")] = False,
     workers: Workers = None,
+    keep_free: KeepFree = request.RunRequest.keep_free_gb,
     crashes: Annotated[
         bool, typer.Option("--crashes", help="Inject hangs, crashes and broken GPUs instead of wrong results.")
     ] = False,
@@ -80,6 +82,7 @@ def selfcheck(
         device=device,
         torch_backend=torch_backend,
         workers=workers,
+        keep_free_gb=keep_free,
         resume=resume,
         locate="wrong" if locate else location.NONE,
         offline=offline,
