@@ -19,16 +19,16 @@ WHOLE = "(model)"  # instead of an empty name
 
 
 class ModuleFinder:
-    """Collects the innermost module on the stack at each call of some code, and the models that were called."""
+    """Collects the names of the innermost modules on the stack at the calls of some code."""
 
     def __init__(self, codes: Collection[CodeType]) -> None:
         self.codes = frozenset(codes)
-        self.found: dict[int, Any] = {}
-        self.models: dict[int, Any] = {}
+        self.names: dict[int, str] = {}  # by the id of a module, which is kept alive below
+        self.found: list[Any] = []
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the calls of this thread. It slows them down by about a half."""
+        """Watch the calls of this thread, which slows them down."""
         sys.setprofile(self.on_event)
         try:
             yield
@@ -39,18 +39,15 @@ class ModuleFinder:
         if event != "call" or frame.f_code not in self.codes:
             return
         modules = modules_of(frame)
-        if modules:
-            self.found.setdefault(id(modules[0]), modules[0])
-            self.models.setdefault(id(modules[-1]), modules[-1])
+        if modules and id(modules[0]) not in self.names:
+            self.names[id(modules[0])] = name_in(modules[-1], modules[0])
+            self.found.append(modules[0])
 
-    def names(self) -> list[str]:
-        """The names of the modules in the outermost model that has them; without one they have no name."""
-        known: dict[int, str] = {}
-        for model in self.models.values():
-            for path, module in model.named_modules():
-                name = module_name(path)
-                known[id(module)] = max(known.get(id(module), ""), name, key=len)
-        return sorted({known.get(each, "") or WHOLE for each in self.found})
+
+def name_in(model: Any, module: Any) -> str:
+    """The name of a module in the model that runs it, as it is at the time: a merge takes modules out."""
+    paths = (path for path, each in model.named_modules() if each is module)
+    return module_name(next(paths, "")) or WHOLE
 
 
 def modules_of(frame: FrameType | None) -> list[Any]:
@@ -77,4 +74,4 @@ def reported(reporter: Any, rank: int, stage: int, codes: Collection[CodeType]) 
         with finder.watching():
             yield
     finally:
-        reporter.facts({f"{FACT}, stage {stage}": SEPARATOR.join(finder.names())})
+        reporter.facts({f"{FACT}, stage {stage}": SEPARATOR.join(sorted(set(finder.names.values())))})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +11,9 @@ from cases.injection.mutated_modules import FACT, SEPARATOR, WHOLE
 if TYPE_CHECKING:
     from matrix.run.outcome import Outcome
 
+PART: Final = re.compile(r"\.(base_layer|lora_\w+)$")  # of an adapted layer
 NOTHING: Final = "nothing"  # the kind where no module is off, as for a parameter too many
-# Where the named module is, seen from the modules with mutated code. Adapters and their base are parts of a layer.
+# Where the named module is, seen from the modules with mutated code. An adapted layer counts as one module.
 SAME: Final = "same"
 CHILD: Final = "child"  # a module that the mutated code calls
 DEEPER: Final = "deeper"  # inside such a module: the code of a whole model or block passes on what is wrong
@@ -50,6 +52,7 @@ def place(named: str, mutated: str) -> str:
     """Where a named module is, seen from a mutated one; both by their names in the published checkpoint."""
     if not named:
         return UNNAMED
+    named, mutated = PART.sub("", named), PART.sub("", mutated)
     outer = "" if mutated == WHOLE else mutated
     if named == outer:
         return SAME
