@@ -123,8 +123,7 @@ def blockwise_small_numbers(ctx: Context) -> Iterator[Check]:
         exact = numbers.double() / 8
         wanted = code[(exact[:, None] - code).abs().argmin(1)] * 8
         yield equal(f"zero, {name}", float(found[1]), 0.0)
-        off = [abs(float(a) - float(b)) / max(abs(float(b)), 1e-9) for a, b in zip(found, wanted, strict=True) if b]
-        yield at_most(f"small numbers off, {name}", max(off), 2 * UNIT_ROUNDOFF[name] + SINGLE)
+        yield at_most(f"small numbers off, {name}", rounded(found, wanted, name), 1.5)  # in roundings
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=EIGHT)

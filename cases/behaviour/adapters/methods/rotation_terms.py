@@ -51,13 +51,17 @@ def skew(entries: Any) -> Any:
     return upper - upper.T
 
 
-def series(blocks: list[Any], terms: int) -> Any:
-    """(I + Q) (I + Q + Q^2 + ...) with ``terms`` powers of Q, from 0 on."""
+def series(blocks: list[Any], terms: int, last: int) -> Any:
+    """I + 2 Q + 2 Q^2 + ... with ``terms`` powers of Q, from 0 on, and ``last`` times the highest one.
+
+    With 1, this is (I + Q) (I + Q + Q^2 + ...). peft 0.17 has 2.
+    """
     import torch
 
-    one = torch.eye(BLOCK, dtype=torch.float64)
-    powers = [sum(torch.linalg.matrix_power(each, power) for power in range(terms - 1)) for each in blocks]
-    return torch.block_diag(*((one + each) @ power for each, power in zip(blocks, powers, strict=True)))
+    factors = [1, *[2] * (terms - 2), last]
+    return torch.block_diag(
+        *(sum(f * torch.linalg.matrix_power(each, power) for power, f in enumerate(factors)) for each in blocks)
+    )
 
 
 def exact(blocks: list[Any]) -> Any:
@@ -81,8 +85,12 @@ def oft_terms(_ctx: Context) -> Iterator[Check]:
     """OFT with num_cayley_neumann_terms applies the series with as many powers."""
     for terms in (4, 5, 6, 7):
         found, blocks = rotation(terms)
-        signs = [furthest(found, series([sign * each for each in blocks], terms)) for sign in (1, -1)]
-        yield at_most(f"rotation off, {terms} terms", min(signs), EXACT)
+        forms = [
+            furthest(found, series([sign * each for each in blocks], terms, last))
+            for sign in (1, -1)
+            for last in (1, 2)
+        ]
+        yield at_most(f"rotation off, {terms} terms", min(forms), EXACT)
 
 
 @call(GROUP, phase=Phase.ADAPT, requires=("skew_oft",))
