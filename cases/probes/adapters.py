@@ -68,6 +68,14 @@ def model_status(_place: Place, _cache: Path) -> None:
         raise LackingError("peft has no get_model_status")
 
 
+def loraplus(_place: Place, _cache: Path) -> None:
+    try:
+        from peft.optimizers import create_loraplus_optimizer
+    except ImportError:
+        raise LackingError("peft has no create_loraplus_optimizer") from None
+    del create_loraplus_optimizer
+
+
 def ignore_mismatched_sizes(_place: Place, _cache: Path) -> None:
     from peft import set_peft_model_state_dict
 
@@ -103,6 +111,7 @@ PROBES: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
         "this peft has no low_cpu_mem_usage",
     ),
     "key_mapping": (partial(loading_argument, name="key_mapping"), "this peft renames no tensors of a file"),
+    "loraplus": (loraplus, "this peft has no LoRA+"),
     "model_status": (model_status, "this peft reports no status of adapters"),
     "ignore_mismatched_sizes": (ignore_mismatched_sizes, "this peft sets no state of another shape"),
 }

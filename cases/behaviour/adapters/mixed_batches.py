@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.behaviour.adapters import lora_reference as reference
 from cases.behaviour.adapters.lora_reference import FIRST, NEAR, SECOND, Adapter
+from cases.behaviour.generation import decoding
 from cases.model import tiny
 from cases.reference.tolerance import relative
 from cases.space.options import GLOBAL_BATCH
-from cases.space.verdict import Phase, at_most, equal
+from cases.space.verdict import Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,3 +188,72 @@ def mixed_generation(ctx: Context) -> Iterator[Check]:
         text = torch.cat([text, expected(base, updates, ids=text)[:, -1:].argmax(-1)], dim=1)
     yield equal("shape", str(tuple(found.shape)), str(tuple(text.shape)))
     yield equal("rows with other tokens", int((found != text).any(1).sum()), 0)
+
+
+BEAMS = (2, 3)
+BEAM_TOKENS = 3
+BEAM_NAMES = ["first", BASE, "second", "first"]
+
+
+@call(MIXING, phase=Phase.INFER)
+def mixed_beam_search(ctx: Context) -> Iterator[Check]:
+    """Beam search of a batch of several adapters continues every beam of a row with the row's adapter.
+
+    Sums of log-probabilities are compared with a search by its definition, on the model of each row's adapter.
+    """
+    base, model = reference.read(ctx), reference.adapted(ctx, FIRST, SECOND).eval()
+    updates = {BASE: {}} | {each.name: base.of(each) for each in (FIRST, SECOND)}
+    prompt = tiny.prompt().to(next(model.parameters()).device)
+    for beams in BEAMS:
+        found = model.generate(
+            input_ids=prompt,
+            attention_mask=prompt.new_ones(prompt.shape),
+            adapter_names=BEAM_NAMES,
+            num_beams=beams,
+            num_return_sequences=beams,
+            length_penalty=0.0,
+            do_sample=False,
+            max_new_tokens=BEAM_TOKENS,
+            pad_token_id=tiny.PADDING,
+            eos_token_id=None,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        wanted, others = (
+            [
+                each
+                for row, name in zip(prompt.tolist(), names, strict=True)
+                for each in searched(base, updates[name], row, beams)
+            ]
+            for names in (BEAM_NAMES, BEAM_NAMES[::-1])
+        )
+        scores = found.sequences_scores.tolist()
+        yield at_most(f"scores of {beams} beams off", largest_difference(scores, wanted), 1e-4)
+        yield at_least(f"scores of {beams} beams off those of other adapters", largest_difference(wanted, others), 0.01)
+
+
+def searched(base: reference.Base, update: dict[str, Any], row: list[int], beams: int) -> list[float]:
+    """The scores of the best continuations of a row, best first."""
+    import torch
+
+    def log_probabilities(rows: decoding.Rows) -> list[list[float]]:
+        ids = torch.tensor([list(each) for each in rows])
+        found: list[list[float]] = base.logits(update, ids=ids)[:, -1].log_softmax(-1).tolist()
+        return found
+
+    found = decoding.beam_search(
+        log_probabilities,
+        row,
+        num_beams=beams,
+        max_new_tokens=BEAM_TOKENS,
+        ends=(),
+        length_penalty=0.0,
+        early_stopping=False,
+    )
+    return [each.score for each in found]
+
+
+def largest_difference(one: list[float], other: list[float]) -> float:
+    if len(one) != len(other):
+        return float("inf")
+    return max(abs(found - wanted) for found, wanted in zip(one, other, strict=True))

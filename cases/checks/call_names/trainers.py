@@ -124,6 +124,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows of a step, off, {name}",
         "epoch, off, {name}",
     ),
+    "cases.behaviour.trainers.optimiser_groups": (
+        "parameters held twice, {title}",
+        "wrong rates, {title}",
+        "wrong decays, {title}",
+        "other arguments, {title}",
+        "parameters of {name}",
+        "weights of {name} off",
+        "gradients of {name} that are zero",
+    ),
     "cases.behaviour.trainers.optimiser_settings": (
         "steps off, {kind}",
         "steps off",
