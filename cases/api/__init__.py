@@ -127,6 +127,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.trainers.control_flags",
     "behaviour.trainers.eval_settings",
     "behaviour.trainers.evaluation",
+    "behaviour.trainers.derived_settings",
     "behaviour.trainers.events",
     "behaviour.trainers.loss_windows",
     "behaviour.trainers.optimiser_groups",

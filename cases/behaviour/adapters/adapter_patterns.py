@@ -115,7 +115,7 @@ def stacked(inner: int, outer: int, experts: int = EXPERTS) -> Any:
     """A module whose parameter ``weight`` stacks the experts' weights, (experts, inner, outer)."""
     import torch
 
-    class Experts(torch.nn.Module):
+    class Experts(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(tiny.values("experts.weight", (experts, inner, outer)))

@@ -202,7 +202,7 @@ def mixed_beam_search(ctx: Context) -> Iterator[Check]:
     Sums of log-probabilities are compared with a search by its definition, on the model of each row's adapter.
     """
     base, model = reference.read(ctx), reference.adapted(ctx, FIRST, SECOND).eval()
-    updates = {BASE: {}} | {each.name: base.of(each) for each in (FIRST, SECOND)}
+    updates: dict[str, dict[str, Any]] = {BASE: {}, **{each.name: base.of(each) for each in (FIRST, SECOND)}}
     prompt = tiny.prompt().to(next(model.parameters()).device)
     for beams in BEAMS:
         found = model.generate(

@@ -183,3 +183,64 @@ def resume_accelerate(ctx: Context) -> Iterator[Check]:
 def resume_accelerate_two_ranks(ctx: Context) -> Iterator[Check]:
     """On two ranks, each with a random state of its own, load_state repeats an uninterrupted loop."""
     yield from loop_resumed(ctx)
+
+
+DONE = 257  # steps; bfloat16 holds 256 and 258, but not this number
+OPTIMISERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "AdamW, fused": ("AdamW", {"fused": True}),
+    "AdamW, foreach": ("AdamW", {"foreach": True}),
+    "AdamW, one by one": ("AdamW", {"foreach": False}),
+    "Adam, fused, amsgrad": ("Adam", {"fused": True, "amsgrad": True}),
+    "SGD, momentum": ("SGD", {"momentum": 0.75, "weight_decay": 0.25}),
+    "Adagrad": ("Adagrad", {}),
+}
+
+
+@call(GROUP, phase=Phase.RESUME, requires=("fused_adamw",))
+def optimiser_state_loaded(ctx: Context) -> Iterator[Check]:
+    """load_state_dict of torch's optimisers keeps the step's number and moments, in float32 and in bfloat16.
+
+    The loaded optimiser goes on like the one that was never interrupted. Its step is a float32 number in any dtype.
+    """
+    import torch
+
+    for kind, (name, more) in OPTIMISERS.items():
+        for dtype in (torch.float32, torch.bfloat16):
+            title = f"{kind}, {dtype}"
+            parts = [torch.nn.Parameter(torch.linspace(-1, 1, 12).to(ctx.place.device, dtype)) for _ in range(2)]
+            one, other = (getattr(torch.optim, name)([part], lr=0.125, **more) for part in parts)
+            gradients = [torch.linspace(1, 2 + each, 12).to(parts[0]) for each in range(3)]
+            stepped(parts[0], one, gradients[:2])
+            for state in one.state.values():
+                if "step" in state:
+                    state["step"].fill_(DONE)
+            with torch.no_grad():
+                parts[1].copy_(parts[0])
+            other.param_groups[0]["lr"] = 0.5
+            other.load_state_dict(copied(one.state_dict(), ctx))
+            for found, wanted in zip(other.state.values(), one.state.values(), strict=True):
+                dtypes = {key: str(value.dtype) for key, value in found.items() if value is not None}
+                expected = {key: str(value.dtype) for key, value in wanted.items() if value is not None}
+                yield equal(f"dtypes of the state, {title}", str(dtypes), str(expected))
+                if "step" in found:
+                    yield equal(f"steps loaded, {title}", float(found["step"]), float(DONE))
+                    yield equal(f"dtype of the step, {title}", str(found["step"].dtype), "torch.float32")
+            yield equal(f"learning rate, {title}", other.param_groups[0]["lr"], 0.125)
+            for part, optimiser in zip(parts, (one, other), strict=True):
+                stepped(part, optimiser, gradients[2:])
+            yield equal(f"weights that differ, {title}", int((parts[0] != parts[1]).sum()), 0)
+
+
+def stepped(part: Any, optimiser: Any, gradients: Any) -> None:
+    for gradient in gradients:
+        part.grad = gradient.clone()
+        optimiser.step()
+
+
+def copied(state: dict[str, Any], ctx: Context) -> Any:
+    """A state dict after a file."""
+    import torch
+
+    ctx.kept.mkdir(parents=True, exist_ok=True)
+    torch.save(state, ctx.kept / "state.pt")
+    return torch.load(ctx.kept / "state.pt", weights_only=True)
