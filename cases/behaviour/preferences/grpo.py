@@ -306,3 +306,12 @@ def grpo_ddp(ctx: Context) -> Iterator[Check]:
     more: dict[str, Any] = {"num_generations": group, "ddp_find_unused_parameters": False}
     more["per_device_train_batch_size"] = GENERATIONS
     yield from compared(ctx, Definition(by_row, BETA, group=group), logged=("reward",), **more)
+
+
+@call(GROUP, phase=Phase.BACKWARD, ranks=2, requires=("grpo", "grpo_dapo"))
+def grpo_tokens_of_all_ranks(ctx: Context) -> Iterator[Check]:
+    """GRPOTrainer's dapo, also the default loss, divides by the completions' tokens of all ranks, which differ."""
+    more: dict[str, Any] = {"ddp_find_unused_parameters": False, "per_device_train_batch_size": GENERATIONS}
+    for accumulation in (1, 2):
+        more["gradient_accumulation_steps"] = accumulation
+        yield from compared(ctx, Definition(by_token), logged=("reward",), loss_type="dapo", **more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 TWICE: dict[str, Any] = {"num_iterations": 2}  # so that the policy differs from the one that generated
 BOUNDS: dict[str, Any] = {"epsilon": LOW, "epsilon_high": HIGH}
 LARGEST = 1.05  # of a ratio, in some losses
-QUANTILE = 0.5  # of tokens, by entropy
+QUANTILES = (0.2, 0.5, 0.75)  # of tokens, by entropy
 BONUS = 0.3
 WEIGHTS = (0.5, 2.0)
 DRIFT = 0.01  # of a completion, from which on it may be left out
@@ -195,17 +196,23 @@ def entropies(policy: Network, rows: Rows) -> list[Any]:
 class OfUncertainTokens(Definition):
     """Gains of the tokens with the highest entropy of a batch: equation 6 of https://arxiv.org/abs/2506.01939."""
 
+    share: float = 1.0
+
     def weights(self, policy: Network, rows: Rows) -> list[Any]:
         found = entropies(policy, rows)
         ordered = sorted(float(value) for each in found for value in each)
-        threshold = ordered[int(len(ordered) * QUANTILE)]
+        place = (1 - self.share) * (len(ordered) - 1)  # interpolated between two tokens
+        below, above = ordered[math.floor(place)], ordered[math.ceil(place)]
+        threshold = below + (place - math.floor(place)) * (above - below)
         return [(each.detach() >= threshold - 1e-9).double() for each in found]
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_top_entropy_quantile"))
 def grpo_top_entropy(ctx: Context) -> Iterator[Check]:
     """GRPOTrainer's top_entropy_quantile learns from that share of tokens, those with the highest entropy."""
-    yield from compared(ctx, OfUncertainTokens(grpo.by_row), logged=("reward",), top_entropy_quantile=QUANTILE)
+    for share in QUANTILES:
+        definition = OfUncertainTokens(grpo.by_row, share=share)
+        yield from compared(ctx, definition, logged=("reward",), top_entropy_quantile=share)
 
 
 @dataclass(frozen=True)

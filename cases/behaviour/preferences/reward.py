@@ -14,7 +14,7 @@ from cases.model import architectures, tiny
 from cases.reference.models import llama
 from cases.reference.network import Batch
 from cases.space.options import Options
-from cases.space.verdict import Check, Phase
+from cases.space.verdict import Check, Phase, at_most
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,6 +139,38 @@ def plain(chosen: Any, rejected: Any, _margin: float) -> Any:
 def reward_loss(ctx: Context) -> Iterator[Check]:
     """RewardTrainer computes the Bradley-Terry loss of the rewards at the last token."""
     yield from compared(ctx, plain)
+
+
+LOSSES: tuple[dict[str, Any], ...] = (
+    {"margins": False, "centred": None},
+    {"margins": True, "centred": None},
+    {"margins": False, "centred": CENTRED},
+    {"margins": True, "centred": CENTRED},
+    {"margins": True, "centred": 2.0},
+)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("reward_center_rewards_coefficient",))
+def reward_losses_of_batches(ctx: Context) -> Iterator[Check]:
+    """RewardTrainer.compute_loss of single batches, with and without margins and centring, whatever is logged.
+
+    The margin is subtracted (equation 2 of https://arxiv.org/abs/2307.09288); centring is equation 2 of
+    https://arxiv.org/abs/2312.09244.
+    """
+    both = reward_policies(ctx)
+    for chosen in LOSSES:
+        margins, centred = chosen["margins"], chosen["centred"]
+        made = trainer(ctx, size=4, margins=margins, **({"center_rewards_coefficient": centred} if centred else {}))
+        title = f"margins {margins}, centred by {centred}"
+        for place, batch in enumerate(made.get_train_dataloader()):
+            wanted = []
+            for pair in pairs()[4 * place : 4 * place + 4]:
+                rewards = reward(both, pair.chosen), reward(both, pair.rejected)
+                loss = objectives.bradley_terry(*rewards, pair.margin if margins else 0.0)
+                wanted.append(float(loss + (centred or 0.0) * objectives.centring(*rewards)))
+            found = float(made.compute_loss(made.model, dict(batch)).detach())
+            mean = sum(wanted) / len(wanted)
+            yield at_most(f"loss of batch {place} off, {title}", abs(found / mean - 1), 1e-5)
 
 
 @call(GROUP, phase=Phase.FORWARD)

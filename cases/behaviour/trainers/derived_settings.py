@@ -211,7 +211,7 @@ def descended(windows: Sequence[Sequence[Sequence[int]]]) -> tuple[Any, list[flo
 
 @call(GROUP, phase=Phase.OPTIMIZER)
 def trainer_windows_of_means(ctx: Context) -> Iterator[Check]:
-    """A step of a model without token counts is the mean of its batches' losses, also in an epoch's shorter last window.
+    """A step of a model without token counts is the mean of its batches' losses, also in a shorter last window.
 
     gradient_accumulation_steps divides a whole window; the last window of an epoch has what is left.
     """

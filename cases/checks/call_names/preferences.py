@@ -33,4 +33,5 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "entries of the log, {name}",
         "{metric} off, {name}",
     ),
+    "cases.behaviour.preferences.reward": ("loss of batch {place} off, {title}",),
 }
