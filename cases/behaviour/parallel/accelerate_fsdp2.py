@@ -5,13 +5,15 @@ accelerate has no FSDP on a CPU, so the cells change the type and the plugin in 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call, jobs
+from cases.api import call, jobs, sharded_saving
 from cases.api.loading import launched
 from cases.behaviour.parallel import networks
 from cases.behaviour.parallel.networks import network
+from cases.model import tiny
 from cases.space.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
@@ -85,3 +87,78 @@ def fsdp2_without_mixed_precision(ctx: Context) -> Iterator[Check]:
     yield equal("dtypes of parameters", dtypes(wrapped.parameters()), "{'torch.bfloat16'}")
     yield equal("dtypes of moments", dtypes(held), "{'torch.bfloat16'}")
     yield equal("dtypes within", str(inside), "{'torch.bfloat16'}")
+
+
+UNIT = 50  # parameters; the first two layers are units inside the root
+# The batches of each window; only its last pass synchronises.
+WINDOWS: tuple[tuple[int, ...], ...] = ((0, 1), (2,), (3, 4, 5), (6,))
+
+
+@call(GROUP, phase=Phase.BACKWARD, ranks=2, requires=NEEDS)
+def fsdp2_no_sync(ctx: Context) -> Iterator[Check]:
+    """accelerator.no_sync with FSDP2 delays the reduction of all units; later passes reduce every unit again.
+
+    A window's gradients are the sums over its batches of the mean over the ranks, also if an exception ends no_sync.
+    """
+    import torch
+    from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+    model = network()
+    plugin = sharded_saving.plugin(model, 2)
+    plugin.auto_wrap_policy, plugin.min_num_params = size_based_auto_wrap_policy, UNIT
+    made = jobs.accelerator(ctx, plugin)
+    wrapped, optimiser = made.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    units = [name for name, module in wrapped.named_modules() if type(module).__name__.startswith("FSDP")]
+    yield equal("units", str(units), "['', 'first', 'second']")
+    yield equal("is FSDP2", made.is_fsdp2, bound=True)
+    for window in WINDOWS:
+        optimiser.zero_grad()
+        if len(window) == 1:
+            with contextlib.suppress(ArithmeticError), made.no_sync(wrapped):
+                raise ArithmeticError
+        *delayed, last = window
+        for step in delayed:
+            with made.no_sync(wrapped):
+                made.backward(networks.loss(wrapped, step, ctx))
+            yield equal(f"reduced before the last pass of {window}", len(networks.gradients(wrapped)), 0)
+        made.backward(networks.loss(wrapped, last, ctx))
+        expected = networks.expected_gradients(network().double(), networks.losses(window))
+        yield networks.off(f"gradients of {window} off", networks.gradients(wrapped), expected)
+
+
+@call(GROUP, phase=Phase.SAVE, ranks=2, requires=NEEDS)
+def fsdp2_full_adapter(ctx: Context) -> Iterator[Check]:
+    """A full checkpoint of an FSDP2 model with adapter_only holds its whole tensors, and loads into shards."""
+    import torch
+    from accelerate.utils import fsdp_utils
+
+    model = jobs.adapted(ctx)
+    start = {tiny.canonical(name): each.detach().clone() for name, each in model.named_parameters()}
+    expected = {name: each for name, each in start.items() if tiny.is_adapter(name)}
+    plugin = sharded_saving.plugin(model, 2, "FULL_STATE_DICT")
+    given = jobs.accelerator(ctx, plugin)
+    sharded, _ = given.prepare(model, torch.optim.SGD(jobs.trained_parameters(model), lr=0.1))
+    folder = ctx.kept / "adapter"
+    fsdp_utils.save_fsdp_model(plugin, given, sharded, str(folder), adapter_only=True)
+    torch.distributed.barrier()
+    held = torch.load(next(folder.glob("*.bin")), weights_only=True)
+    found = {tiny.canonical(name): tensor for name, tensor in held.items()}
+    yield equal(
+        "tensors saved or left out by mistake", " ".join(sorted(found.keys() ^ expected.keys())) or "none", "none"
+    )
+    yield equal("sharded tensors", sum(hasattr(each, "full_tensor") for each in found.values()), 0)
+    wrong = [name for name in expected if name in found and not same(found[name], expected[name])]
+    yield equal("tensors saved with other values", len(wrong), 0)
+    with torch.no_grad():
+        for name, parameter in sharded.named_parameters():
+            if tiny.is_adapter(name):
+                parameter.mul_(0.5)
+    fsdp_utils.load_fsdp_model(plugin, given, sharded, str(folder), adapter_only=True)
+    after = networks.weights(sharded)
+    differ = [name for name, wanted in start.items() if not same(after[name], wanted)]
+    yield equal("weights that differ after loading", len(differ), 0)
+
+
+def same(one: Any, other: Any) -> bool:
+    whole = one.full_tensor() if hasattr(one, "full_tensor") else one
+    return whole.shape == other.shape and bool((whole.cpu() == other.cpu()).all())
