@@ -118,6 +118,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.quantised.eight_bit_layers",
     "behaviour.quantised.eight_bit_optimisers",
     "behaviour.quantised.four_bit_layers",
+    "behaviour.quantised.prepared_bases",
     "behaviour.quantised.quantised_files",
     "behaviour.starts.decomposed_starts",
     "behaviour.starts.initial_values",

@@ -66,6 +66,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "gradient off: {kind}",
         "saved tensors that changed: {kind}",
     ),
+    "cases.behaviour.quantised.prepared_bases": (
+        "quantised weights, {title}",
+        "parameters in another dtype, {title}",
+        "parameters with other values, {title}",
+        "parameters that train, {title}",
+        "gradient checkpointing, {title}",
+        "gradients of embedded tokens, {title}",
+        "dtype of embedded tokens, {title}",
+    ),
     "cases.behaviour.quantised.quantised_files": (
         "packed weights, {short}",
         "dtype of packed weights, {short}",
