@@ -115,7 +115,7 @@ def stacked(inner: int, outer: int, experts: int = EXPERTS) -> Any:
     """A module whose parameter ``weight`` stacks the experts' weights, (experts, inner, outer)."""
     import torch
 
-    class Experts(torch.nn.Module):  # type: ignore[misc]
+    class StackedWeights(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(tiny.values("experts.weight", (experts, inner, outer)))
@@ -123,7 +123,7 @@ def stacked(inner: int, outer: int, experts: int = EXPERTS) -> Any:
         def forward(self, inputs: Any) -> Any:
             return torch.einsum("bi,eio->beo", inputs, self.weight)
 
-    return torch.nn.ModuleDict({"up": Experts(), "down": Experts()})
+    return torch.nn.ModuleDict({"up": StackedWeights(), "down": StackedWeights()})
 
 
 def expert_delta(model: Any, part: str, adapter: str, scaling: float, experts: int) -> Any:

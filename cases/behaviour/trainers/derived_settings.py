@@ -82,11 +82,11 @@ def trainer_best_loss(ctx: Context) -> Iterator[Check]:
             **stock_trainer.evaluation("steps"),
         )
 
-        class Keeping(TrainerCallback):  # type: ignore[misc]
+        class WeightKeeper(TrainerCallback):  # type: ignore[misc]
             def on_step_end(self, *_: Any, model: Any = None, kept: Any = taken, **__: Any) -> None:
                 kept.append({name: p.detach().clone() for name, p in model.named_parameters()})
 
-        trainer.add_callback(Keeping())
+        trainer.add_callback(WeightKeeper())
         trainer.train()
         losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
         best = losses.index(min(losses))
