@@ -17,7 +17,7 @@ from accelerate import Accelerator, dispatch_model
 from safetensors.torch import load_file
 
 
-class Layer(torch.nn.Module):
+class Halves(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.dense = torch.nn.Linear(4, 4)
@@ -27,7 +27,7 @@ class Layer(torch.nn.Module):
 
 
 def saved(**more):
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), Layer())
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), Halves())
     names = sorted(model.state_dict())
     with tempfile.TemporaryDirectory() as folder:
         dispatched = dispatch_model(model, {"0": "cpu", "1": "disk"}, offload_dir=f"{folder}/disk", **more)
@@ -38,7 +38,7 @@ def saved(**more):
 
 expected = saved()
 try:
-    found = saved(preload_module_classes=["Layer"])
+    found = saved(preload_module_classes=["Halves"])
 except ValueError as error:
     found = error
 print(f"tensors saved: found {found}, expected {expected}")

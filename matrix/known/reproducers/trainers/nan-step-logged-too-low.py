@@ -26,7 +26,7 @@ class Losses(torch.nn.Module):
         return {"loss": value.mean() + 0 * self.weight}
 
 
-class Rows(torch.utils.data.IterableDataset):  # in this order
+class ThreeRows(torch.utils.data.IterableDataset):  # in this order
     def __iter__(self):
         return iter([{"value": torch.tensor(value)} for value in LOSSES])
 
@@ -34,7 +34,7 @@ class Rows(torch.utils.data.IterableDataset):  # in this order
 with tempfile.TemporaryDirectory() as folder:
     arguments = {"max_steps": 3, "logging_steps": 3, "per_device_train_batch_size": 1}  # logging_nan_inf_filter=True
     arguments |= {"use_cpu": True, "report_to": "none", "save_strategy": "no", "remove_unused_columns": False}
-    trainer = Trainer(model=Losses(), args=TrainingArguments(folder, **arguments), train_dataset=Rows())
+    trainer = Trainer(model=Losses(), args=TrainingArguments(folder, **arguments), train_dataset=ThreeRows())
     trainer.train()
 found = next(entry["loss"] for entry in trainer.state.log_history if "loss" in entry)
 kept = sum(LOSSES[:2])
