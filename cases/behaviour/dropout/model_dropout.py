@@ -13,7 +13,7 @@ from cases.api import call, ingredients
 from cases.behaviour.dropout import masks
 from cases.behaviour.dropout.randomness import GROUP
 from cases.model import architectures, tiny
-from cases.space.options import GLOBAL_BATCH
+from cases.space.options import GLOBAL_BATCH, Options
 from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
@@ -265,3 +265,24 @@ def neftune_in_training_only(ctx: Context) -> Iterator[Check]:
     seen[True].clear()
     model.train()(input_ids=rows[0]["input_ids"][None])
     yield equal("noise after the training", max(map(abs, seen[True])), 0.0)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def router_jitter(ctx: Context) -> Iterator[Check]:
+    """Mixtral's router_jitter_noise changes outputs in training only; in evaluation they are those without noise."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    folder = architectures.checkpoint(Options().but(flow="load", method="full", model="mixtral"), ctx.cache)
+    ids, found = tiny.batch(0).to(ctx.place.device), {}
+    for noise in (0.0, 0.1, 0.5):
+        model = AutoModelForCausalLM.from_pretrained(folder, router_jitter_noise=noise).to(ctx.place.device)
+        for mode in (True, False):
+            torch.manual_seed(3)
+            with torch.no_grad():
+                found[noise, mode] = model.train(mode)(input_ids=ids).logits
+    for noise in (0.1, 0.5):
+        yield equal(
+            f"logits that noise {noise} changes in evaluation", int((found[noise, False] != found[0.0, False]).sum()), 0
+        )
+        yield equal(f"noise {noise} acts in training", bool((found[noise, True] != found[0.0, True]).any()), bound=True)

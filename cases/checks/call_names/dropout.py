@@ -14,10 +14,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "share dropped in one line off{after}",
     ),
     "cases.behaviour.dropout.model_dropout": (
+        "{name} to later positions",
         "attention in evaluation off",
         "difference of two dimensions of a head",
         "number of kept weights off a whole one",
         "share of attention dropped off",
+        "share dropped off in {name}{mode}",
         "passes seen in {name}",
         "noise, in units of its bound",
         "share of noise below half its bound off",
@@ -25,8 +27,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "elements evaluated",
         "noise in evaluation",
         "noise after the training",
-        "{name} to later positions",
-        "share dropped off in {name}{mode}",
+        "logits that noise {noise} changes in evaluation",
+        "noise {noise} acts in training",
     ),
     "cases.behaviour.dropout.randomness": (
         "update off in evaluation",
