@@ -122,7 +122,7 @@ def accelerate_main_first(ctx: Context) -> Iterator[Check]:
 def accelerate_collectives(ctx: Context) -> Iterator[Check]:
     """Collectives keep dtypes and nesting: gather, reduce, broadcasts from any rank, and padding of any side.
 
-    Ranks hold rank + 1, so results are written out.
+    Ranks hold rank + 1, so that each result is known.
     """
     import torch
     from accelerate import utils
