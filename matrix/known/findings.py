@@ -12,10 +12,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from matrix.known import known_problems
-from matrix.known.known_problems import THREAD, Problem, Row
+from matrix.known.known_problems import Problem, Row, ThreadLink
 
 PACKAGED: Final = Path(__file__).with_name("findings.toml")
 
@@ -39,17 +39,10 @@ class ThreadStatus(StrEnum):
 class Thread(Row):
     """A thread with its status. ``release`` has the fix; ``about`` states what else the thread says."""
 
-    link: str
+    link: ThreadLink
     status: ThreadStatus
     release: str = ""
     about: str = ""
-
-    @field_validator("link")
-    @classmethod
-    def is_thread(cls, link: str) -> str:
-        if not THREAD.fullmatch(link):
-            raise ValueError(f"{link!r} is no thread; expected owner/repository#number or an https address")
-        return link
 
     @model_validator(mode="after")
     def is_complete(self) -> Thread:

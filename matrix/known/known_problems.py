@@ -9,9 +9,9 @@ import re
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from matrix.errors import UserError
 
@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 
 PACKAGED: Final = Path(__file__).with_name("known_problems.toml")
 THREAD: Final = re.compile(r"[\w.-]+/[\w.-]+#\d+|https://\S+")
+
+
+def checked_link(link: str) -> str:
+    """The link.
+
+    Raises:
+        ValueError: it names no thread.
+    """
+    if not THREAD.fullmatch(link):
+        raise ValueError(f"{link!r} is no thread; expected owner/repository#number or an https address")
+    return link
+
+
+ThreadLink = Annotated[str, AfterValidator(checked_link)]
 
 
 class Row(BaseModel):
@@ -80,7 +94,7 @@ class Problem(Row):
 
     id: str
     title: str
-    links: tuple[str, ...] = ()
+    links: tuple[ThreadLink, ...] = ()
     silent: bool = False
     red: tuple[Cells, ...]
     green: tuple[Cells, ...] = ()
@@ -108,14 +122,6 @@ class Problem(Row):
         if vague:
             raise ValueError(f"{vague[0]}: shows= is missing or matches every text; name a part of the error")
         return red
-
-    @field_validator("links")
-    @classmethod
-    def are_threads(cls, links: tuple[str, ...]) -> tuple[str, ...]:
-        wrong = [link for link in links if not THREAD.fullmatch(link)]
-        if wrong:
-            raise ValueError(f"{wrong[0]!r} is no thread; expected owner/repository#number or an https address")
-        return links
 
     @model_validator(mode="after")
     def neighbours_are_red(self) -> Self:

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cases.injection.faults import FAULTS
 from matrix.errors import UserError
-from matrix.known.known_problems import THREAD, Row
+from matrix.known.known_problems import Row, ThreadLink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,18 +44,11 @@ class PublishedError(Row):
 
     source: str
     id: str
-    link: str
+    link: ThreadLink
     known: KnownBy
     does: str
     faults: tuple[str, ...] = ()
     outside: str = ""
-
-    @field_validator("link")
-    @classmethod
-    def is_thread(cls, link: str) -> str:
-        if not THREAD.fullmatch(link):
-            raise ValueError(f"{link!r} is no thread; expected owner/repository#number or an https address")
-        return link
 
     @field_validator("faults")
     @classmethod

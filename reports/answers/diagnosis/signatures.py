@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 
 from cases.space.verdict import Phase
 from matrix.errors import UserError
-from matrix.known.known_problems import THREAD
+from matrix.known.known_problems import ThreadLink
 from matrix.run import plan
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Signature(BaseModel):
     cause: str
     kind: CauseKind
     fix: str = ""
-    links: tuple[str, ...] = ()
+    links: tuple[ThreadLink, ...] = ()
     problems: tuple[str, ...] = ()
 
     @field_validator("id")
@@ -127,14 +127,6 @@ class Signature(BaseModel):
         except InvalidSpecifier as error:
             raise ValueError(str(error)) from None
         return versions
-
-    @field_validator("links")
-    @classmethod
-    def are_threads(cls, links: tuple[str, ...]) -> tuple[str, ...]:
-        wrong = [link for link in links if not THREAD.fullmatch(link)]
-        if wrong:
-            raise ValueError(f"{wrong[0]!r} is not a thread; write owner/repository#number or an https address")
-        return links
 
     @model_validator(mode="after")
     def is_complete(self) -> Signature:

@@ -171,7 +171,7 @@ def seconds_to_scan(pattern: str, text: str) -> float:
         ('pattern = "a*"', "matches the empty string"),
         ('when = "quant=nf5"\npattern = "a"', "has no value 'nf5'"),
         ('versions = { peft = "new" }\npattern = "a"', "Invalid specifier"),
-        ('links = ["see the forum"]\npattern = "a"', "is not a thread"),
+        ('links = ["see the forum"]\npattern = "a"', "is no thread"),
         ("", "neither pattern nor checks"),
     ],
 )
