@@ -110,8 +110,13 @@ def raises_in_the_first_stage(rank: Rank) -> None:
     raise ValueError(f"stage {rank.stage}")
 
 
+SILENCE_S = 0.05  # between two events of ``meets``
+
+
 def meets(rank: Rank) -> None:
     rank.meet()
+    rank.fine()
+    time.sleep(SILENCE_S)
     rank.fine()
 
 

@@ -138,7 +138,8 @@ def test_a_hang_reports_the_durations_of_its_detection_analysis_and_end(whole: A
 
 
 def test_the_silence_of_ranks_is_measured(whole: Any) -> None:
-    assert 0.0 < whole.of("good")["pass-on-two-ranks"]["metrics"]["longest_silence_s"] < 3.0
+    """The ranks of this case sleep for 0.05 s between two events."""
+    assert 0.02 < whole.of("good")["pass-on-two-ranks"]["metrics"]["longest_silence_s"] < 3.0
 
 
 @pytest.mark.parametrize(
