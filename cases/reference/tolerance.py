@@ -9,7 +9,7 @@ that is one per cent off. The factors are two to three times the largest error o
 Gradients, weights and logits have a second bound, after TTrace (https://arxiv.org/abs/2506.09280): a multiple of what
 perturbing the reference moves each tensor by (``cases.reference.sensitivity``). Both must hold, so the smaller decides,
 and the missed check says which. In the profile ``full`` on CPUs, the second one decides for 88 % of the gradients and
-99 % of the weights, where it is down to a fifth of the first. The first decides for most logits, and for the tensors
+all weights, where it is down to a fifth of the first. The first decides for most logits, and for the tensors
 that a perturbation moves furthest. Clean runs are off by at most 1.5 times their estimate, and 4 times are allowed: on
 GPUs, some errors are up to 1.8 times as large as on CPUs.
 """
