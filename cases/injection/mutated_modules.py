@@ -46,8 +46,9 @@ class ModuleFinder:
 
 def name_in(model: Any, module: Any) -> str:
     """The name of a module in the model that runs it, as it is at the time: a merge takes modules out."""
-    paths = (path for path, each in model.named_modules() if each is module)
-    return module_name(next(paths, "")) or WHOLE
+    path = next((path for path, each in model.named_modules() if each is module), "")
+    in_tuner = path.startswith("model.model.")  # a tuner merges itself, outside of the model that PEFT puts around it
+    return module_name(f"base_model.{path}" if in_tuner else path) or WHOLE
 
 
 def modules_of(frame: FrameType | None) -> list[Any]:

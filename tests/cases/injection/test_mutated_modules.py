@@ -68,6 +68,11 @@ def test_the_innermost_module_is_named_within_the_outermost(reported: Callable[.
     assert reported(model) == {f"{mutated_modules.FACT}, stage 0": "model.layers.0 model.layers.1"}
 
 
+def test_a_tuner_names_modules_as_the_model_around_it_does(reported: Callable[..., dict[str, str]]) -> None:
+    tuner = Module(model=Module(model=Module(layers=Module(**{"0": Leaf()})), lm_head=Module()))
+    assert reported(tuner) == {f"{mutated_modules.FACT}, stage 0": "model.layers.0"}
+
+
 def test_code_that_a_whole_model_runs_has_no_name(reported: Callable[..., dict[str, str]]) -> None:
     assert reported(Leaf()) == {f"{mutated_modules.FACT}, stage 0": mutated_modules.WHOLE}
 
