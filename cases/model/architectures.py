@@ -7,6 +7,7 @@ sequence, soft caps that bend scores of ordinary size.
 from __future__ import annotations
 
 import fcntl
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -308,6 +309,7 @@ def checkpoint(options: Options, cache: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             unfinished = cache / f"{name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a process that failed, whose error must not be hidden
             disk.write(unfinished, settings(options, tiny.VOCABULARY), weights(options, tiny.VOCABULARY))
             unfinished.rename(folder)
     return folder

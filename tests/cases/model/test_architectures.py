@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from cases.apply.attention import BACK_ENDS, Kernels, implementation
 from cases.model import architectures, tiny
 from cases.space import options
 from cases.space.options import Options
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PLAIN = Options()
 
@@ -71,3 +76,17 @@ def test_a_kernel_is_identified_by_its_operator(operator: str, kernel: str) -> N
     seen = Kernels()
     seen.operators = {"aten::linear", operator}
     assert seen.ran == kernel
+
+
+def test_a_failure_while_the_checkpoint_is_written_shows_in_every_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path, *_: object) -> None:
+        folder.mkdir()
+        raise RuntimeError("Numpy is not available")
+
+    monkeypatch.setattr(architectures.disk, "write", fail)
+    monkeypatch.setattr(architectures, "weights", lambda *_: {})
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="Numpy"):
+            architectures.plain_checkpoint(tmp_path)
