@@ -99,6 +99,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.parallel.processes",
     "behaviour.parallel.replicated_state",
     "behaviour.parallel.replicating",
+    "behaviour.parallel.resharding",
     "behaviour.parallel.sharded_parts",
     "behaviour.parallel.uneven_shards",
     "behaviour.preferences.continued_adapters",
