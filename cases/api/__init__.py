@@ -88,6 +88,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.models.rotary_settings",
     "behaviour.parallel.accelerate_fsdp2",
     "behaviour.parallel.accelerate_loops",
+    "behaviour.parallel.checkpoint_files",
     "behaviour.parallel.clipping",
     "behaviour.parallel.distributed_sampling",
     "behaviour.parallel.flat_parts",

@@ -62,6 +62,19 @@ def fsdp2_methods(_place: Place, _cache: Path, names: tuple[str, ...]) -> None:
         raise LackingError(f"FSDP2's modules have no {names[0]}")
 
 
+def save_planner_argument(_place: Place, _cache: Path, name: str) -> None:
+    from torch.distributed.checkpoint import DefaultSavePlanner
+
+    if name not in inspect.signature(DefaultSavePlanner).parameters:
+        raise LackingError(f"DefaultSavePlanner has no {name}")
+
+
+def public_placements(_place: Place, _cache: Path) -> None:
+    from torch.distributed.tensor import distribute_tensor
+
+    assert distribute_tensor  # noqa: S101 - the import is the probe
+
+
 DIVIDE_FACTOR = ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor")
 PARTS: Mapping[str, tuple[Probe, str]] = {  # requirement: probe and the reason of a skip; only calls name them
     "fsdp1_optimiser_state": (fsdp1_optimiser_state, "FSDP1's optimiser state needs a GPU in this torch"),
@@ -86,4 +99,9 @@ PARTS: Mapping[str, tuple[Probe, str]] = {  # requirement: probe and the reason 
         "FSDP2 of this torch shards the first dimension only",
     ),
     "fsdp2_ignored": (partial(fsdp2_argument, name="ignored_params"), "FSDP2 of this torch cannot ignore parameters"),
+    "dcp_cached_plans": (
+        partial(save_planner_argument, name="enable_plan_caching"),
+        "this torch plans every checkpoint anew",
+    ),
+    "public_placements": (public_placements, "this torch does not publish its sharded tensors"),
 }
