@@ -92,6 +92,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.parallel.clipping",
     "behaviour.parallel.distributed_sampling",
     "behaviour.parallel.flat_parts",
+    "behaviour.parallel.flat_state",
     "behaviour.parallel.flat_strategies",
     "behaviour.parallel.frozen_parts",
     "behaviour.parallel.loader_shards",
