@@ -140,6 +140,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.trainers.resuming",
     "behaviour.trainers.sampling",
     "behaviour.trainers.sampling_settings",
+    "behaviour.trainers.scaled_losses",
     "behaviour.trainers.schedules",
     "behaviour.trainers.token_means",
     "behaviour.trainers.trainer_logs",
