@@ -76,7 +76,8 @@ def whole_weights(model: Any) -> dict[str, Any]:
 
 def copied(state: dict[str, Any]) -> dict[str, Any]:
     """A state dict as a file would keep it: full tensors would be views of the weights."""
-    return {name: each.clone() if type(each).__name__ in ("Tensor", "Parameter") else each for name, each in state.items()}
+    plain = ("Tensor", "Parameter")
+    return {name: each.clone() if type(each).__name__ in plain else each for name, each in state.items()}
 
 
 @call(GROUP, phase=Phase.SAVE, ranks=2, requires=jobs.FSDP1)
@@ -196,7 +197,8 @@ def fsdp1_buffers_of_state(ctx: Context) -> Iterator[Check]:
         with kind_of_state(model, kind):
             held = model.state_dict()
         shown = {name: (held[name].dtype, held[name].tolist()) for name in ("shift", "count")}
-        yield equal(f"buffers, {kind}", str(shown), "{'shift': (torch.float32, [0.25, 0.25, 0.25, 0.25]), 'count': (torch.int64, 1)}")
+        expected = {"shift": (torch.float32, [0.25] * 4), "count": (torch.int64, 1)}
+        yield equal(f"buffers, {kind}", str(shown), str(expected))
         yield equal(f"names, {kind}", "+".join(sorted(held)), "count+layer.bias+layer.weight+shift")
         with kind_of_state(other, kind):
             other.load_state_dict(held)
@@ -245,7 +247,8 @@ def fsdp1_optimiser_states(ctx: Context) -> Iterator[Check]:
             other.load_state_dict(weights)
             later.load_state_dict(FullyShardedDataParallel.optim_state_dict_to_load(other, later, held))
         networks.train(other, later, LATER, ctx)
-        yield networks.off(f"weights off after going on, {name}", whole_weights(other), networks.weights(plain), MOMENTS)
+        weights = whole_weights(other)
+        yield networks.off(f"weights off after going on, {name}", weights, networks.weights(plain), MOMENTS)
 
 
 def of_all_ranks(held: dict[str, Any]) -> dict[str, Any]:
@@ -316,9 +319,12 @@ def fsdp1_rekeyed_optimiser_state(ctx: Context) -> Iterator[Check]:
     by_number = FullyShardedDataParallel.rekey_optim_state_dict(held, OptimStateKeyType.PARAM_ID, again)
     other = adam(again, rate=1.0)
     other.load_state_dict(by_number)
-    yield networks.off("moments off in a plain optimiser", plain_moments(again, other), plain_moments(plain, reference), MOMENTS)
-    by_name = FullyShardedDataParallel.rekey_optim_state_dict(reference.state_dict(), OptimStateKeyType.PARAM_NAME, plain)
-    yield networks.off("moments by name off", moments(by_name), plain_moments(plain, reference), 0.0)
+    expected = plain_moments(plain, reference)
+    yield networks.off("moments off in a plain optimiser", plain_moments(again, other), expected, MOMENTS)
+    by_name = FullyShardedDataParallel.rekey_optim_state_dict(
+        reference.state_dict(), OptimStateKeyType.PARAM_NAME, plain
+    )
+    yield networks.off("moments by name off", moments(by_name), expected, 0.0)
     later = adam(model, rate=1.0)
     with kind_of_state(model, "full"):
         given = FullyShardedDataParallel.optim_state_dict_to_load(model, later, deepcopy(by_name))

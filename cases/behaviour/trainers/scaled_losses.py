@@ -7,6 +7,7 @@ the cells change accelerate's state, and leave the arithmetic in float32.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -28,7 +29,9 @@ BAD = 2  # the step whose gradient overflows
 STEPS = 5
 
 
-def descended(steps: int = STEPS, batches: int = 1, clip: Callable[[Any], float] | None = None) -> tuple[Any, list[float]]:
+def descended(
+    steps: int = STEPS, batches: int = 1, clip: Callable[[Any], float] | None = None
+) -> tuple[Any, list[float]]:
     """A network after gradient descent without scaling that leaves out the bad step, and the norms of its steps."""
     import torch
 
@@ -233,7 +236,7 @@ def trainer_skipped_steps(ctx: Context) -> Iterator[Check]:
 
     trainer.compute_loss_func = first_overflows
     trainer.train()
-    moved = [bool((one != other).any()) for one, other in zip(weights, weights[1:], strict=False)]
+    moved = [bool((one != other).any()) for one, other in itertools.pairwise(weights)]
     yield equal("steps that changed weights", str(moved), "[True, False, True]")
     yield at_most("rates off", stock_trainer.worst(rates, [0.1, 0.075, 0.075, 0.05]), 1e-6)
     yield equal("scale", trainer.accelerator.scaler.get_scale(), SCALE / 2)
