@@ -155,7 +155,7 @@ def dcp_partial_loads(ctx: Context) -> Iterator[Check]:
     yield networks.off("part of the state off", part["model"], {"second.weight": expected["second.weight"]}, 0.0)
     yield equal("names after loading a part", str(sorted(part)), "['model']")
 
-    more = {"model": {**blank(expected), "fifth.weight": torch.ones(3)}, "step": 1, "rate": 0.5}
+    more: dict[str, Any] = {"model": {**blank(expected), "fifth.weight": torch.ones(3)}, "step": 1, "rate": 0.5}
     yield equal("a missing name raises", raises(more, folder), bound=True)
     more = {"model": {**blank(expected), "fifth.weight": torch.ones(3)}, "step": 1, "rate": 0.5}
     dcp.load(more, checkpoint_id=folder, planner=dcp.DefaultLoadPlanner(allow_partial_load=True))

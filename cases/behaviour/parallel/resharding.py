@@ -35,8 +35,8 @@ def adam(model: Any, rate: float = RATE) -> Any:
     import torch
 
     named = list(model.named_parameters())
-    groups = [{"params": [p for n, p in named if ("second" in n) == second]} for second in (False, True)]
-    groups[1]["weight_decay"] = 4 * rate
+    first, second = ([p for n, p in named if ("second" in n) == each] for each in (False, True))
+    groups = [{"params": first}, {"params": second, "weight_decay": 4 * rate}]
     return torch.optim.AdamW(groups, lr=rate, weight_decay=rate)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cases.apply.attention import BACK_ENDS, Kernels, implementation
-from cases.model import architectures, tiny
+from cases.model import architectures, disk, tiny
 from cases.space import options
 from cases.space.options import Options
 
@@ -85,7 +85,7 @@ def test_a_failure_while_the_checkpoint_is_written_shows_in_every_process(
         folder.mkdir()
         raise RuntimeError("Numpy is not available")
 
-    monkeypatch.setattr(architectures.disk, "write", fail)
+    monkeypatch.setattr(disk, "write", fail)
     monkeypatch.setattr(architectures, "weights", lambda *_: {})
     for _ in range(2):
         with pytest.raises(RuntimeError, match="Numpy"):
