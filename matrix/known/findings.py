@@ -12,10 +12,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from pydantic import Field, model_validator
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import Field, field_validator, model_validator
 
 from matrix.known import known_problems
+from matrix.known.conditions import Condition  # noqa: TC001 - pydantic reads annotations
 from matrix.known.known_problems import Problem, Row, ThreadLink
+from matrix.versions.sets import PACKAGES
 
 PACKAGED: Final = Path(__file__).with_name("findings.toml")
 
@@ -66,9 +69,15 @@ class Finding(Problem):
 
     ``meet`` states what a user does to meet it. ``documented`` is the page or code that states behaviour which is no
     bug. With ``stock_api = false`` the cells replace a part of a library, and the note states which.
+
+    ``package`` has the error, in ``versions`` if its releases were tried, and else in the releases around which the
+    cells of the row are red. ``when`` are the conditions on a job, one of which is enough; see ``conditions``.
     """
 
     kind: FindingKind
+    package: str
+    versions: str = ""
+    when: tuple[Condition, ...] = Field(min_length=1)
     meet: str = Field(min_length=1)
     threads: tuple[Thread, ...] = ()
     searched: Search | None = None
@@ -92,6 +101,22 @@ class Finding(Problem):
         """The threads that report or fix it, and the page that documents the behaviour."""
         threads = (each.link for each in self.threads if each.status is not ThreadStatus.RELATED)
         return (*threads, *([self.documented] if self.documented else []))
+
+    @field_validator("package")
+    @classmethod
+    def is_of_the_stack(cls, package: str) -> str:
+        if package not in PACKAGES:
+            raise ValueError(f"{package!r} is none of {', '.join(PACKAGES)}")
+        return package
+
+    @field_validator("versions")
+    @classmethod
+    def specifies(cls, versions: str) -> str:
+        try:
+            SpecifierSet(versions)
+        except InvalidSpecifier as error:
+            raise ValueError(str(error)) from None
+        return versions
 
     @model_validator(mode="after")
     def is_supported(self) -> Finding:

@@ -95,7 +95,10 @@ class ProblemResult:
 def of_finding(row: Finding) -> dict[str, Any]:
     """Return what the document has about a finding beside the keys of every problem."""
     return {
-        **row.model_dump(mode="json", include={"kind", "meet", "searched", "documented", "stock_api", "former"}),
+        **row.model_dump(
+            mode="json",
+            include={"kind", "package", "versions", "when", "meet", "searched", "documented", "stock_api", "former"},
+        ),
         "threads": [{**each.model_dump(mode="json"), "link": address(each.link)} for each in row.threads],
     }
 

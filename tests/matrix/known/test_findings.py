@@ -21,6 +21,8 @@ id = "one"
 title = "something breaks"
 kind = "bug"
 meet = "Train."
+package = "peft"
+when = [{ method = ["lora"] }]
 red = [{ case = "train-lora-single-fp32", sets = ["2024-06"], shows = "x" }]
 searched = { on = 2026-11-22, threads_to = "2026-09", words = ["it breaks"] }
 """
@@ -60,6 +62,11 @@ def test_a_row_is_reported_if_a_thread_is_more_than_related(tmp_path: Path) -> N
         (ROW + 'links = ["huggingface/peft#1"]\n', "a finding has threads= with a status each"),
         (ROW + 'documented = "https://a.b/c"\n', "documented= is the address that shows why a row is no bug"),
         (ROW.replace('"bug"', '"by design"'), "documented= is the address that shows why a row is no bug"),
+        (without("package"), "(one): package: Field required"),
+        (ROW.replace('"peft"', '"deepspeed"'), "package: 'deepspeed' is none of torch, transformers"),
+        (ROW + 'versions = "five"\n', "versions: Invalid specifier: 'five'"),
+        (ROW.replace("[{ method", "[] #"), "when: Tuple should have at least 1 item"),
+        (ROW.replace("method", "colour"), "when.0: 'colour' is no option"),
         (ROW + "stock_api = false\n", "stock_api = false needs a note"),
     ],
 )

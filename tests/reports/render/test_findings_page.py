@@ -42,6 +42,8 @@ def pages(
             "title": "one flat parameter",
             "kind": "bug",
             "meet": "Wrap it.",
+            "package": "torch",
+            "when": [{"strategy": ["fsdp1"]}],
             "red": [{"case": "red", "sets": ["2024-06"], "shows": "uniform dtype"}],
         }
         raised = ErrorRecord(type="ValueError", message="Must flatten tensors with uniform dtype")
