@@ -71,13 +71,15 @@ class Finding(Problem):
     bug. With ``stock_api = false`` the cells replace a part of a library, and the note states which.
 
     ``package`` has the error, in ``versions`` if its releases were tried, and else in the releases around which the
-    cells of the row are red. ``when`` are the conditions on a job, one of which is enough; see ``conditions``.
+    cells of the row are red. ``when`` are the conditions on a job, one of which is enough; see ``conditions``. With
+    ``numbers_only`` a logged or returned number is wrong, and the training is right.
     """
 
     kind: FindingKind
     package: str
     versions: str = ""
     when: tuple[Condition, ...] = Field(min_length=1)
+    numbers_only: bool = False
     meet: str = Field(min_length=1)
     threads: tuple[Thread, ...] = ()
     searched: Search | None = None

@@ -58,6 +58,7 @@ def doctor(
     from reports.answers.checkup.doctor import examine
     from reports.answers.configuration import configs, job
     from reports.answers.fixes import remedies
+    from reports.answers.judgement.known_errors import MeasuredErrors
     from reports.render import doctor_text
 
     if write and not config:
@@ -67,7 +68,8 @@ def doctor(
     grids = knowledge.by_device(results) if device == AUTO else {device: knowledge.load(results, device=device)}
     found_job = job.combine(files, environment.versions) if files else None
     fixes = {name: remedies.load(results, device=name) for name in grids}
-    checkup = examine(environment, found_job, grids, fixes)
+    known = MeasuredErrors(grids["cpu"]) if found_job is not None and "cpu" in grids else None
+    checkup = examine(environment, found_job, grids, fixes, known)
     repair = checkup.chosen(give_up=give_up)
     written = configs.write(repair.texts) if write and repair else ()
     if as_json:
@@ -80,4 +82,5 @@ def doctor(
 
 def solved(checkup: Checkup, written: tuple[Path, ...]) -> bool:
     """Tell whether the written change solves every problem; a change of settings solves those of the job only."""
-    return bool(written) and all(each.of_job for each in checkup.problems)
+    repair = checkup.chosen(give_up=True)
+    return bool(written) and repair is not None and repair.complete and all(each.of_job for each in checkup.problems)

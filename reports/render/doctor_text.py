@@ -6,20 +6,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cases.space.plural import counted
 from matrix.versions.sets import PACKAGES
-from reports.answers.checkup import coverage, nearest_sets
-from reports.answers.checkup.doctor import JobStatus
 from reports.answers.checkup.installed import short
 from reports.answers.configuration import configs
+from reports.answers.judgement import coverage, nearest_sets
+from reports.answers.judgement.judge import JobStatus
 from reports.answers.scripts.hints import in_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from reports.answers.checkup.doctor import Checkup, CheckupProblem
+    from reports.answers.checkup.doctor import Checkup
+    from reports.answers.checkup.problems import CheckupProblem
     from reports.answers.checkup.repairs import Repair, VersionMove
 
 SCHEMA: Final = 1
+SHOWN_IDS: Final = 4
 SHOWN: Final = 8  # causes of red cells; an environment can have a hundred
 
 
@@ -28,7 +30,10 @@ def lines(checkup: Checkup) -> Iterator[str]:
     yield from environment_lines(checkup)
     yield from job_lines(checkup)
     for each in checkup.problems:
-        yield from problem_lines(each)
+        yield from problem_lines(each, "Problem")
+    for each in checkup.possible:
+        yield from problem_lines(each, "Possible problem, as no file says otherwise")
+    yield from note_lines(checkup)
     if checkup.job is None:
         yield from red_lines(checkup)
     yield from change_lines(checkup)
@@ -79,8 +84,19 @@ def job_lines(checkup: Checkup) -> Iterator[str]:
     yield from (f"  {note}" for note in job.notes)
 
 
-def problem_lines(each: CheckupProblem) -> Iterator[str]:
-    yield f"Problem: {each.what}"
+def note_lines(checkup: Checkup) -> Iterator[str]:
+    """Yield what the stack's authors chose, and the errors that only the user's code can meet."""
+    for each in checkup.notes:
+        yield f"Note, {each.finding.no_bug or 'wrong numbers in logs only'}: {each.finding.title}"
+    ids = [each.finding.id for each in checkup.in_code]
+    if ids:
+        more = f" and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else ""
+        yield f"Errors that code of your own may meet with these versions: {', '.join(ids[:SHOWN_IDS])}{more}"
+
+
+def problem_lines(each: CheckupProblem, label: str) -> Iterator[str]:
+    flow = f" when {each.flow}" if each.flow else ""
+    yield f"{label}{flow}: {each.what}"
     if each.why:
         yield f"  why: {each.why}"
     if each.inferred:
@@ -165,6 +181,9 @@ def summary(checkup: Checkup) -> str:
         return f"No known failures, as shown by {checkup.greens[0].outcome.cell} (pass), on {device}."
     if checkup.status is JobStatus.GREEN:
         return "No known failure that affects every job."
+    if checkup.greens:
+        shown_by = f"training is green, as shown by {checkup.greens[0].outcome.cell} (pass), on {device}"
+        return f"No known failures; {shown_by}. Not everything that this job states or does was measured."
     return "No known failures, but this combination is untested."
 
 
@@ -206,16 +225,10 @@ def document(checkup: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
         }
         if job
         else None,
-        "problems": [
-            {
-                "what": each.what,
-                "why": each.why,
-                "links": list(each.links),
-                "shown_by": each.shown_by,
-                "inferred_from": each.inferred,
-            }
-            for each in checkup.problems
-        ],
+        "problems": list(map(problem_document, checkup.problems)),
+        "possible": list(map(problem_document, checkup.possible)),
+        "notes": [{"id": each.finding.id, "what": each.finding.title} for each in checkup.notes],
+        "in_code": [each.finding.id for each in checkup.in_code],
         "green": [each.outcome.cell for each in checkup.greens],
         "unknown": list(checkup.unknown),
         "change": repair_document(checkup.repair),
@@ -225,6 +238,18 @@ def document(checkup: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
             {"cause": each.title, "cells": len(each.cells), "example": each.cells[0].cell} for each in checkup.known_red
         ],
         "written": [str(path) for path in written],
+    }
+
+
+def problem_document(each: CheckupProblem) -> dict[str, Any]:
+    return {
+        "what": each.what,
+        "why": each.why,
+        "links": list(each.links),
+        "shown_by": each.shown_by,
+        "inferred_from": each.inferred,
+        "part": each.flow,
+        "finding": each.finding,
     }
 
 

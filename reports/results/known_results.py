@@ -97,7 +97,18 @@ def of_finding(row: Finding) -> dict[str, Any]:
     return {
         **row.model_dump(
             mode="json",
-            include={"kind", "package", "versions", "when", "meet", "searched", "documented", "stock_api", "former"},
+            include={
+                "kind",
+                "package",
+                "versions",
+                "when",
+                "numbers_only",
+                "meet",
+                "searched",
+                "documented",
+                "stock_api",
+                "former",
+            },
         ),
         "threads": [{**each.model_dump(mode="json"), "link": address(each.link)} for each in row.threads],
     }

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from matrix.errors import UserError
 from matrix.versions.sets import PACKAGES
-from reports.answers.checkup.nearest_sets import public
+from reports.answers.judgement.nearest_sets import public
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -7,25 +7,27 @@ first, then changes that lead from a red cell of the grid to a green one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cases.space.verdict import Verdict
 from matrix.search.fixes import Kind
 from matrix.search.neighbours import GIVEN_UP, SETTINGS
-from reports.answers.checkup import nearest_sets
-from reports.answers.checkup.coverage import DEFAULTS, GOAL, SAME, has_same_goal, unmeasured_settings
 from reports.answers.configuration import job as jobs
+from reports.answers.judgement import nearest_sets
+from reports.answers.judgement.coverage import DEFAULTS, GOAL, SAME, has_same_goal, unmeasured_settings
+from reports.answers.judgement.flows import TRAIN, in_flow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cases.space.options import Options, Value
     from matrix.run.outcome import SetRecord
-    from reports.answers.checkup.coverage import JobCoverage, MeasuredCell, MeasuredCells, Red
     from reports.answers.configuration.configs import Config
     from reports.answers.configuration.job import TrainingJob
     from reports.answers.fixes.remedies import Remedy
+    from reports.answers.judgement.coverage import JobCoverage, MeasuredCell, MeasuredCells, Red
     from reports.results.grid import Grid
 
 PRECISION: Final = ("torch_dtype", "bnb_4bit_compute_dtype", "autocast", "mixed_precision")
@@ -43,6 +45,11 @@ SUBSTITUTES: Final[Mapping[str, Mapping[Value, tuple[Mapping[str, Value], ...]]]
 }
 
 Changes = dict[str, "Value"]
+IsRed = Callable[["Options", "Mapping[str, str]"], bool]  # of a job with changed options or versions
+
+
+def never(_options: Options, _versions: Mapping[str, str]) -> bool:
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +64,7 @@ class Repair:
     proof: MeasuredCell
     texts: Mapping[Config, str]
     given_up: str = ""
+    complete: bool = True  # nothing of the job is red after it
 
     @property
     def rest(self) -> tuple[str, ...]:
@@ -86,14 +94,20 @@ def by_settings(
     versions: Mapping[str, str],
     evidence: MeasuredCells,
     fixes: Mapping[str, Remedy],
+    flow: str = TRAIN,
+    is_red: IsRed = never,
 ) -> Repair | None:
-    """Return the smallest change of settings that a file can express; failing that, one that only code can."""
-    return first_repair(
-        job, candidate_changes(job, coverage, versions, evidence, fixes), versions, evidence, coverage.reds
-    )
+    """Return the smallest change of settings that a file can express; failing that, one that only code can.
+
+    It makes one flow of the job green. A change after which nothing of the job ``is_red`` comes first.
+    """
+    changes = candidate_changes(job, coverage, versions, evidence, fixes, flow)
+    return first_repair(job, changes, versions, evidence, coverage.reds, flow, is_red)
 
 
-def by_giving_up(job: TrainingJob, versions: Mapping[str, str], evidence: MeasuredCells) -> Repair | None:
+def by_giving_up(
+    job: TrainingJob, versions: Mapping[str, str], evidence: MeasuredCells, is_red: IsRed = never
+) -> Repair | None:
     """Return the change that gives up the least important part of the job, if its files can express it."""
     start = options_of(job)
     reds = evidence.coverage(start, versions).reds
@@ -102,8 +116,10 @@ def by_giving_up(job: TrainingJob, versions: Mapping[str, str], evidence: Measur
         if without is None:
             continue
         more = neighbouring_changes(without, evidence.coverage(without, versions), versions, evidence)
-        repair = first_repair(job, [dict(changes), *({**changes, **each} for each in more)], versions, evidence, reds)
-        if repair is not None and repair.texts:
+        repair = first_repair(
+            job, [dict(changes), *({**changes, **each} for each in more)], versions, evidence, reds, is_red=is_red
+        )
+        if repair is not None and repair.texts and repair.complete:
             return replace(repair, given_up=f"{name}={getattr(start, name)}")
     return None
 
@@ -133,21 +149,40 @@ def first_repair(
     versions: Mapping[str, str],
     evidence: MeasuredCells,
     reds: Sequence[Red],
+    flow: str = TRAIN,
+    is_red: IsRed = never,
 ) -> Repair | None:
     in_code: Repair | None = None
+    partial: Repair | None = None
     for changes in candidates:
         patched_job = jobs.patch(job, changes, versions)
         options = patched_job[0].options if patched_job else changed_options(options_of(job), changes)
         if options is None:
             continue
-        proof = proving_case(options, evidence.coverage(options, versions), reds)
+        proof = proving_case_of(options, versions, evidence, reds, flow)
         if proof is None:
             continue
-        repair = Repair(changes=changes, options=options, proof=proof, texts=patched_job[1] if patched_job else {})
-        if patched_job:
+        texts = patched_job[1] if patched_job else {}
+        complete = not is_red(options, versions)
+        repair = Repair(changes=changes, options=options, proof=proof, texts=texts, complete=complete)
+        if patched_job and complete:
             return repair
+        if patched_job:
+            partial = partial or repair
         in_code = in_code or repair
-    return in_code
+    return partial or in_code
+
+
+def proving_case_of(
+    options: Options,
+    versions: Mapping[str, str],
+    evidence: MeasuredCells,
+    reds: Sequence[Red],
+    flow: str = TRAIN,
+) -> MeasuredCell | None:
+    """Return a green case that proves a changed job in one of its flows."""
+    changed = in_flow(options, flow)
+    return None if changed is None else proving_case(changed, evidence.coverage(changed, versions), reds)
 
 
 def proving_case(options: Options, coverage: JobCoverage, reds: Sequence[Red]) -> MeasuredCell | None:
@@ -169,15 +204,17 @@ def candidate_changes(
     versions: Mapping[str, str],
     evidence: MeasuredCells,
     fixes: Mapping[str, Remedy],
+    flow: str = TRAIN,
 ) -> Iterator[Changes]:
+    start = in_flow(options_of(job), flow) or options_of(job)
     for red in coverage.reds:
         remedy = fixes.get(red.cell.outcome.cell)
         if remedy is not None and remedy.fix.kind is Kind.SETTINGS:
             changes = remedy.fix.changes
             proven = {change.name: change.new for change in changes if not isinstance(change.new, float)}
-            if changes_settings_only(options_of(job), proven):
+            if changes_settings_only(start, proven):
                 yield proven
-    yield from neighbouring_changes(options_of(job), coverage, versions, evidence)
+    yield from neighbouring_changes(start, coverage, versions, evidence)
 
 
 def neighbouring_changes(
@@ -223,6 +260,7 @@ def by_versions(
     versions: Mapping[str, str],
     evidence: MeasuredCells,
     fixes: Mapping[str, Remedy],
+    is_red: IsRed = never,
 ) -> VersionMove | None:
     """Return the nearest set on which the unchanged job is green; failing that, with other settings."""
     options = options_of(job)
@@ -233,16 +271,17 @@ def by_versions(
         if nearest_sets.differing_packages(versions, each, uses)
     ]
     for column in in_order:
-        proof = proving_case(options, evidence.coverage(options, column.pins), reds)
-        if proof is not None:
+        proof = proving_case_of(options, column.pins, evidence, reds)
+        if proof is not None and not is_red(options, column.pins):
             rest = unmeasured_settings(options, [proof])
             return VersionMove(
                 column=column, moves=version_moves(versions, column, uses), proof=proof.outcome.cell, rest=rest
             )
     for column in in_order:
         coverage = evidence.coverage(options, column.pins)
-        repair = by_settings(job, replace(coverage, reds=(*coverage.reds, *reds)), column.pins, evidence, fixes)
-        if repair is not None and repair.texts:
+        both = replace(coverage, reds=(*coverage.reds, *reds))
+        repair = by_settings(job, both, column.pins, evidence, fixes, is_red=is_red)
+        if repair is not None and repair.texts and repair.complete:
             return VersionMove(
                 column=column,
                 moves=version_moves(versions, column, uses),

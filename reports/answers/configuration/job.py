@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from packaging.version import Version
 
 from cases.space.options import SHARDED, Options, applies
 from matrix.errors import UserError
-from reports.answers.checkup.nearest_sets import public
 from reports.answers.configuration import configs
 from reports.answers.configuration.dialects import (
     LAUNCHER,
@@ -21,6 +20,7 @@ from reports.answers.configuration.dialects import (
     normalise,
     value_to_write,
 )
+from reports.answers.judgement.nearest_sets import public
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -77,6 +77,9 @@ class TrainingJob:
     not_judged: tuple[str, ...]
     unread: Mapping[str, tuple[str, ...]]  # keys without a rule, by file name
     notes: tuple[str, ...]
+    forcing: tuple[str, ...] = ()  # settings that no cell measures and that matter
+    trainer: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def on_cpu(self) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from matrix.keys import SetKey
 from matrix.versions.sets import PACKAGES
-from reports.answers.checkup.nearest_sets import public, without_build
+from reports.answers.judgement.nearest_sets import public, without_build
 from reports.results.comparison import Nearness
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ import pytest
 
 from cases.space.options import Options
 from matrix.versions.sets import PACKAGES
-from reports.answers.checkup import coverage, doctor
-from reports.answers.checkup.coverage import MeasuredCells
+from reports.answers.checkup import problems
 from reports.answers.diagnosis.diagnose import diagnose
 from reports.answers.diagnosis.signatures import CauseKind, Signature
+from reports.answers.judgement import coverage
+from reports.answers.judgement.coverage import MeasuredCells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +30,8 @@ def inferred(measure: Callable[..., Grid]) -> Callable[..., list[tuple[str, str]
     def infer(table: Mapping[str, Mapping[str, str]], version: str, **moved: str) -> list[tuple[str, str]]:
         versions = {**dict.fromkeys(PACKAGES, version), **moved}
         return [
-            (each.why, each.inferred) for each in doctor.inferred_problems(JOB, versions, MeasuredCells(measure(table)))
+            (each.why, each.inferred)
+            for each in problems.inferred_problems(JOB, versions, MeasuredCells(measure(table)))
         ]
 
     return infer

@@ -13,9 +13,9 @@ from cases.space.options import Options
 from matrix.run.outcome import ErrorRecord
 from matrix.search.fixes import Change, Fix, Fixes, Kind
 from reports.answers.checkup import repairs
-from reports.answers.checkup.coverage import MeasuredCells
 from reports.answers.configuration import configs, job
 from reports.answers.fixes.remedies import Remedy
+from reports.answers.judgement.coverage import MeasuredCells
 from reports.results.grid import grid
 
 if TYPE_CHECKING:

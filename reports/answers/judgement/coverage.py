@@ -2,7 +2,8 @@
 
 A user's job has many settings, and few cases have all of them. A job covers a case if both have the same values of the
 options in ``SAME``, and the case has no other setting that the job lacks. If such a case is red, the job is red, unless
-a green case lies between the two: then the added settings avoid the failure.
+a green case lies between the two: then the added settings avoid the failure. What follows training has fewer cases;
+there the nearest ones with the same goal count too, if all of them are green.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from cases.space.options import SHARDED, Options, names, values
+from cases.space.options import OWN_CODE, SHARDED, Options, names, values
 from cases.space.verdict import RED, Verdict
-from reports.answers.checkup import nearest_sets
 from reports.answers.diagnosis.diagnose import diagnose, symptom
 from reports.answers.diagnosis.signatures import CauseKind
+from reports.answers.judgement import nearest_sets
+from reports.answers.judgement.flows import TRAIN
 from reports.results.wording import gist
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 # Options that choose between alternatives. Every other option is off by default.
 SAME: Final = (
     *(
+        "flow",
         "method",
         "quant",
         "bnb_4bit_quant_storage",
@@ -42,13 +45,13 @@ SAME: Final = (
     ),
     "sharding_strategy",
 )
-GOAL: Final = ("method", "quant", "strategy")  # the user's goal; all other options are means to it
+GOAL: Final = ("flow", "method", "quant", "strategy")  # the user's goal; all other options are means to it
 DEFAULTS: Final[Mapping[str, Value]] = {name: getattr(Options(), name) for name in names()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredCell:
-    """A training cell with a verdict, the stated options of its case and the packages that it uses."""
+    """A cell of a job with a verdict, the stated options of its case and the packages that it uses."""
 
     outcome: Outcome
     column: SetRecord
@@ -112,7 +115,9 @@ class MeasuredCells:
         self.on_cpu = on_cpu
         self.columns: tuple[SetRecord, ...] = matrix.sets
         self.by_set = {
-            column.key: cells_by_packages(column, matrix) for column in self.columns if nearest_sets.is_plain(column)
+            column.key: cells_by_packages(column, matrix, on_cpu=on_cpu)
+            for column in self.columns
+            if nearest_sets.is_plain(column)
         }
 
     def cells_with(self, versions: Mapping[str, str]) -> Iterator[MeasuredCell]:
@@ -136,6 +141,8 @@ class MeasuredCells:
             reds = tuple(red for red in reds if red not in machine_reds)
             return JobCoverage(reds=reds, greens=greens, nearest=(), machine_reds=machine_reds)
         closest = nearest(stated, cells)
+        if closest and job.flow != TRAIN and all(each.green for each in closest):
+            return JobCoverage(reds=(), greens=tuple(closest), nearest=())
         close = closest and len(differing_options(stated, closest[0].stated)) == 1
         close = close and not any(each.green or self.is_of_other_machine(each) for each in closest)
         return JobCoverage(reds=one_per_cause(closest, stated) if close else (), greens=(), nearest=tuple(closest))
@@ -148,7 +155,7 @@ class MeasuredCells:
         return row.kind is CauseKind.MACHINE or (row.device == "cpu" and not self.on_cpu)
 
 
-def cells_by_packages(column: SetRecord, matrix: Grid) -> dict[tuple[str, ...], list[MeasuredCell]]:
+def cells_by_packages(column: SetRecord, matrix: Grid, *, on_cpu: bool) -> dict[tuple[str, ...], list[MeasuredCell]]:
     """Group the cells of a set by the packages that their cases use."""
     cells: dict[tuple[str, ...], list[MeasuredCell]] = {}
     for case in matrix.cases:
@@ -156,7 +163,7 @@ def cells_by_packages(column: SetRecord, matrix: Grid) -> dict[tuple[str, ...], 
         if outcome is None or outcome.verdict not in RED | {Verdict.PASS}:
             continue
         known = recorded_options(tuple(outcome.options.items()))
-        if known is not None and is_evidence(known, outcome):
+        if known is not None and is_evidence(known, outcome, on_cpu=on_cpu):
             stated, uses = known.stated, nearest_sets.used_packages(known)
             cells.setdefault(uses, []).append(MeasuredCell(outcome=outcome, column=column, stated=stated, uses=uses))
     return cells
@@ -170,10 +177,13 @@ def recorded_options(stored: tuple[tuple[str, Any], ...]) -> Options | None:
     return Options(**dict(stored))
 
 
-def is_evidence(options: Options, outcome: Outcome) -> bool:
-    """Tell if the cell trains as its options state. On a CPU, accelerate replicates a model that it should shard."""
+def is_evidence(options: Options, outcome: Outcome, *, on_cpu: bool) -> bool:
+    """Tell if the cell does as its options state, for jobs on such a device.
+
+    On a CPU, accelerate replicates a model that it should shard, which says nothing about jobs on GPUs.
+    """
     replicated = options.front_end != "loop" and options.strategy in SHARDED and outcome.hardware.startswith("cpu")
-    return options.flow == "train" and not replicated
+    return options.flow not in OWN_CODE and (on_cpu or not replicated)
 
 
 def covers(job: Stated, case: Stated) -> bool:

@@ -9,17 +9,17 @@ import pytest
 from cases.space.case import Case
 from cases.space.options import Options
 from matrix.run.outcome import ErrorRecord
-from reports.answers.checkup import coverage
-from reports.answers.checkup.coverage import MeasuredCells, covers, unmeasured_settings
 from reports.answers.diagnosis.diagnose import diagnose
 from reports.answers.diagnosis.signatures import CauseKind, Signature
+from reports.answers.judgement import coverage
+from reports.answers.judgement.coverage import MeasuredCells, covers, unmeasured_settings
 from reports.results.grid import grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matrix.run.outcome import Outcome, RunRecord, SetRecord
-    from reports.answers.checkup.coverage import JobCoverage
+    from reports.answers.judgement.coverage import JobCoverage
 
 FLAT = {"strategy": "fsdp1", "use_orig_params": False}
 JOB = Options().but(**FLAT, optim="adamw", gradient_accumulation_steps=2, sync_module_states=True)

@@ -8,7 +8,7 @@ import pytest
 
 from cases.space.options import Options
 from matrix.run.outcome import SetRecord
-from reports.answers.checkup import nearest_sets
+from reports.answers.judgement import nearest_sets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

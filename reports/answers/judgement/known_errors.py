@@ -1,0 +1,150 @@
+"""Finds the errors of released versions that a job meets: by the package's version, and by the facts of the job.
+
+A condition does not name every option, so an error applies whatever quantisation or precision the job has beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING
+
+from packaging.specifiers import SpecifierSet
+
+from cases.space.verdict import Verdict
+from matrix.known import findings
+from matrix.known.conditions import any_holds
+from reports.answers.judgement.nearest_sets import public
+from reports.results.known_results import address, is_shown
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+
+    from packaging.version import Version
+
+    from matrix.known.conditions import Facts
+    from matrix.known.findings import Finding
+    from matrix.run.outcome import Outcome
+    from reports.results.grid import Grid
+
+
+class Affected(StrEnum):
+    """The relation of a version to an error."""
+
+    YES = "yes"
+    BETWEEN = "between"  # versions on both sides have it
+    OPEN = "open"  # a version on one side has it
+    NO = "no"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownError:
+    """An error that a job meets. It is not ``certain`` if that depends on unknown facts or on the version."""
+
+    finding: Finding
+    affected: Affected
+    certain: bool
+    in_code: bool  # only the user's code can meet it
+    cells: tuple[Outcome, ...]
+
+    @property
+    def is_failure(self) -> bool:
+        """Tell if the job trains, saves or infers wrongly by it, against its authors' intention."""
+        return self.finding.is_bug and not self.finding.numbers_only
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        return tuple(map(address, self.finding.references))
+
+
+class MeasuredErrors:
+    """The findings with the cells that show them. ``matrix`` has the results of a CPU, where all rows were run."""
+
+    def __init__(self, matrix: Grid, rows: Sequence[Finding] | None = None) -> None:
+        self.rows = packaged() if rows is None else tuple(rows)
+        self.matrix = matrix
+        self.reds = {row.id: tuple(red_cells(row, matrix)) for row in self.rows}
+
+    def met_by(self, facts: Facts, versions: Mapping[str, str], assumed: Container[str] = ()) -> Iterator[KnownError]:
+        """Yield the errors that a job with these facts and versions meets, or may meet.
+
+        An error that depends on an ``assumed`` fact is not certain.
+        """
+        stated = {name: value for name, value in facts.items() if name not in assumed}
+        for row in self.rows:
+            met = any_holds(row.when, facts)
+            if met is False or row.package not in versions:
+                continue
+            affected = self.affects(row, public(versions[row.package]))
+            if affected is not Affected.NO:
+                yield KnownError(
+                    finding=row,
+                    affected=affected,
+                    certain=any_holds(row.when, stated) is True and affected in (Affected.YES, Affected.BETWEEN),
+                    in_code=met is None and any_holds(row.when, {**facts, "own_code": False}) is False,
+                    cells=self.shown(row, versions),
+                )
+
+    def shown(self, row: Finding, versions: Mapping[str, str]) -> tuple[Outcome, ...]:
+        """Return the red cells with this version of the package, or else all of them."""
+        pins = {column.key: column.pins for column in self.matrix.sets}
+        version = public(versions[row.package])
+        same = [each for each in self.reds[row.id] if public(pins[each.set][row.package]) == version]
+        return tuple(same) or self.reds[row.id]
+
+    def affects(self, row: Finding, version: Version) -> Affected:
+        """Tell if a version has an error: by the releases that the row states, or else by its measured neighbours."""
+        stated = has_error(row, version)
+        if stated is not None:
+            return Affected.YES if stated else Affected.NO
+        return placed(version, self.by_version(row))
+
+    def by_version(self, row: Finding) -> dict[Version, bool]:
+        """Return for each measured version of the package if a cell of the row was red with it."""
+        pins = {column.key: column.pins for column in self.matrix.sets}
+        red = {public(pins[each.set][row.package]) for each in self.reds[row.id]}
+        cases = {cells.case for cells in row.red}
+        green = {
+            public(column.pins[row.package])
+            for column in self.matrix.sets
+            if all(self.matrix.verdict(case, column.key) in (Verdict.PASS, None) for case in cases)
+            and any(self.matrix.verdict(case, column.key) is Verdict.PASS for case in cases)
+        }
+        return {**dict.fromkeys(green, False), **dict.fromkeys(red, True)}
+
+
+def placed(version: Version, measured: Mapping[Version, bool]) -> Affected:
+    """Place a version among measured ones, of which some are red."""
+    if version in measured:
+        return Affected.YES if measured[version] else Affected.NO
+    older = max((each for each in measured if each < version), default=None)
+    newer = min((each for each in measured if each > version), default=None)
+    around = [measured[each] for each in (older, newer) if each is not None]
+    if not any(around):
+        return Affected.NO
+    return Affected.BETWEEN if all(around) and older is not None and newer is not None else Affected.OPEN
+
+
+def red_cells(row: Finding, matrix: Grid) -> Iterator[Outcome]:
+    for cells in row.red:
+        for column in matrix.sets:
+            outcome = matrix.lookup(cells.case, column.key)
+            stated = column.key in cells.sets or has_error(row, public(column.pins[row.package])) is not False
+            if outcome is not None and stated and is_shown(outcome, cells.shows):
+                yield outcome
+
+
+def has_error(row: Finding, version: Version) -> bool | None:
+    """Tell if the row states that a version has the error; None if it states no versions."""
+    return SpecifierSet(row.versions).contains(version, prereleases=True) if row.versions else None
+
+
+@cache
+def packaged() -> tuple[Finding, ...]:
+    return findings.load()
+
+
+def cases_of(rows: Iterable[Finding]) -> frozenset[str]:
+    """Return the cases that decide which versions have the errors."""
+    return frozenset(cells.case for row in rows for cells in (*row.red, *row.green))
