@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from matrix.run.outcome import SetRecord
-    from reports.answers.support.recommend import Candidate, Hint, Recommendation
+    from reports.answers.support.candidates import Candidate
+    from reports.answers.support.recommend import Hint, Recommendation
     from reports.answers.support.status import QueryStatus
 
 SHOWN: Final = 3  # cells, or other settings, of one set
@@ -50,6 +51,7 @@ def best_lines(best: Candidate) -> list[str]:
     return [
         f"Pin the set {best.key}: {versions(best.column)}",
         *(line for query_status in best.statuses for line in held_lines(query_status)),
+        *(line for query_status in best.implied for line in later_lines(query_status)),
         f"Measured: {best.measured}, {best.hardware}",
         f"Run it again: {again(best.key, ','.join(o.case for o in best.outcomes), backend=best.column.torch_backend)}",
     ]
@@ -70,6 +72,13 @@ def held_lines(query_status: QueryStatus) -> list[str]:
         *(f"    or with {words}" for words in others),
         *(f"    avoid, it is red: {CellKey(query_status.set, case)}" for case in query_status.avoid),
     ]
+
+
+def later_lines(query_status: QueryStatus) -> list[str]:
+    """Return the lines of what follows training."""
+    if query_status.status is SupportStatus.UNKNOWN:
+        return [f"  unknown: {query_status.query.text}, {query_status.reason}"]
+    return held_lines(query_status)
 
 
 def versions(column: SetRecord) -> str:
@@ -99,7 +108,7 @@ def none_lines(result: Recommendation) -> list[str]:
 def obstacles(result: Recommendation) -> list[str]:
     """Return the obstacles per set, the newest first; adjacent sets with the same obstacles share an entry."""
     reasons = (
-        (each.key, tuple(line for query_status in each.unmet for line in obstacle(each, query_status)))
+        (each.key, (*(line for query_status in each.unmet for line in obstacle(each, query_status)), *errors(each)))
         for each in result.obstacles
     )
     lines: list[str] = []
@@ -109,6 +118,10 @@ def obstacles(result: Recommendation) -> list[str]:
     untried = result.considered - len(result.obstacles)
     silent = [f"  {counted(untried, 'set')}: {NOT_RUN}"] if untried else []
     return ["Obstacles:", *lines, *silent] if lines else []
+
+
+def errors(candidate: Candidate) -> Iterator[str]:
+    yield from (f"known error {each.finding.id}: {each.finding.title}" for each in candidate.errors)
 
 
 def obstacle(candidate: Candidate, query_status: QueryStatus) -> Iterator[str]:

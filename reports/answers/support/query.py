@@ -291,6 +291,15 @@ def matches(point: Point, name: str, wanted: tuple[str, ...], negated: bool) -> 
     return negated != any(fnmatchcase(point.group.lower(), each.lower()) for each in wanted)
 
 
+def possible(query: Query) -> bool:
+    """Tell if any legal case can match a query."""
+    try:
+        check(query)
+    except UserError:
+        return False
+    return True
+
+
 def check(query: Query) -> None:
     """Check that a query without measured cases is possible at all.
 

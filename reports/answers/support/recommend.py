@@ -19,123 +19,24 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from matrix.errors import UserError
-from matrix.keys import CellKey, without_local
+from matrix.keys import without_local
 from matrix.versions import locks
 from matrix.versions import sets as known_sets
 from matrix.versions.sets import PACKAGES
-from reports.answers.support.query import check, parse
-from reports.answers.support.status import NOT_RUN, QueryStatus, SupportIndex, SupportStatus, newest_first
-from reports.results.wording import headline
+from reports.answers.judgement.known_errors import MeasuredErrors
+from reports.answers.support.candidates import Candidate, candidates, unmet_json
+from reports.answers.support.query import Query, check, parse
+from reports.answers.support.status import CPU, NOT_RUN, SupportIndex, SupportStatus
+from reports.answers.support.whole_job import implied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from matrix.run.outcome import Outcome, SetRecord
+    from matrix.run.outcome import SetRecord
     from matrix.versions.sets import VersionSet
-    from reports.answers.support.query import Query
     from reports.results.grid import Grid
 
 SHOWN: Final = 3  # other sets
-CPU: Final = "cpu"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A version set with its status for each query."""
-
-    column: SetRecord
-    statuses: tuple[QueryStatus, ...]
-    outcomes: tuple[Outcome, ...]  # of the cells that show it
-
-    @property
-    def key(self) -> str:
-        return self.column.key
-
-    @property
-    def fulfils(self) -> bool:
-        return all(each.good for each in self.statuses)
-
-    @property
-    def without_settings(self) -> bool:
-        return all(each.status is SupportStatus.GREEN for each in self.statuses)
-
-    @property
-    def status(self) -> SupportStatus:
-        """The worst status of all queries; red comes before unknown, because one failure is enough."""
-        if self.fulfils:
-            return SupportStatus.GREEN if self.without_settings else SupportStatus.SETTING
-        red = any(each.status is SupportStatus.RED for each in self.statuses)
-        return SupportStatus.RED if red else SupportStatus.UNKNOWN
-
-    @property
-    def unmet(self) -> tuple[QueryStatus, ...]:
-        return tuple(each for each in self.statuses if not each.good)
-
-    @property
-    def settings(self) -> str:
-        """The settings that the queries need on this set."""
-        settings = dict.fromkeys(each.greens[0].words for each in self.statuses if each.status is SupportStatus.SETTING)
-        return "; ".join(settings)
-
-    @property
-    def hardware(self) -> str:
-        return "; ".join(dict.fromkeys(outcome.hardware for outcome in self.outcomes))
-
-    @property
-    def measured(self) -> str:
-        """The day, or the first and the last."""
-        days = sorted({f"{outcome.started:%Y-%m-%d}" for outcome in self.outcomes})
-        return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "set": self.key,
-            "as_of": self.column.as_of,
-            "python": self.column.python,
-            "pins": self.column.pins,
-            "lock": self.column.lock,
-            "as_it_is": self.without_settings,
-            "settings": self.settings,
-            "needs": [query_status_json(each) for each in self.statuses],
-            "cells": [
-                {"cell": each.cell, "hardware": each.hardware, "date": f"{each.started:%Y-%m-%d}"}
-                for each in self.outcomes
-            ],
-        }
-
-
-def query_status_json(query_status: QueryStatus) -> dict[str, Any]:
-    return {
-        "need": query_status.query.text,
-        "terms": query_status.query.terms,
-        "standing": query_status.status.value,
-        "settings": dict(query_status.greens[0].settings) if query_status.good else {},
-        "cells": [str(CellKey(query_status.set, case)) for case in query_status.proof],
-        "avoid": [str(CellKey(query_status.set, case)) for case in query_status.avoid] if query_status.good else [],
-        "reason": query_status.reason,
-    }
-
-
-def unmet_json(candidate: Candidate) -> list[dict[str, Any]]:
-    """Return the queries that a set does not fulfil, with their red cells."""
-    stated_outcomes = {outcome.case: outcome for outcome in candidate.outcomes}
-    return [
-        {
-            "set": candidate.key,
-            "need": query_status.query.text,
-            "standing": query_status.status.value,
-            "reason": query_status.reason,
-            "cells": [
-                {
-                    "cell": str(CellKey(query_status.set, case)),
-                    "verdict": stated_outcomes[case].verdict.value,
-                    "why": headline(stated_outcomes[case]),
-                }
-                for case in query_status.proof
-            ],
-        }
-        for query_status in candidate.unmet
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +149,7 @@ def recommend(
 
 def tried(candidate: Candidate) -> bool:
     """Tell if a run measured a query that the set does not fulfil."""
-    return any(
+    return candidate.is_red_later or any(
         query_status.status is SupportStatus.RED or query_status.reason != NOT_RUN for query_status in candidate.unmet
     )
 
@@ -261,8 +162,11 @@ def recommend_on(
     Raises:
         UserError: no legal case can match a query.
     """
+    known = MeasuredErrors(grids[CPU]) if CPU in grids else None
     if device in grids:
-        recommendation = recommend(SupportIndex(grids[device]), queries, have, device=device)
+        recommendation = recommend(
+            SupportIndex(grids[device], known=known, device=device), queries, have, device=device
+        )
     else:
         for query in queries:
             check(query)
@@ -271,19 +175,7 @@ def recommend_on(
         )
     if recommendation.best is not None or device == CPU or CPU not in grids:
         return recommendation
-    return replace(recommendation, on_cpu=recommend(SupportIndex(grids[CPU]), queries, have, device=CPU))
-
-
-def candidates(index: SupportIndex, queries: Sequence[Query]) -> list[Candidate]:
-    """Return every set as a candidate, newest first."""
-    statuses = [{each.set: each for each in index.statuses(query)} for query in queries]
-    return [candidate(index, column, [each[column.key] for each in statuses]) for column in newest_first(index.sets)]
-
-
-def candidate(index: SupportIndex, column: SetRecord, statuses: Sequence[QueryStatus]) -> Candidate:
-    cases = dict.fromkeys(case for each in statuses for case in each.proof)
-    outcomes = tuple(index.outcome(case, column.key) for case in cases)
-    return Candidate(column=column, statuses=tuple(statuses), outcomes=outcomes)
+    return replace(recommendation, on_cpu=recommend(SupportIndex(grids[CPU], known=known), queries, have, device=CPU))
 
 
 def hints(
@@ -291,16 +183,24 @@ def hints(
 ) -> tuple[Hint, ...]:
     """Return what helps if the user gives up one thing: the installed versions, a query, or one option of a query."""
     suggestions: list[Hint] = []
+    alone = [
+        Query(text=each.text, named={**each.named, "flow": ("train",)}) if implied(each) else each for each in queries
+    ]
+    if any(each.is_red_later for each in everything):
+        key = newest_good(candidates(index, alone), have)
+        suggestions.append(Hint(gives_up="saving and resuming", key=key, instead=", with flow=train"))
     if have:
         suggestions.append(Hint(gives_up=" ".join(f"--have {each}" for each in have), key=newest_good(everything, ())))
     if len(queries) > 1:
         for number, query in enumerate(queries):
             rest = [*queries[:number], *queries[number + 1 :]]
-            suggestions.append(Hint(gives_up=f"the query {query.text}", key=newest_good(candidates(index, rest), have)))
+            key = newest_good(candidates(index, rest), have)
+            suggestions.append(Hint(gives_up=f"the query {query.text}", key=key))
     for number, query in enumerate(queries):
         for name in query.named:
             less = [*queries[:number], query.without(name), *queries[number + 1 :]]
-            key = newest_good(candidates(index, less), have) if possible(index, query.without(name)) else ""
+            found = candidates(index, less) if possible(index, query.without(name)) else ()
+            key = newest_good(found, have)
             instead = f", with {query.without(name).term(name)}"
             suggestions.append(Hint(gives_up=query.term(name), key=key, instead=instead))
     return tuple(suggestions)

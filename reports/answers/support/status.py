@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
     from cases.space.options import Value
     from matrix.run.outcome import Outcome, SetRecord
+    from reports.answers.judgement.known_errors import MeasuredErrors
     from reports.answers.support.query import MatchingCase, Point, Query
     from reports.results.grid import Grid
 
 NOT_RUN = "not run"
+CPU = "cpu"
 
 
 class SupportStatus(StrEnum):
@@ -84,10 +86,12 @@ class QueryStatus:
 
 
 class SupportIndex:
-    """Looks up the status of a grid's version sets for queries."""
+    """Looks up the status of a grid's version sets for queries, and the known errors that jobs meet on them."""
 
-    def __init__(self, matrix: Grid) -> None:
+    def __init__(self, matrix: Grid, *, known: MeasuredErrors | None = None, device: str = CPU) -> None:
         self.matrix = matrix
+        self.known = known
+        self.device = device
         self.points: tuple[Point, ...] = points(matrix)
         self.blocked = matrix.blocked
 
@@ -192,8 +196,8 @@ def needed_settings(query: Query, way: MatchingCase, plain_red: Sequence[Matchin
 
 
 def simplicity(green: GreenCase) -> tuple[int, int, str]:
-    """Sort key: few settings first, and changes of precision last, because users rarely accept them."""
-    return len(green.settings), sum(name in PRECISION for name in green.settings), green.case
+    """Sort key: few settings first, and changes of precision or optimiser last, because users rarely accept them."""
+    return len(green.settings), sum(name in (*PRECISION, "optim") for name in green.settings), green.case
 
 
 def newest_first(sets: Iterable[SetRecord]) -> list[SetRecord]:

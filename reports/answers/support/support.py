@@ -18,9 +18,11 @@ from matrix.keys import CellKey
 from matrix.run.outcome import Stored
 from matrix.versions.sets import PACKAGES
 from reports.answers import knowledge
+from reports.answers.judgement.known_errors import MeasuredErrors
+from reports.answers.support.candidates import candidates
 from reports.answers.support.query import ALWAYS_STATED, Query, check, parse
-from reports.answers.support.recommend import CPU, USUAL, candidates
-from reports.answers.support.status import GOOD, NOT_RUN, SupportIndex, SupportStatus
+from reports.answers.support.recommend import USUAL
+from reports.answers.support.status import CPU, GOOD, NOT_RUN, SupportIndex, SupportStatus
 from reports.answers.support.version_ranges import (
     PackageMove,
     VersionRange,
@@ -34,7 +36,7 @@ from reports.answers.support.version_ranges import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from reports.answers.support.recommend import Candidate
+    from reports.answers.support.candidates import Candidate
     from reports.results.grid import Grid
 
 SCHEMA: Final = 2  # 1 called a status ``standing`` and moves ``turns``
@@ -91,11 +93,14 @@ def dumped(document: SupportDocument) -> str:
 
 def support_document(grids: Mapping[str, Grid]) -> SupportDocument:
     """Return the support of the usual jobs, then of every measured flow, method, quantisation and strategy."""
-    return SupportDocument(schema=SCHEMA, devices=tuple(everything(device, matrix) for device, matrix in grids.items()))
+    known = MeasuredErrors(grids[CPU]) if CPU in grids else None
+    return SupportDocument(
+        schema=SCHEMA, devices=tuple(everything(device, matrix, known) for device, matrix in grids.items())
+    )
 
 
-def everything(device: str, matrix: Grid) -> DeviceSupport:
-    index = SupportIndex(matrix)
+def everything(device: str, matrix: Grid, known: MeasuredErrors | None = None) -> DeviceSupport:
+    index = SupportIndex(matrix, known=known, device=device)
     rows = [*usual(index), *(support(index, (query,)) for query in features(index))]
     return on_device(device, matrix, rows)
 
@@ -136,8 +141,13 @@ def support_of(queries: Sequence[Query], device: str, grids: Mapping[str, Grid])
         UserError: no legal case can match a query.
     """
     request = device if device in grids else CPU
+    known = MeasuredErrors(grids[CPU]) if CPU in grids else None
     measured = (
-        [on_device(request, grids[request], [support(SupportIndex(grids[request]), queries)])]
+        [
+            on_device(
+                request, grids[request], [support(SupportIndex(grids[request], known=known, device=request), queries)]
+            )
+        ]
         if request in grids
         else []
     )

@@ -25,7 +25,7 @@ from reports.answers.support.status import GOOD, NOT_RUN, SupportStatus
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from reports.answers.support.recommend import Candidate
+    from reports.answers.support.candidates import Candidate
 
 BETTER_FIRST: Final = tuple(SupportStatus)
 
