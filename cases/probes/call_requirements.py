@@ -77,6 +77,14 @@ CALL_REQUIREMENTS = (
     Requirement("lora_bias", only_calls, libraries.lora_bias_option, "this peft has no biases in adapters"),
     *(Requirement(name, only_calls, probe, because) for name, (probe, because) in adapters.PROBES.items()),
     *(Requirement(name, only_calls, probe, because, 2) for name, (probe, because) in distributed.PARTS.items()),
+    *(Requirement(name, only_calls, probe, because) for name, (probe, because) in distributed.ONE_RANK.items()),
+    Requirement(
+        "broadcasting_reader",
+        only_calls,
+        distributed.broadcasting_reader,
+        "BroadcastingTorchSaveReader needs a GPU in this torch",
+        cpu_only=True,
+    ),
     Requirement(
         "lora_orthogonal",
         only_calls,

@@ -69,6 +69,28 @@ def save_planner_argument(_place: Place, _cache: Path, name: str) -> None:
         raise LackingError(f"DefaultSavePlanner has no {name}")
 
 
+def load_planner_argument(_place: Place, _cache: Path, name: str) -> None:
+    from torch.distributed.checkpoint import DefaultLoadPlanner
+
+    if name not in inspect.signature(DefaultLoadPlanner).parameters:
+        raise LackingError(f"DefaultLoadPlanner has no {name}")
+
+
+def checkpoint_id(_place: Place, _cache: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    if "checkpoint_id" not in inspect.signature(dcp.save).parameters:
+        raise LackingError("torch.distributed.checkpoint.save has no checkpoint_id")
+
+
+def broadcasting_reader(_place: Place, _cache: Path) -> None:
+    """Read the code of the reader: with torch 2.3 on a CPU, it would raise on one rank, and the others would wait."""
+    from torch.distributed.checkpoint.format_utils import BroadcastingTorchSaveReader
+
+    if ".cuda()" in inspect.getsource(BroadcastingTorchSaveReader.read_data):
+        raise LackingError("BroadcastingTorchSaveReader moves tensors to CUDA")
+
+
 def public_placements(_place: Place, _cache: Path) -> None:
     from torch.distributed.tensor import distribute_tensor
 
@@ -104,4 +126,15 @@ PARTS: Mapping[str, tuple[Probe, str]] = {  # requirement: probe and the reason 
         "this torch plans every checkpoint anew",
     ),
     "public_placements": (public_placements, "this torch does not publish its sharded tensors"),
+}
+ONE_RANK: Mapping[str, tuple[Probe, str]] = {  # as PARTS, for probes without communication
+    "dcp_checkpoint_id": (checkpoint_id, "this torch saves checkpoints with a writer and a process group only"),
+    "dcp_lowest_rank": (
+        partial(save_planner_argument, name="dedup_save_to_lowest_rank"),
+        "this torch lets nobody choose the rank that stores what several ranks hold",
+    ),
+    "dcp_partial_load": (
+        partial(load_planner_argument, name="allow_partial_load"),
+        "this torch loads whole checkpoints only",
+    ),
 }

@@ -67,7 +67,7 @@ def blank(state: dict[str, Any]) -> dict[str, Any]:
     return {name: torch.zeros_like(each) for name, each in state.items()}
 
 
-@call(GROUP, phase=Phase.SAVE)
+@call(GROUP, phase=Phase.SAVE, requires=("dcp_checkpoint_id",))
 def dcp_files_of_tensors(ctx: Context) -> Iterator[Check]:
     """Tensors of every dtype, stride and shape come back bit for bit, in one file or many, by one thread or several.
 
@@ -93,7 +93,7 @@ def dcp_files_of_tensors(ctx: Context) -> Iterator[Check]:
         yield at_most(f"bytes, {kind}", sum(each.stat().st_size for each in files), 100_000.0)
 
 
-@call(GROUP, phase=Phase.SAVE)
+@call(GROUP, phase=Phase.SAVE, requires=("dcp_checkpoint_id",))
 def dcp_nested_values(ctx: Context) -> Iterator[Check]:
     """Values of every kind in nested dictionaries and lists come back, as do objects with a state of their own."""
     import torch.distributed.checkpoint as dcp
@@ -138,7 +138,7 @@ def dcp_nested_values(ctx: Context) -> Iterator[Check]:
     yield equal("tensor of an object", bool((counter.moment == expected["counter"].moment).all()), bound=True)
 
 
-@call(GROUP, phase=Phase.LOAD)
+@call(GROUP, phase=Phase.LOAD, requires=("dcp_partial_load",))
 def dcp_partial_loads(ctx: Context) -> Iterator[Check]:
     """Loading takes what the given state names: a part is fine, a missing name or another size raises.
 
@@ -178,7 +178,7 @@ def raises(state: dict[str, Any], folder: str) -> bool:
     return False
 
 
-@call(GROUP, phase=Phase.SAVE, ranks=2)
+@call(GROUP, phase=Phase.SAVE, ranks=2, requires=("dcp_lowest_rank",))
 def dcp_replicated_once(ctx: Context) -> Iterator[Check]:
     """Tensors that both ranks hold are stored once, by both ranks in parts or by the lowest; own ones of each rank too.
 
@@ -240,7 +240,7 @@ def placed(ctx: Context, tensor: Any, how: str) -> Any:
     return distribute_tensor(tensor, mesh(ctx), [{"rows": Shard(0), "columns": Shard(last), "whole": Replicate()}[how]])
 
 
-@call(GROUP, phase=Phase.SAVE)
+@call(GROUP, phase=Phase.SAVE, requires=("dcp_checkpoint_id",))
 def dcp_async_save(ctx: Context) -> Iterator[Check]:
     """async_save stores the values that it staged, whatever a script does to the tensors before the files are there.
 
@@ -270,16 +270,16 @@ def dcp_async_save(ctx: Context) -> Iterator[Check]:
 
 def stagers() -> dict[str, dict[str, Any]]:
     """Arguments of async_save: the default, and a stager that later saves use again, if a version has one for CPUs."""
-    import torch.distributed.checkpoint.staging as staged
-
-    if not hasattr(staged, "DefaultStager"):
+    try:
+        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+    except ImportError:
         return {"default": {}}
     none = {"use_pinned_memory": False, "use_shared_memory": False, "use_non_blocking_copy": False}
     chosen = {"one stager": False, "one stager with a thread": True}
     return {
         "default": {},
         **{
-            name: {"async_stager": staged.DefaultStager(staged.StagingOptions(**none, use_async_staging=apart))}
+            name: {"async_stager": DefaultStager(StagingOptions(**none, use_async_staging=apart))}
             for name, apart in chosen.items()
         },
     }
@@ -306,7 +306,7 @@ def dcp_cached_plans(ctx: Context) -> Iterator[Check]:
         yield equal(f"tensors that differ, save {number}", unlike(whole, expected), "none")
 
 
-@call(GROUP, phase=Phase.LOAD)
+@call(GROUP, phase=Phase.LOAD, requires=("dcp_checkpoint_id",))
 def dcp_converted_files(ctx: Context) -> Iterator[Check]:
     """dcp_to_torch_save and torch_save_to_dcp keep each tensor and number, and their nesting.
 
@@ -330,7 +330,7 @@ def dcp_converted_files(ctx: Context) -> Iterator[Check]:
     yield equal("tensors that differ in a checkpoint again", unlike(found["model"], state["model"]), "none")
 
 
-@call(GROUP, phase=Phase.LOAD, ranks=2)
+@call(GROUP, phase=Phase.LOAD, ranks=2, requires=("dcp_checkpoint_id", "broadcasting_reader"))
 def dcp_broadcast_file(ctx: Context) -> Iterator[Check]:
     """BroadcastingTorchSaveReader lets rank 0 alone read a file of torch.save, and every rank has its values.
 

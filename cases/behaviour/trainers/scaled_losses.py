@@ -198,8 +198,9 @@ def trainer_scaled_clipping(ctx: Context) -> Iterator[Check]:
         scaling(trainer.accelerator)
         record = stock_trainer.observed(trainer)
         trainer.train()
+        rates = [each[0] for each in record.rates]
         expected = stock_trainer.repeated(
-            reference := Reference(ctx), record.steps, descend, [each[0] for each in record.rates], max_norm=bound
+            reference := Reference(ctx), record.steps, descend, rates, mean_of_step(trainer), bound
         )
         logs = [entry for entry in trainer.state.log_history if "grad_norm" in entry]
         short = f"{batches} batches a step"
@@ -208,6 +209,16 @@ def trainer_scaled_clipping(ctx: Context) -> Iterator[Check]:
         yield at_most(f"losses off, {short}", stock_trainer.worst([e["loss"] for e in logs], expected.losses), 1e-3)
         least = min(expected.norms) / bound
         yield equal(f"every norm is clipped, {short}", least > 1, bound=True)
+
+
+def mean_of_step(trainer: Any) -> Callable[[Reference, list[list[int]]], Any]:
+    """The loss of a step: transformers before 4.46 averages the means of its batches, not its tokens.
+
+    https://huggingface.co/blog/gradient_accumulation.
+    """
+    if hasattr(trainer, "compute_loss_func"):
+        return stock_trainer.mean_over_tokens
+    return lambda reference, batches: sum(reference.mean(batch) for batch in batches) / len(batches)
 
 
 def descend(trained: dict[str, Any], rate: float) -> None:
@@ -228,13 +239,13 @@ def trainer_skipped_steps(ctx: Context) -> Iterator[Check]:
     weights, rates = [], []
     calls = iter(range(100))
 
-    def first_overflows(outputs: Any, *_: Any, **__: Any) -> Any:
+    def first_overflows(model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
         weights.append(trainer.model.lm_head.weight.detach().clone())
         rates.append(trainer.optimizer.param_groups[0]["lr"])
-        value = outputs["logits"].float().square().mean()
+        value = model(**inputs)["logits"].float().square().mean()
         return value * float("inf") if next(calls) == 1 else value
 
-    trainer.compute_loss_func = first_overflows
+    trainer.compute_loss = first_overflows  # compute_loss_func needs transformers 4.46
     trainer.train()
     moved = [bool((one != other).any()) for one, other in itertools.pairwise(weights)]
     yield equal("steps that changed weights", str(moved), "[True, False, True]")
