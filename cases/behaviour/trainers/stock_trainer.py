@@ -107,8 +107,8 @@ def observed(trainer: Any) -> Record:
     record = Record()
 
     class StepObserver(TrainerCallback):  # type: ignore[misc]
-        def on_train_begin(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-            bare(optimizer).register_step_pre_hook(record.before_step)
+        def on_train_begin(self, *_: Any, **__: Any) -> None:  # transformers 4.49 gives callbacks no optimizer
+            bare(trainer.optimizer).register_step_pre_hook(record.before_step)
 
     trainer.model.register_forward_pre_hook(record.before_forward, with_kwargs=True)
     trainer.add_callback(StepObserver())
