@@ -63,7 +63,7 @@ def doctor(
 
     if write and not config:
         raise UserError("--write needs configuration files to change; name them with --config")
-    files = [configs.read(path) for path in config or ()]
+    files = [each for path in config or () for each in configs.read(path)]
     environment = installed.read(python, inspect=package_folders)
     grids = knowledge.by_device(results) if device == AUTO else {device: knowledge.load(results, device=device)}
     found_job = job.combine(files, environment.versions) if files else None

@@ -6,6 +6,7 @@ An edit changes only the text of a value, so the file keeps its comments, order,
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import stat
 from dataclasses import dataclass, replace
@@ -25,44 +26,89 @@ from ruamel.yaml.tokens import (
 )
 
 from matrix.errors import UserError
-from reports.answers.configuration import splices
+from reports.answers.configuration import command_lines, splices
 from reports.answers.configuration.dialects import normalise
-from reports.answers.configuration.dialects.accelerate import ACCELERATE
-from reports.answers.configuration.dialects.axolotl import AXOLOTL
-from reports.answers.configuration.dialects.llamafactory import LLAMAFACTORY
-from reports.answers.configuration.dialects.trl import TRL
+from reports.answers.configuration.dialects.recognition import DIALECTS, recognise
+from reports.answers.configuration.dialects.trainers import NAMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from reports.answers.configuration.command_lines import CommandPart
     from reports.answers.configuration.dialects import Dialect
 
-DIALECTS: Final = (ACCELERATE, AXOLOTL, LLAMAFACTORY, TRL)
+SUFFIXES: Final = (".yaml", ".yml", ".json")
 LARGEST: Final = 100_000  # bytes; a configuration is a page or two
 DEEPEST: Final = 20  # nested brackets
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Config:
-    """A configuration file. ``values`` holds its values by dotted path, and also its mappings, as dicts."""
+    """A configuration file, or one role of a command line.
+
+    ``values`` holds the values by dotted path, and also the mappings, as dicts. For a command line, ``program`` is what
+    it starts, ``mentioned`` are the files that it names, and ``unresolved`` its variables without a value.
+    """
 
     path: Path
     text: str
     dialect: Dialect
     values: Mapping[str, Any]
     encoding: str = "utf-8"
+    program: str = ""
+    mentioned: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
+
+    @property
+    def editable(self) -> bool:
+        """Tell if an edit can change the text. Command lines are read only."""
+        return not self.program
+
+    @property
+    def purpose(self) -> str:
+        """What the file is for, such as ``merge`` or ``inference``; empty for training."""
+        return self.dialect.purpose(self.values, self.program)
+
+    @property
+    def trainer(self) -> str:
+        """What the file trains with, such as ``sft`` or ``dpo``, also by the name of the program or of the file."""
+        folder = self.path.parent.name if self.path.parent.name in NAMED else ""
+        return self.dialect.trainer(self.values, f"{self.program} {self.path.stem} {folder}")
 
 
-def read(path: Path) -> Config:
-    """Read a configuration file.
+def read(path: Path) -> tuple[Config, ...]:
+    """Read a configuration file, or a file with a command line, which can configure a launcher and a trainer.
 
     Raises:
-        UserError: the file cannot be read, is not a mapping, or has no known dialect.
+        UserError: the file cannot be read, is not a mapping, has no known dialect, or its command starts no program.
     """
     raw = read_bytes(path)
-    config = parse(decode(raw, path), path)
-    return replace(config, encoding="utf-8-sig") if raw.startswith(codecs.BOM_UTF8) else config
+    text = decode(raw, path)
+    if path.suffix.lower() not in SUFFIXES and command_lines.has_command(text):
+        return tuple(config_of(each, text, path) for each in command_lines.parse(text, path))
+    config = parse(text, path)
+    return (replace(config, encoding="utf-8-sig") if raw.startswith(codecs.BOM_UTF8) else config,)
+
+
+def config_of(part: CommandPart, text: str, path: Path) -> Config:
+    return Config(
+        path=path,
+        text=text,
+        dialect=part.dialect,
+        values=dict(flat(part.values)),
+        program=part.program,
+        mentioned=part.mentioned,
+        unresolved=part.unresolved,
+    )
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each value of a mapping, including nested mappings, with its dotted path."""
+    for name, value in values.items():
+        yield f"{prefix}{name}", value
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}.")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -101,17 +147,44 @@ def parse(text: str, path: Path) -> Config:
 
 @lru_cache(maxsize=1024)  # the search for a repair parses the same few texts many times
 def root_node(text: str, path: Path) -> MappingNode:
+    fault = json_fault(text)
+    if "\t" in text and fault is None:
+        text = text.replace("\t", " ")  # JSON may indent by tabs, YAML may not; every position stays the same
     try:
         refuse_anchors_and_deep_nesting(text, path)
         node = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
+        if fault is not None and is_cut_off(text, fault):
+            raise UserError(
+                f"{path}:{fault.lineno}: the JSON ends before its last bracket; give the whole file"
+            ) from None
         raise UserError(f"{path}{position(error)}: not valid YAML: {reason(error)}") from None
     except (YAMLError, RecursionError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else "nested too deeply"
         raise UserError(f"{path}: not valid YAML: {first}") from None
+    if isinstance(node, MappingNode) and not node.value:
+        raise UserError(f"{path}: is an empty mapping; give --config a file with settings")
     if not isinstance(node, MappingNode):
         raise UserError(f"{path}: expected keys and values at the top, as in `key: value`")
     return node
+
+
+def json_fault(text: str) -> json.JSONDecodeError | None:
+    """Return why a text is not JSON; None for JSON."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error
+    except RecursionError:
+        pass
+    return None
+
+
+def is_cut_off(text: str, fault: json.JSONDecodeError) -> bool:
+    """Tell if a text starts as JSON and ends too early, also within a string."""
+    return text.lstrip().startswith("{") and (
+        fault.pos >= len(text.rstrip()) or fault.msg.startswith("Unterminated string")
+    )
 
 
 def refuse_anchors_and_deep_nesting(text: str, path: Path) -> None:
@@ -172,15 +245,11 @@ def scalar_value(node: ScalarNode) -> Any:
 
 
 def recognise_dialect(values: Mapping[str, Any], path: Path) -> Dialect:
-    """Return the dialect with the most marks among the keys, or else the one with generic keys among them."""
-    marked = max(DIALECTS, key=lambda each: len(each.marks & values.keys()))
-    if marked.marks & values.keys():
-        return marked
-    shared = next((each for each in DIALECTS if each.generic & values.keys()), None)
-    if shared is None:
+    found = recognise(values)
+    if found is None:
         names = ", ".join(each.name for each in DIALECTS)
         raise UserError(f"{path}: contains no keys of {names}; give --config a file of one of them")
-    return shared
+    return found
 
 
 def edit(config: Config, changes: Mapping[str, Any]) -> str:

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 TRUE: Final = ("true", "yes", "on")
 FALSE: Final = ("false", "no", "off")
 NULL: Final = ("", "null", "none", "~")
+HARMLESS: Final = (None, False, 0, 1, "", "auto", "sft", "pt", "bnb", "bitsandbytes")
 
 # The assumed version of a package that is not installed.
 NEWEST: Final = {"accelerate": Version("1.15"), "transformers": Version("5.23"), "trl": Version("1.16")}
 
-# The roles of files. A trainer's file takes precedence over a launcher's.
-LAUNCHER, TRAINER = "launcher", "trainer"
+# The roles of files, in increasing precedence: an adapter's file takes precedence over a trainer's, a trainer's over
+# those of an engine and a launcher.
+LAUNCHER, ENGINE, TRAINER, ADAPTER = "launcher", "engine", "trainer", "adapter"
+ROLES: Final = (LAUNCHER, ENGINE, TRAINER, ADAPTER)
 
 
 class UnwritableError(LookupError):
@@ -76,12 +79,58 @@ class Rule:
     until: Mapping[str, str] = field(default_factory=dict)  # by package: the first version for which it no longer holds
 
 
+@dataclass(frozen=True)
+class Excluding:
+    """Matches every value that enables something, except some. Read-only."""
+
+    values: tuple[Any, ...]
+
+    def admits(self, value: Any) -> bool:
+        return is_enabled(value) and normalise(value) not in self.values
+
+
+ENABLED: Final = Excluding(())
+
+
+@dataclass(frozen=True)
+class UnmeasuredSetting:
+    """A key that enables a feature which no cell measures, if its value is one of ``when``.
+
+    ``forces`` is True if results without the feature say nothing about a job that has it. The name of the feature may
+    contain ``{value}``.
+    """
+
+    key: str
+    feature: str
+    when: Any = ENABLED
+    forces: bool = True
+
+
+def nothing(_values: Mapping[str, Any], _options: Mapping[str, Value]) -> tuple[str, ...]:
+    return ()
+
+
+def no_arguments(_values: Mapping[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+def sft(_values: Mapping[str, Any], _words: str) -> str:
+    return "sft"
+
+
+def training(_values: Mapping[str, Any], _words: str) -> str:
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
     """The configuration format of one tool.
 
     ``marks`` are keys that only this dialect has. ``defaults`` returns the option values that the tool uses if the file
-    does not set them, for the values that are set and the installed versions.
+    does not set them, for the values that are set and the installed versions. ``patches`` returns the parts of the
+    measured libraries that the tool replaces, for the values of a file and of the options. ``arguments`` returns the
+    trainer's arguments under the names of transformers and TRL. ``trainer`` and ``purpose`` return what the file trains
+    with, and what it is for if not for training, from its values and the words of its command.
     """
 
     name: str
@@ -89,7 +138,12 @@ class Dialect:
     marks: frozenset[str]
     rules: tuple[Rule, ...]
     defaults: Callable[[Mapping[str, Value], Mapping[str, Version]], dict[str, Value]]
-    not_judged: tuple[tuple[str, str], ...] = ()  # a key, and the feature that it enables
+    not_judged: tuple[UnmeasuredSetting, ...] = ()
+    patches: Callable[[Mapping[str, Any], Mapping[str, Value]], tuple[str, ...]] = nothing
+    arguments: Callable[[Mapping[str, Any]], dict[str, Any]] = no_arguments
+    trainer: Callable[[Mapping[str, Any], str], str] = sft
+    purpose: Callable[[Mapping[str, Any], str], str] = training
+    references: tuple[str, ...] = ()  # keys whose value can be the path of another file of the job
     generic: frozenset[str] = frozenset()  # keys that other dialects share; they decide if a file has no marks
 
     def rules_for(self, option: str) -> Iterable[Rule]:
@@ -110,12 +164,17 @@ def normalise(value: Any) -> Any:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
+def is_enabled(value: Any) -> bool:
+    """Tell if a value enables something, and is not only a disabled flag or a default."""
+    return normalise(value) is True or (normalise(value) not in HARMLESS and value not in ([], {}))
+
+
 def admits(expected: Any, value: Any) -> bool:
     """Tell if a value is one of the expected values."""
     several = expected if isinstance(expected, tuple) else (expected,)
     return any(
         each.admits(value)
-        if isinstance(each, Containing | AtLeast | AnyValue)
+        if isinstance(each, Containing | AtLeast | AnyValue | Excluding)
         else are_equal(normalise(each), normalise(value))
         for each in several
     )
@@ -145,6 +204,6 @@ def value_to_write(expected: Any) -> Any:
     first = expected[0] if isinstance(expected, tuple) else expected
     if isinstance(first, AtLeast):
         return first.least
-    if isinstance(first, Containing | AnyValue):
+    if isinstance(first, Containing | AnyValue | Excluding):
         raise UnwritableError(first)
     return first

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from reports.answers.configuration.dialects import LAUNCHER, NEWEST, AnyValue, Dialect, Rule
+from reports.answers.configuration.dialects.unmeasured import ACCELERATE_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,14 +84,10 @@ ACCELERATE = Dialect(
         Rule("amp", "off", {"mixed_precision": "no"}),
         Rule("world_size", 4, {"num_processes": 4}),
         Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
+        Rule("torch_compile", False, {"dynamo_config.dynamo_backend": ("NO", None)}),
         Rule("torch_compile", True, {"dynamo_config.dynamo_backend": AnyValue()}),
     ),
     defaults=defaults,
-    not_judged=(
-        ("deepspeed_config", "DeepSpeed"),
-        ("megatron_lm_config", "Megatron-LM"),
-        ("parallelism_config", "tensor, context or sequence parallelism"),
-        ("fp8_config", "FP8"),
-        (f"{FSDP}fsdp_forward_prefetch", "prefetching of the next unit"),
-    ),
+    not_judged=ACCELERATE_ROWS,
+    references=("deepspeed_config.deepspeed_config_file",),
 )

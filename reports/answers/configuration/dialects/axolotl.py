@@ -3,10 +3,21 @@
 # ruff: noqa: FBT003 - values of flags, in rules of a table
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from reports.answers.configuration.dialects import TRAINER, AnyValue, AtLeast, Containing, Dialect, Rule
+from reports.answers.configuration.dialects import (
+    TRAINER,
+    AnyValue,
+    AtLeast,
+    Containing,
+    Dialect,
+    Rule,
+    is_enabled,
+    normalise,
+)
 from reports.answers.configuration.dialects.accelerate import fsdp_rules
+from reports.answers.configuration.dialects.arguments import of_axolotl
+from reports.answers.configuration.dialects.trainers import axolotl_purpose, axolotl_trainer
 from reports.answers.configuration.dialects.trl import (
     FSDP_WORD_RULES,
     MODEL_RULES,
@@ -15,6 +26,7 @@ from reports.answers.configuration.dialects.trl import (
     fsdp_version_rules,
     optimiser_rules,
 )
+from reports.answers.configuration.dialects.unmeasured import AXOLOTL_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +66,20 @@ def lora_keys(**more: object) -> dict[str, object]:
         "peft_init_lora_weights": (None, True, "gaussian"),
     }
     return usual | more
+
+
+def patches(values: Mapping[str, Any], options: Mapping[str, Value]) -> tuple[str, ...]:
+    """Return what Axolotl replaces in the measured libraries, according to its ``PatchManager``."""
+    second = any(normalise(values.get(key)) == 2 for key in VERSION.split("|"))  # noqa: PLR2004 - FSDP2
+    quantised = is_enabled(values.get("load_in_8bit")) or is_enabled(values.get("load_in_4bit"))
+    flash = options.get("attn_implementation") == "flash_attention_2"
+    parts = (
+        (second and bool(values.get("fsdp_config")), "accelerate's preparation of models for FSDP2"),
+        (second and quantised, "FSDP2's sharding of quantised weights"),
+        (is_enabled(values.get("sample_packing")), "attention, for packed sequences"),
+        (flash and is_enabled(values.get("adapter")), "transformers' casts for flash-attention with adapters"),
+    )
+    return tuple(f"Axolotl patches {part}" for applies, part in parts if applies)
 
 
 STRATEGIES = (
@@ -112,7 +138,8 @@ AXOLOTL = Dialect(
         Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
         Rule("gradient_accumulation_steps", 2, {"gradient_accumulation_steps": AtLeast(2)}),
         Rule("clip_grad_norm", False, {"max_grad_norm": 0}),
-        Rule("find_unused_parameters", True, {"ddp_find_unused_parameters": True}),
+        Rule("clip_grad_norm", True, {"max_grad_norm": AnyValue()}),
+        *flag_rules("find_unused_parameters", "ddp_find_unused_parameters"),
         *flag_rules("torch_compile", "torch_compile"),
         Rule("gradient_checkpointing", "off", {"gradient_checkpointing": False}),
         Rule("gradient_checkpointing", "non_reentrant", {"gradient_checkpointing": True, USE_REENTRANT: False}),
@@ -120,21 +147,10 @@ AXOLOTL = Dialect(
         *MODEL_RULES,
     ),
     defaults=defaults,
-    not_judged=(
-        ("deepspeed", "DeepSpeed"),
-        ("tensor_parallel_size", "tensor parallelism"),
-        ("context_parallel_size", "context parallelism"),
-        ("sequence_parallel_degree", "sequence parallelism"),
-        ("sample_packing", "packed sequences (multipack)"),
-        ("plugins", "plugins"),
-        ("lora_mlp_kernel", "Axolotl's LoRA kernels"),
-        ("lora_qkv_kernel", "Axolotl's LoRA kernels"),
-        ("lora_o_kernel", "Axolotl's LoRA kernels"),
-        ("relora", "ReLoRA"),
-        ("gptq", "a GPTQ checkpoint"),
-        ("peft.backend", "quantisation by another backend"),
-        ("qat", "quantisation-aware training"),
-        ("unfrozen_parameters", "parameters unfrozen by name"),
-        ("rl", "preference training"),
-    ),
+    not_judged=AXOLOTL_ROWS,
+    patches=patches,
+    arguments=of_axolotl,
+    trainer=axolotl_trainer,
+    purpose=axolotl_purpose,
+    references=("deepspeed",),
 )

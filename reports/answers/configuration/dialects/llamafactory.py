@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reports.answers.configuration.dialects import TRAINER, Containing, Dialect, Rule
+from reports.answers.configuration.dialects.arguments import of_llamafactory
+from reports.answers.configuration.dialects.trainers import llamafactory_purpose, llamafactory_trainer
 from reports.answers.configuration.dialects.trl import (
     MODEL_RULES,
-    UNMEASURED_KEYS,
     flag_rules,
     fsdp_defaults,
     optimiser_rules,
     trainer_rules,
 )
+from reports.answers.configuration.dialects.unmeasured import LLAMAFACTORY_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +65,8 @@ LLAMAFACTORY = Dialect(
         {
             *("finetuning_type", "stage", "cutoff_len", "template", "quantization_bit", "lora_target", "lora_rank"),
             *("double_quantization", "pure_bf16", "flash_attn", "dataset_dir", "plot_loss", "overwrite_cache"),
+            *("infer_backend", "adapter_name_or_path", "export_dir", "export_size", "export_device", "use_kt"),
+            *("tokenized_path", "enable_thinking", "use_unsloth", "pissa_init", "pref_loss", "mix_strategy"),
         }
     ),
     rules=(
@@ -97,19 +101,9 @@ LLAMAFACTORY = Dialect(
         *MODEL_RULES,
     ),
     defaults=defaults,
-    not_judged=(
-        *UNMEASURED_KEYS,
-        ("quantization_method", "quantisation by another method"),
-        ("enable_liger_kernel", "Liger kernels"),
-        ("use_unsloth", "Unsloth"),
-        ("use_galore", "GaLore"),
-        ("use_apollo", "APOLLO"),
-        ("use_badam", "BAdam"),
-        ("use_muon", "Muon"),
-        ("loraplus_lr_ratio", "LoRA+"),
-        ("mixture_of_depths", "mixture of depths"),
-        ("neat_packing", "packed sequences"),
-        ("packing", "packed sequences"),
-        ("fp8", "FP8"),
-    ),
+    not_judged=LLAMAFACTORY_ROWS,
+    arguments=of_llamafactory,
+    trainer=llamafactory_trainer,
+    purpose=llamafactory_purpose,
+    references=("deepspeed", "fsdp_config"),
 )

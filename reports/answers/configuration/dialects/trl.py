@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from reports.answers.configuration.dialects import NEWEST, TRAINER, AtLeast, Containing, Dialect, Rule
+from reports.answers.configuration.dialects import (
+    NEWEST,
+    TRAINER,
+    AnyValue,
+    AtLeast,
+    Containing,
+    Dialect,
+    Rule,
+)
 from reports.answers.configuration.dialects.accelerate import fsdp_rules
+from reports.answers.configuration.dialects.arguments import of_transformers
+from reports.answers.configuration.dialects.trainers import trl_purpose, trl_trainer
+from reports.answers.configuration.dialects.unmeasured import TRL_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,18 +64,13 @@ def defaults(values: Mapping[str, Value], versions: Mapping[str, Version]) -> di
     return usual
 
 
-MODEL_RULES = tuple(
-    Rule("model", model, {key: Containing(word)})
-    for key in ("model_name_or_path", "base_model")
-    for word, model in (
-        ("mixtral", "mixtral"),
-        ("mistral", "mistral"),
-        ("gemma", "gemma"),
-        ("qwen", "qwen"),
-        ("gpt2", "gpt2"),
-        ("t5", "t5"),
-    )
-)
+def model_rules(key: str) -> tuple[Rule, ...]:
+    """Return the rules for the architecture in the name of a model."""
+    words = ("mixtral", "mistral", "gemma", "qwen", "gpt2", "t5")
+    return tuple(Rule("model", word, {key: Containing(word)}) for word in words)
+
+
+MODEL_RULES = (*model_rules("model_name_or_path"), *model_rules("base_model"))
 
 
 def flag_rules(option: str, key: str) -> tuple[Rule, ...]:
@@ -116,6 +122,7 @@ def trainer_rules() -> tuple[Rule, ...]:
         Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
         Rule("gradient_accumulation_steps", 2, {"gradient_accumulation_steps": AtLeast(2)}),
         Rule("clip_grad_norm", False, {"max_grad_norm": 0}),
+        Rule("clip_grad_norm", True, {"max_grad_norm": AnyValue()}),
         Rule("find_unused_parameters", True, {"ddp_find_unused_parameters": True}),
         Rule("find_unused_parameters", False, {"ddp_find_unused_parameters": False}),
         *flag_rules("torch_compile", "torch_compile"),
@@ -127,12 +134,42 @@ def trainer_rules() -> tuple[Rule, ...]:
     )
 
 
-UNMEASURED_KEYS = (
-    ("deepspeed", "DeepSpeed"),
-    ("use_liger_kernel", "Liger kernels"),
-    ("neftune_noise_alpha", "noise on the embeddings"),
-    ("torchao", "quantisation by torchao"),
-)
+def quantisation_rules() -> tuple[Rule, ...]:
+    """Return the rules for bitsandbytes, as ``BitsAndBytesConfig`` names its arguments."""
+    four_bit = {"load_in_4bit": True, "load_in_8bit": (False, None)}
+    return (
+        Rule("quant", "fp4", {**four_bit, "bnb_4bit_quant_type": "fp4"}),
+        Rule("quant", "nf4", {**four_bit, "bnb_4bit_quant_type": ("nf4", None)}),
+        Rule("quant", "int8", {"load_in_8bit": True, "load_in_4bit": (False, None)}),
+        Rule("quant", "none", {"load_in_4bit": (False, None), "load_in_8bit": (False, None)}),
+    )
+
+
+def dtype_rules() -> tuple[Rule, ...]:
+    """Return the rules for the dtype of the weights."""
+    return (
+        Rule("torch_dtype", "bf16", {"dtype|torch_dtype": ("bfloat16", "bf16")}),
+        Rule("torch_dtype", "fp16", {"dtype|torch_dtype": ("float16", "fp16")}),
+        Rule("torch_dtype", "fp32", {"dtype|torch_dtype": ("float32", "fp32")}),
+    )
+
+
+def amp_rules() -> tuple[Rule, ...]:
+    """Return the rules for automatic mixed precision."""
+    return (
+        Rule("amp", "bf16", {"bf16": True}),
+        Rule("amp", "fp16", {"fp16": True, "bf16": (False, None)}),
+        Rule("amp", "off", {"bf16": False, "fp16": (False, None)}),
+    )
+
+
+def attention_rules() -> tuple[Rule, ...]:
+    """Return the rules for transformers' implementations of attention."""
+    return tuple(
+        Rule("attn_implementation", name, {"attn_implementation": name})
+        for name in ("eager", "sdpa", "flash_attention_2")
+    )
+
 
 TRL = Dialect(
     name="TRL",
@@ -141,13 +178,12 @@ TRL = Dialect(
         {
             *("use_peft", "dataset_name", "torch_dtype", "bnb_4bit_quant_type", "bnb_4bit_quant_storage", "dtype"),
             *("use_bnb_nested_quant", "dataset_text_field", "max_seq_length", "dataset_config", "lora_target_modules"),
-            *("assistant_only_loss", "completion_only_loss", "dataset_train_split", "lora_task_type"),
-        }
-    ),
-    generic=frozenset(
-        {
-            *("model_name_or_path", "per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate"),
-            *("output_dir", "bf16", "fp16", "optim", "fsdp", "gradient_checkpointing", "num_train_epochs", "max_steps"),
+            *("assistant_only_loss", "completion_only_loss", "dataset_train_split", "lora_task_type", "loss_type"),
+            *("num_generations", "max_completion_length", "max_prompt_length", "packing_strategy", "padding_free"),
+            *("precompute_ref_log_probs", "f_divergence_type", "desirable_weight", "undesirable_weight", "beta"),
+            *("dataset_mixture", "dataset_mixer", "dataset_kwargs", "chat_template_path", "reward_weights"),
+            *("reward_funcs", "model_init_kwargs"),
+            *("dataset_test_split", "eval_packing", "reward_model_path", "reward_model_name_or_path"),
         }
     ),
     rules=(
@@ -155,12 +191,7 @@ TRL = Dialect(
         Rule("method", "dora", {"use_peft": True, "use_dora": True}),
         Rule("method", "rslora", {"use_peft": True, "use_rslora": True, "use_dora": (False, None)}),
         Rule("method", "lora", {"use_peft": True, "use_dora": (False, None), "use_rslora": (False, None)}),
-        Rule("quant", "fp4", {"load_in_4bit": True, "load_in_8bit": (False, None), "bnb_4bit_quant_type": "fp4"}),
-        Rule(
-            "quant", "nf4", {"load_in_4bit": True, "load_in_8bit": (False, None), "bnb_4bit_quant_type": ("nf4", None)}
-        ),
-        Rule("quant", "int8", {"load_in_8bit": True, "load_in_4bit": (False, None)}),
-        Rule("quant", "none", {"load_in_4bit": (False, None), "load_in_8bit": (False, None)}),
+        *quantisation_rules(),
         *flag_rules("bnb_4bit_use_double_quant", "use_bnb_nested_quant"),
         *(
             Rule("bnb_4bit_quant_storage", value, {"bnb_4bit_quant_storage": words}, since={"trl": "0.26"})
@@ -171,20 +202,18 @@ TRL = Dialect(
                 "uint8": "uint8",
             }.items()
         ),
-        Rule("torch_dtype", "bf16", {"dtype|torch_dtype": ("bfloat16", "bf16")}),
-        Rule("torch_dtype", "fp16", {"dtype|torch_dtype": ("float16", "fp16")}),
-        Rule("torch_dtype", "fp32", {"dtype|torch_dtype": ("float32", "fp32")}),
-        Rule("amp", "bf16", {"bf16": True}),
-        Rule("amp", "fp16", {"fp16": True, "bf16": (False, None)}),
-        Rule("amp", "off", {"bf16": False, "fp16": (False, None)}),
-        Rule("attn_implementation", "eager", {"attn_implementation": "eager"}),
-        Rule("attn_implementation", "sdpa", {"attn_implementation": "sdpa"}),
-        Rule("attn_implementation", "flash_attention_2", {"attn_implementation": "flash_attention_2"}),
+        *dtype_rules(),
+        *amp_rules(),
+        *attention_rules(),
         *optimiser_rules("optim"),
         Rule("modules_to_save", "lm_head", {"lora_modules_to_save": Containing("lm_head")}),
         *trainer_rules(),
         *MODEL_RULES,
     ),
     defaults=defaults,
-    not_judged=(*UNMEASURED_KEYS, ("packing", "packed sequences"), ("padding_free", "batches without padding")),
+    not_judged=TRL_ROWS,
+    arguments=of_transformers,
+    trainer=trl_trainer,
+    purpose=trl_purpose,
+    references=("deepspeed", "fsdp_config"),
 )

@@ -11,7 +11,7 @@ import pytest
 
 from matrix.errors import UserError
 from reports.answers.configuration import configs
-from reports.answers.configuration.configs import DIALECTS
+from reports.answers.configuration.dialects.recognition import DIALECTS
 
 EXAMPLES = Path(__file__).parent / "configs"
 PATH = Path("job.yaml")
@@ -39,7 +39,7 @@ def edit(text: str, **changes: Any) -> str:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.iterdir()), ids=lambda path: path.stem)
 def test_every_example_is_recognised_by_its_keys(path: Path) -> None:
     name = {"accelerate": "accelerate", "trl": "TRL", "axolotl": "Axolotl", "llamafactory": "LLaMA-Factory"}
-    assert configs.read(path).dialect.name == name[path.stem.partition("_")[0]]
+    assert configs.read(path)[0].dialect.name == name[path.stem.partition("_")[0]]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
@@ -121,7 +121,7 @@ def test_a_written_file_keeps_its_byte_order_mark_mode_and_links(tmp_path: Path)
     real.write_bytes(b"\xef\xbb\xbfuse_peft: true\r\n")
     real.chmod(0o640)
     link.symlink_to(real)
-    config = configs.read(link)
+    (config,) = configs.read(link)
     assert configs.write({config: configs.edit(config, {"use_peft": False})}) == (real,)
     assert (real.read_bytes(), link.is_symlink()) == (b"\xef\xbb\xbfuse_peft: false\r\n", True)
     assert oct(real.stat().st_mode)[-3:] == "640"

@@ -18,7 +18,7 @@ NEW = {"torch": "2.15.0", "transformers": "5.23.0", "peft": "0.21.2", "accelerat
 
 
 def example(*names: str, **versions: str) -> job.TrainingJob:
-    return job.combine([configs.read(EXAMPLES / name) for name in names], {**NEW, **versions})
+    return job.combine([each for name in names for each in configs.read(EXAMPLES / name)], {**NEW, **versions})
 
 
 def job_of(*texts: str, **versions: str) -> job.TrainingJob:
@@ -146,7 +146,7 @@ def test_axolotl_has_a_top_level_key_for_the_fsdp_version() -> None:
         gradient_checkpointing="non_reentrant",
         torch_dtype="bf16",
     )
-    assert "packed sequences (multipack) (sample_packing in axolotl_qlora_fsdp2.yaml)" in combined.not_judged
+    assert "packed sequences (multipack) (sample_packing in axolotl_qlora_fsdp2.yaml)" in combined.forcing
 
 
 def test_llama_factory_stores_four_bit_weights_in_the_precision_of_training() -> None:
@@ -174,7 +174,7 @@ def test_each_tool_has_its_own_default_for_gradient_checkpointing() -> None:
 def test_a_job_with_an_unmeasured_strategy_has_no_options() -> None:
     combined = example("accelerate_deepspeed.yaml")
     assert combined.options is None
-    assert "DeepSpeed (deepspeed_config in accelerate_deepspeed.yaml)" in combined.not_judged
+    assert "DeepSpeed (deepspeed_config in accelerate_deepspeed.yaml)" in combined.forcing
 
 
 def test_quotes_and_case_of_flags_do_not_matter() -> None:
@@ -190,8 +190,8 @@ def test_a_sharding_strategy_can_be_a_number() -> None:
 
 def test_settings_that_no_case_measures_are_listed() -> None:
     combined = job_of("model_name_or_path: x\nuse_peft: true\nuse_liger_kernel: true\noptim: lion_32bit\n")
-    assert "Liger kernels (use_liger_kernel in 0.yaml)" in combined.not_judged
-    assert "optim: lion_32bit (in 0.yaml)" in combined.not_judged
+    assert "Liger kernels (use_liger_kernel in 0.yaml)" in combined.forcing
+    assert "optim: lion_32bit (in 0.yaml)" in combined.forcing
 
 
 def test_keys_without_a_rule_are_listed() -> None:

@@ -1,0 +1,127 @@
+"""Lists the settings of a training job that no cell measures, and the keys that no rule reads."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+from reports.answers.configuration.dialects import (
+    ENGINE,
+    TRAINER,
+    admits,
+    is_enabled,
+    normalise,
+)
+from reports.answers.configuration.dialects.rule_search import active_rules, keys_of
+from reports.answers.configuration.dialects.trainers import PRETRAINING, SFT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from packaging.version import Version
+
+    from cases.space.options import Value
+    from reports.answers.configuration.configs import Config
+    from reports.answers.configuration.role_settings import RoleSettings
+
+ON_CPU: Final = ("use_cpu", "no_cuda")
+# The option space has only a few of the values that these options can have.
+OPEN_OPTIONS: Final = ("model", "world_size", "modules_to_save", "target_embeddings")
+# Values of these options that no cell measures do not change what the other options do.
+MINOR_OPTIONS: Final = (*OPEN_OPTIONS, "gradient_accumulation_steps", "clip_grad_norm", "find_unused_parameters")
+DEEPSPEED: Final = "DeepSpeed"
+PATHS: Final = (".json", ".yaml", ".yml")
+
+
+def forcing_settings(
+    found: Sequence[RoleSettings], values: Mapping[str, Value], versions: Mapping[str, Version], trainer: str
+) -> Iterator[str]:
+    """Yield what makes results without it say nothing about the job: unmeasured features, files that are missing."""
+    if trainer not in (SFT, PRETRAINING):
+        names = [each.config.path.name for each in found if each.config.dialect.role == TRAINER]
+        yield f"{trainer} training ({', '.join(names)})"
+    for layer in found:
+        yield from (text for text, forces in settings(layer, versions) if forces)
+        yield from layer.config.dialect.patches(layer.config.values, values)
+        yield from (f"{word} ({layer.config.path.name} does not set this variable)" for word in layer.config.unresolved)
+    for name, path in missing_files(found):
+        yield f"the settings in {path}, to which {name} refers"
+
+
+def other_settings(found: Sequence[RoleSettings], versions: Mapping[str, Version]) -> Iterator[str]:
+    """Yield settings that no cell measures, but that do not change what the others do."""
+    for layer in found:
+        yield from (text for text, forces in settings(layer, versions) if not forces)
+
+
+def settings(layer: RoleSettings, versions: Mapping[str, Version]) -> Iterator[tuple[str, bool]]:
+    """Yield each unmeasured setting of a role, and whether it makes results without it irrelevant."""
+    config = layer.config
+    for row in config.dialect.not_judged:
+        if admits(row.when, config.values.get(row.key)):
+            yield f"{row.feature.format(value=words(config.values[row.key]))} ({named(layer, row.key)})", row.forces
+    if config.dialect.role == ENGINE and "zero_optimization.stage" not in config.values and not config.dialect.rules:
+        yield f"{DEEPSPEED} ({config.path.name})", True
+    known = {key for rule in active_rules(config, versions) for key in keys_of(rule, config)}
+    listed = {
+        row.key for row in config.dialect.not_judged if row.forces and admits(row.when, config.values.get(row.key))
+    }
+    options: dict[str, set[str]] = {}
+    for rule in config.dialect.rules:
+        for key in keys_of(rule, config):
+            options.setdefault(key, set()).add(rule.option)
+    for key, names in options.items():
+        value = config.values[key]
+        if key not in known | listed and is_enabled(value) and not names & set(OPEN_OPTIONS):
+            yield f"{key}: {value} (in {layer.origin([key])[0].path.name})", not names <= set(MINOR_OPTIONS)
+
+
+def words(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def named(layer: RoleSettings, key: str) -> str:
+    file, keys = layer.origin([key])
+    return f"{keys[0] if keys else key} in {file.path.name}"
+
+
+def missing_files(found: Sequence[RoleSettings]) -> Iterator[tuple[str, str]]:
+    """Yield each file that another one refers to and that was not given, after the name of the other one."""
+    given = {part.path.name for layer in found for part, _ in layer.parts}
+    for layer in found:
+        config = layer.config
+        values = [config.values.get(key) for key in config.dialect.references]
+        for value in dict.fromkeys([*config.mentioned, *(each for each in values if is_path(each))]):
+            if PurePath(str(value)).name not in given:
+                yield layer.parts[0][0].path.name, str(value)
+
+
+def is_path(value: Any) -> bool:
+    return isinstance(value, str) and value.strip().endswith(PATHS)
+
+
+def unread_keys(config: Config) -> Iterator[str]:
+    """Yield the keys of a file that no rule of its dialect names, such as learning rates."""
+    names = {path for rule in config.dialect.rules for key in rule.keys for path in key.split("|")}
+    names |= {row.key for row in config.dialect.not_judged} | set(ON_CPU) | set(config.dialect.references)
+    for key, value in config.values.items():
+        within = any(other.startswith(f"{key}.") or key.startswith(f"{other}.") for other in names)
+        if key not in names and not within and not isinstance(value, dict):
+            yield key
+
+
+def has_unmeasured_strategy(config: Config) -> bool:
+    """Tell if a file requests a strategy that no cell measures."""
+    kind = normalise(config.values.get("distributed_type"))
+    engine = config.values.get("dist_config.name")
+    deepspeed = config.values.get("deepspeed")
+    return (
+        kind in ("deepspeed", "megatron_lm", "tpu", "xla")
+        or normalise(deepspeed) not in (None, False)
+        or engine in ("deepspeed", "fsdpturbo")
+        or uses_deepspeed_engine(config)
+    )
+
+
+def uses_deepspeed_engine(config: Config) -> bool:
+    return config.dialect.role == ENGINE and not config.dialect.rules
