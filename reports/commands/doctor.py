@@ -33,7 +33,9 @@ def doctor(
     config: Annotated[
         list[Path] | None,
         typer.Option(
-            "--config", help="Configuration file of the job: accelerate, TRL, Axolotl or LLaMA-Factory; repeatable."
+            "--config",
+            help="File of the job: of accelerate, TRL, transformers, Axolotl, LLaMA-Factory, DeepSpeed or PEFT, or a "
+            "script with its command line; repeatable.",
         ),
     ] = None,
     write: Annotated[bool, typer.Option("--write", help="Apply the change to the files, if it is verified.")] = False,
@@ -64,6 +66,8 @@ def doctor(
     if write and not config:
         raise UserError("--write needs configuration files to change; name them with --config")
     files = [each for path in config or () for each in configs.read(path)]
+    if write and not any(each.editable for each in files):
+        raise UserError(f"{files[0].path}: --write changes no command lines; put their options into a file and give it")
     environment = installed.read(python, inspect=package_folders)
     grids = knowledge.by_device(results) if device == AUTO else {device: knowledge.load(results, device=device)}
     found_job = job.combine(files, environment.versions) if files else None

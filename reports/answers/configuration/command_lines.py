@@ -14,7 +14,7 @@ from reports.answers.configuration.dialects import TRAINER, normalise
 from reports.answers.configuration.dialects.accelerate import ACCELERATE
 from reports.answers.configuration.dialects.axolotl import AXOLOTL
 from reports.answers.configuration.dialects.llamafactory import LLAMAFACTORY
-from reports.answers.configuration.dialects.recognition import DIALECTS, recognise
+from reports.answers.configuration.dialects.recognition import DIALECTS, has_marks, recognise
 from reports.answers.configuration.dialects.torchrun import DEEPSPEED_LAUNCHER, PROCESSES, TORCHRUN
 from reports.answers.configuration.dialects.trainers import named_trainer, subcommand_purpose
 from reports.answers.configuration.dialects.training_arguments import TRANSFORMERS
@@ -34,6 +34,7 @@ LAUNCHES: Final = re.compile(
 )
 TRAINERS: Final = tuple(each for each in DIALECTS if each.role == TRAINER)
 TOOL_DIALECTS: Final = {"llamafactory-cli": LLAMAFACTORY, "lmf": LLAMAFACTORY, "axolotl": AXOLOTL, "trl": TRL}
+SCRIPTS: Final = (".sh", ".bash", ".slurm", ".sbatch")
 FILES: Final = (".yaml", ".yml", ".json")
 # Sections of accelerate's file, by the prefix of the options that belong to them.
 SECTIONS: Final = {
@@ -66,6 +67,13 @@ NAMED_LAUNCHES: Final[dict[str, dict[str, Any]]] = {
         for stage in (1, 2, 3)
     },
 }
+TRAINING_OPTIONS: Final = frozenset(
+    {
+        *("per_device_train_batch_size", "learning_rate", "num_train_epochs", "max_steps", "do_train"),
+        *("gradient_accumulation_steps", "gradient_checkpointing", "optim"),
+    }
+)
+ADAPTER_OPTIONS: Final = frozenset({"use_peft", "use_peft_lora"})
 LAUNCH_OPTIONS: Final = ("num_processes", "num_machines", "config_file", "mixed_precision", *STRATEGIES)
 
 
@@ -80,9 +88,13 @@ class CommandPart:
     unresolved: tuple[str, ...] = ()
 
 
-def has_command(text: str) -> bool:
-    """Tell if a text contains a command that can start a training."""
-    return any(LAUNCHES.search(line) for line in text.splitlines() if not line.lstrip().startswith("#"))
+def has_command(text: str, suffix: str = "") -> bool:
+    """Tell if a text is a script, or contains a command that can start a training."""
+    return (
+        suffix in SCRIPTS
+        or text.startswith("#!")
+        or any(LAUNCHES.search(line) for line in text.splitlines() if not line.lstrip().startswith("#"))
+    )
 
 
 def parse(text: str, path: Path) -> tuple[CommandPart, ...]:
@@ -121,7 +133,7 @@ def parts(launch: LaunchedProgram, command: ShellCommand, path: Path) -> Iterato
         )
     trainer = trainer_part(launch.program, launch.arguments)
     if launch.launcher == launchers.PYTHON:
-        if trainer is not None:
+        if trainer is not None and trains(trainer):
             yield trainer
         return
     yield launcher_part(launch)
@@ -185,12 +197,29 @@ def trainer_part(program: str, words: Sequence[str], dialect: Dialect | None = N
     name = program if "/" not in program else PurePath(program).name
     tool = dialect or module_dialect(program)
     found = recognise(values, TRAINERS)
-    if tool is None and found is None and (not mentioned or not named_trainer(name)):
+    if tool is None and found is None and not mentioned:
         return None
-    chosen = found if tool is None or (found is not None and tool is TRL and found is TRANSFORMERS) else tool
-    if chosen is TRANSFORMERS and (tool is TRL or named_trainer(name)):
-        chosen = TRL
-    return CommandPart(dialect=chosen or TRL, values=values, program=name, mentioned=mentioned, unresolved=unresolved)
+    return CommandPart(
+        dialect=tool or trainer_dialect(found, name, values),
+        values=values,
+        program=name,
+        mentioned=mentioned,
+        unresolved=unresolved,
+    )
+
+
+def trainer_dialect(found: Dialect | None, program: str, values: Mapping[str, Any]) -> Dialect:
+    """Return the dialect of a script's options. Only TRL's scripts train in full without an option for adapters."""
+    if found is None or found in (TRL, TRANSFORMERS):
+        return TRL if named_trainer(program) or ADAPTER_OPTIONS & values.keys() else TRANSFORMERS
+    return found
+
+
+def trains(part: CommandPart) -> bool:
+    """Tell if a plain script trains: by its name, or by options that only a trainer has."""
+    words = re.split(r"[^a-z]+", part.program.lower())
+    by_name = bool(named_trainer(part.program)) or "train" in words or "finetune" in words
+    return by_name or has_marks(part.dialect, part.values) or bool(TRAINING_OPTIONS & part.values.keys())
 
 
 def module_dialect(program: str) -> Dialect | None:
@@ -268,7 +297,12 @@ def program_options(words: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ..
         if is_option(word):
             name, equals, text = word.lstrip("-").partition("=")
             several = [text] if equals else []
-            while not equals and index < len(words) and not is_option(words[index]):
+            while (
+                not equals
+                and index < len(words)
+                and not is_option(words[index])
+                and not launchers.is_list(words[index])
+            ):
                 several.append(words[index])
                 index += 1
             put(values, name.replace("-", "_"), several, mentioned)

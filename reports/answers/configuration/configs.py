@@ -85,7 +85,7 @@ def read(path: Path) -> tuple[Config, ...]:
     """
     raw = read_bytes(path)
     text = decode(raw, path)
-    if path.suffix.lower() not in SUFFIXES and command_lines.has_command(text):
+    if path.suffix.lower() not in SUFFIXES and command_lines.has_command(text, path.suffix.lower()):
         return tuple(config_of(each, text, path) for each in command_lines.parse(text, path))
     config = parse(text, path)
     return (replace(config, encoding="utf-8-sig") if raw.startswith(codecs.BOM_UTF8) else config,)

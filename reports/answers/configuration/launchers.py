@@ -125,6 +125,11 @@ def parsed(launcher: str, words: Sequence[str]) -> LaunchedProgram:
     )
 
 
+def is_list(word: str) -> bool:
+    """Tell if a word is a variable that stands for several options."""
+    return is_variable(word) and re.search(r"@|\*|ARG|OPT|FLAG", word.upper()) is not None
+
+
 def is_variable(word: str) -> bool:
     """Tell if a word is only a variable that the script does not set."""
     return re.fullmatch(r"\$\{?\w+(\[[@*]\])?\}?|\$@|\$\*", word) is not None

@@ -17,6 +17,7 @@ SEPARATORS: Final = frozenset(";|&")
 ASSIGNMENT: Final = re.compile(r"^([A-Za-z_]\w*)=(.*)$", re.DOTALL)
 ARRAY: Final = re.compile(r"^\s*(?:export\s+|local\s+|declare\s+-a\s+)?([A-Za-z_]\w*)\+?=\(")
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?[-=]([^}]*))?\}|\$([A-Za-z_]\w*)")
+QUOTED_LIST: Final = re.compile(r'"(\$\{\w+\[@\]\})"')
 REDIRECTION: Final = re.compile(r"(?<!\S)(?:\d|&)?(?:>>|>|<)(?:&\d|\s*[^\s;|&<>]+)")
 KEYWORDS: Final = ("export", "local", "readonly", "declare", "env", "then", "do", "else", "if", "time", "exec", "nohup")
 
@@ -104,7 +105,7 @@ def expand(text: str, known: Mapping[str, str]) -> str:
         default = found[2] if found[2] is not None else found[0]
         return known.get(found[1] or found[3], default)
 
-    return VARIABLE.sub(value, text)
+    return VARIABLE.sub(value, QUOTED_LIST.sub(r"\1", text))
 
 
 def tokens(text: str) -> list[str]:

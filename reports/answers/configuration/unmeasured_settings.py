@@ -10,6 +10,7 @@ from reports.answers.configuration.dialects import (
     TRAINER,
     admits,
     is_enabled,
+    matches,
     normalise,
 )
 from reports.answers.configuration.dialects.rule_search import active_rules, keys_of
@@ -44,7 +45,7 @@ def forcing_settings(
         yield from (text for text, forces in settings(layer, versions) if forces)
         yield from layer.config.dialect.patches(layer.config.values, values)
         yield from (f"{word} ({layer.config.path.name} does not set this variable)" for word in layer.config.unresolved)
-    for name, path in missing_files(found):
+    for name, path in missing_files(found, keys=("fsdp_config",)):  # DeepSpeed makes a job unknown in any case
         yield f"the settings in {path}, to which {name} refers"
 
 
@@ -52,13 +53,18 @@ def other_settings(found: Sequence[RoleSettings], versions: Mapping[str, Version
     """Yield settings that no cell measures, but that do not change what the others do."""
     for layer in found:
         yield from (text for text, forces in settings(layer, versions) if not forces)
+        yield from unknown_architectures(layer)
+        if layer.config.program.endswith(".py") and layer.config.dialect.role == TRAINER:
+            yield f"the code of {layer.config.program} (in {layer.parts[0][0].path.name})"
 
 
 def settings(layer: RoleSettings, versions: Mapping[str, Version]) -> Iterator[tuple[str, bool]]:
     """Yield each unmeasured setting of a role, and whether it makes results without it irrelevant."""
     config = layer.config
+    features: set[str] = set()
     for row in config.dialect.not_judged:
-        if admits(row.when, config.values.get(row.key)):
+        if row.feature not in features and admits(row.when, config.values.get(row.key)):
+            features.add(row.feature)
             yield f"{row.feature.format(value=words(config.values[row.key]))} ({named(layer, row.key)})", row.forces
     if config.dialect.role == ENGINE and "zero_optimization.stage" not in config.values and not config.dialect.rules:
         yield f"{DEEPSPEED} ({config.path.name})", True
@@ -76,6 +82,16 @@ def settings(layer: RoleSettings, versions: Mapping[str, Version]) -> Iterator[t
             yield f"{key}: {value} (in {layer.origin([key])[0].path.name})", not names <= set(MINOR_OPTIONS)
 
 
+def unknown_architectures(layer: RoleSettings) -> Iterator[str]:
+    """Yield the model of a file if its name is not that of a measured architecture."""
+    config = layer.config
+    rules = tuple(config.dialect.rules_for("model"))
+    for key in dict.fromkeys(key for rule in rules for key in rule.keys):
+        name = config.values.get(key)
+        if name and "llama" not in str(name).lower() and not any(matches(rule, config.values) for rule in rules):
+            yield f"the architecture of {name} ({named(layer, key)})"
+
+
 def words(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
@@ -85,12 +101,15 @@ def named(layer: RoleSettings, key: str) -> str:
     return f"{keys[0] if keys else key} in {file.path.name}"
 
 
-def missing_files(found: Sequence[RoleSettings]) -> Iterator[tuple[str, str]]:
-    """Yield each file that another one refers to and that was not given, after the name of the other one."""
+def missing_files(found: Sequence[RoleSettings], keys: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield each file that another one refers to and that was not given, after the name of the other one.
+
+    ``keys`` are the keys to search for paths, by default all that can have one.
+    """
     given = {part.path.name for layer in found for part, _ in layer.parts}
     for layer in found:
         config = layer.config
-        values = [config.values.get(key) for key in config.dialect.references]
+        values = [config.values.get(key) for key in keys or config.dialect.references]
         for value in dict.fromkeys([*config.mentioned, *(each for each in values if is_path(each))]):
             if PurePath(str(value)).name not in given:
                 yield layer.parts[0][0].path.name, str(value)

@@ -58,7 +58,7 @@ SFT_KEYS: Final = frozenset(
 SFT_LOSSES: Final = ("nll", "dft", "chunked_nll")
 KTO_LOSSES: Final = ("kto", "apo_zero_unpaired")
 NAMED: Final = ("orpo", "dpo", "kto", "grpo", "rloo", "reward", "ppo", "cpo", "bco", "gkd", "xpo", "sft")
-OTHER_NAMES: Final = {"rm": "reward", "reward_modeling": "reward", "simpo": "cpo", "pt": PRETRAINING, "clm": SFT}
+OTHER_NAMES: Final = {"rm": "reward", "reward_modeling": "reward", "simpo": "cpo", "pt": PRETRAINING}
 
 MERGE, EXPORT, PREDICT, EVALUATION = "merge", "export", "predict", "evaluation"
 PREPROCESS, CHAT, INFERENCE, QUANTISE = "preprocess", "chat", "inference", "quantise"
@@ -92,6 +92,22 @@ SUBCOMMANDS: Final = {
     "preprocess": PREPROCESS,
     "quantize": QUANTISE,
 }
+SCRIPTS: Final = {
+    "eval": EVALUATION,
+    "evaluate": EVALUATION,
+    "evaluation": EVALUATION,
+    "benchmark": EVALUATION,
+    "infer": INFERENCE,
+    "inference": INFERENCE,
+    "generate": INFERENCE,
+    "predict": PREDICT,
+    "chat": CHAT,
+    "merge": MERGE,
+    "export": EXPORT,
+    "preprocess": PREPROCESS,
+    "tokenize": PREPROCESS,
+    "quantize": QUANTISE,
+}
 
 
 def words_of(text: str) -> list[str]:
@@ -105,7 +121,13 @@ def named_trainer(text: str) -> str:
 
 
 def subcommand_purpose(words: str) -> str:
-    """Return what a command such as ``llamafactory-cli export`` is for; empty for training."""
+    """Return what a command such as ``llamafactory-cli export`` or a script such as ``eval.py`` is for.
+
+    Returns an empty text for training.
+    """
+    first = words_of(words.partition(" ")[0])
+    if first[-1:] == ["py"] and not {"train", "finetune", "tune", "run", *NAMED} & set(first):
+        return next((SCRIPTS[each] for each in first if each in SCRIPTS), "")
     return next((SUBCOMMANDS[each] for each in words.split()[1:2] if each in SUBCOMMANDS), "")
 
 

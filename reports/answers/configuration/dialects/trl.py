@@ -33,6 +33,10 @@ FP32_BY_DEFAULT = Version("0.27")
 STORAGE_FOLLOWS_LOAD = Version("0.10")
 STORAGE_HAS_OWN_KEY = Version("0.26")
 FSDP2_BY_DEFAULT = "5.10"  # of transformers: FSDP means FSDP2 unless the file requests version 1
+# The second names are those of PEFT's example script for supervised fine-tuning.
+PEFT = "use_peft|use_peft_lora"
+FOUR_BIT = "load_in_4bit|use_4bit_quantization"
+EIGHT_BIT = "load_in_8bit|use_8bit_quantization"
 FSDP_VERSION = "fsdp_config.fsdp_version|fsdp_config.version"
 
 
@@ -136,13 +140,20 @@ def trainer_rules() -> tuple[Rule, ...]:
 
 def quantisation_rules() -> tuple[Rule, ...]:
     """Return the rules for bitsandbytes, as ``BitsAndBytesConfig`` names its arguments."""
-    four_bit = {"load_in_4bit": True, "load_in_8bit": (False, None)}
+    off = (False, None)
+    four_bit = {FOUR_BIT: True, EIGHT_BIT: off}
     return (
         Rule("quant", "fp4", {**four_bit, "bnb_4bit_quant_type": "fp4"}),
         Rule("quant", "nf4", {**four_bit, "bnb_4bit_quant_type": ("nf4", None)}),
-        Rule("quant", "int8", {"load_in_8bit": True, "load_in_4bit": (False, None)}),
-        Rule("quant", "none", {"load_in_4bit": (False, None), "load_in_8bit": (False, None)}),
+        Rule("quant", "int8", {EIGHT_BIT: True, FOUR_BIT: off}),
+        Rule("quant", "none", {FOUR_BIT: off, EIGHT_BIT: off}),
     )
+
+
+def storage_rules(key: str, since: Mapping[str, str] | None = None) -> tuple[Rule, ...]:
+    """Return the rules for the dtype that stores 4-bit weights."""
+    words = {"bf16": ("bfloat16", "bf16"), "fp16": ("float16", "fp16"), "fp32": ("float32", "fp32"), "uint8": "uint8"}
+    return tuple(Rule("bnb_4bit_quant_storage", value, {key: each}, since=since or {}) for value, each in words.items())
 
 
 def dtype_rules() -> tuple[Rule, ...]:
@@ -165,9 +176,10 @@ def amp_rules() -> tuple[Rule, ...]:
 
 def attention_rules() -> tuple[Rule, ...]:
     """Return the rules for transformers' implementations of attention."""
-    return tuple(
-        Rule("attn_implementation", name, {"attn_implementation": name})
-        for name in ("eager", "sdpa", "flash_attention_2")
+    names = ("eager", "sdpa", "flash_attention_2")
+    return (
+        *(Rule("attn_implementation", name, {"attn_implementation": name}) for name in names),
+        Rule("attn_implementation", "flash_attention_2", {"use_flash_attn": True}),
     )
 
 
@@ -176,7 +188,15 @@ TRL = Dialect(
     role=TRAINER,
     marks=frozenset(
         {
-            *("use_peft", "dataset_name", "torch_dtype", "bnb_4bit_quant_type", "bnb_4bit_quant_storage", "dtype"),
+            *(
+                "use_peft",
+                "use_peft_lora",
+                "dataset_name",
+                "torch_dtype",
+                "bnb_4bit_quant_type",
+                "bnb_4bit_quant_storage",
+                "dtype",
+            ),
             *("use_bnb_nested_quant", "dataset_text_field", "max_seq_length", "dataset_config", "lora_target_modules"),
             *("assistant_only_loss", "completion_only_loss", "dataset_train_split", "lora_task_type", "loss_type"),
             *("num_generations", "max_completion_length", "max_prompt_length", "packing_strategy", "padding_free"),
@@ -187,21 +207,14 @@ TRL = Dialect(
         }
     ),
     rules=(
-        Rule("method", "full", {"use_peft": (False, None)}),
-        Rule("method", "dora", {"use_peft": True, "use_dora": True}),
-        Rule("method", "rslora", {"use_peft": True, "use_rslora": True, "use_dora": (False, None)}),
-        Rule("method", "lora", {"use_peft": True, "use_dora": (False, None), "use_rslora": (False, None)}),
+        Rule("method", "full", {PEFT: (False, None)}),
+        Rule("method", "dora", {PEFT: True, "use_dora": True}),
+        Rule("method", "rslora", {PEFT: True, "use_rslora": True, "use_dora": (False, None)}),
+        Rule("method", "lora", {PEFT: True, "use_dora": (False, None), "use_rslora": (False, None)}),
         *quantisation_rules(),
-        *flag_rules("bnb_4bit_use_double_quant", "use_bnb_nested_quant"),
-        *(
-            Rule("bnb_4bit_quant_storage", value, {"bnb_4bit_quant_storage": words}, since={"trl": "0.26"})
-            for value, words in {
-                "bf16": ("bfloat16", "bf16"),
-                "fp16": ("float16", "fp16"),
-                "fp32": ("float32", "fp32"),
-                "uint8": "uint8",
-            }.items()
-        ),
+        *flag_rules("bnb_4bit_use_double_quant", "use_bnb_nested_quant|use_nested_quant"),
+        *storage_rules("bnb_4bit_quant_storage", since={"trl": "0.26"}),
+        *storage_rules("bnb_4bit_quant_storage_dtype"),
         *dtype_rules(),
         *amp_rules(),
         *attention_rules(),
