@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from reports.answers.configuration.launchers import LaunchedProgram
     from reports.answers.configuration.shell import ShellCommand
 
-LAUNCHES: Final = re.compile(
-    r"(?m)\b(accelerate[ -]launch|accelerate\.commands\.launch|torchrun|torch\.distributed\.(run|launch)"
-    r"|deepspeed\s+\S|llamafactory-cli|axolotl\s+[a-z]|trl\s+[a-z]+|python3?\s+\S)"
-)
 TRAINERS: Final = tuple(each for each in DIALECTS if each.role == TRAINER)
 TOOL_DIALECTS: Final = {"llamafactory-cli": LLAMAFACTORY, "lmf": LLAMAFACTORY, "axolotl": AXOLOTL, "trl": TRL}
 SCRIPTS: Final = (".sh", ".bash", ".slurm", ".sbatch")
@@ -93,7 +89,7 @@ def has_command(text: str, suffix: str = "") -> bool:
     return (
         suffix in SCRIPTS
         or text.startswith("#!")
-        or any(LAUNCHES.search(line) for line in text.splitlines() if not line.lstrip().startswith("#"))
+        or any(shell.LAUNCHES.search(line) for line in text.splitlines() if not line.lstrip().startswith("#"))
     )
 
 
@@ -324,6 +320,10 @@ def put(values: dict[str, Any], name: str, several: Sequence[str], mentioned: li
         values[name.removeprefix("no_")] = False
     else:
         values[name] = True if not several else typed(several[0]) if len(several) == 1 else [typed(e) for e in several]
+
+
+def ends_value(word: str) -> bool:
+    return is_option(word) or launchers.is_list(word)
 
 
 def is_option(word: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reports.answers.configuration import configs, contradictions, role_settings, unmeasured_settings
 from reports.answers.configuration.dialects import (
     ADAPTER,
+    LAUNCHER,
     TRAINER,
     UnwritableError,
     first_key_in,
@@ -198,10 +199,11 @@ def has_unmatched_method(found: Sequence[RoleSettings]) -> bool:
 
 def notes_on(found: Sequence[RoleSettings], sources: Mapping[str, Source]) -> Iterator[str]:
     """Yield what was assumed, and which files are missing."""
-    if sources.get("strategy") == Source():
+    roles = {each.config.dialect.role for each in found}
+    if sources.get("strategy") == Source() and LAUNCHER not in roles:
         yield "no launcher file: one process is assumed; give the accelerate file as well"
     if sources.get("method") == Source() and found:
-        if any(each.config.dialect.role == TRAINER for each in found):
+        if TRAINER in roles:
             yield "no adapter settings: LoRA is assumed; give adapter_config.json as well"
         else:
             yield "no trainer file: LoRA is assumed; give the trainer's file as well"

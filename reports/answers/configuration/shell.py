@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Final
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+LAUNCHES: Final = re.compile(
+    r"\b(accelerate[ -]launch|accelerate\.commands\.launch|torchrun|torch\.distributed\.(run|launch)"
+    r"|deepspeed\s+\S|llamafactory-cli|axolotl\s+[a-z]|trl\s+[a-z]+|python3?\s+\S)"
+)
 SEPARATORS: Final = frozenset(";|&")
 ASSIGNMENT: Final = re.compile(r"^([A-Za-z_]\w*)=(.*)$", re.DOTALL)
 ARRAY: Final = re.compile(r"^\s*(?:export\s+|local\s+|declare\s+-a\s+)?([A-Za-z_]\w*)\+?=\(")
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?[-=]([^}]*))?\}|\$([A-Za-z_]\w*)")
+APOSTROPHE: Final = re.compile(r"\w'\w")
+SUBSTITUTION: Final = re.compile(r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`")
 QUOTED_LIST: Final = re.compile(r'"(\$\{\w+\[@\]\})"')
 REDIRECTION: Final = re.compile(r"(?<!\S)(?:\d|&)?(?:>>|>|<)(?:&\d|\s*[^\s;|&<>]+)")
 KEYWORDS: Final = ("export", "local", "readonly", "declare", "env", "then", "do", "else", "if", "time", "exec", "nohup")
@@ -69,24 +75,36 @@ def run(words: list[str], known: dict[str, str], line: int, path: Path) -> Itera
 
 def logical_lines(text: str, path: Path) -> Iterator[tuple[int, str]]:
     """Yield each line with its continuations, and the number of its first line."""
-    buffer, start = "", 0
-    for number, raw in enumerate(text.splitlines(), start=1):
-        if not buffer:
-            start = number
+    lines = text.splitlines()
+    start = 0
+    while start < len(lines):
+        joined, end = joined_line(lines, start)
+        if not is_complete(lines[start]) and APOSTROPHE.search(lines[start]) and not LAUNCHES.search(lines[start]):
+            end = start + 1  # prose
+        elif is_complete(joined):
+            yield start + 1, joined
+        elif LAUNCHES.search(lines[start]):
+            raise UserError(f"{path}:{start + 1}: a quote is not closed; give the whole command")
+        else:
+            end = start + 1
+        start = end
+
+
+def joined_line(lines: Sequence[str], start: int) -> tuple[str, int]:
+    """Return a line with its continuations and open quotes, and the index of the line behind it."""
+    buffer = ""
+    for number in range(start, len(lines)):
+        raw = lines[number]
         if buffer and raw.lstrip().startswith("#"):
             continue  # a comment between the lines of a command, which the shell would end there
         buffer += raw
         if buffer.rstrip().endswith("\\") and not buffer.rstrip().endswith("\\\\"):
             buffer = f"{buffer.rstrip()[:-1]} "
         elif is_complete(buffer):
-            yield start, buffer
-            buffer = ""
+            return buffer, number + 1
         else:
             buffer += "\n"
-    if buffer.strip():
-        if not is_complete(buffer):
-            raise UserError(f"{path}:{start}: a quote is not closed; give the whole command")
-        yield start, buffer
+    return buffer, len(lines)
 
 
 def is_complete(text: str) -> bool:
@@ -99,13 +117,13 @@ def is_complete(text: str) -> bool:
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
-    """Replace the variables that a script sets; others keep their names."""
+    """Replace the variables that a script sets. Others keep their names, and the output of commands is unknown."""
 
     def value(found: re.Match[str]) -> str:
         default = found[2] if found[2] is not None else found[0]
         return known.get(found[1] or found[3], default)
 
-    return VARIABLE.sub(value, QUOTED_LIST.sub(r"\1", text))
+    return VARIABLE.sub(value, QUOTED_LIST.sub(r"\1", SUBSTITUTION.sub("$OUTPUT", text)))
 
 
 def tokens(text: str) -> list[str]:

@@ -15,6 +15,7 @@ from reports.answers.configuration.dialects import (
 )
 from reports.answers.configuration.dialects.rule_search import active_rules, keys_of
 from reports.answers.configuration.dialects.trainers import PRETRAINING, SFT
+from reports.answers.configuration.role_settings import FSDP_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,17 +70,41 @@ def settings(layer: RoleSettings, versions: Mapping[str, Version]) -> Iterator[t
     if config.dialect.role == ENGINE and "zero_optimization.stage" not in config.values and not config.dialect.rules:
         yield f"{DEEPSPEED} ({config.path.name})", True
     known = {key for rule in active_rules(config, versions) for key in keys_of(rule, config)}
-    listed = {
-        row.key for row in config.dialect.not_judged if row.forces and admits(row.when, config.values.get(row.key))
-    }
-    options: dict[str, set[str]] = {}
+    rows = (row for row in config.dialect.not_judged if row.forces and admits(row.when, config.values.get(row.key)))
+    known |= {row.key for row in rows}
+    for key, options in options_by_key(config).items():
+        if key not in known and is_enabled(config.values[key]) and not options & set(OPEN_OPTIONS):
+            name = layer.origin([key])[0].path.name
+            yield f"{key}: {config.values[key]} (in {name})", decides(config, key, options, versions)
+
+
+def options_by_key(config: Config) -> dict[str, set[str]]:
+    """Return the options that each key of a file can set."""
+    found: dict[str, set[str]] = {}
     for rule in config.dialect.rules:
         for key in keys_of(rule, config):
-            options.setdefault(key, set()).add(rule.option)
-    for key, names in options.items():
-        value = config.values[key]
-        if key not in known | listed and is_enabled(value) and not names & set(OPEN_OPTIONS):
-            yield f"{key}: {value} (in {layer.origin([key])[0].path.name})", not names <= set(MINOR_OPTIONS)
+            found.setdefault(key, set()).add(rule.option)
+    return found
+
+
+def decides(config: Config, key: str, options: set[str], versions: Mapping[str, Version]) -> bool:
+    """Tell if the value of a key, which no rule matched, decides about one of its options.
+
+    It does not if other keys disable it, such as the type of a quantisation that is off, or if the installed versions
+    do not read it.
+    """
+    rules = config.dialect.rules
+    is_set = options <= {rule.option for rule in active_rules(config, versions)}
+    has_meaning = any(
+        admits(expected, config.values[key])
+        for rule in rules
+        for path, expected in rule.keys.items()
+        if key in path.split("|")
+    )
+    of_other_versions = any(key in keys_of(rule, config) and matches(rule, config.values) for rule in rules)
+    of_fsdp_only = key.startswith(FSDP_PREFIX) and options == {"strategy"}
+    minor = options <= set(MINOR_OPTIONS)
+    return not (minor or (is_set and has_meaning) or of_other_versions or of_fsdp_only)
 
 
 def unknown_architectures(layer: RoleSettings) -> Iterator[str]:

@@ -151,6 +151,15 @@ def test_int8_under_fsdp_is_dropped_only_with_give_up(
     assert examine("2025-09", *files)[0] == 0
 
 
+def test_a_command_line_is_read_and_never_written(examine: Callable[..., Any], tmp_path: Path) -> None:
+    command = tmp_path / "train.sh"
+    command.write_text("accelerate launch --use_fsdp --fsdp_use_orig_params false sft.py --use_peft --fp16 false\n")
+    before = command.read_text()
+    assert "Job train.sh (accelerate) + train.sh (TRL): method=lora" in examine("2025-09", "train.sh")[1]
+    code, _, err = examine("2025-09", "train.sh", options=("--write",))
+    assert (code, "--write changes no command lines" in err, command.read_text()) == (2, True, before)
+
+
 def test_dora_under_fsdp_needs_a_newer_peft_and_nothing_else(examine: Callable[..., Any]) -> None:
     code, out, _ = examine("2024-06", FSDP1, "trl_dora.yaml", options=("--write", "--device", "cpu"))
     assert code == 1

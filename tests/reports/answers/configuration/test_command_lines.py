@@ -166,6 +166,23 @@ def test_commands_before_the_training_do_not_matter(job_of: Build) -> None:
     assert names(job_of({"run.sh": "\n".join(lines)})) == ["TRL"]
 
 
+def test_the_output_of_a_command_is_an_unknown_number_of_processes(job_of: Build) -> None:
+    combined = job_of({"run.sh": "torchrun --nproc_per_node $(nvidia-smi -L | wc -l) sft.py --use_peft"})
+    assert stated(combined, "strategy", "world_size") == ("ddp", None)
+
+
+def test_a_command_can_stand_in_prose(job_of: Build) -> None:
+    text = "It doesn't work:\n\n    accelerate launch --num_processes 2 sft.py --use_peft\n\nThat isn't what I want.\n"
+    assert stated(job_of({"issue.txt": text}), "strategy", "method") == ("ddp", "lora")
+
+
+def test_the_options_of_pefts_example_script_are_read(job_of: Build) -> None:
+    options = "--use_peft_lora True --use_4bit_quantization True --use_nested_quant True --use_flash_attn True"
+    combined = job_of({"run.sh": f"torchrun --nproc_per_node 8 train.py {options}"})
+    assert stated(combined, "method", "quant", "bnb_4bit_use_double_quant") == ("lora", "nf4", True)
+    assert stated(combined, "attn_implementation") == ("flash_attention_2",)
+
+
 def test_the_code_of_a_script_is_not_looked_at(job_of: Build) -> None:
     assert "the code of mine.py (in run.sh)" in job_of({"run.sh": "python mine.py --use_peft"}).not_judged
 

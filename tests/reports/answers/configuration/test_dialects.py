@@ -168,6 +168,17 @@ def test_ordinary_jobs_have_no_unmeasured_features(job_of: Build) -> None:
     assert job_of({"a.yaml": FACTORY}).forcing == ()
 
 
+def test_a_setting_that_another_one_disables_does_not_make_a_job_unknown(job_of: Build) -> None:
+    plain = job_of({"a.yaml": f"{SFT}load_in_4bit: false\nbnb_4bit_quant_type: nf4\nbnb_4bit_quant_storage: uint8\n"})
+    assert (plain.values["quant"], plain.forcing) == ("none", ())
+    assert job_of({"a.yaml": FSDP_LAUNCHER.replace("type: FSDP", "type: MULTI_GPU")}).forcing == ()
+
+
+def test_a_quantisation_that_no_rule_matches_makes_a_job_unknown(job_of: Build) -> None:
+    combined = job_of({"a.yml": AXOLOTL.replace("qlora", "lora")})
+    assert "load_in_4bit: True (in a.yml)" in combined.forcing
+
+
 def test_what_changes_nothing_else_does_not_make_a_job_unknown(job_of: Build) -> None:
     combined = job_of({"a.yaml": SFT.replace("Qwen/Qwen2.5-7B", "microsoft/phi-4")})
     assert combined.forcing == ()
