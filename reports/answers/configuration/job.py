@@ -18,7 +18,7 @@ from reports.answers.configuration.dialects import (
     value_to_write,
 )
 from reports.answers.configuration.dialects.rule_search import active_rules, keys_of
-from reports.answers.configuration.dialects.trainers import ACTIVITIES, SFT
+from reports.answers.configuration.dialects.trainers import ACTIVITIES
 from reports.answers.configuration.option_point import AMP, build_options, nearest_legal
 from reports.answers.configuration.role_settings import FSDP
 from reports.answers.judgement.nearest_sets import public
@@ -72,7 +72,7 @@ class TrainingJob:
     notes: tuple[str, ...]
     forcing: tuple[str, ...] = ()
     purpose: str = ""
-    trainer: str = SFT
+    trainer: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -139,7 +139,8 @@ def purpose_of(found: Sequence[RoleSettings]) -> tuple[str, str]:
 
 
 def trainer_of(found: Sequence[RoleSettings]) -> str:
-    return next((each.config.trainer for each in found if each.config.dialect.role == TRAINER), SFT)
+    """Return what the job trains with; empty without a trainer's file."""
+    return next((each.config.trainer for each in found if each.config.dialect.role == TRAINER), "")
 
 
 def arguments_of(found: Sequence[RoleSettings]) -> dict[str, Any]:

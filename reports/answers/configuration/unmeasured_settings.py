@@ -39,7 +39,7 @@ def forcing_settings(
     found: Sequence[RoleSettings], values: Mapping[str, Value], versions: Mapping[str, Version], trainer: str
 ) -> Iterator[str]:
     """Yield what makes results without it say nothing about the job: unmeasured features, files that are missing."""
-    if trainer not in (SFT, PRETRAINING):
+    if trainer not in ("", SFT, PRETRAINING):
         names = [each.config.path.name for each in found if each.config.dialect.role == TRAINER]
         yield f"{trainer} training ({', '.join(names)})"
     for layer in found:

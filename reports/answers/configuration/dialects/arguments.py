@@ -86,6 +86,7 @@ AXOLOTL_NAMES: Final = {
             *("ddp_timeout", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "dataloader_num_workers"),
             *("dataloader_pin_memory", "dataloader_prefetch_factor", "dataloader_drop_last", "accelerator_config"),
             *("remove_unused_columns", "include_tkps", "precompute_ref_log_probs", "center_rewards_coefficient"),
+            *("auto_resume_from_checkpoints", "merge_lora"),
             *("activation_offloading", "hub_model_id", "hub_strategy", "report_to", "loraplus_lr_ratio"),
         )
     },
