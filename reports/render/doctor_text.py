@@ -184,6 +184,8 @@ def summary(checkup: Checkup) -> str:
     if checkup.greens:
         shown_by = f"training is green, as shown by {checkup.greens[0].outcome.cell} (pass), on {device}"
         return f"No known failures; {shown_by}. Not everything that this job states or does was measured."
+    if checkup.job is not None and checkup.job.purpose:
+        return "Nothing to judge: these files describe no training."
     return "No known failures, but this combination is untested."
 
 
@@ -219,7 +221,9 @@ def document(checkup: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
         "job": {
             "files": {str(each.path): each.dialect.name for each in job.configs},
             "options": job.options.stated if job.options else None,
+            "purpose": job.purpose or "training",
             "notes": list(job.notes),
+            "not_measured_at_all": list(job.forcing),
             "not_measured": list(job.not_judged),
             "not_looked_at": {name: list(keys) for name, keys in job.unread.items()},
         }

@@ -189,7 +189,7 @@ def saved_objects(ctx: Context) -> Iterator[Check]:
     import torch
     from accelerate.utils import ProjectConfiguration
 
-    class Counter:
+    class CallCount:
         value = 0
 
         def state_dict(self) -> dict[str, int]:
@@ -204,7 +204,7 @@ def saved_objects(ctx: Context) -> Iterator[Check]:
     model = network()
     optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 / (step + 1))
-    counter = Counter()
+    counter = CallCount()
     wrapped, optimiser, schedule = made.prepare(model, optimiser, schedule)
     made.register_for_checkpointing(counter)
     states = []

@@ -138,10 +138,17 @@ def checkup(
             measured=bool(same) and job is None,
             differences=tuple(environment_differences(installed, same)),
             pins=repairs.sound_set(installed.versions, matrix) if broken else None,
-            unknown=("no such job was measured",) if job else (),
+            unknown=why_not_judged(job) if job else (),
             known_red=tuple(known_red_causes(matrix, same or [nearest])),
         )
     return checkup_of_job(installed, job, matrix, fixes, device=device, same=same, broken=broken, known=known, cpu=cpu)
+
+
+def why_not_judged(job: TrainingJob) -> tuple[str, ...]:
+    """Return why a job without a point in the option space is unknown."""
+    if job.purpose:
+        return ()
+    return (f"not measured with {' and '.join(job.forcing)}" if job.forcing else "no such job was measured",)
 
 
 def checkup_of_job(

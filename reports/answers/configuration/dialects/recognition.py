@@ -22,16 +22,20 @@ DIALECTS: Final = (
     *(ACCELERATE, AXOLOTL, LLAMAFACTORY, TRL, TRANSFORMERS),
     *(LLAMAFACTORY_V1, DEEPSPEED, FSDP_JSON, ADAPTER_CONFIG),
 )
+# Keys that frameworks without rules here use as well, so that alone they tell nothing.
+WEAK: Final = frozenset(
+    {"beta", "dtype", "lora_rank", "loss_type", "max_prompt_length", "max_seq_length", "num_epochs"}
+)
 
 
 def recognise(values: Mapping[str, Any], dialects: Sequence[Dialect] = DIALECTS) -> Dialect | None:
     """Return the dialect with the most marks among the keys, or else the one with generic keys among them."""
-    marked = max(dialects, key=lambda each: len(each.marks & values.keys()))
-    if marked.marks & values.keys():
-        return marked
+    strong = [each for each in dialects if each.marks & values.keys() - WEAK]
+    if strong:
+        return max(strong, key=lambda each: len(each.marks & values.keys()))
     return next((each for each in dialects if each.generic & values.keys()), None)
 
 
 def has_marks(dialect: Dialect, values: Mapping[str, Any]) -> bool:
     """Tell if the keys of a file are those of one dialect, and not shared by several."""
-    return bool(dialect.marks & values.keys())
+    return bool(dialect.marks & values.keys() - WEAK)
