@@ -30,7 +30,7 @@ FACTS: Final[Mapping[str, tuple[Value, ...]]] = {
     "ranks": ("one", "several"),
     "accumulates": (True, False),  # gradients over several micro-batches
     "evaluates": (True, False),  # evaluates or generates between steps
-    "saves": (True, False),  # what was trained is saved, and loaded for use
+    "saves": (True, False),  # what was trained is saved for use; checkpoints and merged models are other facts
     "resumes": (True, False),
     "merges": (True, False),
     "generates": (True, False),

@@ -19,7 +19,7 @@ NOT_FACTS: Final = ("flow", "call", "world_size", "loop")
 EVALUATIONS: Final = ("eval_strategy", "evaluation_strategy", "do_eval", "eval_steps", "load_best_model_at_end")
 # The flows by the fact that states them.
 FLOWS: Final[Mapping[str, tuple[str, ...]]] = {
-    "saves": ("save_reload", "resume", "merge_reload", "portability"),
+    "saves": ("save_reload", "portability"),
     "resumes": ("resume",),
     "merges": ("merge", "merge_reload"),
     "generates": ("generate",),
