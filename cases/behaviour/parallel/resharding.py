@@ -164,7 +164,7 @@ def dcp_other_strategy(ctx: Context) -> Iterator[Check]:
 def dcp_fsdp1_rank_without_rows(ctx: Context) -> Iterator[Check]:
     """A sharded checkpoint of FSDP1 loads if a rank holds nothing of a parameter, as of one with a single row.
 
-    DefaultLoadPlanner of torch 2.4 to 2.15 takes a tensor that a rank lacks for a sign of a checkpoint by torch 2.3.
+    DefaultLoadPlanner of torch 2.5 to 2.15 takes a tensor that a rank lacks for a sign of a checkpoint by torch 2.3.
     """
     yield from exchanged(ctx, {"FSDP1": of_kinds(ctx)["FSDP1"]}, networks.WIDTHS)
 

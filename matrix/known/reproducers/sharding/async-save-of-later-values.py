@@ -39,7 +39,7 @@ if __name__ == "__main__":
         getattr(saved, "upload_completion", saved).result()
         state = {"weight": torch.full((4,), 7.0)}
         dcp.load(state, checkpoint_id=f"{folder}/saved")
-        dist.destroy_process_group()
     found = state["weight"].mean().item()
-    print(f"value in the checkpoint: found {found}, expected 1.0")
-    sys.exit({1.0: 0, 0.0: 1}.get(found, 3))
+    print(f"value in the checkpoint: found {found}, expected 1.0", flush=True)
+    # the end of a process group may hang before torch 2.8
+    os._exit({1.0: 0, 0.0: 1}.get(found, 3))

@@ -26,6 +26,6 @@ if __name__ == "__main__":
             found = state["weight"][:, 0].tolist()
         except (CheckpointException, ValueError) as error:
             found = str(error).strip().splitlines()[-1]
-        dist.destroy_process_group()
-    print(f"3 rows of ones loaded into 4 rows of zeros: found {found}, expected an error about the size")
-    sys.exit(0 if "ize mismatch" in str(found) else 1 if found == [1.0, 1.0, 1.0, 0.0] else 3)
+    print(f"3 rows of ones loaded into 4 rows of zeros: found {found}, expected an error about the size", flush=True)
+    # the end of a process group may hang before torch 2.8
+    os._exit(0 if "ize mismatch" in str(found) else 1 if found == [1.0, 1.0, 1.0, 0.0] else 3)
