@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from cases.space.options import Options
 
 SILENCE_S = {"cpu": 60.0, "cuda": 15.0}  # the harness has to notice a hang on GPUs within 20 s
+# Calls that torch.compile compiles for a CPU, as bitsandbytes does; the first one on a machine compiles its headers too.
+COMPILING_CALLS = (
+    "four_bit_blocksizes",
+    "four_bit_codes",
+    "four_bit_codes_of_small_blocks",
+    "four_bit_odd_rows",
+    "shapes_for_the_compiler",
+)
 PROBE_S = 60.0  # a probe tries one thing, and that may be a first compilation
 
 
@@ -35,7 +43,10 @@ class TimeoutRule:
 
 
 RULES = (
-    TimeoutRule(lambda o: o.torch_compile, SilenceTimeout(240.0, "torch.compile reports nothing while it compiles")),
+    TimeoutRule(
+        lambda o: o.torch_compile or o.call in COMPILING_CALLS,
+        SilenceTimeout(240.0, "torch.compile reports nothing while it compiles"),
+    ),
     TimeoutRule(
         lambda o: o.flow == "api", SilenceTimeout(60.0, "a call of the libraries reports nothing until it returns")
     ),

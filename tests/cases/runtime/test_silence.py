@@ -23,6 +23,11 @@ def test_a_case_that_compiles_has_a_longer_timeout_with_a_reason() -> None:
     assert "torch.compile" in timeout.why
 
 
+def test_the_calls_that_compile_are_cases_with_the_longer_timeout() -> None:
+    found = {name: silence.timeout(CASES[f"api-{name}"].options, "cpu").why for name in silence.COMPILING_CALLS}
+    assert [name for name, why in found.items() if "torch.compile" not in why] == []
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_no_case_has_less_than_the_usual_timeout(device: str) -> None:
     assert min(silence.timeout(case.options, device).silence_s for case in CASES.values()) == silence.SILENCE_S[device]
