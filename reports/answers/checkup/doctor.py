@@ -230,7 +230,9 @@ def judged_job(job: TrainingJob, *, device: str) -> JudgedJob:
     options, flows = repairs.options_of(job), flows_of(job.arguments)
     assumed = tuple(name for name in coverage.GOAL if name in job.sources and job.sources[name].config is None)
     facts = facts_with(job, options, device=device)
-    return JudgedJob(options=options, flows=flows, facts=facts, assumed=assumed, forcing=job.forcing)
+    return JudgedJob(
+        options=options, flows=flows, facts=facts, assumed=assumed, forcing=job.forcing, patched=job.patched
+    )
 
 
 def facts_with(job: TrainingJob, options: Options, *, device: str) -> Facts:

@@ -31,7 +31,10 @@ def open_questions(
     if job.forcing:
         yield f"not measured with {' and '.join(job.forcing)}"
     if training.greens:
-        rest = coverage.unmeasured_settings(job.options, training.greens)
+        yield from (f"{setting} was not measured on this device with any versions" for setting in judgement.unseen)
+        rest = [
+            each for each in coverage.unmeasured_settings(job.options, training.greens) if each not in judgement.unseen
+        ]
         if rest:
             yield f"not measured together with the rest: {', '.join(rest)}"
         for flow in judgement.unmeasured:

@@ -73,6 +73,7 @@ class TrainingJob:
     forcing: tuple[str, ...] = ()
     purpose: str = ""
     trainer: str = ""
+    patched: bool = False  # the framework replaces parts of the measured libraries
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -112,6 +113,7 @@ def combine(files: Sequence[Config], versions: Mapping[str, str]) -> TrainingJob
         unread=unread_by_file(files),
         notes=tuple(notes_on(found, sources)),
         trainer=trainer,
+        patched=any(each.config.dialect.patches(each.config.values, values) for each in found),
         arguments=arguments_of(found),
     )
 

@@ -120,6 +120,12 @@ class MeasuredCells:
             if nearest_sets.is_plain(column)
         }
 
+    @cached_property
+    def greens(self) -> tuple[MeasuredCell, ...]:
+        """The green cells of every set."""
+        groups = (cells for by_packages in self.by_set.values() for cells in by_packages.values())
+        return tuple(each for cells in groups for each in cells if each.green)
+
     def cells_with(self, versions: Mapping[str, str]) -> Iterator[MeasuredCell]:
         """Yield the cells whose set has the given versions of every package that their case uses."""
         for column in self.columns:

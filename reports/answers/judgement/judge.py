@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from reports.answers.judgement.coverage import unmeasured_settings
 from reports.answers.judgement.flows import JobFlows, in_flow
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class JudgedJob:
     facts: Facts = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     forcing: tuple[str, ...] = ()
+    patched: bool = (
+        False  # a framework replaces parts of the libraries, so that no red cell of theirs is one of the job
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +69,7 @@ class Judgement:
     in_code: tuple[KnownError, ...] = ()
     notes: tuple[KnownError, ...] = ()
     unmeasured: tuple[str, ...] = ()  # certain flows without a cell
+    unseen: tuple[str, ...] = ()  # settings that no green cell of the device has, with any versions
     beside: Mapping[str, JobCoverage] = field(
         default_factory=dict
     )  # what a CPU shows of these flows, for a job on GPUs
@@ -101,8 +106,9 @@ def judge(
     bugs = [each for each in met if each.is_failure and not each.in_code]
     errors = tuple(each for each in bugs if each.certain and not is_shown_by(each, sure))
     unmeasured = tuple(flow for flow in job.flows.certain if flow not in coverages or not has_evidence(coverages[flow]))
+    unseen = unmeasured_settings(job.options, evidence.greens)
     return Judgement(
-        status=status(job, sure, errors, coverages, unmeasured),
+        status=status(job, sure, errors, coverages, (*unmeasured, *unseen)),
         coverages=coverages,
         reds=tuple(sure),
         possible_reds=tuple(possible),
@@ -111,6 +117,7 @@ def judge(
         in_code=tuple(each for each in met if each.in_code),
         notes=tuple(each for each in met if not each.is_failure and each.certain),
         unmeasured=unmeasured,
+        unseen=unseen,
         beside=dict(covered(job, versions, on_cpu, unmeasured)) if on_cpu is not None else {},
     )
 
@@ -137,17 +144,17 @@ def status(
     reds: Iterable[Red],
     errors: Iterable[KnownError],
     coverages: Mapping[str, JobCoverage],
-    unmeasured: tuple[str, ...],
+    unknown: tuple[str, ...],
 ) -> JobStatus:
     if any(True for _ in reds) or any(True for _ in errors):
         return JobStatus.RED
-    green = all(coverages[flow].is_green for flow in job.flows.certain if flow not in unmeasured)
-    return JobStatus.GREEN if green and not unmeasured and not job.forcing else JobStatus.UNKNOWN
+    green = not (unknown or job.forcing) and all(coverages[flow].is_green for flow in job.flows.certain)
+    return JobStatus.GREEN if green else JobStatus.UNKNOWN
 
 
 def is_sure(red: Red, job: JudgedJob, versions: Mapping[str, str], evidence: MeasuredCells) -> bool:
     """Tell if a red cell is red whatever the user means by what nobody stated."""
-    if set(job.assumed) - {"strategy"}:
+    if job.patched or set(job.assumed) - {"strategy"}:
         return False
     flow = str(red.cell.stated["flow"])
     return "strategy" not in job.assumed or all(

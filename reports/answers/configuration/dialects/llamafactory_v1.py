@@ -111,7 +111,7 @@ LLAMAFACTORY_V1 = Dialect(
     not_judged=(
         UnmeasuredSetting(f"{DIST}.name", "DeepSpeed", "deepspeed"),
         UnmeasuredSetting(f"{DIST}.name", "the strategy {value}", Excluding(("fsdp2", "deepspeed"))),
-        UnmeasuredSetting("kernel_config.name", "kernels: {value}"),
+        UnmeasuredSetting("kernel_config.name", "kernels: {value}", AnyValue()),
         UnmeasuredSetting("optim_config.name", "the optimiser {value}", Excluding(("adamw", "adamw_torch"))),
         UnmeasuredSetting("batching_strategy", "batches by {value}", Excluding(("normal",))),
         UnmeasuredSetting("model_class", MULTIMODAL, ("other",)),

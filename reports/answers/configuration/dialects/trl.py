@@ -68,10 +68,16 @@ def defaults(values: Mapping[str, Value], versions: Mapping[str, Version]) -> di
     return usual
 
 
+# Parts of names of models. Only Gemma 2 is measured; "gemma-2b" is a first Gemma.
+ARCHITECTURES = (
+    *(("mixtral", "mixtral"), ("mistral", "mistral"), ("gemma-2-", "gemma"), ("gemma2", "gemma")),
+    *(("qwen", "qwen"), ("gpt2", "gpt2"), ("t5", "t5")),
+)
+
+
 def model_rules(key: str) -> tuple[Rule, ...]:
     """Return the rules for the architecture in the name of a model."""
-    words = ("mixtral", "mistral", "gemma", "qwen", "gpt2", "t5")
-    return tuple(Rule("model", word, {key: Containing(word)}) for word in words)
+    return tuple(Rule("model", model, {key: Containing(word)}) for word, model in ARCHITECTURES)
 
 
 MODEL_RULES = (*model_rules("model_name_or_path"), *model_rules("base_model"))
