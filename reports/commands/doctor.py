@@ -7,6 +7,7 @@ Exit codes: 0 no known problem, 1 at least one (with ``--write``: at least one i
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path  # noqa: TC003 - typer reads annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,8 @@ from reports.commands.options import AUTO, AsJson, Results
 from reports.results.wording import plain
 
 if TYPE_CHECKING:
+    from matrix.run.outcome import SetRecord
+    from matrix.versions.sets import VersionSet
     from reports.answers.checkup.doctor import Checkup
 
 PROBLEMS = 1
@@ -28,6 +31,14 @@ def doctor(
         Path | None,
         typer.Option(
             "--python", help="Interpreter or virtual environment to check.", show_default="the active environment"
+        ),
+    ] = None,
+    versions: Annotated[
+        str | None,
+        typer.Option(
+            "--versions",
+            help="Versions to check instead of an environment: 'torch==2.8.0,peft==0.17.1', a requirements file, lock "
+            "or environment.yml, a version set's key, or - for the output of pip freeze.",
         ),
     ] = None,
     config: Annotated[
@@ -55,8 +66,9 @@ def doctor(
 ) -> None:
     """Check an environment and a job's configuration: known failures, their causes, the smallest verified change."""
     from matrix.environments.host import package_folders
+    from matrix.versions import sets
     from reports.answers import knowledge
-    from reports.answers.checkup import installed
+    from reports.answers.checkup import given_versions, installed
     from reports.answers.checkup.doctor import examine
     from reports.answers.configuration import configs, job
     from reports.answers.fixes import remedies
@@ -68,8 +80,17 @@ def doctor(
     files = [each for path in config or () for each in configs.read(path)]
     if write and not any(each.editable for each in files):
         raise UserError(f"{files[0].path}: --write changes no command lines; put their options into a file and give it")
-    environment = installed.read(python, inspect=package_folders)
+    if versions is not None and python is not None:
+        raise UserError("--python and --versions both name the versions to check; give one of them")
     grids = knowledge.by_device(results) if device == AUTO else {device: knowledge.load(results, device=device)}
+    if versions is not None:
+        columns: tuple[VersionSet | SetRecord, ...] = (
+            *sets.load(),
+            *(column for each in grids.values() for column in each.sets),
+        )
+        environment = given_versions.read(versions, columns, sys.stdin.buffer)
+    else:
+        environment = installed.read(python, inspect=package_folders)
     found_job = job.combine(files, environment.versions) if files else None
     fixes = {name: remedies.load(results, device=name) for name in grids}
     known = MeasuredErrors(grids["cpu"]) if found_job is not None and "cpu" in grids else None

@@ -50,9 +50,11 @@ def environment_lines(checkup: Checkup) -> Iterator[str]:
     installed = checkup.installed
     has = ", ".join(f"{name} {version}" for name, version in installed.versions.items())
     python = f"Python {installed.python}: " if installed.python else ""
-    yield f"Environment {installed.where}: {python}{has}"
+    name = f"Versions from {installed.source}" if installed.source else f"Environment {installed.where}"
+    yield f"{name}: {python}{has}"
+    yield from (f"  {note}" for note in installed.notes)
     if installed.missing:
-        yield f"  not installed: {', '.join(installed.missing)}"
+        yield f"  {'not installed' if installed.whole else 'not given'}: {', '.join(installed.missing)}"
     if checkup.same:
         which = (
             "measured as" if set(PACKAGES) <= checkup.installed.versions.keys() else "its packages have the versions of"
@@ -211,9 +213,12 @@ def document(checkup: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
         "standing": checkup.status.value,
         "device": checkup.device,
         "environment": {
-            "where": str(checkup.installed.where),
+            "where": checkup.installed.source or str(checkup.installed.where),
             "python": checkup.installed.python,
             "versions": dict(checkup.installed.versions),
+            "missing": list(checkup.installed.missing),
+            "not_pinned": list(checkup.installed.unpinned),
+            "notes": list(checkup.installed.notes),
             "sets": list(checkup.same),
             "measured_with": list(checkup.differences),
             "nearest": checkup.nearest.key if checkup.nearest else None,

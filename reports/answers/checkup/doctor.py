@@ -13,7 +13,7 @@ from matrix.keys import local_version
 from reports.answers.checkup import problems as found
 from reports.answers.checkup import repairs
 from reports.answers.checkup.installed import short
-from reports.answers.checkup.questions import open_questions
+from reports.answers.checkup.questions import open_questions, unstated_versions
 from reports.answers.diagnosis.diagnose import causes
 from reports.answers.diagnosis.signatures import CauseKind
 from reports.answers.judgement import coverage, nearest_sets
@@ -204,7 +204,10 @@ def checkup_of_job(
         repair=repair,
         alternative=repairs.by_giving_up(job, versions, evidence, is_red) if training.reds and not solved else None,
         pins=repairs.by_versions(job, versions, evidence, fixes, is_red) if needs_move else None,
-        unknown=tuple(open_questions(judged, judgement, versions, evidence, candidates)),
+        unknown=(
+            *unstated_versions(installed, options),
+            *open_questions(judged, judgement, versions, evidence, candidates),
+        ),
     )
 
 

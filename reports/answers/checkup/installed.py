@@ -49,6 +49,9 @@ class Installed:
 
     ``broken`` are sentences about interrupted installations, ``conflicts`` about versions that the metadata of another
     package excludes.
+
+    Versions that a user gives have a ``source``. ``unpinned`` are packages that it names without an exact version, and
+    ``notes`` say why. A source that is not ``whole`` leaves out packages that are installed nevertheless.
     """
 
     where: Path
@@ -56,10 +59,14 @@ class Installed:
     versions: Mapping[str, str]
     broken: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
+    source: str = ""
+    unpinned: tuple[str, ...] = ()
+    whole: bool = True
+    notes: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
-        return tuple(name for name in PACKAGES if name not in self.versions)
+        return tuple(name for name in PACKAGES if name not in self.versions and name not in self.unpinned)
 
 
 def read(

@@ -97,8 +97,8 @@ def environment_problems(installed: Installed, matrix: Grid, uses: Sequence[str]
 
 
 def missing_packages(installed: Installed, options: Options) -> Iterator[CheckupProblem]:
-    missing = [name for name in nearest_sets.used_packages(options) if name not in installed.versions]
-    if missing:
+    missing = [name for name in nearest_sets.used_packages(options) if name in installed.missing]
+    if missing and installed.whole:
         yield CheckupProblem(what=f"the job needs {' and '.join(missing)}, which is not installed: install it")
 
 

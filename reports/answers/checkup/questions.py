@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from cases.space.options import Options
     from matrix.run.outcome import SetRecord
+    from reports.answers.checkup.installed import Installed
     from reports.answers.judgement.coverage import JobCoverage, MeasuredCells
     from reports.answers.judgement.judge import JudgedJob, Judgement
 
@@ -41,6 +42,14 @@ def open_questions(
             yield f"{WORDS[flow]} was not measured for such a job{beside(judgement.beside.get(flow))}"
     elif not (training.reds or training.machine_reds):
         yield from unmeasured_versions(job.options, training, versions, evidence, candidates)
+
+
+def unstated_versions(installed: Installed, options: Options) -> Iterator[str]:
+    """Yield the packages of a job whose versions a user did not give."""
+    missing = () if installed.whole else installed.missing
+    names = [name for name in nearest_sets.used_packages(options) if name in (*missing, *installed.unpinned)]
+    if names:
+        yield f"the job needs {' and '.join(names)}, of which {installed.source} gives no exact version"
 
 
 def beside(on_cpu: JobCoverage | None) -> str:
