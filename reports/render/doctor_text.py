@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cases.space.plural import counted
 from matrix.versions.sets import PACKAGES
 from reports.answers.checkup.installed import short
+from reports.answers.checkup.places import on_words
 from reports.answers.configuration import configs
 from reports.answers.judgement import coverage, nearest_sets
 from reports.answers.judgement.judge import JobStatus
@@ -68,6 +69,7 @@ def environment_lines(checkup: Checkup) -> Iterator[str]:
         differs = ", ".join(differing)
         yield f"  these versions were not measured; the nearest set is {checkup.nearest.key}, with {differs}"
     yield from (f"  measured with {each}" for each in checkup.differences)
+    yield from (f"  results: {place}" for place in checkup.places)
 
 
 def device_words(device: str) -> str:
@@ -104,8 +106,12 @@ def problem_lines(each: CheckupProblem, label: str) -> Iterator[str]:
     if each.inferred:
         yield f"  inferred from {each.inferred}; not measured with these versions"
     if each.shown_by:
-        yield f"  shown by {each.shown_by}"
+        yield f"  shown by {each.shown_by}{after_comma(on_words(each.hardware))}"
     yield from (f"  see {link}" for link in each.links)
+
+
+def after_comma(words: str) -> str:
+    return f", {words}" if words else ""
 
 
 def red_lines(checkup: Checkup) -> Iterator[str]:
@@ -128,7 +134,8 @@ def change_lines(checkup: Checkup) -> Iterator[str]:
         pins = " ".join(f'"{name}=={version}"' for name, version in checkup.pins.moves.items())
         yield f"Nearest set on which {green_words(checkup.pins)}, {checkup.pins.column.key}: pip install {pins}"
         python = f"Python {checkup.pins.column.python}"
-        yield f"  shown by {checkup.pins.proof} (pass), with {python}{without(checkup.pins.rest)}"
+        shown = f"{shown_on(checkup.pins.hardware)} by {checkup.pins.proof} (pass)"
+        yield f"  {shown}, with {python}{without(checkup.pins.rest)}"
         if checkup.pins.settings is not None:
             yield from repair_lines(checkup.pins.settings, "  and change")
     if (
@@ -148,6 +155,10 @@ def green_words(pins: VersionMove) -> str:
     return f"{what} is green with a change of settings" if pins.settings else f"{what} is green"
 
 
+def shown_on(hardware: str) -> str:
+    return f"shown {on_words(hardware)}".rstrip()
+
+
 def without(rest: Iterable[str]) -> str:
     """Name the settings of the job that the proving case lacks."""
     several = ", ".join(rest)
@@ -162,7 +173,8 @@ def repair_lines(repair: Repair, verb: str) -> Iterator[str]:
         yield f"{verb}, in code: {', '.join(in_code(name, value) for name, value in repair.changes.items())}"
         yield "  none of these files has a key for this, so --write cannot apply it"
     if not verb.startswith(" "):
-        yield f"  shown by {repair.proof.outcome.cell} (pass){without(repair.rest)}"
+        proof = repair.proof.outcome
+        yield f"  {shown_on(proof.hardware)} by {proof.cell} (pass){without(repair.rest)}"
 
 
 def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -222,6 +234,7 @@ def document(checkup: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
             "sets": list(checkup.same),
             "measured_with": list(checkup.differences),
             "nearest": checkup.nearest.key if checkup.nearest else None,
+            "measured_on": [each._asdict() for each in checkup.places],
         },
         "job": {
             "files": {str(each.path): each.dialect.name for each in job.configs},
@@ -259,6 +272,7 @@ def problem_document(each: CheckupProblem) -> dict[str, Any]:
         "inferred_from": each.inferred,
         "part": each.flow,
         "finding": each.finding,
+        "hardware": each.hardware,
     }
 
 
@@ -269,6 +283,7 @@ def repair_document(repair: Repair | None) -> dict[str, Any] | None:
         "options": dict(repair.changes),
         "gives_up": repair.given_up,
         "shown_by": repair.proof.outcome.cell,
+        "hardware": repair.proof.outcome.hardware,
         "not_shown": list(repair.rest),
         "files": {
             str(config.path): [
@@ -288,6 +303,8 @@ def pins_document(pins: VersionMove | None) -> dict[str, Any] | None:
         "python": pins.column.python,
         "pins": dict(pins.moves),
         "shown_by": pins.proof,
+        "hardware": pins.hardware,
+        "torch": pins.column.pins["torch"],
         "not_shown": list(pins.rest),
         "plainest_use": pins.plainest,
         "change": repair_document(pins.settings),

@@ -13,6 +13,7 @@ from matrix.keys import local_version
 from reports.answers.checkup import problems as found
 from reports.answers.checkup import repairs
 from reports.answers.checkup.installed import short
+from reports.answers.checkup.places import places_of
 from reports.answers.checkup.questions import open_questions, unstated_versions
 from reports.answers.diagnosis.diagnose import causes
 from reports.answers.diagnosis.signatures import CauseKind
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
     from cases.space.options import Options
     from matrix.known.conditions import Facts
-    from matrix.run.outcome import SetRecord
+    from matrix.run.outcome import Outcome, SetRecord
     from reports.answers.checkup.installed import Installed
+    from reports.answers.checkup.places import Place
     from reports.answers.checkup.problems import CheckupProblem
     from reports.answers.checkup.repairs import Repair, VersionMove
     from reports.answers.configuration.job import TrainingJob
@@ -66,6 +68,7 @@ class Checkup:
     pins: VersionMove | None = None
     unknown: tuple[str, ...] = ()
     known_red: tuple[Cause, ...] = ()
+    places: tuple[Place, ...] = ()  # where the evidence was measured
 
     @property
     def sound(self) -> bool:
@@ -105,10 +108,44 @@ def examine(
     first: Checkup | None = None
     for name in in_order:
         result = checkup(installed, job, grids[name], fixes[name], device=name, known=known, cpu=grids.get("cpu"))
+        if name == "cpu" and on_gpus and job is not None and not job.on_cpu:
+            result = moved_on_gpus(result, job, grids, fixes, on_gpus[0], known)
         if result.measured:
             return result
         first = first or result
     return first or result
+
+
+def moved_on_gpus(
+    result: Checkup,
+    job: TrainingJob,
+    grids: Mapping[str, Grid],
+    fixes: Mapping[str, Mapping[str, Remedy]],
+    device: str,
+    known: MeasuredErrors | None,
+) -> Checkup:
+    """Replace the set that a CPU shows as green by one that GPUs show as green, since the job runs on GPUs."""
+    if result.pins is None or job.options is None:
+        return result
+    versions, evidence = result.installed.versions, coverage.MeasuredCells(grids[device])
+    reds = coverage.MeasuredCells(grids["cpu"]).coverage(job.options, versions).reds
+    is_red = red_test(job, judged_job(job, device="cuda"), evidence, known)
+    pins = repairs.by_versions(job, versions, evidence, fixes[device], is_red, reds)
+    on_cpu = f"no GPU measured such a job on other versions; on a CPU it is green with {result.pins.column.key}"
+    return replace(result, pins=pins, unknown=result.unknown if pins else (*result.unknown, on_cpu))
+
+
+def red_test(
+    job: TrainingJob, judged: JudgedJob, evidence: MeasuredCells, known: MeasuredErrors | None
+) -> repairs.IsRed:
+    """Return a test if the job is red with changed options and versions."""
+
+    def is_red(changed: Options, with_versions: Mapping[str, str]) -> bool:
+        facts = facts_with(job, changed, device=str(judged.facts["device"]))
+        again = judge(replace(judged, options=changed, facts=facts), with_versions, evidence, known)
+        return again.status is JobStatus.RED
+
+    return is_red
 
 
 def checkup(
@@ -140,6 +177,7 @@ def checkup(
             pins=repairs.sound_set(installed.versions, matrix) if broken else None,
             unknown=why_not_judged(job) if job else (),
             known_red=tuple(known_red_causes(matrix, same or [nearest])),
+            places=places_of_sets(matrix, same or [nearest]),
         )
     return checkup_of_job(installed, job, matrix, fixes, device=device, same=same, broken=broken, known=known, cpu=cpu)
 
@@ -169,12 +207,7 @@ def checkup_of_job(
     judged = judged_job(job, device="cpu" if on_cpu else "cuda")
     cells_of_cpu = coverage.MeasuredCells(cpu) if cpu is not None and not on_cpu and device != "cpu" else None
     judgement = judge(judged, versions, evidence, known, cells_of_cpu)
-
-    def is_red(changed: Options, with_versions: Mapping[str, str]) -> bool:
-        facts = facts_with(job, changed, device=str(judged.facts["device"]))
-        again = judge(replace(judged, options=changed, facts=facts), with_versions, evidence, known)
-        return again.status is JobStatus.RED
-
+    is_red = red_test(job, judged, evidence, known)
     training = judgement.training
     nothing = not (training.reds or training.greens or training.machine_reds)
     likely = tuple(found.inferred_problems(options, versions, evidence)) if nothing and not judged.assumed else ()
@@ -208,6 +241,7 @@ def checkup_of_job(
             *unstated_versions(installed, options),
             *open_questions(judged, judgement, versions, evidence, candidates),
         ),
+        places=places_of(covering_cells(judgement), matrix) or places_of_sets(matrix, same or candidates),
     )
 
 
@@ -253,6 +287,16 @@ def covered_sets(judgement: Judgement) -> Iterator[SetRecord]:
     for each in judgement.coverages.values():
         yield from (green.column for green in each.greens)
         yield from (red.cell.column for red in (*each.reds, *each.machine_reds))
+
+
+def covering_cells(judgement: Judgement) -> Iterator[Outcome]:
+    for each in judgement.coverages.values():
+        yield from (green.outcome for green in each.greens)
+        yield from (red.cell.outcome for red in (*each.reds, *each.machine_reds))
+
+
+def places_of_sets(matrix: Grid, columns: Iterable[SetRecord]) -> tuple[Place, ...]:
+    return places_of(grid_of_sets(matrix, {column.key for column in columns}).cells.values(), matrix)
 
 
 def environment_differences(installed: Installed, columns: Iterable[SetRecord]) -> Iterator[str]:

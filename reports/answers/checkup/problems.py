@@ -45,6 +45,7 @@ class CheckupProblem:
     of_job: bool = False  # a change of the job's settings can solve it
     flow: str = ""  # the part of the job, if it is not training
     finding: str = ""  # the id of the known error
+    hardware: str = ""  # of the cell that shows it
 
 
 def job_problems(judgement: Judgement) -> Iterator[CheckupProblem]:
@@ -74,6 +75,7 @@ def error_problem(error: KnownError) -> CheckupProblem:
         inferred=inference,
         of_job=True,
         finding=row.id,
+        hardware=next((each.hardware for each in error.cells), ""),
     )
 
 
@@ -93,6 +95,7 @@ def environment_problems(installed: Installed, matrix: Grid, uses: Sequence[str]
                     why=why(best.signature if best else None),
                     links=links(best.signature if best else None),
                     shown_by=f"{outcome.cell} ({outcome.verdict.value})",
+                    hardware=outcome.hardware,
                 )
 
 
@@ -112,6 +115,7 @@ def cell_problem(red: Red, inference: str = "") -> CheckupProblem:
         shown_by=f"{outcome.cell} ({outcome.verdict.value}){near}",
         inferred=inference,
         of_job=True,
+        hardware=outcome.hardware,
         flow="" if red.cell.stated["flow"] == TRAIN else WORDS[str(red.cell.stated["flow"])],
     )
 

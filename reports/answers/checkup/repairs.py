@@ -86,6 +86,7 @@ class VersionMove:
     rest: tuple[str, ...] = ()
     plainest: str = ""
     settings: Repair | None = None
+    hardware: str = ""  # of the green cell
 
 
 def by_settings(
@@ -261,10 +262,15 @@ def by_versions(
     evidence: MeasuredCells,
     fixes: Mapping[str, Remedy],
     is_red: IsRed = never,
+    reds_elsewhere: Sequence[Red] = (),
 ) -> VersionMove | None:
-    """Return the nearest set on which the unchanged job is green; failing that, with other settings."""
+    """Return the nearest set on which the unchanged job is green; failing that, with other settings.
+
+    ``reds_elsewhere`` are red cells of another device, which the green cell must have the settings of as well.
+    """
     options = options_of(job)
-    uses, reds = nearest_sets.used_packages(options), evidence.coverage(options, versions).reds
+    uses = nearest_sets.used_packages(options)
+    reds = (*evidence.coverage(options, versions).reds, *reds_elsewhere)
     in_order = [
         each
         for each in nearest_sets.nearest_first(versions, evidence.columns, uses)
@@ -275,7 +281,11 @@ def by_versions(
         if proof is not None and not is_red(options, column.pins):
             rest = unmeasured_settings(options, [proof])
             return VersionMove(
-                column=column, moves=version_moves(versions, column, uses), proof=proof.outcome.cell, rest=rest
+                column=column,
+                moves=version_moves(versions, column, uses),
+                proof=proof.outcome.cell,
+                rest=rest,
+                hardware=proof.outcome.hardware,
             )
     for column in in_order:
         coverage = evidence.coverage(options, column.pins)
@@ -288,6 +298,7 @@ def by_versions(
                 proof=repair.proof.outcome.cell,
                 rest=repair.rest,
                 settings=repair,
+                hardware=repair.proof.outcome.hardware,
             )
     return None
 
@@ -303,6 +314,7 @@ def sound_set(versions: Mapping[str, str], matrix: Grid) -> VersionMove | None:
                     moves=version_moves(versions, column, tuple(versions)),
                     proof=outcome.cell,
                     plainest=call,
+                    hardware=outcome.hardware,
                 )
     return None
 

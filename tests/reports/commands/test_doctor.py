@@ -164,7 +164,7 @@ def test_dora_under_fsdp_needs_a_newer_peft_and_nothing_else(examine: Callable[.
     code, out, _ = examine("2024-06", FSDP1, "trl_dora.yaml", options=("--write", "--device", "cpu"))
     assert code == 1
     assert 'Nearest set on which a simpler form of it is green, 2024-06+peft0.12.0: pip install "peft==0.12.0"' in out
-    (shown,) = (line for line in out.splitlines() if "shown by 2024-06+peft0.12.0__" in line)
+    (shown,) = (line for line in out.splitlines() if "shown on a CPU by 2024-06+peft0.12.0__" in line)
     assert "(pass), with Python 3.11, a simpler form without" in shown
     assert shown.endswith("clip_grad_norm=True, optim=adamw, front_end=sft")
     assert "Nothing was written" in out
