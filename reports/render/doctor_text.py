@@ -106,12 +106,8 @@ def problem_lines(each: CheckupProblem, label: str) -> Iterator[str]:
     if each.inferred:
         yield f"  inferred from {each.inferred}; not measured with these versions"
     if each.shown_by:
-        yield f"  shown by {each.shown_by}{after_comma(on_words(each.hardware))}"
+        yield f"  {shown_on(each.hardware)} by {each.shown_by}"
     yield from (f"  see {link}" for link in each.links)
-
-
-def after_comma(words: str) -> str:
-    return f", {words}" if words else ""
 
 
 def red_lines(checkup: Checkup) -> Iterator[str]:

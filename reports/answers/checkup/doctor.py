@@ -131,7 +131,7 @@ def moved_on_gpus(
     reds = coverage.MeasuredCells(grids["cpu"]).coverage(job.options, versions).reds
     is_red = red_test(job, judged_job(job, device="cuda"), evidence, known)
     pins = repairs.by_versions(job, versions, evidence, fixes[device], is_red, reds)
-    on_cpu = f"no GPU measured such a job on other versions; on a CPU it is green with {result.pins.column.key}"
+    on_cpu = f"no GPU measured such a job as green; on a CPU it is green with {result.pins.column.key}"
     return replace(result, pins=pins, unknown=result.unknown if pins else (*result.unknown, on_cpu))
 
 
