@@ -64,7 +64,7 @@ def read(given: str, sets: Iterable[VersionSet | SetRecord], stdin: BinaryIO) ->
     by_key = {each.key: each for each in sets}
     if text in by_key:
         return from_set(by_key[text])
-    path = Path(text).expanduser()
+    path = Path(text).expanduser() if text.startswith("~/") else Path(text)
     if text and is_file(path):
         return from_listing(GivenText(text=version_listings.text_of(path), source=str(path), path=path))
     if SET_KEY.fullmatch(text):
@@ -73,7 +73,7 @@ def read(given: str, sets: Iterable[VersionSet | SetRecord], stdin: BinaryIO) ->
         raise UserError(f'unknown version set "{text}"{hint}; `ftmatrix sets` lists them')
     if text.lower().endswith(FILE_ENDINGS) or text.startswith(("/", "./", "../", "~")):
         raise UserError(f"{text}: there is no such file; give --versions {EXAMPLE}")
-    return installed(from_words(text), source="the command line", path=Path())
+    return installed(from_argument(text), source="the command line", path=Path())
 
 
 def is_file(path: Path) -> bool:
@@ -109,6 +109,16 @@ def from_set(column: VersionSet | SetRecord) -> Installed:
     return Installed(
         where=Path(column.key), python=column.python, versions=dict(column.pins), source=f"set {column.key}"
     )
+
+
+def from_argument(text: str) -> Listing:
+    """Read versions as people type them, or a whole listing, as of ``--versions "$(pip freeze)"``."""
+    try:
+        return from_words(text)
+    except UserError:
+        if "\n" not in text:
+            raise
+        return version_listings.of_text(text, Path("the command line"))
 
 
 def from_words(text: str) -> Listing:

@@ -66,10 +66,10 @@ def of_text(text: str, path: Path) -> Listing:
     Raises:
         UserError: the text is malformed, or a file that it includes cannot be read.
     """
-    by_name = reader_by_name(path.name)
-    if by_name is not None:
-        return by_name(text, path)
-    if text.lstrip().startswith("["):
+    reader = reader_by_name(path.name) or reader_by_content(text)
+    if reader is not None:
+        return reader(text, path)
+    if text.lstrip().startswith(("[{", "[\n")):
         return of_json(text, path)
     if CONDA_TABLE.search(text):
         return of_table(text, "conda list")
@@ -82,6 +82,11 @@ def reader_by_name(name: str) -> Callable[[str, Path], Listing] | None:
     if name == "pyproject.toml":
         return of_project
     return of_conda_file if ENVIRONMENT_FILE.search(name) or name.endswith((".yml", ".yaml")) else None
+
+
+def reader_by_content(text: str) -> Callable[[str, Path], Listing] | None:
+    """Recognise files that are piped, or have another name."""
+    return next((reader for pattern, reader in CONTENTS.items() if pattern.search(text)), None)
 
 
 def of_requirements(text: str, path: Path) -> Listing:
@@ -304,3 +309,11 @@ def of_conda_file(text: str, path: Path) -> Listing:
     python = next((match[1] for each in own if (match := PYTHON.match(each))), "")
     found = (*filter(None, map(entries.from_conda, own)), *of_pip.entries)
     return Listing(kind="conda", entries=found, whole=is_whole(found), python=python, build=of_pip.build)
+
+
+# By a line that no requirements file has.
+CONTENTS: Final[Mapping[re.Pattern[str], Callable[[str, Path], Listing]]] = {
+    re.compile(r"^\[\[packages?\]\]", re.MULTILINE): of_lock,
+    re.compile(r"^\[(project|tool\.poetry\S*|build-system)\]", re.MULTILINE): of_project,
+    re.compile(r"^dependencies:", re.MULTILINE): of_conda_file,
+}

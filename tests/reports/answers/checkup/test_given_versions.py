@@ -270,6 +270,15 @@ def test_a_conda_environment_states_its_python(tmp_path: Path) -> None:
     assert read_file(tmp_path, "environment.yml", ENVIRONMENT).python == "3.11"
 
 
+def test_a_freeze_as_an_argument_is_read_as_from_a_file() -> None:
+    assert read(FREEZE).versions == read("-", FREEZE.encode()).versions
+
+
+@pytest.mark.parametrize("text", [UV_LOCK, PYPROJECT, ENVIRONMENT, PIP_LIST, CONDA_LIST])
+def test_a_format_is_recognised_without_the_name_of_its_file(text: str) -> None:
+    assert read("-", text.encode()).versions["torch"].startswith(("2.8.0", "2.5.1"))
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -283,6 +292,7 @@ def test_a_conda_environment_states_its_python(tmp_path: Path) -> None:
         ("torch==2.8.0 torch==2.7.1", "pins torch to 2.7.1 and 2.8.0"),
         ("missing.txt", "missing.txt: there is no such file"),
         ("./missing", "there is no such file"),
+        ("~nobody/x", "there is no such file"),
         ("-", "standard input is empty"),
     ],
 )
@@ -300,7 +310,7 @@ def test_bad_texts_are_refused(given: str, message: str) -> None:
         ("pyproject.toml", b"[project]\nname = 'x'\n", "names none of torch"),
         ("environment.yml", b"a: [b\n", "not valid YAML"),
         ("environment.yml", b"learning_rate: 1\n", "lists no dependencies"),
-        ("list.json", b"[1]", "not a list of `pip list --format json`"),
+        ("list.json", b'[{"name": 1}]', "not a list of `pip list --format json`"),
         ("r.txt", b"\x00\x01\xfe\xff", "is not text"),
         ("r.txt", b"", "names none of torch"),
         ("r.txt", b"-r other.txt\n", "which r.txt includes, cannot be read"),
