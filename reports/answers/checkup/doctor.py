@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matrix.known.conditions import Facts
     from matrix.run.outcome import Outcome, SetRecord
     from reports.answers.checkup.installed import Installed
-    from reports.answers.checkup.places import Place
+    from reports.answers.checkup.places import EvidencePlace
     from reports.answers.checkup.problems import CheckupProblem
     from reports.answers.checkup.repairs import Repair, VersionMove
     from reports.answers.configuration.job import TrainingJob
@@ -68,7 +68,7 @@ class Checkup:
     pins: VersionMove | None = None
     unknown: tuple[str, ...] = ()
     known_red: tuple[Cause, ...] = ()
-    places: tuple[Place, ...] = ()  # where the evidence was measured
+    places: tuple[EvidencePlace, ...] = ()  # where the evidence was measured
 
     @property
     def sound(self) -> bool:
@@ -295,7 +295,7 @@ def covering_cells(judgement: Judgement) -> Iterator[Outcome]:
         yield from (red.cell.outcome for red in (*each.reds, *each.machine_reds))
 
 
-def places_of_sets(matrix: Grid, columns: Iterable[SetRecord]) -> tuple[Place, ...]:
+def places_of_sets(matrix: Grid, columns: Iterable[SetRecord]) -> tuple[EvidencePlace, ...]:
     return places_of(grid_of_sets(matrix, {column.key for column in columns}).cells.values(), matrix)
 
 

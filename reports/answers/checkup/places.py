@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CPU = "cpu"
 
 
-class Place(NamedTuple):
+class EvidencePlace(NamedTuple):
     """The device of a cell, its hardware (``NVIDIA H200 x 2``) and its build of torch."""
 
     device: str
@@ -25,15 +25,15 @@ class Place(NamedTuple):
         return ", ".join(filter(None, (name, self.hardware, self.torch and f"torch {self.torch}")))
 
 
-def places_of(outcomes: Iterable[Outcome], matrix: Grid) -> tuple[Place, ...]:
+def places_of(outcomes: Iterable[Outcome], matrix: Grid) -> tuple[EvidencePlace, ...]:
     """Return the different places of some cells, in their order."""
     unique = {(each.set, each.hardware): each for each in outcomes}
     return tuple(dict.fromkeys(place_of(each, matrix) for each in unique.values()))
 
 
-def place_of(outcome: Outcome, matrix: Grid) -> Place:
+def place_of(outcome: Outcome, matrix: Grid) -> EvidencePlace:
     device, _, hardware = outcome.hardware.partition(": ")
-    return Place(device, hardware, torch_build(outcome, matrix))
+    return EvidencePlace(device, hardware, torch_build(outcome, matrix))
 
 
 def torch_build(outcome: Outcome, matrix: Grid) -> str:
