@@ -83,7 +83,8 @@ def job_lines(checkup: Checkup) -> Iterator[str]:
     files = " + ".join(f"{each.path.name} ({each.dialect.name})" for each in job.configs)
     values = job.options.stated if job.options else job.values
     plain = {name for name, value in values.items() if value == coverage.DEFAULTS.get(name)}
-    shown = [f"{name}={value}" for name, value in values.items() if name in coverage.GOAL or name not in plain]
+    stated = [name for name in values if name != "flow" and (name in coverage.GOAL or name not in plain)]
+    shown = [f"{name}={values[name]}" for name in stated]
     yield f"Job {files}: {' '.join(shown)}"
     yield from (f"  {note}" for note in job.notes)
 
