@@ -1,4 +1,4 @@
-"""Parses a user's query, such as ``qlora fsdp2 dora`` or ``method=dora quant=nf4 loop!=eval``, and finds its cases.
+"""Parses a user's query, such as ``qlora fsdp2 dora`` or ``method=dora quant=nf4 loop!=eval``.
 
 A query names some options and leaves the others free. A free option has an expected (*plain*) value; any other value
 is a *setting*, which an answer mentions. Goals (flow, method, quantisation, strategy, model and their like) are never
@@ -8,9 +8,7 @@ free: they are as the query names them, or plain (``train``, ``lora``, no quanti
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field, fields
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
+from dataclasses import asdict, dataclass
 from itertools import islice, product
 from typing import TYPE_CHECKING, Final
 
@@ -18,12 +16,12 @@ from cases.space import options
 from cases.space.options import IllegalError, Options, Value
 from cases.space.written_values import parsed
 from matrix.errors import UserError
-from matrix.run.plan import FREE, TERM, Term, current_pattern, current_term, near, renaming
+from matrix.run.plan import FREE, TERM, Term, current_term, renaming
+from reports.answers.support.spelling import did_you_mean
+from reports.answers.support.vocabulary import FILLER_WORDS, WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from reports.results.grid import Grid
+    from collections.abc import Iterable, Mapping
 
 Values = tuple[Value, ...]
 
@@ -57,52 +55,6 @@ PLAIN: Final[Mapping[str, Values]] = {
 }
 PRECISION: Final = ("torch_dtype", "bnb_4bit_compute_dtype", "autocast", "mixed_precision")
 
-# Options whose values are words by themselves.
-WORD_OPTIONS: Final = ("method", "quant", "strategy", "flow", "model", "front_end")
-NO_WORDS: Final = ("none", "loop", "api", "script")  # values that mean nothing without their option
-WORDS: Final[Mapping[str, Mapping[str, Values]]] = {
-    **{
-        str(value).replace("_", "-"): {name: (value,)}
-        for name in WORD_OPTIONS
-        for value in options.values(name)
-        if value not in NO_WORDS
-    },
-    **{each.name.replace("_", "-"): {each.name: (True,)} for each in fields(Options) if each.default is False},
-    **{dtype: {"torch_dtype": (dtype,)} for dtype in ("bf16", "fp16", "fp32")},
-    **{name: {"optim": (name.replace("-", "_"),)} for name in ("sgd", "adamw", "adamw-8bit", "paged-adamw-8bit")},
-    "qlora": {"quant": ("nf4",)},
-    "qdora": {"method": ("dora",), "quant": ("nf4",)},
-    "4-bit": {"quant": ("nf4",)},
-    "4bit": {"quant": ("nf4",)},
-    "8-bit": {"quant": ("int8",)},
-    "8bit": {"quant": ("int8",)},
-    "llm.int8": {"quant": ("int8",)},
-    "full-fine-tuning": {"method": ("full",)},
-    "fft": {"method": ("full",)},
-    "fsdp": {"strategy": ("fsdp2", "fsdp1")},
-    "hsdp": {"device_mesh": ("hsdp",)},
-    "offload": {"cpu_offload": (True,)},
-    "double": {"bnb_4bit_use_double_quant": (True,)},
-    "amp": {"autocast": ("bf16", "fp16")},
-    "autocast": {"autocast": ("bf16", "fp16")},
-    "gradient_checkpointing": {"gradient_checkpointing": ("non_reentrant", "reentrant")},
-    "gradient-checkpointing": {"gradient_checkpointing": ("non_reentrant", "reentrant")},
-    "reentrant": {"gradient_checkpointing": ("reentrant",)},
-    "non-reentrant": {"gradient_checkpointing": ("non_reentrant",)},
-    "save": {"flow": ("save_reload",)},
-    "reload": {"flow": ("save_reload",)},
-    "serving": {"flow": ("merge_reload",)},
-    "generation": {"flow": ("generate",)},
-    "inference": {"flow": ("generate",)},
-    "sfttrainer": {"front_end": ("sft",)},
-    "trl": {"front_end": ("sft",)},
-    "moe": {"model": ("mixtral",)},
-    "tied": {"embeddings": ("tied",)},
-    "eval": {"loop": ("eval",)},
-    "head": {"modules_to_save": ("lm_head",)},
-    "embeddings": {"target_embeddings": (True,)},
-}
-FILLER_WORDS: Final = frozenset({"and", "with", "on", "under", "in", "using", "fine-tuning", "+", "&", "|"})
 MAX_COMBINATIONS: Final = 4096  # of named values, to search for a legal one
 
 
@@ -141,27 +93,6 @@ class Query:
     def without(self, name: str) -> Query:
         named = {other: values for other, values in self.named.items() if other != name}
         return Query(text=self.text, named=named, patterns=self.patterns, renamings=self.renamings)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """A measured case with the options that apply to it."""
-
-    case: str
-    group: str
-    stated: Mapping[str, Value]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchingCase:
-    """A case that matches a query.
-
-    ``settings`` are its values that are not plain; ``chosen`` are its values of options with several plain values.
-    """
-
-    case: str
-    settings: Mapping[str, Value] = field(default_factory=dict)
-    chosen: Mapping[str, Value] = field(default_factory=dict)
 
 
 def parse(text: str) -> Query:
@@ -222,9 +153,8 @@ def meaning(word: str) -> Mapping[str, Values]:
         return {match["name"]: term(match["name"], match["value"].split(","), negated=match["op"] == "!=")}
     plain = word.lower().strip(",").replace("_", "-")
     if plain not in WORDS:
-        close = get_close_matches(plain, WORDS, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "use words such as qlora, fsdp2, int8 or merge"
-        raise UserError(f"{word!r} is neither a known word nor a term such as quant=nf4; {hint}")
+        hint = did_you_mean(plain, WORDS) or "; use words such as qlora, fsdp2, int8 or merge"
+        raise UserError(f"{word!r} is neither a known word nor a term such as quant=nf4{hint}")
     return WORDS[plain]
 
 
@@ -233,62 +163,11 @@ def term(name: str, texts: Iterable[str], *, negated: bool) -> Values:
         wanted = tuple(parsed(name, text) for text in texts)
         left = tuple(value for value in options.values(name) if value not in wanted) if negated else wanted
     except IllegalError as error:
-        raise UserError(f"{error}{near(name)}") from None
+        hint = "" if name in (*options.names(), *FREE) else did_you_mean(name, (*options.names(), *FREE))
+        raise UserError(f"{error}{hint}") from None
     if not left:
         raise UserError(f"{name}!= excludes every value of {name} ({options.listed(options.values(name))}); keep one")
     return left
-
-
-def points(matrix: Grid) -> tuple[Point, ...]:
-    """Return every measured case, except cases with options that this version does not know."""
-    first = {outcome.case: outcome for outcome in matrix.outcomes}
-    known = frozenset(options.names())
-    return tuple(
-        Point(case=case, group=outcome.group, stated=stated(outcome.options))
-        for case, outcome in first.items()
-        if known.issuperset(outcome.options)
-    )
-
-
-def stated(stored: Mapping[str, object]) -> Mapping[str, Value]:
-    """Return the options that apply; options that an older harness did not have get their defaults."""
-    ranks = 1 if stored.get("strategy", "single") == "single" else 2
-    made = Options(**{"world_size": ranks, **stored})  # type: ignore[arg-type]
-    return made.stated
-
-
-def ways(query: Query, measured: Iterable[Point]) -> tuple[MatchingCase, ...]:
-    """Return the cases that match the query, fewest settings first."""
-    return tuple(sorted(found(query, measured), key=lambda way: len(way.settings)))
-
-
-def found(query: Query, measured: Iterable[Point]) -> Iterator[MatchingCase]:
-    for point in measured:
-        if query.patterns:
-            if all(matches(point, *pattern) for pattern in query.patterns) and agrees(query, point, query.named):
-                yield MatchingCase(case=point.case, chosen={"case": point.case})
-        elif agrees(query, point, {*query.named, *GOALS}):
-            free = {name: value for name, value in point.stated.items() if name not in query.named}
-            yield MatchingCase(
-                case=point.case,
-                settings={name: value for name, value in free.items() if value not in query.plain(name)},
-                chosen={name: value for name, value in point.stated.items() if value in query.plain(name) != (value,)},
-            )
-
-
-def agrees(query: Query, point: Point, names: Iterable[str]) -> bool:
-    """Tell if the options have plain values; named options must also apply to the case."""
-    return all(
-        point.stated[name] in query.plain(name) if name in point.stated else name not in query.named for name in names
-    )
-
-
-def matches(point: Point, name: str, wanted: tuple[str, ...], negated: bool) -> bool:  # noqa: FBT001 - of a pattern
-    if name == "case":
-        return negated != any(
-            fnmatchcase(point.case, each) or fnmatchcase(point.case, current_pattern(each)) for each in wanted
-        )
-    return negated != any(fnmatchcase(point.group.lower(), each.lower()) for each in wanted)
 
 
 def possible(query: Query) -> bool:

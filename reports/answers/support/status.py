@@ -20,7 +20,8 @@ from packaging.version import Version
 
 from cases.space.verdict import RED, Verdict
 from matrix.versions.sets import PACKAGES
-from reports.answers.support.query import PRECISION, check, points, ways
+from reports.answers.support.matching import points, ways
+from reports.answers.support.query import PRECISION, check
 from reports.results.wording import first_line
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from cases.space.options import Value
     from matrix.run.outcome import Outcome, SetRecord
     from reports.answers.judgement.known_errors import MeasuredErrors
-    from reports.answers.support.query import MatchingCase, Point, Query
+    from reports.answers.support.matching import MatchingCase, Point
+    from reports.answers.support.query import Query
     from reports.results.grid import Grid
 
 NOT_RUN = "not run"

@@ -8,7 +8,9 @@ import pytest
 
 from cases.space import options
 from matrix.errors import UserError
-from reports.answers.support.query import FILLER_WORDS, WORDS, check, parse, points, ways
+from reports.answers.support.matching import points, ways
+from reports.answers.support.query import check, parse
+from reports.answers.support.vocabulary import FILLER_WORDS, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
