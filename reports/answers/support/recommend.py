@@ -11,26 +11,22 @@ plain cells that are red without it, and the newest set that needs no setting.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
-
 from matrix.errors import UserError
-from matrix.keys import without_local
 from matrix.versions import locks
 from matrix.versions import sets as known_sets
-from matrix.versions.sets import PACKAGES
 from reports.answers.judgement.known_errors import MeasuredErrors
 from reports.answers.support.candidates import Candidate, candidates, unmet_json
 from reports.answers.support.query import Query, check, parse
+from reports.answers.support.requirements import has
 from reports.answers.support.status import CPU, NOT_RUN, SupportIndex, SupportStatus
 from reports.answers.support.whole_job import implied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from packaging.requirements import Requirement
 
     from matrix.run.outcome import SetRecord
     from matrix.versions.sets import VersionSet
@@ -217,32 +213,6 @@ def possible(index: SupportIndex, query: Query) -> bool:
 
 def newest_good(candidates: Iterable[Candidate], have: Sequence[Requirement]) -> str:
     return next((each.key for each in candidates if each.fulfils and has(each.column.pins, have)), "")
-
-
-def has(pins: Mapping[str, str], have: Iterable[Requirement]) -> bool:
-    return all(each.specifier.contains(pins[each.name], prereleases=True) for each in have if each.name in pins)
-
-
-def requirement(text: str) -> Requirement:
-    """Parse ``--have``, e.g. ``torch==2.8.0`` or ``peft>=0.15,<0.18``. Ignores the build (``+cu128``).
-
-    Raises:
-        UserError: the text is not a requirement of a pinned package.
-    """
-    try:
-        wanted = Requirement(text)
-    except InvalidRequirement:
-        raise UserError(f"--have {text!r} is not a requirement; write torch==2.8.0 or peft>=0.15,<0.18") from None
-    if wanted.url or wanted.marker or wanted.extras:
-        raise UserError(f"--have {text!r}: give a name and versions only, such as torch==2.8.0")
-    wanted.name = canonicalize_name(wanted.name)
-    if wanted.name not in PACKAGES:
-        close = get_close_matches(wanted.name, PACKAGES, n=1)
-        raise UserError(
-            f"--have {text!r}: the sets pin {', '.join(PACKAGES)}" + (f"; did you mean {close[0]}?" if close else "")
-        )
-    wanted.specifier = SpecifierSet(",".join(without_local(str(each)) for each in wanted.specifier))
-    return wanted
 
 
 def lock_text(column: SetRecord, sets: Sequence[VersionSet] | None = None) -> str:

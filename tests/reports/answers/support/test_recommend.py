@@ -11,7 +11,8 @@ from matrix.versions import locks
 from matrix.versions import sets as known_sets
 from reports.answers import knowledge
 from reports.answers.support.query import parse
-from reports.answers.support.recommend import Recommendation, lock_text, recommend_on, recommended, requirement
+from reports.answers.support.recommend import Recommendation, lock_text, recommend_on, recommended
+from reports.answers.support.requirements import requirement
 from reports.answers.support.status import SupportIndex
 from reports.render.recommend_text import CAUTION, lines
 
@@ -97,7 +98,7 @@ def test_installed_versions_narrow_the_sets(have: str, key: str, ask_for: Callab
 def test_versions_that_no_set_has_give_no_answer(ask_for: Callable[..., Recommendation]) -> None:
     said = lines(ask_for({"2025-06": {QLORA: "pass"}}, "qlora", have=("torch==7.0",)))
     assert "No published set has these versions together." in said
-    assert "Without --have torch==7.0: 2025-06" in said
+    assert "Without --have torch==7.0.*: 2025-06" in said
 
 
 def test_without_a_green_set_the_obstacles_of_each_set_are_listed(ask_for: Callable[..., Recommendation]) -> None:
@@ -169,22 +170,6 @@ def test_a_gpu_result_answers_for_a_gpu(measure: Callable[..., Grid]) -> None:
 def test_an_impossible_query_is_refused_without_gpu_results_too() -> None:
     with pytest.raises(UserError, match="quantised weights are not trainable"):
         recommend_on("cuda", {}, [parse("full nf4")])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("torch=2.8", "is not a requirement; write torch=="),
-        ("", "is not a requirement"),
-        ("numpy==2", "the sets pin torch"),
-        ("tourch==2", "did you mean torch"),
-        ("torch[cuda]==2", "give a name and versions"),
-        ("torch @ https://example.org/x.whl", "give a name and versions"),
-    ],
-)
-def test_an_invalid_requirement_is_refused(text: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        requirement(text)
 
 
 def test_the_measured_lock_is_returned(build_set: Callable[..., SetRecord]) -> None:
