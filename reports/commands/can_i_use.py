@@ -1,7 +1,7 @@
 """``ftmatrix can-i-use``: lists the versions of each package with which a feature works.
 
-Exit codes: 0 green, or green with a setting, in at least one version set, 1 in none, or no results for the device, 2
-bad input.
+Exit codes: 0 green, or green with a setting, in at least one version set, 1 in none, or no results for the device or
+for a part of the question, 2 bad input.
 """
 
 # ruff: noqa: FBT002 - typer reads parameters and their defaults
@@ -14,10 +14,10 @@ import typer
 
 from matrix.errors import UserError
 from reports.answers import knowledge
-from reports.answers.support.query import parse
+from reports.answers.support.question import asked
 from reports.answers.support.status import GOOD
 from reports.answers.support.support import dumped, support_document, support_of
-from reports.commands.options import AsJson, Results, ResultsDevice, results_device
+from reports.commands.options import AsJson, Have, Results, ResultsDevice, results_device
 from reports.render.support_text import lines
 from reports.render.write import write_whole
 
@@ -30,8 +30,12 @@ NOWHERE = 1
 def can_i_use(
     query: Annotated[
         list[str] | None,
-        typer.Argument(help="Features, by name or as options: 'qlora fsdp2 dora', 'quant=nf4'.", show_default=False),
+        typer.Argument(
+            help="Features or a question: 'qlora fsdp2 dora', 'quant=nf4', 'can I use 4-bit LoRA on two GPUs'.",
+            show_default=False,
+        ),
     ] = None,
+    have: Have = None,
     device: ResultsDevice = "auto",
     results: Results = knowledge.PUBLISHED,
     write: Annotated[
@@ -42,18 +46,22 @@ def can_i_use(
     """List the versions of each package with which a feature is green, green with a setting, red or unknown."""
     if bool(query) == (write is not None):
         raise UserError("name either features, such as 'qlora fsdp2', or --write FILE for every feature")
-    queries = (parse(" ".join(query)),) if query else ()
-    for renaming in (renaming for each in queries for renaming in each.renamings):
-        typer.echo(renaming, err=True)
-    device = results_device(device)
-    grids = knowledge.by_device(results)
     if write is not None:
-        write_document(support_document(grids), write)
+        write_document(support_document(knowledge.by_device(results)), write)
         typer.echo(f"Wrote {write}", err=True)
         return
-    document = support_of(queries, device, grids)
+    question = asked([" ".join(query or ())], have or (), device)
+    for renaming in question.renamings:
+        typer.echo(renaming, err=True)
+    device = results_device(device, implied=question.device)
+    grids = knowledge.by_device(results)
+    question = question.with_results(grids)
+    document = support_of(question.queries, device, grids, question.have).model_copy(
+        update={"not_measured": question.not_measured, "notes": question.notes}
+    )
     typer.echo(dumped(document).rstrip() if as_json else "\n".join(lines(document)))
-    raise typer.Exit(0 if any(each.status in GOOD for each in document.devices[0].support[0].sets) else NOWHERE)
+    sets = document.devices[0].support[0].sets if document.devices else ()
+    raise typer.Exit(0 if any(each.status in GOOD for each in sets) and not question.not_measured else NOWHERE)
 
 
 def write_document(document: SupportDocument, path: Path) -> None:

@@ -71,18 +71,26 @@ Workers = Annotated[
     typer.Option("--workers", help="Number of cells to run at the same time.", show_default="one per core or GPU"),
 ]
 KeepFree = Annotated[float, typer.Option("--keep-free", help="Disk space to leave free, in GB.")]
+Have = Annotated[
+    list[str] | None,
+    typer.Option("--have", help="Version to respect, e.g. torch==2.8.0; torch==2.8 is every 2.8 release; repeatable."),
+]
 Results = Annotated[
     Path, typer.Option("--results", help="Folder of results to answer from.", show_default="the published results")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def results_device(device: str) -> str:
-    """Return the device whose results answer a question: ``cuda`` for ``auto`` if this machine has an NVIDIA GPU.
+def results_device(device: str, *, implied: str = "") -> str:
+    """Return the device whose results answer a question.
+
+    For ``auto`` this is the device that the question implies, else ``cuda`` if this machine has an NVIDIA GPU.
 
     Raises:
         UserError: the name is neither a device nor ``auto``.
     """
+    if device == AUTO and implied:
+        return implied
     if device == AUTO:
         return "cpu" if machine.why_no_gpu() else "cuda"
     if device not in DEVICES:

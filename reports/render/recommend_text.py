@@ -98,7 +98,10 @@ def none_lines(result: Recommendation) -> list[str]:
     if not result.considered:
         return ["No published set has these versions together.", *hint_lines(result.hints)]
     fitting = " with these versions" if result.have else ""
-    text = [f"No set is green: none of the {counted(result.considered, 'published set')}{fitting}."]
+    sets = counted(result.considered, "published set")
+    text = [f"No set is green: none of the {sets}{fitting}."]
+    if result.have and not result.obstacles and not result.unmeasured:
+        text = [f"Unknown: no run on {'the' if result.considered == 1 else 'any of the'} {sets}{fitting} answers this."]
     if result.nearest is not None:
         text.append(f"Nearest: {result.nearest.key}, {versions(result.nearest.column)}")
     text.extend(f"No published run has a case for: {each.terms}" for each in result.unmeasured)

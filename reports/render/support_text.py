@@ -6,6 +6,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from reports.answers.support.status import GOOD, SupportStatus
+from reports.render.question_text import question_lines
 from reports.render.recommend_text import CAUTION
 from reports.results.wording import trimmed
 
@@ -23,28 +24,38 @@ CPU_RESULTS: Final = "CPU results, which may not hold for a GPU:"
 
 
 def lines(document: SupportDocument) -> list[str]:
+    head = question_lines(document.not_measured, document.notes, rest=bool(document.devices))
+    if not document.devices:
+        return head
     first, *others = document.devices
     request = [f"Needed: {each}" for each in first.support[0].needs]
+    given = [f"Given: {', '.join(document.have)}"] if document.have else []
     return [
+        *head,
         *request,
+        *given,
         "",
-        *device_lines(first),
-        *(line for each in others for line in ("", CPU_RESULTS, *device_lines(each))),
+        *device_lines(first, given=bool(given)),
+        *(line for each in others for line in ("", CPU_RESULTS, *device_lines(each, given=bool(given)))),
     ]
 
 
-def device_lines(of: DeviceSupport) -> list[str]:
+def device_lines(of: DeviceSupport, *, given: bool = False) -> list[str]:
     if not of.hardware:
         return [f"Unknown on {of.device}: there are no published results for {of.device}."]
     (support,) = of.support
     measured = f"Measured: {' to '.join(dict.fromkeys((of.first, of.last)))}, {'; '.join(of.hardware)}"
-    rows = [newest(support), "", *table(support), "", *blame(support), measured] if support.sets else [newest(support)]
+    rows = (
+        [newest(support), "", *table(support), "", *blame(support), measured] if support.sets else [none(given=given)]
+    )
     return [*rows, *([CAUTION] if of.device == "cpu" else [])]
 
 
+def none(*, given: bool) -> str:
+    return f"No published {'set with these versions' if given else 'run'} has a case for this."
+
+
 def newest(support: Support) -> str:
-    if not support.sets:
-        return "No published run has a case for this."
     good = [each for each in support.sets if each.status in GOOD]
     if good:
         return f"Newest set: {good[-1].set}, {status(good[-1])}"

@@ -22,7 +22,7 @@ MEASURED: Final = ("H100", "H200")  # the published results on CUDA; a test comp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class GpuModel:
     """A GPU with its compute capability, and its memory in GB as text, empty if there are several models."""
 
     name: str
@@ -41,25 +41,25 @@ class Gpu:
 
 
 GPUS: Final = (
-    Gpu(name="P100", capability=(6, 0), memory="12 or 16"),
-    Gpu(name="V100", capability=(7, 0), memory="16 or 32"),
-    Gpu(name="T4", capability=(7, 5), memory="16"),
-    Gpu(name="A100", capability=(8, 0), memory="40 or 80"),
-    Gpu(name="A30", capability=(8, 0), memory="24"),
-    Gpu(name="A10", capability=(8, 6), memory="24"),
-    Gpu(name="A40", capability=(8, 6), memory="48"),
-    Gpu(name="A6000", capability=(8, 6), memory="48"),
-    Gpu(name="L4", capability=(8, 9), memory="24"),
-    Gpu(name="L40", capability=(8, 9), memory="48"),
-    Gpu(name="H100", capability=(9, 0), memory="80"),
-    Gpu(name="H200", capability=(9, 0), memory="141"),
-    Gpu(name="B200", capability=(10, 0), memory="180"),
+    GpuModel(name="P100", capability=(6, 0), memory="12 or 16"),
+    GpuModel(name="V100", capability=(7, 0), memory="16 or 32"),
+    GpuModel(name="T4", capability=(7, 5), memory="16"),
+    GpuModel(name="A100", capability=(8, 0), memory="40 or 80"),
+    GpuModel(name="A30", capability=(8, 0), memory="24"),
+    GpuModel(name="A10", capability=(8, 6), memory="24"),
+    GpuModel(name="A40", capability=(8, 6), memory="48"),
+    GpuModel(name="A6000", capability=(8, 6), memory="48"),
+    GpuModel(name="L4", capability=(8, 9), memory="24"),
+    GpuModel(name="L40", capability=(8, 9), memory="48"),
+    GpuModel(name="H100", capability=(9, 0), memory="80"),
+    GpuModel(name="H200", capability=(9, 0), memory="141"),
+    GpuModel(name="B200", capability=(10, 0), memory="180"),
 )
 # The series of GeForce RTX cards have one capability each.
 GEFORCE: Final = {"20": (7, 5), "30": (8, 6), "40": (8, 9), "50": (12, 0)}
 GEFORCE_MEMORY: Final = {"3090": "24", "4090": "24", "5090": "32"}
 MAKERS: Final = r"(?:(?:nvidia|tesla|geforce|rtx|quadro)[ -]*)*"
-COUNT: Final = r"(?:(?<![\w.])(?P<count>\d{1,2}|one|two|four|eight|dual)(?:\s*[x*×]\s*|\s+)|\b)"
+COUNT: Final = r"(?:(?<![\w.])(?P<count>\d{1,2}|one|two|four|eight|dual)(?:\s*[x*\u00d7]\s*|\s+)|\b)"
 NVIDIA: Final = re.compile(
     rf"{COUNT}{MAKERS}(?P<name>{'|'.join(each.name.lower() for each in GPUS)}|(?:[2-5]0[5-9]0))"
     r"(?:g|s|ti|super)?(?:[ -]*(?:ti|super|sxm\d?|pcie|nvl|ada))*(?:s(?!\w))?\b(?!\s*(?:steps|rows|tokens|epochs))"
@@ -72,8 +72,11 @@ OTHERS: Final = (
         "cuda",
     ),
     (
-        r"\b(?:apple(?: silicon)?|macbook(?: pro| air)?|macos|mac(?: studio| mini)?|mps|m[1-5](?: (?:pro|max|ultra))?)"
-        r"(?:[ /-]*(?:m[1-5](?: (?:pro|max|ultra))?|silicon|mps|chips?|gpus?))*\b",
+        (
+            r"\b(?:apple(?: silicon)?|macbook(?: pro| air)?|macos|mac(?: studio| mini)?"
+            r"|mps|m[1-5](?: (?:pro|max|ultra))?)"
+            r"(?:[ /-]*(?:m[1-5](?: (?:pro|max|ultra))?|silicon|mps|chips?|gpus?))*\b"
+        ),
         "Apple GPUs (MPS)",
         "cpu",
     ),
@@ -88,7 +91,7 @@ class FoundHardware:
     """The hardware of a question and the rest of its text. ``count`` is 0 if the question gives no number of GPUs."""
 
     rest: str
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[GpuModel, ...] = ()
     count: int = 0
     device: str = ""
     not_measured: tuple[str, ...] = ()
@@ -120,12 +123,12 @@ def found_hardware(text: str) -> FoundHardware:
     )
 
 
-def gpu(name: str) -> Gpu:
+def gpu(name: str) -> GpuModel:
     known = next((each for each in GPUS if each.name.lower() == name), None)
-    return known or Gpu(name=f"RTX {name}", capability=GEFORCE[name[:2]], memory=GEFORCE_MEMORY.get(name, ""))
+    return known or GpuModel(name=f"RTX {name}", capability=GEFORCE[name[:2]], memory=GEFORCE_MEMORY.get(name, ""))
 
 
-def hardware_notes(found: Gpu, *, bf16: bool, flash: bool) -> Iterator[str]:
+def hardware_notes(found: GpuModel, *, bf16: bool, flash: bool) -> Iterator[str]:
     """Yield what a user of a GPU must know; ``bf16`` and ``flash`` tell that the question names them."""
     if found.name not in MEASURED:
         yield f"{found.words}: nothing was measured on it; the results are of {' and '.join(MEASURED)} GPUs"

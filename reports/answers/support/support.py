@@ -22,6 +22,7 @@ from reports.answers.judgement.known_errors import MeasuredErrors
 from reports.answers.support.candidates import candidates
 from reports.answers.support.query import ALWAYS_STATED, Query, check, parse
 from reports.answers.support.recommend import USUAL
+from reports.answers.support.requirements import has
 from reports.answers.support.status import CPU, GOOD, NOT_RUN, SupportIndex, SupportStatus
 from reports.answers.support.version_ranges import (
     PackageMove,
@@ -35,6 +36,8 @@ from reports.answers.support.version_ranges import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from packaging.requirements import Requirement
 
     from reports.answers.support.candidates import Candidate
     from reports.results.grid import Grid
@@ -78,6 +81,9 @@ class SupportDocument(Stored):
     """``support.json``."""
 
     schema_: int = Field(alias="schema")
+    have: tuple[str, ...] = Field(default=(), description="versions that the sets have")
+    not_measured: tuple[str, ...] = Field(default=(), description="parts of the question without any result")
+    notes: tuple[str, ...] = ()
     devices: tuple[DeviceSupport, ...]
 
 
@@ -134,25 +140,34 @@ def features(index: SupportIndex) -> Iterator[Query]:
     yield from (query for query in queries if index.ways(query))
 
 
-def support_of(queries: Sequence[Query], device: str, grids: Mapping[str, Grid]) -> SupportDocument:
+def support_of(
+    queries: Sequence[Query], device: str, grids: Mapping[str, Grid], have: Sequence[Requirement] = ()
+) -> SupportDocument:
     """Return the support on a device; if nothing was measured there, say so and add the CPU's support.
+
+    ``have`` restricts it to the sets with these versions. Without a query there is no device in the document.
 
     Raises:
         UserError: no legal case can match a query.
     """
+    versions = tuple(map(str, have))
+    if not queries:
+        return SupportDocument(schema=SCHEMA, have=versions, devices=())
     request = device if device in grids else CPU
     known = MeasuredErrors(grids[CPU]) if CPU in grids else None
     measured = (
         [
             on_device(
-                request, grids[request], [support(SupportIndex(grids[request], known=known, device=request), queries)]
+                request,
+                grids[request],
+                [support(SupportIndex(grids[request], known=known, device=request), queries, have=have)],
             )
         ]
         if request in grids
         else []
     )
     nothing = [] if device in grids else [DeviceSupport(device=device, support=(unmeasured(queries, device),))]
-    return SupportDocument(schema=SCHEMA, devices=(*nothing, *measured))
+    return SupportDocument(schema=SCHEMA, have=versions, devices=(*nothing, *measured))
 
 
 def on_device(device: str, matrix: Grid, rows: Iterable[Support]) -> DeviceSupport:
@@ -180,13 +195,15 @@ def unmeasured(queries: Sequence[Query], device: str) -> Support:
     return Support(needs=tuple(each.terms for each in queries), packages=dict.fromkeys(PACKAGES, (nothing,)))
 
 
-def support(index: SupportIndex, queries: Sequence[Query], *, job: str = "") -> Support:
-    """Return the version ranges with which all queries are green.
+def support(
+    index: SupportIndex, queries: Sequence[Query], *, job: str = "", have: Sequence[Requirement] = ()
+) -> Support:
+    """Return the version ranges with which all queries are green, in the sets that have some versions.
 
     Raises:
         UserError: no legal case can match a query.
     """
-    oldest_first = candidates(index, queries)[::-1]
+    oldest_first = [each for each in candidates(index, queries)[::-1] if has(each.column.pins, have)]
     measured_sets = [each for each in oldest_first if why(each) != NOT_RUN and not each.column.blocked]
     moves = tuple(package_moves(measured_sets))
     at_fault = versions_at_fault(measured_sets, moves)

@@ -46,6 +46,40 @@ def test_support_of_everything_is_written(ftmatrix: Command, tmp_path: Path) -> 
     assert (tmp_path / "support.json").read_bytes() == support.PUBLISHED.read_bytes()
 
 
+def test_a_question_has_the_answer_of_its_terms(ftmatrix: Command) -> None:
+    question = ftmatrix("can-i-use", "how", "to train with 4 bit LoRA and FSDP 2?")
+    assert question == ftmatrix("can-i-use", "quant=nf4 method=lora strategy=fsdp2")
+
+
+def test_what_nothing_measures_exits_with_1(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("can-i-use", "fp8 on a B200", "--json")
+    assert (code, json.loads(out)["not_measured"]) == (1, ["FP8"])
+
+
+def test_a_trainer_is_answered_from_its_cases(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("can-i-use", "does DPO work?")
+    assert (code, out.splitlines()[0]) == (0, "Needed: case=api-dpo_trains")
+
+
+def test_a_trainer_with_other_features_is_not_measured(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("can-i-use", "DPO with QLoRA")
+    assert (code, out.splitlines()[0]) == (1, "Not measured: DPO together with qlora.")
+
+
+def test_versions_narrow_the_answer(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("can-i-use", "lora", "--have", "torch==2.8", "--json")
+    document = json.loads(out)
+    assert (code, document["have"]) == (0, ["torch==2.8.*"])
+    ranges = document["devices"][0]["support"][0]["packages"]["torch"]
+    assert [each["versions"] for each in ranges if each["status"] != "unknown"] == ["==2.8.0"]
+
+
+def test_versions_without_a_set_have_no_answer(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("can-i-use", "lora", "--have", "torch==1.13")
+    assert code == 1
+    assert "No published set with these versions has a case for this." in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

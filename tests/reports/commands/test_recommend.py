@@ -53,6 +53,34 @@ def test_a_recommendation_as_json_has_the_same_answer(ftmatrix: Command) -> None
     assert found["best"]["cells"][0]["cell"].startswith(f"{found['best']['set']}__train-lora-nf4")
 
 
+def test_versions_alone_are_a_question(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("recommend", "--have", "torch==2.8")
+    assert code == 0
+    assert "Note: --have torch==2.8: read as torch==2.8.*" in out
+    assert "torch==2.8.0 " in out
+
+
+def test_a_question_with_versions_narrows_the_sets(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("recommend", "is", "torch 2.8 with peft 0.17 ok?", "--json")
+    found = json.loads(out)
+    assert (code, found["have"]) == (0, ["torch==2.8.*", "peft==0.17.*"])
+    assert found["best"]["pins"]["torch"] == "2.8.0"
+
+
+def test_a_set_that_did_not_run_a_case_is_unknown_not_red(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("recommend", "--need", "which peft for transformers 4.46", "--device", "cpu")
+    assert code == 1
+    assert "Unknown: no run on the 1 published set with these versions answers this." in out
+
+
+def test_what_nothing_measures_exits_with_1_and_writes_no_lock(ftmatrix: Command, tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.txt"
+    code, out, err = ftmatrix("recommend", "--need", "qlora with deepspeed zero3", "--lock", str(lock))
+    assert (code, lock.exists()) == (1, False)
+    assert out.startswith("Not measured: DeepSpeed ZeRO.\nThe answer is for the rest of the question:\n")
+    assert "not written: a part of the question was not measured" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -60,7 +88,10 @@ def test_a_recommendation_as_json_has_the_same_answer(ftmatrix: Command) -> None
         (("--need", "full nf4"), "quantised weights are not trainable"),
         (("--need", "quantum=nf4"), "unknown option 'quantum'"),
         (("--need", ""), "empty query"),
-        (("--need", "qlora", "--have", "torch=2"), "is not a requirement"),
+        (("--need", "qlora", "--have", "torch=>2"), "is not a requirement"),
+        (("--need", "qlora", "--have", "torch", "2.8"), "write it as one word, such as --have torch==2.8"),
+        ((), "name features with --need"),
+        (("--need", "is my cat ok"), "'cat' is neither a known word nor a term"),
         (("--need", "qlora", "--device", "tpu"), "--device tpu: unknown device"),
         (("--need", "qlora", "--results", "nowhere"), "nowhere: holds no matrix.json"),
     ],
