@@ -17,8 +17,10 @@ from packaging.version import InvalidVersion, Version
 
 from cases.space.verdict import RED
 from cases.space.written_values import parsed
-from reports.answers.diagnosis import signatures
+from reports.answers.diagnosis import outside, signatures
 from reports.answers.diagnosis.signatures import QUOTES
+from reports.answers.diagnosis.blame import may_be_blamed
+from reports.answers.diagnosis.ranks import rank_of, sorted_by_rank
 from reports.answers.diagnosis.tracebacks import LogFailures
 from reports.results.wording import gist
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome, Scalar
     from matrix.run.plan import Term
     from reports.answers.diagnosis.signatures import Signature
+    from reports.answers.diagnosis.tracebacks import Death
     from reports.results.grid import Grid
 
 UNEXPLAINED: Final = "unexplained"
@@ -36,7 +39,7 @@ MATCHES: Final = 50  # per row and text; more matches add no information
 COLOURS: Final = re.compile(r"(?:\x1b|\N{REPLACEMENT CHARACTER})\[[0-9;?]*[ -/]*[@-~]")
 # Launchers, loggers and terminals put a prefix before a line: the rank, the time, the process, a frame.
 PREFIXES: Final = re.compile(
-    r"^(?:[ \t]*(?:\[?\brank ?\d+\]?:|\[\d+,\d+\]<std(?:err|out)>:|\([^()\n]*\bpid=\d+[^()\n]*\)"
+    r"^(?:[ \t]*(?:\[?\b(?:rank ?|default|trainer|local_rank ?)\d+(?:\|\d+)?\]?:|\[\d+,\d+\]<std(?:err|out)>:|\([^()\n]*\bpid=\d+[^()\n]*\)"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*Z?\]?|[│┃|>]))+[ \t]?",
     re.MULTILINE,
 )
@@ -58,9 +61,17 @@ class Symptom:
     device: str = ""
 
     @cached_property
+    def ranked_lines(self) -> tuple[tuple[str, str], ...]:
+        """Each line without colours and prefixes, with the rank that wrote it; the lines of a rank stay together."""
+        text = COLOURS.sub("", self.text.replace("\r\n", "\n").replace("\r", "\n"))
+        of_rank = [rank_of(line) for line in text.split("\n")]
+        plain = PREFIXES.sub("", text).split("\n")
+        return tuple((of_rank[number], plain[number]) for number in sorted_by_rank(of_rank))
+
+    @cached_property
     def clean(self) -> str:
         """The text without colours and line prefixes."""
-        return PREFIXES.sub("", COLOURS.sub("", self.text.replace("\r\n", "\n").replace("\r", "\n")))
+        return "\n".join(line for _, line in self.ranked_lines)
 
     @cached_property
     def bare(self) -> str:
@@ -78,7 +89,12 @@ class Symptom:
     @cached_property
     def log_failures(self) -> LogFailures:
         """The failures that the text reports."""
-        return LogFailures(self.bare_lines)
+        return LogFailures(self.bare_lines, [rank for rank, _ in self.ranked_lines])
+
+    @property
+    def death(self) -> Death | None:
+        """The traceback that ended the job."""
+        return self.log_failures.death
 
     def near(self, number: int) -> str:
         """Return the failure that a line belongs to, or the lines around it."""
@@ -148,10 +164,12 @@ def is_ours(outcome: Outcome, pins: Mapping[str, str]) -> bool:
 
 
 def diagnose(failure: Symptom, rows: Sequence[Signature] | None = None) -> tuple[Diagnosis, ...]:
-    """Return the diagnoses that fit, best first; empty if the failure is unexplained.
+    """Return the diagnoses that fit, best first; empty if the failure is unexplained or ended outside the stack.
 
     One line has one explanation, unless two rows fit it equally well.
     """
+    if outside.end(failure) is not None:
+        return ()
     matches = (match_signature(row, failure) for row in (signatures.load() if rows is None else rows))
     ordered = sorted((each for each in matches if each is not None), key=lambda each: each.rank, reverse=True)
     return tuple(without_explained_lines(ordered))
@@ -213,7 +231,11 @@ def matches(row: Signature, failure: Symptom) -> Iterator[tuple[int, str]]:
     """Yield the numbers and matches of the lines that may be the cause."""
     for match in row.regex.finditer(failure.bare):
         number = failure.bare.count("\n", 0, match.start())
-        if failure.log_failures.may_be_cause(number) and belongs(row, failure, number):
+        if (
+            failure.log_failures.may_be_cause(number)
+            and belongs(row, failure, number)
+            and may_be_blamed(row, failure, number)
+        ):
             yield number, match[0]
 
 

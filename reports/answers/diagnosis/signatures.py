@@ -68,7 +68,8 @@ class Signature(BaseModel):
 
     ``pattern``, ``near`` and ``through`` are regular expressions. They match the lines of a log without its quotes.
     ``near`` must match the traceback and message of the line, or the few lines around it. ``through`` must match the
-    traceback, if there is one. ``checks`` identify a failure that raises no exception: the checks that fail.
+    traceback, if there is one. ``elsewhere`` must match a traceback that died outside the stack, in the user's own code
+    or in another library; without it, only a message that names a part of the stack is explained there. ``checks`` identify a failure that raises no exception: the checks that fail.
     ``phases``, ``when`` (written as ``--where``), ``versions`` and ``device`` narrow a signature: a known fact that
     contradicts them excludes it, an unknown one does not. ``fix`` is unverified advice from a thread.
     """
@@ -79,6 +80,7 @@ class Signature(BaseModel):
     pattern: str = ""
     near: str = ""
     through: str = ""
+    elsewhere: str = ""
     checks: tuple[str, ...] = ()
     phases: tuple[Phase, ...] = ()
     when: str = ""
@@ -97,7 +99,7 @@ class Signature(BaseModel):
             raise ValueError(f"{value!r}: not an id; use lower-case letters, digits and hyphens")
         return value
 
-    @field_validator("pattern", "near", "through")
+    @field_validator("pattern", "near", "through", "elsewhere")
     @classmethod
     def compiles(cls, pattern: str) -> str:
         try:
@@ -147,6 +149,10 @@ class Signature(BaseModel):
     @cached_property
     def through_regex(self) -> re.Pattern[str]:
         return re.compile(unquoted(self.through), re.MULTILINE)
+
+    @cached_property
+    def elsewhere_regex(self) -> re.Pattern[str]:
+        return re.compile(unquoted(self.elsewhere), re.MULTILINE)
 
     @cached_property
     def anchor(self) -> str:

@@ -149,7 +149,7 @@ def test_an_anchor_is_a_text_that_every_match_contains(pattern: str, anchor: str
 
 
 @pytest.mark.parametrize("text", ["a" * 20_000, "A_" * 10_000, " " * 20_000, "1" * 20_000], ids=lambda text: text[:2])
-@pytest.mark.parametrize("field", ["pattern", "near", "through"])
+@pytest.mark.parametrize("field", ["pattern", "near", "through", "elsewhere"])
 def test_every_pattern_scans_a_long_word_in_linear_time(field: str, text: str) -> None:
     """A linear scan takes a few milliseconds of processor time; a quadratic one takes seconds."""
     seconds = {row.id: seconds_to_scan(getattr(row, field), text) for row in signatures.load() if getattr(row, field)}
