@@ -7,6 +7,7 @@ Exit codes: 0 explained, 1 no known cause, 2 bad input.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -14,7 +15,7 @@ import typer
 
 from matrix.errors import UserError
 from matrix.versions import sets
-from reports.answers.diagnosis import logs
+from reports.answers.diagnosis import logs, outside
 from reports.answers.diagnosis.diagnose import UNEXPLAINED, Symptom
 from reports.answers.diagnosis.explain import explain as explanations
 from reports.commands.options import AsJson
@@ -38,17 +39,21 @@ def explain(
         ),
     ] = "",
     as_json: AsJson = False,
+    everything: Annotated[bool, typer.Option("--all", help="All fixes with their proofs, causes and threads.")] = False,
 ) -> None:
     """Explain a failure from its log: the cause, fixes with their proof, and links to upstream issues."""
     given = stated(versions)
     text = logs.read(None if file == STANDARD_INPUT else Path(file))
     used = {**logs.versions(Symptom(text=text).clean), **given}
-    answers = explanations(Symptom(text=text, versions=used))
+    failure = Symptom(text=text, versions=used)
+    answers = explanations(failure)
+    ended = None if answers else outside.end(failure) or outside.foreign_code(failure)
     if as_json:
         document = {"versions": used, "diagnoses": [each.as_json() for each in answers]}
-        typer.echo(json.dumps(document if answers else {**document, "standing": UNEXPLAINED}, indent=1))
+        unknown = {"standing": UNEXPLAINED, **({"outside": asdict(ended)} if ended else {})}
+        typer.echo(json.dumps(document if answers else {**document, **unknown}, indent=1))
     else:
-        typer.echo("\n".join(lines(answers, used)))
+        typer.echo("\n".join(lines(answers, used, ended, everything=everything)))
     raise typer.Exit(0 if answers else NOTHING_KNOWN)
 
 

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
+from matrix.search.fixes import Kind
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.results.known_results import AdviceResult
 
@@ -14,9 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reports.answers.diagnosis.explain import Explanation
+    from reports.answers.diagnosis.outside import OutsideEnd
     from reports.answers.fixes.proven import ProvenFix
 
 WIDTH: Final = 110
+LONGEST: Final = 12  # lines of the first answer
+FIRST_FIXES: Final = 3
+KEPT: Final = ("quant=", "method=", "strategy=")  # what a first fix never changes
 FIXES: Final = 4  # of a cause; --json has all
 CELLS: Final = 2
 LINKS: Final = 5
@@ -25,9 +30,17 @@ OTHERS: Final = 3  # further causes
 HARDWARE: Final = {"cpu": "on CPU (gloo), not on GPUs", "cuda": "on GPUs (NCCL)"}
 
 
-def lines(explanations: Sequence[Explanation], versions: Mapping[str, str]) -> Iterator[str]:
+def lines(
+    explanations: Sequence[Explanation],
+    versions: Mapping[str, str],
+    outside: OutsideEnd | None = None,
+    *,
+    everything: bool = True,
+) -> Iterator[str]:
+    """Yield the answer: in short, at most ``LONGEST`` lines about the best explanation; else all that is known."""
     if not explanations:
-        yield f"{UNEXPLAINED}: no known failure matches this log; its cause may still be in your setup."
+        text = f"{UNEXPLAINED}: no known failure matches this log; its cause may still be in your setup."
+        yield shortened(outside.sentence, WIDTH) if outside else text
         return
     known = ", ".join(f"{name} {version}" for name, version in versions.items())
     yield (
@@ -35,11 +48,60 @@ def lines(explanations: Sequence[Explanation], versions: Mapping[str, str]) -> I
         if known
         else "Versions: the log names none; give them with --versions to narrow the causes."
     )
+    if not everything:
+        yield from short(explanations)
+        return
     for each in explanations[: OTHERS + 1]:
         yield ""
         yield from of(each)
     if len(explanations) > OTHERS + 1:
         yield from ("", f"{len(explanations) - OTHERS - 1} more in --json.")
+
+
+def short(explanations: Sequence[Explanation]) -> Iterator[str]:
+    """Yield the first answer: cause, at most three fixes as lines to type, and what makes them dangerous."""
+    each = explanations[0]
+    row = each.signature
+    around = [
+        f"{row.id} ({row.kind.words}{f', in {each.phase}' if each.phase else ''})",
+        f"  line:   {shortened(each.line, WIDTH - 10)}",
+    ]
+    tail = [*islice(first_fixes(each), FIRST_FIXES), *warnings(each)]
+    tail += [f"  see:    {link}" for link in each.links[:1]]
+    others = [other.signature.id for other in explanations[1:]]
+    alternatives = f"or {shortened(', '.join(others), 60)}; " if others else ""
+    tail.append(f"  more:   {alternatives}proofs and threads with --all")
+    room = LONGEST - 1 - len(around) - len(tail)
+    cause = indented(row.cause, "  cause:  ")
+    yield from around
+    yield from cause if len(cause) <= room else [*cause[: room - 1], f"{cause[room - 1][: WIDTH - 4]} ..."]
+    yield from tail
+
+
+def first_fixes(each: Explanation) -> Iterator[str]:
+    """Yield proven fixes that keep quantisation, method and strategy, the smallest first; else the advice."""
+    devices: dict[tuple[str, ...], list[str]] = {}
+    kept = [fix for fix in each.fixes if fix.typed and not any(text.startswith(KEPT) for text in fix.options)]
+    for fix in sorted(kept, key=lambda fix: (fix.kind is Kind.VERSIONS, len(fix.typed))):
+        devices.setdefault(fix.typed, []).append(fix.device)
+    for typed, proofs in devices.items():
+        told = "proven on " + " and ".join(dict.fromkeys(proofs))
+        yield f"  fix:    {'; '.join(typed)}  [{told}]"
+    if not devices and each.signature.fix:
+        advice = f"{each.signature.fix} [unverified advice]"
+        yield from indented(shortened(advice, 2 * (WIDTH - 14)), "  advice: ")
+
+
+def warnings(each: Explanation) -> Iterator[str]:
+    """Yield the advice that runs refute, and a finding that makes an advised setting dangerous."""
+    refuted = [claim.says for claim in each.claims if claim.holding is AdviceResult.DOES_NOT]
+    yield from (f"  judged: {shortened(f'does not hold: {says}', WIDTH - 10)}" for says in refuted[:1])
+    for danger in each.dangers[:1]:
+        yield from indented(shortened(danger, 2 * (WIDTH - 20)), "  beware: ")
+
+
+def shortened(text: str, width: int) -> str:
+    return textwrap.shorten(text, width, placeholder=" ...")
 
 
 def of(each: Explanation) -> Iterator[str]:
@@ -75,6 +137,8 @@ def cures(each: Explanation) -> Iterator[str]:
     for claim in each.claims:
         if claim.holding is not AdviceResult.HOLDS:
             yield from indented(f"{claim.says}: {claim.holding.value}", "  judged: ")
+    for danger in each.dangers:
+        yield from indented(danger, "  beware: ")
     for needs in each.needs:
         yield from indented(f"not measured yet: it needs {needs}", "  proof:  ")
 

@@ -18,9 +18,9 @@ from packaging.version import InvalidVersion, Version
 from cases.space.verdict import RED
 from cases.space.written_values import parsed
 from reports.answers.diagnosis import outside, signatures
-from reports.answers.diagnosis.signatures import QUOTES
 from reports.answers.diagnosis.blame import may_be_blamed
 from reports.answers.diagnosis.ranks import rank_of, sorted_by_rank
+from reports.answers.diagnosis.signatures import QUOTES
 from reports.answers.diagnosis.tracebacks import LogFailures
 from reports.results.wording import gist
 
@@ -39,7 +39,8 @@ MATCHES: Final = 50  # per row and text; more matches add no information
 COLOURS: Final = re.compile(r"(?:\x1b|\N{REPLACEMENT CHARACTER})\[[0-9;?]*[ -/]*[@-~]")
 # Launchers, loggers and terminals put a prefix before a line: the rank, the time, the process, a frame.
 PREFIXES: Final = re.compile(
-    r"^(?:[ \t]*(?:\[?\b(?:rank ?|default|trainer|local_rank ?)\d+(?:\|\d+)?\]?:|\[\d+,\d+\]<std(?:err|out)>:|\([^()\n]*\bpid=\d+[^()\n]*\)"
+    r"^(?:[ \t]*(?:\[?\b(?:rank ?|default|trainer|local_rank ?)\d+(?:\|\d+)?\]?:"
+    r"|\[\d+,\d+\]<std(?:err|out)>:|\([^()\n]*\bpid=\d+[^()\n]*\)"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]*Z?\]?|[│┃|>]))+[ \t]?",
     re.MULTILINE,
 )

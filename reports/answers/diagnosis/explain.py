@@ -6,6 +6,7 @@ advice. Every proof names the device that it ran on.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 DEVICES: Final = ("cuda", "cpu")
 LONGEST_LINE: Final = 500
+SETTING: Final = re.compile(r"\b\w+=(?:True|False|\w+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,7 @@ class Explanation:
     claims: tuple[AdviceVerdict, ...]
     needs: tuple[str, ...]
     links: tuple[str, ...]
+    dangers: tuple[str, ...] = ()  # findings about wrong results with a setting that a fix or the advice sets
 
     @property
     def signature(self) -> Signature:
@@ -83,6 +86,7 @@ class Explanation:
             "claims": [{**asdict(claim), "holding": claim.holding.value} for claim in self.claims],
             "needs": list(self.needs),
             "links": list(self.links),
+            "dangers": list(self.dangers),
             "line": self.line,
             "confirmed": list(self.diagnosis.confirmed),
             "assumed": list(self.diagnosis.open),
@@ -185,16 +189,29 @@ def load_evidence(rows: Sequence[Signature], folder: Path) -> PublishedEvidence:
 def explain_diagnosis(diagnosis: Diagnosis, published: PublishedEvidence, failure: Symptom) -> Explanation:
     row = diagnosis.signature
     red = published.red(row)
+    fixes = proven.ordered(published.fixes(row, observe(failure).admitted(red)), failure.versions, published.pins)
     threads = (*row.links, *(link for problem in published.problems_of(row) for link in problem.references))
     return Explanation(
         diagnosis=diagnosis,
         narrower=diagnose.narrower(diagnosis, failure),
         phase=usual_phase([each for cells in red.values() for each in cells], row),
-        fixes=proven.ordered(published.fixes(row, observe(failure).admitted(red)), failure.versions, published.pins),
+        fixes=fixes,
         claims=tuple(published.claims(row)),
         needs=tuple(dict.fromkeys(published.needs(row, red))),
         links=tuple(dict.fromkeys(known_results.address(link) for link in threads)),
+        dangers=tuple(dangers(row, fixes)),
     )
+
+
+def dangers(row: Signature, fixes: Sequence[ProvenFix]) -> Iterator[str]:
+    """Yield the findings of silently wrong results, each of whose cells has a setting that is advised."""
+    advised = {*SETTING.findall(row.fix), *(text for fix in fixes for text in fix.options)}
+    marks = {text.replace("=", "_").lower() for text in advised}
+    for problem in findings.with_known_problems():
+        if problem.silent and problem.id not in row.problems and problem.red:
+            shared = [mark for mark in marks if all(f"-{mark}" in cells.case for cells in problem.red)]
+            if shared:
+                yield f"{problem.title} ({problem.id})"
 
 
 def usual_phase(red: Sequence[Outcome], row: Signature) -> str:

@@ -33,7 +33,17 @@ SHARDING: Final = re.compile(
     r"torch[/\\]distributed[/\\](?:fsdp|checkpoint|_composable|_shard|algorithms|device_mesh|_functional_coll)"
 )
 NEUTRAL: Final = frozenset(
-    "torch safetensors huggingface_hub triton pydantic typing_extensions importlib_metadata packaging tqdm".split()
+    {
+        "torch",
+        "safetensors",
+        "huggingface_hub",
+        "triton",
+        "pydantic",
+        "typing_extensions",
+        "importlib_metadata",
+        "packaging",
+        "tqdm",
+    }
 )
 STANDARD_LIBRARY: Final = re.compile(r"[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages)|^<(?!suite|ipython|stdin)")
 REMOTE_MODEL: Final = re.compile(r"\btransformers_modules\b")
@@ -44,8 +54,20 @@ FRAME: Final = re.compile(
 )
 # Methods that a user overrides, which the stack or torch calls. An error under them is the user's.
 OVERRIDDEN: Final = frozenset(
-    "forward compute_loss training_step prediction_step compute_metrics collate collate_fn __call__ __getitem__ "
-    "formatting_func preprocess preprocess_logits_for_metrics".split()
+    {
+        "forward",
+        "compute_loss",
+        "training_step",
+        "prediction_step",
+        "compute_metrics",
+        "collate",
+        "collate_fn",
+        "__call__",
+        "__getitem__",
+        "formatting_func",
+        "preprocess",
+        "preprocess_logits_for_metrics",
+    }
 )
 
 

@@ -100,5 +100,6 @@ def foreign_code(failure: Symptom) -> OutsideEnd | None:
             says = death.culprit.package
         case _:
             return None
-    where = f"{death.culprit.path}, in {death.culprit.function}" if death.culprit.function else death.culprit.path
+    path = "/".join(re.split(r"[/\\\\]", death.culprit.path)[-2:])
+    where = f"{path}, in {death.culprit.function}" if death.culprit.function else path
     return OutsideEnd(id=death.origin.value, says=f"{says} ({where})", line=death.message)

@@ -84,7 +84,7 @@ class LogFailures:
         of_ranks = [each for each in every if not each.launcher]
         lasting = list(unrecovered(of_ranks, lines))
         self.failures = first_deaths(lasting, lines, ranks)
-        self.recovered = frozenset(number for each in every if each not in lasting for number in each.lines)
+        self.recovered = frozenset(number for each in of_ranks if each not in lasting for number in each.lines)
         self.failure_at = {
             number: each for each in self.failures for number in each.lines if not is_log_record(lines[number])
         }

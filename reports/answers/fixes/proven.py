@@ -12,7 +12,9 @@ from cases.space.verdict import Verdict
 from matrix.keys import CellKey
 from matrix.search.fixes import Change, Kind
 from matrix.search.neighbours import steps
+from matrix.versions.sets import PACKAGES
 from reports.answers.scripts.edits import change_text
+from reports.answers.scripts.hints import in_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +42,8 @@ class ProvenFix:
     device: str
     hardware: str
     measured: str
+    typed: tuple[str, ...] = ()  # the lines that a user types
+    options: tuple[str, ...] = ()  # the options that they change, as option=value
 
     @property
     def says(self) -> str:
@@ -139,9 +143,11 @@ def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins)
         moved = moved_packages(red, green, pins)
         kind = Kind.VERSIONS
         change = ", ".join(map(change_text, moved)) if len(moved) <= FEW else f"versions as in {green.set}"
+        steps_of_user = (*moved, *different)
     else:
         kind = kind_of(different, red)
         change = ", ".join(map(change_text, different))
+        steps_of_user = different
     return ProvenFix(
         change=change,
         because=because,
@@ -151,7 +157,21 @@ def by_pair(red: Outcome, green: Outcome, because: str, device: str, pins: Pins)
         device=device,
         hardware=green.hardware,
         measured=f"{green.started:%Y-%m-%d}",
+        typed=tuple(typed_lines(steps_of_user)),
+        options=tuple(option_texts(different)),
     )
+
+
+def typed_lines(changes: Sequence[Change]) -> Iterator[str]:
+    """Yield what a user types for some changes: arguments under their upstream names, and one pip command."""
+    pins = [f'"{each.name}=={each.new}"' for each in changes if each.name in PACKAGES and each.new != ""]
+    if pins:
+        yield f"pip install {' '.join(pins)}"
+    yield from (in_code(each.name, each.new) for each in changes if each.name in names())
+
+
+def option_texts(changes: Sequence[Change]) -> Iterator[str]:
+    yield from (f"{each.name}={each.new}" for each in changes if each.name in names())
 
 
 def from_search(remedy: Remedy, device: str) -> ProvenFix:
@@ -165,6 +185,8 @@ def from_search(remedy: Remedy, device: str) -> ProvenFix:
         device=device,
         hardware=remedy.found.hardware,
         measured=f"{remedy.found.generated:%Y-%m-%d}",
+        typed=tuple(typed_lines(remedy.fix.changes)),
+        options=tuple(option_texts(remedy.fix.changes)),
     )
 
 

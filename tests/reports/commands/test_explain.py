@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reports import cli
+from reports.render import explain_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,22 @@ def test_a_file_is_explained(run: Callable[..., Done]) -> None:
     done = run(str(ERROR))
     assert (done.code, done.err) == (0, "")
     assert "fsdp1-uniform-dtype (not supported, by design, in wrap)" in done.out
+
+
+def test_the_first_answer_is_short_and_all_shows_the_rest(run: Callable[..., Done]) -> None:
+    first, rest = run(str(ERROR)).out, run("--all", str(ERROR)).out
+    fixes = [line for line in first.splitlines() if line.startswith("  fix:")]
+    assert "get_peft_model(..., autocast_adapter_dtype=False)" in fixes[0]
+    assert len(fixes) <= explain_text.FIRST_FIXES
+    assert len(first.splitlines()) <= explain_text.LONGEST
+    assert "adapter-dtype-changes-on-resume" in first
+    assert "red without it" in rest
+
+
+def test_a_log_that_ended_outside_the_stack_says_so_in_one_line(run: Callable[..., Done]) -> None:
+    done = run(pasted=b"OSError: [Errno 28] No space left on device\n")
+    assert (done.code, done.out.count("\n")) == (1, 1)
+    assert done.out.startswith("no known failure of the stack: the log ends in a full disk")
 
 
 def test_json_has_versions_and_diagnoses(run: Callable[..., Done]) -> None:
