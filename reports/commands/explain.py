@@ -16,8 +16,9 @@ import typer
 from matrix.errors import UserError
 from matrix.versions import sets
 from reports.answers.diagnosis import logs, outside
-from reports.answers.diagnosis.diagnose import UNEXPLAINED, Symptom
+from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.diagnosis.explain import explain as explanations
+from reports.answers.diagnosis.symptoms import Symptom
 from reports.commands.options import AsJson
 from reports.render.explain_text import lines
 

@@ -11,9 +11,9 @@ from reports.answers.diagnosis.frames import Origin
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reports.answers.diagnosis.diagnose import Symptom
     from reports.answers.diagnosis.frames import Frame
     from reports.answers.diagnosis.signatures import Signature
+    from reports.answers.diagnosis.symptoms import Symptom
 
 # A failed import names the module, whoever imports. A file of the user's with that name is none of the stack.
 IMPORT: Final = re.compile(

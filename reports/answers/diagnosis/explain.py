@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from cases.space.verdict import Phase
     from matrix.known.known_problems import Problem
     from matrix.run.outcome import Outcome
-    from reports.answers.diagnosis.diagnose import Diagnosis, Symptom
+    from reports.answers.diagnosis.diagnose import Diagnosis
     from reports.answers.diagnosis.signatures import Signature
+    from reports.answers.diagnosis.symptoms import Symptom
     from reports.answers.fixes.proven import ProvenFix
     from reports.answers.fixes.remedies import Remedy
     from reports.results.grid import Grid

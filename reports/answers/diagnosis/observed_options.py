@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from matrix.run.outcome import Outcome
-    from reports.answers.diagnosis.diagnose import Symptom
+    from reports.answers.diagnosis.symptoms import Symptom
 
 NAMES: Final = ("quant", "method", "strategy")
 NO_QUANTISATION: Final[frozenset[Value]] = frozenset({"none"})

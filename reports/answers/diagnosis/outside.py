@@ -19,7 +19,7 @@ from reports.answers.diagnosis.frames import Origin
 from reports.answers.diagnosis.tracebacks import RETRY, is_log_record
 
 if TYPE_CHECKING:
-    from reports.answers.diagnosis.diagnose import Symptom
+    from reports.answers.diagnosis.symptoms import Symptom
 
 PACKAGED: Final = Path(__file__).with_name("outside.toml")
 

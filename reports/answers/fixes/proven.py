@@ -167,7 +167,9 @@ def typed_lines(changes: Sequence[Change]) -> Iterator[str]:
     pins = [f'"{each.name}=={each.new}"' for each in changes if each.name in PACKAGES and each.new != ""]
     if pins:
         yield f"pip install {' '.join(pins)}"
-    yield from (in_code(each.name, each.new) for each in changes if each.name in names())
+    yield from (
+        in_code(each.name, each.new) for each in changes if each.name in names() and not isinstance(each.new, float)
+    )
 
 
 def option_texts(changes: Sequence[Change]) -> Iterator[str]:

@@ -11,8 +11,8 @@ import pytest
 from cases.space.verdict import RED, Verdict
 from matrix.search.fixes import Kind
 from reports.answers import knowledge
-from reports.answers.diagnosis.diagnose import Symptom
 from reports.answers.diagnosis.explain import Explanation, explain
+from reports.answers.diagnosis.symptoms import Symptom
 from reports.answers.fixes import proven
 from reports.render import explain_text
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reports.answers.diagnosis.diagnose import Symptom
 from reports.answers.diagnosis.observed_options import observe
+from reports.answers.diagnosis.symptoms import Symptom
 
 
 @pytest.mark.parametrize(

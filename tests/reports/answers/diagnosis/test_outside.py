@@ -8,9 +8,10 @@ import pytest
 
 from matrix.errors import UserError
 from reports.answers.diagnosis import outside
-from reports.answers.diagnosis.diagnose import Symptom, diagnose
+from reports.answers.diagnosis.diagnose import diagnose
 from reports.answers.diagnosis.frames import Origin, frames, origin
 from reports.answers.diagnosis.ranks import rank_of, sorted_by_rank
+from reports.answers.diagnosis.symptoms import Symptom
 
 UNRELATED = Path(__file__).with_name("unrelated")
 SITE = "/env/lib/python3.11/site-packages"

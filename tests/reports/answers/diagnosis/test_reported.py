@@ -12,7 +12,8 @@ import pytest
 from matrix.known import known_problems
 from matrix.known.known_problems import THREAD
 from reports.answers.diagnosis import logs, signatures
-from reports.answers.diagnosis.diagnose import UNEXPLAINED, Symptom, diagnose
+from reports.answers.diagnosis.diagnose import UNEXPLAINED, diagnose
+from reports.answers.diagnosis.symptoms import Symptom
 
 HERE: Final = Path(__file__).parent
 TABLES: Final = ("reported.toml", "reported_b.toml")

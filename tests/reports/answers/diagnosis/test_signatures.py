@@ -13,7 +13,8 @@ from cases.space.verdict import Phase
 from matrix.errors import UserError
 from matrix.known import findings
 from reports.answers.diagnosis import signatures
-from reports.answers.diagnosis.diagnose import Symptom, diagnose, narrower
+from reports.answers.diagnosis.diagnose import diagnose, narrower
+from reports.answers.diagnosis.symptoms import Symptom
 
 LOGS = Path(__file__).with_name("logs")
 EXAMPLES = sorted(path for path in LOGS.iterdir() if path.suffix in {".txt", ".json"})

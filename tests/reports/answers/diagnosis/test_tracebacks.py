@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reports.answers.diagnosis import signatures
-from reports.answers.diagnosis.diagnose import Symptom, diagnose
+from reports.answers.diagnosis.diagnose import diagnose
+from reports.answers.diagnosis.symptoms import Symptom
 from reports.answers.diagnosis.tracebacks import LogFailures, find_failures
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
