@@ -11,6 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
+from matrix.keys import local_version
 from matrix.versions.sets import PACKAGES
 from reports.answers.checkup.installed import short
 
@@ -142,7 +143,7 @@ def from_conda(text: str) -> Entry | None:
 def conda_build(name: str, version: str, build: str) -> Entry:
     """Return an exact entry. The build string of conda's torch names its device, as a local version does on PyPI."""
     found = exact(name, version)
-    if name != "torch" or not found.version or "+" in version:
+    if name != "torch" or not found.version or local_version(version):
         return found
     cuda = CONDA_CUDA.search(build)
     local = f"+cu{cuda[1]}{cuda[2]}" if cuda else "+cpu" if "cpu" in build else ""
