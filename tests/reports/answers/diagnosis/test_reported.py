@@ -19,7 +19,7 @@ from reports.answers.diagnosis.symptoms import Symptom
 HERE: Final = Path(__file__).parent
 TABLES: Final = ("reported.toml", "reported_b.toml")
 UNRELATED: Final = sorted((HERE / "unrelated").glob("*.txt"))
-# Collected by somebody who had not seen the signatures, and explained for the first time when these were finished.
+# Collected by somebody who had not seen the signatures, while the authors of these did not see the logs.
 # `sources.json` names the thread of each log, which it retells, or says that a program was written for it.
 COLLECTED: Final = HERE / "unrelated_b"
 EXPLAINED: Final = {  # rightly: they blame the host, a file and the request
