@@ -76,6 +76,18 @@ def loraplus(_place: Place, _cache: Path) -> None:
     del create_loraplus_optimizer
 
 
+def dora_of_embeddings(_place: Place, _cache: Path) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    if "use_dora" not in inspect.signature(LoraConfig).parameters:
+        raise LackingError("LoraConfig has no use_dora")
+    try:
+        get_peft_model(torch.nn.Sequential(torch.nn.Embedding(4, 4)), LoraConfig(target_modules=["0"], use_dora=True))
+    except ValueError as error:
+        raise LackingError(str(error)) from None
+
+
 def ignore_mismatched_sizes(_place: Place, _cache: Path) -> None:
     from peft import set_peft_model_state_dict
 
@@ -112,6 +124,7 @@ PROBES: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     ),
     "key_mapping": (partial(loading_argument, name="key_mapping"), "this peft renames no tensors of a file"),
     "loraplus": (loraplus, "this peft has no LoRA+"),
+    "dora_of_embeddings": (dora_of_embeddings, "this peft has no DoRA on embeddings"),
     "model_status": (model_status, "this peft reports no status of adapters"),
     "ignore_mismatched_sizes": (ignore_mismatched_sizes, "this peft sets no state of another shape"),
 }

@@ -61,6 +61,12 @@ def smoothed_labels(_place: Place, _cache: Path) -> None:
         raise LackingError("label_smoothing belongs to other losses")
 
 
+def tokenised_rows(_place: Place, _cache: Path) -> None:
+    """Early versions tokenise a column of texts that the user names, and refuse other data."""
+    if alignment.source_mentions("SFT", "didn't pass a `dataset_text_field`"):
+        raise LackingError("SFTTrainer tokenises every data set")
+
+
 def reward_functions(_place: Place, _cache: Path) -> None:
     """Early versions of RLOOTrainer take a reward model and have another configuration."""
     option(_place, _cache, kind="RLOO", name="num_iterations")
@@ -78,6 +84,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "dpo_truncated_sequences": (truncated_sequences, "this trl truncates prompts and completions apart"),
     "packed_attention": (packed_attention, "packed documents need FlashAttention in this transformers"),
     "dpo_copied_adapter": (copied_adapter, "this trl takes the model without adapters as reference"),
+    "sft_tokenised": (tokenised_rows, "this trl takes no tokenised rows"),
     "grpo": (partial(trainer, kind="GRPO"), "this trl has no GRPOTrainer"),
     "orpo": (partial(trainer, kind="ORPO"), "this trl has no ORPOTrainer"),
     "cpo": (partial(trainer, kind="CPO"), "this trl has no CPOTrainer"),

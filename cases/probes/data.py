@@ -40,6 +40,28 @@ CHAT = ("transformers", "PreTrainedTokenizerBase.apply_chat_template")
 # By the name of the requirement: the offer, and the start of the sentence that explains a skip.
 OFFERS = {
     "flattening": (Offer("transformers", "DataCollatorWithFlattening"), "this transformers flattens no batches"),
+    "flattening_bounds": (
+        Offer("transformers", "DataCollatorWithFlattening", "return_flash_attn_kwargs"),
+        "this transformers returns no bounds of documents",
+    ),
+    "flattening_separator": (
+        Offer("transformers", "DataCollatorWithFlattening", "separator_id"),
+        "this transformers separates documents by -100 alone",
+    ),
+    "llama_token_classes": (
+        Offer("transformers", "LlamaForTokenClassification"),
+        "this transformers has no Llama that classifies tokens",
+    ),
+    "mask_shares": (
+        Offer("transformers", "DataCollatorForLanguageModeling", "mask_replace_prob"),
+        "this transformers masks words in fixed shares",
+    ),
+    "mask_seed": (
+        Offer("transformers", "DataCollatorForLanguageModeling", "seed"),
+        "this transformers masks words by torch's generator alone",
+    ),
+    "cohere": (Offer("transformers", "CohereConfig", "logit_scale"), "this transformers has no Cohere"),
+    "granite": (Offer("transformers", "GraniteConfig", "logits_scaling"), "this transformers has no Granite"),
     "completion_collator": (
         Offer("trl", "DataCollatorForCompletionOnlyLM"),
         "this trl has no collator that masks prompts",

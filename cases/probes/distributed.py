@@ -127,8 +127,21 @@ PARTS: Mapping[str, tuple[Probe, str]] = {  # requirement: probe and the reason 
     ),
     "public_placements": (public_placements, "this torch does not publish its sharded tensors"),
 }
+
+
+def fsdp_plugin(_place: Place, _cache: Path) -> None:
+    """Early versions look for the GPU that a plugin should broadcast from."""
+    from accelerate import FullyShardedDataParallelPlugin
+
+    try:
+        FullyShardedDataParallelPlugin(sync_module_states=False)
+    except RuntimeError as error:
+        raise LackingError(str(error)) from None
+
+
 ONE_RANK: Mapping[str, tuple[Probe, str]] = {  # as PARTS, for probes without communication
     "dcp_checkpoint_id": (checkpoint_id, "this torch saves checkpoints with a writer and a process group only"),
+    "fsdp1_plugin": (fsdp_plugin, "this accelerate has no FSDP plugin without a GPU"),
     "dcp_lowest_rank": (
         partial(save_planner_argument, name="dedup_save_to_lowest_rank"),
         "this torch lets nobody choose the rank that stores what several ranks hold",

@@ -21,6 +21,18 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "end token of the config",
         "labels",
     ),
+    "cases.behaviour.data.collator_arguments": (
+        "tokens that differ with the same seed",
+        "batches that are the same with another seed",
+        "the second batch is masked as the first",
+        "labels",
+        "labels by default",
+        "scores",
+        "named tokens that are learned",
+        "share of learned words off",
+        "words changed that are not learned, {masks}",
+        "share of {name} off, {masks} and {others}",
+    ),
     "cases.behaviour.data.collators": (
         "special tokens learned",
         "labels other than the word",
@@ -40,6 +52,14 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weight off",
         "rows of rank 0",
         "rows of rank 1",
+    ),
+    "cases.behaviour.data.flattening": (
+        "names",
+        "logged loss off",
+        "weights off",
+        "bounds of {side}",
+        "dtype of the bounds of {side}",
+        "longest of {side}",
     ),
     "cases.behaviour.data.packing": (
         "lengths of the rows",

@@ -72,5 +72,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "deviation off, {name}",
         "mean, {name}",
     ),
+    "cases.behaviour.models.rotary_lengths": (
+        "what a stretch changes",
+        "logits off, {title}",
+    ),
     "cases.behaviour.models.rotary_settings": ("logits of late tokens off, {model}",),
 }

@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.parallel.accelerate_clipping": (
+        "norm of the second off",
+        "norm off",
+    ),
     "cases.behaviour.parallel.accelerate_fsdp2": (
         "dtypes of parameters",
         "dtypes of moments",
@@ -258,6 +262,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "layers whole after backward, {reshard}",
         "sharded gradients before the last pass",
         "layers whole after forward, {reshard}",
+    ),
+    "cases.behaviour.parallel.skipped_steps": (
+        "skipped",
+        "scales",
+        "steps of the schedule",
+        "steps of the schedules",
+        "norm off",
     ),
     "cases.behaviour.parallel.uneven_shards": (
         "parameters with another number of rows",

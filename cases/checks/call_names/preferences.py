@@ -34,4 +34,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "{metric} off, {name}",
     ),
     "cases.behaviour.preferences.reward": ("loss of batch {place} off, {title}",),
+    "cases.behaviour.preferences.scaled_logits": (
+        "what the setting changes",
+        "loss off, {setting} {value}",
+    ),
 }

@@ -8,6 +8,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.quantised.adapters_on_layers": (
+        "what the {name} does",
+        "weights of the {name} off",
+        "weights off while disabled",
+        "merged weights off, {title}",
+        "merged biases off, {title}",
+        "unmerged weights off, {title}",
+        "delta of {name} in {each} off",
+    ),
     "cases.behaviour.quantised.blockwise": (
         "code off, {kind}",
         "largest magnitudes off, {kind}, {name}",

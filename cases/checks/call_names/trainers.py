@@ -47,6 +47,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "steps of the optimiser",
         "training arguments",
     ),
+    "cases.behaviour.trainers.decayed_parts": (
+        "parameters with another decay, {title}",
+        "frozen parameters that it holds, {title}",
+        "parameters that decay, {title}",
+        "decayed weights off, {base}",
+        "biases and norms off, {base}",
+    ),
     "cases.behaviour.trainers.derived_settings": (
         "greater is better, {metric}",
         "greater is better, {metric} as {chosen}",
@@ -65,6 +72,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "steps, {name}",
         "weights off, {name}",
         "losses off, {name}",
+    ),
+    "cases.behaviour.trainers.encoder_decoders": (
+        "optimiser steps",
+        "weights off",
     ),
     "cases.behaviour.trainers.eval_settings": (
         "dtypes within, {setting}",

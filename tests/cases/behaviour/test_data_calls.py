@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cases.behaviour.data import chat_templates, packing
+from cases.behaviour.data import chat_templates, flattening, packing
 
 OUT = -100
 
@@ -31,3 +31,7 @@ def test_documents_begin_where_positions_restart() -> None:
 def test_no_token_is_in_two_documents() -> None:
     tokens = [token for document in packing.documents() for token in document]
     assert len(set(tokens)) == len(tokens) == sum(packing.LENGTHS)
+
+
+def test_no_document_of_a_flattened_row_learns_its_first_token() -> None:
+    assert flattening.labels(OUT) == [[OUT, 6, 7, OUT, 9, 10, 11, 12, OUT]]
