@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cases.flows import scripts
 from cases.runtime import gpu_pool, torch_builds
 from cases.runtime.forkserver import run_job
 from cases.runtime.nvml import UnavailableError
@@ -66,6 +67,8 @@ def job_of_cell(cell: str, request: SessionRequest, suite: CaseSuite) -> Job:
     """The job of a cell. It carries the options of its case: the processes that run it do not list cases."""
     case = suite.cases[cell]
     job = request.job("cell", cell, case.ranks, timeout=suite.silence_timeout(cell, request.device))
+    if case.options.flow == "script":
+        job = replace(job, deadline_s=scripts.timeout_s(case.options))
     return replace(job, options=vars(case.options))
 
 

@@ -316,6 +316,22 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.flows.scripts": (
         "files written that are not empty",
         "promised files that are missing or empty",
+        "adapter files that are missing",
+    ),
+    "cases.flows.script_adapter": (
+        "tensors of the saved adapter",
+        "saved adapter tensors that are not finite",
+        "saved adapter tensors that the reloaded model lacks",
+        "difference between saved and reloaded adapter",
+        "saved adapter tensors that are as they started",
+    ),
+    "cases.flows.script_metrics": (
+        "places that hold no JSON object",
+        "metrics that are not finite",
+        "metrics with a bound that the script did not report",
+        "last value of {name}",
+        "values of {name}",
+        "change of {name} from first to last",
     ),
     "cases.model.adapter_start": (
         "start off the base / without adapter",

@@ -60,13 +60,13 @@ class Suite:
     def files(self) -> Mapping[str, bytes]:
         """File contents by path inside an environment, read once, so that every set of a run has the same code."""
         ours = {f"cases/{path.relative_to(CASES)}": path.read_bytes() for path in sorted(CASES.rglob("*.py"))}
-        declared = {DECLARED.name: json.dumps([vars(each) for each in self.scripts]).encode()} if self.scripts else {}
+        declared = {DECLARED.name: json.dumps([each.plain for each in self.scripts]).encode()} if self.scripts else {}
         return ours | {path.name: path.read_bytes() for path in self.extra} | declared
 
     @cached_property
     def code(self) -> CaseCode:
         """The modules of the suite, and the user's scripts."""
-        scripts = {f"{SCRIPT}{each.name}": json.dumps(vars(each)).encode() for each in self.scripts}
+        scripts = {f"{SCRIPT}{each.name}": json.dumps(each.plain).encode() for each in self.scripts}
         return CaseCode({**CaseCode.of_files(self.files).sources, **scripts})
 
     @property
@@ -144,7 +144,7 @@ class Bench:
         request.write_text(message.to_json(), encoding="utf-8")
         lines = processes.report_lines(
             self.command(environment, folder, request, count=len(cells)),
-            silence_s=2 * self.limits.deadline_s + SLACK_S,  # a cell of the cold sample runs twice
+            silence_s=self.longest_s + SLACK_S,
             log=self.log,
             env=self.variables(environment),
             cwd=folder,
@@ -173,6 +173,11 @@ class Bench:
         own = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "HF_HOME": str(self.scratch / "hf"), "PYTHONUNBUFFERED": "1"}
         outer = {name: value for name, value in environment.variables().items() if not name.startswith("PYTEST_")}
         return {**outer, **own, **hidden, **self.more}
+
+    @property
+    def longest_s(self) -> float:
+        """The seconds that one cell may take; a cell of the cold sample runs twice, but no script does."""
+        return max([2 * self.limits.deadline_s, *(each.timeout_s for each in self.suite.scripts)])
 
     @property
     def log(self) -> Path:

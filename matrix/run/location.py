@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from cases.runtime.deviations import Beginning
     from cases.space.case import Case
     from matrix.environments.environment import Environment
+    from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
-    from matrix.run.pipeline import RunContext
     from matrix.run.timings import Work
     from matrix.versions.sets import VersionSet
 

@@ -5,71 +5,35 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cases.runtime.gpu_pool import LACKING
-from cases.runtime.wire import CellReport, ErrorReport, Limits
 from cases.space.verdict import Verdict
 from matrix.environments import disk, provision
 from matrix.evidence import Evidence
 from matrix.keys import CellKey, EnvironmentKey
-from matrix.run import code_digest, evidence_files, fit, machine, timings
-from matrix.run.code_digest import NO_CODE
-from matrix.run.execute import Bench, Suite
-from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, SetRecord
-from matrix.run.progress import Progress, Silent
+from matrix.run import evidence_files, fit, script_cells, timings
+from matrix.run.execute import Bench
+from matrix.run.outcome import Outcome, SetRecord
+from matrix.run.outcome_builder import OutcomeBuilder, blank
 from matrix.run.store import WORK
 from matrix.versions import locking, locks
-from matrix.versions.backends import Backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from cases.runtime.gpu_pool import Pool
     from cases.space.case import Case
     from matrix.environments.environment import Environment
-    from matrix.offline.manifest import Packed
+    from matrix.run.context import RunContext
     from matrix.run.fit import Fit
-    from matrix.run.store import Store
+    from matrix.run.script_cells import ScriptPackages
     from matrix.run.timings import Work
     from matrix.versions.sets import VersionSet
-    from matrix.versions.uv import Uv
 
+LOCKS: Final = "locks"  # folder of a run, for the locks of packed and of derived sets
 ATTEMPTS: Final = 2  # a lost cell is run once more
-LOG_TAIL: Final = 2000
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunContext:
-    """The store, the tools and the options of a run; everything except the sets and the cases."""
-
-    store: Store
-    uv: Uv
-    cache: Path
-    device: str = "cpu"
-    pool: Pool | None = None  # of GPUs; None on the CPU
-    backend: Backend = field(default_factory=Backend)
-    packed: Packed | None = None
-    workers: int = field(default_factory=machine.cores)
-    keep_free_bytes: int = disk.BUDGET
-    lock_folder: Path = locks.PACKAGED
-    suite: Suite = field(default_factory=Suite)
-    limits: Limits = field(default_factory=Limits)
-    cold: bool = False
-    cold_sample: int = 1
-    repeats: int = 1
-    variables: Mapping[str, str] = field(default_factory=dict)  # further ones of the environment of ranks
-    watcher: Progress = field(default_factory=Silent)
-    say: Callable[[str], None] = print
-
-    @property
-    def hardware(self) -> str:
-        return self.store.record.hardware
 
 
 def run(work: Work, ctx: RunContext) -> None:
@@ -94,7 +58,7 @@ def measure(version_set: VersionSet, cases: Sequence[Case], ctx: RunContext) -> 
         if isinstance(prepared, Evidence):
             block(version_set, missing, prepared, lock, repeat, ctx)
             break
-        runnable = [case for case in missing if not skip_if_blocked(version_set, case, lock, repeat, fitting, ctx)]
+        runnable = [case for case in missing if not skip_if_blocked(prepared, case, lock, repeat, fitting, ctx)]
         if runnable:
             install_and_run(version_set, runnable, prepared, repeat, ctx)
     ctx.watcher.set_done(version_set.key)
@@ -105,6 +69,14 @@ def measure(version_set: VersionSet, cases: Sequence[Case], ctx: RunContext) -> 
 
 def prepare(version_set: VersionSet, ctx: RunContext) -> locks.Lock | Evidence:
     ctx.watcher.stage(version_set.key, "resolving")
+    lock = lock_of(version_set, ctx)
+    if ctx.packed is not None and isinstance(lock, locks.Lock):  # the packaged locks do not have it
+        locks.write(lock, folder=ctx.store.directory / LOCKS)
+    return lock
+
+
+def lock_of(version_set: VersionSet, ctx: RunContext) -> locks.Lock | Evidence:
+    """Return the packed lock of a set, or else its stored or newly resolved one."""
     if ctx.packed is not None:
         return ctx.packed.lock(version_set)
     return locking.read_or_resolve(version_set, uv=ctx.uv, folder=ctx.lock_folder)
@@ -120,8 +92,15 @@ def install_and_run(
         return
     try:
         ctx.store.note(set_record(version_set, lock=lock.digest, backend=environment.backend, notes=environment.notes))
+        packages = script_cells.prepare(ctx.suite.scripts, cases, environment, lock=lock, cache=ctx.cache, uv=ctx.uv)
+        refused = [case for case in cases if packages.refuses(case)]
+        for case in refused:
+            lock_key = str(EnvironmentKey(lock.digest, ctx.backend.name))
+            block_cells(version_set, [case], packages.refused[case.options.call], lock_key, repeat, ctx)
         ctx.watcher.stage(version_set.key, "starting")
-        run_cells(version_set, cases, environment, repeat, ctx)
+        ready = [case for case in cases if case not in refused]
+        if ready:
+            run_cells(version_set, ready, environment, repeat, ctx, packages)
     finally:
         environment.release()
 
@@ -153,13 +132,13 @@ def is_measured(outcome: Outcome) -> bool:
     return outcome.verdict not in {Verdict.LOST, Verdict.BLOCKED} and not is_waiting
 
 
-def skip_if_blocked(version_set: VersionSet, case: Case, lock: str, repeat: int, fitting: Fit, ctx: RunContext) -> bool:
-    """Store a case that cannot run on this machine as skipped; return whether it was stored."""
+def skip_if_blocked(prepared: locks.Lock, case: Case, lock: str, repeat: int, fitting: Fit, ctx: RunContext) -> bool:
+    """Store a case that this machine or version cannot run as skipped; return whether it was stored."""
     shortage = fitting.shortage(case.ranks)
-    reason = shortage or why_not(case, ctx)
+    reason = shortage or why_not(case, ctx) or script_cells.why_unmet(ctx.suite.scripts, case, prepared)
     if not reason:
         return False
-    known = blank(version_set, case, lock, ctx)
+    known = blank(prepared.version_set, case, lock, ctx)
     result = {"verdict": Verdict.SKIP, "reason": reason, "repeat": repeat, "facts": LACKING if shortage else {}}
     finish(known.model_copy(update=result), ctx)
     return True
@@ -176,18 +155,31 @@ def block(
 ) -> None:
     if not cases:
         return
+    reason = block_cells(version_set, cases, why, lock, repeat, ctx)
+    ctx.store.note(set_record(version_set, lock=lock, blocked=f"{why.phase.value}: {reason}"))
+
+
+def block_cells(
+    version_set: VersionSet, cases: Sequence[Case], why: Evidence, lock: str, repeat: int, ctx: RunContext
+) -> str:
+    """Store cells as blocked; return the reason without paths of this machine."""
     places = {str(ctx.cache): "<cache>", str(ctx.store.directory.absolute()): "<run>"}
     reason = evidence_files.scrubbed(why.reason, places)
-    ctx.store.note(set_record(version_set, lock=lock, blocked=f"{why.phase.value}: {reason}"))
     for case in cases:
         outcome = blank(version_set, case, lock, ctx).model_copy(
             update={"verdict": Verdict.BLOCKED, "phase": why.phase, "reason": reason, "repeat": repeat}
         )
         finish(outcome, ctx)
+    return reason
 
 
 def run_cells(
-    version_set: VersionSet, cases: Sequence[Case], environment: Environment, repeat: int, ctx: RunContext
+    version_set: VersionSet,
+    cases: Sequence[Case],
+    environment: Environment,
+    repeat: int,
+    ctx: RunContext,
+    packages: ScriptPackages,
 ) -> None:
     """Run the cells, and run lost ones once more."""
     waiting = {case.id: case for case in cases}
@@ -201,10 +193,11 @@ def run_cells(
             suite=ctx.suite,
             limits=ctx.limits,
             cold=ctx.cold,
-            more=ctx.variables,
+            more={**ctx.variables, **packages.variables},
         )
         sources = {case.id: str(carried(ctx, case.source, case.begun)) for case in waiting.values() if case.source}
-        chosen = sample(version_set, list(waiting), ctx)
+        # A script starts its own processes, so a cold start would only run it again.
+        chosen = sample(version_set, [name for name, case in waiting.items() if not script_cells.is_script(case)], ctx)
         order = sorted(waiting, key=lambda name: -waiting[name].ranks)  # cells with most ranks first
         for report in bench.run(order, environment, cold_sample=chosen, sources=sources):
             case = waiting.get(report.name)
@@ -220,6 +213,7 @@ def run_cells(
                 attempt=attempt,
                 repeat=repeat,
                 ctx=ctx,
+                packages=packages,
             )
             finish(builder.outcome(report), ctx)
         if not waiting:
@@ -280,95 +274,3 @@ def set_record(
         notes=notes,
         blocked=blocked,
     )
-
-
-def blank(version_set: VersionSet, case: Case, lock: str, ctx: RunContext) -> Outcome:
-    """The outcome of a cell before anything ran."""
-    return Outcome(
-        set=version_set.key,
-        case=case.id,
-        group=case.group,
-        why=case.why,
-        options={**case.options.stated, **({"saved_under": case.source} if case.source else {})},
-        verdict=Verdict.LOST,
-        lock=lock,
-        code=NO_CODE,
-        hardware=ctx.hardware,
-        started=datetime.now(UTC),
-        seconds=0.0,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutcomeBuilder:
-    """Builds the outcome of a cell from the report of an environment."""
-
-    version_set: VersionSet
-    case: Case
-    environment: Environment
-    bench: Bench
-    attempt: int
-    repeat: int
-    ctx: RunContext
-
-    def outcome(self, report: CellReport) -> Outcome:
-        # Any text may contain a path: a fact, a check, a reason.
-        report = CellReport.from_plain(evidence_files.scrubbed_values(report.to_plain(), self.places))
-        modules = self.ctx.suite.stamp(self.case, report.modules)
-        return self.start().model_copy(
-            update={
-                "verdict": report.verdict,
-                "reason": report.reason,
-                "phase": report.phase,
-                "checks": tuple(CheckRecord(**vars(check)) for check in report.checks),
-                "error": self.error(report.error),
-                "evidence": {} if report.verdict in {Verdict.PASS, Verdict.SKIP} else self.evidence(),
-                "metrics": report.metrics,
-                "facts": report.every_fact,
-                "code": code_digest.digest(modules),
-                "modules": modules,
-                "started": report.started or datetime.now(UTC),
-                "seconds": report.seconds,
-            }
-        )
-
-    def unreported(self) -> Outcome:
-        """The outcome of a cell that the test session never reported, a failure of the harness or the machine."""
-        log = self.bench.log
-        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        reason = "the test session in the environment ended without a report of this cell"
-        traceback = evidence_files.scrubbed_tail(text, LOG_TAIL, self.places)
-        error = ErrorRecord(type="NoReport", message=reason, traceback=traceback)
-        return self.start().model_copy(update={"reason": reason, "error": error, "evidence": self.evidence()})
-
-    def start(self) -> Outcome:
-        lock = str(EnvironmentKey(self.environment.lock, self.environment.backend))
-        known = blank(self.version_set, self.case, lock, self.ctx)
-        return known.model_copy(update={"attempt": self.attempt, "repeat": self.repeat})
-
-    def error(self, error: ErrorReport | None) -> ErrorRecord | None:
-        if error is None:
-            return None
-        return ErrorRecord(type=error.type, message=error.message, rank=error.rank, traceback=error.traceback)
-
-    def evidence(self) -> dict[str, str]:
-        """The cell's logs, copied next to the outcomes, by paths relative to the run."""
-        cell = str(CellKey(self.version_set.key, self.case.id))
-        target = self.ctx.store.directory / "logs" / cell
-        paths = evidence_files.keep(self.bench.job_folder(self.case.id), target, self.places)
-        return {what: f"logs/{cell}/{name}" for what, name in paths.items()}
-
-    @cached_property
-    def places(self) -> dict[str, str]:
-        """Paths of this machine, and the placeholder of each."""
-        library = self.environment.standard_library
-        host = self.ctx.packed.host_paths if self.ctx.packed else ()
-        return {
-            **({str(library): f"<python>/lib/{library.name}"} if library else {}),
-            **{path: f"<host>/{Path(path).name}" for path in host},
-            str(self.environment.root): "<environment>",
-            str(self.bench.scratch / "suite"): "<suite>",
-            str(self.bench.scratch): "<scratch>",
-            str(self.ctx.cache): "<cache>",
-            str(self.ctx.store.directory.absolute()): "<run>",
-        }

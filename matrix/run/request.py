@@ -21,6 +21,7 @@ from matrix.offline import manifest as packs
 from matrix.offline import overlay as overlays
 from matrix.offline.wheelhouse import Wheelhouse
 from matrix.run import location, machine, pipeline, plan, store
+from matrix.run.context import RunContext
 from matrix.run.execute import Suite
 from matrix.run.outcome import RunRecord
 from matrix.run.progress import Progress, Silent
@@ -164,6 +165,9 @@ class RunRequest:
             raise UserError("--torch-backend cpu is a build without CUDA; choose another one for --device cuda")
         if self.locate not in location.CHOICES:
             raise UserError(f"--locate {self.locate}: expected {', '.join(location.CHOICES)}")
+        script = next((each for each in self.suite.scripts if each.dependencies and self.offline is not None), None)
+        if script is not None:
+            raise UserError(f"{script.source}: dependencies need a package index; leave --offline or dependencies out")
         if self.keep_free_gb < 0:
             raise UserError(f"--keep-free {self.keep_free_gb}: expected a number of gigabytes, 0 or more")
 
@@ -235,9 +239,7 @@ def run(
     return run_store.directory
 
 
-def prepare_context(
-    request: RunRequest, work: Work, *, watcher: Progress, say: Callable[[str], None]
-) -> pipeline.RunContext:
+def prepare_context(request: RunRequest, work: Work, *, watcher: Progress, say: Callable[[str], None]) -> RunContext:
     """Prepare a run. The store stays locked until it is closed.
 
     Raises:
@@ -255,7 +257,7 @@ def prepare_context(
         request.packed,
         request.worker_count,
     )
-    return pipeline.RunContext(
+    return RunContext(
         store=open_store(request, work),  # after every other check: bad input leaves no directory behind
         uv=tool,
         cache=cache,
@@ -317,7 +319,8 @@ def work_of_record(record: RunRecord, request: RunRequest) -> Work:
         try:
             each, case = known[key], cases[name]
         except KeyError:
-            raise UserError(f"{cell}: the run planned this cell, but it no longer exists; start a new run") from None
+            remedy = "name its file with --scripts again" if name.startswith("script-") else "start a new run"
+            raise UserError(f"{cell}: the run planned this cell, but it no longer exists; {remedy}") from None
         if not work or work[-1][0].key != key:
             work.append((each, []))
         work[-1][1].append(case)

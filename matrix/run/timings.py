@@ -6,6 +6,7 @@ import contextlib
 import json
 import statistics
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.space.renamed import current_case_id
@@ -35,12 +36,17 @@ class Timings:
     cells: Mapping[str, float]
     overhead_s: float
 
-    def estimate(self, work: Work, *, workers: int, repeats: int) -> float | None:
-        """Estimated seconds of work; None without any past timing. A case that never ran counts as the median."""
-        if not self.cells:
+    def estimate(
+        self, work: Work, *, workers: int, repeats: int, limits: Mapping[str, float] = MappingProxyType({})
+    ) -> float | None:
+        """Estimated seconds of work; None without any past timing.
+
+        A case that never ran counts as the median or, if it is among ``limits``, as the seconds that it may take.
+        """
+        if not self.cells and not limits:
             return None
-        usual = statistics.median(self.cells.values())
-        bodies = sum(self.cells.get(case.id, usual) for _, cases in work for case in cases)
+        usual = statistics.median(self.cells.values()) if self.cells else 0.0
+        bodies = sum(self.cells.get(case.id, limits.get(case.id, usual)) for _, cases in work for case in cases)
         return repeats * (self.overhead_s * len(work) + bodies / workers)
 
 

@@ -48,6 +48,13 @@ ResultsDevice = Annotated[
 TorchBackend = Annotated[
     str, typer.Option("--torch-backend", help="PyTorch build to install: auto, cpu, pypi, or a CUDA build like cu128.")
 ]
+Repeat = Annotated[
+    int | None, typer.Option("--repeat", help="Number of runs of each cell.", show_default="set by the profile")
+]
+Scripts = Annotated[
+    list[Path] | None,
+    typer.Option("--scripts", help="Your own scripts to run as cases: a Python or TOML file; repeatable."),
+]
 Versions = Annotated[
     Path, typer.Option("--versions", help="TOML file of version sets.", show_default="the packaged file")
 ]

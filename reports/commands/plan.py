@@ -15,7 +15,7 @@ import typer
 
 from matrix.errors import UserError
 from matrix.run import plan as plan_module
-from matrix.run import request, run_plan, store
+from matrix.run import request, run_plan, store, user_scripts
 from matrix.run.execute import Suite
 from matrix.run.staleness import staleness
 from matrix.versions import sets as version_sets
@@ -25,11 +25,14 @@ from reports.commands.options import (
     Device,
     Offline,
     Profile,
+    Repeat,
+    Scripts,
     Sets,
     SystemPython,
     SystemTorch,
     Versions,
     Where,
+    Workers,
 )
 from reports.render import plan_text
 
@@ -46,6 +49,9 @@ def plan(
     offline: Offline = None,
     system_torch: SystemTorch = False,
     system_python: SystemPython = "python3",
+    scripts: Scripts = None,
+    workers: Workers = None,
+    repeat: Repeat = None,
     as_json: AsJson = False,
     stale: Annotated[
         Path | None,
@@ -69,6 +75,9 @@ def plan(
         offline=offline,
         system_torch=system_torch,
         system_python=system_python,
+        workers=workers,
+        repeats=repeat,
+        suite=Suite(scripts=user_scripts.load_all(scripts or ())),
     )
     run_request.check()
     for renaming in plan_module.renamings(where):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from cases.space.verdict import Verdict
+from cases.space.verdict import RED, Verdict
 from matrix.errors import UserError
 from matrix.run import request, store
 from reports.answers.knowledge import other_devices
@@ -23,7 +23,7 @@ from reports.results.loading import load
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LOST = 1
+LOST_OR_RED = 1
 
 
 def report(
@@ -55,8 +55,11 @@ def show(
     out: Path | None = None,
     publish: Path | None = None,
     others: Sequence[Path] = (),
+    fail_on_red: bool = False,
 ) -> int:
     """Render results, print them and the path of the report; return the exit code.
+
+    It is 1 if a cell was lost or, with ``fail_on_red``, is red or blocked: a blocked cell was not measured at all.
 
     Raises:
         UserError: the results cannot be read, or the report cannot be written.
@@ -72,7 +75,8 @@ def show(
     for problem in results.problems:
         console.print(problem, soft_wrap=True, highlight=False, style="bold yellow")
     console.print(f"Report: {path}", soft_wrap=True, highlight=False)
-    return LOST if matrix.counts()[Verdict.LOST] else 0
+    failing = {Verdict.LOST, *((*RED, Verdict.BLOCKED) if fail_on_red else ())}
+    return LOST_OR_RED if any(matrix.counts()[verdict] for verdict in failing) else 0
 
 
 def target(directory: Path, out: Path | None) -> Path:

@@ -1,12 +1,12 @@
 """``ftmatrix run``: installs version sets, runs their cells and renders the matrix.
 
-Exit codes: 0 finished (red cells are results, not errors), 1 at least one cell was lost, 2 bad input, 130 interrupted.
+Exit codes: 0 finished (red cells are results, not errors), 1 at least one cell was lost or, with --fail-on-red, is red
+or blocked, 2 bad input, 130 interrupted.
 """
 
 # ruff: noqa: FBT002 - typer reads parameters and their defaults
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer reads annotations
 from typing import Annotated
 
 import typer
@@ -22,7 +22,9 @@ from reports.commands.options import (
     Offline,
     Out,
     Profile,
+    Repeat,
     Resume,
+    Scripts,
     Sets,
     SystemPython,
     SystemTorch,
@@ -45,13 +47,14 @@ def run(
     resume: Resume = False,
     workers: Workers = None,
     keep_free: KeepFree = disk.BUDGET / disk.GIGABYTE,
-    scripts: Annotated[Path | None, typer.Option(help="TOML file of your own commands to run as cases.")] = None,
+    scripts: Scripts = None,
+    fail_on_red: Annotated[
+        bool, typer.Option("--fail-on-red", help="Exit with 1 if a cell is red or blocked, for CI.")
+    ] = False,
     cold: Annotated[
         bool, typer.Option("--cold", help="Start a new interpreter per rank instead of forking a warm one.")
     ] = False,
-    repeat: Annotated[
-        int | None, typer.Option(help="Number of runs of each cell.", show_default="set by the profile")
-    ] = None,
+    repeat: Repeat = None,
     cold_sample: Annotated[
         int, typer.Option(help="Number of cells per version set to run a second time with --cold and compare.")
     ] = 1,
@@ -86,7 +89,7 @@ def run(
         offline=offline,
         system_torch=system_torch,
         system_python=system_python,
-        suite=Suite(scripts=user_scripts.load(scripts)) if scripts else Suite(),
+        suite=Suite(scripts=user_scripts.load_all(scripts or ())),
     )
     run_request, work = request.resumed_request(run_request)
     planned = run_plan.cell_count(run_request.work() if work is None else work, run_request.repeat_count)
@@ -97,4 +100,4 @@ def run(
         say=console.print,
         on_interruption=lambda directory: show(directory, console),
     )
-    raise typer.Exit(show(directory, console))
+    raise typer.Exit(show(directory, console, fail_on_red=fail_on_red))

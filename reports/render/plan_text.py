@@ -27,6 +27,8 @@ def lines(plan: RunPlan) -> Iterator[str]:
         f"{counted(plan.repeats, 'repeat')} each: {counted(plan.cells, 'cell')}"
     )
     yield time_words(plan.seconds)
+    for name, limit in plan.untimed.items():
+        yield f"{name} never ran here: the estimate has its time limit, {seconds_words(limit)}"
     yield left_out_words(plan)
 
 

@@ -23,6 +23,7 @@ import pytest
 
 from matrix.environments import leases, pytest_runner
 from matrix.environments.environment import cache_folder
+from matrix.offline import packing
 from matrix.versions import locks, sets, uv
 
 if TYPE_CHECKING:
@@ -49,8 +50,15 @@ WHEELS: Mapping[tuple[str, str], str] = {  # source of the module, by distributi
     ("trl", "0.0.1"): "",
     ("trl", "0.0.2"): "",
     ("bitsandbytes", "0.0.1"): "",
+    ("tinymetrics", "0.0.1"): "",  # a package that a user's script adds to a set
+    ("tinymetrics", "0.0.2"): "",
+    ("tinybase", "0.0.1"): "",
 }
-REQUIRES = {("peft", "0.0.2"): "torch>=0.0.9"}
+REQUIRES = {
+    ("peft", "0.0.2"): "torch>=0.0.9",
+    ("tinymetrics", "0.0.1"): "tinybase",
+    ("tinymetrics", "0.0.2"): "torch>=0.0.9",
+}
 SETS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "good": ("the six fit together", {}),
     "unresolvable": ("this peft wants a torch that the set does not pin", {"peft": "0.0.2"}),
@@ -310,3 +318,22 @@ def once_for_all_workers(folder: Path, name: str) -> Iterator[Path]:
         yield folder / f"{name}.json"
     finally:
         lease.release()
+
+
+@pytest.fixture
+def packed(mini: Any) -> Callable[[], packing.PackResult]:
+    """Packs the good set from the fake index, which has no pytest."""
+
+    def pack() -> packing.PackResult:
+        no_pytest = mini.folder / "runner.txt"
+        no_pytest.write_text("")
+        request = packing.PackRequest(
+            sets=sets.select(sets.load(mini.versions), "good"),
+            folder=mini.folder / "pack",
+            lock_folder=locks.locks_folder(mini.versions),
+            runner=no_pytest,
+        )
+        tool = uv.on_this_machine(mini.folder / "cache", environ=mini.variables)
+        return packing.pack(request, uv=tool, say=lambda _: None)
+
+    return pack

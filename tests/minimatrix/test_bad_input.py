@@ -101,6 +101,20 @@ def test_the_error_names_a_bad_argument_and_the_remedy(
     assert sentence in run(*arguments)
 
 
+def test_a_missing_program_of_a_script_is_refused(run: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('[scripts.mine]\ncommand = ["no-such-launcher", "x"]\n')
+    expected = "scripts.mine.command: good has no program no-such-launcher, and PATH has none; correct the name"
+    assert expected in run("--sets", "good", "--scripts", str(tmp_path / "mine.toml"))
+
+
+def test_a_malformed_script_is_refused_before_anything_is_installed(
+    run: Callable[..., str], mini: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("# /// script\n# [tool.ftmatrix]\n# rank = 2\n# ///\n")
+    assert "tool.ftmatrix.rank: unknown key; did you mean ranks?" in run("--scripts", str(tmp_path / "train.py"))
+    assert not (mini.folder / "cache" / "envs").exists()
+
+
 def test_hidden_gpus_are_refused(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes with and without a driver, because both leave no GPU to use."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -80,7 +80,7 @@ from cases.space.verdict import equal
 
 
 class EnvironmentSuite:
-    cases = {"a": SimpleNamespace(id="a", ranks=1, options=SimpleNamespace())}
+    cases = {"a": SimpleNamespace(id="a", ranks=1, options=SimpleNamespace(flow="train"))}
     profiles = {}
 
     def preload(self, *, to_fork=False): ...

@@ -11,6 +11,7 @@ from cases.runtime.nvml import Usage
 from cases.space.verdict import Verdict
 from cases.suite import CASES
 from matrix.run import pipeline
+from matrix.run.context import RunContext
 from matrix.run.outcome import RunRecord
 from matrix.run.store import Store
 from matrix.versions import sets
@@ -49,14 +50,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def context(store: Store, tmp_path: Path) -> Callable[[Pool], pipeline.RunContext]:
+def context(store: Store, tmp_path: Path) -> Callable[[Pool], RunContext]:
     """The context of a run in which every installation raises."""
     uv = Uv(binary=tmp_path, workdir=tmp_path / "work", variables={"UV_CACHE_DIR": str(tmp_path)}, call=refuse)
-    return lambda pool: pipeline.RunContext(store=store, uv=uv, cache=tmp_path, device="cuda", pool=pool, workers=1)
+    return lambda pool: RunContext(store=store, uv=uv, cache=tmp_path, device="cuda", pool=pool, workers=1)
 
 
 @pytest.fixture
-def run_cases(store: Store, context: Callable[[Pool], pipeline.RunContext]) -> RunCases:
+def run_cases(store: Store, context: Callable[[Pool], RunContext]) -> RunCases:
     """The outcomes of three cases on one, two and four GPUs, by case."""
 
     def run(pool: Pool, cases: tuple[str, ...] = (ONE, TWO, FOUR)) -> dict[str, Outcome]:
@@ -105,7 +106,7 @@ def test_cells_with_too_few_gpus_are_skipped_before_the_others_start(
 
 
 def test_a_resumed_run_retries_cells_that_lacked_gpus(
-    pool_of: PoolOf, run_cases: RunCases, store: Store, context: Callable[[Pool], pipeline.RunContext]
+    pool_of: PoolOf, run_cases: RunCases, store: Store, context: Callable[[Pool], RunContext]
 ) -> None:
     pool = pool_of(4, GPU_0=Usage(9_000.0, (1,)))
     vars(pool.source).update(cuda="12.4")

@@ -45,6 +45,11 @@ def test_a_case_that_never_ran_counts_as_the_median(tmp_path: Path) -> None:
     assert timings.read(tmp_path, "cpu").estimate([(SET, [OTHER])], workers=1, repeats=1) == 4.0
 
 
+def test_a_case_that_never_ran_counts_as_its_limit_if_it_has_one(tmp_path: Path) -> None:
+    estimate = timings.read(tmp_path, "cpu").estimate([(SET, [ONE])], workers=1, repeats=2, limits={ONE.id: 60.0})
+    assert estimate == 120.0
+
+
 def test_a_damaged_file_counts_as_no_timings(tmp_path: Path) -> None:
     (tmp_path / timings.FILE).write_text("{")
     timings.note(tmp_path, "cuda", [took(1.0)], wall_s=1.0, workers=1)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 
+from cases.space.verdict import RED, Verdict
 from matrix.run.store import Store
+from reports.commands.report import show
 from reports.results.document import read
 
 if TYPE_CHECKING:
@@ -78,3 +81,27 @@ def test_a_cell_with_an_option_of_a_newer_version_is_rendered(
     code, out, _ = ftmatrix("report", str(run))
     assert code == 1
     assert "2024-06__train-lora-fsdp3-bf16-0" in out
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fail_on_red", "code"),
+    [
+        (Verdict.PASS, True, 0),
+        (Verdict.SKIP, True, 0),
+        (Verdict.WRONG, False, 0),
+        (Verdict.LOST, False, 1),
+        *((each, True, 1) for each in (*sorted(RED), Verdict.BLOCKED, Verdict.LOST)),
+    ],
+)
+def test_red_cells_fail_a_run_only_on_request(
+    small: Run,
+    tmp_path: Path,
+    verdict: Verdict,
+    fail_on_red: bool,  # noqa: FBT001 - a parameter of pytest
+    code: int,
+) -> None:
+    store = Store.create(tmp_path / "run", small[0])
+    store.note(small[1][0])
+    store.append(small[2][0].model_copy(update={"verdict": verdict}))
+    store.close()
+    assert show(tmp_path / "run", Console(quiet=True), fail_on_red=fail_on_red) == code

@@ -1,0 +1,1 @@
+"""The folder that processes of a user's script have on ``PYTHONPATH``, so that Python imports its ``sitecustomize``."""
