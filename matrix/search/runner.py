@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cases.space.plural import counted
 from cases.space.verdict import Verdict
+from matrix.errors import UserError
 from matrix.keys import CellKey, EnvironmentKey, moved_key
 from matrix.run import pipeline
 from matrix.versions import locking
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cases.space.case import Case
+    from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
-    from matrix.run.pipeline import RunContext
     from matrix.search.finder import Verdicts
     from matrix.versions.sets import VersionSet
 
@@ -97,6 +98,8 @@ class PipelineRunner:
         known = next((each for each in equal if each.python == base.python), None)
         if known is not None:
             return known
+        if self.ctx.packed is not None:
+            raise UserError(f"{moved_key(base.key, pins)}: not packed; leave --offline out to resolve it")
         key = moved_key(base.key, pins)
         if key not in self.derived:
             self.derived[key] = locking.with_pins(key, pins, base=base, uv=self.ctx.uv)
@@ -118,7 +121,7 @@ class PipelineRunner:
     def environment(self, version_set: VersionSet) -> str:
         """The key of the set's environment; empty if the set cannot be resolved."""
         if version_set.key not in self.digests:
-            lock = locking.read_or_resolve(version_set, uv=self.ctx.uv, folder=self.folder(version_set))
+            lock = pipeline.lock_of(version_set, replace(self.ctx, lock_folder=self.folder(version_set)))
             name = self.ctx.backend.name
             self.digests[version_set.key] = str(EnvironmentKey(lock.digest, name)) if isinstance(lock, Lock) else ""
         return self.digests[version_set.key]
@@ -126,7 +129,7 @@ class PipelineRunner:
     def folder(self, version_set: VersionSet) -> Path:
         """The folder of a set's lock: next to the table, or in the run for a set that the search made."""
         derived = version_set.key not in {each.key for each in self.table}
-        return self.ctx.store.directory / "locks" if derived else self.ctx.lock_folder
+        return self.ctx.store.directory / pipeline.LOCKS if derived else self.ctx.lock_folder
 
 
 def by_cell(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:

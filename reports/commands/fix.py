@@ -21,7 +21,19 @@ from matrix.versions import sets as known_sets
 from reports.answers import knowledge
 from reports.answers.fixes import remedies
 from reports.commands import fix_search
-from reports.commands.options import AsJson, Device, KeepFree, Out, Resume, TorchBackend, Versions, Workers
+from reports.commands.options import (
+    AsJson,
+    Device,
+    KeepFree,
+    Offline,
+    Out,
+    Resume,
+    SystemPython,
+    SystemTorch,
+    TorchBackend,
+    Versions,
+    Workers,
+)
 
 if TYPE_CHECKING:
     from reports.answers.fixes.remedies import Remedy
@@ -33,7 +45,14 @@ def fix(
     cell: Annotated[str, typer.Argument(help="Red cell, SET__CASE, as the report names it.", show_default=False)] = "",
     every: Annotated[bool, typer.Option("--all", help="Fix every red cell of --profile on --sets.")] = False,
     known: Annotated[str, typer.Option(help="Fix the red cells of known problems: ids, families, or all.")] = "",
-    sets: Annotated[str, typer.Option("--sets", help="With --all: default, slices, all, or keys.")] = "slices",
+    sets: Annotated[
+        str,
+        typer.Option(
+            "--sets",
+            help="With --all: default, slices, all, or keys.",
+            show_default="slices; with --offline all of its sets",
+        ),
+    ] = "",
     profile: Annotated[str, typer.Option("--profile", help="With --all: quick, default, full or nightly.")] = "default",
     results: Annotated[
         Path,
@@ -54,6 +73,9 @@ def fix(
     workers: Workers = None,
     keep_free: KeepFree = disk.BUDGET / disk.GIGABYTE,
     versions: Versions = known_sets.PACKAGED,
+    offline: Offline = None,
+    system_torch: SystemTorch = False,
+    system_python: SystemPython = "python3",
     publish: Annotated[
         Path | None, typer.Option(help="Write fixes.json, and the cells that were run, to this folder.")
     ] = None,
@@ -69,7 +91,10 @@ def fix(
         keep_free_gb=keep_free,
         versions=versions,
         profile=profile,
-        sets=sets,
+        sets=sets or ("slices" if offline is None else "all"),
+        offline=offline,
+        system_torch=system_torch,
+        system_python=system_python,
         cold_sample=0,
         repeats=1,
     )

@@ -107,7 +107,7 @@ def cells(
     """Return the red cells that the options select, each once."""
     if bool(wish.cell) == bool(wish.every or wish.known):
         raise UserError("name one cell (SET__CASE), or give --all or --known")
-    table = known_sets.load(run_request.versions)
+    table = run_request.known
     if wish.cell:
         return (not_green(named(wish.cell, table, cases), known),)
     red_cells: list[Cell] = []
@@ -194,7 +194,7 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
         UserError: the machine cannot run the cells, or the directory cannot be used.
     """
     run_request = order.run_request
-    table = known_sets.load(run_request.versions)
+    table = run_request.known
     ctx = prepare_context(run_request, [], watcher=Silent(), say=say)
     directory = ctx.store.directory
     try:

@@ -16,7 +16,8 @@ import typer
 from matrix.errors import UserError
 from reports.answers import knowledge
 from reports.answers.support.question import VERSIONS_ALONE, asked
-from reports.answers.support.recommend import Recommendation, lock_text, recommend_on
+from reports.answers.support.recommend import Recommendation, recommend_on
+from reports.answers.support.set_locks import lock_text
 from reports.commands.options import AsJson, Have, Results, ResultsDevice, results_device
 from reports.render.question_text import question_lines
 from reports.render.recommend_text import lines

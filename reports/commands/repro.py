@@ -19,6 +19,7 @@ from matrix.errors import UserError
 from matrix.run import machine
 from matrix.versions.uv import on_this_machine
 from reports.answers import knowledge
+from reports.answers.scripts.known_cause import known_cause
 from reports.answers.scripts.repro_cells import outcome_of, pins_of
 from reports.answers.scripts.repro_script import reproducer
 from reports.commands import repro_record as records
@@ -98,6 +99,8 @@ def make(request: ReproRequest, *, say: Callable[[str], None], uv: Uv | None = N
     confirmation = run_script(script, outcome, request, say=say, uv=uv) if request.check else None
     text = script.text
     if request.issue:
+        known = known_cause(outcome, script.pins.six)
+        say(f"File it in {known.repository}: {known.why}.")
         text = issue(
             script, outcome, matrix, log=confirmation.log if confirmation is not None and confirmation.same else ""
         )

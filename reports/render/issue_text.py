@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space.verdict import RED, Phase, Verdict, shown
 from matrix.versions.sets import PACKAGES
-from reports.answers.diagnosis import diagnose
+from reports.answers.scripts.known_cause import known_cause
 from reports.render.markdown import code, one_line, table, text
-from reports.results.known_results import address
 from reports.results.verdict_style import look
 from reports.results.wording import gist, headline, missed, plain
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from matrix.run.outcome import Outcome
+    from reports.answers.scripts.known_cause import KnownCause
     from reports.answers.scripts.repro_script import Reproducer
     from reports.results.grid import Grid
 
@@ -58,6 +58,23 @@ DOING: Final[Mapping[Phase, str]] = {
 }
 OF_RANK: Final = re.compile(r"-- Process \d+ terminated with the following error:\n")
 OURS: Final = re.compile(r'  File "<suite>/.*\n(?:    .*\n)*')  # frames of the harness, which lead to the call
+# Frames that only pass a call on: decorators and hooks of the libraries.
+PASSING: Final = (
+    r"torch/utils/_contextlib\.py",
+    r"torch/distributed/_composable/contract\.py",
+    r"torch/nn/modules/module\.py",
+    r"torch/_dynamo/(?:eval_frame|external_utils)\.py",
+    r"torch/_compile\.py",
+    r"torch/amp/autocast_mode\.py",
+    r"accelerate/utils/operations\.py",
+    r"accelerate/hooks\.py",
+    r"transformers/utils/(?:generic|deprecation|output_capturing)\.py",
+    r"transformers/modeling_layers\.py",
+)
+WRAPPERS: Final = re.compile(
+    rf'  File "[^"\n]*/(?:{"|".join(PASSING)})", line \d+, in '
+    r"(?:\w*wrap\w*|inner|_fn|decorate_\w+|new_forward|forward|__call__|_(?:wrapped_)?call_impl)\n(?:    .*\n)*"
+)
 LONGEST_TITLE: Final = 120
 
 
@@ -76,7 +93,7 @@ def issue(reproducer: Reproducer, outcome: Outcome, matrix: Grid, *, log: str = 
         "## Versions",
         versions(reproducer, outcome),
         *others(reproducer, outcome, matrix),
-        *threads(reproducer, outcome),
+        *cause(known_cause(outcome, reproducer.pins.six)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -113,11 +130,20 @@ def traceback(outcome: Outcome, log: str) -> Iterator[str]:
     """Yield the traceback of the script if it was run, else that of the cell."""
     if log:
         yield "## Traceback"
-        yield fenced(of_script(plain(log)).strip(), "")
+        yield fenced(without_wrappers(of_script(plain(log))).strip(), "")
     elif outcome.error is not None and outcome.error.traceback:
         yield "## Traceback"
-        yield "From the same calls in a test harness; its own frames are removed."
-        yield fenced(OURS.sub("", plain(outcome.error.traceback)).strip(), "")
+        yield "From the same calls in a test harness; its own frames and those of decorators are removed."
+        yield fenced(without_wrappers(OURS.sub("", plain(outcome.error.traceback))).strip(), "")
+
+
+def without_wrappers(text: str) -> str:
+    """Drop frames that only pass a call on, but never the last one, which raised."""
+    frames = list(WRAPPERS.finditer(text))
+    for frame in reversed(frames):
+        if text[frame.end() :].startswith("  File "):
+            text = text[: frame.start()] + text[frame.end() :]
+    return text
 
 
 def of_script(log: str) -> str:
@@ -156,13 +182,14 @@ def others(reproducer: Reproducer, outcome: Outcome, matrix: Grid) -> Iterator[s
         yield table((*packages(reproducer), "result"), dict.fromkeys(rows))
 
 
-def threads(reproducer: Reproducer, outcome: Outcome) -> Iterator[str]:
-    """Yield links to existing threads about such a failure, so that a report is no unnoticed duplicate."""
-    diagnoses = diagnose.diagnose(diagnose.symptom(outcome, reproducer.pins.six))
-    links = diagnoses[0].signature.links if diagnoses else ()
-    if links:
+def cause(known: KnownCause) -> Iterator[str]:
+    """Yield the known cause, and links to threads about such a failure, so that a report is no unnoticed duplicate."""
+    if known.cause:
+        yield "## Cause, as far as known"
+        yield text(known.cause)
+    if known.links:
         yield "## Threads that may be about the same"
-        yield "\n".join(f"- {address(link)}" for link in links)
+        yield "\n".join(f"- {link}" for link in known.links)
 
 
 def fenced(inside: str, language: str) -> str:

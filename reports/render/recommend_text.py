@@ -96,7 +96,7 @@ def next_lines(result: Recommendation) -> list[str]:
 
 def none_lines(result: Recommendation) -> list[str]:
     if not result.considered:
-        return ["No published set has these versions together.", *hint_lines(result.hints)]
+        return ["No published set has these versions together.", *around_lines(result), *hint_lines(result.hints)]
     fitting = " with these versions" if result.have else ""
     sets = counted(result.considered, "published set")
     text = [f"No set is green: none of the {sets}{fitting}."]
@@ -105,7 +105,20 @@ def none_lines(result: Recommendation) -> list[str]:
     if result.nearest is not None:
         text.append(f"Nearest: {result.nearest.key}, {versions(result.nearest.column)}")
     text.extend(f"No published run has a case for: {each.terms}" for each in result.unmeasured)
-    return [*text, *obstacles(result), *hint_lines(result.hints)]
+    return [*text, *obstacles(result), *around_lines(result), *hint_lines(result.hints)]
+
+
+def around_lines(result: Recommendation) -> list[str]:
+    """Return the good sets before and after the given versions, and the versions between them, which are inferred."""
+    if not result.around:
+        return []
+    before, after = (each.column.pins for each in result.around)
+    given = {each.name for each in result.have}
+    moved = [f"{name} {old} to {after[name]}" for name, old in before.items() if name not in given]
+    return [
+        f"Green before and after: {' and '.join(f'{each.key}, {versions(each.column)}' for each in result.around)}",
+        f"Between them, not measured: {', '.join(moved)}",
+    ]
 
 
 def obstacles(result: Recommendation) -> list[str]:

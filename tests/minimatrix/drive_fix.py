@@ -1,7 +1,7 @@
 """Runs ``ftmatrix run``, then ``ftmatrix fix`` for every red cell, on the suite of ``fixsuite.py``.
 
-Usage: python drive_fix.py VERSIONS OUT SEARCH PUBLISHED, where VERSIONS is the file of sets, and the others are the
-folders of the run, of the search, and of its published results.
+Usage: python drive_fix.py VERSIONS OUT SEARCH PUBLISHED [PACK], where VERSIONS is the file of sets, and the others are
+the folders of the run, of the search, of its published results, and of the pack that the search installs from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reports.commands import fix_search
 HERE = Path(__file__).parent
 
 
-def main(versions: Path, out: Path, search_folder: Path, published: Path) -> None:
+def main(versions: Path, out: Path, search_folder: Path, published: Path, pack: Path | None = None) -> None:
     suite = Suite(module="fixsuite", extra=(HERE / "fixsuite.py",))
     run_request = request.RunRequest(
         sets="good,next",
@@ -31,7 +31,8 @@ def main(versions: Path, out: Path, search_folder: Path, published: Path) -> Non
         out=out,
     )
     request.run(run_request)
-    search_request = replace(run_request, sets="good", out=search_folder)
+    backend = "pypi" if pack is None else "auto"
+    search_request = replace(run_request, sets="good", out=search_folder, offline=pack, torch_backend=backend)
     order = fix_search.order(search_request, fix_search.FixOptions(every=True, results=out))
     directory, fixes = fix_search.search(order, say=lambda _: None)
     fix_search.publish(directory, published)

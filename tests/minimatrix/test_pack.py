@@ -6,35 +6,13 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from matrix.offline import packing
-from matrix.versions import locks, sets, uv
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from matrix.offline import packing
+
 WHERE = "case=pass-plain,wrong-no-number"
-
-
-@pytest.fixture
-def packed(mini: Any) -> Callable[[], packing.PackResult]:
-    """Packs the good set from the fake index, which has no pytest."""
-
-    def pack() -> packing.PackResult:
-        no_pytest = mini.folder / "runner.txt"
-        no_pytest.write_text("")
-        request = packing.PackRequest(
-            sets=sets.select(sets.load(mini.versions), "good"),
-            folder=mini.folder / "pack",
-            lock_folder=locks.locks_folder(mini.versions),
-            runner=no_pytest,
-        )
-        tool = uv.on_this_machine(mini.folder / "cache", environ=mini.variables)
-        return packing.pack(request, uv=tool, say=lambda _: None)
-
-    return pack
 
 
 def test_a_complete_set_has_the_same_outcomes_without_an_index(
@@ -49,6 +27,7 @@ def test_a_complete_set_has_the_same_outcomes_without_an_index(
     assert done.returncode == 0, done.stderr
     online = [json.loads(line) for line in (mini.folder / "online" / "outcomes.jsonl").read_text().splitlines()]
     assert offline == {line["case"]: (line["verdict"], line["lock"]) for line in online}
+    assert "torch==0.0.1" in (mini.out / "locks" / "good.txt").read_text()
     assert len(offline) == 2
 
 

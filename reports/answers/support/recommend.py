@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from packaging.version import Version
+
 from matrix.errors import UserError
-from matrix.versions import locks
-from matrix.versions import sets as known_sets
 from reports.answers.judgement.known_errors import MeasuredErrors
+from reports.answers.judgement.nearest_sets import public
 from reports.answers.support.candidates import Candidate, candidates, unmet_json
 from reports.answers.support.query import Query, check, parse
 from reports.answers.support.requirements import has
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
-    from matrix.run.outcome import SetRecord
-    from matrix.versions.sets import VersionSet
     from reports.results.grid import Grid
 
 SHOWN: Final = 3  # other sets
@@ -50,7 +49,8 @@ class Recommendation:
 
     ``without_settings`` is the newest set that needs no setting. If no set fulfils all queries, ``nearest`` is the
     newest of those that fulfil most, ``obstacles`` are the sets that ran some of the unfulfilled queries, and ``hints``
-    list what to give up. ``measured`` is False if nothing was measured on the device; ``on_cpu`` then holds the answer
+    list what to give up. ``around`` are the nearest sets before and after the given versions that fulfil all queries,
+    if both exist. ``measured`` is False if nothing was measured on the device; ``on_cpu`` then holds the answer
     for a CPU, which is no answer for a GPU.
     """
 
@@ -65,6 +65,7 @@ class Recommendation:
     nearest: Candidate | None = None
     obstacles: tuple[Candidate, ...] = ()
     hints: tuple[Hint, ...] = ()
+    around: tuple[Candidate, ...] = ()
     unmeasured: tuple[Query, ...] = ()
     on_cpu: Recommendation | None = None
 
@@ -81,6 +82,7 @@ class Recommendation:
             "nearest": self.nearest and self.nearest.as_json(),
             "in_the_way": [each for candidate in self.obstacles for each in unmet_json(candidate)],
             "hints": [{"gives_up": each.gives_up, "set": each.key} for each in self.hints],
+            "around": [each.as_json() for each in self.around],
             "unmeasured": [each.terms for each in self.unmeasured],
             "on_cpu": self.on_cpu and self.on_cpu.as_json(),
         }
@@ -132,6 +134,7 @@ def recommend(
             nearest=partly,
             obstacles=tuple(each for each in fitting if tried(each)) if len(unmeasured) < len(queries) else (),
             hints=hints(index, queries, have, everything),
+            around=() if any(map(tried, fitting)) else around(everything, have),
             unmeasured=unmeasured,
         )
     plain = next((each for each in good if each.without_settings), None)
@@ -141,6 +144,23 @@ def recommend(
         others=tuple(good[1 : SHOWN + 1]),
         without_settings=None if plain is good[0] else plain,
     )
+
+
+def around(everything: Iterable[Candidate], have: Sequence[Requirement]) -> tuple[Candidate, ...]:
+    """Return the nearest set before and the nearest after some exact versions, both good; none without the two.
+
+    Args:
+        everything: the candidates, the newest first.
+        have: what the user has; one that is a range has no sets around it.
+    """
+    wanted = {each.name: spec for each in have for spec in each.specifier if spec.operator == "=="}
+    if not wanted or len(wanted) < len(have):
+        return ()
+    versions = {name: Version(spec.version.removesuffix(".*")) for name, spec in wanted.items()}
+    good = [each for each in everything if each.fulfils]
+    before = [each for each in good if all(public(each.column.pins[name]) < v for name, v in versions.items())]
+    after = [each for each in good if all(public(each.column.pins[name]) > v for name, v in versions.items())]
+    return (before[0], after[-1]) if before and after else ()
 
 
 def tried(candidate: Candidate) -> bool:
@@ -213,21 +233,3 @@ def possible(index: SupportIndex, query: Query) -> bool:
 
 def newest_good(candidates: Iterable[Candidate], have: Sequence[Requirement]) -> str:
     return next((each.key for each in candidates if each.fulfils and has(each.column.pins, have)), "")
-
-
-def lock_text(column: SetRecord, sets: Sequence[VersionSet] | None = None) -> str:
-    """Return the hash-locked requirements that the set was measured with.
-
-    Raises:
-        UserError: this installation has no lock of the set, or a different one.
-    """
-    known = {each.key: each for each in (known_sets.load() if sets is None else sets)}
-    lock = locks.read(known[column.key]) if column.key in known else None
-    if lock is None:
-        raise UserError(f"this installation has no lock of {column.key}; `ftmatrix sets` lists the sets that have one")
-    if column.lock and lock.digest != column.lock:
-        raise UserError(
-            f"this installation has lock {lock.digest} of {column.key}, but the results used {column.lock}; "
-            f"use the ftmatrix version that measured it, or measure again: ftmatrix run --sets {column.key}"
-        )
-    return lock.text

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from reports.answers.scripts.repro_cells import outcome_of
-from reports.render.issue_text import issue
+from reports.render.issue_text import issue, without_wrappers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,3 +82,27 @@ def test_a_report_has_the_results_of_other_versions(make: Make, published: Grid)
 
 def test_a_report_links_known_threads(make: Make, published: Grid) -> None:
     assert "- https://github.com/" in section(issue_of(RAISES, make, published), "Threads that may be about the same")
+
+
+def test_a_report_has_the_known_cause_and_its_threads(make: Make, published: Grid) -> None:
+    text = issue_of(RAISES, make, published)
+    assert section(text, "Cause, as far as known").startswith("FSDP1 joins the parameters of a unit")
+    assert "https://github.com/huggingface/" in section(text, "Threads that may be about the same")
+
+
+def test_the_traceback_has_no_frames_of_decorators(make: Make, published: Grid) -> None:
+    cell = "2025-12__train-lora-nf4-fsdp2-bf16"
+    measured = outcome_of(cell, published).error
+    assert measured is not None
+    assert "in decorate_context" in measured.traceback
+    traceback = section(issue_of(cell, make, published), "Traceback")
+    assert "in decorate_context" not in traceback
+    assert "_fsdp_param.py" in traceback
+
+
+def test_a_decorator_that_raised_stays() -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "/x/torch/nn/modules/module.py", line 1, in _call_impl\n    f()\n'
+        "TypeError: bad\n"
+    )
+    assert without_wrappers(text) == text

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from matrix.errors import UserError
-from matrix.versions import locks
-from matrix.versions import sets as known_sets
 from reports.answers import knowledge
 from reports.answers.support.query import parse
-from reports.answers.support.recommend import Recommendation, lock_text, recommend_on, recommended
+from reports.answers.support.recommend import Recommendation, recommend_on, recommended
 from reports.answers.support.requirements import requirement
+from reports.answers.support.set_locks import lock_text
 from reports.answers.support.status import SupportIndex
 from reports.render.recommend_text import CAUTION, lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from matrix.run.outcome import SetRecord
     from reports.results.grid import Grid
 
 QLORA = "quant=nf4 torch_dtype=bf16"
@@ -172,28 +170,6 @@ def test_an_impossible_query_is_refused_without_gpu_results_too() -> None:
         recommend_on("cuda", {}, [parse("full nf4")])
 
 
-def test_the_measured_lock_is_returned(build_set: Callable[..., SetRecord]) -> None:
-    (newest,) = known_sets.select(known_sets.load(), "newest")
-    stored = locks.read(newest)
-    assert stored is not None
-    text = lock_text(build_set(newest.key, lock=stored.digest))
-    assert text == stored.text
-    assert f"torch=={newest.pins['torch']} " in text
-    assert "--hash=sha256:" in text
-    assert "://" not in text
-
-
-def test_another_lock_than_the_measured_one_is_refused(build_set: Callable[..., SetRecord]) -> None:
-    (newest,) = known_sets.select(known_sets.load(), "newest")
-    with pytest.raises(UserError, match="but the results used 0123456789ab"):
-        lock_text(build_set(newest.key, lock="0123456789ab"))
-
-
-def test_a_set_without_a_lock_is_refused(build_set: Callable[..., SetRecord]) -> None:
-    with pytest.raises(UserError, match="this installation has no lock of 1999-01;"):
-        lock_text(build_set("1999-01"))
-
-
 def test_every_recommended_published_set_has_a_lock() -> None:
     for usual, found in recommended(SupportIndex(knowledge.load()), device="cpu"):
         assert found.best is not None, usual.job
@@ -206,3 +182,22 @@ def test_recommended_published_sets_are_green() -> None:
         assert found.best is not None, usual.job
         shown = [known.cells[outcome.case, found.best.key].verdict.value for outcome in found.best.outcomes]
         assert set(shown) == {"pass"}, usual.job
+
+
+def test_versions_between_two_good_sets_name_both(ask_for: Callable[..., Recommendation]) -> None:
+    table = {"2025-03": {QLORA: "pass"}, "2025-06": {QLORA: "pass"}, "2025-09": {QLORA: "pass"}}
+    found = ask_for(table, "qlora", have=("peft==1.5",))
+    assert (best(found), [each.key for each in found.around]) == ("", ["2025-03", "2025-06"])
+    assert "Between them, not measured: torch 1.0 to 2.0" in "\n".join(lines(found))
+
+
+@pytest.mark.parametrize("have", [("peft==0.5",), ("peft>=1.2,<1.9",), ("peft==1.5", "torch>=1.2,<1.9")])
+def test_versions_outside_all_sets_and_ranges_have_none_around_them(
+    ask_for: Callable[..., Recommendation], have: tuple[str, ...]
+) -> None:
+    found = ask_for({"2025-03": {QLORA: "pass"}, "2025-06": {QLORA: "pass"}}, "qlora", have=have)
+    assert (best(found), found.around) == ("", ())
+
+
+def test_a_red_set_before_or_after_is_not_around(ask_for: Callable[..., Recommendation]) -> None:
+    assert ask_for({"2025-03": {QLORA: "pass"}, "2025-06": {QLORA: "fail"}}, "qlora", have=("peft==1.5",)).around == ()
