@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -66,7 +67,7 @@ def short(explanations: Sequence[Explanation]) -> Iterator[str]:
         f"{row.id} ({row.kind.words}{f', in {each.phase}' if each.phase else ''})",
         f"  line:   {shortened(each.line, WIDTH - 10)}",
     ]
-    tail = [*islice(first_fixes(each), FIRST_FIXES), *warnings(each)]
+    tail = list(first_advice(each))
     tail += [f"  see:    {link}" for link in each.links[:1]]
     others = [other.signature.id for other in explanations[1:]]
     alternatives = f"or {shortened(', '.join(others), 60)}; " if others else ""
@@ -78,25 +79,29 @@ def short(explanations: Sequence[Explanation]) -> Iterator[str]:
     yield from tail
 
 
-def first_fixes(each: Explanation) -> Iterator[str]:
-    """Yield proven fixes that keep quantisation, method and strategy, the smallest first; else the advice."""
-    devices: dict[tuple[str, ...], list[str]] = {}
+def first_fixes(each: Explanation) -> Iterator[ProvenFix]:
+    """Yield the first proven fixes that keep the goal of the job: settings first, those without dangers, small ones."""
     kept = [fix for fix in each.fixes if fix.typed and not any(text.startswith(KEPT) for text in fix.options)]
-    for fix in sorted(kept, key=lambda fix: (fix.kind is Kind.VERSIONS, len(fix.typed))):
-        devices.setdefault(fix.typed, []).append(fix.device)
-    for typed, proofs in devices.items():
-        told = "proven on " + " and ".join(dict.fromkeys(proofs))
-        yield f"  fix:    {'; '.join(typed)}  [{told}]"
-    if not devices and each.signature.fix:
+    by_lines: dict[tuple[str, ...], list[ProvenFix]] = {}
+    for fix in sorted(kept, key=lambda fix: (fix.kind is Kind.VERSIONS, bool(fix.dangers), len(fix.typed))):
+        by_lines.setdefault(fix.typed, []).append(fix)
+    for alike in islice(by_lines.values(), FIRST_FIXES):
+        devices = dict.fromkeys(fix.device for fix in alike)
+        known = dict.fromkeys(danger for fix in alike for danger in fix.dangers)
+        yield replace(alike[0], device=" and ".join(devices), dangers=tuple(known))
+
+
+def first_advice(each: Explanation) -> Iterator[str]:
+    """Yield the first fixes as lines to type, or else the advice, and what is known against them."""
+    fixes = list(first_fixes(each))
+    yield from (f"  fix:    {'; '.join(fix.typed)}  [proven on {fix.device}]" for fix in fixes)
+    if not fixes and each.signature.fix:
         advice = f"{each.signature.fix} [unverified advice]"
         yield from indented(shortened(advice, 2 * (WIDTH - 14)), "  advice: ")
-
-
-def warnings(each: Explanation) -> Iterator[str]:
-    """Yield the advice that runs refute, and a finding that makes an advised setting dangerous."""
     refuted = [claim.says for claim in each.claims if claim.holding is AdviceResult.DOES_NOT]
     yield from (f"  judged: {shortened(f'does not hold: {says}', WIDTH - 10)}" for says in refuted[:1])
-    for danger in each.dangers[:1]:
+    against = [f"{fix.typed[0]}: {danger}" for fix in fixes for danger in fix.dangers] if fixes else each.dangers
+    for danger in against[:1]:
         yield from indented(shortened(danger, 2 * (WIDTH - 20)), "  beware: ")
 
 
@@ -130,6 +135,8 @@ def cures(each: Explanation) -> Iterator[str]:
         alike.setdefault(fix.says, []).append(fix)
     for says, fixes in islice(alike.items(), FIXES):
         yield from indented(" ".join([says, *(f"[{proof(fix)}]" for fix in fixes)]), "  proven: ")
+        for danger in dict.fromkeys(danger for fix in fixes for danger in fix.dangers):
+            yield from indented(danger, "  beware: ")
     if len(alike) > FIXES:
         yield f"          {counted(len(alike) - FIXES, 'more fix', 'more fixes')} in --json"
     if each.signature.fix:

@@ -59,6 +59,8 @@ def is_admitted(row: Signature, failure: Symptom, number: int, calls: Sequence[F
     text = failure.near(number)
     allowed = bool(row.elsewhere) and row.elsewhere_regex.search(text) is not None
     match frames.origin(calls):
+        case Origin.UNKNOWN if calls and row.elsewhere:  # frames of torch alone, and a message of many programs
+            return row.elsewhere_regex.search(failure.bare) is not None or PARTS.search(failure.bare) is not None
         case Origin.STACK | Origin.UNKNOWN:
             return True
         case Origin.OTHER:

@@ -6,17 +6,19 @@ advice. Every proof names the device that it ran on.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.space.verdict import RED
+from matrix.keys import CellKey
 from matrix.known import findings
 from reports.answers import knowledge
-from reports.answers.diagnosis import diagnose
+from reports.answers.diagnosis import dangers, diagnose
 from reports.answers.diagnosis.observed_options import observe
 from reports.answers.fixes import proven, remedies
+from reports.answers.judgement.consequences import Consequences
 from reports.results import known_results, wording
 from reports.results.known_results import AdviceResult
 
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 
 DEVICES: Final = ("cuda", "cpu")
 LONGEST_LINE: Final = 500
-SETTING: Final = re.compile(r"\b\w+=(?:True|False|\w+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ class Explanation:
     claims: tuple[AdviceVerdict, ...]
     needs: tuple[str, ...]
     links: tuple[str, ...]
-    dangers: tuple[str, ...] = ()  # findings about wrong results with a setting that a fix or the advice sets
+    dangers: tuple[str, ...] = ()  # of the settings that the advice names
 
     @property
     def signature(self) -> Signature:
@@ -107,6 +108,18 @@ class PublishedEvidence:
     problems: Mapping[str, Problem]
     grids: Mapping[str, Grid]
     remedies: Mapping[str, Mapping[str, Remedy]]
+    folder: Path
+
+    @cached_property
+    def consequences(self) -> Mapping[str, Consequences]:
+        """Judges the jobs that fixes lead to. It needs every case, so that it is loaded for the first fix only."""
+        everything = knowledge.by_device(self.folder)
+        on_cpu = everything.get("cpu", next(iter(everything.values())))
+        return {device: Consequences(each, on_cpu, device) for device, each in everything.items()}
+
+    def cell(self, name: str, device: str) -> Outcome | None:
+        key = CellKey.parse(name)
+        return self.grids[device].lookup(key.case, key.set)
 
     @property
     def pins(self) -> Mapping[str, Mapping[str, str]]:
@@ -184,35 +197,51 @@ def load_evidence(rows: Sequence[Signature], folder: Path) -> PublishedEvidence:
     stored = {device: remedies.load(folder, device=device) for device in DEVICES}
     cases = {case for each in problems.values() for _, case in each.cells()}
     cases |= {each.fix.case for by_cell in stored.values() for each in by_cell.values()}
-    return PublishedEvidence(problems=problems, grids=knowledge.by_device(folder, only=cases), remedies=stored)
+    return PublishedEvidence(
+        problems=problems, grids=knowledge.by_device(folder, only=cases), remedies=stored, folder=folder
+    )
 
 
 def explain_diagnosis(diagnosis: Diagnosis, published: PublishedEvidence, failure: Symptom) -> Explanation:
     row = diagnosis.signature
     red = published.red(row)
-    fixes = proven.ordered(published.fixes(row, observe(failure).admitted(red)), failure.versions, published.pins)
+    ordered = proven.ordered(published.fixes(row, observe(failure).admitted(red)), failure.versions, published.pins)
     threads = (*row.links, *(link for problem in published.problems_of(row) for link in problem.references))
     return Explanation(
         diagnosis=diagnosis,
         narrower=diagnose.narrower(diagnosis, failure),
         phase=usual_phase([each for cells in red.values() for each in cells], row),
-        fixes=fixes,
+        fixes=tuple(with_dangers(fix, row, published, failure.versions) for fix in ordered),
         claims=tuple(published.claims(row)),
         needs=tuple(dict.fromkeys(published.needs(row, red))),
         links=tuple(dict.fromkeys(known_results.address(link) for link in threads)),
-        dangers=tuple(dangers(row, fixes)),
+        dangers=tuple(dict.fromkeys(of_advice(row, published, red))),
     )
 
 
-def dangers(row: Signature, fixes: Sequence[ProvenFix]) -> Iterator[str]:
-    """Yield the findings of silently wrong results, each of whose cells has a setting that is advised."""
-    advised = {*SETTING.findall(row.fix), *(text for fix in fixes for text in fix.options)}
-    marks = {text.replace("=", "_").lower() for text in advised}
-    for problem in findings.with_known_problems():
-        if problem.silent and problem.id not in row.problems and problem.red:
-            shared = [mark for mark in marks if all(f"-{mark}" in cells.case for cells in problem.red)]
-            if shared:
-                yield f"{problem.title} ({problem.id})"
+def with_dangers(
+    fix: ProvenFix, row: Signature, published: PublishedEvidence, versions: Mapping[str, str]
+) -> ProvenFix:
+    """Return a fix with what the judgement of the changed job knows against it."""
+    red, green = (published.cell(name, fix.device) for name in (fix.red, fix.green[0]))
+    if red is None or green is None:
+        return fix
+    pins = published.pins[green.set]
+    found = (
+        danger
+        for each in (pins, {**pins, **versions})
+        for danger in dangers.of_change(red, green, each, published.consequences[fix.device], row.problems)
+    )
+    return replace(fix, dangers=tuple(dict.fromkeys(found)))
+
+
+def of_advice(row: Signature, published: PublishedEvidence, red: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    """Yield what is known against the settings that unverified advice names, for a job that the signature hits."""
+    advised = dangers.settings_in(row.fix)
+    for device, outcomes in red.items():
+        for outcome in outcomes[:1] if advised else ():
+            pins = published.pins[outcome.set]
+            yield from dangers.of_settings(outcome, advised, pins, published.consequences[device], row.problems)
 
 
 def usual_phase(red: Sequence[Outcome], row: Signature) -> str:

@@ -44,6 +44,7 @@ class ProvenFix:
     measured: str
     typed: tuple[str, ...] = ()  # the lines that a user types
     options: tuple[str, ...] = ()  # the options that they change, as option=value
+    dangers: tuple[str, ...] = ()  # what is red of the job after it, and was not before
 
     @property
     def says(self) -> str:

@@ -69,6 +69,11 @@ class MeasuredCell:
         return best.signature if best else None
 
     @property
+    def cause(self) -> str:
+        """The id of the signature of a red cell, or the gist of its error."""
+        return self.signature.id if self.signature else gist(self.outcome)
+
+    @property
     def settings(self) -> int:
         """The number of options that differ from the default."""
         return sum(value != DEFAULTS[name] for name, value in self.stated.items())
@@ -86,8 +91,8 @@ class Red:
 
     @property
     def cause(self) -> str:
-        """The id of the signature, or the gist of the error; equal for two red cells that failed in the same way."""
-        return self.cell.signature.id if self.cell.signature else gist(self.cell.outcome)
+        """Equal for two red cells that failed in the same way."""
+        return self.cell.cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +156,23 @@ class MeasuredCells:
             return JobCoverage(reds=(), greens=tuple(closest), nearest=())
         close = closest and len(differing_options(stated, closest[0].stated)) == 1
         close = close and not any(each.green or self.is_of_other_machine(each) for each in closest)
-        return JobCoverage(reds=one_per_cause(closest, stated) if close else (), greens=(), nearest=tuple(closest))
+        close = close and not any(each.green and is_near(stated, each.stated) for each in cells)
+        reds = one_per_cause(closest, stated) if close else ()
+        is_shared = len(reds) == 1 and not self.avoids(stated, reds[0])  # other causes mean that the difference matters
+        return JobCoverage(reds=reds if is_shared else (), greens=(), nearest=tuple(closest))
+
+    def avoids(self, job: Stated, red: Red) -> bool:
+        """Tell if the job's value of the option in which a near red cell differs avoids its failure in other cells.
+
+        That is so if, on one set, a case failed for the same cause with the cell's value and passed with the job's.
+        """
+        name = red.near[0]
+        return any(
+            cell.cause == red.cause
+            for by_packages in self.by_set.values()
+            for cells in by_packages.values()
+            for cell in turned_by(cells, name, red.cell.stated.get(name), job.get(name))
+        )
 
     def is_of_other_machine(self, cell: MeasuredCell) -> bool:
         """Tell if a cell failed because of the machine that ran it, so that a job elsewhere may pass."""
@@ -159,6 +180,16 @@ class MeasuredCells:
         if row is None:
             return False
         return row.kind is CauseKind.MACHINE or (row.device == "cpu" and not self.on_cpu)
+
+
+def turned_by(cells: Iterable[MeasuredCell], name: str, old: Value | None, new: Value | None) -> Iterator[MeasuredCell]:
+    """Yield the red cells with the old value of an option whose case is green with the new one."""
+    several = list(cells)
+    passed = {frozenset(each.stated.items()) for each in several if each.green}
+    for each in several:
+        changed = frozenset({**each.stated, name: new}.items())
+        if not each.green and each.stated.get(name) == old and changed in passed:
+            yield each
 
 
 def cells_by_packages(column: SetRecord, matrix: Grid, *, on_cpu: bool) -> dict[tuple[str, ...], list[MeasuredCell]]:
@@ -232,6 +263,14 @@ def nearest(job: Stated, cells: Iterable[MeasuredCell]) -> list[MeasuredCell]:
 
 def has_same_goal(job: Stated, other: Stated) -> bool:
     return all(job.get(name) == other.get(name) for name in GOAL)
+
+
+def is_near(job: Stated, other: Stated) -> bool:
+    """Tell if a case has a job's goal and differs in one setting; a precision decides the dtype of adapters as well."""
+    differing = set(differing_options(job, other))
+    if "torch_dtype" in differing:
+        differing -= {"autocast_adapter_dtype"}
+    return has_same_goal(job, other) and has_no_extra_setting(job, other) and len(differing) <= 1
 
 
 def differing_options(job: Stated, other: Stated) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 The judgement is *red* if a measured cell that the job covers is red, or if an error of these versions has a condition
 that the job fulfils. It is *green* if training and every certain later part are green, and *unknown* otherwise. What
 nobody stated (an assumed launcher, a resume that may never come) makes a red cell only possible, which is no problem.
+Nor is a job green if that needs an assumed method, or if it is red with another launcher.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class JudgedJob:
     """A job as it is judged.
 
     ``assumed`` names options of its goal that nobody stated. ``forcing`` are the settings that no cell measures; each
-    of them leaves the judgement unknown.
+    of them leaves the judgement unknown. ``corrected`` are the ids of errors that a framework corrects itself, at least
+    in some of its releases: the job may not meet them.
     """
 
     options: Options
@@ -47,6 +49,7 @@ class JudgedJob:
     facts: Facts = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     forcing: tuple[str, ...] = ()
+    corrected: tuple[str, ...] = ()
     patched: bool = (
         False  # a framework replaces parts of the libraries, so that no red cell of theirs is one of the job
     )
@@ -101,19 +104,24 @@ def judge(
     causes = {red.cause for red in reds}
     later = one_per_cause(red for flow in job.flows.possible if flow in coverages for red in coverages[flow].reds)
     sure = [red for red in reds if is_sure(red, job, versions, evidence)]
-    possible = [*(red for red in reds if red not in sure), *(red for red in later if red.cause not in causes)]
+    elsewhere = one_per_cause(reds_of_other_launchers(job, versions, evidence))
+    unsure = [red for red in (*later, *elsewhere) if red.cause not in causes]
+    possible = [*(red for red in reds if red not in sure), *one_per_cause(unsure)]
     met = list(known.met_by(job.facts, versions, doubtful_facts(job))) if known is not None else []
     bugs = [each for each in met if each.is_failure and not each.in_code]
-    errors = tuple(each for each in bugs if each.certain and not is_shown_by(each, sure))
+    certain_bugs = [each for each in bugs if each.certain and each.finding.id not in job.corrected]
+    errors = tuple(each for each in certain_bugs if not is_shown_by(each, sure))
     unmeasured = tuple(flow for flow in job.flows.certain if flow not in coverages or not has_evidence(coverages[flow]))
     unseen = unmeasured_settings(job.options, evidence.greens)
     return Judgement(
-        status=status(job, sure, errors, coverages, (*unmeasured, *unseen)),
+        status=status(job, sure, errors, coverages, (*unmeasured, *unseen, *elsewhere)),
         coverages=coverages,
         reds=tuple(sure),
         possible_reds=tuple(possible),
         errors=errors,
-        possible_errors=tuple(each for each in bugs if not each.certain and not is_shown_by(each, [*sure, *possible])),
+        possible_errors=tuple(
+            each for each in bugs if each not in certain_bugs and not is_shown_by(each, [*sure, *possible])
+        ),
         in_code=tuple(each for each in met if each.in_code),
         notes=tuple(each for each in met if not each.is_failure and each.certain),
         unmeasured=unmeasured,
@@ -144,17 +152,19 @@ def status(
     reds: Iterable[Red],
     errors: Iterable[KnownError],
     coverages: Mapping[str, JobCoverage],
-    unknown: tuple[str, ...],
+    unknown: tuple[object, ...],
 ) -> JobStatus:
     if any(True for _ in reds) or any(True for _ in errors):
         return JobStatus.RED
-    green = not (unknown or job.forcing) and all(coverages[flow].is_green for flow in job.flows.certain)
+    if unknown or job.forcing or assumed_goal(job):
+        return JobStatus.UNKNOWN
+    green = all(coverages[flow].is_green for flow in job.flows.certain)
     return JobStatus.GREEN if green else JobStatus.UNKNOWN
 
 
 def is_sure(red: Red, job: JudgedJob, versions: Mapping[str, str], evidence: MeasuredCells) -> bool:
     """Tell if a red cell is red whatever the user means by what nobody stated."""
-    if job.patched or set(job.assumed) - {"strategy"}:
+    if job.patched or assumed_goal(job):
         return False
     flow = str(red.cell.stated["flow"])
     return "strategy" not in job.assumed or all(
@@ -162,6 +172,21 @@ def is_sure(red: Red, job: JudgedJob, versions: Mapping[str, str], evidence: Mea
         for strategy in LAUNCHERS
         if (other := launched(job.options, flow, strategy)) is not None
     )
+
+
+def assumed_goal(job: JudgedJob) -> tuple[str, ...]:
+    """Return what nobody stated of a job's goal, except for its launcher."""
+    return tuple(name for name in job.assumed if name != "strategy")
+
+
+def reds_of_other_launchers(job: JudgedJob, versions: Mapping[str, str], evidence: MeasuredCells) -> Iterator[Red]:
+    """Yield what is red of a job with another launcher than the assumed one."""
+    others = [each for each in LAUNCHERS if each != job.options.strategy] if "strategy" in job.assumed else []
+    for strategy in others:
+        for flow in job.flows.certain:
+            options = launched(job.options, flow, strategy)
+            if options is not None:
+                yield from evidence.coverage(options, versions).reds
 
 
 def launched(options: Options, flow: str, strategy: str) -> Options | None:

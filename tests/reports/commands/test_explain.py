@@ -58,7 +58,7 @@ def test_a_file_is_explained(run: Callable[..., Done]) -> None:
 def test_the_first_answer_is_short_and_all_shows_the_rest(run: Callable[..., Done]) -> None:
     first, rest = run(str(ERROR)).out, run("--all", str(ERROR)).out
     fixes = [line for line in first.splitlines() if line.startswith("  fix:")]
-    assert "get_peft_model(..., autocast_adapter_dtype=False)" in fixes[0]
+    assert any("get_peft_model(..., autocast_adapter_dtype=False)" in line for line in fixes)
     assert len(fixes) <= explain_text.FIRST_FIXES
     assert len(first.splitlines()) <= explain_text.LONGEST
     assert "adapter-dtype-changes-on-resume" in first

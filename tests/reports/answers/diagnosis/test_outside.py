@@ -105,3 +105,33 @@ def test_a_malformed_table_is_refused(tmp_path: Path) -> None:
     table.write_text('[[cause]]\nid = "a"\npattern = "("\nsays = "b"\n')
     with pytest.raises(UserError, match="correct the file"):
         outside.load(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("010", "corrupt-file"),
+        ("021", "disk-full"),
+        ("022", "host-memory"),
+        ("037", "compiler"),
+        ("047", "adapter-folder"),
+        ("050", "node"),
+        ("056", "corrupt-file"),
+        ("059", "disk-full"),
+        ("060", "host-memory"),
+    ],
+)
+def test_an_end_that_somebody_else_collected_is_named(name: str, expected: str) -> None:
+    ended = outside.end(Symptom(text=(UNRELATED.with_name("unrelated_c") / f"{name}.txt").read_text()))
+    assert ended is not None
+    assert ended.id == expected
+
+
+def test_frames_of_torch_alone_do_not_blame_the_stack_for_a_message_of_any_program() -> None:
+    meta = "NotImplementedError: Cannot copy out of meta tensor; no data!"
+    torch_only = traceback(f"{SITE}/torch/nn/modules/module.py", error=meta)
+    assert ids(torch_only) == []
+    assert ids(f"model = PeftModel.from_pretrained(base, folder, device_map='auto')\n{torch_only}") == [
+        "offloaded-weights-are-meta"
+    ]
+    assert ids(meta) == ["offloaded-weights-are-meta"]

@@ -135,3 +135,26 @@ def test_failures_caused_by_the_machine_are_listed_apart(
 def test_settings_that_no_green_case_has_are_named(job_coverage: Callable[..., JobCoverage]) -> None:
     found = job_coverage(("pass", {**FLAT, "optim": "adamw"}))
     assert unmeasured_settings(JOB, found.greens) == ("sync_module_states=True", "gradient_accumulation_steps=2")
+
+
+PEFT_WRAPPED = {**FLAT, "auto_wrap_policy": "peft"}
+
+
+def test_a_near_failure_that_the_difference_avoids_elsewhere_does_not_count(
+    job_coverage: Callable[..., JobCoverage],
+) -> None:
+    job = Options().but(**PEFT_WRAPPED)
+    elsewhere = ("pass", {**PEFT_WRAPPED, "torch_dtype": "bf16"})
+    assert job_coverage(("fail", FLAT), job=job).reds[0].near == ("auto_wrap_policy",)
+    assert job_coverage(("fail", FLAT), elsewhere, job=job).reds == ()
+    pair = [("fail", {**FLAT, "clip_grad_norm": True}), ("pass", {**PEFT_WRAPPED, "clip_grad_norm": True})]
+    assert job_coverage(("fail", FLAT), *pair, job=job).reds == ()
+    assert job_coverage(("fail", FLAT), pair[1], job=job).reds != ()  # not known to fail without it
+
+
+def test_near_failures_of_several_causes_show_that_the_difference_matters(
+    job_coverage: Callable[..., JobCoverage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = [("fail", FLAT), ("fail", {"strategy": "fsdp1", "auto_wrap_policy": "peft"})]
+    monkeypatch.setattr(coverage.Red, "cause", property(lambda red: red.cell.outcome.case))
+    assert job_coverage(*near, job=Options().but(**PEFT_WRAPPED)).reds == ()

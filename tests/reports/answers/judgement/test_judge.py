@@ -79,3 +79,14 @@ def test_saving_in_another_precision_counts_if_nothing_nearer_was_measured(judge
     half = {"options": Options().but(torch_dtype="bf16")}
     assert judged({"torch_dtype=bf16": "pass", SAVE: "pass"}, **half).status is JobStatus.GREEN
     assert judged({TRAIN: "pass", SAVE: "pass"}, **half).status is JobStatus.UNKNOWN
+
+
+def test_a_job_of_an_assumed_method_is_never_green(judged: Callable[..., Judgement]) -> None:
+    assert judged({TRAIN: "pass", SAVE: "pass"}, assumed=("method",)).status is JobStatus.UNKNOWN
+
+
+def test_a_job_is_not_green_if_it_is_red_with_another_launcher(judged: Callable[..., Judgement]) -> None:
+    cells = {TRAIN: "pass", SAVE: "pass", "strategy=ddp": "fail"}
+    assert judged(cells).status is JobStatus.GREEN
+    found = judged(cells, assumed=("strategy",))
+    assert (found.status, found.reds, len(found.possible_reds)) == (JobStatus.UNKNOWN, (), 1)

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from packaging.version import Version
 
+from cases.space.options import Options
 from matrix.known.findings import Finding
 from matrix.versions.sets import PACKAGES
+from reports.answers.judgement.coverage import MeasuredCells
+from reports.answers.judgement.judge import JudgedJob, judge
 from reports.answers.judgement.known_errors import Affected, KnownError, MeasuredErrors, placed
 
 if TYPE_CHECKING:
@@ -98,3 +101,14 @@ def test_wrong_numbers_in_logs_and_chosen_behaviour_are_no_failure(
     for changed in ({"numbers_only": True}, chosen):
         (error,) = met("1.0", {"method": "lora"}, **changed)
         assert (error.certain, error.is_failure) == (True, False)
+
+
+@pytest.mark.parametrize(("corrected", "certain"), [((), 1), (("one",), 0)])
+def test_an_error_that_a_framework_corrects_is_only_possible(
+    measure: Callable[..., Grid], corrected: tuple[str, ...], certain: int
+) -> None:
+    matrix = measure(TABLE)
+    job = JudgedJob(options=Options(), facts={"accumulates": True}, corrected=corrected)
+    known = MeasuredErrors(matrix, [finding(versions=">=0.1", when=[{"accumulates": [True]}])])
+    found = judge(job, dict.fromkeys(PACKAGES, "9.0"), MeasuredCells(matrix), known)
+    assert (len(found.errors), len(found.possible_errors)) == (certain, 1 - certain)
