@@ -268,7 +268,13 @@ def judged_job(job: TrainingJob, *, device: str) -> JudgedJob:
     assumed = tuple(name for name in coverage.GOAL if name in job.sources and job.sources[name].config is None)
     facts = facts_with(job, options, device=device)
     return JudgedJob(
-        options=options, flows=flows, facts=facts, assumed=assumed, forcing=job.forcing, patched=job.patched
+        options=options,
+        flows=flows,
+        facts=facts,
+        assumed=assumed,
+        forcing=job.forcing,
+        corrected=job.corrected,
+        patched=job.patched,
     )
 
 

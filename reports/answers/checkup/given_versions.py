@@ -60,7 +60,7 @@ def read(given: str, sets: Iterable[VersionSet | SetRecord], stdin: BinaryIO) ->
     """
     text = given.strip()
     if text == STANDARD_INPUT:
-        return from_listing(text_of_stdin(stdin))
+        return from_stdin(text_of_stdin(stdin))
     by_key = {each.key: each for each in sets}
     if text in by_key:
         return from_set(by_key[text])
@@ -103,6 +103,17 @@ def text_of_stdin(stdin: BinaryIO) -> GivenText:
 def from_listing(given: GivenText) -> Installed:
     listing = version_listings.of_text(given.text, given.path)
     return installed(listing, source=given.source, path=given.path)
+
+
+def from_stdin(given: GivenText) -> Installed:
+    """Read a listing, or one line of versions as people type them."""
+    try:
+        return from_listing(given)
+    except UserError:
+        line = given.text.strip()
+        if "\n" in line or len(line.split()) == 1:
+            raise
+        return installed(from_words(line), source=given.source, path=given.path)
 
 
 def from_set(column: VersionSet | SetRecord) -> Installed:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from reports.answers.checkup.problems import why
 from reports.answers.judgement import coverage, nearest_sets
 from reports.answers.judgement.flows import WORDS
+from reports.answers.judgement.judge import assumed_goal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ def open_questions(
         yield f"{red.cell.outcome.cell} is red because of the machine that it ran on: {why(red.cell.signature)}"
     if job.forcing:
         yield f"not measured with {' and '.join(job.forcing)}"
+    for name in assumed_goal(job):
+        yield f"no file states the {name}: the answer is for {name}={getattr(job.options, name)}"
     if training.greens:
         yield from (f"{setting} was not measured on this device with any versions" for setting in judgement.unseen)
         rest = [

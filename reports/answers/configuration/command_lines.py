@@ -21,7 +21,7 @@ from reports.answers.configuration.dialects.training_arguments import TRANSFORME
 from reports.answers.configuration.dialects.trl import TRL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from reports.answers.configuration.dialects import Dialect
@@ -109,10 +109,27 @@ def parse(text: str, path: Path) -> tuple[CommandPart, ...]:
     training = [each for each in found if not any(part.dialect.purpose(part.values, part.program) for part in each[1])]
     if not found:
         raise UserError(f"{path}: contains no command that starts a training; give one such as `accelerate launch`")
-    if len(training) > 1:
+    if len({signature(each[1]) for each in training}) > 1:
         lines = f"lines {training[0][0]} and {training[1][0]}"
         raise UserError(f"{path}: several commands start a training ({lines}); give a file with one of them")
     return (training or found)[0][1]
+
+
+def signature(several: Iterable[CommandPart]) -> str:
+    """Return what the rules read of a command, so that two commands that differ in their data sets count as one."""
+    return repr(
+        [
+            (part.dialect.name, part.dialect.trainer(part.values, part.program), part.mentioned, known_values(part))
+            for part in several
+        ]
+    )
+
+
+def known_values(part: CommandPart) -> list[tuple[str, Any]]:
+    dialect = part.dialect
+    known = {path for rule in dialect.rules for key in rule.keys for path in key.split("|")}
+    known |= {row.key for row in dialect.not_judged} | set(dialect.references)
+    return sorted((name, value) for name, value in part.values.items() if name in known)
 
 
 def parts(launch: LaunchedProgram, command: ShellCommand, path: Path) -> Iterator[CommandPart]:
@@ -127,9 +144,10 @@ def parts(launch: LaunchedProgram, command: ShellCommand, path: Path) -> Iterato
             f"{path}:{command.line}: `{launch.launcher}` starts no program; "
             f"add the script, as in `{launch.launcher} train.py`"
         )
-    trainer = trainer_part(launch.program, launch.arguments)
+    is_given = PurePath(launch.program).name == path.name  # a script whose docstring says how to start it
+    trainer = trainer_part(launch.program, launch.arguments, is_given=is_given)
     if launch.launcher == launchers.PYTHON:
-        if trainer is not None and trains(trainer):
+        if trainer is not None and (is_given or trains(trainer)):
             yield trainer
         return
     yield launcher_part(launch)
@@ -187,13 +205,18 @@ def accelerate_part(options: Mapping[str, str | bool], unresolved: tuple[str, ..
     )
 
 
-def trainer_part(program: str, words: Sequence[str], dialect: Dialect | None = None) -> CommandPart | None:
-    """Return the values of a program's options; None if they are those of no known trainer."""
+def trainer_part(
+    program: str, words: Sequence[str], dialect: Dialect | None = None, *, is_given: bool = False
+) -> CommandPart | None:
+    """Return the values of a program's options; None if they are those of no known trainer.
+
+    The options of a script that the user gave as a file (``is_given``) may all be its own.
+    """
     values, mentioned, unresolved = program_options(words)
     name = program if "/" not in program else PurePath(program).name
     tool = dialect or module_dialect(program)
     found = recognise(values, TRAINERS)
-    if tool is None and found is None and not mentioned:
+    if tool is None and found is None and not mentioned and not is_given:
         return None
     return CommandPart(
         dialect=tool or trainer_dialect(found, name, values),

@@ -26,7 +26,7 @@ from ruamel.yaml.tokens import (
 )
 
 from matrix.errors import UserError
-from reports.answers.configuration import command_lines, splices
+from reports.answers.configuration import command_lines, python_files, splices
 from reports.answers.configuration.dialects import normalise
 from reports.answers.configuration.dialects.recognition import DIALECTS, recognise
 from reports.answers.configuration.dialects.trainers import NAMED
@@ -48,7 +48,8 @@ class Config:
     """A configuration file, or one role of a command line.
 
     ``values`` holds the values by dotted path, and also the mappings, as dicts. For a command line, ``program`` is what
-    it starts, ``mentioned`` are the files that it names, and ``unresolved`` its variables without a value.
+    it starts, ``mentioned`` are the files that it names, and ``unresolved`` its variables without a value. ``imports``
+    are the trainers that a script imports.
     """
 
     path: Path
@@ -59,6 +60,7 @@ class Config:
     program: str = ""
     mentioned: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
 
     @property
     def editable(self) -> bool:
@@ -74,7 +76,8 @@ class Config:
     def trainer(self) -> str:
         """What the file trains with, such as ``sft`` or ``dpo``, also by the name of the program or of the file."""
         folder = self.path.parent.name if self.path.parent.name in NAMED else ""
-        return self.dialect.trainer(self.values, f"{self.program} {self.path.stem} {folder}")
+        words = (self.program, self.path.stem, folder, *self.imports)
+        return self.dialect.trainer(self.values, " ".join(words))
 
 
 def read(path: Path) -> tuple[Config, ...]:
@@ -85,10 +88,41 @@ def read(path: Path) -> tuple[Config, ...]:
     """
     raw = read_bytes(path)
     text = decode(raw, path)
-    if path.suffix.lower() not in SUFFIXES and command_lines.has_command(text, path.suffix.lower()):
+    suffix = path.suffix.lower()
+    if suffix == python_files.SUFFIX:
+        return read_script(text, path)
+    if suffix not in SUFFIXES and command_lines.has_command(text, suffix) and not is_mapping(text, path):
         return tuple(config_of(each, text, path) for each in command_lines.parse(text, path))
     config = parse(text, path)
     return (replace(config, encoding="utf-8-sig") if raw.startswith(codecs.BOM_UTF8) else config,)
+
+
+def read_script(text: str, path: Path) -> tuple[Config, ...]:
+    """Return the command in the docstring of a Python script, with the trainers that the script imports.
+
+    Raises:
+        UserError: the docstring has no command, or several different ones.
+    """
+    described = python_files.commands(text)
+    if not command_lines.has_command(described):
+        raise UserError(
+            f"{path}: its docstring has no command that starts a training; give a file with the command, such as "
+            "`accelerate launch`, and its options"
+        )
+    trainers = python_files.imported_trainers(text)
+    parts = command_lines.parse(described, path)
+    return tuple(replace(config_of(each, text, path), imports=trainers) for each in parts)
+
+
+def is_mapping(text: str, path: Path) -> bool:
+    """Tell if a text without a launch is a configuration, as a YAML file with the ending of a script."""
+    if command_lines.has_command(text):
+        return False
+    try:
+        parse(text, path)
+    except UserError:
+        return False
+    return True
 
 
 def config_of(part: CommandPart, text: str, path: Path) -> Config:

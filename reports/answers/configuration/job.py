@@ -73,6 +73,7 @@ class TrainingJob:
     forcing: tuple[str, ...] = ()
     purpose: str = ""
     trainer: str = ""
+    corrected: tuple[str, ...] = ()  # ids of findings that the framework corrects itself
     patched: bool = False  # the framework replaces parts of the measured libraries
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -113,6 +114,7 @@ def combine(files: Sequence[Config], versions: Mapping[str, str]) -> TrainingJob
         unread=unread_by_file(files),
         notes=tuple(notes_on(found, sources)),
         trainer=trainer,
+        corrected=tuple(each for layer in found for each in layer.config.dialect.corrects(layer.config.values, values)),
         patched=any(each.config.dialect.patches(each.config.values, values) for each in found),
         arguments=arguments_of(found),
     )

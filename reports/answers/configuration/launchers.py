@@ -18,7 +18,24 @@ MODULES: Final = {
     "deepspeed.launcher.runner": DEEPSPEED,
 }
 TOOLS: Final = ("llamafactory-cli", "lmf", "axolotl", "trl")  # commands that launch their own programs
-SILENT: Final = ("echo", "printf", "pip", "git", "cat", "cd", "mkdir", "#", "sed", "grep", "which")
+SILENT: Final = ("from", "import", "echo", "printf", "pip", "git", "cat", "cd", "mkdir", "#", "sed", "grep", "which")
+# Their subcommands; any other word behind such a name is prose.
+ACTIONS: Final = {
+    "trl": frozenset(
+        {
+            *("sft", "dpo", "grpo", "kto", "rloo", "reward", "orpo", "cpo", "ppo", "gkd", "bco", "xpo"),
+            *("chat", "env", "skills", "vllm-serve", "vllm_serve"),
+        }
+    ),
+    "axolotl": frozenset(
+        {
+            *("train", "preprocess", "evaluate", "inference", "merge-lora", "merge-sharded-fsdp-weights", "fetch"),
+            *("lm-eval", "quantize", "vllm-serve", "delinearize-llama4", "agent-docs", "config-schema"),
+        }
+    ),
+    "llamafactory-cli": frozenset({"train", "chat", "webchat", "api", "webui", "export", "eval", "env", "version"}),
+}
+ALIASES: Final = {"lmf": "llamafactory-cli"}
 # Options without a value, according to the launchers' parsers.
 FLAGS: Final = {
     ACCELERATE: frozenset(
@@ -63,12 +80,19 @@ def find(words: Sequence[str]) -> LaunchedProgram | None:
     for index, word in enumerate(words):
         name = PurePath(word).name
         following = tuple(words[index + 1 :])
-        if name in TOOLS:
+        if name in TOOLS and is_action(name, following):
             return LaunchedProgram(launcher=TOOL, options={}, program=name, arguments=following)
         launcher, used = launcher_at(name, following)
         if launcher:
             return parsed(launcher, following[used:])
     return None
+
+
+def is_action(tool: str, following: Sequence[str]) -> bool:
+    """Tell if the words behind a tool's name are a command of it, and not prose or an import."""
+    if not following or following[0].startswith(("-", "$")):
+        return True
+    return following[0] in ACTIONS[ALIASES.get(tool, tool)]
 
 
 def launcher_at(name: str, following: tuple[str, ...]) -> tuple[str, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from packaging.version import Version
 
-from cases.space.options import SHARDED, Options, applies
+from cases.space.options import SHARDED, Flow, Options, applies
 from reports.answers.configuration.dialects import NEWEST
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 AMP: Final = "amp"
 TRAINER_SETS_PEFT_POLICY: Final = Version("4.39")
 NON_REENTRANT_BY_DEFAULT: Final = Version("5")
+KEPT: Final = ("world_size",)
+LATER: Final[dict[str, tuple[Flow, ...]]] = {"state_dict_type": ("save_reload", "resume")}
 # Options to reset to their defaults, in this order, until the combination is legal.
 RESET_ORDER: Final = (
     "cpu_ram_efficient_loading",
@@ -80,12 +82,18 @@ def trainer_overrides(chosen: Mapping[str, Any], transformers: Version) -> dict[
 
 def nearest_legal(options: Options, dropped: list[str]) -> Options:
     """Return the nearest legal options. Settings that do not apply get their defaults."""
-    clean = replace(options, **{n: d for n, d in DEFAULTS.items() if not applies(n, options) and n != "world_size"})
+    reset = (n for n in DEFAULTS if n not in KEPT and not applies(n, options) and not is_for_later(n, options))
+    clean = replace(options, **{name: DEFAULTS[name] for name in reset})
     if clean.bnb_4bit_compute_dtype == clean.torch_dtype:
         clean = replace(clean, bnb_4bit_compute_dtype="load")
     if clean.strategy == "fsdp2" and clean.auto_wrap_policy in ("peft", "size"):
         clean = replace(clean, auto_wrap_policy="transformer")
     return without_illegal_settings(clean, dropped)
+
+
+def is_for_later(name: str, options: Options) -> bool:
+    """Tell if an option means nothing to training, but to what the same job does after it."""
+    return any(applies(name, replace(options, flow=flow)) for flow in LATER.get(name, ()))
 
 
 def without_illegal_settings(options: Options, dropped: list[str]) -> Options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,24 @@ OPEN_OPTIONS: Final = ("model", "world_size", "modules_to_save", "target_embeddi
 # Values of these options that no cell measures do not change what the other options do.
 MINOR_OPTIONS: Final = (*OPEN_OPTIONS, "gradient_accumulation_steps", "clip_grad_norm", "find_unused_parameters")
 DEEPSPEED: Final = "DeepSpeed"
+REMOTE_CODE: Final = "trust_remote_code"
+# Words of a script's own options that decide how it trains, such as `--enable_fsdp`, `--use_lora` or `--bits`.
+DECIDING: Final = frozenset(
+    {
+        *("fsdp", "fsdp2", "deepspeed", "zero", "zero1", "zero2", "zero3", "ddp", "megatron", "parallel", "tp", "pp"),
+        *("lora", "qlora", "dora", "peft", "adapter", "quant", "quantize", "quantization", "quantized", "bits", "bit"),
+        *("int8", "int4", "4bit", "8bit", "nf4", "fp4", "fp8", "gptq", "awq", "unsloth", "liger", "offload", "compile"),
+        *("fp16", "bf16", "half", "amp", "packing", "flash", "freeze", "frozen"),
+    }
+)
+# Numbers and names that shape an adapter or a unit of FSDP, but do not choose a method or a strategy.
+SHAPING: Final = frozenset(
+    {
+        *("r", "rank", "alpha", "dropout", "bias", "target", "targets", "modules", "weights", "path", "name", "dir"),
+        *("type", "layer", "wrap", "cls", "min", "num", "params", "timeout", "folder", "port", "batch", "seed"),
+    }
+)
+SCRIPT: Final = ".py"
 PATHS: Final = (".json", ".yaml", ".yml")
 
 
@@ -46,8 +65,27 @@ def forcing_settings(
         yield from (text for text, forces in settings(layer, versions) if forces)
         yield from layer.config.dialect.patches(layer.config.values, values)
         yield from (f"{word} ({layer.config.path.name} does not set this variable)" for word in layer.config.unresolved)
+        yield from own_options(layer)
+        yield from remote_code(layer)
     for name, path in missing_files(found, keys=("fsdp_config",)):  # DeepSpeed makes a job unknown in any case
         yield f"the settings in {path}, to which {name} refers"
+
+
+def own_options(layer: RoleSettings) -> Iterator[str]:
+    """Yield the options of a script's own that seem to decide about its method, sharding or precision."""
+    config = layer.config
+    if config.dialect.role != TRAINER or not config.program.endswith(SCRIPT):
+        return
+    for key in unread_keys(config):
+        parts = set(re.split(r"[^a-z0-9]+", key.lower()))
+        if parts & DECIDING and not parts & SHAPING and is_enabled(config.values[key]):
+            yield f"{key}, an option of the script's own ({named(layer, key)})"
+
+
+def remote_code(layer: RoleSettings) -> Iterator[str]:
+    """Yield the code of a model's repository, if a file admits it and the model is of no measured architecture."""
+    if is_enabled(layer.config.values.get(REMOTE_CODE)):
+        yield from (f"the model's own code for {each}" for each in unknown_architectures(layer))
 
 
 def other_settings(found: Sequence[RoleSettings], versions: Mapping[str, Version]) -> Iterator[str]:
@@ -55,7 +93,7 @@ def other_settings(found: Sequence[RoleSettings], versions: Mapping[str, Version
     for layer in found:
         yield from (text for text, forces in settings(layer, versions) if not forces)
         yield from unknown_architectures(layer)
-        if layer.config.program.endswith(".py") and layer.config.dialect.role == TRAINER:
+        if layer.config.program.endswith(SCRIPT) and layer.config.dialect.role == TRAINER:
             yield f"the code of {layer.config.program} (in {layer.parts[0][0].path.name})"
 
 

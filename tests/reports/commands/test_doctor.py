@@ -112,7 +112,9 @@ def test_four_bit_weights_in_bytes_under_fsdp_are_known_red_and_repaired(
 def test_a_change_that_leaves_another_problem_is_written_and_exits_with_1(
     examine: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """An adapter saved from FSDP1 by peft 0.21 is empty, whatever the weights are packed in."""
+    """An adapter saved whole from FSDP1 by peft 0.21 is empty, whatever the weights are packed in."""
+    sharded = (EXAMPLES / FSDP1).read_text()
+    (tmp_path / FSDP1).write_text(sharded.replace("SHARDED_STATE_DICT", "FULL_STATE_DICT"))
     code, out, _ = examine("2026-11", *QLORA, options=("--write",))
     assert (code, "Problem: save_pretrained of an FSDP1 model writes an adapter file without tensors" in out) == (
         1,

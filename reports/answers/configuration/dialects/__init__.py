@@ -56,6 +56,16 @@ class AtLeast:
 
 
 @dataclass(frozen=True)
+class MoreThan:
+    """Matches every number greater than that of another key, or than 1 without it. Read-only."""
+
+    key: str
+
+    def admits(self, value: Any, other: Any = None) -> bool:
+        return AtLeast((other if AtLeast(1).admits(other) else 1) + 1).admits(value)
+
+
+@dataclass(frozen=True)
 class AnyValue:
     """Matches every value but an empty one. Read-only."""
 
@@ -128,9 +138,10 @@ class Dialect:
 
     ``marks`` are keys that only this dialect has. ``defaults`` returns the option values that the tool uses if the file
     does not set them, for the values that are set and the installed versions. ``patches`` returns the parts of the
-    measured libraries that the tool replaces, for the values of a file and of the options. ``arguments`` returns the
-    trainer's arguments under the names of transformers and TRL. ``trainer`` and ``purpose`` return what the file trains
-    with, and what it is for if not for training, from its values and the words of its command.
+    measured libraries that the tool replaces, for the values of a file and of the options, and ``corrects`` the ids of
+    the findings that the tool corrects itself in some of its releases. ``arguments`` returns the trainer's arguments
+    under the names of transformers and TRL. ``trainer`` and ``purpose`` return what the file trains with, and what it
+    is for if not for training, from its values and the words of its command.
     """
 
     name: str
@@ -140,6 +151,7 @@ class Dialect:
     defaults: Callable[[Mapping[str, Value], Mapping[str, Version]], dict[str, Value]]
     not_judged: tuple[UnmeasuredSetting, ...] = ()
     patches: Callable[[Mapping[str, Any], Mapping[str, Value]], tuple[str, ...]] = nothing
+    corrects: Callable[[Mapping[str, Any], Mapping[str, Value]], tuple[str, ...]] = nothing
     arguments: Callable[[Mapping[str, Any]], dict[str, Any]] = no_arguments
     trainer: Callable[[Mapping[str, Any], str], str] = sft
     purpose: Callable[[Mapping[str, Any], str], str] = training
@@ -174,7 +186,7 @@ def admits(expected: Any, value: Any) -> bool:
     several = expected if isinstance(expected, tuple) else (expected,)
     return any(
         each.admits(value)
-        if isinstance(each, Containing | AtLeast | AnyValue | Excluding)
+        if isinstance(each, Containing | AtLeast | MoreThan | AnyValue | Excluding)
         else are_equal(normalise(each), normalise(value))
         for each in several
     )
@@ -192,7 +204,12 @@ def first_key_in(path: str, values: Mapping[str, Any]) -> str | None:
 
 def matches(rule: Rule, values: Mapping[str, Any]) -> bool:
     """Tell if the values of a file, by dotted path, match all keys of a rule."""
-    return all(admits(expected, values.get(first_key_in(path, values) or path)) for path, expected in rule.keys.items())
+    return all(
+        expected.admits(values.get(path), values.get(expected.key))
+        if isinstance(expected, MoreThan)
+        else admits(expected, values.get(first_key_in(path, values) or path))
+        for path, expected in rule.keys.items()
+    )
 
 
 def value_to_write(expected: Any) -> Any:
@@ -204,6 +221,6 @@ def value_to_write(expected: Any) -> Any:
     first = expected[0] if isinstance(expected, tuple) else expected
     if isinstance(first, AtLeast):
         return first.least
-    if isinstance(first, Containing | AnyValue | Excluding):
+    if isinstance(first, Containing | MoreThan | AnyValue | Excluding):
         raise UnwritableError(first)
     return first

@@ -11,6 +11,7 @@ from reports.answers.configuration.dialects import (
     AtLeast,
     Containing,
     Dialect,
+    MoreThan,
     Rule,
     is_enabled,
     normalise,
@@ -82,6 +83,11 @@ def patches(values: Mapping[str, Any], options: Mapping[str, Value]) -> tuple[st
     return tuple(f"Axolotl patches {part}" for applies, part in parts if applies)
 
 
+def corrects(_values: Mapping[str, Any], _options: Mapping[str, Value]) -> tuple[str, ...]:
+    """Return the findings that Axolotl corrects: ``monkeypatch/trainer_grad_accum.py`` of December 2024."""
+    return ("trainer-accumulation-doubles",)
+
+
 STRATEGIES = (
     *fsdp_version_rules("fsdp_config", AnyValue(), VERSION),
     *fsdp_version_rules("fsdp", Containing("shard"), VERSION),
@@ -137,6 +143,12 @@ AXOLOTL = Dialect(
         Rule("modules_to_save", "lm_head", {"lora_modules_to_save": Containing("lm_head")}),
         Rule("gradient_accumulation_steps", 1, {"gradient_accumulation_steps": 1}),
         Rule("gradient_accumulation_steps", 2, {"gradient_accumulation_steps": AtLeast(2)}),
+        # Without a number of steps, Axolotl divides the batch of an update by that of a step.
+        Rule(
+            "gradient_accumulation_steps",
+            2,
+            {"gradient_accumulation_steps": None, "batch_size": MoreThan("micro_batch_size")},
+        ),
         Rule("clip_grad_norm", False, {"max_grad_norm": 0}),
         Rule("clip_grad_norm", True, {"max_grad_norm": AnyValue()}),
         *flag_rules("find_unused_parameters", "ddp_find_unused_parameters"),
@@ -149,6 +161,7 @@ AXOLOTL = Dialect(
     defaults=defaults,
     not_judged=AXOLOTL_ROWS,
     patches=patches,
+    corrects=corrects,
     arguments=of_axolotl,
     trainer=axolotl_trainer,
     purpose=axolotl_purpose,

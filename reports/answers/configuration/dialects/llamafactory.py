@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reports.answers.configuration.dialects import TRAINER, Containing, Dialect, Rule
 from reports.answers.configuration.dialects.arguments import of_llamafactory
@@ -58,6 +58,15 @@ def lora_keys(**more: object) -> dict[str, object]:
     return usual | more
 
 
+def corrects(_values: Mapping[str, Any], options: Mapping[str, Value]) -> tuple[str, ...]:
+    """Return the findings that LLaMA-Factory corrects.
+
+    Its trainer divides the loss of models that do not accept the number of tokens, as those with an adapter
+    (huggingface/transformers#35438).
+    """
+    return () if options.get("method") == "full" else ("trainer-accumulation-doubles",)
+
+
 LLAMAFACTORY = Dialect(
     name="LLaMA-Factory",
     role=TRAINER,
@@ -102,6 +111,7 @@ LLAMAFACTORY = Dialect(
     ),
     defaults=defaults,
     not_judged=LLAMAFACTORY_ROWS,
+    corrects=corrects,
     arguments=of_llamafactory,
     trainer=llamafactory_trainer,
     purpose=llamafactory_purpose,

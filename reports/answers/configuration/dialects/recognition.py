@@ -24,7 +24,7 @@ DIALECTS: Final = (
 )
 # Keys that frameworks without rules here use as well, so that alone they tell nothing.
 WEAK: Final = frozenset(
-    {"beta", "dtype", "lora_rank", "loss_type", "max_prompt_length", "max_seq_length", "num_epochs"}
+    {"beta", "dtype", "lora_rank", "loss_type", "max_prompt_length", "max_seq_length", "num_epochs", "pure_bf16"}
 )
 
 

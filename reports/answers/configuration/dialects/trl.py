@@ -122,7 +122,7 @@ FSDP_WORD_RULES = (
 
 def trainer_rules() -> tuple[Rule, ...]:
     """Return the rules of ``TrainingArguments``."""
-    use_reentrant = "gradient_checkpointing_kwargs.use_reentrant"
+    use_reentrant = "gradient_checkpointing_kwargs.use_reentrant|use_reentrant"
     return (
         *fsdp_version_rules(
             "fsdp", (True, Containing("shard"), Containing("offload")), FSDP_VERSION, honoured_since="5.0"
@@ -153,6 +153,9 @@ def quantisation_rules() -> tuple[Rule, ...]:
         Rule("quant", "nf4", {**four_bit, "bnb_4bit_quant_type": ("nf4", None)}),
         Rule("quant", "int8", {EIGHT_BIT: True, FOUR_BIT: off}),
         Rule("quant", "none", {FOUR_BIT: off, EIGHT_BIT: off}),
+        Rule("bnb_4bit_compute_dtype", "bf16", {"bnb_4bit_compute_dtype": ("bfloat16", "bf16")}),
+        Rule("bnb_4bit_compute_dtype", "fp16", {"bnb_4bit_compute_dtype": ("float16", "fp16")}),
+        Rule("bnb_4bit_compute_dtype", "fp32", {"bnb_4bit_compute_dtype": ("float32", "fp32")}),
     )
 
 
@@ -185,7 +188,7 @@ def attention_rules() -> tuple[Rule, ...]:
     names = ("eager", "sdpa", "flash_attention_2")
     return (
         *(Rule("attn_implementation", name, {"attn_implementation": name}) for name in names),
-        Rule("attn_implementation", "flash_attention_2", {"use_flash_attn": True}),
+        Rule("attn_implementation", "flash_attention_2", {"use_flash_attn|use_flash_attention_2": True}),
     )
 
 

@@ -42,7 +42,12 @@ def model_rows(key: str) -> tuple[UnmeasuredSetting, ...]:
     )
 
 
+# A device map with one of these words may spread the layers of a model over several devices.
+SPREADING: Final = ("auto", "balanced", "balanced_low_0", "sequential")
+SPREAD: Final = "a model that a device map spreads over devices"
+
 TRANSFORMERS_ROWS: Final = (
+    UnmeasuredSetting("device_map", SPREAD, SPREADING),
     *unmeasured(
         ("deepspeed", "DeepSpeed"),
         ("parallelism_config", "tensor, context or sequence parallelism"),
@@ -140,6 +145,7 @@ LLAMAFACTORY_ROWS: Final = (
 )
 
 AXOLOTL_ROWS: Final = (
+    UnmeasuredSetting("device_map", SPREAD, SPREADING),
     *unmeasured(
         ("deepspeed", "DeepSpeed"),
         ("tensor_parallel_size", "tensor parallelism"),

@@ -335,3 +335,8 @@ def test_a_lock_beside_a_project_of_ranges_is_named(tmp_path: Path) -> None:
     (tmp_path / "uv.lock").write_text(UV_LOCK)
     with pytest.raises(UserError, match=r"such as `pip freeze` lists, or .*uv\.lock"):
         read_file(tmp_path, "pyproject.toml", '[project]\nname = "x"\ndependencies = ["torch>=2"]\n')
+
+
+def test_one_line_of_pins_from_standard_input_is_read_as_an_argument() -> None:
+    line = "torch==2.8.0 peft==0.17.1 transformers==4.56.0"
+    assert read("-", f"{line}\n".encode()).versions == read(line).versions

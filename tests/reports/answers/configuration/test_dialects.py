@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from matrix.errors import UserError
+from matrix.known import findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -238,3 +239,63 @@ def test_json_may_indent_by_tabs(job_of: Build) -> None:
 def test_an_unset_compiler_backend_is_off(job_of: Build) -> None:
     text = f"{FSDP_LAUNCHER}dynamo_config:\n  dynamo_backend: 'NO'\n"
     assert values(job_of({"a.yaml": text}), "torch_compile") == (False,)
+
+
+AXOLOTL_BATCH = "base_model: x/llama\nadapter: lora\nbf16: true\nmicro_batch_size: {micro}\n{more}\n"
+
+
+@pytest.mark.parametrize(
+    ("micro", "more", "steps"),
+    [
+        (1, "batch_size: 8", 2),
+        (8, "batch_size: 8", 1),
+        (1, "gradient_accumulation_steps: 4", 2),
+        (1, "gradient_accumulation_steps: 1\nbatch_size: 8", 1),
+        (1, "", 1),
+    ],
+)
+def test_the_batch_of_an_update_tells_if_axolotl_accumulates(job_of: Build, micro: int, more: str, steps: int) -> None:
+    combined = job_of({"a.yaml": AXOLOTL_BATCH.format(micro=micro, more=more)})
+    assert combined.options is not None
+    assert combined.options.gradient_accumulation_steps == steps
+
+
+@pytest.mark.parametrize(("mapping", "spreads"), [("auto", True), ("balanced", True), ("cuda", False)])
+def test_a_device_map_may_spread_a_model(job_of: Build, mapping: str, *, spreads: bool) -> None:
+    combined = job_of({"a.yaml": AXOLOTL_BATCH.format(micro=1, more=f"device_map: {mapping}")})
+    assert bool(combined.forcing) is spreads
+
+
+@pytest.mark.parametrize(("model", "unknown"), [("x/llama-7b", False), ("replit/replit-code", True)])
+def test_the_code_of_a_models_repository_leaves_the_job_unknown(job_of: Build, model: str, *, unknown: bool) -> None:
+    text = AXOLOTL_BATCH.format(micro=1, more="trust_remote_code: true").replace("x/llama", model)
+    assert bool(job_of({"a.yaml": text}).forcing) is unknown
+
+
+def test_the_state_dict_of_a_checkpoint_belongs_to_the_job(job_of: Build) -> None:
+    text = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 1\n  fsdp_state_dict_type: SHARDED_STATE_DICT\n"
+    combined = job_of({"a.yaml": text})
+    assert combined.options is not None
+    assert combined.options.state_dict_type == "sharded"
+    assert combined.options.but(flow="save_reload").stated["state_dict_type"] == "sharded"
+
+
+@pytest.mark.parametrize(
+    ("text", "corrected"),
+    [
+        ("base_model: x/llama\nadapter: lora\n", True),
+        ("finetuning_type: lora\nstage: sft\n", True),
+        ("finetuning_type: full\nstage: sft\n", False),
+        ("dataset_name: x/y\nuse_peft: true\n", False),
+    ],
+)
+def test_a_tool_may_correct_an_error_of_a_library_itself(job_of: Build, text: str, *, corrected: bool) -> None:
+    found = job_of({"a.yaml": text}).corrected
+    assert (found == ("trainer-accumulation-doubles",)) is corrected
+    assert set(found) <= {row.id for row in findings.load()}
+
+
+@pytest.mark.parametrize("key", ["use_flash_attn", "use_flash_attention_2"])
+def test_former_keys_request_flash_attention(job_of: Build, key: str) -> None:
+    combined = job_of({"a.yaml": f"dataset_name: x/y\nuse_peft: true\n{key}: true\n"})
+    assert combined.values["attn_implementation"] == "flash_attention_2"
