@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "GLOSSARY.md"]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "GLOSSARY.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?:console|sh|bash|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-FOLDERS = ("cases", "matrix", "reports", "tests", ".github", ".ci")
+FOLDERS = ("cases", "docs", "matrix", "reports", "tests", ".github", ".ci")
 PATH = re.compile(rf"(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]*|[A-Z]+\.md|noxfile\.py|pyproject\.toml")
 
 
@@ -92,7 +92,8 @@ def test_every_file_that_a_document_names_exists(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link and ":" not in link]
     named = [code for code in INLINE.findall(text) if PATH.fullmatch(code)]
-    assert [path for path in (*links, *named) if not (ROOT / path).exists()] == []
+    assert [path for path in links if not (document.parent / path).exists()] == []
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 EXCERPT = re.compile(r"(?<=<!-- excerpt: begin -->\n)(.*?)(?=<!-- excerpt: end -->)", re.DOTALL)

@@ -58,10 +58,19 @@ GPUS: Final = (
 # The series of GeForce RTX cards have one capability each.
 GEFORCE: Final = {"20": (7, 5), "30": (8, 6), "40": (8, 9), "50": (12, 0)}
 GEFORCE_MEMORY: Final = {"3090": "24", "4090": "24", "5090": "32"}
+# Generations of GPUs; of Ampere, the capability of the first.
+GENERATIONS: Final = {
+    "volta": GpuModel(name="a Volta GPU", capability=(7, 0)),
+    "turing": GpuModel(name="a Turing GPU", capability=(7, 5)),
+    "ampere": GpuModel(name="an Ampere GPU", capability=(8, 0)),
+    "ada lovelace": GpuModel(name="an Ada GPU", capability=(8, 9)),
+    "hopper": GPUS[[each.name for each in GPUS].index("H100")],
+    "blackwell": GpuModel(name="a Blackwell GPU", capability=(10, 0)),
+}
 MAKERS: Final = r"(?:(?:nvidia|tesla|geforce|rtx|quadro)[ -]*)*"
 COUNT: Final = r"(?:(?<![\w.])(?P<count>\d{1,2}|one|two|four|eight|dual)(?:\s*[x*\u00d7]\s*|\s+)|\b)"
 NVIDIA: Final = re.compile(
-    rf"{COUNT}{MAKERS}(?P<name>{'|'.join(each.name.lower() for each in GPUS)}|(?:[2-5]0[5-9]0))"
+    rf"{COUNT}{MAKERS}(?P<name>{'|'.join((*(each.name.lower() for each in GPUS), *GENERATIONS))}|(?:[2-5]0[5-9]0))"
     r"(?:g|s|ti|super)?(?:[ -]*(?:ti|super|sxm\d?|pcie|nvl|ada))*(?:s(?!\w))?\b(?!\s*(?:steps|rows|tokens|epochs))"
 )
 # Hardware without any published result, with the device whose results come nearest.
@@ -124,19 +133,23 @@ def found_hardware(text: str) -> FoundHardware:
 
 
 def gpu(name: str) -> GpuModel:
-    known = next((each for each in GPUS if each.name.lower() == name), None)
+    known = GENERATIONS.get(name) or next((each for each in GPUS if each.name.lower() == name), None)
     return known or GpuModel(name=f"RTX {name}", capability=GEFORCE[name[:2]], memory=GEFORCE_MEMORY.get(name, ""))
 
 
-def hardware_notes(found: GpuModel, *, bf16: bool, flash: bool) -> Iterator[str]:
-    """Yield what a user of a GPU must know; ``bf16`` and ``flash`` tell that the question names them."""
+def hardware_notes(found: GpuModel, *, bf16: bool) -> Iterator[str]:
+    """Yield what a user of a GPU must know; ``bf16`` tells that the question names it."""
     if found.name not in MEASURED:
         yield f"{found.words}: nothing was measured on it; the results are of {' and '.join(MEASURED)} GPUs"
-    if not found.has_bf16 and bf16:
-        yield f"bf16: not supported by the hardware of {found.name}; use fp16 or fp32"
-    elif not found.has_bf16:
+    if not found.has_bf16 and not bf16:
         yield f"{found.name} has no bf16: where a cell below was measured with bf16, add fp16 to the question"
-    if found.capability < BF16 and flash:
-        yield f"FlashAttention 2: not supported by the hardware of {found.name}; use sdpa"
     if found.capability >= BLACKWELL:
         yield f"{found.name} needs torch 2.7 or later, in a build for CUDA 12.8 or later"
+
+
+def unsupported(found: GpuModel, *, bf16: bool, flash: bool) -> Iterator[str]:
+    """Yield the features of the question, of these two, that a GPU cannot run, with what to use instead."""
+    if not found.has_bf16 and bf16:
+        yield f"bf16 on a {found.name}, whose hardware does not support it; use fp16 or fp32"
+    if found.capability < BF16 and flash:
+        yield f"FlashAttention 2 on a {found.name}, whose hardware does not support it; use sdpa"

@@ -21,9 +21,11 @@ PACKAGE: Final = re.compile(
 )
 OF: Final = re.compile(rf"\bv(?:ersion )?(?P<version>\d+\.{NUMBER}) of (?:the )?(?P<name>{NAMES})\b")
 OTHER: Final = re.compile(
-    r"\b(?:cuda|cudnn|rocm|driver|python|py|ubuntu|nccl)(?: ?versions?)? ?(?:==|>=|=)? ?v?\d+(?:\.\d+)*\b"
-    r"|\bcu1[123]\d\b"
+    r"\b(?:cuda|cudnn|rocm|driver|python|py|ubuntu|nccl)(?: ?versions?)?(?: is| was)? ?(?:==|>=|=)? ?v?\d+(?:\.\d+)*\b"
+    r"|\bcu1[123]\d\b|\b(?:compiled|built) (?:with|for|against) (?:cuda ?)?\d+\.\d+\b|\b(?:nvidia |linux )*drivers?\b"
 )
+# A version of a package that no set pins, such as that of a framework.
+BARE: Final = re.compile(r"(?<![\w.=-])v?\d+(?:\.\d+)+(?![\w.])")
 ASKED: Final = re.compile(
     rf"\bversions?\b|\bcompatib\w+|\b(?:which|what) (?:{NAMES})\b|\brequirements?\b|\b(?:newest|latest) (?:{NAMES})\b"
 )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from matrix.errors import UserError
 from matrix.run.plan import TERM
 from reports.answers.support.fillers import FILLERS
-from reports.answers.support.hardware import found_hardware, hardware_notes, number
-from reports.answers.support.mentioned_versions import found_versions
+from reports.answers.support.hardware import found_hardware, hardware_notes, number, unsupported
+from reports.answers.support.mentioned_versions import BARE, found_versions
 from reports.answers.support.model_names import found_models
 from reports.answers.support.phrases import MULTI, PHRASES
 from reports.answers.support.query import Query, check, meaning, parse
@@ -149,12 +149,13 @@ def read_prose(text: str) -> Question:
     rest, memory = MEMORY.subn(" ", models.rest)
     rest, lengths = LENGTH.subn(" ", rest)
     tuning = [match[0] for match in TUNING.finditer(rest)]
-    hardware = found_hardware(" ".join(TUNING.sub(" ", rest).split()))
+    bare = [f"version {match[0]} (of no package of the sets)" for match in BARE.finditer(TUNING.sub(" ", rest))]
+    hardware = found_hardware(" ".join(BARE.sub(" ", TUNING.sub(" ", rest)).split()))
     words, ranks = words_of(hardware, models)
     if not words and versions.asked and not versions.have and subjects.not_measured + subjects.apart:
         versions = replace(versions, asked=False)
     notes = [*other_notes(versions, tuning), *([SIZES] if models.has_size or memory or lengths else [])]
-    not_measured = [*subjects.not_measured, *hardware.not_measured, *models.not_measured]
+    not_measured = [*subjects.not_measured, *hardware.not_measured, *models.not_measured, *bare]
     not_measured += [f"{ranks} GPUs" for _ in range(ranks not in (0, *RANKS))]
     if not words and not subjects.apart and not not_measured:
         if not (versions.asked or versions.have or hardware.device):
@@ -162,7 +163,9 @@ def read_prose(text: str) -> Question:
         words = ["lora"]
         notes.append(NO_FEATURE)
     queries = queries_of(words)
-    notes[:0] = gpu_notes(hardware, queries)
+    bf16, flash = names_value(queries, "bf16"), names_value(queries, "flash_attention_2")
+    notes[:0] = [note for each in hardware.gpus for note in hardware_notes(each, bf16=bf16)]
+    not_measured += [what for each in hardware.gpus for what in unsupported(each, bf16=bf16, flash=flash)]
     return Question(
         queries=queries,
         have=tuple(map(requirement, versions.have)),
@@ -279,11 +282,8 @@ def device_of(hardware: FoundHardware, text: str) -> str:
     return "cpu" if re.search(r"\bcpus?\b(?![ _-]?(?:off|ram))", text) and "offload" not in text else ""
 
 
-def gpu_notes(hardware: FoundHardware, queries: Iterable[Query]) -> list[str]:
-    named = [each.named for each in queries]
-    bf16 = any("bf16" in values for options in named for values in options.values())
-    flash = any("flash_attention_2" in options.get("attn_implementation", ()) for options in named)
-    return [note for each in hardware.gpus for note in hardware_notes(each, bf16=bf16, flash=flash)]
+def names_value(queries: Iterable[Query], value: str) -> bool:
+    return any(value in values for each in queries for values in each.named.values())
 
 
 def other_notes(versions: FoundVersions, tuning: Sequence[str]) -> list[str]:

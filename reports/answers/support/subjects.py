@@ -16,7 +16,8 @@ class Subject:
     cases: str = ""
 
 
-TRAINER: Final = r"(?:[ -]?trainer|[ -]?config|[ -]?training)?s?"
+TRAINER: Final = r"(?:[ _-]?trainer|[ _-]?config|[ -]?training)?s?"
+FLAG: Final = r"(?:--)?(?:use|enable)_|--"  # of a command line
 # These run their own code, so they answer for the subject alone.
 APART: Final = (
     Subject(name="DPO", pattern=rf"dpo{TRAINER}|direct preference optimi[sz]ation", cases="api-dpo_trains"),
@@ -52,8 +53,9 @@ NOT_MEASURED: Final = (
             "RLHF": r"rlhf",
             "LLaMA-Factory": r"llama[ -]?factory",
             "llama.cpp and GGUF": r"llama\.?cpp|gguf|ollama",
-            "Unsloth": r"unsloth",
+            "Unsloth": r"unsloth(?:[ _-]?zoo)?",
             "Axolotl": r"axolotl",
+            "FairScale": r"fair ?scale",
             "Megatron": r"megatron(?:[ -](?:lm|core))?",
             "NeMo": r"nemo(?:[ -](?:rl|automodel|framework))?",
             "torchtune": r"torchtune",
@@ -121,7 +123,7 @@ def taken(text: str, subjects: tuple[Subject, ...]) -> tuple[str, tuple[Subject,
     """Return the text without the subjects, and those that it had."""
     had = []
     for subject in subjects:
-        text, times = re.subn(rf"(?<![\w.=-])(?:{subject.pattern})(?![\w=-])", " ", text)
+        text, times = re.subn(rf"(?<![\w.=-])(?:{FLAG})?(?:{subject.pattern})(?![\w=-])", " ", text)
         if times:
             had.append(subject)
     return text, tuple(had)

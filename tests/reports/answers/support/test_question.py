@@ -18,9 +18,23 @@ if TYPE_CHECKING:
 
     from reports.results.grid import Grid
 
+MANY = "strategy=ddp,fsdp2,fsdp1"
 # Paraphrases of threads: the question; options that it names; its device, versions and subjects without options.
 QUESTIONS = (
     ("Can I use QLoRA with FSDP on multiple GPUs?", "quant=nf4 strategy=fsdp2,fsdp1", "cuda", "", ""),
+    ("which vllm version for grpo_trainer?", "", "", "", "GRPO,vLLM"),
+    ("does --use_unsloth in llama factory work with multiple gpus", MANY, "cuda", "", "LLaMA-Factory,Unsloth"),
+    ("is qlora compatible with zero-1 to zero-3 or fairscale", "quant=nf4", "", "", "DeepSpeed ZeRO,FairScale"),
+    ("which deepspeed do I need, CUDA is 12.2, torch compiled with 11.7", "", "cuda", "", "DeepSpeed ZeRO"),
+    ("a working combination of driver and bitsandbytes for qlora", "quant=nf4", "", "", ""),
+    ("FA2 on Turing GPUs?", "attn_implementation=flash_attention_2", "cuda", "", ""),
+    (
+        "which unsloth trains on multi gpu? 2024.1 worked, 2024.8 refuses",
+        MANY,
+        "cuda",
+        "",
+        "Unsloth,version 2024.1 (of no package of the sets),version 2024.8 (of no package of the sets)",
+    ),
     ("is multi-gpu QLoRA supported", "quant=nf4 strategy=ddp,fsdp2,fsdp1", "cuda", "", ""),
     ("does qlora + fsdp support multi-node training", "quant=nf4 strategy=fsdp2,fsdp1", "", "", "several nodes"),
     (
@@ -182,9 +196,7 @@ def test_what_is_excluded_is_no_feature() -> None:
 @pytest.mark.parametrize(
     ("text", "note"),
     [
-        ("qlora with bf16 on a T4", "bf16: not supported by the hardware of T4; use fp16 or fp32"),
         ("qlora on a V100", "V100 has no bf16: where a cell below was measured with bf16, add fp16 to the question"),
-        ("flash attention on a T4", "FlashAttention 2: not supported by the hardware of T4; use sdpa"),
         ("qlora on a RTX 4090", "the results are of H100 and H200 GPUs"),
         ("qlora on a B200", "B200 needs torch 2.7 or later"),
         ("qlora for a 7B model", "sizes are not measured: cases use tiny models"),
@@ -195,6 +207,17 @@ def test_what_is_excluded_is_no_feature() -> None:
 )
 def test_what_matters_beside_the_options_is_noted(text: str, note: str) -> None:
     assert any(note in each for each in read(text).notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "feature"),
+    [
+        ("qlora with bf16 on a T4", "bf16 on a T4, whose hardware does not support it; use fp16 or fp32"),
+        ("flash attention on a T4", "FlashAttention 2 on a T4, whose hardware does not support it; use sdpa"),
+    ],
+)
+def test_what_the_hardware_cannot_run_is_never_answered_from_other_hardware(text: str, feature: str) -> None:
+    assert feature in read(text).not_measured
 
 
 def test_an_h100_needs_no_note() -> None:
