@@ -1,6 +1,7 @@
 """Loads all published results as one grid per device, for the commands that answer questions.
 
-Reads every ``matrix.json`` and ``matrix.json.gz`` in a folder and below it. A grid never mixes devices.
+Reads every ``matrix.json`` and ``matrix.json.gz`` in a folder and below it, or the folder's index of them. A grid never
+mixes devices.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from cases.space.renamed import current_case_id
 from matrix.errors import UserError
 from matrix.keys import EnvironmentKey
 from matrix.run import store
+from reports.answers import answer_index
+from reports.answers.answer_index import MergedResults
 from reports.answers.diagnosis.diagnose import is_ours
 from reports.results import document as data
 from reports.results.grid import grid
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
     from matrix.run.outcome import Outcome, SetRecord
+    from reports.answers.answer_index import AnswerIndex
     from reports.results.document import MatrixDocument
     from reports.results.grid import Grid
 
@@ -35,6 +39,18 @@ class File(NamedTuple):
 
     path: Path
     content: bytes
+
+
+class PublishedFiles(NamedTuple):
+    """The documents of a folder and below it, and the index of the folder."""
+
+    folder: Path
+    documents: tuple[File, ...]
+    index_file: File | None
+
+    @property
+    def digests(self) -> dict[str, str]:
+        return answer_index.digests((path.relative_to(self.folder).as_posix(), each) for path, each in self.documents)
 
 
 def load(folder: Path = PUBLISHED, *, device: str = "cpu") -> Grid:
@@ -58,7 +74,7 @@ def by_device(folder: Path = PUBLISHED, *, only: Collection[str] | None = None) 
         UserError: there is no result at all, or a document cannot be read.
     """
     files, cases = files_in(folder), None if only is None else frozenset(only)
-    if not files:
+    if not files.documents:
         raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
     return {device: device_grid(files, device, cases) for device in devices(files, cases)}
 
@@ -80,31 +96,69 @@ def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
 
 
 def grid_of(documents: Sequence[MatrixDocument]) -> Grid:
-    """Return the grid of one device's documents, without cells that only a since-repaired harness bug made red."""
+    """Return the grid of one device's documents."""
+    return grid(*merged(documents))
+
+
+def merged(documents: Sequence[MatrixDocument]) -> MergedResults:
+    """Merge one device's documents, without cells that only a since-repaired harness bug made red."""
     newest = max(documents, key=lambda each: each.run.started)
-    nothing_planned = newest.run.model_copy(update={"planned": ()})
     sets = columns(documents)
     pins = {column.key: column.pins for column in sets}
-    measured = latest(documents, {column.key: column.lock for column in sets})
-    return grid(nothing_planned, sets, (each for each in measured if not is_ours(each, pins.get(each.set, {}))))
+    outcomes = latest(documents, {column.key: column.lock for column in sets})
+    counted = tuple(each for each in outcomes if not is_ours(each, pins.get(each.set, {})))
+    return MergedResults(newest.run.model_copy(update={"planned": ()}), sets, counted)
 
 
 def documents(folder: Path) -> Iterator[MatrixDocument]:
-    return (document(each) for each in files_in(folder))
+    return (document(each) for each in files_in(folder).documents)
 
 
-def files_in(folder: Path) -> tuple[File, ...]:
-    return tuple(File(path, data.content(path)) for path in data.locate_all(folder))
+def files_in(folder: Path) -> PublishedFiles:
+    path = folder / answer_index.FILE
+    return PublishedFiles(
+        folder=folder,
+        documents=tuple(File(each, data.content(each)) for each in data.locate_all(folder)),
+        index_file=File(path, data.content(path)) if path.exists() else None,
+    )
 
 
-def devices(files: tuple[File, ...], only: frozenset[str] | None = None) -> tuple[str, ...]:
-    return tuple(sorted({document(each, only).device for each in files}))
+def index_content(folder: Path) -> bytes:
+    """Return the content of a new index of a folder's documents.
+
+    Raises:
+        UserError: the folder has no document, or one cannot be read.
+    """
+    files = files_in(folder)._replace(index_file=None)
+    if not files.documents:
+        raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
+    by_device = {device: merged(of_device(files, device)) for device in devices(files)}
+    return answer_index.index_of(by_device, files.digests)
 
 
 @lru_cache(maxsize=GRIDS)
-def device_grid(files: tuple[File, ...], device: str, only: frozenset[str] | None = None) -> Grid:
-    """Return the grid of the documents of one device."""
-    return grid_of([each for file in files if (each := document(file, only)).device == device])
+def current_index(files: PublishedFiles) -> AnswerIndex | None:
+    """Return the folder's index if it was made of the documents that are there now."""
+    index = answer_index.parsed(files.index_file.content, files.index_file.path) if files.index_file else None
+    return index if index is not None and index.sources == files.digests else None
+
+
+def devices(files: PublishedFiles, only: frozenset[str] | None = None) -> tuple[str, ...]:
+    index = current_index(files)
+    if index is not None:
+        return tuple(sorted(index.devices))
+    return tuple(sorted({document(each, only).device for each in files.documents}))
+
+
+@lru_cache(maxsize=GRIDS)
+def device_grid(files: PublishedFiles, device: str, only: frozenset[str] | None = None) -> Grid:
+    """Return the grid of one device, from the index if the folder has a current one."""
+    index = current_index(files)
+    return grid_of(of_device(files, device, only)) if index is None else index.grid(device, only)
+
+
+def of_device(files: PublishedFiles, device: str, only: frozenset[str] | None = None) -> list[MatrixDocument]:
+    return [each for file in files.documents if (each := document(file, only)).device == device]
 
 
 @lru_cache(maxsize=DOCUMENTS)

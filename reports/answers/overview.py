@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from cases import suite
 from cases.space.verdict import RED
-from cases.suite import CASES
 from matrix.keys import CellKey
 from matrix.versions import sets as known_sets
 from reports.answers import knowledge
@@ -113,7 +113,7 @@ def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None 
     for red in (each for each in matrix.outcomes if each.verdict in RED):
         if red.cell in every and red.set in same:
             known = fixes[red.cell] = every[red.cell].for_cell(red)
-            edits[red.cell] = known.edit(red, packaged[red.set], CASES)
+            edits[red.cell] = known.edit(red, packaged[red.set], suite.CASES)
         elif (neighbour := green_neighbour(red, matrix)) is not None:
             fixes[red.cell] = neighbour
             edits[red.cell] = neighbour.edit(red, columns[red.set])

@@ -25,7 +25,7 @@ from reports.commands.options import (
     Workers,
 )
 from reports.render import bench_text
-from reports.render.write import write_whole
+from reports.render.files import write_whole
 
 
 def bench(

@@ -18,8 +18,8 @@ from reports.answers.support.question import asked
 from reports.answers.support.status import GOOD
 from reports.answers.support.support import dumped, support_document, support_of
 from reports.commands.options import AsJson, Have, Results, ResultsDevice, results_device
+from reports.render.files import write_whole
 from reports.render.support_text import lines
-from reports.render.write import write_whole
 
 if TYPE_CHECKING:
     from reports.answers.support.support import SupportDocument

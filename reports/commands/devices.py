@@ -16,8 +16,8 @@ from reports.answers import knowledge
 from reports.answers.devices.compare import dumped, everything
 from reports.commands.options import AsJson, Results
 from reports.render.devices_text import lines
+from reports.render.files import write_whole
 from reports.render.markdown import differences
-from reports.render.write import write_whole
 
 NOTHING = 1
 

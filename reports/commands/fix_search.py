@@ -30,7 +30,8 @@ from reports.answers import knowledge
 from reports.answers.fixes import remedies
 from reports.answers.fixes.remedies import FIXES, Remedy
 from reports.answers.scripts import edits
-from reports.render.write import write_document, write_whole
+from reports.render.files import write_whole
+from reports.render.write import write_document
 from reports.results import document as data
 from reports.results.grid import grid
 

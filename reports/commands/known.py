@@ -26,7 +26,7 @@ from reports.commands import known_scripts
 from reports.commands.options import Device, KeepFree, Out, Resume, TorchBackend, Versions, Workers
 from reports.commands.report import show
 from reports.render import findings_page, known_page, progress_bar
-from reports.render.write import write_whole
+from reports.render.files import write_whole
 from reports.results import known_results
 from reports.results.loading import load
 

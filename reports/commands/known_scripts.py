@@ -16,7 +16,7 @@ from matrix.known import reproduction, script_runs
 from matrix.known.script_runs import Answer
 from matrix.run import machine, request
 from matrix.versions import locking, locks, uv
-from reports.render.write import write_whole
+from reports.render.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

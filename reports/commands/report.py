@@ -3,6 +3,7 @@
 Exit codes: 0 rendered, 1 rendered and at least one cell was lost, 2 bad input.
 """
 
+# ruff: noqa: FBT002 - typer reads parameters and their defaults
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads annotations
@@ -14,9 +15,10 @@ from rich.console import Console
 from cases.space.verdict import RED, Verdict
 from matrix.errors import UserError
 from matrix.run import request, store
-from reports.answers.knowledge import other_devices
+from reports.answers import answer_index, knowledge
 from reports.answers.overview import overview
 from reports.render import write
+from reports.render.files import write_whole
 from reports.render.terminal import TerminalReport
 from reports.results.loading import load
 
@@ -42,9 +44,18 @@ def report(
         Path | None,
         typer.Option(help="Write matrix.json.gz, matrix.md and outcomes.parquet to this folder, instead of a page."),
     ] = None,
+    index: Annotated[
+        bool, typer.Option("--index", help="Write the index of a folder of published results, which answers load.")
+    ] = False,
 ) -> None:
     """Render a run, finished or not: index.html, matrix.md, matrix.json, outcomes.parquet, junit.xml, terminal."""
     first, *others = directories or [store.newest_run(request.RUNS)]
+    if index:
+        if publish is not None or others or out is not None:
+            raise UserError("--index takes one folder of published results, and no other option")
+        write_whole(first / answer_index.FILE, knowledge.index_content(first))
+        typer.echo(f"Index: {first / answer_index.FILE}")
+        return
     raise typer.Exit(show(first, Console(), out=out, publish=publish, others=others))
 
 
@@ -66,7 +77,7 @@ def show(
     """
     results = load(directory)
     record, matrix = results.record, results.matrix
-    known = overview(record, matrix, other_devices(record.device, others) if others else None)
+    known = overview(record, matrix, knowledge.other_devices(record.device, others) if others else None)
     if publish is not None:
         path = write.publish(results, publish, known=known)
     else:

@@ -25,8 +25,8 @@ from reports.answers.scripts.repro_script import reproducer
 from reports.commands import repro_record as records
 from reports.commands.options import Results, ResultsDevice, results_device
 from reports.commands.repro_confirm import confirmed
+from reports.render.files import write_whole
 from reports.render.issue_text import issue
-from reports.render.write import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from matrix.documents import read_or_empty
 from matrix.errors import UserError
 from matrix.keys import CellKey
 from matrix.run.outcome import Stored
-from reports.render.write import write_whole
+from reports.render.files import write_whole
 
 if TYPE_CHECKING:
     from reports.answers.scripts.repro_script import Reproducer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from matrix.errors import UserError
 from reports.answers.overview import overview
+from reports.render.files import write_whole
 from reports.render.junit import junit
 from reports.render.markdown import markdown
 from reports.render.page import page
@@ -108,18 +108,3 @@ def write_document(matrix: MatrixDocument, folder: Path) -> None:
     """Write ``matrix.json.gz`` into a folder of published results, in place of an uncompressed one."""
     write_whole(folder / COMPRESSED, compressed(dumped(matrix)))
     (folder / PLAIN).unlink(missing_ok=True)
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part."""
-    data = content.encode() if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -201,9 +201,15 @@ def cells_by_packages(column: SetRecord, matrix: Grid, *, on_cpu: bool) -> dict[
             continue
         known = recorded_options(tuple(outcome.options.items()))
         if known is not None and is_evidence(known, outcome, on_cpu=on_cpu):
-            stated, uses = known.stated, nearest_sets.used_packages(known)
+            stated, uses = stated_and_used(known)
             cells.setdefault(uses, []).append(MeasuredCell(outcome=outcome, column=column, stated=stated, uses=uses))
     return cells
+
+
+@cache  # as below
+def stated_and_used(options: Options) -> tuple[Stated, tuple[str, ...]]:
+    """Return the stated options of a case, and the packages that it uses."""
+    return options.stated, nearest_sets.used_packages(options)
 
 
 @cache  # a case runs on many sets

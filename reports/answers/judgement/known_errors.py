@@ -65,6 +65,7 @@ class MeasuredErrors:
         self.rows = packaged() if rows is None else tuple(rows)
         self.matrix = matrix
         self.reds = {row.id: tuple(red_cells(row, matrix)) for row in self.rows}
+        self.measured: dict[str, dict[Version, bool]] = {}
 
     def met_by(self, facts: Facts, versions: Mapping[str, str], assumed: Container[str] = ()) -> Iterator[KnownError]:
         """Yield the errors that a job with these facts and versions meets, or may meet.
@@ -98,7 +99,9 @@ class MeasuredErrors:
         stated = has_error(row, version)
         if stated is not None:
             return Affected.YES if stated else Affected.NO
-        return placed(version, self.by_version(row))
+        if row.id not in self.measured:
+            self.measured[row.id] = self.by_version(row)
+        return placed(version, self.measured[row.id])
 
     def by_version(self, row: Finding) -> dict[Version, bool]:
         """Return for each measured version of the package if a cell of the row was red with it."""
@@ -137,7 +140,12 @@ def red_cells(row: Finding, matrix: Grid) -> Iterator[Outcome]:
 
 def has_error(row: Finding, version: Version) -> bool | None:
     """Tell if the row states that a version has the error; None if it states no versions."""
-    return SpecifierSet(row.versions).contains(version, prereleases=True) if row.versions else None
+    return specifiers(row.versions).contains(version, prereleases=True) if row.versions else None
+
+
+@cache
+def specifiers(text: str) -> SpecifierSet:
+    return SpecifierSet(text)
 
 
 @cache

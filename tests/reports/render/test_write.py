@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from matrix.errors import UserError
-from reports.render.write import publish, render, write_whole
+from reports.render.files import write_whole
+from reports.render.write import publish, render
 from reports.results.document import read
 from reports.results.loading import load, results
 
