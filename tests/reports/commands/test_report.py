@@ -9,6 +9,7 @@ from rich.console import Console
 
 from cases.space.verdict import RED, Verdict
 from matrix.run.store import Store
+from reports.answers import answer_index, knowledge
 from reports.commands.report import show
 from reports.results.document import read
 
@@ -54,6 +55,20 @@ def test_no_page_is_rendered_among_published_results(run: Path, tmp_path: Path, 
     ftmatrix("report", str(run), "--publish", str(tmp_path / "published"))
     code, _, err = ftmatrix("report", str(tmp_path / "published"))
     assert (code, "name a folder for the rendered files with --out" in err) == (2, True)
+
+
+def test_the_index_of_published_results_is_written(run: Path, tmp_path: Path, ftmatrix: Command) -> None:
+    folder = tmp_path / "published"
+    ftmatrix("report", str(run), "--publish", str(folder / "deeper"))
+    code, out, _ = ftmatrix("report", str(folder), "--index")
+    assert (code, out.strip()) == (0, f"Index: {folder / answer_index.FILE}")
+    assert knowledge.current_index(knowledge.files_in(folder)) is not None
+
+
+def test_an_index_needs_a_folder_of_published_results_alone(run: Path, ftmatrix: Command) -> None:
+    code, _, err = ftmatrix("report", str(run), "--index")
+    assert (code, "holds no matrix.json" in err) == (2, True)
+    assert "--index takes one folder" in ftmatrix("report", str(run), "--index", "--out", str(run))[2]
 
 
 def test_a_directory_without_results_is_refused(tmp_path: Path, ftmatrix: Command) -> None:
