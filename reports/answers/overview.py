@@ -16,6 +16,7 @@ from reports.answers.devices.compare import of_run
 from reports.answers.diagnosis import diagnose
 from reports.answers.fixes import remedies
 from reports.answers.fixes.green_neighbours import green_neighbour
+from reports.answers.judgement.known_errors import MeasuredErrors, cases_of, packaged
 from reports.answers.support import support
 from reports.answers.support.recommend import recommended
 from reports.answers.support.status import SupportIndex
@@ -49,9 +50,9 @@ class Overview:
 
     ``causes`` are those of all red cells, the most frequent first. ``fixes`` are by cell, and ``edits`` are the same as
     diffs of the user's files. ``problems`` are known problems that published runs reproduced on the same sets.
-    ``recommended`` covers the usual jobs, based on the run's own cells. ``support`` is that of ``ftmatrix can-i-use``,
-    based on all published results of the device, or on the run's own cells if there are none. ``devices`` compares the
-    run with results of the other kind of device.
+    ``recommended`` covers the usual jobs, based on the run's own cells and on the known errors of their versions.
+    ``support`` is that of ``ftmatrix can-i-use``, based on all published results of the device, or on the run's own
+    cells if there are none. ``devices`` compares the run with results of the other kind of device.
     """
 
     causes: tuple[Cause, ...]
@@ -117,7 +118,7 @@ def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None 
         elif (neighbour := green_neighbour(red, matrix)) is not None:
             fixes[red.cell] = neighbour
             edits[red.cell] = neighbour.edit(red, columns[red.set])
-    jobs = SupportIndex(matrix)
+    jobs = SupportIndex(matrix, known=known_errors(), device=record.device)
     return Overview(
         causes=diagnose.causes(matrix),
         fixes=fixes,
@@ -129,6 +130,12 @@ def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None 
         devices=of_run(record.device, matrix, published(matrix) if others is None else others),
         support=support.published(record.device) or tuple(each for each in support.usual(jobs) if each.sets),
     )
+
+
+def known_errors() -> MeasuredErrors | None:
+    """Return the errors of released versions, with the published cells of a CPU, where all of them ran."""
+    cells = knowledge.by_device(only=cases_of(packaged())).get("cpu")
+    return None if cells is None else MeasuredErrors(cells)
 
 
 def published(matrix: Grid) -> Mapping[str, Grid]:

@@ -23,7 +23,7 @@ from reports.render.devices_text import (
 from reports.render.devices_text import notes as notes_of
 from reports.render.devices_text import summary as summed
 from reports.render.devices_text import versions as near
-from reports.render.recommend_text import how
+from reports.render.recommend_text import how, none_of
 from reports.render.support_text import short
 from reports.results.comparison import DifferenceKind
 from reports.results.grid import NOT_RUN
@@ -126,7 +126,7 @@ def recommended(known: Overview) -> Iterator[str]:
 
 def pin(usual: UsualJob, recommendation: Recommendation) -> tuple[str, ...]:
     if recommendation.best is None:
-        return text(usual.job), "none of these", "", "", ""
+        return text(usual.job), text(none_of(recommendation)), "", "", ""
     others = ", ".join(f"{code(each.key)} {text(how(each))}" for each in recommendation.others)
     shown = ", ".join(code(outcome.case) for outcome in recommendation.best.outcomes)
     return text(usual.job), code(recommendation.best.key), text(how(recommendation.best)), shown, others

@@ -20,7 +20,7 @@ from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.known_problems import ran
 from reports.render import devices_text
 from reports.render.devices_text import distance, shown
-from reports.render.recommend_text import how
+from reports.render.recommend_text import how, none_of
 from reports.render.support_text import short
 from reports.results.comparison import DifferenceKind
 from reports.results.known_results import address
@@ -86,7 +86,15 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     made.globals.update(
-        look=look, versions=versions, reason=reason, rates=rates, address=address, how=how, short=short, ran=ran
+        look=look,
+        versions=versions,
+        reason=reason,
+        rates=rates,
+        address=address,
+        how=how,
+        none_of=none_of,
+        short=short,
+        ran=ran,
     )
     made.globals.update(kinds=tuple(DifferenceKind), differing=devices_text, linked=linked, counted=counted)
     made.filters.update(breakable=breakable, heading=heading)

@@ -157,6 +157,16 @@ def hint_lines(hints: Sequence[Hint]) -> list[str]:
     return [*useful, *([f"Dropping one of these does not help: {'; '.join(vain)}"] if vain else [])]
 
 
+def none_of(recommendation: Recommendation) -> str:
+    """Return why a table names no set: the known errors of sets whose cells are green."""
+    found = [
+        f"{', '.join(each.finding.id for each in one.errors)} on {one.key}"
+        for one in recommendation.obstacles
+        if one.errors
+    ]
+    return f"none of these sets (known errors: {'; '.join(found)})" if found else "none of these sets"
+
+
 def how(candidate: Candidate) -> str:
     """Return the settings that a set needs, for a table."""
     return "as it is" if candidate.without_settings else f"with {candidate.settings}"

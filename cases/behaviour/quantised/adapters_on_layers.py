@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 GROUP = "Adapters on quantised layers"
 FOUR, EIGHT = ("4bit",), ("8bit",)
 SINGLE = 16 * UNIT_ROUNDOFF["fp32"]
+# Rows of whole 4-bit blocks: bitsandbytes dequantises others wrongly on CPUs with AVX-512, which would hide the rest.
+SIZES = {"wide": (128, 192), "tall": (256, 128)}
 HALFWAY = 0.01  # the share of numbers that rounding may take to another level
 
 
@@ -76,7 +78,7 @@ INT8 = Bits(
 
 def quantised(ctx: Context, bits: Bits) -> Any:
     """The base of plain layers, quantised, as transformers marks its models."""
-    made = adapted_layers.base()
+    made = adapted_layers.base(SIZES)
     for name in adapted_layers.TARGETS:
         plain = made.get_submodule(name)
         setattr(made, name, bits.made(ctx, plain.weight.detach(), plain.bias.detach()))

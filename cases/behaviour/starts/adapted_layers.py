@@ -25,13 +25,13 @@ FALSE_ALARM = 1e-7
 PEFT = "base_model.model"
 
 
-def base() -> Any:
+def base(sizes: Mapping[str, tuple[int, int]] = SIZES) -> Any:
     """An embedding and two linear layers with biases, with the values that belong to their names."""
     import torch
 
     made = torch.nn.Sequential()
-    made.add_module("words", torch.nn.Embedding(WORDS, SIZES["wide"][1]))
-    for name, (out, into) in SIZES.items():
+    made.add_module("words", torch.nn.Embedding(WORDS, sizes["wide"][1]))
+    for name, (out, into) in sizes.items():
         made.add_module(name, torch.nn.Linear(into, out))
     tiny.fill(made)
     return made.eval()

@@ -194,10 +194,11 @@ def with_errors(candidate: Candidate, index: SupportIndex, queries: Sequence[Que
         return candidate
     every = (*candidate.statuses, *candidate.implied)
     shown = {case for each in every for case in (*each.proof, *each.avoid)}
+    settings = {name: value for each in every if each.good for name, value in each.greens[0].settings.items()}
     met = {
         each.finding.id: each
         for query in queries
-        for each in index.known.met_by(facts_of(query, device=index.device), candidate.column.pins)
+        for each in index.known.met_by(facts_of(query, settings, device=index.device), candidate.column.pins)
         if each.certain and each.is_failure and shown.isdisjoint(cells.case for cells in each.finding.red)
     }
     return replace(candidate, errors=tuple(met.values()))

@@ -8,6 +8,7 @@ from reports.answers import knowledge
 from reports.answers.fixes import remedies
 from reports.answers.overview import overview
 from reports.answers.support.recommend import USUAL
+from reports.render.recommend_text import none_of
 from reports.results import document
 from reports.results.grid import grid
 
@@ -58,6 +59,20 @@ def test_usual_jobs_are_listed_if_the_run_has_them() -> None:
     found = overview(record, matrix)
     assert [usual.job for usual, _ in found.recommended] == [each.job for each in USUAL]
     assert [each.job for each in found.support] == [each.job for each in USUAL]
+
+
+def test_a_set_whose_versions_have_an_error_that_the_job_meets_is_not_recommended(
+    build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
+) -> None:
+    """peft 0.21 saves an empty adapter from FSDP1, although training is green."""
+    options = {"method": "dora", "strategy": "fsdp1", "auto_wrap_policy": "peft", "use_orig_params": False}
+    pins = next(each.pins for each in knowledge.load().sets if each.key == "2026-11")
+    for peft, best in (("0.20.0", True), ("0.21.2", False)):
+        column = build_set(pins={**pins, "peft": peft})
+        run = grid(build_run(), [column], [build_outcome("train-dora-fsdp1", options={"flow": "train", **options})])
+        ((usual, found),) = overview(build_run(), run).recommended
+        assert (usual.job, found.best is not None) == ("DoRA + FSDP", best)
+    assert "known errors: empty-adapter-from-fsdp1 on" in none_of(found)
 
 
 def test_jobs_that_a_run_does_not_have_are_left_out(small: Run) -> None:

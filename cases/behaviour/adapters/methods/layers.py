@@ -311,8 +311,10 @@ def applied(model: Any) -> dict[str, Pair]:
 
     found = {}
     with torch.no_grad():
-        for name, (_, inner) in adapted_layers.SIZES.items():
-            rows = module(model, name)(torch.cat([torch.zeros(1, inner), torch.eye(inner)])).double()
+        for name in adapted_layers.TARGETS:
+            layer = module(model, name)
+            inner = layer.in_features
+            rows = layer(torch.cat([torch.zeros(1, inner), torch.eye(inner)])).double()
             found[name] = ((rows[1:] - rows[0]).T, rows[0])
     return found
 
