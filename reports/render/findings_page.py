@@ -114,14 +114,21 @@ def section(name: str, found: Sequence[tuple[Finding, ProblemResult]], scripts: 
 
 def searches(unreported: Iterable[Finding]) -> str:
     """Return how the threads were searched, and what that does not show."""
-    made = dict.fromkeys((each.searched.on, each.searched.threads_to) for each in unreported if each.searched)
-    days = " and ".join(f"on {on} among GitHub threads up to {threads_to}" for on, threads_to in made)
+    days: dict[str, set[str]] = {}
+    for each in unreported:
+        if each.searched:
+            days.setdefault(each.searched.threads_to, set()).add(str(each.searched.on))
     if not days:
         return ""
+    made = " and ".join(f"GitHub threads up to {last} on {listed(sorted(on))}" for last, on in sorted(days.items()))
     return (
-        f"We searched {days}; each row has the words, and those after `docs:` searched documentation. Other words may "
+        f"We searched {made}; each row has the words, and those after `docs:` searched documentation. Other words may "
         "find a thread, and later threads were not searched."
     )
+
+
+def listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 def drawn(row: Finding, each: ProblemResult, scripts: ScriptRecord) -> str:

@@ -11,7 +11,7 @@ from reports.answers.support.whole_job import facts_of, implied
 from reports.results.wording import headline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from cases.space.options import Value
     from matrix.run.outcome import Outcome, SetRecord
@@ -162,9 +162,13 @@ def candidate(
         following.append(with_settings(each, chosen))
         if following[-1].good:
             chosen |= following[-1].greens[0].settings
-    cases = dict.fromkeys(case for each in (*statuses, *following) for case in each.proof)
-    outcomes = tuple(index.outcome(case, column.key) for case in cases)
+    outcomes = proofs(index, column, (*statuses, *following))
     return Candidate(column=column, statuses=tuple(statuses), outcomes=outcomes, implied=tuple(following))
+
+
+def proofs(index: SupportIndex, column: SetRecord, statuses: Iterable[QueryStatus]) -> tuple[Outcome, ...]:
+    cases = dict.fromkeys(case for each in statuses for case in each.proof)
+    return tuple(index.outcome(case, column.key) for case in cases)
 
 
 def with_settings(later: QueryStatus, chosen: Mapping[str, Value]) -> QueryStatus:
@@ -189,16 +193,35 @@ def contradicts(settings: Mapping[str, Value], chosen: Mapping[str, Value]) -> b
 
 
 def with_errors(candidate: Candidate, index: SupportIndex, queries: Sequence[Query]) -> Candidate:
-    """Add the known errors that the job meets on a set and that none of its red cells shows already."""
-    if index.known is None:
+    """Add the known errors that the job meets on a set and that none of its red cells shows already.
+
+    Green cases whose settings bring such an error are left out if another one brings none.
+    """
+    known = index.known
+    if known is None:
         return candidate
     every = (*candidate.statuses, *candidate.implied)
     shown = {case for each in every for case in (*each.proof, *each.avoid)}
-    settings = {name: value for each in every if each.good for name, value in each.greens[0].settings.items()}
-    met = {
-        each.finding.id: each
-        for query in queries
-        for each in index.known.met_by(facts_of(query, settings, device=index.device), candidate.column.pins)
-        if each.certain and each.is_failure and shown.isdisjoint(cells.case for cells in each.finding.red)
-    }
-    return replace(candidate, errors=tuple(met.values()))
+    later = {name: value for each in candidate.implied if each.good for name, value in each.greens[0].settings.items()}
+
+    def met(settings: Mapping[str, Value]) -> dict[str, KnownError]:
+        return {
+            each.finding.id: each
+            for query in queries
+            for each in known.met_by(facts_of(query, settings, device=index.device), candidate.column.pins)
+            if each.certain and each.is_failure and shown.isdisjoint(cells.case for cells in each.finding.red)
+        }
+
+    statuses = tuple(
+        replace(
+            each, greens=tuple(green for green in each.greens if not met({**green.settings, **later})) or each.greens
+        )
+        for each in candidate.statuses
+    )
+    chosen = {name: value for each in statuses if each.good for name, value in each.greens[0].settings.items()}
+    return replace(
+        candidate,
+        statuses=statuses,
+        outcomes=proofs(index, candidate.column, (*statuses, *candidate.implied)),
+        errors=tuple(met({**chosen, **later}).values()),
+    )

@@ -64,7 +64,7 @@ def test_usual_jobs_are_listed_if_the_run_has_them() -> None:
 def test_a_set_whose_versions_have_an_error_that_the_job_meets_is_not_recommended(
     build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
 ) -> None:
-    """peft 0.21 saves an empty adapter from FSDP1, although training is green."""
+    """Peft 0.21 saves an empty adapter from FSDP1, although training is green."""
     options = {"method": "dora", "strategy": "fsdp1", "auto_wrap_policy": "peft", "use_orig_params": False}
     pins = next(each.pins for each in knowledge.load().sets if each.key == "2026-11")
     for peft, best in (("0.20.0", True), ("0.21.2", False)):
