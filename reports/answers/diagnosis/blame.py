@@ -29,6 +29,7 @@ PARTS: Final = re.compile(
     r"|Linear4bit|Linear8bitLt|Params4bit|Int8Params|Accelerator|AutoModel\w+|\w+For(?:CausalLM|SequenceClassification)"
     r"|base_model\.model|lora_[AB]|autocast_adapter_dtype|target_modules)\b"
 )
+ALONE: Final = 3  # lines
 DETACHED: Final = re.compile(r"\.detach\(\)|\.item\(\)|\.data\b|no_grad|\.numpy\(\)|requires_grad_?\(?=? ?False")
 
 
@@ -59,7 +60,7 @@ def is_admitted(row: Signature, failure: Symptom, number: int, calls: Sequence[F
     text = failure.near(number)
     allowed = bool(row.elsewhere) and row.elsewhere_regex.search(text) is not None
     match frames.origin(calls):
-        case Origin.UNKNOWN if calls and row.elsewhere:  # frames of torch alone, and a message of many programs
+        case Origin.UNKNOWN if row.elsewhere and (calls or not is_alone(failure)):  # a message of many programs
             return row.elsewhere_regex.search(failure.bare) is not None or PARTS.search(failure.bare) is not None
         case Origin.STACK | Origin.UNKNOWN:
             return True
@@ -70,6 +71,11 @@ def is_admitted(row: Signature, failure: Symptom, number: int, calls: Sequence[F
             if frames.is_overridden(calls) or DETACHED.search(source):
                 return allowed and names_library(row, calls)
             return allowed or IMPORT.search(message) is not None or PARTS.search(message) is not None
+
+
+def is_alone(failure: Symptom) -> bool:
+    """Tell if somebody gave a message without the log around it."""
+    return sum(bool(line.strip()) for line in failure.bare_lines) <= ALONE
 
 
 def names_library(row: Signature, calls: Sequence[Frame]) -> bool:

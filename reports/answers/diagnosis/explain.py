@@ -195,7 +195,8 @@ def load_evidence(rows: Sequence[Signature], folder: Path) -> PublishedEvidence:
     named = {name for row in rows for name in row.problems}
     problems = {each.id: each for each in findings.with_known_problems() if each.id in named}
     stored = {device: remedies.load(folder, device=device) for device in DEVICES}
-    cases = {case for each in problems.values() for _, case in each.cells()}
+    cases = {cells.case for each in problems.values() for cells in (*each.red, *each.green)}
+    cases |= {case for each in problems.values() for _, case in each.cells()}
     cases |= {each.fix.case for by_cell in stored.values() for each in by_cell.values()}
     return PublishedEvidence(
         problems=problems, grids=knowledge.by_device(folder, only=cases), remedies=stored, folder=folder
