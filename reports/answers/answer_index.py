@@ -1,50 +1,44 @@
-"""An index of published results: every outcome that answers use, merged by device, in one small file.
+"""An index of published results: every cell that answers use, merged by device, in one small file.
 
 The documents below a folder hold each run as it was. Merging them takes longer than an answer should, so that
-``ftmatrix report FOLDER --index`` stores the result. It counts only while the documents are those that it names.
+``ftmatrix report FOLDER --index`` stores the result. It counts only while the documents are those that it names. An
+outcome is read from it at its first use: most answers need the verdicts of all cells, but the outcomes of few.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from cases.space.verdict import Verdict
 from matrix.errors import UserError
-from matrix.run.outcome import Outcome, RunRecord, SetRecord, Stored
+from matrix.run.outcome import OptionValues, Outcome, SetRecord, Stored
 from reports.results import document as data
-from reports.results.grid import grid
+from reports.results.grid import Grid, Group
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Iterable, Iterator
     from pathlib import Path
-
-    from reports.results.grid import Grid
 
 SCHEMA: Final = 1
 FILE: Final = "index.json.gz"
 KEPT: Final = 4
-# Texts that many cells share; the index has each once.
-SHARED: Final = ("why", "group", "lock", "code", "modules", "hardware")
-OUTCOMES: Final = TypeAdapter(tuple[Outcome, ...])
-
-
-class MergedResults(NamedTuple):
-    """The results of one kind of device: the newest run, and every set and outcome that counts."""
-
-    run: RunRecord
-    sets: tuple[SetRecord, ...]
-    outcomes: tuple[Outcome, ...]
+# Values that many cells share; the index has each once.
+SHARED: Final = ("why", "group", "lock", "code", "modules", "hardware", "options")
+OPTIONS: Final = TypeAdapter(OptionValues)
 
 
 class DeviceIndex(Stored):
-    """The merged results of one kind of device. A cell is an outcome whose shared texts are numbers."""
+    """The merged results of one kind of device. A cell is an outcome whose shared values are numbers."""
 
-    run: RunRecord
     sets: tuple[SetRecord, ...]
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = Field(description="name and cases, in order")
     cells: list[dict[str, Any]]
+    repeats: list[tuple[str, str, tuple[Verdict, ...]]] = Field(description="case, set and verdicts, if several")
 
 
 class AnswerIndex(Stored):
@@ -52,17 +46,55 @@ class AnswerIndex(Stored):
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     sources: dict[str, str] = Field(description="SHA-256 of each document by its path below the folder")
-    texts: tuple[str, ...] = Field(description="texts that cells name by their number")
+    shared: list[Any] = Field(description="texts and options that cells name by their number")
     devices: dict[str, DeviceIndex]
 
     def grid(self, device: str, only: Container[str] | None = None) -> Grid:
         """Return the grid of a device; ``only`` restricts it to some cases."""
         index = self.devices[device]
-        cells = (cell for cell in index.cells if only is None or cell["case"] in only)
-        return grid(index.run, index.sets, OUTCOMES.validate_python([self.with_texts(cell) for cell in cells]))
+        cells = {(row["case"], row["set"]): row for row in index.cells if only is None or row["case"] in only}
+        verdicts = {cell: Verdict(row["verdict"]) for cell, row in cells.items()}
+        options = {
+            number: OPTIONS.validate_python(self.shared[number]) for number in {*map(options_of, cells.values())}
+        }
+        named = ((name, tuple(each for each in cases if only is None or each in only)) for name, cases in index.groups)
+        repeats = {cell: (verdict,) for cell, verdict in verdicts.items()}
+        return Grid(
+            sets=index.sets,
+            groups=tuple(Group(name=name, cases=cases) for name, cases in named if cases),
+            cells=IndexedCells(cells, self.shared),
+            verdicts=verdicts,
+            options={cell: options[options_of(row)] for cell, row in cells.items()},
+            planned=frozenset(),
+            repeats=repeats | {(case, key): each for case, key, each in index.repeats if (case, key) in cells},
+        )
 
-    def with_texts(self, cell: Mapping[str, Any]) -> dict[str, Any]:
-        return {**cell, **{name: self.texts[cell[name]] for name in SHARED if name in cell}}
+
+def options_of(row: Mapping[str, Any]) -> int:
+    number: int = row["options"]
+    return number
+
+
+class IndexedCells(Mapping[tuple[str, str], Outcome]):
+    """The outcomes by case and set. Each is read at its first use."""
+
+    def __init__(self, rows: Mapping[tuple[str, str], Mapping[str, Any]], shared: list[Any]) -> None:
+        self.rows = rows
+        self.shared = shared
+        self.read: dict[tuple[str, str], Outcome] = {}
+
+    def __getitem__(self, cell: tuple[str, str]) -> Outcome:
+        if cell not in self.read:
+            row = self.rows[cell]
+            shared = {name: self.shared[row[name]] for name in SHARED if name in row}
+            self.read[cell] = Outcome.model_validate({**row, **shared})
+        return self.read[cell]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 def digests(contents: Iterable[tuple[str, bytes]]) -> dict[str, str]:
@@ -70,24 +102,40 @@ def digests(contents: Iterable[tuple[str, bytes]]) -> dict[str, str]:
     return {path: hashlib.sha256(content).hexdigest() for path, content in contents}
 
 
-def index_of(
-    merged: Mapping[str, tuple[RunRecord, Iterable[SetRecord], Iterable[Outcome]]], sources: dict[str, str]
-) -> bytes:
-    """Return the content of the index of the merged results of each device."""
-    numbers: dict[str, int] = {}
+def index_of(grids: Mapping[str, Grid], sources: dict[str, str]) -> bytes:
+    """Return the content of the index of each device's grid."""
+    shared = SharedValues()
     devices = {
-        device: DeviceIndex(run=run, sets=tuple(sets), cells=[row(each, numbers) for each in outcomes])
-        for device, (run, sets, outcomes) in merged.items()
+        device: DeviceIndex(
+            sets=matrix.sets,
+            groups=tuple((group.name, group.cases) for group in matrix.groups),
+            cells=[row(outcome, shared) for outcome in matrix.cells.values()],
+            repeats=[(case, key, each) for (case, key), each in matrix.repeats.items() if len(each) > 1],
+        )
+        for device, matrix in grids.items()
     }
-    index = AnswerIndex(sources=sources, texts=tuple(numbers), devices=devices)
+    index = AnswerIndex(sources=sources, shared=shared.values, devices=devices)
     return data.compressed(index.model_dump_json(by_alias=True) + "\n")
 
 
-def row(outcome: Outcome, numbers: dict[str, int]) -> dict[str, Any]:
-    """Return an outcome without defaults, with a number for each shared text."""
+class SharedValues:
+    """Numbers values, equal ones alike."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.numbers: dict[str, int] = {}
+
+    def number(self, value: Any) -> int:
+        found = self.numbers.setdefault(repr(value), len(self.values))
+        if found == len(self.values):
+            self.values.append(value)
+        return found
+
+
+def row(outcome: Outcome, shared: SharedValues) -> dict[str, Any]:
+    """Return an outcome without defaults, with a number for each shared value."""
     cell: dict[str, Any] = outcome.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    numbered: dict[str, Any] = {name: numbers.setdefault(cell[name], len(numbers)) for name in SHARED if name in cell}
-    return {**cell, **numbered}
+    return {**cell, **{name: shared.number(cell[name]) for name in SHARED if name in cell}}
 
 
 @lru_cache(maxsize=KEPT)

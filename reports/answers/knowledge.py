@@ -15,7 +15,6 @@ from matrix.errors import UserError
 from matrix.keys import EnvironmentKey
 from matrix.run import store
 from reports.answers import answer_index
-from reports.answers.answer_index import MergedResults
 from reports.answers.diagnosis.diagnose import is_ours
 from reports.results import document as data
 from reports.results.grid import grid
@@ -96,18 +95,13 @@ def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
 
 
 def grid_of(documents: Sequence[MatrixDocument]) -> Grid:
-    """Return the grid of one device's documents."""
-    return grid(*merged(documents))
-
-
-def merged(documents: Sequence[MatrixDocument]) -> MergedResults:
-    """Merge one device's documents, without cells that only a since-repaired harness bug made red."""
+    """Return the grid of one device's documents, without cells that only a since-repaired harness bug made red."""
     newest = max(documents, key=lambda each: each.run.started)
+    nothing_planned = newest.run.model_copy(update={"planned": ()})
     sets = columns(documents)
     pins = {column.key: column.pins for column in sets}
-    outcomes = latest(documents, {column.key: column.lock for column in sets})
-    counted = tuple(each for each in outcomes if not is_ours(each, pins.get(each.set, {})))
-    return MergedResults(newest.run.model_copy(update={"planned": ()}), sets, counted)
+    measured = latest(documents, {column.key: column.lock for column in sets})
+    return grid(nothing_planned, sets, (each for each in measured if not is_ours(each, pins.get(each.set, {}))))
 
 
 def documents(folder: Path) -> Iterator[MatrixDocument]:
@@ -132,8 +126,8 @@ def index_content(folder: Path) -> bytes:
     files = files_in(folder)._replace(index_file=None)
     if not files.documents:
         raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
-    by_device = {device: merged(of_device(files, device)) for device in devices(files)}
-    return answer_index.index_of(by_device, files.digests)
+    grids = {device: grid_of(of_device(files, device)) for device in devices(files)}
+    return answer_index.index_of(grids, files.digests)
 
 
 @lru_cache(maxsize=GRIDS)

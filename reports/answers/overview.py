@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cases import suite
-from cases.space.verdict import RED
 from matrix.keys import CellKey
 from matrix.versions import sets as known_sets
 from reports.answers import knowledge
@@ -111,7 +110,7 @@ def overview(record: RunRecord, matrix: Grid, others: Mapping[str, Grid] | None 
     columns = {each.key: each for each in matrix.sets}
     fixes: dict[str, Remedy | GreenNeighbour] = {}
     edits: dict[str, str] = {}
-    for red in (each for each in matrix.outcomes if each.verdict in RED):
+    for red in matrix.red:
         if red.cell in every and red.set in same:
             known = fixes[red.cell] = every[red.cell].for_cell(red)
             edits[red.cell] = known.edit(red, packaged[red.set], suite.CASES)

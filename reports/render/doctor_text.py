@@ -10,6 +10,7 @@ from reports.answers.checkup.installed import short
 from reports.answers.checkup.places import on_words
 from reports.answers.configuration import configs
 from reports.answers.judgement import coverage, nearest_sets
+from reports.answers.judgement.flows import WORDS
 from reports.answers.judgement.judge import JobStatus
 from reports.answers.scripts.hints import in_code
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from reports.answers.checkup.doctor import Checkup
     from reports.answers.checkup.problems import CheckupProblem
     from reports.answers.checkup.repairs import Repair, VersionMove
+    from reports.answers.configuration.job import TrainingJob
 
 SCHEMA: Final = 1
 SHOWN_IDS: Final = 4
@@ -84,9 +86,17 @@ def job_lines(checkup: Checkup) -> Iterator[str]:
     values = job.options.stated if job.options else job.values
     plain = {name for name, value in values.items() if value == coverage.DEFAULTS.get(name)}
     stated = [name for name in values if name != "flow" and (name in coverage.GOAL or name not in plain)]
-    shown = [f"{name}={values[name]}" for name in stated]
+    shown = [f"{name}={shown_value(job, name, values[name])}" for name in stated]
     yield f"Job {files}: {' '.join(shown)}"
     yield from (f"  {note}" for note in job.notes)
+
+
+def shown_value(job: TrainingJob, name: str, value: object) -> str:
+    """Return the value of an option. A number of the file for which a measured one stands comes first."""
+    source = job.sources.get(name) if isinstance(value, int) and not isinstance(value, bool) else None
+    stated = [source.config.values.get(key) for key in source.keys] if source is not None and source.config else []
+    number = next((each for each in stated if isinstance(each, int) and not isinstance(each, bool)), value)
+    return str(value) if number == value else f"{number} (judged as {value})"
 
 
 def note_lines(checkup: Checkup) -> Iterator[str]:
@@ -192,12 +202,14 @@ def summary(checkup: Checkup) -> str:
         return f"No known failures, as shown by {checkup.greens[0].outcome.cell} (pass), on {device}."
     if checkup.status is JobStatus.GREEN:
         return "No known failure that affects every job."
+    known = "No certain failures" if checkup.possible else "No known failures"
     if checkup.greens:
-        shown_by = f"training is green, as shown by {checkup.greens[0].outcome.cell} (pass), on {device}"
-        return f"No known failures; {shown_by}. Not everything that this job states or does was measured."
+        first = checkup.greens[0]
+        shown_by = f"{WORDS[str(first.stated['flow'])]} is green, as shown by {first.outcome.cell} (pass), on {device}"
+        return f"{known}; {shown_by}. Not everything that this job states or does was measured."
     if checkup.job is not None and checkup.job.purpose:
         return "Nothing to judge: these files describe no training."
-    return "No known failures, but this combination is untested."
+    return f"{known}, but this combination is untested."
 
 
 def written_lines(checkup: Checkup, written: Iterable[Path], *, write: bool) -> Iterator[str]:

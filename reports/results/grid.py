@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cases.space.verdict import RED, Phase, Verdict
 from matrix.errors import UserError
@@ -50,12 +50,16 @@ class Grid:
     """Sets are columns, oldest first; cases are rows.
 
     A cell that was run again after a loss has the outcome of its last attempt; a repeated cell that of its worst
-    repeat. Derived values are computed once: a page asks for them for every cell.
+    repeat. ``verdicts`` and ``options`` are those of the outcomes, by case and set: questions about many cells need no
+    more, and an outcome may be read at its first use. Derived values are computed once: a page asks for them for every
+    cell.
     """
 
     sets: tuple[SetRecord, ...]
     groups: tuple[Group, ...]
     cells: Mapping[tuple[str, str], Outcome]
+    verdicts: Mapping[tuple[str, str], Verdict]
+    options: Mapping[tuple[str, str], Mapping[str, Any]]
     planned: frozenset[tuple[str, str]]
     repeats: Mapping[tuple[str, str], tuple[Verdict, ...]]
 
@@ -69,6 +73,12 @@ class Grid:
         pairs = ((case, column.key) for case in self.cases for column in self.sets)
         return tuple(self.cells[pair] for pair in pairs if pair in self.cells)
 
+    @cached_property
+    def red(self) -> tuple[Outcome, ...]:
+        """The outcome of every red cell, row by row."""
+        pairs = ((case, column.key) for case in self.cases for column in self.sets)
+        return tuple(self.cells[pair] for pair in pairs if self.verdicts.get(pair) in RED)
+
     def lookup(self, case: str, version_set: str) -> Outcome | None:
         return self.cells.get((case, version_set))
 
@@ -77,10 +87,8 @@ class Grid:
 
         A set that could not be installed blocks its cells, recorded or not.
         """
-        outcome = self.lookup(case, version_set)
-        if outcome is not None:
-            return outcome.verdict
-        return Verdict.BLOCKED if version_set in self.blocked else None
+        blocked = Verdict.BLOCKED if version_set in self.blocked else None
+        return self.verdicts.get((case, version_set), blocked)
 
     @cached_property
     def blocked(self) -> Mapping[str, str]:
@@ -115,7 +123,7 @@ class Grid:
     @cached_property
     def findings(self) -> tuple[CaseFailure, ...]:
         """The red cells in row order, each failure of a case once."""
-        return findings(outcome for outcome in self.outcomes if outcome.verdict in RED)
+        return findings(self.red)
 
     @cached_property
     def skips(self) -> Counter[str]:
@@ -167,6 +175,8 @@ def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcom
         sets=columns,
         groups=tuple(grouped(list(rows(record, last.values())), last.values())),
         cells=last,
+        verdicts={cell: outcome.verdict for cell, outcome in last.items()},
+        options={cell: outcome.options for cell, outcome in last.items()},
         planned=frozenset((case, key) for key, case in map(CellKey.parse, record.planned)),
         repeats={cell: tuple(outcome.verdict for outcome in each) for cell, each in repeats.items()},
     )

@@ -210,7 +210,11 @@ def checkup_of_job(
     is_red = red_test(job, judged, evidence, known)
     training = judgement.training
     nothing = not (training.reds or training.greens or training.machine_reds)
-    likely = tuple(found.inferred_problems(options, versions, evidence)) if nothing and not judged.assumed else ()
+    likely = (
+        tuple(found.inferred_problems(options, versions, evidence))
+        if nothing and not (judged.assumed or judged.patched)
+        else ()
+    )
     problems = (*broken, *found.missing_packages(installed, options), *found.job_problems(judgement), *likely)
     uses = nearest_sets.used_packages(options)
     candidates = nearest_sets.nearest_first(versions, matrix.sets, uses)[:1] if nothing else []
@@ -274,6 +278,7 @@ def judged_job(job: TrainingJob, *, device: str) -> JudgedJob:
         assumed=assumed,
         forcing=job.forcing,
         corrected=job.corrected,
+        own_trainer=job.own_trainer,
         patched=job.patched,
     )
 

@@ -74,6 +74,7 @@ class TrainingJob:
     purpose: str = ""
     trainer: str = ""
     corrected: tuple[str, ...] = ()  # ids of findings that the framework corrects itself
+    own_trainer: bool = False  # a subclass of the Trainer
     patched: bool = False  # the framework replaces parts of the measured libraries
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -115,6 +116,7 @@ def combine(files: Sequence[Config], versions: Mapping[str, str]) -> TrainingJob
         notes=tuple(notes_on(found, sources)),
         trainer=trainer,
         corrected=tuple(each for layer in found for each in layer.config.dialect.corrects(layer.config.values, values)),
+        own_trainer=any(each.config.dialect.own_trainer for each in found),
         patched=any(each.config.dialect.patches(each.config.values, values) for each in found),
         arguments=arguments_of(found),
     )

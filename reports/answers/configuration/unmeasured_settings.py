@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reports.answers.configuration.dialects import (
     ENGINE,
     TRAINER,
+    ModelName,
     admits,
     is_enabled,
     matches,
@@ -33,6 +34,7 @@ OPEN_OPTIONS: Final = ("model", "world_size", "modules_to_save", "target_embeddi
 # Values of these options that no cell measures do not change what the other options do.
 MINOR_OPTIONS: Final = (*OPEN_OPTIONS, "gradient_accumulation_steps", "clip_grad_norm", "find_unused_parameters")
 DEEPSPEED: Final = "DeepSpeed"
+LLAMA: Final = ModelName("llama", re.compile(r"llama-?4|vision|(?:11|90)b|llava|mllama|nemotron|moe"))
 REMOTE_CODE: Final = "trust_remote_code"
 # Words of a script's own options that decide how it trains, such as `--enable_fsdp`, `--use_lora` or `--bits`.
 DECIDING: Final = frozenset(
@@ -151,7 +153,7 @@ def unknown_architectures(layer: RoleSettings) -> Iterator[str]:
     rules = tuple(config.dialect.rules_for("model"))
     for key in dict.fromkeys(key for rule in rules for key in rule.keys):
         name = config.values.get(key)
-        if name and "llama" not in str(name).lower() and not any(matches(rule, config.values) for rule in rules):
+        if name and not LLAMA.admits(name) and not any(matches(rule, config.values) for rule in rules):
             yield f"the architecture of {name} ({named(layer, key)})"
 
 

@@ -216,13 +216,12 @@ def causes(matrix: Grid, rows: Sequence[Signature] | None = None) -> tuple[Cause
     pins = {column.key: column.pins for column in matrix.sets}
     alike: dict[tuple[str, str], list[Outcome]] = {}
     known: dict[str, Signature] = {}
-    for outcome in matrix.outcomes:
-        if outcome.verdict in RED:
-            best = next(iter(diagnose(symptom(outcome, pins[outcome.set]), rows)), None)
-            name = best.signature.id if best else ""
-            if best:
-                known[name] = best.signature
-            alike.setdefault((name, "" if best else gist(outcome)), []).append(outcome)
+    for outcome in matrix.red:
+        best = next(iter(diagnose(symptom(outcome, pins[outcome.set]), rows)), None)
+        name = best.signature.id if best else ""
+        if best:
+            known[name] = best.signature
+        alike.setdefault((name, "" if best else gist(outcome)), []).append(outcome)
     groups = (
         Cause(signature=known.get(name), gist=text or gist(cells[0]), cells=tuple(cells))
         for (name, text), cells in alike.items()

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from cases.space.verdict import RED
 from matrix.keys import CellKey
 from matrix.known import findings
 from reports.answers import knowledge
@@ -138,13 +137,12 @@ class PublishedEvidence:
         return {device: tuple(self.explained_cells(row, matrix, cases)) for device, matrix in self.grids.items()}
 
     def explained_cells(self, row: Signature, matrix: Grid, cases: Container[str]) -> Iterator[Outcome]:
-        for outcome in matrix.outcomes:
-            if outcome.verdict in RED:
-                failure = diagnose.symptom(outcome, self.pins[outcome.set])
-                if diagnose.match_signature(row, failure) is not None and (
-                    outcome.case in cases or diagnose.diagnose(failure)[0].signature == row
-                ):
-                    yield outcome
+        for outcome in matrix.red:
+            failure = diagnose.symptom(outcome, self.pins[outcome.set])
+            if diagnose.match_signature(row, failure) is not None and (
+                outcome.case in cases or diagnose.diagnose(failure)[0].signature == row
+            ):
+                yield outcome
 
     def fixes(self, row: Signature, red: Mapping[str, Sequence[Outcome]]) -> Iterator[ProvenFix]:
         for device, matrix in self.grids.items():

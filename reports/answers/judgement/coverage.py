@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cases.space.options import OWN_CODE, SHARDED, Options, names, values
 from cases.space.verdict import RED, Verdict
@@ -46,6 +46,7 @@ SAME: Final = (
     "sharding_strategy",
 )
 GOAL: Final = ("flow", "method", "quant", "strategy")  # the user's goal; all other options are means to it
+DECIDING: Final = RED | {Verdict.PASS}
 DEFAULTS: Final[Mapping[str, Value]] = {name: getattr(Options(), name) for name in names()}
 
 
@@ -53,14 +54,16 @@ DEFAULTS: Final[Mapping[str, Value]] = {name: getattr(Options(), name) for name 
 class MeasuredCell:
     """A cell of a job with a verdict, the stated options of its case and the packages that it uses."""
 
-    outcome: Outcome
+    matrix: Grid
+    case: str
     column: SetRecord
     stated: Stated
     uses: tuple[str, ...]
+    green: bool
 
-    @property
-    def green(self) -> bool:
-        return self.outcome.verdict is Verdict.PASS
+    @cached_property
+    def outcome(self) -> Outcome:
+        return self.matrix.cells[self.case, self.column.key]
 
     @cached_property
     def signature(self) -> Signature | None:
@@ -119,8 +122,9 @@ class MeasuredCells:
     def __init__(self, matrix: Grid, *, on_cpu: bool = False) -> None:
         self.on_cpu = on_cpu
         self.columns: tuple[SetRecord, ...] = matrix.sets
+        jobs = recorded_jobs(matrix)
         self.by_set = {
-            column.key: cells_by_packages(column, matrix, on_cpu=on_cpu)
+            column.key: cells_by_packages(column, matrix, jobs, on_cpu=on_cpu)
             for column in self.columns
             if nearest_sets.is_plain(column)
         }
@@ -192,41 +196,67 @@ def turned_by(cells: Iterable[MeasuredCell], name: str, old: Value | None, new: 
             yield each
 
 
-def cells_by_packages(column: SetRecord, matrix: Grid, *, on_cpu: bool) -> dict[tuple[str, ...], list[MeasuredCell]]:
+class RecordedJob(NamedTuple):
+    """The options of a case that is evidence for jobs, its stated options, and the packages that it uses."""
+
+    options: Options
+    stated: Stated
+    uses: tuple[str, ...]
+
+
+def recorded_jobs(matrix: Grid) -> dict[int, RecordedJob]:
+    """Return the jobs by the identity of the recorded options, which many cells share."""
+    found: dict[int, RecordedJob] = {}
+    for stored in {id(each): each for each in matrix.options.values()}.values():
+        known = recorded_options(tuple(stored.items()))
+        if known is not None and known.flow not in OWN_CODE:
+            found[id(stored)] = RecordedJob(known, *stated_and_used(known))
+    return found
+
+
+def cells_by_packages(
+    column: SetRecord, matrix: Grid, jobs: Mapping[int, RecordedJob], *, on_cpu: bool
+) -> dict[tuple[str, ...], list[MeasuredCell]]:
     """Group the cells of a set by the packages that their cases use."""
     cells: dict[tuple[str, ...], list[MeasuredCell]] = {}
     for case in matrix.cases:
-        outcome = matrix.lookup(case, column.key)
-        if outcome is None or outcome.verdict not in RED | {Verdict.PASS}:
+        verdict = matrix.verdicts.get((case, column.key))
+        if verdict is None or verdict not in DECIDING:
             continue
-        known = recorded_options(tuple(outcome.options.items()))
-        if known is not None and is_evidence(known, outcome, on_cpu=on_cpu):
-            stated, uses = stated_and_used(known)
-            cells.setdefault(uses, []).append(MeasuredCell(outcome=outcome, column=column, stated=stated, uses=uses))
+        job = jobs.get(id(matrix.options[case, column.key]))
+        if job is None:
+            continue
+        green = verdict is Verdict.PASS
+        cell = MeasuredCell(matrix=matrix, case=case, column=column, stated=job.stated, uses=job.uses, green=green)
+        if on_cpu or not is_replicated(job.options, cell):
+            cells.setdefault(job.uses, []).append(cell)
     return cells
 
 
-@cache  # as below
+@cache  # options of several sets may be equal
 def stated_and_used(options: Options) -> tuple[Stated, tuple[str, ...]]:
     """Return the stated options of a case, and the packages that it uses."""
     return options.stated, nearest_sets.used_packages(options)
 
 
+known_values: Final = cache(values)  # reads annotations
+
+
 @cache  # a case runs on many sets
 def recorded_options(stored: tuple[tuple[str, Any], ...]) -> Options | None:
     """Return the options of a recorded case; None if the option space of this version lacks one of them."""
-    if any(name not in DEFAULTS or (name != "call" and value not in values(name)) for name, value in stored):
+    if any(name not in DEFAULTS or (name != "call" and value not in known_values(name)) for name, value in stored):
         return None
     return Options(**dict(stored))
 
 
-def is_evidence(options: Options, outcome: Outcome, *, on_cpu: bool) -> bool:
-    """Tell if the cell does as its options state, for jobs on such a device.
+def is_replicated(options: Options, cell: MeasuredCell) -> bool:
+    """Tell if a cell replicates a model that its options shard, as accelerate does on a CPU.
 
-    On a CPU, accelerate replicates a model that it should shard, which says nothing about jobs on GPUs.
+    That says nothing about jobs on GPUs.
     """
-    replicated = options.front_end != "loop" and options.strategy in SHARDED and outcome.hardware.startswith("cpu")
-    return options.flow not in OWN_CODE and (on_cpu or not replicated)
+    sharded = options.front_end != "loop" and options.strategy in SHARDED
+    return sharded and cell.outcome.hardware.startswith("cpu")
 
 
 def covers(job: Stated, case: Stated) -> bool:

@@ -41,7 +41,9 @@ class JudgedJob:
 
     ``assumed`` names options of its goal that nobody stated. ``forcing`` are the settings that no cell measures; each
     of them leaves the judgement unknown. ``corrected`` are the ids of errors that a framework corrects itself, at least
-    in some of its releases: the job may not meet them.
+    in some of its releases: the job may not meet them. With ``own_trainer``, a framework trains by a subclass of the
+    Trainer, so that the job may not meet errors of the Trainer. If it is ``patched``, a framework replaces parts of the
+    libraries, so that no red cell of theirs is one of the job.
     """
 
     options: Options
@@ -50,9 +52,8 @@ class JudgedJob:
     assumed: tuple[str, ...] = ()
     forcing: tuple[str, ...] = ()
     corrected: tuple[str, ...] = ()
-    patched: bool = (
-        False  # a framework replaces parts of the libraries, so that no red cell of theirs is one of the job
-    )
+    own_trainer: bool = False
+    patched: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +132,8 @@ def judge(
 
 
 def doubtful_facts(job: JudgedJob) -> tuple[str, ...]:
-    return (*job.assumed, *(("ranks",) if "strategy" in job.assumed else ()))
+    ranks = ("ranks",) if "strategy" in job.assumed else ()
+    return (*job.assumed, *ranks, *(("front_end", "trainer") if job.own_trainer else ()))
 
 
 def covered(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from cases.space.verdict import Verdict
+from cases.space.verdict import RED, Verdict
 from matrix.known import findings
 from matrix.known.conditions import any_holds
 from reports.answers.judgement.nearest_sets import public
@@ -132,9 +132,11 @@ def placed(version: Version, measured: Mapping[Version, bool]) -> Affected:
 def red_cells(row: Finding, matrix: Grid) -> Iterator[Outcome]:
     for cells in row.red:
         for column in matrix.sets:
-            outcome = matrix.lookup(cells.case, column.key)
+            if matrix.verdicts.get((cells.case, column.key)) not in RED | {Verdict.BLOCKED}:
+                continue
             stated = column.key in cells.sets or has_error(row, public(column.pins[row.package])) is not False
-            if outcome is not None and stated and is_shown(outcome, cells.shows):
+            outcome = matrix.cells[cells.case, column.key]
+            if stated and is_shown(outcome, cells.shows):
                 yield outcome
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from cases.space.renamed import current_cell
-from cases.space.verdict import RED
 from matrix.errors import UserError
 from matrix.keys import CellKey
 from matrix.versions import locks, sets
@@ -57,7 +56,7 @@ def outcome_of(cell: str, matrix: Grid) -> Outcome:
 
 def suggestions(cell: str, matrix: Grid) -> str:
     """Red cells with similar names, or the first two if there are none."""
-    red = [outcome.cell for outcome in matrix.outcomes if outcome.verdict in RED]
+    red = [outcome.cell for outcome in matrix.red]
     return " or ".join(get_close_matches(cell, red, n=3, cutoff=LOOSE) or red[:2])
 
 

@@ -42,12 +42,14 @@ class MatchingCase:
 
 def points(matrix: Grid) -> tuple[Point, ...]:
     """Return every measured case, except cases with options that this version does not know."""
-    first = {outcome.case: outcome for outcome in matrix.outcomes}
+    groups = {case: group.name for group in matrix.groups for case in group.cases}
+    pairs = ((case, column.key) for case in matrix.cases for column in matrix.sets)
+    newest = {pair[0]: matrix.options[pair] for pair in pairs if pair in matrix.options}
     known = frozenset(options.names())
     return tuple(
-        Point(case=case, group=outcome.group, stated=stated(outcome.options))
-        for case, outcome in first.items()
-        if known.issuperset(outcome.options)
+        Point(case=case, group=groups[case], stated=stated(stored))
+        for case, stored in newest.items()
+        if known.issuperset(stored)
     )
 
 

@@ -125,8 +125,7 @@ class SupportIndex:
 
     def verdict(self, case: str, version_set: str) -> Verdict | None:
         """Return None if the cell did not run, or its set could not be installed."""
-        outcome = self.matrix.lookup(case, version_set)
-        return None if outcome is None else outcome.verdict
+        return self.matrix.verdicts.get((case, version_set))
 
     def greens(self, query: Query, key: str, possible: Sequence[MatchingCase]) -> tuple[GreenCase, ...]:
         """Return the green cases of a set, plainest first."""

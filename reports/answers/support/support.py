@@ -35,7 +35,7 @@ from reports.answers.support.version_ranges import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from packaging.requirements import Requirement
 
@@ -170,11 +170,14 @@ def support_of(
     return SupportDocument(schema=SCHEMA, have=versions, devices=(*nothing, *measured))
 
 
-def on_device(device: str, matrix: Grid, rows: Iterable[Support]) -> DeviceSupport:
-    days = {f"{outcome.started:%Y-%m-%d}" for outcome in matrix.outcomes}
+def on_device(device: str, matrix: Grid, rows: Sequence[Support]) -> DeviceSupport:
+    """Return the support on a device, with the hardware and the days of the cells that show it."""
+    shown = [CellKey.parse(cell) for row in rows for each in row.sets for cell in each.cells]
+    outcomes = [matrix.cells[key.case, key.set] for key in dict.fromkeys(shown)] or matrix.outcomes
+    days = {f"{outcome.started:%Y-%m-%d}" for outcome in outcomes}
     return DeviceSupport(
         device=device,
-        hardware=tuple(sorted({outcome.hardware for outcome in matrix.outcomes})),
+        hardware=tuple(sorted({outcome.hardware for outcome in outcomes})),
         first=min(days, default=""),
         last=max(days, default=""),
         support=tuple(rows),

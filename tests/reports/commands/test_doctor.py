@@ -468,3 +468,8 @@ def test_the_answer_needs_nothing_of_the_stack(environment: Callable[..., Path])
     arguments = ["doctor", "--python", str(environment("2026-11")), "--config", str(EXAMPLES / "accelerate_ddp.yaml")]
     done = subprocess.run([sys.executable, "-c", start, *arguments], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_number_for_which_a_measured_one_stands_is_shown(examine: Callable[..., Any]) -> None:
+    _, out, _ = examine("2026-11", *QLORA)
+    assert "gradient_accumulation_steps=8 (judged as 2)" in out

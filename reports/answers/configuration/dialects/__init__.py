@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from packaging.version import Version
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Iterable, Mapping
 
     from cases.space.options import Value
@@ -43,6 +44,18 @@ class Containing:
     def admits(self, value: Any) -> bool:
         parts = value if isinstance(value, list) else [value]
         return any(self.word in str(part).lower() for part in parts)
+
+
+@dataclass(frozen=True)
+class ModelName:
+    """Matches names of models that contain a word, but not those in which ``other`` matches. Read-only."""
+
+    word: str
+    other: re.Pattern[str] | None = None
+
+    def admits(self, value: Any) -> bool:
+        name = str(value).lower()
+        return self.word in name and (self.other is None or self.other.search(name) is None)
 
 
 @dataclass(frozen=True)
@@ -155,6 +168,7 @@ class Dialect:
     arguments: Callable[[Mapping[str, Any]], dict[str, Any]] = no_arguments
     trainer: Callable[[Mapping[str, Any], str], str] = sft
     purpose: Callable[[Mapping[str, Any], str], str] = training
+    own_trainer: bool = False  # it trains by a subclass of the Trainer, which may replace what an error lies in
     references: tuple[str, ...] = ()  # keys whose value can be the path of another file of the job
     generic: frozenset[str] = frozenset()  # keys that other dialects share; they decide if a file has no marks
 
@@ -186,7 +200,7 @@ def admits(expected: Any, value: Any) -> bool:
     several = expected if isinstance(expected, tuple) else (expected,)
     return any(
         each.admits(value)
-        if isinstance(each, Containing | AtLeast | MoreThan | AnyValue | Excluding)
+        if isinstance(each, Containing | ModelName | AtLeast | MoreThan | AnyValue | Excluding)
         else are_equal(normalise(each), normalise(value))
         for each in several
     )
@@ -221,6 +235,6 @@ def value_to_write(expected: Any) -> Any:
     first = expected[0] if isinstance(expected, tuple) else expected
     if isinstance(first, AtLeast):
         return first.least
-    if isinstance(first, Containing | MoreThan | AnyValue | Excluding):
+    if isinstance(first, Containing | ModelName | MoreThan | AnyValue | Excluding):
         raise UnwritableError(first)
     return first

@@ -162,6 +162,7 @@ AXOLOTL = Dialect(
     not_judged=AXOLOTL_ROWS,
     patches=patches,
     corrects=corrects,
+    own_trainer=True,
     arguments=of_axolotl,
     trainer=axolotl_trainer,
     purpose=axolotl_purpose,

@@ -112,6 +112,7 @@ LLAMAFACTORY = Dialect(
     defaults=defaults,
     not_judged=LLAMAFACTORY_ROWS,
     corrects=corrects,
+    own_trainer=True,
     arguments=of_llamafactory,
     trainer=llamafactory_trainer,
     purpose=llamafactory_purpose,

@@ -3,6 +3,7 @@
 # ruff: noqa: FBT003 - values of flags, in rules of a table
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -14,6 +15,7 @@ from reports.answers.configuration.dialects import (
     AtLeast,
     Containing,
     Dialect,
+    ModelName,
     Rule,
 )
 from reports.answers.configuration.dialects.accelerate import fsdp_rules
@@ -68,16 +70,24 @@ def defaults(values: Mapping[str, Value], versions: Mapping[str, Version]) -> di
     return usual
 
 
+# Experts, images, other layers or the first generation: their architectures differ from the one that is measured.
+OTHER_QWEN = re.compile(r"moe|-a\d+(?:\.\d+)?b\b|next|-vl|omni|audio|qwen3\.\d|qwen-\d")
+OTHER_MISTRAL = re.compile(r"small-3|medium|large-3|mistral-?[34]\b|pixtral")
 # Parts of names of models. Only Gemma 2 is measured; "gemma-2b" is a first Gemma.
 ARCHITECTURES = (
-    *(("mixtral", "mixtral"), ("mistral", "mistral"), ("gemma-2-", "gemma"), ("gemma2", "gemma")),
-    *(("qwen", "qwen"), ("gpt2", "gpt2"), ("t5", "t5")),
+    ("mixtral", "mixtral", None),
+    ("mistral", "mistral", OTHER_MISTRAL),
+    ("gemma-2-", "gemma", None),
+    ("gemma2", "gemma", None),
+    ("qwen", "qwen", OTHER_QWEN),
+    ("gpt2", "gpt2", None),
+    ("t5", "t5", None),
 )
 
 
 def model_rules(key: str) -> tuple[Rule, ...]:
     """Return the rules for the architecture in the name of a model."""
-    return tuple(Rule("model", model, {key: Containing(word)}) for word, model in ARCHITECTURES)
+    return tuple(Rule("model", model, {key: ModelName(word, other)}) for word, model, other in ARCHITECTURES)
 
 
 MODEL_RULES = (*model_rules("model_name_or_path"), *model_rules("base_model"))

@@ -299,3 +299,35 @@ def test_a_tool_may_correct_an_error_of_a_library_itself(job_of: Build, text: st
 def test_former_keys_request_flash_attention(job_of: Build, key: str) -> None:
     combined = job_of({"a.yaml": f"dataset_name: x/y\nuse_peft: true\n{key}: true\n"})
     assert combined.values["attn_implementation"] == "flash_attention_2"
+
+
+@pytest.mark.parametrize(
+    ("model", "read"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen"),
+        ("Qwen/Qwen1.5-MoE-A2.7B", ""),
+        ("Qwen/Qwen3-30B-A3B", ""),
+        ("Qwen/Qwen3-Next-80B-A3B", ""),
+        ("Qwen/Qwen2-VL-7B", ""),
+        ("mistralai/Mistral-7B-v0.3", "mistral"),
+        ("mistralai/Mistral-Small-3.1-24B", ""),
+        ("google/gemma-2-9b", "gemma"),
+        ("google/gemma-2b", ""),
+    ],
+)
+def test_only_names_of_measured_architectures_are_read_as_such(job_of: Build, model: str, read: str) -> None:
+    text = AXOLOTL_BATCH.format(micro=1, more="").replace("x/llama", model)
+    combined = job_of({"a.yaml": text})
+    assert combined.values.get("model", "") == read
+    assert any(f"the architecture of {model}" in each for each in combined.not_judged) is not bool(read)
+
+
+@pytest.mark.parametrize(("model", "known"), [("meta-llama/Llama-3.1-8B", True), ("meta-llama/Llama-4-Scout", False)])
+def test_llamas_of_another_architecture_are_not_measured(job_of: Build, model: str, *, known: bool) -> None:
+    combined = job_of({"a.yaml": AXOLOTL_BATCH.format(micro=1, more="").replace("x/llama", model)})
+    assert any(f"the architecture of {model}" in each for each in combined.not_judged) is not known
+
+
+def test_frameworks_train_by_a_trainer_of_their_own(job_of: Build) -> None:
+    assert job_of({"a.yaml": AXOLOTL_BATCH.format(micro=1, more="")}).own_trainer
+    assert not job_of({"a.yaml": "dataset_name: x/y\nuse_peft: true\n"}).own_trainer

@@ -112,3 +112,14 @@ def test_an_error_that_a_framework_corrects_is_only_possible(
     known = MeasuredErrors(matrix, [finding(versions=">=0.1", when=[{"accumulates": [True]}])])
     found = judge(job, dict.fromkeys(PACKAGES, "9.0"), MeasuredCells(matrix), known)
     assert (len(found.errors), len(found.possible_errors)) == (certain, 1 - certain)
+
+
+@pytest.mark.parametrize(("own", "certain"), [(False, 1), (True, 0)])
+def test_a_job_with_a_trainer_of_its_own_only_may_meet_an_error_of_the_trainer(
+    measure: Callable[..., Grid], certain: int, *, own: bool
+) -> None:
+    matrix = measure(TABLE)
+    job = JudgedJob(options=Options(), facts={"front_end": "trainer"}, own_trainer=own)
+    known = MeasuredErrors(matrix, [finding(versions=">=0.1", when=[{"front_end": ["trainer"]}])])
+    found = judge(job, dict.fromkeys(PACKAGES, "9.0"), MeasuredCells(matrix), known)
+    assert (len(found.errors), len(found.possible_errors)) == (certain, 1 - certain)

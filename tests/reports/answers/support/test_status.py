@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -92,13 +93,7 @@ def test_repeats_that_disagree_are_not_green(measure: Callable[..., Grid]) -> No
     (good,) = once.outcomes
     bad = measure({"2025-06": {QLORA: "wrong"}}).outcomes[0]
     key = good.case, good.set
-    flaky = type(once)(
-        sets=once.sets,
-        groups=once.groups,
-        cells={key: bad},
-        planned=once.planned,
-        repeats={key: (good.verdict, bad.verdict)},
-    )
+    flaky = replace(once, cells={key: bad}, verdicts={key: bad.verdict}, repeats={key: (good.verdict, bad.verdict)})
     assert SupportIndex(flaky).statuses(parse("qlora"))[0].status is SupportStatus.RED
 
 
