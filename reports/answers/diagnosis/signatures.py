@@ -69,8 +69,9 @@ class Signature(BaseModel):
     ``pattern``, ``near`` and ``through`` are regular expressions. They match the lines of a log without its quotes.
     ``near`` must match the traceback and message of the line, or the few lines around it. ``through`` must match the
     traceback, if there is one. ``elsewhere`` must match a traceback that died outside the stack, in the user's own
-    code or in another library, or a log whose traceback has frames of torch alone; without it, only a message that
-    names a part of the stack is explained in the user's code. ``checks`` identify a failure that raises no exception:
+    code or in another library, and also a log without a traceback or with frames of torch alone, unless somebody gave
+    the message alone; without it, only a message that names a part of the stack is explained in the user's code.
+    ``checks`` identify a failure that raises no exception:
     the checks that fail. ``phases``, ``when`` (written as ``--where``), ``versions`` and ``device`` narrow a signature:
     a known fact that contradicts them excludes it, an unknown one does not. ``fix`` is unverified advice from a thread.
     """
