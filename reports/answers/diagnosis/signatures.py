@@ -71,9 +71,9 @@ class Signature(BaseModel):
     traceback, if there is one. ``elsewhere`` must match a traceback that died outside the stack, in the user's own
     code or in another library, and also a log without a traceback or with frames of torch alone, unless somebody gave
     the message alone; without it, only a message that names a part of the stack is explained in the user's code.
-    ``checks`` identify a failure that raises no exception:
-    the checks that fail. ``phases``, ``when`` (written as ``--where``), ``versions`` and ``device`` narrow a signature:
-    a known fact that contradicts them excludes it, an unknown one does not. ``fix`` is unverified advice from a thread.
+    ``checks`` identify a failure that raises no exception: the checks that fail. ``phases``, ``when`` (written as
+    ``--where``), ``versions`` and ``device`` narrow a signature: a known fact that contradicts them excludes it, an
+    unknown one does not. ``fix`` is unverified advice from a thread.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
