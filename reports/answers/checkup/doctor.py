@@ -336,5 +336,6 @@ def known_red_causes(matrix: Grid, columns: Iterable[SetRecord]) -> tuple[Cause,
 
 
 def grid_of_sets(matrix: Grid, keys: set[str]) -> Grid:
-    cells = {cell: each for cell, each in matrix.cells.items() if cell[1] in keys}
-    return replace(matrix, sets=tuple(each for each in matrix.sets if each.key in keys), cells=cells)
+    verdicts = {cell: verdict for cell, verdict in matrix.verdicts.items() if cell[1] in keys}
+    cells = {cell: matrix.cells[cell] for cell in verdicts}
+    return replace(matrix, sets=tuple(each for each in matrix.sets if each.key in keys), cells=cells, verdicts=verdicts)

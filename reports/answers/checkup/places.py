@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
+
+from cases.space.verdict import RED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,8 +41,9 @@ def place_of(outcome: Outcome, matrix: Grid) -> EvidencePlace:
 
 def torch_build(outcome: Outcome, matrix: Grid) -> str:
     """Return the build of torch of a cell. Loaded results keep it in red cells, so another cell of the set has it."""
-    same_set = (each for (_, key), each in matrix.cells.items() if key == outcome.set and each.lock == outcome.lock)
-    builds = (each.facts.get("torch_build") for each in (outcome, *same_set))
+    red = (cell for cell, verdict in matrix.verdicts.items() if cell[1] == outcome.set and verdict in RED)
+    same_lock = (each for each in map(matrix.cells.__getitem__, red) if each.lock == outcome.lock)
+    builds = (each.facts.get("torch_build") for each in chain((outcome,), same_lock))
     pins = (column.pins["torch"] for column in matrix.sets if column.key == outcome.set)
     return str(next(filter(None, builds), None) or next(pins, ""))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from cases.space.options import OWN_CODE, SHARDED, Options, names, values
 from cases.space.verdict import RED, Verdict
@@ -50,6 +50,22 @@ DECIDING: Final = RED | {Verdict.PASS}
 DEFAULTS: Final[Mapping[str, Value]] = {name: getattr(Options(), name) for name in names()}
 
 
+@dataclass(frozen=True, eq=False)
+class RecordedJob:
+    """The options of a case that is evidence for jobs."""
+
+    options: Options
+
+    @cached_property
+    def stated(self) -> Stated:
+        return self.options.stated
+
+    @cached_property
+    def uses(self) -> tuple[str, ...]:
+        """The packages that the case uses."""
+        return nearest_sets.used_packages(self.options)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredCell:
     """A cell of a job with a verdict, the stated options of its case and the packages that it uses."""
@@ -57,9 +73,12 @@ class MeasuredCell:
     matrix: Grid
     case: str
     column: SetRecord
-    stated: Stated
-    uses: tuple[str, ...]
+    job: RecordedJob
     green: bool
+
+    @property
+    def stated(self) -> Stated:
+        return self.job.stated
 
     @cached_property
     def outcome(self) -> Outcome:
@@ -196,21 +215,14 @@ def turned_by(cells: Iterable[MeasuredCell], name: str, old: Value | None, new: 
             yield each
 
 
-class RecordedJob(NamedTuple):
-    """The options of a case that is evidence for jobs, its stated options, and the packages that it uses."""
-
-    options: Options
-    stated: Stated
-    uses: tuple[str, ...]
-
-
 def recorded_jobs(matrix: Grid) -> dict[int, RecordedJob]:
     """Return the jobs by the identity of the recorded options, which many cells share."""
+    jobs = cache(RecordedJob)  # options of several sets may be equal
     found: dict[int, RecordedJob] = {}
     for stored in {id(each): each for each in matrix.options.values()}.values():
         known = recorded_options(tuple(stored.items()))
         if known is not None and known.flow not in OWN_CODE:
-            found[id(stored)] = RecordedJob(known, *stated_and_used(known))
+            found[id(stored)] = jobs(known)
     return found
 
 
@@ -227,25 +239,22 @@ def cells_by_packages(
         if job is None:
             continue
         green = verdict is Verdict.PASS
-        cell = MeasuredCell(matrix=matrix, case=case, column=column, stated=job.stated, uses=job.uses, green=green)
+        cell = MeasuredCell(matrix=matrix, case=case, column=column, job=job, green=green)
         if on_cpu or not is_replicated(job.options, cell):
             cells.setdefault(job.uses, []).append(cell)
     return cells
 
 
-@cache  # options of several sets may be equal
-def stated_and_used(options: Options) -> tuple[Stated, tuple[str, ...]]:
-    """Return the stated options of a case, and the packages that it uses."""
-    return options.stated, nearest_sets.used_packages(options)
-
-
-known_values: Final = cache(values)  # reads annotations
+@cache
+def every_value() -> Mapping[str, frozenset[Value]]:
+    return {name: frozenset(values(name)) for name in names()}
 
 
 @cache  # a case runs on many sets
 def recorded_options(stored: tuple[tuple[str, Any], ...]) -> Options | None:
     """Return the options of a recorded case; None if the option space of this version lacks one of them."""
-    if any(name not in DEFAULTS or (name != "call" and value not in known_values(name)) for name, value in stored):
+    known = every_value()
+    if any(name not in known or (name != "call" and value not in known[name]) for name, value in stored):
         return None
     return Options(**dict(stored))
 
