@@ -9,6 +9,7 @@ from matrix.versions.sets import PACKAGES
 from reports.answers.checkup.installed import short
 from reports.answers.checkup.places import on_words
 from reports.answers.configuration import configs
+from reports.answers.configuration.dialects import torchrun
 from reports.answers.judgement import coverage, nearest_sets
 from reports.answers.judgement.flows import WORDS
 from reports.answers.judgement.judge import JobStatus
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = 1
 SHOWN_IDS: Final = 4
+PROCESS_COUNTS: Final = ("num_processes", torchrun.PROCESSES)  # of accelerate and torchrun
 SHOWN: Final = 8  # causes of red cells; an environment can have a hundred
 
 
@@ -93,8 +95,12 @@ def job_lines(checkup: Checkup) -> Iterator[str]:
 
 def shown_value(job: TrainingJob, name: str, value: object) -> str:
     """Return the value of an option. A number of the file for which a measured one stands comes first."""
-    source = job.sources.get(name) if isinstance(value, int) and not isinstance(value, bool) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return str(value)
+    source = job.sources.get(name)
     stated = [source.config.values.get(key) for key in source.keys] if source is not None and source.config else []
+    if name == "world_size":
+        stated += [each.values.get(key) for each in job.configs for key in PROCESS_COUNTS]
     number = next((each for each in stated if isinstance(each, int) and not isinstance(each, bool)), value)
     return str(value) if number == value else f"{number} (judged as {value})"
 

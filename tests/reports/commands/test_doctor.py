@@ -473,3 +473,4 @@ def test_the_answer_needs_nothing_of_the_stack(environment: Callable[..., Path])
 def test_a_number_for_which_a_measured_one_stands_is_shown(examine: Callable[..., Any]) -> None:
     _, out, _ = examine("2026-11", *QLORA)
     assert "gradient_accumulation_steps=8 (judged as 2)" in out
+    assert "world_size=8 (judged as 2)" in out
