@@ -21,7 +21,7 @@ from reports.answers.judgement.flows import TRAIN
 from reports.results.wording import gist
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from cases.space.options import Value
     from matrix.run.outcome import Outcome, SetRecord
@@ -139,11 +139,16 @@ class MeasuredCells:
     """The cells of a grid that are evidence for training jobs; ``on_cpu`` states where the jobs run."""
 
     def __init__(self, matrix: Grid, *, on_cpu: bool = False) -> None:
+        self.matrix = matrix
         self.on_cpu = on_cpu
         self.columns: tuple[SetRecord, ...] = matrix.sets
-        jobs = recorded_jobs(matrix)
-        self.by_set = {
-            column.key: cells_by_packages(column, matrix, jobs, on_cpu=on_cpu)
+
+    @cached_property
+    def by_set(self) -> Mapping[str, Mapping[tuple[str, ...], Sequence[MeasuredCell]]]:
+        """The cells by set, and by the packages that their cases use."""
+        jobs = recorded_jobs(self.matrix)
+        return {
+            column.key: cells_by_packages(column, self.matrix, jobs, on_cpu=self.on_cpu)
             for column in self.columns
             if nearest_sets.is_plain(column)
         }
