@@ -36,6 +36,7 @@ QUOTED: Final = re.compile(rf"(?:\[(?:\\?[{QUOTES}])+\]|\\?[{QUOTES}])[?*+]?")
 PIECE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\{\d*,?\d*\}|.", re.DOTALL)
 PLAIN: Final = re.compile(r"\\[^a-zA-Z0-9]|[^\\.^$*+?{}()\[\]|]")
 ALTERNATIVE: Final = re.compile(r"\\.|\[[^]]*\]|\([^()]*\)")
+GROUP: Final = "(?:"
 
 
 class CauseKind(StrEnum):
@@ -73,7 +74,8 @@ class Signature(BaseModel):
     the message alone; without it, only a message that names a part of the stack is explained in the user's code.
     ``checks`` identify a failure that raises no exception: the checks that fail. ``phases``, ``when`` (written as
     ``--where``), ``versions`` and ``device`` narrow a signature: a known fact that contradicts them excludes it, an
-    unknown one does not. ``fix`` is unverified advice from a thread.
+    unknown one does not. ``fix`` is unverified advice from a thread. A pattern is compiled at its first use: compiling
+    all of them takes longer than an answer should, so the tests do that.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -100,17 +102,6 @@ class Signature(BaseModel):
         if not ID.fullmatch(value):
             raise ValueError(f"{value!r}: not an id; use lower-case letters, digits and hyphens")
         return value
-
-    @field_validator("pattern", "near", "through", "elsewhere")
-    @classmethod
-    def compiles(cls, pattern: str) -> str:
-        try:
-            empty = pattern and re.compile(unquoted(pattern)).search("")
-        except re.error as error:
-            raise ValueError(f"not a regular expression without its quotes: {error}; correct the pattern") from None
-        if empty:
-            raise ValueError(f"{pattern!r} matches the empty string, so every text; make it more specific")
-        return pattern
 
     @field_validator("when")
     @classmethod
@@ -157,9 +148,10 @@ class Signature(BaseModel):
         return re.compile(unquoted(self.elsewhere), re.MULTILINE)
 
     @cached_property
-    def anchor(self) -> str:
-        """The longest text that every match contains. Searching for it is much cheaper than matching the pattern."""
-        return max(literals(unquoted(self.pattern)), key=len, default="")
+    def anchors(self) -> tuple[str, ...]:
+        """Texts of which every match contains one. Searching for them is much cheaper than matching the pattern."""
+        longest = [max(literals(each), key=len, default="") for each in alternatives(unquoted(self.pattern))]
+        return tuple(longest) if all(longest) else ("",)
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
@@ -180,8 +172,39 @@ def unquoted(pattern: str) -> str:
     return QUOTED.sub("", NO_QUOTE.sub(".", pattern))
 
 
+def alternatives(pattern: str) -> tuple[str, ...]:
+    """Return the alternatives of a pattern, which may be in one group around all of it."""
+    if pattern.startswith(GROUP) and pattern.endswith(")"):
+        inner = split_alternatives(pattern.removeprefix(GROUP).removesuffix(")"))
+        if all(map(is_balanced, inner)):
+            return inner
+    return split_alternatives(pattern)
+
+
+def split_alternatives(pattern: str) -> tuple[str, ...]:
+    """Split a pattern at each ``|`` outside of groups."""
+    found, depth = [""], 0
+    for piece in PIECE.findall(pattern):
+        depth += {"(": 1, ")": -1}.get(piece, 0)
+        if piece == "|" and depth == 0:
+            found.append("")
+        else:
+            found[-1] += piece
+    return tuple(found)
+
+
+def is_balanced(pattern: str) -> bool:
+    """Tell if no group of a pattern closes before it opens, and none is left open."""
+    depth = 0
+    for piece in PIECE.findall(pattern):
+        depth += {"(": 1, ")": -1}.get(piece, 0)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
 def literals(pattern: str) -> Iterator[str]:
-    """Yield texts that every match contains; nothing for patterns with top-level alternatives or special groups."""
+    """Yield texts that every match contains; nothing for patterns with alternatives or special groups."""
     if "|" in ALTERNATIVE.sub("", pattern) or "(?" in pattern.replace("(?:", ""):
         return
     depth, run = 0, ""
