@@ -99,6 +99,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.parallel.flat_parts",
     "behaviour.parallel.flat_state",
     "behaviour.parallel.flat_strategies",
+    "behaviour.parallel.flat_wrappers",
     "behaviour.parallel.frozen_parts",
     "behaviour.parallel.loader_shards",
     "behaviour.parallel.offloading",
