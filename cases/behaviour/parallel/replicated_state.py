@@ -131,7 +131,7 @@ def ddp_own_hook(ctx: Context) -> Iterator[Check]:
         return summed.then(lambda done: done.value()[0] * state)
 
     def annotated(state: float, bucket: Any) -> Any:
-        return plain(state, bucket)
+        return plain(state, bucket)  # type: ignore[no-untyped-call]
 
     annotated.__annotations__.update({"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]})
     wanted = networks.expected_gradients(network(), [loss])

@@ -202,6 +202,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tensors missing",
     ),
     "cases.behaviour.parallel.precision_of_units": (
+        "dtype of the outputs, {kind}",
+        "dtypes of second: input, weight, output, {kind}",
         "dtypes of parameters and gradients",
         "dtypes of input, buffer and weight",
         "dtype of a whole number in a buffer",
