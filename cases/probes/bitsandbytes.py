@@ -104,6 +104,13 @@ def small_blocks(place: Place, _cache: Path) -> None:
     functional.quantize_4bit(torch.ones(64, device=place.device), blocksize=32)
 
 
+def four_bit_parts(_place: Place, _cache: Path) -> None:
+    from bitsandbytes.nn import Params4bit
+
+    if "__torch_function__" not in vars(Params4bit):
+        raise LackingError("torch.chunk and torch.split of a 4-bit weight lose its settings")
+
+
 def fake_kernels(_place: Place, _cache: Path) -> None:
     """Look for the operations that are registered with torch."""
     import bitsandbytes

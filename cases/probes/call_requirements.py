@@ -35,6 +35,9 @@ CALL_REQUIREMENTS = (
     Requirement("bitsandbytes_4bit", only_calls, bitsandbytes.four_bit_class, "this bitsandbytes has no 4-bit layers"),
     Requirement("blocks_of_32", only_calls, bitsandbytes.small_blocks, "this bitsandbytes has no blocks of 32"),
     Requirement(
+        "four_bit_parts", only_calls, bitsandbytes.four_bit_parts, "parts of 4-bit weights are plain tensors here"
+    ),
+    Requirement(
         "fake_kernels", only_calls, bitsandbytes.fake_kernels, "this bitsandbytes registers no operations with torch"
     ),
     Requirement("llama4", only_calls, libraries.llama4, "this transformers has no Llama 4"),

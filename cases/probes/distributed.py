@@ -83,6 +83,20 @@ def checkpoint_id(_place: Place, _cache: Path) -> None:
         raise LackingError("torch.distributed.checkpoint.save has no checkpoint_id")
 
 
+def writer_argument(_place: Place, _cache: Path, name: str) -> None:
+    from torch.distributed.checkpoint import FileSystemWriter
+
+    if name not in inspect.signature(FileSystemWriter).parameters:
+        raise LackingError(f"FileSystemWriter has no {name}")
+
+
+def save_argument(_place: Place, _cache: Path, name: str) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    if name not in inspect.signature(dcp.save).parameters:
+        raise LackingError(f"torch.distributed.checkpoint.save has no {name}")
+
+
 def broadcasting_reader(_place: Place, _cache: Path) -> None:
     """Read the code of the reader: with torch 2.3 on a CPU, it would raise on one rank, and the others would wait."""
     from torch.distributed.checkpoint.format_utils import BroadcastingTorchSaveReader
@@ -125,6 +139,10 @@ PARTS: Mapping[str, tuple[Probe, str]] = {  # requirement: probe and the reason 
         partial(save_planner_argument, name="enable_plan_caching"),
         "this torch plans every checkpoint anew",
     ),
+    "dcp_without_collectives": (
+        partial(save_argument, name="use_collectives"),
+        "in this torch, all ranks store a checkpoint together",
+    ),
     "public_placements": (public_placements, "this torch does not publish its sharded tensors"),
 }
 
@@ -141,6 +159,7 @@ def fsdp_plugin(_place: Place, _cache: Path) -> None:
 
 ONE_RANK: Mapping[str, tuple[Probe, str]] = {  # as PARTS, for probes without communication
     "dcp_checkpoint_id": (checkpoint_id, "this torch saves checkpoints with a writer and a process group only"),
+    "dcp_overwrite": (partial(writer_argument, name="overwrite"), "this torch always overwrites checkpoints"),
     "fsdp1_plugin": (fsdp_plugin, "this accelerate has no FSDP plugin without a GPU"),
     "dcp_lowest_rank": (
         partial(save_planner_argument, name="dedup_save_to_lowest_rank"),

@@ -135,6 +135,21 @@ def fsdp1_sharded_state(ctx: Context) -> Iterator[Check]:
         yield networks.off(f"weights loaded off, {kind}", whole_weights(other), expected, 0.0)
 
 
+@call(GROUP, phase=Phase.SAVE, ranks=2, requires=jobs.FSDP1)
+def fsdp1_sharded_state_of_no_shard(ctx: Context) -> Iterator[Check]:
+    """With NO_SHARD, a state dict that should be sharded has the whole weights, as its warning says, and loads."""
+    expected = networks.weights(network())
+    for own_names in (True, False):
+        model, other = wrapped(ctx, "NO_SHARD", own_names=own_names), wrapped(ctx, "NO_SHARD", own_names=own_names)
+        with kind_of_state(model, "sharded"):
+            held = copied(model.state_dict())
+        kind = f"NO_SHARD, use_orig_params={own_names}"
+        yield networks.off(f"state off, {kind}", held, expected, 0.0)
+        with kind_of_state(changed(other), "sharded"):
+            other.load_state_dict(held)
+        yield networks.off(f"weights loaded off, {kind}", whole_weights(other), expected, 0.0)
+
+
 def together(tensor: Any) -> Any:
     """The whole of a ShardedTensor, from the shards that each rank says to have."""
     import torch

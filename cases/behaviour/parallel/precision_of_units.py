@@ -230,3 +230,21 @@ def fsdp2_units_of_different_dtypes(ctx: Context) -> Iterator[Check]:
         "fourth": "bf16 fp32 fp32",
     }
     yield from dtypes(seen, expected_dtypes)
+
+
+@call(GROUP, phase=Phase.INFER, ranks=2, requires=FSDP2)
+def fsdp2_output_dtype(ctx: Context) -> Iterator[Check]:
+    """output_dtype of FSDP2's policy casts outputs in training and without gradients, also of units."""
+    import torch
+
+    half, single = torch.bfloat16, torch.float32
+    policy = compat.fsdp2().MixedPrecisionPolicy(param_dtype=half, output_dtype=single)
+    model, seen = recording()
+    sharded_networks.fsdp2(model, ctx, mp_policy=policy)
+    inputs = networks.share(networks.data(0)[0], ctx)
+    for differentiated in (True, False):
+        with torch.set_grad_enabled(differentiated):
+            outputs = model(inputs)
+        kind = f"gradients={differentiated}"
+        yield equal(f"dtype of the outputs, {kind}", compat.dtype_name(outputs.dtype), "fp32")
+        yield equal(f"dtypes of second: input, weight, output, {kind}", seen["second"], "fp32 bf16 bf16")

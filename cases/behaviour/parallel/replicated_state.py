@@ -117,6 +117,42 @@ def of_uneven_ranks(*, initial: bool) -> dict[str, Any]:
     return networks.weights(model)
 
 
+@call(GROUP, phase=Phase.BACKWARD, ranks=2)
+def ddp_own_hook(ctx: Context) -> Iterator[Check]:
+    """A communication hook of a script, with annotations or without, replaces the mean; wrong annotations raise.
+
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.register_comm_hook
+    """
+    import torch
+    import torch.distributed as dist
+
+    def plain(state, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - as most scripts write it
+        summed = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+        return summed.then(lambda done: done.value()[0] * state)
+
+    def annotated(state: float, bucket: Any) -> Any:
+        return plain(state, bucket)  # type: ignore[no-untyped-call]
+
+    annotated.__annotations__.update({"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]})
+    wanted = networks.expected_gradients(network(), [loss])
+    for kind, hook in (("plain", plain), ("annotated", annotated)):
+        model = replicated(network(), **SMALL_BUCKETS)
+        model.register_comm_hook(3.0 / ctx.place.world_size, hook)
+        loss(model, 0, ctx).backward()
+        thrice = {name: 3 * each for name, each in wanted.items()}
+        yield networks.off(f"gradients off, {kind} hook", networks.gradients(model), thrice)
+    for name in ("bucket", "return"):
+        annotated.__annotations__[name] = int
+        try:
+            replicated(network()).register_comm_hook(1.0, annotated)
+        except ValueError:
+            raised = True
+        else:
+            raised = False
+        yield equal(f"a wrong annotation raises: {name}", raised, bound=True)
+        annotated.__annotations__.update({"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]})
+
+
 def groups(model: Any) -> list[dict[str, Any]]:
     """Two groups of parameters that differ in learning rate and weight decay."""
     first: list[Any] = []

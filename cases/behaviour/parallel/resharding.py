@@ -205,3 +205,46 @@ def whole(model: Any, optimiser: Any) -> Any:
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
     return get_state_dict(model, optimiser, options=StateDictOptions(full_state_dict=True))
+
+
+@call(GROUP, phase=Phase.SAVE, requires=("dcp_overwrite",))
+def dcp_overwrite(ctx: Context) -> Iterator[Check]:
+    """With overwrite=False, a writer stores a first checkpoint and refuses a second; save returns what it stored.
+
+    https://docs.pytorch.org/docs/stable/distributed.checkpoint.html#torch.distributed.checkpoint.FileSystemWriter
+    """
+    import torch.distributed.checkpoint as dcp
+
+    first, second = networks.weights(network()), {n: 2 * t for n, t in networks.weights(network()).items()}
+    for kept in (True, False):
+        folder = ctx.kept / f"kept-{kept}"
+        stored = dcp.save(first, storage_writer=dcp.FileSystemWriter(folder, overwrite=not kept))
+        names = "+".join(sorted(stored.state_dict_metadata)) if stored else "nothing"
+        yield equal(f"names that save returns, overwrite={not kept}", names, "+".join(sorted(first)))
+        try:
+            dcp.save(second, storage_writer=dcp.FileSystemWriter(folder, overwrite=not kept))
+        except (dcp.api.CheckpointException, RuntimeError):
+            raised = True
+        else:
+            raised = False
+        yield equal(f"a second save raises, overwrite={not kept}", raised, bound=kept)
+        found = {name: each.clone().zero_() for name, each in first.items()}
+        dcp.load(found, checkpoint_id=str(folder))
+        yield networks.off(f"weights loaded off, overwrite={not kept}", found, first if kept else second, 0.0)
+
+
+@call(GROUP, phase=Phase.SAVE, ranks=2, requires=("dcp_without_collectives",))
+def dcp_without_collectives(ctx: Context) -> Iterator[Check]:
+    """With use_collectives=False, each rank stores its own tensors with its own metadata, and loads them again."""
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+
+    rank, folder = ctx.place.rank, ctx.kept / "alone"
+    expected = {name: (1 + rank) * each for name, each in networks.weights(network()).items()}
+    dcp.save(expected, checkpoint_id=str(folder), use_collectives=False)
+    dist.barrier()
+    files = sorted(each.name for each in folder.glob("*.metadata"))
+    yield equal("metadata files", "+".join(files), "__0.metadata+__1.metadata")
+    found = {name: each.clone().zero_() for name, each in expected.items()}
+    dcp.load(found, checkpoint_id=str(folder))
+    yield networks.off("weights loaded off, of this rank", found, expected, 0.0)

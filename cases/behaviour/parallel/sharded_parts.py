@@ -232,3 +232,27 @@ def fsdp2_parameters_of_one_rank(ctx: Context) -> Iterator[Check]:
         name: gradient for name, gradient in networks.gradients(model).items() if not name.startswith("branches.2")
     }
     yield networks.off("gradients off", found, of_branches(ctx, 0))
+
+
+@call(GROUP, phase=Phase.SAVE, ranks=2, requires=jobs.FSDP2)
+def fsdp2_state_after_forward(ctx: Context) -> Iterator[Check]:
+    """After a forward pass that leaves weights whole, FSDP2's state dict has shards, and loading reaches the model."""
+    import torch
+
+    expected = networks.weights(network())
+    doubled = {name: 2 * each for name, each in expected.items()}
+    model, other = (sharded_networks.fsdp2(network(), ctx, LAYERS, reshard_after_forward=False) for _ in range(2))
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(2)
+        for each in (model, other):
+            loss(each, 0, ctx)
+        held = model.state_dict()
+        kinds = {type(each).__name__ for each in held.values()}
+        yield equal("types in the state", "+".join(sorted(kinds)), "DTensor")
+        yield networks.off("state off", {name: networks.whole(each) for name, each in held.items()}, expected, 0.0)
+        loss(model, 0, ctx)
+        model.load_state_dict(other.state_dict())
+        yield networks.off("weights loaded off", networks.weights(model), doubled, 0.0)
+        same = bool((loss(model, 1, ctx) == loss(other, 1, ctx)).all())
+    yield equal("losses alike after loading", same, bound=True)

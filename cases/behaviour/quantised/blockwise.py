@@ -5,6 +5,7 @@ https://huggingface.co/docs/bitsandbytes/reference/functional
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -24,7 +25,7 @@ GROUP = "Quantised tensors"
 FOUR, EIGHT = ("4bit",), ("8bit",)
 SINGLE = 8 * UNIT_ROUNDOFF["fp32"]
 BLOCKSIZES = (64, 128, 256, 512, 1024, 2048, 4096)
-OUTLIERS, THRESHOLD = (3, 40), 6.0
+OUTLIERS, THRESHOLD = (3, 40, 41), 6.0
 LARGEST = 127
 
 
@@ -207,35 +208,36 @@ def int8_vectors(ctx: Context) -> Iterator[Check]:
     import torch
     from bitsandbytes import functional
 
-    numbers = formats.numbers(7, 64, seed=1, short=True).clamp(-4, 4)
-    numbers[2, list(OUTLIERS)] = torch.tensor([9.0, -8.0])
-    half = numbers.half().to(ctx.place.device)
-    for threshold in (0.0, THRESHOLD):
+    for rows, threshold in product((7, 2), (0.0, THRESHOLD)):
+        numbers = formats.numbers(rows, 64, seed=1, short=True).clamp(-4, 4)
+        numbers[1, list(OUTLIERS)] = torch.tensor([9.0, -8.0, THRESHOLD])
+        half = numbers.half().to(ctx.place.device)
         found, scale, columns = functional.int8_vectorwise_quant(half, threshold=threshold)
-        kept = numbers.double().clone()
+        kept, kind = numbers.double().clone(), f"{rows} rows, {threshold}"
         if threshold:
             kept[kept.abs() >= threshold] = 0
-            yield equal("outlier columns", str(sorted(columns.tolist())), str(list(OUTLIERS)))
+            yield equal(f"outlier columns, {kind}", str(sorted(columns.tolist())), str(list(OUTLIERS)))
         else:
-            yield equal("no outliers", columns is None, bound=True)
+            yield equal(f"no outliers, {kind}", columns is None, bound=True)
         largest = kept.abs().amax(1)
-        yield at_most(f"scales off, {threshold}", relative(scale.cpu(), largest), SINGLE)
-        inliers = [each for each in range(64) if not (threshold and each in OUTLIERS)]
+        yield at_most(f"scales off, {kind}", relative(scale.cpu(), largest), SINGLE)
         wanted = (kept * (LARGEST / largest[:, None])).round()
-        off = (found.cpu().double() - wanted)[:, inliers].abs()
-        yield at_most(f"numbers off, {threshold}", float(off.max()), 1.0)
-        yield at_most(f"share of numbers off, {threshold}", float((off > 0).double().mean()), TIES)
+        if threshold:
+            wanted[:, list(OUTLIERS)] = 0  # the product in full precision has them
+        off = (found.cpu().double() - wanted).abs()
+        yield at_most(f"numbers off, {kind}", float(off.max()), 1.0)
+        yield at_most(f"share of numbers off, {kind}", float((off > 0).double().mean()), TIES)
         back = functional.int8_vectorwise_dequant(found, scale).cpu()
         exact = found.cpu().double() * scale.cpu().double()[:, None] / LARGEST
-        yield at_most(f"dequantised off, {threshold}", relative(back, exact), SINGLE)
+        yield at_most(f"dequantised off, {kind}", relative(back, exact), SINGLE)
     weight = formats.numbers(5, 64, seed=2, short=True).half().to(ctx.place.device)
     left, left_scale, _ = functional.int8_vectorwise_quant(half)
     right, right_scale, _ = functional.int8_vectorwise_quant(weight)
-    product = functional.int8_linear_matmul(left, right)
+    sums = functional.int8_linear_matmul(left, right)
     whole = left.cpu().long() @ right.cpu().long().T
-    yield equal("entries of the product that differ", int((product.cpu().long() != whole).sum()), 0)
+    yield equal("entries of the product that differ", int((sums.cpu().long() != whole).sum()), 0)
     bias = formats.numbers(5, seed=3, short=True).half().to(ctx.place.device)
-    found = functional.int8_mm_dequant(product, left_scale, right_scale, bias=bias).cpu()
+    found = functional.int8_mm_dequant(sums, left_scale, right_scale, bias=bias).cpu()
     scales = left_scale.cpu().double()[:, None] * right_scale.cpu().double() / LARGEST**2
     yield at_most("product off", relative(found, whole * scales + bias.cpu().double()), 4 * UNIT_ROUNDOFF["fp16"])
 
@@ -243,23 +245,58 @@ def int8_vectors(ctx: Context) -> Iterator[Check]:
 TIES = 0.01  # the share of numbers halfway between two steps
 
 
+@call(GROUP, phase=Phase.FORWARD, requires=(*FOUR, "fake_kernels", "blocks_of_32"))
+def four_bit_shapes_for_the_compiler(ctx: Context) -> Iterator[Check]:
+    """The compiler accepts every documented block size of 4 bits, and gets the shapes and dtypes of the results."""
+    import bitsandbytes  # noqa: F401 - registers the operations
+    import torch
+
+    ops, place = torch.ops.bitsandbytes, ctx.place.device
+    for quant, (name, dtype) in product(("nf4", "fp4"), dtypes().items()):
+        wrong: list[str] = []
+        for blocksize in (32, *BLOCKSIZES):
+            weight, bias = formats.numbers(6, blocksize).to(dtype).to(place), torch.zeros(6, dtype=dtype, device=place)
+            packed, absmax = ops.quantize_4bit.default(weight, blocksize, quant, torch.uint8)
+            back = (packed, absmax, blocksize, quant, (6, blocksize), dtype)
+            wrong += differences(ops.quantize_4bit.default, weight, blocksize, quant, torch.uint8)
+            wrong += differences(ops.dequantize_4bit.default, *back)
+            if not hasattr(ops, "gemm_4bit"):
+                continue
+            for shape, given in product(((5, blocksize), (2, 3, blocksize)), (None, bias)):
+                inputs = formats.numbers(*shape).to(dtype).to(place)
+                layer = (packed, (6, blocksize), absmax, blocksize, quant, given)
+                wrong += differences(ops.gemm_4bit.default, inputs, *layer)
+        yield equal(f"promised for found, {quant}, {name}", "; ".join(wrong[:2]) or "none", "none")
+
+
+def differences(operation: Any, *arguments: Any) -> list[str]:
+    """What an operation gives the compiler and what it gives, if they are not the same."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode()
+    fakes = [mode.from_tensor(each) if isinstance(each, torch.Tensor) else each for each in arguments]
+    try:
+        with mode:
+            promised = described(operation(*fakes))
+    except RuntimeError as error:  # what torch._check raises
+        promised = str(error)
+    found = described(operation(*arguments))
+    return [f"{promised} for {found}"] if promised != found else []
+
+
 @call(GROUP, phase=Phase.FORWARD, requires=(*FOUR, *EIGHT, "fake_kernels"))
 def shapes_for_the_compiler(ctx: Context) -> Iterator[Check]:
     """The shapes and dtypes that bitsandbytes gives the compiler are those of the results, for all sizes."""
+    import bitsandbytes  # noqa: F401 - registers the operations
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
     ops = torch.ops.bitsandbytes
     code, place = dynamic_levels().to(ctx.place.device), ctx.place.device
     wrong: dict[str, list[str]] = {}
 
     def compare(name: str, operation: Any, *arguments: Any) -> None:
-        mode = FakeTensorMode()
-        fakes = [mode.from_tensor(each) if isinstance(each, torch.Tensor) else each for each in arguments]
-        with mode:
-            promised = described(operation(*fakes))
-        found = described(operation(*arguments))
-        wrong.setdefault(name, []).extend([f"{promised} for {found}"] if promised != found else [])
+        wrong.setdefault(name, []).extend(differences(operation, *arguments))
 
     for name, dtype in dtypes().items():
         for shape in ((64, 64), (3, 5, 128), (1, 256), (7, 33), (129,)):

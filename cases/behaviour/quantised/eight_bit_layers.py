@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
 GROUP = "8-bit layers"
 EIGHT = ("8bit",)
 HALF = 4 * UNIT_ROUNDOFF["fp16"]  # inputs and outputs are rounded to half precision
-OUTLIERS = (3, 40)  # features
-SHAPES = ((5, 64), (2, 3, 64), (1, 64))
+OUTLIERS = (3, 40, 41)  # features
+SHAPES = ((5, 64), (2, 3, 64), (1, 64), (2, 64))
 
 
 def with_outliers(*shape: int) -> Any:
-    """Inputs whose outlier features are large in one row and small in the others."""
+    """Inputs whose outlier features are large in one row, one of them just so, and small in the others."""
     inputs = formats.numbers(*shape, seed=1, short=True).clamp(-4, 4)
     inputs[..., OUTLIERS] = 0.25
-    inputs.reshape(-1, shape[-1])[0, list(OUTLIERS)] = inputs.new_tensor([48.0, -60.0])
+    inputs.reshape(-1, shape[-1])[0, list(OUTLIERS)] = inputs.new_tensor([48.0, -60.0, formats.THRESHOLD])
     return inputs
 
 
@@ -49,29 +50,33 @@ def int8_outliers(ctx: Context) -> Iterator[Check]:
             with torch.no_grad():
                 found = layer(inputs.half().to(ctx.place.device)).cpu()
             expected = formats.int8_product(inputs, weight) + bias
-            yield at_most(f"outputs off: {len(shape)} dimensions, {kind}", relative(found, expected), HALF)
+            rows = [each.reshape(-1, len(weight)) for each in (found, expected)]  # those with outliers are far larger
+            off = worst(relative(one, other) for one, other in zip(*rows, strict=True))
+            yield at_most(f"outputs off: {'x'.join(map(str, shape[:-1]))} rows, {kind}", off, 2 * HALF)
 
 
 @call(GROUP, phase=Phase.BACKWARD, requires=EIGHT)
 def int8_input_gradients(ctx: Context) -> Iterator[Check]:
-    """The gradient of an 8-bit layer's input is that of its dequantised weight, for two and three dimensions."""
+    """The gradient of an 8-bit layer's input is that of its dequantised weight, in training and in evaluation."""
     import torch
 
     weight, bias = values()
     layer = formats.eight_bit_layer(ctx, weight, bias)
-    for shape in SHAPES:
+    for shape, trains in product(SHAPES, (True, False)):
+        layer.train(trains)
         inputs = formats.numbers(*shape, short=True).to(ctx.place.device).requires_grad_()
         above = formats.numbers(*shape[:-1], len(weight), seed=4, short=True)
         layer.bias.grad = None
         layer(inputs).backward(above.to(ctx.place.device))
         expected = above.double() @ formats.int8_weight(weight)
-        yield at_most(f"gradient off: {shape}", relative(gradient(inputs), expected), HALF)
+        kind = f"{shape}, training={trains}"
+        yield at_most(f"gradient off: {kind}", relative(gradient(inputs), expected), HALF)
         yield at_most(
-            f"gradient of the bias off: {shape}",
+            f"gradient of the bias off: {kind}",
             relative(gradient(layer.bias), above.double().reshape(-1, len(weight)).sum(0)),
             HALF,
         )
-        yield equal(f"dtype of the gradient: {shape}", inputs.grad.dtype == torch.float32, bound=True)
+        yield equal(f"dtype of the gradient: {kind}", inputs.grad.dtype == torch.float32, bound=True)
 
 
 def gradient(tensor: Any) -> Any:
@@ -99,6 +104,17 @@ def int8_trained_weights(ctx: Context) -> Iterator[Check]:
         with torch.no_grad():
             layer.weight.add_(1.5 * layer.weight.roll(1, 0))
     yield at_most("outputs off", worst(errors), ROUNDED)
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=EIGHT)
+def int8_trained_weights_of_sequences(ctx: Context) -> Iterator[Check]:
+    """An 8-bit layer that keeps its weight trains on inputs of three dimensions as on their rows."""
+    weight, bias = values()
+    layer = formats.eight_bit_layer(ctx, weight, bias, trained=True, threshold=0.0)
+    inputs, above = formats.numbers(2, 3, 64, short=True), formats.numbers(2, 3, len(weight), seed=4, short=True)
+    layer(inputs.to(ctx.place.device)).backward(above.to(ctx.place.device))
+    expected = above.reshape(-1, len(weight)).T @ inputs.reshape(-1, 64)
+    yield at_most("gradient of the weight off", relative(gradient(layer.weight), expected), ROUNDED)
 
 
 ROUNDED = 4 * UNIT_ROUNDOFF["int8"]  # where a GPU quantises the inputs too

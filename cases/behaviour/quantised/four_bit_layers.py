@@ -30,6 +30,54 @@ def four_bit_blocksizes(ctx: Context) -> Iterator[Check]:
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=FOUR)
+def four_bit_blocks_of_several_rows(ctx: Context) -> Iterator[Check]:
+    """A block of 2048 or 4096 numbers may hold several rows of a tensor."""
+    yield from of_all_formats(ctx, [((16, 1024), 2048), ((12, 512), 2048), ((8, 1024), 4096), ((5, 2048), 4096)])
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=FOUR)
+def four_bit_dimensions(ctx: Context) -> Iterator[Check]:
+    """A tensor of three or four dimensions, as the experts of a layer are, dequantises like a matrix."""
+    yield from shapes_kept(ctx, ((4, 8, 64), (3, 5, 128), (2, 3, 2, 256), (2, 6, 65), (1, 64)))
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=FOUR)
+def four_bit_vectors(ctx: Context) -> Iterator[Check]:
+    """A vector dequantises to a vector."""
+    yield from shapes_kept(ctx, ((256,), (129,)))
+
+
+def shapes_kept(ctx: Context, shapes: Sequence[tuple[int, ...]]) -> Iterator[Check]:
+    """Compare shapes and values."""
+    for shape in shapes:
+        weight = formats.numbers(*shape)
+        found = through(ctx, weight, "nf4", quantisation.BLOCK, double=False)
+        expected = formats.four_bit(weight, "nf4", quantisation.BLOCK)
+        yield equal(f"shape of {shape}", str(tuple(found.shape)), str(shape))
+        yield at_most(f"values off: {shape}", relative(found.flatten(), expected.flatten()), SINGLE)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=FOUR)
+def four_bit_without_state(ctx: Context) -> Iterator[Check]:
+    """dequantize_4bit without a state takes the largest magnitudes, the type and the output from its arguments.
+
+    Blocks have 64 numbers by default: https://huggingface.co/docs/bitsandbytes/reference/functional.
+    """
+    import torch
+    from bitsandbytes import functional
+
+    for quant, blocksize in (("nf4", None), ("fp4", None), ("nf4", 128)):
+        size = quantisation.BLOCK if blocksize is None else blocksize
+        weight = formats.numbers(6, 256)
+        packed, state = functional.quantize_4bit(weight.to(ctx.place.device), blocksize=size, quant_type=quant)
+        out = torch.empty(weight.shape, device=ctx.place.device)
+        more = {} if blocksize is None else {"blocksize": blocksize}
+        functional.dequantize_4bit(packed, absmax=state.absmax, out=out, quant_type=quant, **more)
+        expected = formats.four_bit(weight, quant, size)
+        yield at_most(f"values off: {quant}, blocksize={blocksize}", relative(out.cpu(), expected), SINGLE)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=FOUR)
 def four_bit_odd_rows(ctx: Context) -> Iterator[Check]:
     """A tensor whose rows have an odd number of weights dequantises like any other, its last block included."""
     yield from of_all_formats(ctx, [(shape, size) for shape in ((7, 33), (48, 65)) for size in BLOCKSIZES[:3]])

@@ -132,6 +132,17 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "parameters of another shape",
         "strategy",
     ),
+    "cases.behaviour.parallel.flat_wrappers": (
+        "state off, {title}",
+        "weights loaded off, {title}",
+        "dtypes of a norm's input and weight, policy by {kind}",
+        "dtype of the outputs, policy by {kind}",
+        "gradients off, use_orig_params={own_names}",
+        "names of weights",
+        "names of moments",
+        "scale after step {step}",
+        "weights off after step {step}",
+    ),
     "cases.behaviour.parallel.frozen_parts": (
         "gradients off, {name} frozen, reshard={reshard}",
         "gradients off, {short}",
@@ -191,6 +202,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tensors missing",
     ),
     "cases.behaviour.parallel.precision_of_units": (
+        "dtype of the outputs, {kind}",
+        "dtypes of second: input, weight, output, {kind}",
         "dtypes of parameters and gradients",
         "dtypes of input, buffer and weight",
         "dtype of a whole number in a buffer",
@@ -237,6 +250,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "moments off",
         "learning rates",
         "buffer",
+        "gradients off, {kind} hook",
+        "a wrong annotation raises: {name}",
     ),
     "cases.behaviour.parallel.replicating": (
         "buckets",
@@ -252,6 +267,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "moments off, {kind}",
         "settings, {kind}",
         "rate, {kind}",
+        "names that save returns, overwrite={kept}",
+        "a second save raises, overwrite={kept}",
+        "weights loaded off, overwrite={kept}",
+        "metadata files",
+        "weights loaded off, of this rank",
     ),
     "cases.behaviour.parallel.sharded_parts": (
         "gradients off",
@@ -262,6 +282,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "layers whole after backward, {reshard}",
         "sharded gradients before the last pass",
         "layers whole after forward, {reshard}",
+        "types in the state",
+        "state off",
+        "weights loaded off",
+        "losses alike after loading",
     ),
     "cases.behaviour.parallel.skipped_steps": (
         "skipped",
