@@ -52,6 +52,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tensors set or left by mistake, {name}",
         "some do not fit, {name}",
         "the random state is as before",
+        "adapters on meta, {name}",
     ),
     "cases.behaviour.adapters.adapter_merging": (
         "weights off",
