@@ -136,6 +136,19 @@ def delete_active_adapter(ctx: Context) -> Iterator[Check]:
     yield gives(model, base, FIRST)
 
 
+@call(EXCHANGING, phase=Phase.ADAPT, requires=("dora",))
+def add_another_kind_after_deletion(ctx: Context) -> Iterator[Check]:
+    """An ordinary adapter under the name of a deleted DoRA adapter computes, and merges, as an ordinary one."""
+    dora = replace(FIRST, more={"use_dora": True})
+    base, model = reference.read(ctx), reference.adapted(ctx, dora, replace(SECOND, targets=FIRST.targets))
+    model.delete_adapter("first")
+    yield parts_left(model, "first")
+    model.add_adapter("first", FIRST.config())
+    reference.fill(model).set_adapter("first")
+    yield gives(model, base, FIRST)
+    yield gives(model.merge_and_unload(), base, FIRST, bound=MERGED)
+
+
 @call(EXCHANGING, phase=Phase.ADAPT)
 def delete_adapter_of_other_layers(ctx: Context) -> Iterator[Check]:
     """After delete_adapter, another adapter is active, even if the first layers of the deleted one have no other."""
@@ -237,6 +250,20 @@ def swap_adapter(ctx: Context) -> Iterator[Check]:
 def swap_adapter_of_another_alpha(ctx: Context) -> Iterator[Check]:
     """hotswap_adapter uses the alpha of the new adapter, on a model that was not prepared too."""
     yield from swapped(ctx, FIRST, replace(FIRST, name="second", alpha=2))
+
+
+@call(EXCHANGING, phase=Phase.RELOAD, requires=("prepared_hotswap",))
+def swap_after_preparing_scalings(ctx: Context) -> Iterator[Check]:
+    """Without target_rank, prepare_model_for_compiled_hotswap prepares a model for adapters of the same rank."""
+    from peft.utils.hotswap import hotswap_adapter, prepare_model_for_compiled_hotswap
+
+    other = replace(FIRST, name="second", alpha=2)
+    base, folder = reference.read(ctx), saved(ctx, FIRST, other)
+    model = loaded(ctx, folder / "first", adapter_name="kept")
+    prepare_model_for_compiled_hotswap(model)
+    yield gives(model, base, FIRST)
+    hotswap_adapter(model, str(folder / "second"), adapter_name="kept", torch_device=str(ctx.place.device))
+    yield gives(model, base, other)
 
 
 @call(EXCHANGING, phase=Phase.RELOAD, requires=("prepared_hotswap",))

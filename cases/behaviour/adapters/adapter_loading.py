@@ -19,7 +19,7 @@ from cases.reference.tolerance import relative
 from cases.space.verdict import Phase, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from cases.apply.context import Context
@@ -265,3 +265,26 @@ def from_peft(model: Any, folder: Path) -> Any:
     from peft import PeftModel
 
     return PeftModel.from_pretrained(model, folder, low_cpu_mem_usage=True)
+
+
+@call(LOADING, phase=Phase.RELOAD, requires=("low_cpu_mem_usage",))
+def fill_empty_adapters(ctx: Context) -> Iterator[Check]:
+    """low_cpu_mem_usage=True makes an adapter on the meta device in every way to make one, and a state fills it."""
+    import peft
+
+    state = peft.get_peft_model_state_dict(reference.adapted(ctx, FIRST), adapter_name="first")
+    base, more = reference.read(ctx), {"adapter_name": "first", "low_cpu_mem_usage": True}
+    ways: Mapping[str, Callable[[Any], Any]] = {
+        "get_peft_model": lambda plain: peft.get_peft_model(plain, FIRST.config(), **more),
+        "inject_adapter_in_model": lambda plain: peft.inject_adapter_in_model(FIRST.config(), plain, **more),
+        "LoraModel": lambda plain: peft.LoraModel(plain, FIRST.config(), **more),
+    }
+    for name, way in ways.items():
+        model = way(reference.loaded(ctx))
+        kinds = {each.is_meta for key, each in model.named_parameters() if tiny.is_adapter(key)}
+        yield equal(f"adapters on meta, {name}", str(kinds), "{True}")
+        filled = {key.removeprefix("base_model.model."): value for key, value in state.items()}
+        prefix = {"get_peft_model": "base_model.model.", "LoraModel": "model."}.get(name, "")
+        named = {f"{prefix}{key}": value for key, value in filled.items()}
+        peft.set_peft_model_state_dict(model, named, adapter_name="first", low_cpu_mem_usage=True)
+        yield gives(model, base, name)

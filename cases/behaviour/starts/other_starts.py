@@ -168,6 +168,38 @@ def lokr_start(ctx: Context) -> Iterator[Check]:
 
 
 @call(GROUP, phase=Phase.ADAPT)
+def lokr_decomposed_start(ctx: Context) -> Iterator[Check]:
+    """LoKr's decompose_both decomposes the small factor too, if its rank is below half of its larger dimension.
+
+    The second factor is decomposed by the same rule. With decompose_factor 8, the first factors are 8 * 8 for both
+    layers, and the second ones are 12 * 20 and 28 * 12; a decomposed factor a * b has rank * (a + b) numbers.
+    """
+    del ctx
+    whole, small = 2 * 8 * 8, 2 * (8 + 8)
+    for rank, numbers in ((3, 3 * small + 3 * (12 + 20 + 28 + 12)), (5, whole + 5 * (12 + 20 + 28 + 12))):
+        more = {"r": rank, "alpha": ALPHA, "decompose_both": True, "decompose_factor": 8}
+        yield from neutral("LoKrConfig", ("lokr_w1", "lokr_w2"), numbers, **more)
+
+
+@call(GROUP, phase=Phase.ADAPT)
+def lokr_convolved_start(ctx: Context) -> Iterator[Check]:
+    """LoKr's decompose_both decomposes the small factor of convolutions by the same rule as that of linear layers.
+
+    With decompose_factor 8, the factors of 96 outputs and 160 inputs are 8 * 12 and 8 * 20. The second factor
+    multiplies the inputs by the size of the kernel.
+    """
+    import peft
+    import torch
+
+    del ctx
+    for rank, small in ((3, 3 * (8 + 8)), (5, 8 * 8)):
+        more = {"r": rank, "decompose_both": True, "decompose_factor": 8, "target_modules": ["0"]}
+        model = peft.get_peft_model(torch.nn.Sequential(torch.nn.Conv2d(160, 96, 3)), peft.LoKrConfig(**more))
+        found = sum(each.numel() for each in model.parameters() if each.requires_grad)
+        yield equal(f"trained numbers of a convolution, r={rank}", found, small + rank * (12 + 20 * 9))
+
+
+@call(GROUP, phase=Phase.ADAPT)
 def ia3_start(ctx: Context) -> Iterator[Check]:
     """(IA)^3 starts with ones: one per output, and per input of a feed-forward layer (arXiv 2205.05638)."""
     del ctx

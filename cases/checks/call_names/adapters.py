@@ -8,6 +8,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.adapters.activated_lora": (
+        "expected logits off those of {name}",
+        "logits off, training={training}",
+        "trained weights",
+        "gradients off",
+        "logits of the ordinary adapter off",
+        "logits off",
+        "logits off, {batch}, {way}",
+    ),
     "cases.behaviour.adapters.adapter_combining": (
         "logits off",
         "weights combined or left out by mistake",
@@ -43,6 +52,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tensors set or left by mistake, {name}",
         "some do not fit, {name}",
         "the random state is as before",
+        "adapters on meta, {name}",
     ),
     "cases.behaviour.adapters.adapter_merging": (
         "weights off",
@@ -111,6 +121,18 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "merged weights off",
         "weights off after merging",
         "unmerged weights off",
+    ),
+    "cases.behaviour.adapters.methods.layers_in_use": (
+        "outputs of {key} off, {name}, length={length}",
+        "operations of {key} on two devices",
+        "devices of {key}",
+        "status of {key}",
+        "status of {key} while disabled",
+        "tensors of {key}",
+        "inference_mode in the file of {key}",
+        "other settings of {key} in the file",
+        "training modes of {key}, is_trainable={is_trainable}",
+        "{key} has trained parameters, is_trainable={is_trainable}",
     ),
     "cases.behaviour.adapters.methods.life_cycle": (
         "error of {key}",

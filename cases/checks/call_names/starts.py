@@ -54,6 +54,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "singular values that are not zero",
         "numbers of {part} that are zero",
         "layers that the filled adapter changes",
+        "trained numbers of a convolution, r={rank}",
     ),
     "cases.behaviour.starts.prompt_starts": (
         "numbers of the prompt that differ from the text's",
