@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 from matrix.run.secrets import without_secrets
 from reports.alerts.alert import printable, shortened
 from reports.alerts.issue_text import COMMENT_MARKER
-from reports.alerts.transport import HttpRequest, SendError, UncertainError
+from reports.alerts.transport import HttpRequest, SendError, UncertainError, backoff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,23 +120,25 @@ class GithubApi:
         raise SendError(f"{self.repository} has too many issues with this label; choose another label in alerts.toml")
 
     def read(self, url: str) -> tuple[HttpAnswer, Any]:
-        """Read one page, again if its JSON was cut off."""
-        request = HttpRequest(method="GET", url=url, headers=self.headers, repeatable=True)
-        why = ""
-        for _ in range(READ_ATTEMPTS):
-            answer = self.final(self.transport.send(request))
-            try:
-                return answer, answer.data()
-            except UncertainError as error:
-                why = str(error)
-                self.transport.budget.wait(1.0, f"{self.host}: {why}")
-        raise SendError(f"{self.host}: {why}, {READ_ATTEMPTS} times; run the same command again later")
+        return self.answered(HttpRequest(method="GET", url=url, headers=self.headers, repeatable=True))
 
     def write(self, method: str, url: str, payload: Any, *, repeatable: bool = False) -> Any:
         self.transport.budget.wait(self.write_pause_s, f"{self.host} needs more time")
         headers = {**self.headers, "Content-Type": "application/json"}
         request = HttpRequest(method=method, url=url, headers=headers, payload=payload, repeatable=repeatable)
-        return self.final(self.transport.send(request)).data()
+        return self.answered(request)[1]
+
+    def answered(self, request: HttpRequest) -> tuple[HttpAnswer, Any]:
+        """Send a request; return its answer and the data in it. If JSON was cut off, repeat what is repeatable."""
+        for attempt in range(READ_ATTEMPTS):
+            answer = self.final(self.transport.send(request))
+            try:
+                return answer, answer.data()
+            except UncertainError as error:
+                if not request.repeatable:
+                    raise
+                self.transport.budget.wait(backoff(attempt), f"{self.host}: {error}")
+        raise SendError(f"{self.host} gave no whole answer, {READ_ATTEMPTS} times; run the same command again later")
 
     @property
     def host(self) -> str:

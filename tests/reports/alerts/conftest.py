@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ012345"  # noqa: S105 - of the fake service
 HOOK_PATH = "/services/T00000000/B00000000/secretsecretsecret"
 LABEL = "ftmatrix-alert"
 
@@ -102,6 +102,9 @@ class FakeService:
         number, part = int(match[1] or 0), match[2]
         if method == "GET":
             return self.page(self.comments.get(number, []) if part else self.listed(query), query, path)
+        return self.written(number, part, data)
+
+    def written(self, number: int, part: str | None, data: Any) -> tuple[int, Any, dict[str, str]]:
         if part == "comments":
             self.comments.setdefault(number, []).append({"body": data["body"]})
             return 201, {"id": 1}, {}
@@ -136,7 +139,7 @@ def limited(fault: str) -> tuple[int, Any, dict[str, str]]:
     }[fault]
 
 
-def handler(service: FakeService) -> type[BaseHTTPRequestHandler]:
+def handler(service: FakeService) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - a class of few branches
     class Handler(BaseHTTPRequestHandler):
         def serve(self) -> None:
             size = int(self.headers.get("Content-Length") or 0)
