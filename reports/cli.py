@@ -23,6 +23,7 @@ KEPT: Final = {
     "fix": RESUME,
     "selfcheck": "finished cells are kept; --resume with the same --out runs the rest, except for --crashes",
     "mutate": "finished cells are kept; --resume with the same --out runs the rest",
+    "notify": "what is not sent yet is kept; the same command sends it",
     "pack": "complete wheels are kept; the same command downloads the rest",
 }  # by command: the results that survive an interruption, and the command that continues
 HELP: Final = (
@@ -30,7 +31,7 @@ HELP: Final = (
 )
 COMMANDS: Final = (
     *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor"),
-    *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets"),
+    *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets", "notify"),
 )
 
 

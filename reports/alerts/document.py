@@ -1,0 +1,146 @@
+"""Reads the alerts of a night, which ``ftmatrix notify`` sends, from a JSON document.
+
+Its JSON Schema is ``reports/schema/alerts.schema.json``. Reading masks secrets and removes control characters, so that
+no later step meets them.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import from_json
+
+from matrix.errors import UserError
+from matrix.keys import CellKey
+from matrix.run.secrets import data_without_secrets
+from reports.alerts.alert import Alert, AlertKind, MovedPackage, printable
+
+SCHEMA: Final = 1
+SCHEMA_FILE: Final = Path(__file__).parents[1] / "schema" / "alerts.schema.json"
+NEEDED: Final = "give a document of alerts"
+
+
+class AlertRow(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class MovedRow(AlertRow):
+    name: str
+    before: str = ""
+    after: str = ""
+
+
+class CellRow(AlertRow):
+    set: str = Field(min_length=1)
+    case: str = Field(min_length=1)
+
+
+class AlertRecord(AlertRow):
+    """One alert, as stored."""
+
+    kind: AlertKind
+    device: str = Field(min_length=1)
+    title: str = Field(min_length=1)
+    cause: str
+    cause_id: str = Field(default="", description="id of the signature or finding; empty for an unexplained failure")
+    gist: str = Field(default="", description="first line of the error; identifies an unexplained failure")
+    phase: str = Field(default="", description="the phase that failed")
+    moved: tuple[MovedRow, ...] = Field(default=(), description="packages whose release changed")
+    cells: tuple[CellRow, ...] = ()
+    first_seen: date = Field(description="the first night with this cause")
+    body: str = Field(default="", description="details, in Markdown")
+
+    @property
+    def alert(self) -> Alert:
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        moved = tuple(MovedPackage(**each.model_dump()) for each in self.moved)
+        cells = tuple(dict.fromkeys(CellKey(each.set, each.case) for each in self.cells))
+        return Alert(**{**values, "moved": moved, "cells": cells})
+
+
+class AlertDocument(AlertRow):
+    """The alerts of one night."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    night: date = Field(description="day on which the night's run started")
+    alerts: tuple[AlertRecord, ...]
+
+
+def read(path: Path, *, secrets: frozenset[str]) -> AlertDocument:
+    """Read a document, without the secrets.
+
+    Raises:
+        UserError: the file is missing, is no such document, or a newer harness wrote it.
+    """
+    try:
+        data = from_json(path.read_bytes(), allow_inf_nan=False)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {NEEDED}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); {NEEDED}") from None
+    return validated(clean(data, secrets), str(path))
+
+
+def validated(data: Any, place: str) -> AlertDocument:
+    """Validate data as a document.
+
+    Raises:
+        UserError: the data is no such document, or a newer harness wrote it.
+    """
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if not isinstance(schema, int) or isinstance(schema, bool):
+        raise UserError(f"{place}: no whole number under 'schema'; {NEEDED}")
+    if schema > SCHEMA:
+        raise UserError(f"{place}: schema {schema} is newer than {SCHEMA}, which this ftmatrix reads; update ftmatrix")
+    try:
+        document = AlertDocument.model_validate(data)
+    except ValidationError as error:
+        raise UserError(f"{place}: {first_problem(error)}; {NEEDED}") from None
+    anonymous = next((each for each in document.alerts if not (each.cause_id or each.gist)), None)
+    if anonymous:
+        raise UserError(f"{place}: alert {anonymous.title!r} has neither cause_id nor gist; give one of them")
+    return document
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the place and the message of the first problem, e.g. ``alerts[3].kind: Input should be ...``."""
+    first = error.errors(include_url=False)[0]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    return f"{place or 'document'}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def clean(data: Any, secrets: frozenset[str]) -> Any:
+    """Return the same data with secrets masked and without control characters, at any depth."""
+    return printable_data(data_without_secrets(data, secrets))
+
+
+def printable_data(data: Any) -> Any:
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, dict):
+        return {printable_data(name): printable_data(each) for name, each in data.items()}
+    if isinstance(data, list):
+        return [printable_data(each) for each in data]
+    return data
+
+
+def stored(document: AlertDocument) -> dict[str, Any]:
+    """Return the data of a document, as JSON stores it."""
+    return document.model_dump(mode="json", by_alias=True)
+
+
+class AlertSchema(GenerateJsonSchema):
+    """Promises to name the dialect, and every key that a writer always writes."""
+
+    def generate(self, schema: Any, mode: Any = "validation") -> dict[str, Any]:
+        return {"$schema": self.schema_dialect, **super().generate(schema, mode)}
+
+
+def json_schema() -> str:
+    schema = AlertDocument.model_json_schema(by_alias=True, schema_generator=AlertSchema)
+    return json.dumps(schema, indent=2) + "\n"

@@ -1,0 +1,176 @@
+"""Writes and reads the text of issues: a marker with the fingerprint, and a list of red cells that is kept up to date.
+
+The list carries its own data in a comment, so that GitHub itself remembers which cells an issue names. People may edit
+everything around the list.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Final
+
+from cases.space.plural import counted
+from matrix.keys import CellKey
+from reports.alerts.alert import cell_lines, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reports.alerts.alert import Alert
+    from reports.alerts.causes import CauseUpdate
+
+# GitHub refuses a body of more than 65,536 characters; these parts stay below it together.
+LONGEST_TITLE: Final = 240
+LONGEST_TEXT: Final = 18_000
+LONGEST_LIST: Final = 9_000
+LONGEST_STATE: Final = 34_000
+MARKER: Final = re.compile(r"<!-- ftmatrix-alert: ([0-9a-f]{16}) -->")
+COMMENT_MARKER: Final = re.compile(r"<!-- ftmatrix-comment: ([0-9a-f]{16}) -->")
+BEGIN, END = "<!-- ftmatrix-cells: begin -->", "<!-- ftmatrix-cells: end -->"
+REGION: Final = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+STATE: Final = re.compile(r"<!-- ftmatrix-state: ([A-Za-z0-9+/=]+) -->")
+LARGEST_STATE: Final = 4 * 1024 * 1024  # bytes of its JSON: somebody may have edited it
+CODE: Final = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]+`)", re.DOTALL)
+FENCE: Final = re.compile(r"^ {0,3}```", re.MULTILINE)
+NOTE: Final = (
+    "ftmatrix keeps the list of cells up to date, closes this issue when they are green, and reopens it when the cause "
+    "comes back. It does not reopen an issue that somebody closed as not planned."
+)
+INVISIBLE: Final = "\N{ZERO WIDTH SPACE}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssueState:
+    """What an issue says: its red cells, and the last night that changed it.
+
+    ``more`` counts the cells for which there was no room. Later nights cannot tell them from new ones.
+    """
+
+    night: date
+    cells: frozenset[CellKey]
+    more: int = 0
+
+
+def fingerprint_in(body: str) -> str:
+    """Return the fingerprint in the body of an issue; empty if there is none."""
+    match = MARKER.search(body)
+    return match[1] if match else ""
+
+
+def state_in(body: str) -> IssueState | None:
+    """Read the list of cells; None if the body has none, or somebody damaged it."""
+    matches = STATE.findall(body)
+    if not matches:
+        return None
+    try:
+        packed = zlib.decompressobj()
+        data = json.loads(packed.decompress(base64.b64decode(matches[-1], validate=True), LARGEST_STATE))
+        cells = frozenset(CellKey.parse(each) for each in data["cells"])
+        return IssueState(night=date.fromisoformat(data["night"]), cells=cells, more=int(data["more"]))
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error):
+        return None
+
+
+def packed_state(state: IssueState) -> str:
+    """Write a state as text, with as many cells as there is room for."""
+    cells, more = sorted(map(str, state.cells)), state.more
+    while True:
+        data = json.dumps({"night": state.night.isoformat(), "cells": cells, "more": more})
+        text = base64.b64encode(zlib.compress(data.encode(), 9)).decode()
+        if len(text) <= LONGEST_STATE:
+            return text
+        kept = len(cells) * 9 // 10
+        more, cells = more + len(cells) - kept, cells[:kept]
+
+
+def title(alert: Alert) -> str:
+    return shortened(alert.line, LONGEST_TITLE)
+
+
+def new_body(update: CauseUpdate) -> str:
+    """Write the body of a new issue."""
+    alert = update.main
+    state = IssueState(night=update.night, cells=update.red)
+    parts = (
+        f"<!-- ftmatrix-alert: {update.fingerprint} -->",
+        facts(alert),
+        closed_fence(shortened(inert(alert.body), LONGEST_TEXT)),
+        region(state),
+        NOTE,
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def facts(alert: Alert) -> str:
+    rows = (
+        ("Cause", shortened(inert(" ".join(alert.cause.split())), 1_000)),
+        ("Device", inert(alert.device)),
+        ("Phase", inert(alert.phase)),
+        ("Moved packages", ", ".join(f"`{str(each).replace('`', '')}`" for each in alert.moved)),
+        ("First seen", alert.first_seen.isoformat()),
+    )
+    return "\n".join(f"* {name}: {shortened(text, 2_000)}" for name, text in rows if text)
+
+
+def changed_body(body: str, state: IssueState) -> str:
+    """Replace the list of cells in a body, and leave what people wrote as it is."""
+    new = region(state)
+    if REGION.search(body):
+        return REGION.sub(lambda _: new, body, count=1)
+    return f"{body}\n\n{new}"
+
+
+def region(state: IssueState) -> str:
+    number = len(state.cells) + state.more
+    heading = f"{counted(number, 'red cell')} on {state.night}:" if number else f"No cell is red on {state.night}."
+    lines = cell_lines(state.cells, limit=LONGEST_LIST)
+    return "\n".join((BEGIN, heading, "", *lines, "", f"<!-- ftmatrix-state: {packed_state(state)} -->", END))
+
+
+def comment_digest(*parts: object) -> str:
+    """Identify a comment, so that it is not written twice."""
+    return hashlib.sha256(json.dumps([str(each) for each in parts]).encode()).hexdigest()[:16]
+
+
+def comment(
+    sentence: str, *, alert: Alert, new: Iterable[CellKey], green: Iterable[CellKey], night: date
+) -> tuple[str, str]:
+    """Return a comment and the digest in its marker."""
+    new, green = sorted(new), sorted(green)
+    digest = comment_digest(alert.fingerprint, night, sentence, new, green)
+    parts = (
+        f"<!-- ftmatrix-comment: {digest} -->",
+        f"{sentence} (night of {night})",
+        "\n".join(("Red:", "", *cell_lines(new, limit=LONGEST_LIST))) if new else "",
+        "\n".join(("Green:", "", *cell_lines(green, limit=LONGEST_LIST))) if green else "",
+        f"Moved packages: {shortened(', '.join(map(str, alert.moved)), 2_000)}" if alert.moved else "",
+    )
+    return "\n\n".join(part for part in parts if part), digest
+
+
+def inert(text: str) -> str:
+    """Return Markdown that notifies nobody, links back to no thread, and has no comment of ours.
+
+    A decorator of a traceback would mention a user of its name, and every link to an upstream thread would appear
+    there. https://redirect.github.com leads to the same page without a trace.
+    """
+    parts = CODE.split(text.replace("<!-- ftmatrix", "<!- ftmatrix"))
+    return "".join(part if number % 2 else inert_words(part) for number, part in enumerate(parts))
+
+
+def inert_words(text: str) -> str:
+    text = text.replace("<!--", "&lt;!--")
+    text = re.sub(r"@(?=\w)", f"@{INVISIBLE}", text)
+    text = re.sub(r"(?i)(?:\bGH-|#)(?=\d)", lambda match: f"{match[0]}{INVISIBLE}", text)
+    return re.sub(r"(?i)https?://(?:www\.)?github\.com/", "https://redirect.github.com/", text)
+
+
+def closed_fence(text: str) -> str:
+    """Close a code block that a shortened text left open."""
+    return f"{text}\n```" if len(FENCE.findall(text)) % 2 else text
