@@ -15,7 +15,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     ),
     "cases.behaviour.generation.cached_passes": ("logits off, {name}",),
     "cases.behaviour.generation.continuing": (
-        "logits off in turn {turn}",
+        "logits off in turn {turn}{name}",
         "new tokens with {name}",
         "regret with {name}",
         "passes over candidates with {name}",
