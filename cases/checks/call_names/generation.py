@@ -11,6 +11,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.generation.beam_searches": (
         "sequences that another search would not return",
         "scores off those of the sequences",
+        "transition scores off those of the sequences",
         "scores off the search by its definition",
     ),
     "cases.behaviour.generation.cached_passes": ("logits off, {name}",),
