@@ -72,7 +72,8 @@ def searched(
     judge, batch = generating.reference(ctx, chosen), generating.prompts()
     ends = ends_of(judge, batch)[: 2 if several_ends else 1]
     # A padding id other than 0: beam_search_padding is about that one.
-    found = found_by(generating.loaded(ctx, chosen), batch, search, eos_token_id=ends, pad_token_id=tiny.START)
+    loaded = generating.loaded(ctx, chosen)
+    found = found_by(loaded, batch, search, eos_token_id=ends, pad_token_id=tiny.START)
     rows = generating.new_tokens(found.sequences, batch)
     kept = [generating.up_to_end(row, ends) for row in rows]
     own = [score_of(judge, batch[number // BEAMS], tokens, search.length_penalty) for number, tokens in enumerate(kept)]
@@ -83,6 +84,9 @@ def searched(
     yield at_least("sequences that another search would not return", differ, 1)
     scores = found.sequences_scores.tolist()
     yield at_most("scores off those of the sequences", furthest(scores, own), SAME)
+    steps = loaded.compute_transition_scores(found.sequences, found.scores, found.beam_indices).sum(dim=1)
+    sums = [float(step) / len(tokens) ** search.length_penalty for step, tokens in zip(steps, kept, strict=True)]
+    yield at_most("transition scores off those of the sequences", furthest(sums, own), SAME)
     yield at_most("scores off the search by its definition", furthest(scores, [each.score for each in expected]), SAME)
     yield from generating.shape_checks(rows, ends, padding=tiny.START)
 

@@ -26,18 +26,29 @@ SECOND = (4, 1)  # tokens of the next turns of a chat
 LENGTH = 12  # of the prompt
 
 
-def continued(ctx: Context, model: str, implementation: str = "sdpa") -> Iterator[Check]:
-    """Generate three times with one cache; each turn adds tokens of the user, all rows of a batch at once."""
+def continued(
+    ctx: Context,
+    model: str,
+    implementation: str = "sdpa",
+    *,
+    batch: Sequence[Sequence[int]] = (),
+    start: Any = None,
+    name: str = "",
+) -> Iterator[Check]:
+    """Generate three times with one cache; each turn adds tokens of the user, all rows of a batch at once.
+
+    Without a ``start``, the first turn makes the cache.
+    """
     import torch
 
-    folder, batch = Variant(model).written(ctx, "continued"), generating.prompts()
+    folder, batch = Variant(model).written(ctx, f"continued{name}"), batch or generating.prompts()
     network, loaded = building.network(folder), building.loaded(ctx, folder, attn_implementation=implementation)
     longest = max(map(len, batch))
-    ids = torch.tensor([[tiny.PADDING] * (longest - len(row)) + row for row in batch], device=loaded.device)
+    ids = torch.tensor([[tiny.PADDING] * (longest - len(row)) + [*row] for row in batch], device=loaded.device)
     mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in batch], device=loaded.device)
-    cache: dict[str, Any] = {}
+    cache: dict[str, Any] = {} if start is None else {"past_key_values": start}
     for turn, size in enumerate((0, *SECOND)):
-        user = tiny.batch(turn + 1)[:, :size].to(ids.device)
+        user = tiny.batch(turn + 1)[: len(batch), :size].to(ids.device)
         ids, mask = torch.cat([ids, user], dim=1), torch.cat([mask, torch.ones_like(user)], dim=1)
         with torch.no_grad():
             found = loaded.generate(
@@ -58,7 +69,9 @@ def continued(ctx: Context, model: str, implementation: str = "sdpa") -> Iterato
         rows = ids[:, -NEW // 2 :].tolist()
         wanted = [generated_logits.expected(network, text, row) for text, row in zip(texts, rows, strict=True)]
         yield at_most(
-            f"logits off in turn {turn}", tolerance.relative(returned, torch.stack(wanted)), building.bound("logits")
+            f"logits off in turn {turn}{name}",
+            tolerance.relative(returned, torch.stack(wanted)),
+            building.bound("logits"),
         )
 
 
@@ -99,6 +112,17 @@ def continued_gemma2(ctx: Context) -> Iterator[Check]:
 def continued_gpt2(ctx: Context) -> Iterator[Check]:
     """As continued_llama, with learned positions."""
     yield from continued(ctx, "gpt2", "eager")
+
+
+@call(GROUP, phase=Phase.INFER)
+def continued_without_padding(ctx: Context) -> Iterator[Check]:
+    """As continued_llama, with rows of one length, and a cache of the first turn or an empty one of the script."""
+    from transformers import DynamicCache
+
+    batch = tiny.batch(0)[:, :LENGTH].tolist()
+    for name, rows in (("one row", batch[:1]), ("several rows", batch)):
+        yield from continued(ctx, "llama", batch=rows, name=f", {name}")
+        yield from continued(ctx, "llama", batch=rows, start=DynamicCache(), name=f", {name}, own cache")
 
 
 def candidates(ctx: Context, model: str, implementation: str = "sdpa") -> Iterator[Check]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GROUP = "Generation"
 LONG, POSITIONS = 1100, 2048
-PENALTY, NGRAM, LEAST = 3.0, 2, 6
+PENALTY, LEAST = 3.0, 6
 
 
 def padded(ctx: Context, model: str, **arguments: Any) -> Iterator[Check]:
@@ -119,21 +119,32 @@ def penalised(ctx: Context, batch: list[list[int]]) -> Iterator[Check]:
     yield at_least("rows that the penalty changes", plain, 1)
 
 
+def without_repeats(ctx: Context, size: int) -> Iterator[Check]:
+    """Generate with prompts that each show the sequence of this size that would follow it."""
+    chosen = generating.options()
+    judge, batch = generating.reference(ctx, chosen), []
+    for row in generating.prompts():
+        (following,) = judge.greedy(row, 1)
+        batch.append([*row[1 - size :], following, *row])
+    free = [judge.greedy(row, NEW) for row in batch]
+    found = generating.generated(generating.loaded(ctx, chosen), batch, no_repeat_ngram_size=size)
+    rows = generating.new_tokens(found, batch)
+    yield from generating.greedy_checks(
+        judge, batch, rows, lambda text, scores: decoding.no_repeat_ngram(text, scores, size)
+    )
+    yield at_least("rows that the rule changes", sum(map(list.__ne__, rows, free)), 1)
+
+
 @call(GROUP, phase=Phase.INFER)
 def generate_no_repeat_ngram(ctx: Context) -> Iterator[Check]:
     """no_repeat_ngram_size forbids a pair of tokens to occur twice, in the prompt or after it."""
-    chosen = generating.options()
-    judge, batch = generating.reference(ctx, chosen), []
-    for row in generating.prompts():  # each prompt shows the pair that would follow it
-        (following,) = judge.greedy(row, 1)
-        batch.append([row[-1], following, *row])
-    free = [judge.greedy(row, NEW) for row in batch]
-    found = generating.generated(generating.loaded(ctx, chosen), batch, no_repeat_ngram_size=NGRAM)
-    rows = generating.new_tokens(found, batch)
-    yield from generating.greedy_checks(
-        judge, batch, rows, lambda text, scores: decoding.no_repeat_ngram(text, scores, NGRAM)
-    )
-    yield at_least("rows that the rule changes", sum(map(list.__ne__, rows, free)), 1)
+    yield from without_repeats(ctx, 2)
+
+
+@call(GROUP, phase=Phase.INFER)
+def generate_no_repeat_triples(ctx: Context) -> Iterator[Check]:
+    """no_repeat_ngram_size=3 forbids three tokens to occur twice in a row, and no other token."""
+    yield from without_repeats(ctx, 3)
 
 
 @call(GROUP, phase=Phase.INFER)

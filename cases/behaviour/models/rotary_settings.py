@@ -38,6 +38,10 @@ SCALED: dict[str, Any] = {
     "yarn with a factor": {**ROPE_SCALINGS["yarn"], "rope_scaling": {**YARN, "attention_factor": 1.5}},
     "yarn with other bounds": {**ROPE_SCALINGS["yarn"], "rope_scaling": {**YARN, "beta_fast": 8, "beta_slow": 2}},
 }
+LONG_AND_SHORT: dict[str, Any] = {
+    "longrope, long": LONG,
+    "longrope, short": {**LONG, "original_max_position_embeddings": 2 * tiny.LENGTH},
+}
 
 
 def compared(ctx: Context, model: str, changes: Mapping[str, Any], **arguments: Any) -> Iterator[Check]:
@@ -55,17 +59,19 @@ def rotary_llama(ctx: Context) -> Iterator[Check]:
     LongRoPE's long factors for short texts too.
     """
     weighed = {**ROPE_SCALINGS["yarn"], "rope_scaling": {**YARN, "mscale": 2.0, "mscale_all_dim": 0.5}}
-    long = {
-        "longrope, long": LONG,
-        "longrope, short": {**LONG, "original_max_position_embeddings": 2 * tiny.LENGTH},
-    }
-    yield from compared(ctx, "llama", {**THETA, **SCALED, "yarn with two weights": weighed, **long})
+    yield from compared(ctx, "llama", {**THETA, **SCALED, "yarn with two weights": weighed, **LONG_AND_SHORT})
 
 
 @call(GROUP, phase=Phase.BACKWARD, requires=("model_qwen", "scaled_positions_qwen"))
 def rotary_qwen2(ctx: Context) -> Iterator[Check]:
     """rope_theta and each scaling have their effect on Qwen 2's logits and gradients; its long texts use YaRN."""
     yield from compared(ctx, "qwen", {**THETA, **SCALED})
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("model_qwen", "scaled_positions_qwen", "rope_scaling_longrope"))
+def rotary_qwen2_long(ctx: Context) -> Iterator[Check]:
+    """LongRoPE has its effect in a configuration without a width of heads, which it derives, as of Qwen 2 and Phi 3."""
+    yield from compared(ctx, "qwen", LONG_AND_SHORT)
 
 
 @call(GROUP, phase=Phase.BACKWARD, requires=("model_qwen3", "scaled_positions_qwen3"))

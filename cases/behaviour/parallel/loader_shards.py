@@ -160,6 +160,37 @@ def skip_first_batches_dispatched(ctx: Context) -> Iterator[Check]:
     yield from after_two_batches(ctx, dispatch_batches=True)
 
 
+@call(GROUP, phase=Phase.RESUME, ranks=2)
+def skip_first_batches_of_streams(ctx: Context) -> Iterator[Check]:
+    """skip_first_batches leaves the rest of a stream as it is, if each rank reads it or rank 0 reads for all."""
+    import torch
+    from accelerate.utils import DataLoaderConfiguration
+
+    for dispatched in (False, True):
+        made = accelerator(ctx, dataloader_config=DataLoaderConfiguration(dispatch_batches=dispatched))
+        given = made.prepare(torch.utils.data.DataLoader(stream(2 * ROWS), batch_size=BATCH))
+        whole = read(given)
+        for number in (0, 1, 3):
+            rest = read(made.skip_first_batches(given, number))
+            yield equal(f"rest of the stream, {number}, dispatch_batches={dispatched}", str(rest), str(whole[number:]))
+
+
+@call(GROUP, phase=Phase.LOAD, ranks=2)
+def gather_for_metrics_within_training(ctx: Context) -> Iterator[Check]:
+    """An evaluation within an epoch of training gathers each row once, and the epoch ends where it would without."""
+    import torch
+
+    made, training = loader(ctx, shuffled=False)
+    evaluated = made.prepare(torch.utils.data.DataLoader(list(range(5)), batch_size=BATCH))
+    ends = []
+    for number, _ in enumerate(training):
+        rows = [int(row) for batch in evaluated for row in made.gather_for_metrics(batch)]
+        yield equal(f"rows gathered after batch {number}", str(rows), "[0, 1, 2, 3, 4]")
+        ends.append(made.gradient_state.end_of_dataloader)
+    ends.append(made.gradient_state.end_of_dataloader)
+    yield equal("ends of the training's loader", str(ends), str([False, False, True, False]))
+
+
 def after_two_batches(ctx: Context, **chosen: Any) -> Iterator[Check]:
     _, whole = loader(ctx, **chosen)
     first, second = read(whole), read(whole)

@@ -93,8 +93,10 @@ def accelerate_single_process(ctx: Context) -> Iterator[Check]:
         yield equal(f"collectives that change their input, {name}", str(wrong), "[]")
         with made.main_process_first(), made.local_main_process_first():
             made.wait_for_everyone()
-        with made.split_between_processes([1, 2, 3]) as rows:
-            yield equal(f"rows, {name}", str(rows), "[1, 2, 3]")
+        for given in ([1, 2, 3], ("a", "b"), {"a": [1, 2], "b": (3, 4)}):
+            for padding in (False, True):
+                with made.split_between_processes(given, apply_padding=padding) as rows:
+                    yield equal(f"rows, {name}", str(rows), str(given))
 
 
 @call(GROUP, phase=Phase.WRAP, ranks=2)
@@ -177,6 +179,24 @@ def accelerate_reduce_none(ctx: Context) -> Iterator[Check]:
 
     found = accelerator(ctx).reduce(torch.tensor([ctx.place.rank + 1.0]), reduction="none")
     yield equal("reduced", str(found.tolist()), str([ctx.place.rank + 1.0]))
+
+
+@call(GROUP, phase=Phase.WRAP)
+def accelerate_folders(ctx: Context) -> Iterator[Check]:
+    """project_dir is where trackers log, unless logging_dir names another folder, also after set_directories."""
+    from accelerate.utils import ProjectConfiguration
+
+    project, logs = str(ctx.kept / "project"), str(ctx.kept / "logs")
+    made = {
+        "project_dir": accelerator(ctx, project_dir=project),
+        "project_config": accelerator(ctx, project_config=ProjectConfiguration(project_dir=project, logging_dir=logs)),
+    }
+    wanted = {"project_dir": (project, project), "project_config": (project, logs)}
+    for name, each in made.items():
+        yield equal(f"folders, {name}", str((each.project_dir, each.logging_dir)), str(wanted[name]))
+    made["project_dir"].project_configuration.set_directories(logs)
+    found = (made["project_dir"].project_dir, made["project_dir"].logging_dir)
+    yield equal("folders, set_directories", str(found), str((logs, project)))
 
 
 @call(GROUP, phase=Phase.RESUME)

@@ -29,6 +29,11 @@ DECIDED = {  # what a callback sets after a step; the third is within the first 
     5: ("should_save",),
     9: ("should_log", "should_training_stop"),
 }
+EVENTS = (
+    *("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end"),
+    *("on_step_begin", "on_substep_end", "on_pre_optimizer_step", "on_optimizer_step", "on_step_end"),
+    *("on_prediction_step", "on_evaluate", "on_predict", "on_log", "on_save"),
+)
 BETAS, EPS, DECAY = (0.8, 0.95), 1e-3, 0.3
 
 
@@ -114,6 +119,53 @@ def trainer_events_of_a_step(ctx: Context) -> Iterator[Check]:
     ]
     yield equal("steps that moved weights between the two", sum(moved), 3)
     yield equal("steps that moved weights after", int(sums["on_optimizer_step"] != sums["on_step_end"]), 0)
+
+
+@call(GROUP, phase=Phase.OPTIMIZER)
+def trainer_event_arguments(ctx: Context) -> Iterator[Check]:
+    """Each event gets the arguments, the state and the control in this order, and what it is about by name.
+
+    "on_log" gets the entry that log_history gets, "on_evaluate" and "on_predict" the metrics.
+    """
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+    kinds = (TrainingArguments, TrainerState, TrainerControl)
+    seen: dict[str, list[Any]] = {name: [] for name in EVENTS if hasattr(TrainerCallback, name)}
+    other: list[str] = []
+
+    def keep(name: str) -> Callable[..., None]:
+        def event(_self: Any, *given: Any, **more: Any) -> None:
+            if [*map(isinstance, given, kinds)] != [True] * len(kinds) or more["model"] is None:
+                other.append(name)
+            seen[name].append(dict(more.get("logs") or more.get("metrics") or {}))
+
+        return event
+
+    observer = type("ArgumentObserver", (TrainerCallback,), {name: keep(name) for name in seen})
+    trainer = stock_trainer.trainer(
+        ctx,
+        ROWS,
+        evaluated=2,
+        gradient_accumulation_steps=2,
+        num_train_epochs=1,
+        logging_steps=1,
+        save_strategy="epoch",
+        **stock_trainer.evaluation("epoch"),
+    )
+    trainer.add_callback(observer())
+    trainer.train()
+    predicted = trainer.predict(stock_trainer.rows(2)).metrics
+    yield equal("events with other arguments", "+".join(sorted({*other})) or "none", "none")
+    yield equal("events that never came", "+".join(name for name, each in seen.items() if not each) or "none", "none")
+    history = trainer.state.log_history
+    pairs = zip(seen["on_log"], history, strict=False)
+    unlike = sum(any(entry.get(key) != value for key, value in logs.items()) for logs, entry in pairs)
+    yield equal("logs unlike their entry of the history", unlike, 0)
+    yield equal("entries that on_log did not get", len(history) - len(seen["on_log"]), 0)
+    yield equal("losses that on_log got", *(sum("loss" in each for each in logs) for logs in (seen["on_log"], history)))
+    (evaluated,) = (entry["eval_loss"] for entry in history if "eval_loss" in entry)
+    yield equal("eval_loss of on_evaluate", seen["on_evaluate"][0].get("eval_loss"), evaluated)
+    yield equal("test_loss of on_predict", seen["on_predict"][0].get("test_loss"), predicted["test_loss"])
 
 
 def rated(ctx: Context, scores: Sequence[float], folder: str = "output", **more: Any) -> Any:

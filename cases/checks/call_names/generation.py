@@ -11,11 +11,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.generation.beam_searches": (
         "sequences that another search would not return",
         "scores off those of the sequences",
+        "transition scores off those of the sequences",
         "scores off the search by its definition",
     ),
     "cases.behaviour.generation.cached_passes": ("logits off, {name}",),
     "cases.behaviour.generation.continuing": (
-        "logits off in turn {turn}",
+        "logits off in turn {turn}{name}",
         "new tokens with {name}",
         "regret with {name}",
         "passes over candidates with {name}",

@@ -169,6 +169,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "objects",
         "nested tensors",
         "rows gathered",
+        "rest of the stream, {number}, dispatch_batches={dispatched}",
+        "rows gathered after batch {number}",
+        "ends of the training's loader",
     ),
     "cases.behaviour.parallel.offloading": (
         "entries off, {name}",
@@ -239,6 +242,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "hooks called",
         "hooks called after they were removed",
         "name of the next folder",
+        "folders, {name}",
+        "folders, set_directories",
     ),
     "cases.behaviour.parallel.replicated_state": (
         "statistics off",

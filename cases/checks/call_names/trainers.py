@@ -46,6 +46,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "sums of {moment}, off",
         "steps of the optimiser",
         "training arguments",
+        "events with other arguments",
+        "events that never came",
+        "logs unlike their entry of the history",
+        "entries that on_log did not get",
+        "losses that on_log got",
+        "eval_loss of on_evaluate",
+        "test_loss of on_predict",
     ),
     "cases.behaviour.trainers.decayed_parts": (
         "parameters with another decay, {title}",
