@@ -95,8 +95,10 @@ def compared(
     yield from alignment.as_defined(alignment.trained(alignment.fill(made)), expected)
 
 
-def completion_steps() -> tuple[list[list[MaskedRow]], Any]:
-    pairs = completions()
+def completion_steps(
+    pairs: list[tuple[list[int], list[int]]] | None = None,
+) -> tuple[list[list[MaskedRow]], Any]:
+    pairs = pairs or completions()
     rows = [MaskedRow([*prompt, *answer], [False] * len(prompt) + [True] * len(answer)) for prompt, answer in pairs]
     prompts, answers = ([policies.text(pair[part]) for pair in pairs] for part in (0, 1))
     data = ingredients.dataset(prompt=prompts, completion=answers)

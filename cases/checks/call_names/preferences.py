@@ -32,6 +32,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.preferences.logged_metrics": (
         "entries of the log, {name}",
         "{metric} off, {name}",
+        "largest expected share of hits, {name}",
     ),
     "cases.behaviour.preferences.reward": ("loss of batch {place} off, {title}",),
     "cases.behaviour.preferences.scaled_logits": (
