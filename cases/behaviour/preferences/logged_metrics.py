@@ -153,7 +153,8 @@ def sft_loss(both: policies.Policies) -> policies.Loss:
 
 def sft_logs(ctx: Context, name: str, size: int, **chosen: Any) -> Iterator[Check]:
     both = policies.policies(ctx.cache, Options())
-    pairs = [(prompt, [*guessable(both.policy, prompt, ids[:-1]), tiny.END]) for prompt, ids in sft_losses.completions()]
+    pairs = sft_losses.completions()
+    pairs = [(prompt, [*guessable(both.policy, prompt, ids[:-1]), tiny.END]) for prompt, ids in pairs]
     pairs[0] = prompt_of_the_end(both.policy), [tiny.END]
     steps, data = sft_losses.completion_steps(pairs)
     rows = [row for step in steps for row in step]
