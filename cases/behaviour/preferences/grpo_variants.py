@@ -129,24 +129,26 @@ def grpo_luspo(ctx: Context) -> Iterator[Check]:
     yield from compared(ctx, definition, logged=("reward",), **more, **BOUNDS, **TWICE)
 
 
-def of_losses() -> dict[str, Definition]:
-    """Losses whose value does not depend on how a step is split, of those that this version has."""
-    every = {
-        "grpo": Definition(grpo.by_row, grpo.BETA),
-        "dr_grpo": Definition(grpo.by_largest_length, grpo.BETA),
-        "dapo": Definition(grpo.by_token, grpo.BETA),
-        "cispo": Detached(grpo.by_token, grpo.BETA),
-        "luspo": Definition(summed_rows, grpo.BETA),
-    }
-    return {name: each for name, each in every.items() if alignment.source_mentions("GRPO", f'"{name}"')}
+BY_ROW_OR_STEP = {  # losses that do not depend on how a step is split
+    "grpo": grpo.by_row,
+    "dr_grpo": grpo.by_largest_length,
+    "dapo": grpo.by_token,
+    "luspo": summed_rows,
+}
+
+
+def of_losses(group: int = grpo.GENERATIONS) -> dict[str, Definition]:
+    """The definitions of those losses that this version has."""
+    every = BY_ROW_OR_STEP.items()
+    known = {name: mean for name, mean in every if alignment.source_mentions("GRPO", f'"{name}"')}
+    return {name: Definition(mean, grpo.BETA, group=group) for name, mean in known.items()}
 
 
 @call(GROUP, phase=Phase.BACKWARD, requires=("grpo", "grpo_loss_type"))
 def grpo_accumulation_of_losses(ctx: Context) -> Iterator[Check]:
-    """GRPOTrainer's other losses do not depend on gradient_accumulation_steps: dr_grpo, dapo, cispo and luspo."""
+    """GRPOTrainer's other losses do not depend on gradient_accumulation_steps: dr_grpo, dapo and luspo."""
     for name, definition in of_losses().items():
-        bound = {"epsilon_high": LARGEST} if name == "cispo" else {}  # of the ratio itself, which is 1
-        yield from compared(ctx, definition, logged=("reward",), loss_type=name, **bound, **grpo.MANY)
+        yield from compared(ctx, definition, logged=("reward",), loss_type=name, **grpo.MANY)
 
 
 @dataclass(frozen=True)
