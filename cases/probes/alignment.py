@@ -34,6 +34,11 @@ def metric_logged(_place: Place, _cache: Path, *, kind: str, name: str) -> None:
         raise LackingError(f"{kind}Trainer logs no {name}")
 
 
+def mentioned(_place: Place, _cache: Path, *, kind: str, words: str) -> None:
+    if not alignment.source_mentions(kind, words):
+        raise LackingError(f"the code of {kind}Trainer does not contain {words}")
+
+
 def weighted_likelihood(place: Place, cache: Path) -> None:
     """The first version with rpo_alpha weights the preference loss instead, as the first version of the paper."""
     option(place, cache, kind="DPO", name="rpo_alpha")
@@ -114,6 +119,22 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("grpo_metrics", "GRPO", "completions/mean_terminated_length"),
         )
     },
+    **{
+        name: (partial(mentioned, kind=kind, words=words), because)
+        for name, kind, words, because in (
+            (
+                "grpo_trainer_state",
+                "GRPO",
+                '"trainer_state"',
+                "rewards of this GRPOTrainer do not see the trainer's state",
+            ),
+            ("dpo_images", "DPO", '"images" in dataset_sample', "this DPOTrainer does not look for images"),
+            ("sft_compute_loss_func", "SFT", "compute_loss_func:", "this SFTTrainer takes no compute_loss_func"),
+            ("grpo_log_metric", "GRPO", '"log_metric"', "rewards of this GRPOTrainer log no metrics"),
+            ("grpo_async_rewards", "GRPO", "asyncio", "this GRPOTrainer awaits no rewards"),
+            ("grpo_absent_rewards", "GRPO", "torch.nan", "rewards of this GRPOTrainer are never absent"),
+        )
+    },
     "dpo_label_smoothing": (smoothed_labels, "this trl smooths no labels of the sigmoid loss"),
     **{
         f"{kind.lower()}_{name}": (partial(option, kind=kind, name=name), f"this trl has no {name} in {kind}Trainer")
@@ -122,6 +143,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("DPO", "reference_free"),
             ("DPO", "ref_adapter_name"),
             ("DPO", "loss_weights"),
+            ("DPO", "use_weighting"),
             ("DPO", "ld_alpha"),
             ("Reward", "center_rewards_coefficient"),
             ("GRPO", "loss_type"),
@@ -137,6 +159,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("GRPO", "multi_objective_aggregation"),
             ("GRPO", "off_policy_mask_threshold"),
             ("GRPO", "temperature"),
+            ("GRPO", "num_generations_eval"),
             ("GRPO", "cast_lm_head_to_fp32"),
             *((kind, "sync_ref_model") for kind in ("DPO", "GRPO", "KTO")),
             ("SFT", "completion_only_loss"),

@@ -129,9 +129,17 @@ def judged_documents(ctx: Context, batch: dict[str, Any], loss: float) -> Iterat
     )
     yield equal("first labels learned", sum(part[0] != ingredients.IGNORED for part in wanted), 0)
     yield equal("other labels", str(sorted(part[1:] for part in wanted)), str(sorted(part[1:] for part in documents())))
+    numbers = [number for where in places for number, part in enumerate(cut(where, bounds_of(where))) for _ in part]
+    yield equal("numbers of documents", numbers_of(batch, numbers), str(numbers))
     yield equal("a mask, which would hide the documents", batch.get("attention_mask") is not None, bound=False)
     expected = seen.documents_loss(ctx, [(part, [ingredients.IGNORED, *part[1:]]) for part in documents()])
     yield at_most("loss off", abs(loss / expected - 1), SAME)
+
+
+def numbers_of(batch: Any, known: list[int]) -> str:
+    """The document of each token, which layers with a linear attention read; ``known`` in versions without it."""
+    found = batch.get("seq_idx")
+    return str(known if found is None else [int(number) for row in found for number in row])
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("packing_strategies", "packed_mask"))

@@ -31,6 +31,7 @@ EPSILON = 1e-4  # TRL's, https://huggingface.co/docs/trl/grpo_trainer#computing-
 LOW, HIGH = 0.1, 0.25  # clipping
 BETA = 0.2
 HALVES: Mapping[str, Any] = {"per_device_train_batch_size": GENERATIONS, "gradient_accumulation_steps": 2}
+MANY: Mapping[str, Any] = {**HALVES, "gradient_accumulation_steps": 4}
 SAME = 2e-5  # relative; advantages of both signs cancel in a gradient
 
 
@@ -178,14 +179,20 @@ class Follower:
         ]
 
 
+def prompts() -> list[str]:
+    return [policies.text(policies.tokens(length, 500 + row)) for row, length in enumerate(PROMPTS)]
+
+
 def trainer(ctx: Context, chosen: dict[str, Any], kind: str = "GRPO") -> tuple[Any, Rollouts]:
+    """A trainer on a few prompts; ``columns`` of ``chosen`` are further ones, ``evaluated``: on the same rows."""
     settings = {
         "per_device_train_batch_size": 2 * GENERATIONS,
         "num_generations": GENERATIONS,
         "max_completion_length": LONGEST,
         **chosen,
     }
-    prompts = [policies.text(policies.tokens(length, 500 + row)) for row, length in enumerate(PROMPTS)]
+    data = ingredients.dataset(prompt=prompts(), **settings.pop("columns", {}))
+    judged = {"eval_dataset": data} if settings.pop("evaluated", False) else {}
     adapted = {"model": settings.pop("model")} if "model" in settings else alignment.fresh(ctx)
     judge = settings.pop("reward_funcs", word_score)
     made = alignment.create(
@@ -194,7 +201,8 @@ def trainer(ctx: Context, chosen: dict[str, Any], kind: str = "GRPO") -> tuple[A
         settings,
         ordered=False,  # the trainer repeats each prompt in an order of its own
         reward_funcs=judge,
-        train_dataset=ingredients.dataset(prompt=prompts),
+        train_dataset=data,
+        **judged,
         **adapted,
     )
     rollouts = Rollouts(ctx.place.rank)
@@ -295,8 +303,12 @@ def grpo_clipping(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.BACKWARD, requires=("grpo",))
 def grpo_accumulation(ctx: Context) -> Iterator[Check]:
-    """GRPOTrainer with gradient_accumulation_steps=2 takes the mean over the completions of both batches."""
+    """GRPOTrainer with gradient_accumulation_steps takes the mean over the completions of all batches of a step.
+
+    The reference scores what is generated in batches too; at last these are more rows than a row has tokens.
+    """
     yield from compared(ctx, Definition(by_row, BETA), logged=("reward",), **HALVES)
+    yield from compared(ctx, Definition(by_row, BETA), logged=("reward",), **MANY)
 
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2, requires=("grpo",))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call, ingredients
 from cases.behaviour.preferences import alignment, grpo, kto, logged_metrics, policies, preference
 from cases.behaviour.preferences.grpo import Definition, Follower
-from cases.behaviour.preferences.grpo_variants import deviation
+from cases.behaviour.preferences.grpo_variants import BySequence, deviation
 from cases.model import tiny
 from cases.reference import twin
 from cases.space.options import Options
@@ -62,25 +62,36 @@ KINDS: dict[str, Callable[[list[int]], float]] = {"word_score": grpo.score, "bri
 
 @dataclass
 class MetricFollower:
-    """A follower's loss with all metrics of a step; those of a generation with its first use."""
+    """A follower's loss with all metrics of a step; those of a generation with its first use.
+
+    ``single``: each batch is one row, so that means over tokens are means over rows. ``whole``: a completion has one
+    ratio, the geometric mean of its tokens'.
+    """
 
     follower: Follower
     kinds: tuple[str, ...]
     tokens: int = 0
     group: int = grpo.GENERATIONS
+    single: bool = False
+    whole: bool = False
 
     def loss(self, step: tuple[bool, list[Rollout]]) -> tuple[Any, policies.Metrics]:
         is_new, rows = step
-        metrics: policies.Metrics = {
-            "entropy": [v for row in rows for v in logged_metrics.entropies(self.follower.both.policy, *row)]
-        }
+        found = [logged_metrics.entropies(self.follower.both.policy, *row) for row in rows]
+        metrics: policies.Metrics = {"entropy": self.of_batches(found)}
         old = [each.clone() for each in self.follower.old]
         value, of_loss = self.follower.loss(step)
-        metrics |= {name: of_loss[name] for name in ("kl",) if name in of_loss}
+        if "kl" in of_loss:
+            of_tokens = iter(of_loss["kl"])
+            metrics["kl"] = self.of_batches([[next(of_tokens) for _ in ids] for _, ids in rows])
         metrics |= self.clipped(rows, old, is_new=is_new)
         if is_new:
             metrics |= self.of_generation(rows)
         return value, metrics
+
+    def of_batches(self, rows: list[list[float]]) -> list[float]:
+        """The values of each row, or their means, of which the mean is logged."""
+        return [policies.mean(row) for row in rows] if self.single else [value for row in rows for value in row]
 
     def clipped(self, rows: list[Rollout], old: list[Any], *, is_new: bool) -> policies.Metrics:
         """The share of tokens that are clipped below and above, and the smallest and largest share of a completion."""
@@ -90,12 +101,13 @@ class MetricFollower:
         shares: dict[str, list[list[float]]] = {"low": [], "high": []}
         for place, (row, advantage) in enumerate(zip(rows, advantages, strict=True)):
             now = policies.frozen_log_probabilities(self.follower.both.policy, *row)
-            ratio = [1.0] * len(now) if is_new else (now - old[place]).exp().tolist()
+            log_ratio = now * 0 if is_new else now - old[place]
+            ratio = (log_ratio.mean()[None] if self.whole else log_ratio).exp().tolist()
             shares["low"].append([float(each < 1 - low and advantage < 0) for each in ratio])
             shares["high"].append([float(each > 1 + high and advantage > 0) for each in ratio])
         return {
-            "clip_ratio/low_mean": [each for row in shares["low"] for each in row],
-            "clip_ratio/high_mean": [each for row in shares["high"] for each in row],
+            "clip_ratio/low_mean": self.of_batches(shares["low"]),
+            "clip_ratio/high_mean": self.of_batches(shares["high"]),
             "clip_ratio/low_min": [min(policies.mean(row) for row in shares["low"])],
             "clip_ratio/high_max": [max(policies.mean(row) for row in shares["high"])],
         }
@@ -133,11 +145,19 @@ def usual() -> dict[str, Any]:
     return {**given, "use_bias_correction_kl": False} if "use_bias_correction_kl" in known else given
 
 
-def followed(ctx: Context, definition: Definition, kinds: tuple[str, ...], **chosen: Any) -> Iterator[Check]:
+def followed(
+    ctx: Context,
+    definition: Definition,
+    kinds: tuple[str, ...],
+    *,
+    single: bool = False,
+    whole: bool = False,
+    **chosen: Any,
+) -> Iterator[Check]:
     """Train, and compare losses, gradients and all metrics that this version has."""
     made, rollouts = grpo.trainer(ctx, {**usual(), "beta": definition.beta, **chosen})
     both = policies.policies(ctx.cache, Options())
-    follower = MetricFollower(Follower(both, definition), kinds, group=definition.group)
+    follower = MetricFollower(Follower(both, definition), kinds, group=definition.group, single=single, whole=whole)
     parts = [f"rewards/{kind}/{part}" for kind in kinds for part in ("mean", "std")]
     names = (*parts, *(name for name in NAMES if alignment.source_mentions("GRPO", f'"{name}"')))
     yield from grpo.followed(made, rollouts, definition, both, names, follower.loss)
@@ -162,6 +182,23 @@ def grpo_metrics_of_iterations(ctx: Context) -> Iterator[Check]:
     more: dict[str, Any] = {"num_iterations": 2, "epsilon": grpo.LOW, "epsilon_high": grpo.HIGH}
     more |= {"reward_funcs": [grpo.word_score, brief_score], "reward_weights": list(WEIGHTS)}
     yield from followed(ctx, definition, ("word_score", "brief_score"), **more)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_metrics", "grpo_importance_sampling_level"))
+def grpo_metrics_of_sequences(ctx: Context) -> Iterator[Check]:
+    """With importance_sampling_level="sequence", GRPOTrainer's clip_ratio counts completions, and entropy tokens."""
+    narrow = (grpo.LOW / 20, grpo.HIGH / 20)
+    definition = BySequence(grpo.by_row, bounds=narrow, iterations=2)
+    more: dict[str, Any] = {"epsilon": narrow[0], "epsilon_high": narrow[1], "num_iterations": 2}
+    more["importance_sampling_level"] = "sequence"
+    yield from followed(ctx, definition, ("word_score",), whole=True, **more)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_metrics"))
+def grpo_metrics_of_single_rows(ctx: Context) -> Iterator[Check]:
+    """With per_device_train_batch_size=1, GRPOTrainer logs the means of a step's batches, each of which is one row."""
+    more: dict[str, Any] = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": grpo.GENERATIONS}
+    yield from followed(ctx, Definition(grpo.by_row, grpo.BETA), ("word_score",), single=True, **more)
 
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2, requires=("grpo", "grpo_metrics"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
-from cases.behaviour.preferences import grpo, objectives, policies
+from cases.behaviour.preferences import alignment, grpo, objectives, policies
 from cases.behaviour.preferences.grpo import GROUP, HIGH, LOW, Definition, compared
 from cases.model import tiny
 from cases.space.verdict import Check, Phase
@@ -24,7 +24,7 @@ TWICE: dict[str, Any] = {"num_iterations": 2}  # so that the policy differs from
 BOUNDS: dict[str, Any] = {"epsilon": LOW, "epsilon_high": HIGH}
 LARGEST = 1.05  # of a ratio, in some losses
 QUANTILES = (0.2, 0.5, 0.75)  # of tokens, by entropy
-BONUS = 0.3
+BONUSES = (0.3, 1.0)
 WEIGHTS = (0.5, 2.0)
 DRIFT = 0.01  # of a completion, from which on it may be left out
 RULER = 3.0  # tokens of a completion for a reward of 1
@@ -129,6 +129,28 @@ def grpo_luspo(ctx: Context) -> Iterator[Check]:
     yield from compared(ctx, definition, logged=("reward",), **more, **BOUNDS, **TWICE)
 
 
+BY_ROW_OR_STEP = {  # losses that do not depend on how a step is split
+    "grpo": grpo.by_row,
+    "dr_grpo": grpo.by_largest_length,
+    "dapo": grpo.by_token,
+    "luspo": summed_rows,
+}
+
+
+def of_losses(group: int = grpo.GENERATIONS) -> dict[str, Definition]:
+    """The definitions of those losses that this version has."""
+    every = BY_ROW_OR_STEP.items()
+    known = {name: mean for name, mean in every if alignment.source_mentions("GRPO", f'"{name}"')}
+    return {name: Definition(mean, grpo.BETA, group=group) for name, mean in known.items()}
+
+
+@call(GROUP, phase=Phase.BACKWARD, requires=("grpo", "grpo_loss_type"))
+def grpo_accumulation_of_losses(ctx: Context) -> Iterator[Check]:
+    """GRPOTrainer's other losses do not depend on gradient_accumulation_steps: dr_grpo, dapo and luspo."""
+    for name, definition in of_losses().items():
+        yield from compared(ctx, definition, logged=("reward",), loss_type=name, **grpo.MANY)
+
+
 @dataclass(frozen=True)
 class Detached(Definition):
     """A bounded ratio as a constant factor of log p: equation 4 of https://arxiv.org/abs/2506.13585."""
@@ -219,15 +241,18 @@ def grpo_top_entropy(ctx: Context) -> Iterator[Check]:
 class Exploring(Definition):
     """The mean entropy over all tokens is subtracted, as documented for ``entropy_coef``."""
 
+    factor: float = 0.0
+
     def bonus(self, policy: Network, rows: Rows) -> Any:
         found = entropies(policy, rows)
-        return BONUS * sum(each.sum() for each in found) / sum(len(each) for each in found)
+        return self.factor * sum(each.sum() for each in found) / sum(len(each) for each in found)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_entropy_coef"))
 def grpo_entropy_bonus(ctx: Context) -> Iterator[Check]:
     """GRPOTrainer's entropy_coef adds the mean entropy of the tokens to what is maximised."""
-    yield from compared(ctx, Exploring(grpo.by_row), logged=("reward",), entropy_coef=BONUS)
+    for factor in BONUSES:
+        yield from compared(ctx, Exploring(grpo.by_row, factor=factor), logged=("reward",), entropy_coef=factor)
 
 
 def length_score(completions: list[str], **_: Any) -> list[float]:

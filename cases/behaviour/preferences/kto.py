@@ -177,8 +177,10 @@ def kto_negative_estimate(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def kto_one_kind(ctx: Context) -> Iterator[Check]:
-    """KTOTrainer trains on batches whose rows are all desirable, or all not."""
+    """KTOTrainer trains on batches, and on data sets, whose rows are all desirable, or all not."""
     yield from compared(ctx, size=4, data=rows(judged=[True] * 4 + [False] * 4))
+    for desirable in (True, False):
+        yield from compared(ctx, size=4, data=rows(judged=[desirable] * 8))
 
 
 @call(GROUP, phase=Phase.FORWARD)

@@ -6,6 +6,7 @@ over its steps; num_tokens is the count at its end.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -14,7 +15,7 @@ from cases.model import tiny
 from cases.reference import models, tolerance
 from cases.reference.network import Batch
 from cases.space.options import Options
-from cases.space.verdict import Check, Phase, at_most, equal
+from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,21 @@ def hits(network: Network, prompt: Sequence[int], completion: Sequence[int]) -> 
     return [float(top == token) for top, token in zip(logits.argmax(-1).tolist(), completion, strict=True)]
 
 
+def guessable(network: Network, prompt: Sequence[int], completion: Sequence[int]) -> list[int]:
+    """The completion with every second word the most probable one: random words are hardly ever, so nothing hits."""
+    found: list[int] = []
+    for place, word in enumerate(completion):
+        best = int(distribution(network, prompt, [*found, word])[0][-1].argmax())
+        found.append(best if place % 2 == 0 and best >= policies.FIRST else word)
+    return found
+
+
+def prompt_of_the_end(network: Network, start: Sequence[int] = ()) -> list[int]:
+    """The start and a word after which the end is the most probable token."""
+    prompts = ([*start, *policies.tokens(2, seed)] for seed in range(1000))
+    return next(prompt for prompt in prompts if hits(network, prompt, [tiny.END]) == [1.0])
+
+
 def mean_logits(network: Network, prompt: Sequence[int], completion: Sequence[int]) -> list[float]:
     """The mean over the vocabulary of the logits at each place of a completion."""
     found: list[float] = distribution(network, prompt, completion)[0].mean(-1).tolist()
@@ -90,6 +106,9 @@ def as_logged(ctx: Context, kind: str, name: str, made: Any, expected: policies.
         return  # other ranks than the first may log nothing, which nobody sees
     entries = [entry for entry in made.state.log_history if "loss" in entry]
     wanted = windows(expected, made.args.logging_steps)
+    if "mean_token_accuracy" in wanted[0]:
+        best = max(window["mean_token_accuracy"] for window in wanted)
+        yield at_least(f"largest expected share of hits, {name}", best, 0.1)
     yield equal(f"entries of the log, {name}", len(entries), len(wanted))
     for metric in wanted[0]:
         if metric != "loss" and not alignment.source_mentions(kind, f'"{metric}"'):
@@ -133,9 +152,12 @@ def sft_loss(both: policies.Policies) -> policies.Loss:
 
 
 def sft_logs(ctx: Context, name: str, size: int, **chosen: Any) -> Iterator[Check]:
-    steps, data = sft_losses.completion_steps()
-    rows = [row for step in steps for row in step]
     both = policies.policies(ctx.cache, Options())
+    pairs = sft_losses.completions()
+    pairs = [(prompt, [*guessable(both.policy, prompt, ids[:-1]), tiny.END]) for prompt, ids in pairs]
+    pairs[0] = prompt_of_the_end(both.policy), [tiny.END]
+    steps, data = sft_losses.completion_steps(pairs)
+    rows = [row for step in steps for row in step]
     dealt = policies.dealt(rows, size, ctx.place.world_size)
     expected = policies.train(both.trained, dealt, sft_loss(both), RATE)
     for metrics, tokens in zip(expected.metrics, counted(dealt, lambda row: len(row.ids)), strict=True):
@@ -180,7 +202,9 @@ def dpo_loss(both: policies.Policies) -> policies.Loss:
 
 
 def dpo_logs(ctx: Context, name: str, size: int, **chosen: Any) -> Iterator[Check]:
-    rows, both = preference.pairs(), policies.policies(ctx.cache, Options())
+    both = policies.policies(ctx.cache, Options())
+    rows = [replace(row, chosen=guessable(both.policy, row.prompt, row.chosen)) for row in preference.pairs()]
+    rows[0] = replace(rows[0], prompt=prompt_of_the_end(both.policy, [tiny.START]), chosen=[])
     dealt = policies.dealt(rows, size, ctx.place.world_size)
     expected = policies.train(both.trained, dealt, dpo_loss(both), RATE)
 
@@ -189,7 +213,7 @@ def dpo_logs(ctx: Context, name: str, size: int, **chosen: Any) -> Iterator[Chec
 
     for metrics, tokens in zip(expected.metrics, counted(dealt, tokens_of), strict=True):
         metrics["num_tokens"] = float(tokens)
-    made = preference.adapted_trainer(ctx, size=size, **{**WHOLE, **chosen})
+    made = preference.adapted_trainer(ctx, rows=rows, size=size, **{**WHOLE, **chosen})
     yield from as_logged(ctx, "DPO", name, made, expected)
 
 
@@ -198,6 +222,7 @@ def dpo_metrics(ctx: Context) -> Iterator[Check]:
     """DPOTrainer logs rewards and log p by row, and entropy, logits and accuracy by token, of steps and windows."""
     yield from dpo_logs(ctx, "batches of 3", 3)
     yield from dpo_logs(ctx, "windows", 2, **WINDOWED)
+    yield from dpo_logs(ctx, "single rows", 1)
 
 
 @call(GROUP, phase=Phase.FORWARD, ranks=2, requires=("dpo_entropy",))

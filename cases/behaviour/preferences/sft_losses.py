@@ -84,6 +84,7 @@ def compared(
 
     expected = policies.train(both.trained, [[step] for step in steps], mean_loss, alignment.RATE)
     more = {"tokenizer": chosen.pop("tokenizer")} if "tokenizer" in chosen else {}
+    more |= {"compute_loss_func": chosen.pop("compute_loss_func")} if "compute_loss_func" in chosen else {}
     more |= {"model": chosen.pop("model")} if "model" in chosen else alignment.fresh(ctx)
     made = alignment.create(
         ctx,
@@ -95,8 +96,10 @@ def compared(
     yield from alignment.as_defined(alignment.trained(alignment.fill(made)), expected)
 
 
-def completion_steps() -> tuple[list[list[MaskedRow]], Any]:
-    pairs = completions()
+def completion_steps(
+    pairs: list[tuple[list[int], list[int]]] | None = None,
+) -> tuple[list[list[MaskedRow]], Any]:
+    pairs = pairs or completions()
     rows = [MaskedRow([*prompt, *answer], [False] * len(prompt) + [True] * len(answer)) for prompt, answer in pairs]
     prompts, answers = ([policies.text(pair[part]) for pair in pairs] for part in (0, 1))
     data = ingredients.dataset(prompt=prompts, completion=answers)
@@ -118,6 +121,23 @@ def sft_dft(ctx: Context) -> Iterator[Check]:
     """SFTTrainer's loss_type="dft" multiplies the loss of each token by its probability, which gets no gradient."""
     steps, data = completion_steps()
     yield from compared(ctx, steps, data, weighted, completion_only_loss=True, loss_type="dft", **HALVES)
+
+
+def squared(found: Any) -> Any:
+    return found**2
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("sft_completion_only_loss", "sft_compute_loss_func"))
+def sft_own_loss(ctx: Context) -> Iterator[Check]:
+    """SFTTrainer trains on compute_loss_func, of the model's logits, the labels and the learned tokens of a step."""
+
+    def own(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+        logits, wanted = outputs.logits[:, :-1].float(), labels[:, 1:]
+        found = logits.log_softmax(-1).gather(-1, wanted.clamp_min(0)[..., None])[..., 0]
+        return squared(found[wanted != ingredients.IGNORED]).sum() / num_items_in_batch
+
+    steps, data = completion_steps()
+    yield from compared(ctx, steps, data, squared, completion_only_loss=True, compute_loss_func=own, **HALVES)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("sft_assistant_only_loss",))

@@ -71,6 +71,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "first labels learned",
         "other labels",
         "a mask, which would hide the documents",
+        "numbers of documents",
         "loss off",
         "rows of the batch",
         "rows",

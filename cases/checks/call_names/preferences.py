@@ -17,6 +17,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights off",
         "evaluated {metric} off",
     ),
+    "cases.behaviour.preferences.arguments": (
+        "{kind} looks for unused parameters",
+        "use_reentrant of {kind}",
+        "{kind} refuses a column {column}",
+    ),
     "cases.behaviour.preferences.continued_adapters": (
         "first loss off log 2",
         "weights of the reference that changed",
@@ -28,10 +33,29 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "dtypes of other weights",
         "entropy off",
     ),
+    "cases.behaviour.preferences.grpo_rewards": (
+        "steps that rewards see",
+        "prompts",
+        "ids of completions",
+        "a column's values",
+        "logged distance off",
+        "steps of the table",
+        "prompts of the table",
+        "completions of the table",
+        "extra column of the table",
+        "{column} of the table off",
+        "evaluated {metric} off, {name} of {group}",
+    ),
     "cases.behaviour.preferences.kto": ("largest KL estimate",),
     "cases.behaviour.preferences.logged_metrics": (
         "entries of the log, {name}",
         "{metric} off, {name}",
+        "largest expected share of hits, {name}",
+    ),
+    "cases.behaviour.preferences.references": (
+        "first loss off log 2",
+        "largest weight",
+        "spread of the weights",
     ),
     "cases.behaviour.preferences.reward": ("loss of batch {place} off, {title}",),
     "cases.behaviour.preferences.scaled_logits": (

@@ -1,0 +1,192 @@
+"""What GRPOTrainer passes to reward functions and does with what they return, and its evaluation.
+
+https://huggingface.co/docs/trl/grpo_trainer#using-a-custom-reward-function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cases.api import call
+from cases.behaviour.preferences import alignment, grpo, grpo_variants, policies
+from cases.behaviour.preferences.grpo import GENERATIONS, GROUP, Definition, Follower
+from cases.behaviour.preferences.grpo_metrics import usual
+from cases.reference import tolerance
+from cases.space.options import Options
+from cases.space.verdict import Check, Phase, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.apply.context import Context
+
+TARGETS = (0.5, 1.25, 2.0, 2.75)  # a column of the data set, by prompt
+SHORT = 3  # words up to which only one of two functions judges a completion
+
+
+def words(ids: list[int]) -> str:
+    return policies.text(ids).strip()
+
+
+def target_of(prompt: str) -> float:
+    return TARGETS[[each.strip() for each in grpo.prompts()].index(prompt.strip())]
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_trainer_state"))
+def grpo_reward_arguments(ctx: Context) -> Iterator[Check]:
+    """GRPOTrainer passes prompts, completions, their ids, other columns and trainer_state to reward functions."""
+    seen: list[dict[str, Any]] = []
+
+    def judge(trainer_state: Any, **given: Any) -> list[float]:
+        seen.append({**given, "step": trainer_state.global_step})
+        return grpo.word_score(given["completions"])
+
+    given = {**usual(), "reward_funcs": judge, "columns": {"target": list(TARGETS)}}
+    made, rollouts = grpo.trainer(ctx, given)
+    made.train()
+    yield equal("steps that rewards see", str([each["step"] for each in seen]), "[0, 1]")
+    for each, rows in zip(seen, rollouts.calls, strict=True):
+        prompts = [words(prompt) for prompt, _ in rows]
+        yield equal("prompts", str([text.strip() for text in each["prompts"]]), str(prompts))
+        yield equal("ids of completions", str([list(ids) for ids in each["completion_ids"]]), str([i for _, i in rows]))
+        yield equal("a column's values", str(each["target"]), str([target_of(prompt) for prompt in prompts]))
+
+
+def far_from(target: float, completion: str) -> float:
+    return abs(len(completion.split()) - target)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_log_metric"))
+def grpo_logged_by_rewards(ctx: Context) -> Iterator[Check]:
+    """GRPOTrainer logs the mean of what a reward gives to log_metric, and saves log_extra with completions and rewards.
+
+    log_completions writes a table for each logging step.
+    """
+    import pandas as pd
+
+    def judge(completions: list[str], target: list[float], log_metric: Any, log_extra: Any, **_: Any) -> list[float]:
+        log_extra("wanted", target)
+        for completion, each in zip(completions, target, strict=True):
+            log_metric("distance", far_from(each, completion))
+        return grpo.word_score(completions)
+
+    given = {**usual(), "reward_funcs": judge, "columns": {"target": list(TARGETS)}, "log_completions": True}
+    made, rollouts = grpo.trainer(ctx, given)
+    made.train()
+    entries = [entry for entry in made.state.log_history if "loss" in entry]
+    for step, (entry, rows) in enumerate(zip(entries, rollouts.calls, strict=True), start=1):
+        prompts = [words(prompt) for prompt, _ in rows]
+        texts = [words([each for each in ids if each >= policies.FIRST]) for _, ids in rows]
+        wanted = [target_of(prompt) for prompt in prompts]
+        distances = [far_from(*each) for each in zip(wanted, texts, strict=True)]
+        yield at_most("logged distance off", alignment.off(entry["distance"], policies.mean(distances)), grpo.SAME)
+        table = pd.read_parquet(Path(made.args.output_dir, "completions", f"completions_{step:05d}.parquet"))
+        yield equal("steps of the table", str(set(table["step"].tolist())), str({step}))
+        yield equal("prompts of the table", str([each.strip() for each in table["prompt"]]), str(prompts))
+        yield equal("completions of the table", str([each.strip() for each in table["completion"]]), str(texts))
+        yield equal("extra column of the table", str(table["wanted"].tolist()), str(wanted))
+        completions = [ids for _, ids in rows]
+        definition = Definition(grpo.by_row)
+        for column, values in (
+            ("judge", definition.rewards(completions)),
+            ("advantage", definition.advantages(completions)),
+        ):
+            errors = (alignment.off(*pair) for pair in zip(table[column], values, strict=True))
+            yield at_most(f"{column} of the table off", tolerance.worst(errors), grpo.SAME)
+
+
+async def later_length_score(completions: list[str], **_: Any) -> list[float]:
+    """A reward that waits, as for an answer of a server."""
+    import asyncio
+
+    await asyncio.sleep(0)
+    return grpo_variants.length_score(completions)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_async_rewards"))
+def grpo_async_rewards(ctx: Context) -> Iterator[Check]:
+    """GRPOTrainer awaits asynchronous reward functions, and adds their rewards to those of other functions."""
+    definition = grpo_variants.OfTwoRewards(grpo.by_row)
+    for judges in ([grpo.word_score, later_length_score], [_later(grpo.word_score), later_length_score]):
+        yield from grpo.compared(ctx, definition, logged=("reward",), reward_funcs=judges, **grpo_variants.TWO)
+
+
+def _later(judge: Any) -> Any:
+    async def later(**given: Any) -> Any:
+        return judge(**given)
+
+    return later
+
+
+def of_short(completions: list[str], **_: Any) -> list[float | None]:
+    """Judges short completions only; None is for those that it does not judge."""
+    scores = grpo.word_score(completions)
+    return [each if len(text.split()) <= SHORT else None for each, text in zip(scores, completions, strict=True)]
+
+
+def of_long(completions: list[str], **_: Any) -> list[float | None]:
+    lengths = grpo_variants.length_score(completions)
+    return [each if len(text.split()) > SHORT else None for each, text in zip(lengths, completions, strict=True)]
+
+
+@dataclass(frozen=True)
+class ByLength(Definition):
+    """Each completion has the reward of the function that judges it."""
+
+    def rewards(self, completions: list[list[int]]) -> list[float]:
+        lengths = [len([each for each in ids if each >= policies.FIRST]) for ids in completions]
+        return [
+            grpo.score(ids) if length <= SHORT else grpo_variants.length_of(ids)
+            for ids, length in zip(completions, lengths, strict=True)
+        ]
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_absent_rewards"))
+def grpo_absent_rewards(ctx: Context) -> Iterator[Check]:
+    """GRPOTrainer leaves a function out of the rewards of completions for which it returns None.
+
+    https://huggingface.co/docs/trl/grpo_trainer#example-5-reward-functions-for-multi-task-training.
+    """
+    yield from grpo.compared(ctx, ByLength(grpo.by_row), logged=("reward",), reward_funcs=[of_short, of_long])
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_num_generations_eval"))
+def grpo_evaluation(ctx: Context) -> Iterator[Check]:
+    """GRPOTrainer's evaluation gives the mean loss and reward of its batches, whatever the accumulation in training.
+
+    A prompt has num_generations_eval completions there, by default num_generations.
+    """
+    every = {**grpo_variants.of_losses(), "bnpo": Definition(grpo.by_token, grpo.BETA)}
+    for name, definition in every.items():
+        yield from evaluated(ctx, name, definition)
+    for name, definition in grpo_variants.of_losses(2).items():
+        yield from evaluated(ctx, name, definition, num_generations_eval=2)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("grpo",))
+def grpo_evaluation_in_large_batches(ctx: Context) -> Iterator[Check]:
+    """GRPOTrainer's evaluation gives the mean loss of all completions if batches have more rows than there are prompts.
+
+    Each prompt is repeated, so that all batches are full.
+    """
+    yield from evaluated(ctx, "grpo", Definition(grpo.by_row, grpo.BETA), per_device_eval_batch_size=2 * GENERATIONS)
+
+
+def evaluated(ctx: Context, name: str, definition: Definition, **chosen: Any) -> Iterator[Check]:
+    """Evaluate, and compare with the reference; by default in batches whose size divides the number of prompts."""
+    given = {**usual(), "beta": definition.beta, "evaluated": True, "per_device_eval_batch_size": GENERATIONS}
+    if "loss_type" in alignment.options_of("GRPO"):
+        given["loss_type"] = name
+    made, rollouts = grpo.trainer(ctx, {**given, **grpo.HALVES, **chosen})
+    found = made.evaluate()
+    follower = Follower(policies.policies(ctx.cache, Options()), definition)
+    results = [follower.loss((True, rows)) for rows in rollouts.calls]
+    for entry in made.state.log_history:
+        found = {**entry, **found}
+    expected = {"loss": policies.mean([float(loss) for loss, _ in results])}
+    expected["reward"] = policies.mean([policies.mean(metrics["reward"]) for _, metrics in results])
+    for metric, value in expected.items():
+        off = alignment.off(found.get(f"eval_{metric}", float("inf")), value)
+        yield at_most(f"evaluated {metric} off, {name} of {definition.group}", off, grpo.SAME)
