@@ -76,7 +76,12 @@ def accelerate_single_process(ctx: Context) -> Iterator[Check]:
     os.environ.update(front_ends.launched(ctx.place))
     for name in ("script", "launcher"):
         AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001 - as accelerate's own tests do
-        made = accelerator(ctx) if name == "launcher" else Accelerator(cpu=ctx.place.kind == "cpu")
+        synchronised = {"rng_types": ["torch"]}
+        made = (
+            accelerator(ctx, **synchronised)
+            if name == "launcher"
+            else Accelerator(cpu=ctx.place.kind == "cpu", **synchronised)
+        )
         found = {kind: runs(decorate) for kind, (decorate, _) in deciders(made).items()}
         yield equal(
             f"decorators that run nothing, {name}", str([kind for kind, each in found.items() if each != CALLS]), "[]"
@@ -97,6 +102,8 @@ def accelerate_single_process(ctx: Context) -> Iterator[Check]:
             for padding in (False, True):
                 with made.split_between_processes(given, apply_padding=padding) as rows:
                     yield equal(f"rows, {name}", str(rows), str(given))
+        loader = made.prepare(torch.utils.data.DataLoader(list(range(6)), batch_size=2, shuffle=True))
+        yield equal(f"rows, {name}", str(sorted(int(row) for batch in loader for row in batch)), str([*range(6)]))
 
 
 @call(GROUP, phase=Phase.WRAP, ranks=2)
