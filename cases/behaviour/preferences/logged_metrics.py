@@ -6,10 +6,11 @@ over its steps; num_tokens is the count at its end.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cases.api import call
+from cases.api import call, ingredients
 from cases.behaviour.preferences import alignment, kto, policies, preference, reward, sft_losses
 from cases.model import tiny
 from cases.reference import models, tolerance
@@ -282,6 +283,35 @@ def kto_metrics(ctx: Context) -> Iterator[Check]:
 def kto_metrics_two_ranks(ctx: Context) -> Iterator[Check]:
     """On two ranks, KTOTrainer's metrics are means over the rows, or the tokens, of each kind of both."""
     yield from kto_logs(ctx, "two ranks", 2, ddp_find_unused_parameters=False)
+
+
+EMPTY: dict[
+    str, tuple[dict[str, Any], float, dict[str, list[Any]]]
+] = {  # the loss of rows that have nothing to learn, and the columns of such rows; one token cannot be predicted
+    "DPO": ({}, math.log(2), {"prompt": ["", ""], "chosen": ["", ""], "rejected": ["", ""]}),
+    "KTO": (
+        {"loss_type": "apo_zero_unpaired"},
+        0.5,
+        {"prompt": ["", ""], "completion": ["", ""], "label": [True, False]},
+    ),
+}
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("dpo_entropy", "kto_entropy"))
+def metrics_without_tokens(ctx: Context) -> Iterator[Check]:
+    """DPOTrainer and KTOTrainer log the loss of equal policies, and 0 for all else, of batches that learn no token."""
+    names = ("entropy", "mean_token_accuracy", "logits/chosen", "logits/rejected", "rewards/chosen", "logps/chosen")
+    for kind, (settings, loss, rows) in EMPTY.items():
+        given = {"per_device_train_batch_size": 1, **settings}
+        data = ingredients.dataset(**rows)
+        made = alignment.create(ctx, kind, given, train_dataset=data, **alignment.fresh(ctx))
+        made.train()
+        entries = [entry for entry in made.state.log_history if "loss" in entry]
+        yield equal(f"entries of the log, {kind}", len(entries), 2)
+        for entry in entries:
+            yield at_most(f"loss off, {kind}", abs(entry["loss"] - loss), alignment.LOGGED)
+            found = {name: entry[name] for name in names if entry.get(name)}
+            yield equal(f"metrics other than 0, {kind}", str(found), "{}")
 
 
 def reward_logs(ctx: Context, name: str, size: int, **chosen: Any) -> Iterator[Check]:

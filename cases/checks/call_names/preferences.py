@@ -51,6 +51,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "entries of the log, {name}",
         "{metric} off, {name}",
         "largest expected share of hits, {name}",
+        "entries of the log, {kind}",
+        "loss off, {kind}",
+        "metrics other than 0, {kind}",
     ),
     "cases.behaviour.preferences.references": (
         "first loss off log 2",
