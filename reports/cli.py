@@ -30,7 +30,7 @@ HELP: Final = (
 )
 COMMANDS: Final = (
     *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor"),
-    *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets"),
+    *("diff", "devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets"),
 )
 
 
