@@ -20,6 +20,7 @@ RESUME: Final = "finished cells are kept; add --resume to the same command to ru
 KEPT: Final = {
     "run": RESUME,
     "known": RESUME,
+    "diff": "finished repeats are kept; the same command runs the rest",
     "fix": RESUME,
     "selfcheck": "finished cells are kept; --resume with the same --out runs the rest, except for --crashes",
     "mutate": "finished cells are kept; --resume with the same --out runs the rest",
@@ -30,7 +31,7 @@ HELP: Final = (
 )
 COMMANDS: Final = (
     *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor"),
-    *("diff", "devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets"),
+    *("diff", "history", "baseline", "devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets"),
 )
 
 

@@ -256,3 +256,14 @@ def summary(diff: ResultDiff) -> str:
     if diff.slowdown:
         parts.append(f"The median cell took {diff.slowdown:.2f} times as long.")
     return " ".join(parts)
+
+
+def accepted_lines(diff: ResultDiff) -> Iterator[str]:
+    """Yield the cells that become red or green if the new side is accepted as the baseline."""
+    if diff.base.hardware != diff.new.hardware:
+        yield plain(f"other hardware: {diff.base.hardware} -> {diff.new.hardware}")
+    for kind, word in ((ChangeKind.REGRESSED, "red"), (ChangeKind.FIXED, "green"), (ChangeKind.FLAKY, "flaky")):
+        for group in diff.groups(kind):
+            for each in group.changes:
+                yield plain(f"becomes {word}: {cell(each)}: {group.cause.title}")
+    yield plain(summary(diff))

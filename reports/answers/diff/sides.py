@@ -122,7 +122,7 @@ def of_folder(directory: Path) -> DiffSide:
     Raises:
         UserError: the folder holds neither, or cannot be read.
     """
-    found, notes = with_repeats(load(directory), directory)
+    found, notes = repeated_run(directory)
     torn = [f"{directory / store.OUTCOMES} {TORN}"] if is_torn(directory / store.OUTCOMES) else []
     return DiffSide(
         name=str(directory),
@@ -143,9 +143,13 @@ def is_torn(path: Path) -> bool:
         return file.read() != b"\n"
 
 
-def with_repeats(run: RunResults, directory: Path) -> tuple[RunResults, tuple[str, ...]]:
-    """Add the outcomes of ``repeats``, and return a note about those that do not count."""
-    folder = directory / REPEATS
+def repeated_run(directory: Path) -> tuple[RunResults, tuple[str, ...]]:
+    """Return a run with the outcomes of its ``repeats``, and a note about those that do not count.
+
+    Raises:
+        UserError: the folder holds no results, or they cannot be read.
+    """
+    run, folder = load(directory), directory / REPEATS
     if not (directory / store.RUN).exists() or not (folder / store.RUN).exists():
         return run, ()
     _, _, more = store.read(folder)
