@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.space.plural import counted
@@ -47,10 +47,8 @@ class Night:
 
 
 def lines(table: pd.DataFrame) -> Iterator[str]:
-    """Yield the nights of a case, by device, hardware and set."""
-    for number, ((device, hardware, key), rows) in enumerate(
-        table.groupby(["device", "hardware", "set"], observed=True, sort=True)
-    ):
+    """Yield the nights of a case, by device, hardware and set. The rows are in the order of nights."""
+    for number, ((device, hardware, key), rows) in enumerate(sorted(by_set(table).items())):
         listed = nights(rows)
         if number:
             yield ""
@@ -59,8 +57,16 @@ def lines(table: pd.DataFrame) -> Iterator[str]:
         yield from period_lines(periods(listed))
 
 
-def nights(rows: pd.DataFrame) -> list[Night]:
-    return [night(of_night.to_dict("records")) for _, of_night in rows.groupby("night", sort=True)]
+def by_set(table: pd.DataFrame) -> dict[tuple[str, str, str], list[Mapping[Any, Any]]]:
+    """Return the rows by device, hardware and set. Plain values: pandas groups categories a hundred times slower."""
+    found: dict[tuple[str, str, str], list[Mapping[Any, Any]]] = {}
+    for row in table.astype(object).to_dict("records"):
+        found.setdefault((row["device"], row["hardware"], row["set"]), []).append(row)
+    return found
+
+
+def nights(rows: Sequence[Mapping[Any, Any]]) -> list[Night]:
+    return [night([*of_night]) for _, of_night in groupby(rows, key=lambda row: row["night"])]
 
 
 def night(rows: Sequence[Mapping[Any, Any]]) -> Night:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome
     from reports.answers.diagnosis.signatures import Signature
     from reports.answers.diff.numbers import NumberWarning
-    from reports.answers.diff.packages import PackageMove
+    from reports.answers.diff.packages import LockMove
     from reports.results.grid import Grid
 
 RAN: Final = RED | {Verdict.PASS}
@@ -125,7 +125,7 @@ class SetPair:
 
     base: str
     new: str
-    moves: tuple[PackageMove, ...] = ()
+    moves: tuple[LockMove, ...] = ()
     note: str = ""
 
 
@@ -138,7 +138,7 @@ class CauseGroup:
 
     cause: CellCause
     before: CellCause | None
-    suspects: tuple[PackageMove, ...]
+    suspects: tuple[LockMove, ...]
     changes: tuple[CellChange, ...]
 
 
@@ -194,7 +194,7 @@ class ResultDiff:
         ]
         return tuple(sorted(found, key=lambda each: (each.cause.signature is None, -len(each.changes))))
 
-    def suspected(self, change: CellChange) -> tuple[PackageMove, ...]:
+    def suspected(self, change: CellChange) -> tuple[LockMove, ...]:
         moves = {
             each.name: each
             for pair in self.pairs

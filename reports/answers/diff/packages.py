@@ -21,7 +21,7 @@ WORD: Final = re.compile(r"[a-z]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackageMove:
+class LockMove:
     """A package with another version on the new side; a version is empty if that side lacks the package."""
 
     name: str
@@ -38,11 +38,11 @@ class PackageMove:
         return f"{self.name} {self.old} -> {self.new}" if self.new else f"{self.name} {self.old} removed"
 
 
-def moves(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[PackageMove, ...]:
+def moves(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[LockMove, ...]:
     """The packages that moved, were added or removed: the six of the stack first, then the others by name."""
     names = sorted({*old, *new}, key=lambda name: (position(name), name))
     return tuple(
-        PackageMove(name=name, old=old.get(name, ""), new=new.get(name, ""))
+        LockMove(name=name, old=old.get(name, ""), new=new.get(name, ""))
         for name in names
         if old.get(name) != new.get(name)
     )
@@ -52,7 +52,7 @@ def position(name: str) -> int:
     return PACKAGES.index(name) if name in PACKAGES else len(PACKAGES)
 
 
-def suspects(outcome: Outcome, signature: Signature | None, moved: tuple[PackageMove, ...]) -> tuple[str, ...]:
+def suspects(outcome: Outcome, signature: Signature | None, moved: tuple[LockMove, ...]) -> tuple[str, ...]:
     """The moved packages that the failure involves.
 
     First those whose versions the signature bounds, then those that its cause names, then those of the traceback, from
