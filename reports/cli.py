@@ -20,6 +20,7 @@ RESUME: Final = "finished cells are kept; add --resume to the same command to ru
 KEPT: Final = {
     "run": RESUME,
     "known": RESUME,
+    "diff": "finished repeats are kept; the same command runs the rest",
     "fix": RESUME,
     "selfcheck": "finished cells are kept; --resume with the same --out runs the rest, except for --crashes",
     "mutate": "finished cells are kept; --resume with the same --out runs the rest",
@@ -31,7 +32,8 @@ HELP: Final = (
 )
 COMMANDS: Final = (
     *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor"),
-    *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets", "notify"),
+    *("diff", "history", "baseline", "notify"),
+    *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets"),
 )
 
 

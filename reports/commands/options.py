@@ -85,6 +85,8 @@ Have = Annotated[
 Results = Annotated[
     Path, typer.Option("--results", help="Folder of results to answer from.", show_default="the published results")
 ]
+Baselines = Annotated[Path, typer.Option("--baselines", help="Folder with the accepted baseline of each device.")]
+History = Annotated[Path, typer.Option("--history", help="Folder of the history.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

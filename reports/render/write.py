@@ -71,16 +71,21 @@ def publish(results: RunResults, folder: Path, *, now: datetime | None = None, k
     """
     record, generated = results.record, now or datetime.now(UTC)
     known = known or overview(record, results.matrix)
-    bare = {cell: outcome.model_copy(update={"evidence": {}}) for cell, outcome in results.matrix.cells.items()}
-    matrix = replace(results.matrix, cells=bare)
     contents: dict[str, str | bytes] = {
-        COMPRESSED: compressed(dumped(document(record, matrix, generated=generated, devices=known.compared))),
-        SUMMARY: markdown(record, matrix, known, generated=generated),
+        COMPRESSED: compact(results, generated=generated, known=known),
+        SUMMARY: markdown(record, results.matrix, known, generated=generated),
         OUTCOMES: parquet(results),
     }
     write_all(folder, contents)
     (folder / PLAIN).unlink(missing_ok=True)
     return folder / SUMMARY
+
+
+def compact(results: RunResults, *, generated: datetime, known: Overview | None = None) -> bytes:
+    """Return ``matrix.json.gz`` of a run, without the links to its log files."""
+    bare = {cell: outcome.model_copy(update={"evidence": {}}) for cell, outcome in results.matrix.cells.items()}
+    matrix, devices = replace(results.matrix, cells=bare), known.compared if known is not None else None
+    return compressed(dumped(document(results.record, matrix, generated=generated, devices=devices)))
 
 
 def parquet(results: RunResults) -> bytes:

@@ -1,0 +1,90 @@
+"""``ftmatrix baseline``: accepts a run as the baseline of its device, and shows the accepted ones.
+
+Exit codes: 0 done, 1 no baseline to show, 2 bad input.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from cases.space.plural import counted
+from cases.space.verdict import Verdict
+from matrix.errors import UserError
+from reports.answers.diff import compare, sides
+from reports.answers.support.set_locks import lock_text
+from reports.commands.history import add_night
+from reports.commands.options import Baselines, History
+from reports.render import write
+from reports.render.diff_text import accepted_lines
+from reports.results import document as data
+from reports.results.loading import load
+from reports.results.verdict_style import look
+
+if TYPE_CHECKING:
+    from reports.results.loading import RunResults
+
+NOTHING = 1
+
+app = typer.Typer(help="Accept a run as the baseline of its device, or show the accepted ones.", no_args_is_help=True)
+
+
+@app.command("accept")
+def accept(
+    run: Annotated[Path, typer.Argument(help="Run, or folder of published results.", show_default=False)],
+    baselines: Baselines = Path(sides.BASELINE),
+    history: History = Path("history"),
+) -> None:
+    """Accept a run as the baseline of its device, print what becomes red or green by it, and add it to the history."""
+    results, _ = sides.repeated_run(run)
+    console, folder = Console(highlight=False, soft_wrap=True), baselines / results.record.device
+    if data.locate(folder) is not None:
+        before, now = sides.of_baseline(baselines, results.record.device), sides.of_folder(run)
+        found = sides.of_runs(before, now, across_hardware=True)
+        for line in accepted_lines(compare.compare(found.base, found.new, found.pairs, across_hardware=True)):
+            console.print(line, markup=False)
+    store_baseline(results, run, folder)
+    console.print(f"Accepted {run} as {folder}: {counts(results)}", markup=False)
+    console.print(add_night(results, history), markup=False)
+
+
+@app.command("show")
+def show(baselines: Baselines = Path(sides.BASELINE)) -> None:
+    """Show the accepted baselines."""
+    folders = sorted(path.parent for path in baselines.glob(f"*/{data.COMPRESSED}"))
+    for folder in folders:
+        results = load(folder)
+        started = f"{results.record.started:%Y-%m-%d %H:%M} UTC"
+        typer.echo(f"{folder}: run of {started} on {results.record.hardware}")
+        typer.echo(f"  {', '.join(each.key for each in results.sets)}: {counts(results)}")
+    if not folders:
+        typer.echo(f"{baselines}: no baseline accepted yet; accept a run with `ftmatrix baseline accept RUN`")
+        raise typer.Exit(NOTHING)
+
+
+def counts(results: RunResults) -> str:
+    found = results.matrix.counts()
+    verdicts = (Verdict.PASS, Verdict.WRONG, Verdict.FAIL, Verdict.HANG, Verdict.CRASH)
+    parts = [f"{found[each]} {look(each).word}" for each in (*verdicts, Verdict.SKIP, Verdict.LOST, None)]
+    return f"{counted(found.total(), 'cell')}: {', '.join(parts)}"
+
+
+def store_baseline(results: RunResults, run: Path, folder: Path) -> None:
+    """Write the compact results of a run, and the locks of its sets, of which this installation may get newer ones.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    locks: dict[str, str | bytes] = {}
+    for column in results.sets:
+        if column.lock:
+            try:
+                locks[f"{column.key}.txt"] = lock_text(column, folder=run)
+            except UserError:
+                continue  # the comparison then says that this lock is not known
+    write.write_all(folder / "locks", locks)
+    write.write_all(folder, {data.COMPRESSED: write.compact(results, generated=datetime.now(UTC))})

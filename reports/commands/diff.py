@@ -1,0 +1,104 @@
+"""``ftmatrix diff``: compares two runs, two version sets, or a run with the accepted baseline.
+
+A warning is about numbers of a green cell: a check went from at most 40 % of its tolerance to at least 80 %; a cell
+took twice as long, also after division by the median ratio of all cells, and 3 s more; or its memory grew by half, by
+64 MiB on the host or 16 MiB on a GPU. Of 4,276 pairs of runs of the same cell on CPUs, this warned of 3 without a
+reason; of 204 on GPUs, of 1.
+
+Exit codes: 0 no regression, 1 at least one regression that the quarantine does not cover, 2 bad input, 130 interrupted.
+"""
+
+# ruff: noqa: FBT002 - typer reads parameters and their defaults
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from matrix.errors import UserError
+from reports.answers import knowledge
+from reports.answers.diff import compare, quarantine, sides
+from reports.commands.diff_repeats import repeat as repeat_red
+from reports.commands.options import AsJson, Baselines, History, Results, ResultsDevice, results_device
+from reports.render import diff_documents, diff_text, progress_bar
+
+if TYPE_CHECKING:
+    from reports.answers.diff.changes import ResultDiff
+
+REGRESSED = 1
+TABLE, JSON = "table", "json"
+FORMATS = {"markdown": diff_documents.as_markdown, JSON: diff_documents.as_json, "junit": diff_documents.as_junit}
+
+
+def diff(
+    base: Annotated[
+        str, typer.Argument(help="Run, folder of published results, set key, or `baseline`.", show_default=False)
+    ],
+    new: Annotated[str, typer.Argument(help="Run, folder of published results, or set key.", show_default=False)],
+    results: Results = knowledge.PUBLISHED,
+    device: ResultsDevice = "auto",
+    across_hardware: Annotated[
+        bool,
+        typer.Option(
+            "--across-hardware", help="Compare results of different hardware, but not their times and memory."
+        ),
+    ] = False,
+    repeat: Annotated[
+        int, typer.Option("--repeat", min=0, help="Run each red cell of NEW this many times more, inside NEW.")
+    ] = 0,
+    baselines: Baselines = Path(sides.BASELINE),
+    quarantine_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--quarantine", help="File of known red and flaky cells.", show_default=f"{quarantine.FILE}, if it exists"
+        ),
+    ] = None,
+    history: History = Path("history"),
+    nights: Annotated[
+        int, typer.Option("--nights", min=2, help="Nights without a change after which a flaky cell counts as stable.")
+    ] = quarantine.NIGHTS,
+    output: Annotated[str, typer.Option("--format", help=f"Output: {TABLE}, {', '.join(FORMATS)}.")] = TABLE,
+    as_json: AsJson = False,
+    every: Annotated[bool, typer.Option("--all", help="List every cell and every moved package.")] = False,
+) -> None:
+    """Compare two results: which cells regressed, why, and which packages moved."""
+    chosen = JSON if as_json else output
+    if chosen not in {TABLE, *FORMATS}:
+        raise UserError(f"--format {chosen}: unknown format; choose from {TABLE}, {', '.join(FORMATS)}")
+    today = datetime.now(UTC).date()
+    entries = quarantine.load(
+        quarantine_file or Path(quarantine.FILE), today=today, is_optional=quarantine_file is None
+    )
+    if repeat:
+        console = Console(stderr=True)
+        repeat_red(
+            Path(new), repeat, watcher=lambda count: progress_bar.choose(console, planned=count), say=console.print
+        )
+    found = sides.find(
+        base,
+        new,
+        results_folder=results,
+        device=results_device(device),
+        baselines=baselines,
+        across_hardware=across_hardware,
+    )
+    compared = compare.compare(found.base, found.new, found.pairs, across_hardware=across_hardware)
+    compared = quarantined(compared, entries, history, nights)
+    if chosen == TABLE:
+        Console().print(diff_text.TerminalDiff(diff=compared, every=every))
+    else:
+        typer.echo(FORMATS[chosen](compared).rstrip())
+    raise typer.Exit(REGRESSED if compared.regressions else 0)
+
+
+def quarantined(compared: ResultDiff, entries: quarantine.Quarantine, history: Path, nights: int) -> ResultDiff:
+    """Apply the quarantine; entries of flaky cells are compared with the history, if there is one."""
+    recent = None
+    if any(each.kind is quarantine.QuarantineKind.FLAKY for each in entries.entries) and history.is_dir():
+        from reports.results import history as stored  # pyarrow takes a second to import
+
+        recent = stored.recent_verdicts(history, device=compared.new.device, nights=nights)
+    return quarantine.applied(compared, entries, recent=recent, nights=nights)

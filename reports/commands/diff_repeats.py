@@ -1,0 +1,50 @@
+"""Repeats the red cells of a run for ``ftmatrix diff --repeat``, in a run of its own inside the run's directory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cases.space.plural import counted
+from matrix.errors import UserError
+from matrix.run import request, store
+from reports.answers.diff.sides import REPEATS
+from reports.results.loading import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from matrix.run.progress import Progress
+    from matrix.run.timings import Work
+
+
+def repeat(directory: Path, times: int, *, watcher: Callable[[int], Progress], say: Callable[[str], None]) -> None:
+    """Run each red cell of a run again, ``times`` times; repeats of an interrupted or earlier call count.
+
+    Raises:
+        UserError: the directory is no run directory, or a cell can no longer be run.
+    """
+    if not (directory / store.RUN).exists():
+        raise UserError(f"{directory} is no run directory, so its cells cannot be repeated; leave --repeat out")
+    run_request, work = prepared(directory, times, say)
+    if work:
+        planned = sum(len(cases) for _, cases in work) * times
+        request.run(run_request, work=work, watcher=watcher(planned), say=say)
+
+
+def prepared(directory: Path, times: int, say: Callable[[str], None]) -> tuple[request.RunRequest, Work]:
+    """Return the request and the work that repeats the red cells of a run on its device, with its build of torch."""
+    run, folder = load(directory), directory / REPEATS
+    run_request = request.RunRequest(
+        device=run.record.device,
+        torch_backend=run.record.request.get("torch_backend", "auto"),
+        out=folder,
+        resume=(folder / store.RUN).exists(),
+        repeats=times,
+        cold_sample=0,
+    )
+    current = [each.cell for each in run.matrix.red if run_request.suite.is_current(each)]
+    if stale := len(run.matrix.red) - len(current):
+        say(f"{counted(stale, 'red cell')} ran with other case code, so repeats would not count; run them again")
+    ordered = sorted(current, key=lambda cell: cell.partition("__")[0])
+    return run_request, request.work_of_record(run.record.model_copy(update={"planned": tuple(ordered)}), run_request)

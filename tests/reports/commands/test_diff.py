@@ -1,0 +1,160 @@
+"""``ftmatrix diff``, ``baseline`` and ``history``: their output, files and exit codes."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.run.store import Store
+from reports.answers.diff.sides import REPEATS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+
+    Command = Callable[..., tuple[int, str, str]]
+    WriteRun = Callable[..., Path]
+
+CASE = "train-lora-ddp-fp32"
+
+
+@pytest.fixture
+def write_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    build_run: Callable[..., RunRecord],
+    build_set: Callable[..., SetRecord],
+    build_outcome: Callable[..., Outcome],
+) -> WriteRun:
+    """``write_run("new", "fail")``: the folder of a run of one cell; the working directory is empty otherwise."""
+    monkeypatch.chdir(tmp_path)
+
+    def written(name: str, verdict: str, *, device: str = "cpu", hardware: str = "test") -> Path:
+        where = f"{device}: {hardware}"
+        store = Store.create(tmp_path / name, build_run(f"2024-06__{CASE}", device=device, hardware=where))
+        store.note(build_set("2024-06"))
+        store.append(build_outcome(CASE, "2024-06", verdict, hardware=where))
+        store.close()
+        return tmp_path / name
+
+    return written
+
+
+@pytest.mark.parametrize(("new", "code"), [("fail", 1), ("pass", 0), ("skip", 0), ("lost", 0)])
+def test_only_a_regression_exits_with_1(new: str, code: int, ftmatrix: Command, write_run: WriteRun) -> None:
+    assert ftmatrix("diff", str(write_run("base", "pass")), str(write_run("new", new)))[0] == code
+
+
+def test_a_regression_without_repeats_says_so(ftmatrix: Command, write_run: WriteRun) -> None:
+    out = ftmatrix("diff", str(write_run("base", "pass")), str(write_run("new", "fail")))[1]
+    assert "Regressed (1)" in out
+    assert "not repeated" in " ".join(out.split())
+
+
+def test_the_summary_counts_unknown_skipped_and_lost_cells(ftmatrix: Command, write_run: WriteRun) -> None:
+    out = ftmatrix("diff", str(write_run("base", "pass")), str(write_run("new", "lost")))[1]
+    assert "1 unknown, 0 still green. Of the unknown: 0 skip, 1 lost, 0 blocked, 0 not run." in " ".join(out.split())
+
+
+def test_stored_repeats_make_a_regression_flaky(ftmatrix: Command, write_run: WriteRun) -> None:
+    base, new = write_run("base", "pass"), write_run("new", "fail")
+    write_run(f"new/{REPEATS}", "pass")
+    code, out, _ = ftmatrix("diff", str(base), str(new), "--json")
+    assert (code, json.loads(out)["counts"]["flaky"]) == (0, 1)
+
+
+def test_repeats_on_other_hardware_do_not_count(ftmatrix: Command, write_run: WriteRun) -> None:
+    base, new = write_run("base", "pass"), write_run("new", "fail")
+    write_run(f"new/{REPEATS}", "pass", hardware="other")
+    code, out, _ = ftmatrix("diff", str(base), str(new), "--json")
+    assert code == 1
+    assert "do not count" in json.loads(out)["notes"][0]
+
+
+def test_junit_has_one_failure_for_each_regression(ftmatrix: Command, write_run: WriteRun) -> None:
+    out = ftmatrix("diff", str(write_run("base", "pass")), str(write_run("new", "fail")), "--format", "junit")[1]
+    assert [each.get("type") for each in ET.fromstring(out).iter("failure")] == ["regressed"]  # noqa: S314 - our own
+
+
+def test_markdown_has_a_table_of_regressions(ftmatrix: Command, write_run: WriteRun) -> None:
+    out = ftmatrix("diff", str(write_run("base", "pass")), str(write_run("new", "fail")), "--format", "markdown")[1]
+    assert f"| `2024-06__{CASE}` | ✓ | ✗ |" in out
+
+
+def test_an_incomplete_last_line_is_noted(ftmatrix: Command, write_run: WriteRun) -> None:
+    base, new = write_run("base", "pass"), write_run("new", "pass")
+    with (new / "outcomes.jsonl").open("a") as file:
+        file.write('{"schema": 4, "set"')
+    assert "ends in an incomplete line" in " ".join(ftmatrix("diff", str(base), str(new))[1].split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("base", "gpu"), "base ran on cpu and gpu on cuda; `ftmatrix devices` compares devices"),
+        (("base", "other"), "add --across-hardware"),
+        (("baseline", "base"), "baseline/cpu: no baseline accepted yet; accept a run with `ftmatrix baseline accept"),
+        (("base", "baseline"), "write: ftmatrix diff baseline RUN"),
+        (("base", "2025-06"), "2025-06: no such folder"),
+        (("2025-9", "2025-06"), "2025-9: neither a folder of results nor a set"),
+        (("2025-06", "2025-06"), "both sides are 2025-06"),
+        (("base", "base", "--format", "yaml"), "--format yaml: unknown format; choose from table"),
+        (("base", "base", "--quarantine", "none.toml"), "none.toml: no such file"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    words: tuple[str, ...], message: str, ftmatrix: Command, write_run: WriteRun
+) -> None:
+    write_run("base", "pass")
+    write_run("gpu", "pass", device="cuda")
+    write_run("other", "pass", hardware="other")
+    code, _, err = ftmatrix("diff", *words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert message in err
+
+
+def test_hardware_may_differ_on_request(ftmatrix: Command, write_run: WriteRun) -> None:
+    base, new = write_run("base", "pass"), write_run("new", "fail", hardware="other")
+    assert ftmatrix("diff", str(base), str(new), "--across-hardware")[0] == 1
+
+
+def test_a_run_is_compared_with_the_accepted_baseline(ftmatrix: Command, write_run: WriteRun) -> None:
+    assert ftmatrix("baseline", "accept", str(write_run("base", "pass")))[0] == 0
+    assert ftmatrix("diff", "baseline", str(write_run("new", "fail")))[0] == 1
+
+
+def test_accepting_names_what_becomes_red(ftmatrix: Command, write_run: WriteRun) -> None:
+    ftmatrix("baseline", "accept", str(write_run("base", "pass")))
+    out = ftmatrix("baseline", "accept", str(write_run("new", "fail")))[1]
+    assert f"becomes red: 2024-06__{CASE}" in out
+
+
+def test_a_baseline_of_a_newer_schema_is_refused(ftmatrix: Command, write_run: WriteRun, tmp_path: Path) -> None:
+    run = write_run("new", "pass")
+    (tmp_path / "baseline" / "cpu").mkdir(parents=True)
+    (tmp_path / "baseline" / "cpu" / "matrix.json").write_text('{"schema": 99}')
+    code, _, err = ftmatrix("diff", "baseline", str(run))
+    assert (code, "schema 99 is newer" in err) == (2, True)
+
+
+def test_show_without_a_baseline_exits_with_1(ftmatrix: Command, write_run: WriteRun) -> None:
+    write_run("new", "pass")
+    code, out, _ = ftmatrix("baseline", "show")
+    assert (code, "no baseline accepted yet" in out) == (1, True)
+
+
+def test_the_history_draws_an_added_run(ftmatrix: Command, write_run: WriteRun) -> None:
+    assert ftmatrix("history", "add", str(write_run("new", "fail")))[0] == 0
+    code, out, _ = ftmatrix("history", CASE, "--months", "1200")
+    assert code == 0
+    assert "2026-11-20  fail, 1 night, 0.8 s: unexplained" in out
+
+
+def test_a_run_without_a_directory_cannot_be_repeated(ftmatrix: Command, write_run: WriteRun) -> None:
+    code, _, err = ftmatrix("diff", str(write_run("base", "pass")), "missing", "--repeat", "1")
+    assert (code, "is no run directory" in err) == (2, True)
