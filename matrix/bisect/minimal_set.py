@@ -50,19 +50,33 @@ class MinimalSetSearch:
         while pool and self.state(needed) is not State.RED:
             found, pool = self.next_needed(needed, pool)
             needed |= found
-        return ddmin(sorted(needed), self.states, width=self.width)
+        likely = sorted(needed, key=lambda each: (-self.prior[each], each))  # the parts of ddmin are consecutive
+        return ddmin(likely, self.states, width=self.width)
+
+    def culprits(self, red: Changes) -> Changes:
+        """The changes of a minimal red set without which it is green.
+
+        Without one of the others, it is untestable: they let the set run, but do not break it.
+        """
+        if len(red) == 1:
+            return red
+        states = self.states([red - {each} for each in sorted(red)])
+        return frozenset(each for each in red if states[red - {each}] is State.GREEN)
+
+    @property
+    def prior(self) -> Sequence[float]:
+        return self.weights or [1.0] * self.count
 
     def next_needed(self, needed: Changes, pool: Sequence[int]) -> tuple[Changes, list[int]]:
         """The change of the pool that turns the growing set red, or several that cannot be separated; the rest."""
         growing = [needed | frozenset(pool[:size]) for size in range(len(pool) + 1)]
-        prior = self.weights or [1.0] * self.count
 
         def of_sizes(sizes: Sequence[int]) -> Mapping[int, State]:
             states = self.states([growing[size] for size in sizes])
             return {size: states[growing[size]] for size in sizes}
 
         boundary = find_boundary(
-            len(growing), of_sizes, width=self.width, weights=[0.0, *(prior[each] for each in pool)]
+            len(growing), of_sizes, width=self.width, weights=[0.0, *(self.prior[each] for each in pool)]
         )
         found = pool[boundary.last_good : boundary.first_bad]
         return frozenset(found), list(pool[: boundary.last_good])

@@ -99,9 +99,19 @@ class NearbyResolution:
     def resolve(self, pins: Mapping[str, str]) -> str | Evidence:
         """The lines of the lock with some packages at exact versions, or evidence why there is none.
 
+        The dates of packages that the base has do not matter, because their versions are bounded.
+
         Raises:
             UserError: the machine is at fault, such as an unreachable index.
         """
+        text = self.compiled(pins, dated=())
+        if isinstance(text, Evidence):
+            return text
+        new = [name for name in versions_in(text) if name not in self.base and name not in pins]
+        return self.compiled(pins, dated=new) if new and self.uv.dated else text
+
+    def compiled(self, pins: Mapping[str, str], *, dated: Sequence[str]) -> str | Evidence:
+        """One call of uv; of the packages in ``dated``, it sees the releases until ``as_of``."""
         source = self.uv.without_links() if self.uv.dated else self.uv
         names = [name for name in self.base if name not in pins]
         lines = [*(f"{name}=={version}" for name, version in pins.items()), *names, *self.extras]
@@ -111,7 +121,7 @@ class NearbyResolution:
             result = source.compile(
                 lines,
                 *("--output-file", str(near), "--constraints", str(limits), "--generate-hashes"),
-                *(("--exclude-newer", f"{self.as_of}T23:59:59Z") if self.uv.dated else ()),
+                *(word for each in dated for word in ("--exclude-newer-package", f"{each}={self.as_of}T23:59:59Z")),
                 *("--python-version", self.python, "--python-platform", PLATFORM, "--prerelease", "allow"),
                 timeout_s=RESOLVE_LIMIT_S,
             )
@@ -133,8 +143,3 @@ def bounds(good: Mapping[str, str], bad: Mapping[str, str], names: Iterable[str]
             low, high = sorted((good[name], bad[name]), key=Version)
             between[name] = f">={low},<={high}"
     return between
-
-
-def moved_versions(text: str, base: Mapping[str, str]) -> dict[str, str]:
-    """The packages of a lock that differ from a base."""
-    return {name: version for name, version in versions_in(text).items() if base.get(name) != version}

@@ -232,12 +232,12 @@ def answered(bisection: Bisection, task: BisectTask, *, began: float) -> BisectA
     """Run the search to its end."""
     bisection.run_ends()
     guilty = bisection.guilty_groups()
-    culprits = tuple(bisection.culprit(each, guilty) for each in sorted(guilty))
+    culprits = tuple(bisection.culprit(each, guilty) for each in sorted(guilty.culprits))
     if bisection.failure is None:
         raise UserError("the bad end has no failure")
     pins, base, green = remedy(bisection, culprits)
     ctx = bisection.runner.ctx
-    required = bisection.differences.packages(bisection.differences.closure(guilty) - guilty)
+    required = bisection.differences.packages(bisection.differences.closure(guilty.all) - guilty.culprits)
     first_bad = culprits[0].first_bad_set
     outcome = next(each for each in reversed(ctx.store.outcomes) if each.set == first_bad)
     return BisectAnswer(

@@ -45,6 +45,22 @@ class End:
     candidate: Candidate
 
 
+@dataclass(frozen=True, kw_only=True)
+class Guilty:
+    """Groups of packages that together make the cell red: culprits, and companions without which it cannot run.
+
+    ``separable`` is false if the cell cannot run without any one of the culprits.
+    """
+
+    culprits: frozenset[int]
+    companions: frozenset[int] = frozenset()
+    separable: bool = True
+
+    @property
+    def all(self) -> frozenset[int]:
+        return self.culprits | self.companions
+
+
 @dataclass(kw_only=True)
 class Bisection:
     """A search between two ends.
@@ -113,7 +129,7 @@ class Bisection:
 
     # The packages.
 
-    def guilty_groups(self) -> frozenset[int]:
+    def guilty_groups(self) -> Guilty:
         """The smallest set of differing packages that makes the cell red, as numbers of groups."""
         groups = self.differences.groups
         self.say(f"{counted(len(self.differences.names), 'package')} differ, in {counted(len(groups), 'group')}")
@@ -125,7 +141,11 @@ class Bisection:
             width=self.runner.width,
             weights=self.differences.weights(traceback),
         )
-        return search.run()
+        red = search.run()
+        culprits = search.culprits(red)
+        if not culprits:
+            return Guilty(culprits=red, separable=False)
+        return Guilty(culprits=culprits, companions=red - culprits)
 
     def test_groups(self, sets: Sequence[frozenset[int]]) -> dict[frozenset[int], State]:
         by_set = {each: self.mixed(each) for each in sets}
@@ -140,15 +160,16 @@ class Bisection:
 
     # The releases of one package.
 
-    def culprit(self, group: int, guilty: frozenset[int]) -> Culprit:
+    def culprit(self, group: int, guilty: Guilty) -> Culprit:
         """The release of a package that made the cell red, with the other guilty packages as at the bad end.
 
         Raises:
             FlakyDifferenceError: a repeat of the result differs from it.
         """
         main = self.differences.groups[group].main
-        others = self.differences.closure(guilty - {group})
-        before, after = self.mixed(others), self.mixed(self.differences.closure(guilty))
+        others = guilty.all - {group} if guilty.separable else frozenset()
+        before = self.mixed(self.differences.closure(others))
+        after = self.mixed(self.differences.closure(guilty.all))
         old, new = version_in(before, main), version_in(after, main)
         if not old or not new:  # only one end has the package
             return Culprit(package=main, last_good=old, first_bad=new, first_bad_set=after.key)
@@ -156,7 +177,7 @@ class Bisection:
         python = self.good.lock.version_set.python
         releases = releases_between(main, old, new, python=python, uv=runner.ctx.uv, pre=self.pre)
         self.say(f"{main}: {counted(len(releases), 'release')} from {old} to {new}")
-        fixed = {each: version_in(after, each) for each in map(self.main, guilty - {group})}
+        fixed = {each: version_in(after, each) for each in map(self.main, others)}
         tried: dict[int, Candidate] = {0: before, len(releases) - 1: after}
 
         def test(indices: Sequence[int]) -> dict[int, State]:
