@@ -23,13 +23,14 @@ KEPT: Final = {
     "fix": RESUME,
     "selfcheck": "finished cells are kept; --resume with the same --out runs the rest, except for --crashes",
     "mutate": "finished cells are kept; --resume with the same --out runs the rest",
+    "bisect": "finished cells are kept; the same command continues",
     "pack": "complete wheels are kept; the same command downloads the rest",
 }  # by command: the results that survive an interruption, and the command that continues
 HELP: Final = (
     "Measure which versions and settings of LLM fine-tuning stacks work together, and answer from the results."
 )
 COMMANDS: Final = (
-    *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor"),
+    *("run", "plan", "report", "explain", "fix", "bisect", "recommend", "can-i-use", "doctor"),
     *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets"),
 )
 

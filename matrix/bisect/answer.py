@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime  # noqa: TC003 - pydantic reads annotations
+from datetime import date, datetime
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cases.space.verdict import Verdict  # noqa: TC001 - pydantic reads annotations
+from cases.space.verdict import Verdict
 
 SCHEMA: Final = 1
 ANSWER: Final = "bisect.json"  # in the run directory
 
 
-class Part(BaseModel):
+class StoredPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class StepRecord(Part):
+class StepRecord(StoredPart):
     """A tested candidate."""
 
     phase: str = Field(description="ends, packages, releases, commits or pins")
@@ -29,7 +29,7 @@ class StepRecord(Part):
     runs: int
 
 
-class CommitRange(Part):
+class CommitRange(StoredPart):
     """The commits between which a package broke; those that could not be tested lie between them."""
 
     last_good: str
@@ -39,7 +39,7 @@ class CommitRange(Part):
     untestable: tuple[str, ...] = ()
 
 
-class Culprit(Part):
+class Culprit(StoredPart):
     """A package that made the cell red, and the releases between which it did."""
 
     package: str
@@ -55,7 +55,7 @@ class Culprit(Part):
     commits: CommitRange | None = None
 
 
-class Certainty(Part):
+class Certainty(StoredPart):
     """How sure the answer is."""
 
     end_runs: int = Field(description="runs of each end")
@@ -66,7 +66,7 @@ class Certainty(Part):
     confidence: float = Field(description="probability that no step was green by chance, at the assumed rate")
 
 
-class BisectAnswer(Part):
+class BisectAnswer(StoredPart):
     """The packages and releases that made a green cell red. Several culprits break only together."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")

@@ -21,8 +21,8 @@ LONGEST_KEY: Final = 3  # packages that the name of a candidate lists
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """An environment to test.
+class MixedEnvironment:
+    """A candidate: an environment to test, with packages of both ends or of releases between them.
 
     Attributes:
         label: what it is, for people.
@@ -47,7 +47,7 @@ class Candidate:
         return self.lock.digest if isinstance(self.lock, Lock) else ""
 
 
-def mixed(good: Lock, bad: Lock, moved: Iterable[str], *, label: str) -> Candidate:
+def mixed(good: Lock, bad: Lock, moved: Iterable[str], *, label: str) -> MixedEnvironment:
     """The good lock with some packages as the bad lock has them."""
     names = frozenset(moved)
     kept = [line for line in statements(good.text) if distribution(line) not in names]
@@ -64,23 +64,23 @@ def of_text(
     label: str,
     named: Mapping[str, str] | None = None,
     built: Mapping[str, Path] | None = None,
-) -> Candidate:
+) -> MixedEnvironment:
     """A candidate with the packages of a lock; ``named`` are those that its name lists."""
     versions = versions_in(text)
     moved = {name: version for name, version in versions.items() if base.versions.get(name) != version}
     removed = base.versions.keys() - versions.keys()
     version_set = candidate_set(base.version_set, versions, key_of(base.version_set.key, named or moved, removed, text))
     version_set = replace(version_set, as_of=max(bad.as_of, base.version_set.as_of), why=label)
-    return Candidate(
+    return MixedEnvironment(
         label=label, version_set=version_set, lock=Lock(version_set=version_set, text=text), built=built or {}
     )
 
 
-def unresolvable(why: Evidence, *, base: Lock, label: str, named: Mapping[str, str]) -> Candidate:
+def unresolvable(why: Evidence, *, base: Lock, label: str, named: Mapping[str, str]) -> MixedEnvironment:
     """A candidate whose packages do not fit together."""
     key = key_of(base.version_set.key, named, (), "")
     versions = {**base.versions, **named}
-    return Candidate(label=label, version_set=candidate_set(base.version_set, versions, key), lock=why)
+    return MixedEnvironment(label=label, version_set=candidate_set(base.version_set, versions, key), lock=why)
 
 
 def candidate_set(base: VersionSet, versions: Mapping[str, str], key: str) -> VersionSet:

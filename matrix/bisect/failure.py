@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 VARIABLE: Final = re.compile(r"<[a-z]+>/\S+|(?:/[\w.+-]+){2,}|'[^']*'|\"[^\"]*\"|`[^`]*`|0x[0-9a-f]+|\d[\d.e+-]*")
 
 
+def no_cause(_: Outcome) -> str:
+    """No known cause."""
+    return ""
+
+
 def same_failure(one: Outcome, other: Outcome, cause: Callable[[Outcome], str]) -> bool:
     """Return whether two red cells have the same verdict, and the same known cause, error or failed check.
 

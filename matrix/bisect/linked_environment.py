@@ -6,7 +6,6 @@ of its own. torch finds CUDA's libraries through the links as well, because they
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from functools import lru_cache
@@ -92,7 +91,7 @@ def link_files(target: Path, files: Iterable[tuple[Path, Parts, Parts]]) -> None
     for entry, inside in by_entry.items():
         folder, rest, path = inside[0]
         if not rest or len({each for each, _, _ in inside}) == 1:
-            os.symlink(folder.joinpath(*path), target / entry)
+            (target / entry).symlink_to(folder.joinpath(*path))
         else:
             (target / entry).mkdir()
             link_files(target / entry, [each for each in inside if each[1]])

@@ -7,6 +7,7 @@ Isolating Failure-Inducing Input, 2002) then reduces what is left, so that no ch
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -129,4 +130,4 @@ def first_red(candidates: Sequence[Changes], test: BatchTest[Changes], width: in
 def split(items: Sequence[int], parts: int) -> list[Sequence[int]]:
     """Consecutive parts of nearly equal length."""
     bounds = [len(items) * number // parts for number in range(parts + 1)]
-    return [items[start:end] for start, end in zip(bounds, bounds[1:], strict=False) if start < end]
+    return [items[start:end] for start, end in itertools.pairwise(bounds) if start < end]

@@ -7,19 +7,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cases.space.renamed import current_case_id
 from cases.space.verdict import Verdict
 from matrix.bisect import linked_environment
 from matrix.bisect.answer import ANSWER, BisectAnswer, Certainty
-from matrix.bisect.candidate import Candidate, of_text
+from matrix.bisect.candidate import MixedEnvironment, of_text
 from matrix.bisect.confidence import highest_flake_rate, missed_red
 from matrix.bisect.differences import Differences
+from matrix.bisect.failure import no_cause
+from matrix.bisect.releases import NearbyResolution
 from matrix.bisect.runner import CandidateRunner
 from matrix.bisect.search import Bisection, End, differing, lock_of
-from matrix.bisect.releases import NearbyResolution
 from matrix.bisect.state import State
 from matrix.errors import UserError
 from matrix.evidence import Evidence
@@ -28,17 +28,17 @@ from matrix.run import pipeline, store
 from matrix.run.progress import Silent
 from matrix.run.request import RUNS, prepare_context
 from matrix.versions import sets as known_sets
-from matrix.versions.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from cases.space.case import Case
     from matrix.bisect.answer import Culprit
-    from matrix.environments.environment import Environment
     from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
     from matrix.run.request import RunRequest
+    from matrix.versions.locks import Lock
     from matrix.versions.sets import VersionSet
 
 SUGGESTIONS: Final = 3
@@ -123,7 +123,7 @@ def found_case(name: str, run_request: RunRequest) -> Case:
 
 
 def run(
-    request: BisectRequest, *, cause: Callable[[Outcome], str] = lambda outcome: "", say: Callable[[str], None] = print
+    request: BisectRequest, *, cause: Callable[[Outcome], str] = no_cause, say: Callable[[str], None] = print
 ) -> tuple[Path, BisectAnswer]:
     """Search; return the run directory and the answer, which is stored there as well.
 
@@ -219,7 +219,9 @@ def end(lock: Lock, runner: CandidateRunner, stack: ExitStack, *, install: bool)
         runner.ends = [*runner.ends, environment]
         root = environment.root
     label = f"{lock.version_set.key} as it is"
-    return End(lock=lock, candidate=Candidate(label=label, version_set=lock.version_set, lock=lock, installed=root))
+    return End(
+        lock=lock, candidate=MixedEnvironment(label=label, version_set=lock.version_set, lock=lock, installed=root)
+    )
 
 
 def width(case: Case, ctx: RunContext) -> int:
@@ -265,7 +267,7 @@ def answered(bisection: Bisection, task: BisectTask, *, began: float) -> BisectA
 
 
 def remedy(bisection: Bisection, culprits: tuple[Culprit, ...]) -> tuple[dict[str, str], str, bool]:
-    """Versions to use meanwhile: the bad set with the first culprit at its last good release, if the cell is green there.
+    """Versions to use meanwhile: the bad set with the first culprit at its last good release, if that is green.
 
     Otherwise those of the last green candidate. Returns the pins, the set that they change, and whether it is green.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cases.space.case import Case
-    from matrix.bisect.candidate import Candidate
+    from matrix.bisect.candidate import MixedEnvironment
     from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
 
@@ -55,7 +55,7 @@ class CandidateRunner:
     cells_run: int = 0
     folders: set[Path] = field(default_factory=set)  # of single packages that this search uses
 
-    def measure(self, candidates: Sequence[Candidate], repeats: int) -> dict[str, tuple[Outcome, ...]]:
+    def measure(self, candidates: Sequence[MixedEnvironment], repeats: int) -> dict[str, tuple[Outcome, ...]]:
         """The outcomes of each candidate by its name, with as many repeats unless one is red or cannot run."""
         waiting = {each.key: each for each in candidates}
         while waiting:
@@ -64,19 +64,19 @@ class CandidateRunner:
             waiting = {each.key: each for each in unfinished if not self.is_finished(each, repeats)}
         return {each.key: self.known(each) for each in candidates}
 
-    def measure_ends(self, candidates: Sequence[Candidate], runs: int) -> dict[str, tuple[Outcome, ...]]:
+    def measure_ends(self, candidates: Sequence[MixedEnvironment], runs: int) -> dict[str, tuple[Outcome, ...]]:
         """The outcomes of candidates with exactly so many runs, whatever they show."""
         while unfinished := [each for each in candidates if len(self.known(each)) < runs]:
             self.run_once(unfinished)
         return {each.key: self.known(each) for each in candidates}
 
-    def is_finished(self, candidate: Candidate, repeats: int) -> bool:
+    def is_finished(self, candidate: MixedEnvironment, repeats: int) -> bool:
         """Return whether more runs would not change the state."""
         known = self.known(candidate)
         settled = any(self.is_failure(each) or each.verdict is not Verdict.PASS for each in known)
         return len(known) >= repeats or settled
 
-    def known(self, candidate: Candidate) -> tuple[Outcome, ...]:
+    def known(self, candidate: MixedEnvironment) -> tuple[Outcome, ...]:
         """The stored outcomes of a candidate, of this case code and hardware."""
         lock = self.environment_key(candidate)
         ctx = self.ctx
@@ -87,10 +87,10 @@ class CandidateRunner:
             and ctx.suite.is_current(each)
         )
 
-    def environment_key(self, candidate: Candidate) -> str:
+    def environment_key(self, candidate: MixedEnvironment) -> str:
         return str(EnvironmentKey(candidate.digest, self.ctx.backend.name)) if candidate.digest else ""
 
-    def run_once(self, candidates: Sequence[Candidate]) -> None:
+    def run_once(self, candidates: Sequence[MixedEnvironment]) -> None:
         """Run the cell once in each candidate; an interruption keeps what ended before it."""
         for each in candidates:
             record = pipeline.set_record(each.version_set, lock=each.digest, backend=self.ctx.backend.name)
@@ -108,7 +108,7 @@ class CandidateRunner:
         self.ctx.store.append(outcome)
         self.cells_run += outcome.verdict is not Verdict.BLOCKED
 
-    def prepared(self, candidate: Candidate) -> Environment | Evidence:
+    def prepared(self, candidate: MixedEnvironment) -> Environment | Evidence:
         """The environment of a candidate, which links to installed packages, or evidence why there is none."""
         if isinstance(candidate.lock, Evidence):
             return candidate.lock
@@ -129,7 +129,7 @@ class CandidateRunner:
             lease=leases.acquire_shared(root / ".lock"),
         )
 
-    def packages(self, candidate: Candidate) -> list[InstalledPackage] | Evidence:
+    def packages(self, candidate: MixedEnvironment) -> list[InstalledPackage] | Evidence:
         """Where the packages of a candidate are installed, or evidence why one cannot be."""
         found: list[InstalledPackage] = []
         for line in statements(candidate.lock.text) if isinstance(candidate.lock, Lock) else ():
@@ -139,10 +139,10 @@ class CandidateRunner:
             found += [package] if package is not None else []
         return found
 
-    def package(self, statement: str, candidate: Candidate) -> InstalledPackage | Evidence | None:
+    def package(self, statement: str, candidate: MixedEnvironment) -> InstalledPackage | Evidence | None:
         """Where a package of a lock is installed; None for a library that another build of torch lacks."""
         name = distribution(statement)
-        version = statement.split()[0].partition("==")[2]
+        version = statement.split(maxsplit=1)[0].partition("==")[2]
         if name in candidate.built:
             return installed_packages(candidate.built[name])[name]
         for end in self.ends:
@@ -168,7 +168,7 @@ class CandidateRunner:
         ctx = self.ctx
         disk.keep_free(ctx.cache, uv=ctx.uv, budget_bytes=ctx.keep_free_bytes, say=ctx.say)
 
-    def outcome(self, candidate: Candidate, environment: Environment | Evidence) -> Outcome:
+    def outcome(self, candidate: MixedEnvironment, environment: Environment | Evidence) -> Outcome:
         """Run the cell; a lost one once more."""
         repeat = len(self.known(candidate)) + 1
         if isinstance(environment, Evidence):
@@ -184,7 +184,7 @@ class CandidateRunner:
                 environment.release()
                 shutil.rmtree(environment.root, ignore_errors=True)
 
-    def attempt(self, candidate: Candidate, environment: Environment, repeat: int, attempt: int) -> Outcome:
+    def attempt(self, candidate: MixedEnvironment, environment: Environment, repeat: int, attempt: int) -> Outcome:
         ctx = self.ctx
         scratch = self.new_folder("cell-")
         bench = Bench(
@@ -204,7 +204,7 @@ class CandidateRunner:
         shutil.rmtree(scratch, ignore_errors=True)
         return outcome.model_copy(update={"lock": self.environment_key(candidate)})
 
-    def blocked(self, candidate: Candidate, why: Evidence, repeat: int) -> Outcome:
+    def blocked(self, candidate: MixedEnvironment, why: Evidence, repeat: int) -> Outcome:
         places = {str(self.ctx.cache): "<cache>", str(self.ctx.store.directory.absolute()): "<run>"}
         known = blank(candidate.version_set, self.case, self.environment_key(candidate), self.ctx)
         reason = evidence_files.scrubbed(why.reason, places)

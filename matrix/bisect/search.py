@@ -11,7 +11,7 @@ from matrix.bisect import candidate as candidates
 from matrix.bisect.answer import Culprit, StepRecord
 from matrix.bisect.boundary import find_boundary
 from matrix.bisect.confidence import END_RUNS, FLAKY_RUNS, Ends
-from matrix.bisect.failure import gist, state_of, state_of_run
+from matrix.bisect.failure import gist, no_cause, state_of, state_of_run
 from matrix.bisect.minimal_set import MinimalSetSearch
 from matrix.bisect.releases import NearbyResolution, bounds, releases_between
 from matrix.bisect.state import State
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from matrix.bisect.boundary import Boundary
-    from matrix.bisect.candidate import Candidate
+    from matrix.bisect.candidate import MixedEnvironment
     from matrix.bisect.differences import Differences
     from matrix.bisect.releases import Release
     from matrix.bisect.runner import CandidateRunner
@@ -42,7 +42,7 @@ class End:
     """The good or the bad end: its lock, and its installed environment as a candidate."""
 
     lock: Lock
-    candidate: Candidate
+    candidate: MixedEnvironment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Bisection:
     good: End
     bad: End
     differences: Differences
-    cause: Callable[[Outcome], str] = lambda outcome: ""
+    cause: Callable[[Outcome], str] = no_cause
     pre: bool = False
     say: Callable[[str], object] = print
     steps: list[StepRecord] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Bisection:
         states = self.test("packages", list(by_set.values()))
         return {each: states[candidate.key] for each, candidate in by_set.items()}
 
-    def mixed(self, groups: frozenset[int]) -> Candidate:
+    def mixed(self, groups: frozenset[int]) -> MixedEnvironment:
         """The good end with some groups of packages as the bad end has them."""
         names = self.differences.packages(groups)
         label = f"{counted(len(names), 'package')} of {self.bad.candidate.key}: {', '.join(names)}"
@@ -178,7 +178,7 @@ class Bisection:
         releases = releases_between(main, old, new, python=python, uv=runner.ctx.uv, pre=self.pre)
         self.say(f"{main}: {counted(len(releases), 'release')} from {old} to {new}")
         fixed = {each: version_in(after, each) for each in map(self.main, others)}
-        tried: dict[int, Candidate] = {0: before, len(releases) - 1: after}
+        tried: dict[int, MixedEnvironment] = {0: before, len(releases) - 1: after}
 
         def test(indices: Sequence[int]) -> dict[int, State]:
             tried.update({each: self.of_release(main, releases[each], fixed, before) for each in indices})
@@ -190,7 +190,7 @@ class Bisection:
         return self.described(main, releases, boundary, tried)
 
     def described(
-        self, main: str, releases: Sequence[Release], boundary: Boundary, tried: Mapping[int, Candidate]
+        self, main: str, releases: Sequence[Release], boundary: Boundary, tried: Mapping[int, MixedEnvironment]
     ) -> Culprit:
         last, first = releases[boundary.last_good], releases[boundary.first_bad]
         moved = differing(tried[boundary.last_good], tried[boundary.first_bad])
@@ -208,13 +208,15 @@ class Bisection:
     def main(self, group: int) -> str:
         return self.differences.groups[group].main
 
-    def of_release(self, main: str, release: Release, fixed: Mapping[str, str], before: Candidate) -> Candidate:
+    def of_release(
+        self, main: str, release: Release, fixed: Mapping[str, str], before: MixedEnvironment
+    ) -> MixedEnvironment:
         """A candidate near the good end with a package at one release."""
         pins = {**fixed, main: release.version}
         return self.resolved(pins, self.good.lock, lock_of(before).versions, label=f"{main} {release.version}")
 
-    def resolved(self, pins: Mapping[str, str], base: Lock, near: Mapping[str, str], *, label: str) -> Candidate:
-        """A candidate with some exact versions and as few other moves as possible; its lock is kept for a resumption."""
+    def resolved(self, pins: Mapping[str, str], base: Lock, near: Mapping[str, str], *, label: str) -> MixedEnvironment:
+        """A candidate with some exact versions and as few other moves as possible; its lock is kept."""
         key = candidates.key_of(base.version_set.key, pins, (), str(pins))
         path = self.runner.ctx.store.directory / pipeline.LOCKS / f"{key}.txt"
         if path.exists():
@@ -240,7 +242,7 @@ class Bisection:
 
     # All phases.
 
-    def confirm(self, last_good: Candidate, first_bad: Candidate) -> None:
+    def confirm(self, last_good: MixedEnvironment, first_bad: MixedEnvironment) -> None:
         """Repeat the final boundary.
 
         Raises:
@@ -251,16 +253,14 @@ class Bisection:
         if state_of(known, self.failure, self.cause) is not State.GREEN:
             raise FlakyDifferenceError(f"{last_good.label} was green, then not ({words(known)}); the cell flakes")
         known = self.runner.measure_ends([first_bad], BOUNDARY_RUNS)[first_bad.key]
-        if State.RED not in self.states(known) or (
-            not self.end_states.flaked and {*self.states(known)} != {State.RED}
-        ):
+        if State.RED not in self.states(known) or (not self.end_states.flaked and {*self.states(known)} != {State.RED}):
             raise FlakyDifferenceError(f"{first_bad.label} was red, then not ({words(known)}); the cell flakes")
 
     @property
     def boundary_runs(self) -> int:
         return max(BOUNDARY_RUNS, self.end_states.repeats)
 
-    def test(self, phase: str, tested: Sequence[Candidate]) -> dict[str, State]:
+    def test(self, phase: str, tested: Sequence[MixedEnvironment]) -> dict[str, State]:
         """The state of each candidate by its name."""
         states: dict[str, State] = {}
         outcomes = self.runner.measure(tested, self.end_states.repeats)
@@ -268,7 +268,7 @@ class Bisection:
             states[each.key] = self.note(phase, each, outcomes[each.key])
         return states
 
-    def note(self, phase: str, candidate: Candidate, outcomes: Sequence[Outcome]) -> State:
+    def note(self, phase: str, candidate: MixedEnvironment, outcomes: Sequence[Outcome]) -> State:
         state = state_of(outcomes, self.failure, self.cause)
         shown = next((each for each in outcomes if each.verdict is not Verdict.PASS), outcomes[-1])
         record = StepRecord(
@@ -301,17 +301,17 @@ def words(outcomes: Sequence[Outcome]) -> str:
     return f"{verdicts}: {reason[:120]}" if reason else verdicts
 
 
-def lock_of(candidate: Candidate) -> Lock:
+def lock_of(candidate: MixedEnvironment) -> Lock:
     if isinstance(candidate.lock, Lock):
         return candidate.lock
     raise UserError(f"{candidate.label} cannot be resolved: {candidate.lock.reason}")
 
 
-def version_in(candidate: Candidate, package: str) -> str:
+def version_in(candidate: MixedEnvironment, package: str) -> str:
     return lock_of(candidate).versions.get(package, "")
 
 
-def differing(one: Candidate, other: Candidate) -> dict[str, tuple[str, str]]:
+def differing(one: MixedEnvironment, other: MixedEnvironment) -> dict[str, tuple[str, str]]:
     """Both versions of each package that differs; empty where a candidate lacks it."""
     old, new = lock_of(one).versions, lock_of(other).versions
     names = sorted(old.keys() | new.keys())

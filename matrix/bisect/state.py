@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Subject = TypeVar("Subject")
-Tested = TypeVar("Tested", contravariant=True)
 
 
 class State(Enum):
