@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space.renamed import current_case_id
 from cases.space.verdict import Verdict
-from matrix.bisect import linked_environment
+from matrix.bisect import commits, linked_environment
 from matrix.bisect.answer import ANSWER, BisectAnswer, Certainty
 from matrix.bisect.candidate import MixedEnvironment, of_text
 from matrix.bisect.confidence import highest_flake_rate, missed_red
@@ -144,7 +144,7 @@ def run(
         stack.callback(ctx.store.abandon)  # only if nothing ran
         bisection = prepared(task, request, ctx, stack, say)
         bisection.cause = cause
-        answer = answered(bisection, task, began=began)
+        answer = answered(bisection, task, request.git, began=began)
     (directory / ANSWER).write_text(answer.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
     return directory, answer
 
@@ -230,11 +230,13 @@ def width(case: Case, ctx: RunContext) -> int:
     return max(1, min(ctx.workers, places // case.ranks))
 
 
-def answered(bisection: Bisection, task: BisectTask, *, began: float) -> BisectAnswer:
+def answered(bisection: Bisection, task: BisectTask, git: str, *, began: float) -> BisectAnswer:
     """Run the search to its end."""
     bisection.run_ends()
     guilty = bisection.guilty_groups()
     culprits = tuple(bisection.culprit(each, guilty) for each in sorted(guilty.culprits))
+    if git:
+        culprits = (with_commits(bisection, culprits[0], git), *culprits[1:])
     if bisection.failure is None:
         raise UserError("the bad end has no failure")
     pins, base, green = remedy(bisection, culprits)
@@ -264,6 +266,16 @@ def answered(bisection: Bisection, task: BisectTask, *, began: float) -> BisectA
         seconds=round(time.monotonic() - began, 1),
         log=outcome.evidence.get("log", next(iter(outcome.evidence.values()), "")),
     )
+
+
+def with_commits(bisection: Bisection, culprit: Culprit, git: str) -> Culprit:
+    """The culprit with the commit that made the cell red."""
+    lock = bisection.locks.get(culprit.first_bad_set)
+    if lock is None or not (culprit.last_good and culprit.first_bad):
+        raise UserError(f"--git: {culprit.package} has no two releases to compare; leave --git out")
+    repository = commits.opened(git, cache=bisection.runner.ctx.cache)
+    found = commits.first_bad_commit(bisection, culprit, lock, repository)
+    return culprit.model_copy(update={"commits": found})
 
 
 def remedy(bisection: Bisection, culprits: tuple[Culprit, ...]) -> tuple[dict[str, str], str, bool]:

@@ -87,6 +87,7 @@ class Bisection:
     say: Callable[[str], object] = print
     steps: list[StepRecord] = field(default_factory=list)
     failure: Outcome | None = None
+    locks: dict[str, Lock] = field(default_factory=dict)  # of the last green and first red candidates, by name
     end_states: Ends = field(default_factory=lambda: Ends(good=(), bad=()))
 
     # The ends.
@@ -186,7 +187,9 @@ class Bisection:
             return {each: states[tried[each].key] for each in indices}
 
         boundary = find_boundary(len(releases), test, width=runner.width)
-        self.confirm(tried[boundary.last_good], tried[boundary.first_bad])
+        ends = (tried[boundary.last_good], tried[boundary.first_bad])
+        self.locks |= {each.key: lock_of(each) for each in ends}
+        self.confirm(*ends)
         return self.described(main, releases, boundary, tried)
 
     def described(
