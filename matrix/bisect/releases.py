@@ -110,6 +110,11 @@ class NearbyResolution:
         new = [name for name in versions_in(text) if name not in self.base and name not in pins]
         return self.compiled(pins, dated=new) if new and self.uv.dated else text
 
+    def pre_releases(self, pins: Mapping[str, str]) -> tuple[str, ...]:
+        """The argument that admits pre-releases, if an exact version is one."""
+        exact = (*self.base.values(), *pins.values())
+        return ("--prerelease", "allow") if any(Version(each).is_prerelease for each in exact) else ()
+
     def compiled(self, pins: Mapping[str, str], *, dated: Sequence[str]) -> str | Evidence:
         """One call of uv; of the packages in ``dated``, it sees the releases until ``as_of``."""
         source = self.uv.without_links() if self.uv.dated else self.uv
@@ -122,7 +127,7 @@ class NearbyResolution:
                 lines,
                 *("--output-file", str(near), "--constraints", str(limits), "--generate-hashes"),
                 *(word for each in dated for word in ("--exclude-newer-package", f"{each}={self.as_of}T23:59:59Z")),
-                *("--python-version", self.python, "--python-platform", PLATFORM, "--prerelease", "allow"),
+                *("--python-version", self.python, "--python-platform", PLATFORM, *self.pre_releases(pins)),
                 timeout_s=RESOLVE_LIMIT_S,
             )
             text = near.read_text(encoding="utf-8")

@@ -22,7 +22,6 @@ from matrix.run import store
 from matrix.run.request import RunRequest
 from matrix.versions import sets as known_sets
 from reports.answers.diagnosis import diagnose
-from reports.answers.scripts.known_cause import known_cause
 from reports.answers.scripts.repro_cells import host_pins
 from reports.answers.scripts.repro_script import reproducer
 from reports.commands.options import AsJson, Device, KeepFree, TorchBackend, Versions, Workers
@@ -113,5 +112,4 @@ def write_issue(directory: Path, answer: BisectAnswer) -> str:
         return f"No script for a bug report: {error}"
     report = issue(script, outcome, matrix)
     write_whole(directory / ISSUE, report.rstrip() + "\n\n" + bisect_text.markdown_section(answer))
-    known = known_cause(outcome, script.pins.six)
-    return f"Bug report for {known.repository}: {directory / ISSUE}"
+    return f"Bug report, for the repository of {answer.culprits[0].package}: {directory / ISSUE}"
