@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fixsuite import FixSuite
+from fixsuite import FixSuite  # type: ignore[import-not-found]
 
 from cases.space.case import case
 from cases.space.verdict import Phase, equal
@@ -24,7 +24,7 @@ CASES = {
         case("bisected", "red from trl 0.0.3"),
         case("bisected", "red from trl 0.0.2 with accelerate 0.0.2", method=PAIR),
         case("bisected", "red from trl 0.0.3, with another failure in 0.0.2", method=SKIPPED),
-        case("bisected", "red in every third run, with any version", method=FLAKY),
+        case("bisected", "red in every other run, with any version", method=FLAKY),
     )
 }
 
@@ -36,13 +36,13 @@ def failure(method: str) -> str:
     if method == SKIPPED and trl == "0.0.2":
         return "something else"
     if method == FLAKY:
-        with (Path(os.environ["FTMATRIX_MINISUITE_NOTES"]) / "flaky").open("a+", encoding="utf-8") as file:
+        with (Path(os.environ["FTMATRIX_MINISUITE_NOTES"]) / f"flaky-{trl}").open("a+", encoding="utf-8") as file:
             file.write(".")
-            return "now and then" if file.tell() % 3 == 1 else ""
+            return "now and then" if file.tell() % 2 else ""
     return "not like this" if trl >= "0.0.3" else ""
 
 
-class BisectSuite(FixSuite):
+class BisectSuite(FixSuite):  # type: ignore[misc]
     """The suite of the cases above."""
 
     cases = CASES
