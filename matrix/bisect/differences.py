@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -46,10 +46,15 @@ class PackageGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Differences:
-    """The packages that differ between the good and the bad environment."""
+    """The packages that differ between the good and the bad environment.
+
+    ``replaced`` has the packages that only the good one has, by packages of the bad one that install the same files,
+    such as NCCL for another CUDA: both cannot be installed together.
+    """
 
     good: Packages
     bad: Packages
+    replaced: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -69,6 +74,8 @@ class Differences:
                 other = canonicalize_name(each.name)
                 if other in direct and not self.bad.meets(each):
                     direct[other].add(name)
+        for name, others in self.replaced.items():
+            direct[name] |= others
         return {name: reachable(name, direct) for name in self.names}
 
     @cached_property

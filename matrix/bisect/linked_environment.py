@@ -67,6 +67,17 @@ def packages(found: Iterable[InstalledPackage], *, python: str) -> Packages:
     return Packages(versions=versions, requires=requires)
 
 
+def replaced(good: Iterable[InstalledPackage], bad: Iterable[InstalledPackage]) -> dict[str, frozenset[str]]:
+    """The packages of the good end alone, by packages of the bad end alone that have a file of them."""
+    before, after = {each.name: each for each in good}, {each.name: each for each in bad}
+    removed = {name: {*before[name].files} for name in before.keys() - after.keys()}
+    pairs = {
+        name: frozenset(other for other, files in removed.items() if not files.isdisjoint(after[name].files))
+        for name in after.keys() - before.keys()
+    }
+    return {name: others for name, others in pairs.items() if others}
+
+
 def link(root: Path, packages: Iterable[InstalledPackage], *, like: Path) -> None:
     """Create an environment in an empty folder, with the interpreter of the environment ``like``."""
     shutil.rmtree(root, ignore_errors=True)

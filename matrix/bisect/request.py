@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from cases.space.case import Case
     from matrix.bisect.answer import Culprit
+    from matrix.bisect.linked_environment import InstalledPackage
     from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
     from matrix.run.request import RunRequest
@@ -165,13 +166,24 @@ def prepared(
     good = end(good_lock, runner, stack, install=task.good is not None)
     bad = end(bad_lock, runner, stack, install=True)
     python = bad_lock.version_set.python
-    contents = [runner.packages(each.candidate) for each in (good, bad)]
-    for each in contents:
-        if isinstance(each, Evidence):
-            raise UserError(f"the good end cannot be installed: {each.reason}; choose another --since")
-    before, after = (linked_environment.packages(each, python=python) for each in contents if isinstance(each, list))
-    differences = Differences(good=before, bad=after)
+    differences = compared(contents(good, runner), contents(bad, runner), python=python)
     return Bisection(runner=runner, good=good, bad=bad, differences=differences, pre=request.pre, say=say)
+
+
+def contents(of_end: End, runner: CandidateRunner) -> list[InstalledPackage]:
+    """Where the packages of an end are installed."""
+    found = runner.packages(of_end.candidate)
+    if isinstance(found, Evidence):
+        raise UserError(f"{of_end.candidate.key} cannot be installed: {found.reason}; choose another end")
+    return found
+
+
+def compared(good: list[InstalledPackage], bad: list[InstalledPackage], *, python: str) -> Differences:
+    return Differences(
+        good=linked_environment.packages(good, python=python),
+        bad=linked_environment.packages(bad, python=python),
+        replaced=linked_environment.replaced(good, bad),
+    )
 
 
 def locked(version_set: VersionSet, ctx: RunContext) -> Lock:

@@ -32,3 +32,11 @@ def test_a_group_comes_after_those_that_it_requires() -> None:
 def test_the_packages_of_a_traceback_are_likelier() -> None:
     torch, peft = BOTH.weights("site-packages/peft/tuners/lora.py")
     assert peft > torch
+
+
+def test_a_package_that_replaces_the_files_of_another_moves_with_it() -> None:
+    old = packages({"torch": "2.0", "nccl-cu12": "2"}, torch="nccl-cu12==2")
+    new = packages({"torch": "2.1", "nccl-cu13": "2"}, torch="nccl-cu13==2")
+    replaced = {"nccl-cu13": frozenset({"nccl-cu12"})}
+    groups = Differences(good=old, bad=new, replaced=replaced).groups
+    assert [group.names for group in groups] == [("nccl-cu12", "nccl-cu13", "torch")]
