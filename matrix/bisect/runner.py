@@ -99,10 +99,17 @@ class CandidateRunner:
             for each in candidates:
                 self.keep(self.outcome(each, self.prepared(each)))
             return
-        with ThreadPoolExecutor(self.width) as pool:
-            futures = [pool.submit(self.outcome, each, self.prepared(each)) for each in candidates]
-            for future in as_completed(futures):
+        pool = ThreadPoolExecutor(self.width)
+        waiting = {pool.submit(self.outcome, each, self.prepared(each)) for each in candidates}
+        try:
+            for future in as_completed([*waiting]):
+                waiting.discard(future)
                 self.keep(future.result())
+        finally:  # after Ctrl-C, running cells end and are kept
+            pool.shutdown(cancel_futures=True)
+            for future in waiting:
+                if not future.cancelled() and future.exception() is None:
+                    self.keep(future.result())
 
     def keep(self, outcome: Outcome) -> None:
         self.ctx.store.append(outcome)

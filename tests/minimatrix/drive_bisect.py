@@ -1,12 +1,13 @@
 """Runs the search of ``ftmatrix bisect`` on the suite of ``bisectsuite.py``; prints the answer as JSON.
 
-Usage: python drive_bisect.py VERSIONS OUT CELL GOOD BAD
+Usage: python drive_bisect.py VERSIONS OUT CELL GOOD BAD, where GOOD is a set or a release such as trl==0.0.1.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from matrix.bisect import request
 from matrix.errors import UserError
@@ -21,7 +22,8 @@ def main(versions: str, out: str, cell: str, good: str, bad: str) -> None:
     run_request = RunRequest(
         versions=Path(versions), out=Path(out), suite=suite, device="cpu", torch_backend="pypi", keep_free_gb=0
     )
-    wish = request.BisectRequest(run_request=run_request, cell=cell, good=good, bad=bad)
+    ends: dict[str, Any] = {"since": good} if "==" in good else {"good": good}
+    wish = request.BisectRequest(run_request=run_request, cell=cell, bad=bad, **ends)
     try:
         _, answer = request.run(wish, say=lambda _: None)
     except UserError as error:

@@ -42,6 +42,10 @@ def test_the_package_and_its_release_are_found(later: Any) -> None:
     assert (answer["pins"], answer["pins_base"], answer["pins_green"]) == ({"trl": "0.0.2"}, "later", True)
 
 
+def test_the_good_end_may_be_an_earlier_release(later: Any) -> None:
+    assert culprits(bisect(later, "train-lora-single-fp32", good="trl==0.0.1")) == [("trl", "0.0.2", "0.0.3")]
+
+
 def test_a_second_call_runs_nothing_again(later: Any) -> None:
     first = bisect(later, "train-lora-single-fp32")
     cells = len(later.lines())
