@@ -94,6 +94,7 @@ def link(root: Path, packages: Iterable[InstalledPackage], *, like: Path) -> Non
 def link_files(target: Path, files: Iterable[tuple[Path, Parts, Parts]]) -> None:
     """Link files, or their whole folder where one folder of packages has all files of it.
 
+    A folder that has a ``lib`` with shared libraries is created, because they find others relative to their own path.
     Each file is a folder of packages, the rest of its path below ``target``, and the part of its path above.
     """
     by_entry: dict[str, list[tuple[Path, Parts, Parts]]] = {}
@@ -101,7 +102,8 @@ def link_files(target: Path, files: Iterable[tuple[Path, Parts, Parts]]) -> None
         by_entry.setdefault(rest[0], []).append((folder, rest[1:], (*above, rest[0])))
     for entry, inside in by_entry.items():
         folder, rest, path = inside[0]
-        if not rest or len({each for each, _, _ in inside}) == 1:
+        has_libraries = any("lib" in (entry, *each) and ".so" in each[-1] for _, each, _ in inside if each)
+        if not rest or (len({each for each, _, _ in inside}) == 1 and not has_libraries):
             (target / entry).symlink_to(folder.joinpath(*path))
         else:
             (target / entry).mkdir()

@@ -11,6 +11,7 @@ from matrix.environments.environment import lease_path
 from matrix.environments.integrity import damaged_packages
 from matrix.environments.pytest_runner import remove_folder
 from matrix.evidence import Evidence
+from matrix.versions.backends import in_torch_family
 from matrix.versions.locks import digest_of, distribution
 from matrix.versions.uv import blame_machine, reason
 
@@ -49,8 +50,9 @@ def unpack(
         new = folder.with_name(f"{folder.name}.new")
         remove_folder(new)
         hashed = ("--require-hashes",) if "--hash" in statement else ()
+        once = ("--no-cache",) if in_torch_family(name) else ()  # gigabytes, which nobody needs again
         with uv.requirements_file([statement]) as path:
-            result = uv.pip("install", "--python", root, "--target", new, "--no-deps", *hashed, "-r", path)
+            result = uv.pip("install", "--python", root, "--target", new, "--no-deps", *once, *hashed, "-r", path)
         if result.exit_code == 0:
             remove_folder(folder)
             new.rename(folder)

@@ -28,7 +28,7 @@ def installed(folder: Path, name: str, version: str, files: dict[str, str]) -> N
 
 def test_packages_of_two_folders_share_a_namespace(tmp_path: Path) -> None:
     old = tmp_path / "old" / SITE
-    installed(old, "one", "1", {"shared/one.py": "", "first/__init__.py": "version = 1\n"})
+    installed(old, "one", "1", {"shared/one.py": "", "first/__init__.py": "version = 1\n", "big/lib/libbig.so": ""})
     installed(old, "two", "1", {"shared/two.py": "version = 1\n"})
     (old / PTH).write_text("")
     new = tmp_path / "new"
@@ -46,3 +46,4 @@ def test_packages_of_two_folders_share_a_namespace(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("1 2 2\n", "")
     assert (root / SITE / "first").is_symlink()
     assert not (root / SITE / "shared").is_symlink()
+    assert not (root / SITE / "big" / "lib").is_symlink()  # $ORIGIN is a folder of this environment
