@@ -86,12 +86,14 @@ def walk(
 class NearbyResolution:
     """Resolves a lock near another one: as few packages as possible move, and not beyond the bounds.
 
-    ``base`` has the version of each package, ``bounds`` a version range of some, such as ``>=0.19,<=0.20``.
+    ``base`` has the version of each package, ``bounds`` a version range of some, such as ``>=0.19,<=0.20``. Packages in
+    ``optional`` are left out if nothing requires them, such as NCCL for another CUDA.
     """
 
     base: Mapping[str, str]
     bounds: Mapping[str, str]
     extras: Sequence[str]
+    optional: frozenset[str] = frozenset()
     as_of: date
     python: str
     uv: Uv
@@ -118,7 +120,7 @@ class NearbyResolution:
     def compiled(self, pins: Mapping[str, str], *, dated: Sequence[str]) -> str | Evidence:
         """One call of uv; of the packages in ``dated``, it sees the releases until ``as_of``."""
         source = self.uv.without_links() if self.uv.dated else self.uv
-        names = [name for name in self.base if name not in pins]
+        names = [name for name in self.base if name not in pins and name not in self.optional]
         lines = [*(f"{name}=={version}" for name, version in pins.items()), *names, *self.extras]
         constraints = [f"{name}{bound}" for name, bound in self.bounds.items() if name not in pins]
         preferred = [f"{name}=={pins.get(name, version)}" for name, version in self.base.items()]

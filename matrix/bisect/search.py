@@ -238,6 +238,7 @@ class Bisection:
             base=near,
             bounds=bounds(good, bad, self.differences.names),
             extras=tuple(base.version_set.extras),
+            optional=frozenset(good.keys() ^ bad.keys()),
             as_of=max(self.good.lock.version_set.as_of, self.bad.lock.version_set.as_of),
             python=base.version_set.python,
             uv=self.runner.ctx.uv,
