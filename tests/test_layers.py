@@ -27,6 +27,7 @@ MODULES = [
 PATHS = {".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
 # Modules that install, run, search or draw.
 ACTING = (
+    "matrix.bisect",
     "matrix.environments",
     "matrix.experiments",
     "matrix.offline",

@@ -49,6 +49,8 @@ WHEELS: Mapping[tuple[str, str], str] = {  # source of the module, by distributi
     ("peft", "0.0.2"): "",
     ("trl", "0.0.1"): "",
     ("trl", "0.0.2"): "",
+    ("trl", "0.0.3"): "",
+    ("trl", "0.0.4"): "",
     ("bitsandbytes", "0.0.1"): "",
     ("tinymetrics", "0.0.1"): "",  # a package that a user's script adds to a set
     ("tinymetrics", "0.0.2"): "",

@@ -1,0 +1,1 @@
+"""The search for the package and the release that made a green cell red."""

@@ -1,0 +1,322 @@
+"""Finds the packages, then the releases, that made a green cell red."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cases.space.plural import counted
+from cases.space.verdict import RED, Verdict
+from matrix.bisect import candidate as candidates
+from matrix.bisect.answer import Culprit, StepRecord
+from matrix.bisect.boundary import find_boundary
+from matrix.bisect.confidence import END_RUNS, FLAKY_RUNS, Ends
+from matrix.bisect.failure import gist, no_cause, state_of, state_of_run
+from matrix.bisect.minimal_set import MinimalSetSearch
+from matrix.bisect.releases import NearbyResolution, bounds, releases_between
+from matrix.bisect.state import State
+from matrix.errors import UserError
+from matrix.evidence import Evidence
+from matrix.run import pipeline
+from matrix.versions.locks import Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from matrix.bisect.boundary import Boundary
+    from matrix.bisect.candidate import MixedEnvironment
+    from matrix.bisect.differences import Differences
+    from matrix.bisect.releases import Release
+    from matrix.bisect.runner import CandidateRunner
+    from matrix.run.outcome import Outcome
+
+BOUNDARY_RUNS: Final = 2  # runs of the last green and the first red release; more if the cell flakes
+
+
+class FlakyDifferenceError(UserError):
+    """The difference between the ends, or a result on the way, does not reproduce."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """The good or the bad end: its lock, and its installed environment as a candidate."""
+
+    lock: Lock
+    candidate: MixedEnvironment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guilty:
+    """Groups of packages that together make the cell red: culprits, and companions without which it cannot run.
+
+    ``separable`` is false if the cell cannot run without any one of the culprits.
+    """
+
+    culprits: frozenset[int]
+    companions: frozenset[int] = frozenset()
+    separable: bool = True
+
+    @property
+    def all(self) -> frozenset[int]:
+        return self.culprits | self.companions
+
+
+@dataclass(kw_only=True)
+class Bisection:
+    """A search between two ends.
+
+    Attributes:
+        runner: runs the cell in candidates.
+        good: the end at which the cell is green.
+        bad: the end at which it is red.
+        differences: the packages that differ.
+        cause: returns the known cause of a failure; empty if it is unknown.
+        pre: try pre-releases as well.
+        say: prints the progress.
+        steps: the tested candidates, in order.
+        failure: the failure of the bad end, after ``run_ends``.
+        end_states: the states of all runs of the ends, after ``run_ends``.
+    """
+
+    runner: CandidateRunner
+    good: End
+    bad: End
+    differences: Differences
+    cause: Callable[[Outcome], str] = no_cause
+    pre: bool = False
+    say: Callable[[str], object] = print
+    steps: list[StepRecord] = field(default_factory=list)
+    failure: Outcome | None = None
+    locks: dict[str, Lock] = field(default_factory=dict)  # of the last green and first red candidates, by name
+    end_states: Ends = field(default_factory=lambda: Ends(good=(), bad=()))
+
+    # The ends.
+
+    def run_ends(self) -> None:
+        """Run both ends twice, and more often if their runs disagree.
+
+        Raises:
+            FlakyDifferenceError: the difference does not reproduce.
+            UserError: the cell is not green at the good end, or not red at the bad one.
+        """
+        for runs in (END_RUNS, FLAKY_RUNS):
+            known = self.runner.measure_ends([self.good.candidate, self.bad.candidate], runs)
+            good, bad = known[self.good.candidate.key], known[self.bad.candidate.key]
+            self.failure = commonest_failure(bad)
+            self.end_states = Ends(good=self.states(good), bad=self.states(bad))
+            if not self.end_states.flaked:
+                break
+        self.note("ends", self.good.candidate, good)
+        self.note("ends", self.bad.candidate, bad)
+        self.check_ends(good, bad)
+        self.runner.is_failure = lambda outcome: self.states([outcome]) == (State.RED,)
+
+    def check_ends(self, good: Sequence[Outcome], bad: Sequence[Outcome]) -> None:
+        problem = self.end_states.why_not
+        if self.end_states.flaked and problem:
+            raise FlakyDifferenceError(f"the difference does not reproduce: {problem}; run the cell with --repeat 10")
+        case = self.runner.case.id
+        if not all(each.verdict is Verdict.PASS for each in good):
+            raise UserError(
+                f"{case} is not green at the good end {self.good.candidate.key} ({words(good)}); choose another --good"
+            )
+        if problem:
+            raise UserError(
+                f"{case} is not red at the bad end {self.bad.candidate.key} ({words(bad)}); choose another --bad"
+            )
+
+    def states(self, outcomes: Sequence[Outcome]) -> tuple[State, ...]:
+        return tuple(state_of_run(each, self.failure, self.cause) for each in outcomes)
+
+    # The packages.
+
+    def guilty_groups(self) -> Guilty:
+        """The smallest set of differing packages that makes the cell red, as numbers of groups."""
+        groups = self.differences.groups
+        self.say(f"{counted(len(self.differences.names), 'package')} differ, in {counted(len(groups), 'group')}")
+        traceback = self.failure.error.traceback if self.failure and self.failure.error else ""
+        search = MinimalSetSearch(
+            count=len(groups),
+            test=self.test_groups,
+            closure=self.differences.closure,
+            width=self.runner.width,
+            weights=self.differences.weights(traceback),
+        )
+        red = search.run()
+        culprits = search.culprits(red)
+        if not culprits:
+            return Guilty(culprits=red, separable=False)
+        return Guilty(culprits=culprits, companions=red - culprits)
+
+    def test_groups(self, sets: Sequence[frozenset[int]]) -> dict[frozenset[int], State]:
+        by_set = {each: self.mixed(each) for each in sets}
+        states = self.test("packages", list(by_set.values()))
+        return {each: states[candidate.key] for each, candidate in by_set.items()}
+
+    def mixed(self, groups: frozenset[int]) -> MixedEnvironment:
+        """The good end with some groups of packages as the bad end has them."""
+        names = self.differences.packages(groups)
+        label = f"{counted(len(names), 'package')} of {self.bad.candidate.key}: {', '.join(names)}"
+        return candidates.mixed(self.good.lock, self.bad.lock, names, label=label)
+
+    # The releases of one package.
+
+    def culprit(self, group: int, guilty: Guilty) -> Culprit:
+        """The release of a package that made the cell red, with the other guilty packages as at the bad end.
+
+        Raises:
+            FlakyDifferenceError: a repeat of the result differs from it.
+        """
+        main = self.differences.groups[group].main
+        others = guilty.all - {group} if guilty.separable else frozenset()
+        before = self.mixed(self.differences.closure(others))
+        after = self.mixed(self.differences.closure(guilty.all))
+        old, new = version_in(before, main), version_in(after, main)
+        if not old or not new:  # only one end has the package
+            return Culprit(package=main, last_good=old, first_bad=new, first_bad_set=after.key)
+        runner = self.runner
+        python = self.good.lock.version_set.python
+        releases = releases_between(main, old, new, python=python, uv=runner.ctx.uv, pre=self.pre)
+        self.say(f"{main}: {counted(len(releases), 'release')} from {old} to {new}")
+        fixed = {each: version_in(after, each) for each in map(self.main, others)}
+        tried: dict[int, MixedEnvironment] = {0: before, len(releases) - 1: after}
+
+        def test(indices: Sequence[int]) -> dict[int, State]:
+            tried.update({each: self.of_release(main, releases[each], fixed, before) for each in indices})
+            states = self.test("releases", [tried[each] for each in indices])
+            return {each: states[tried[each].key] for each in indices}
+
+        boundary = find_boundary(len(releases), test, width=runner.width)
+        ends = (tried[boundary.last_good], tried[boundary.first_bad])
+        self.locks |= {each.key: lock_of(each) for each in ends}
+        self.confirm(*ends)
+        return self.described(main, releases, boundary, tried)
+
+    def described(
+        self, main: str, releases: Sequence[Release], boundary: Boundary, tried: Mapping[int, MixedEnvironment]
+    ) -> Culprit:
+        last, first = releases[boundary.last_good], releases[boundary.first_bad]
+        moved = differing(tried[boundary.last_good], tried[boundary.first_bad])
+        return Culprit(
+            package=main,
+            last_good=last.version,
+            first_bad=first.version,
+            last_good_uploaded=last.uploaded,
+            first_bad_uploaded=first.uploaded,
+            untestable=tuple(releases[each].version for each in boundary.untestable),
+            moved_along={name: both for name, both in moved.items() if name != main},
+            first_bad_set=tried[boundary.first_bad].key,
+        )
+
+    def main(self, group: int) -> str:
+        return self.differences.groups[group].main
+
+    def of_release(
+        self, main: str, release: Release, fixed: Mapping[str, str], before: MixedEnvironment
+    ) -> MixedEnvironment:
+        """A candidate near the good end with a package at one release."""
+        pins = {**fixed, main: release.version}
+        return self.resolved(pins, self.good.lock, lock_of(before).versions, label=f"{main} {release.version}")
+
+    def resolved(self, pins: Mapping[str, str], base: Lock, near: Mapping[str, str], *, label: str) -> MixedEnvironment:
+        """A candidate with some exact versions and as few other moves as possible; its lock is kept."""
+        key = candidates.key_of(base.version_set.key, pins, (), str(pins))
+        path = self.runner.ctx.store.directory / pipeline.LOCKS / f"{key}.txt"
+        if path.exists():
+            text: str | Evidence = path.read_text(encoding="utf-8")
+        else:
+            text = self.resolution(base, near).resolve(pins)
+        if isinstance(text, Evidence):
+            return candidates.unresolvable(text, base=base, label=label, named=pins)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return candidates.of_text(text, base=base, bad=self.bad.lock.version_set, label=label, named=pins)
+
+    def resolution(self, base: Lock, near: Mapping[str, str]) -> NearbyResolution:
+        good, bad = self.differences.good.versions, self.differences.bad.versions
+        return NearbyResolution(
+            base=near,
+            bounds=bounds(good, bad, self.differences.names),
+            extras=tuple(base.version_set.extras),
+            optional=frozenset(good.keys() ^ bad.keys()),
+            as_of=max(self.good.lock.version_set.as_of, self.bad.lock.version_set.as_of),
+            python=base.version_set.python,
+            uv=self.runner.ctx.uv,
+        )
+
+    # All phases.
+
+    def confirm(self, last_good: MixedEnvironment, first_bad: MixedEnvironment) -> None:
+        """Repeat the final boundary.
+
+        Raises:
+            FlakyDifferenceError: a repeat differs.
+        """
+        runs = self.boundary_runs
+        known = self.runner.measure([last_good], runs)[last_good.key]
+        if state_of(known, self.failure, self.cause) is not State.GREEN:
+            raise FlakyDifferenceError(f"{last_good.label} was green, then not ({words(known)}); the cell flakes")
+        known = self.runner.measure_ends([first_bad], BOUNDARY_RUNS)[first_bad.key]
+        if State.RED not in self.states(known) or (not self.end_states.flaked and {*self.states(known)} != {State.RED}):
+            raise FlakyDifferenceError(f"{first_bad.label} was red, then not ({words(known)}); the cell flakes")
+
+    @property
+    def boundary_runs(self) -> int:
+        return max(BOUNDARY_RUNS, self.end_states.repeats)
+
+    def test(self, phase: str, tested: Sequence[MixedEnvironment]) -> dict[str, State]:
+        """The state of each candidate by its name."""
+        states: dict[str, State] = {}
+        outcomes = self.runner.measure(tested, self.end_states.repeats)
+        for each in tested:
+            states[each.key] = self.note(phase, each, outcomes[each.key])
+        return states
+
+    def note(self, phase: str, candidate: MixedEnvironment, outcomes: Sequence[Outcome]) -> State:
+        state = state_of(outcomes, self.failure, self.cause)
+        shown = next((each for each in outcomes if each.verdict is not Verdict.PASS), outcomes[-1])
+        record = StepRecord(
+            phase=phase,
+            candidate=candidate.label,
+            set=candidate.key,
+            state=state.value,
+            verdict=shown.verdict,
+            reason=shown.reason,
+            runs=len(outcomes),
+        )
+        if record not in self.steps:
+            self.steps.append(record)
+            why = f" ({shown.verdict.value}: {shown.reason[:100]})" if state is State.UNTESTABLE else ""
+            self.say(f"{state.value}: {candidate.label}{why}")
+        return state
+
+
+def commonest_failure(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """A red outcome with the failure that most runs have; None if no run is red."""
+    red = [each for each in outcomes if each.verdict in RED]
+    keys = [(each.verdict.value, gist(each.reason)) for each in red]
+    return max(zip(red, keys, strict=True), key=lambda pair: keys.count(pair[1]))[0] if red else None
+
+
+def words(outcomes: Sequence[Outcome]) -> str:
+    """The verdicts of some runs, and the reason of one that is not green."""
+    verdicts = ", ".join(each.verdict.value for each in outcomes)
+    reason = next((each.reason for each in outcomes if each.reason and each.verdict is not Verdict.PASS), "")
+    return f"{verdicts}: {reason[:120]}" if reason else verdicts
+
+
+def lock_of(candidate: MixedEnvironment) -> Lock:
+    if isinstance(candidate.lock, Lock):
+        return candidate.lock
+    raise UserError(f"{candidate.label} cannot be resolved: {candidate.lock.reason}")
+
+
+def version_in(candidate: MixedEnvironment, package: str) -> str:
+    return lock_of(candidate).versions.get(package, "")
+
+
+def differing(one: MixedEnvironment, other: MixedEnvironment) -> dict[str, tuple[str, str]]:
+    """Both versions of each package that differs; empty where a candidate lacks it."""
+    old, new = lock_of(one).versions, lock_of(other).versions
+    names = sorted(old.keys() | new.keys())
+    return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
