@@ -1,7 +1,7 @@
 """On a CPU, dequantize_4bit with absmax and out instead of a state raises NotImplementedError.
 
-Its documentation has both arguments for a call without a state; the CPU has no kernel that writes to out. No thread
-found on 2026-11-24; related: bitsandbytes-foundation/bitsandbytes#1602.
+Its documentation has both arguments for a call without a state; the CPU has no kernel that writes to out.
+No thread found on 2026-11-24; related: bitsandbytes-foundation/bitsandbytes#1602.
 Exit code: 0 right, 1 NotImplementedError, 77 no 4 bits on CPUs, anything else: something else happened.
 """
 
