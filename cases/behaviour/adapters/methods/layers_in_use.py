@@ -173,3 +173,27 @@ def modes_by_method(ctx: Context) -> Iterator[Check]:
             )
 
     yield from every(story)
+
+
+@call(LIVING, phase=Phase.FORWARD)
+def scale_adalora_adapter(_ctx: Context) -> Iterator[Check]:
+    """set_scale, scale_layer and unscale_layer multiply the initial scale of AdaLoRA, as ``scale_adapter`` does LoRA's.
+
+    https://huggingface.co/docs/peft/package_reference/lora has the methods, whose class AdaLoRA's layers inherit.
+    """
+    method = layers.METHODS["adalora"]
+    model = layers.adapted(method, names=("first",))
+    plain, whole = layers.held(adapted_layers.base()), layers.expected(model, method, "first")
+    for name, arguments, factor in (
+        ("scale_layer", (3.0,), 3.0),
+        ("unscale_layer", (2.0,), 1.5),
+        ("unscale_layer", (), 1.0),
+        ("set_scale", ("first", 0.5), 0.5),
+        ("set_scale", ("first", 1.0), 1.0),
+    ):
+        for layer in whole:
+            getattr(layers.module(model, layer), name)(*arguments)
+        update = {layer: weight - plain[layer][0] for layer, (weight, _) in whole.items()}
+        wanted = {layer: (plain[layer][0] + factor * added, plain[layer][1]) for layer, added in update.items()}
+        called = f"{name}({', '.join(map(str, arguments))})"
+        yield at_most(f"weights off after {called}", layers.off(layers.applied(model), wanted), SAME)
