@@ -23,6 +23,9 @@ COMPILING_CALLS = (
     "four_bit_odd_rows",
     "shapes_for_the_compiler",
 )
+# Calls that use BOFT, alone or among all methods. Where nvcc is installed, PEFT builds a CUDA kernel at its first use,
+# also for a CPU, and all other ranks on the machine wait for it.
+BUILDING_CALLS = ("by_method", "boft", "start_with_or_without_effect")  # parts of their names
 PROBE_S = 60.0  # a probe tries one thing, and that may be a first compilation
 
 
@@ -46,6 +49,10 @@ RULES = (
     TimeoutRule(
         lambda o: o.torch_compile or o.call in COMPILING_CALLS,
         SilenceTimeout(240.0, "torch.compile reports nothing while it compiles"),
+    ),
+    TimeoutRule(
+        lambda o: any(each in o.call for each in BUILDING_CALLS),
+        SilenceTimeout(240.0, "PEFT reports nothing while it builds BOFT's kernel"),
     ),
     TimeoutRule(
         lambda o: o.flow == "api", SilenceTimeout(60.0, "a call of the libraries reports nothing until it returns")

@@ -35,3 +35,8 @@ def test_no_case_has_less_than_the_usual_timeout(device: str) -> None:
 
 def test_every_rule_applies_to_a_case() -> None:
     assert all(any(rule.applies(case.options) for case in CASES.values()) for rule in silence.RULES)
+
+
+@pytest.mark.parametrize("case", ["api-sequences_by_method", "api-merge_half_boft"])
+def test_a_case_with_boft_may_build_its_kernel(case: str) -> None:
+    assert "BOFT" in silence.timeout(CASES[case].options, "cpu").why
