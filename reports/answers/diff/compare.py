@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 NUMBER: Final = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 OURS: Final = "only because of a mistake in a check, repaired since"
 OTHER_HARDWARE: Final = "measured on other hardware"
+OTHER_CODE: Final = "measured with other case code, so the verdicts are not comparable; run both sides again"
 BOTH: Final = "on both sides"
 ABSENCES: Final = {Verdict.SKIP: "skipped", Verdict.LOST: "lost", Verdict.BLOCKED: "blocked", None: "not run"}
 
@@ -171,6 +172,13 @@ def classified(
     return (ChangeKind.SAME_REASON if same_cause(base_cause, new_cause) else ChangeKind.OTHER_REASON), ""
 
 
+def has_other_code(base: SideResult, new: SideResult) -> bool:
+    """Tell if a case changed between two results: its new verdict may come from a new check instead of the stack."""
+    if base.outcome is None or new.outcome is None:
+        return False
+    return not base.outcome.has_same_code(new.outcome)
+
+
 def why_unknown(base: SideResult, new: SideResult, *, across_hardware: bool) -> str:
     """Return why two results cannot be compared; empty if they can."""
     sides = {"new": new, "base": base}
@@ -181,7 +189,7 @@ def why_unknown(base: SideResult, new: SideResult, *, across_hardware: bool) -> 
         return "; ".join(absence_words(side, f"on the {name} side") for name, side in absent.items())
     if not across_hardware and base.outcome and new.outcome and base.outcome.hardware != new.outcome.hardware:
         return OTHER_HARDWARE
-    return ""
+    return OTHER_CODE if base.is_red != new.is_red and has_other_code(base, new) else ""
 
 
 def absence_words(side: SideResult, where: str) -> str:

@@ -68,6 +68,17 @@ def test_verdicts_decide_the_class(base: list[str], new: list[str], kind: Change
     assert change(side(*base), side(*new)).kind is kind
 
 
+@pytest.mark.parametrize("verdicts", [("pass", "fail"), ("wrong", "pass")])
+def test_a_new_verdict_of_other_case_code_is_unknown(verdicts: tuple[str, str], side: Make) -> None:
+    base, new = (side(each, code=code) for each, code in zip(verdicts, ("1" * 12, "2" * 12), strict=True))
+    assert change(base, new).kind is ChangeKind.UNKNOWN
+    assert "other case code" in change(base, new).reason
+
+
+def test_a_cell_of_other_case_code_is_still_green(side: Make) -> None:
+    assert change(side("pass", code="1" * 12), side("pass", code="2" * 12)).kind is ChangeKind.GREEN
+
+
 def test_numbers_in_a_message_do_not_make_another_reason(side: Make) -> None:
     later = FLAT.model_copy(update={"message": "cannot flatten 4 tensors"})
     assert change(side("fail", error=FLAT), side("fail", error=later)).kind is ChangeKind.SAME_REASON
