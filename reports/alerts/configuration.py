@@ -27,25 +27,25 @@ API_VARIABLE: Final = "GITHUB_API_URL"  # Actions and GitHub Enterprise Server s
 API: Final = "https://api.github.com"
 
 
-def repository(text: str) -> str:
+def checked_repository(text: str) -> str:
     if not REPOSITORY.fullmatch(text):
         raise ValueError(f"{text!r} is no repository; expected OWNER/NAME")
     return text
 
 
-def variable(text: str) -> str:
+def checked_variable(text: str) -> str:
     if not VARIABLE_NAME.fullmatch(text):  # not shown: somebody may have written the secret itself here
         raise ValueError("expected the name of an environment variable, not its value")
     return text
 
 
-def label(text: str) -> str:
+def checked_label(text: str) -> str:
     if not text.strip() or "," in text or len(text) > LONGEST_LABEL:
         raise ValueError(f"{text!r} is no label; expected 1 to {LONGEST_LABEL} characters without a comma")
     return text
 
 
-def address(text: str) -> str:
+def checked_address(text: str) -> str:
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -56,7 +56,7 @@ def address(text: str) -> str:
 
 
 LONGEST_LABEL: Final = 50
-Variable = Annotated[str, AfterValidator(variable)]
+Variable = Annotated[str, AfterValidator(checked_variable)]
 
 
 class WebhookKind(StrEnum):
@@ -70,8 +70,8 @@ class AlertTable(BaseModel):
 
 
 class GithubTable(AlertTable):
-    repository: Annotated[str, AfterValidator(repository)]
-    label: Annotated[str, AfterValidator(label)] = "ftmatrix-alert"
+    repository: Annotated[str, AfterValidator(checked_repository)]
+    label: Annotated[str, AfterValidator(checked_label)] = "ftmatrix-alert"
     token_variable: Variable = "GITHUB_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -82,7 +82,7 @@ class WebhookTable(AlertTable):
 
 class FeedTable(AlertTable):
     title: str = Field(default="ftmatrix", min_length=1)
-    url: Annotated[str, AfterValidator(address)]
+    url: Annotated[str, AfterValidator(checked_address)]
 
 
 class AlertConfiguration(AlertTable):

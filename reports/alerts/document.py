@@ -55,6 +55,14 @@ class AlertRecord(AlertRow):
     first_seen: date = Field(description="the first night with this cause")
     body: str = Field(default="", description="details, in Markdown")
 
+    @classmethod
+    def of(cls, alert: Alert) -> AlertRecord:
+        """Return the record that stores an alert."""
+        values = {name: getattr(alert, name) for name in cls.model_fields}
+        moved = [MovedRow(name=each.name, before=each.before, after=each.after) for each in alert.moved]
+        cells = [CellRow(set=each.set, case=each.case) for each in alert.cells]
+        return cls(**{**values, "moved": moved, "cells": cells})
+
     @property
     def alert(self) -> Alert:
         values = {name: getattr(self, name) for name in type(self).model_fields}

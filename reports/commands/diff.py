@@ -11,6 +11,7 @@ Exit codes: 0 no regression, 1 at least one regression that the quarantine does 
 # ruff: noqa: FBT002 - typer reads parameters and their defaults
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,13 +20,18 @@ import typer
 from rich.console import Console
 
 from matrix.errors import UserError
+from reports.alerts import from_diff
+from reports.alerts.document import stored
 from reports.answers import knowledge
 from reports.answers.diff import compare, quarantine, sides
 from reports.commands.diff_repeats import repeat as repeat_red
 from reports.commands.options import AsJson, Baselines, History, Results, ResultsDevice, results_device
 from reports.render import diff_documents, diff_text, progress_bar
+from reports.render.files import write_whole
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from reports.answers.diff.changes import ResultDiff
 
 REGRESSED = 1
@@ -60,6 +66,9 @@ def diff(
     nights: Annotated[
         int, typer.Option("--nights", min=2, help="Nights without a change after which a flaky cell counts as stable.")
     ] = quarantine.NIGHTS,
+    alerts: Annotated[
+        Path | None, typer.Option(help="Also write the regressions and fixes to this file, for `ftmatrix notify`.")
+    ] = None,
     output: Annotated[str, typer.Option("--format", help=f"Output: {TABLE}, {', '.join(FORMATS)}.")] = TABLE,
     as_json: AsJson = False,
     every: Annotated[bool, typer.Option("--all", help="List every cell and every moved package.")] = False,
@@ -87,11 +96,26 @@ def diff(
     )
     compared = compare.compare(found.base, found.new, found.pairs, across_hardware=across_hardware)
     compared = quarantined(compared, entries, history, nights)
+    if alerts is not None:
+        write_alerts(compared, alerts, today)
     if chosen == TABLE:
         Console().print(diff_text.TerminalDiff(diff=compared, every=every))
     else:
         typer.echo(FORMATS[chosen](compared).rstrip())
     raise typer.Exit(REGRESSED if compared.regressions else 0)
+
+
+def write_alerts(compared: ResultDiff, path: Path, today: date) -> None:
+    """Write the alerts of a comparison.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    document = from_diff.alert_document(compared, today=today)
+    try:
+        write_whole(path, json.dumps(stored(document), indent=1) + "\n")
+    except OSError as error:
+        raise UserError(f"--alerts {path}: cannot be written ({error.strerror}); choose another file") from None
 
 
 def quarantined(compared: ResultDiff, entries: quarantine.Quarantine, history: Path, nights: int) -> ResultDiff:

@@ -55,19 +55,21 @@ def invoking(ids: Any, places: Sequence[Sequence[int]], tokens: Sequence[int] = 
 
 
 @dataclass(frozen=True)
-class Row:
+class PromptedRow:
     """The adapter of a row, and the first token that it computes."""
 
     adapter: Adapter
     begin: int
 
 
-def by_last(adapter: Adapter, places: Sequence[Sequence[int]]) -> list[Row | None]:
-    return [Row(adapter, begins[-1]) if begins else None for begins in places]
+def by_last(adapter: Adapter, places: Sequence[Sequence[int]]) -> list[PromptedRow | None]:
+    return [PromptedRow(adapter, begins[-1]) if begins else None for begins in places]
 
 
 @contextlib.contextmanager
-def computing(plain: Any, base: reference.Base, rows: Sequence[Row | None], sides: Mapping[str, Any]) -> Iterator[None]:
+def computing(
+    plain: Any, base: reference.Base, rows: Sequence[PromptedRow | None], sides: Mapping[str, Any]
+) -> Iterator[None]:
     """Add each row's update to the outputs of the adapted layers, from its first token on."""
     import torch
 
@@ -102,7 +104,7 @@ def sides_of(base: reference.Base, device: Any, *adapters: Adapter) -> dict[str,
     return {name: side.to(device) for name, side in found.items()}
 
 
-def expected(ctx: Context, ids: Any, rows: Sequence[Row | None], sides: Mapping[str, Any] | None = None) -> Any:
+def expected(ctx: Context, ids: Any, rows: Sequence[PromptedRow | None], sides: Mapping[str, Any] | None = None) -> Any:
     """The logits of the base with the rows' updates: float64."""
     base, plain = reference.read(ctx), reference.loaded(ctx).double().eval()
     device = next(plain.parameters()).device
@@ -141,11 +143,11 @@ MIXED_NAMES = ["first", "later", "second", BASE]
 MIXED_PLACES = ((4,), (2, 9), (3,), (6,))
 
 
-def mixed(ids: Any, places: Sequence[Sequence[int]]) -> tuple[Any, list[Row | None]]:
+def mixed(ids: Any, places: Sequence[Sequence[int]]) -> tuple[Any, list[PromptedRow | None]]:
     """Rows of two activated adapters, of an ordinary one, and of none; all of them with an invocation."""
     ids, later = invoking(ids, places), invoking(ids, places, OTHER)
     ids[1] = later[1]
-    return ids, [Row(ACTIVATED, places[0][-1]), Row(LATER, places[1][-1]), Row(SECOND, 0), None]
+    return ids, [PromptedRow(ACTIVATED, places[0][-1]), PromptedRow(LATER, places[1][-1]), PromptedRow(SECOND, 0), None]
 
 
 @call(ACTIVATING, phase=Phase.FORWARD, requires=NEEDS)
