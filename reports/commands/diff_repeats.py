@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cases.space.plural import counted
 from matrix.errors import UserError
+from matrix.keys import CellKey
 from matrix.run import request, store
 from reports.answers.diff.sides import REPEATS
 from reports.results.loading import load
@@ -46,5 +47,5 @@ def prepared(directory: Path, times: int, say: Callable[[str], None]) -> tuple[r
     current = [each.cell for each in run.matrix.red if run_request.suite.is_current(each)]
     if stale := len(run.matrix.red) - len(current):
         say(f"{counted(stale, 'red cell')} ran with other case code, so repeats would not count; run them again")
-    ordered = sorted(current, key=lambda cell: cell.partition("__")[0])
+    ordered = sorted(current, key=lambda cell: CellKey.parse(cell).set)
     return run_request, request.work_of_record(run.record.model_copy(update={"planned": tuple(ordered)}), run_request)

@@ -125,6 +125,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.adapters.methods.layers_in_use": (
         "outputs of {key} off, {name}, length={length}",
         "operations of {key} on two devices",
+        "weights off after {called}",
         "devices of {key}",
         "status of {key}",
         "status of {key} while disabled",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GPU_COMMANDS = (
     ("recommend", "--need", "qlora fsdp2"),
     ("can-i-use", "qlora fsdp2"),
-    ("repro", "2026-11__train-lora-fsdp1-bf16"),
+    ("repro", "2026-11__train-lora-int8-fsdp2-bf16"),
 )
 
 
