@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from matrix.errors import UserError
-from matrix.run.secrets import secret_values
+from matrix.run.secrets import secret_values, without_secrets
 from reports.alerts.document import first_problem
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def checked_repository(text: str) -> str:
 
 
 def checked_variable(text: str) -> str:
-    if not VARIABLE_NAME.fullmatch(text):  # not shown: somebody may have written the secret itself here
+    # Not shown: somebody may have written the secret itself here, and a token of GitHub could be a name.
+    if not VARIABLE_NAME.fullmatch(text) or without_secrets(text, frozenset()) != text:
         raise ValueError("expected the name of an environment variable, not its value")
     return text
 

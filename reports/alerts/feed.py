@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Final
 from xml.parsers import expat
@@ -37,8 +37,8 @@ class FeedEntry:
 
 
 def entry(alert: Alert, night: date) -> FeedEntry:
-    """Return the entry of an alert. The same alert has the same id on every night on which it is repeated."""
-    parts = (alert.fingerprint, alert.kind.value, alert.first_seen.isoformat())
+    """Return the entry of an alert. The same cause has the same id on every night on which it is repeated."""
+    parts = (alert.fingerprint, alert.kind.value)
     text = "\n\n".join(part for part in (alert.body, "\n".join(cell_lines(alert.cells, limit=5_000))) if part)
     return FeedEntry(
         id=f"urn:uuid:{uuid.uuid5(NAMESPACE, ' '.join(parts))}",
@@ -56,12 +56,16 @@ def timestamp(day: date) -> str:
 
 
 def merged(known: Iterable[FeedEntry], documents: Iterable[AlertDocument]) -> list[FeedEntry]:
-    """Add the alerts of nights to the entries of a feed, newest first; a later night replaces an entry."""
+    """Add the alerts of nights to the entries of a feed, newest first.
+
+    A later night replaces an entry, which keeps the day on which it was first published.
+    """
     entries = {each.id: each for each in known}
     for document in documents:
         for each in (entry(record.alert, document.night) for record in document.alerts):
-            if each.id not in entries or entries[each.id].updated <= each.updated:
-                entries[each.id] = each
+            before = entries.get(each.id, each)
+            if before.updated <= each.updated:
+                entries[each.id] = replace(each, published=min(before.published, each.published))
     return sorted(entries.values(), key=lambda each: (each.updated, each.id), reverse=True)[:NEWEST]
 
 

@@ -39,8 +39,8 @@ LARGEST_STATE: Final = 4 * 1024 * 1024  # bytes of its JSON: somebody may have e
 CODE: Final = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]+`)", re.DOTALL)
 FENCE: Final = re.compile(r"^ {0,3}```", re.MULTILINE)
 NOTE: Final = (
-    "ftmatrix keeps the list of cells up to date, closes this issue when they are green, and reopens it when the cause "
-    "comes back. It does not reopen an issue that somebody closed as not planned."
+    "ftmatrix keeps the list of cells up to date, closes this issue when a comparison finds them fixed, and reopens it "
+    "when the cause comes back. It does not reopen an issue that somebody closed as not planned."
 )
 INVISIBLE: Final = "\N{ZERO WIDTH SPACE}"
 

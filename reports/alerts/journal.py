@@ -44,7 +44,7 @@ class Journal:
         try:
             lock = path.with_name(f"{path.name}.lock").open("a", encoding="utf-8")
         except OSError as error:
-            raise UserError(f"{path}: cannot be written ({error.strerror}); name another file with --journal") from None
+            raise UserError(f"{path}: cannot be written ({error.strerror}); name another folder with --out") from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             journal = cls.read(path)
@@ -74,7 +74,7 @@ class Journal:
         except FileNotFoundError:
             return journal
         except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror}); name another file with --journal") from None
+            raise UserError(f"{path}: cannot be read ({error.strerror}); name another folder with --out") from None
         for line in text.splitlines():
             journal.apply(parsed_line(line, path))
         return journal

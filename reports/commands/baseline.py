@@ -16,6 +16,7 @@ from cases.space.plural import counted
 from cases.space.verdict import Verdict
 from matrix.errors import UserError
 from reports.answers.diff import compare, sides
+from reports.answers.diff.changes import RAN
 from reports.answers.support.set_locks import lock_text
 from reports.commands.history import add_night
 from reports.commands.options import Baselines, History
@@ -41,6 +42,8 @@ def accept(
 ) -> None:
     """Accept a run as the baseline of its device, print what becomes red or green by it, and add it to the history."""
     results, _ = sides.repeated_run(run)
+    if not RAN & set(results.matrix.counts()):
+        raise UserError(f"{run}: no cell of it ran, so it can be no baseline; accept a run with results")
     console, folder = Console(highlight=False, soft_wrap=True), baselines / results.record.device
     if data.locate(folder) is not None:
         before, now = sides.of_baseline(baselines, results.record.device), sides.of_folder(run)

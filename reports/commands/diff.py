@@ -121,7 +121,7 @@ def write_alerts(compared: ResultDiff, path: Path, today: date) -> None:
 def quarantined(compared: ResultDiff, entries: quarantine.Quarantine, history: Path, nights: int) -> ResultDiff:
     """Apply the quarantine; entries of flaky cells are compared with the history, if there is one."""
     recent = None
-    if any(each.kind is quarantine.QuarantineKind.FLAKY for each in entries.entries) and history.is_dir():
+    if any(each.kind is quarantine.QuarantineKind.FLAKY for each in entries.entries) and any(history.glob("*.parquet")):
         from reports.results import history as stored  # pyarrow takes a second to import
 
         recent = stored.recent_verdicts(history, device=compared.new.device, nights=nights)

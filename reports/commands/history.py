@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reports.results.loading import RunResults
 
 DAYS_PER_MONTH = 30.44
+MOST_MONTHS = 1_200
 
 
 class CaseOrCommand(TyperGroup):
@@ -41,7 +42,9 @@ def show(
     device: Annotated[
         str, typer.Option("--device", help="Only the nights of this device: cpu or cuda.", show_default="both")
     ] = "",
-    months: Annotated[int, typer.Option("--months", min=1, help="Number of last months to draw.")] = 12,
+    months: Annotated[
+        int, typer.Option("--months", min=1, max=MOST_MONTHS, help="Number of last months to draw.")
+    ] = 12,
     history: History = Path("history"),
 ) -> None:
     """Draw the nights of a case: when it changed, why, and which packages moved with it."""
@@ -50,10 +53,25 @@ def show(
 
     if device and device not in DEVICES:
         raise UserError(f"--device {device}: unknown device; choose from {', '.join(DEVICES)}")
-    key, name = CellKey.parse(case) if SEPARATOR in case else ("", case)
+    key, name = named(case)
     since = (datetime.now(UTC) - timedelta(days=months * DAYS_PER_MONTH)).date()
     table = stored.read(history, case=name, version_set=key, device=device, since=since)
     typer.echo("\n".join(lines(table)))
+
+
+def named(case: str) -> tuple[str, str]:
+    """Return the set, if any, and the case that a user named.
+
+    Raises:
+        UserError: the text names neither.
+    """
+    try:
+        key, name = CellKey.parse(case) if SEPARATOR in case else ("", case)
+    except ValueError:
+        name = ""
+    if not name:
+        raise UserError(f"{case!r}: neither a case nor a cell; name one, such as 2026-11__train-lora-ddp-fp32")
+    return key, name
 
 
 @app.command("add")

@@ -149,7 +149,7 @@ def loaded(folder: Path, **options: Any) -> pd.DataFrame:
     try:
         return pd.read_parquet(folder, **options)
     except (OSError, ValueError, KeyError) as error:  # pyarrow's ArrowInvalid is a ValueError
-        raise UserError(f"{folder}: the history cannot be read ({error}); remove the damaged file") from None
+        raise UserError(f"{folder}: the history cannot be read ({error}); remove other and damaged files") from None
 
 
 def why_empty(folder: Path, case: str) -> str:

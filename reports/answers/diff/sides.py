@@ -64,8 +64,11 @@ def find(
     if all(folders):
         return of_runs(of_folder(Path(base)), of_folder(Path(new)), across_hardware=across_hardware)
     if any(folders) or any("/" in each for each in (base, new)):
-        wrong = (base, new)[folders.index(False)]
-        raise UserError(f"{wrong}: no such folder; name two folders of results, or two sets of --results")
+        missing = [each for each, is_folder in zip((base, new), folders, strict=True) if not is_folder]
+        wrong = next((each for each in missing if "/" in each), missing[0])
+        raise UserError(
+            f"{wrong or repr(wrong)}: no such folder; name two folders of results, or two sets of --results"
+        )
     return of_sets(base, new, results_folder, device)
 
 
@@ -195,7 +198,7 @@ def of_sets(base: str, new: str, folder: Path, device: str) -> Sides:
     grids, known = stored_grids(folder, device, (base, new))
     for key in (base, new):
         if key not in known:
-            raise UserError(unknown_set(key, known, folder))
+            raise UserError(unknown_set(key, known, folder, device))
     columns = {each.key: each for matrix in grids for each in matrix.sets}  # the newest last
     pairs = [
         best
@@ -295,7 +298,7 @@ def one_set(
     return DiffSide(name=column.key, device=device, hardware=hardware, matrix=matrix, locks=known)
 
 
-def unknown_set(key: str, known: Iterable[str], folder: Path) -> str:
+def unknown_set(key: str, known: Iterable[str], folder: Path, device: str) -> str:
     near = get_close_matches(key, sorted(known), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(sorted(known))}"
-    return f"{key}: neither a folder of results nor a set in {folder}; {hint}"
+    return f"{key}: neither a folder of results nor a set measured on {device} in {folder}; {hint} Or add --device"

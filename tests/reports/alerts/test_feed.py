@@ -66,3 +66,9 @@ def test_badges_name_a_feature_and_a_night(document: Fixture) -> None:
     assert "qlora on 2026-11: green with a setting" in feature_badge("qlora", "2026-11", "green with a setting")
     assert "night 2026-11-24: 2 red causes" in night_badge(date(2026, 11, 24), alerts)
     assert "no new red cell" in night_badge(date(2026, 11, 24), alerts[2:])
+
+
+def test_a_cause_of_several_nights_is_one_entry_with_its_first_day(document: Fixture) -> None:
+    first = written([document({"first_seen": "2026-11-24"})])
+    (only,) = read(written([document({"first_seen": "2026-11-25"}, night=25)], first).encode(), "f")
+    assert (only.published[:10], only.updated[:10]) == ("2026-11-24", "2026-11-25")

@@ -134,6 +134,11 @@ def test_accepting_names_what_becomes_red(ftmatrix: Command, write_run: WriteRun
     assert f"becomes red: 2024-06__{CASE}" in out
 
 
+def test_a_run_without_results_is_no_baseline(write_run: WriteRun, ftmatrix: Command) -> None:
+    code, _, err = ftmatrix("baseline", "accept", str(write_run("none", "lost")))
+    assert (code, "no cell of it ran" in err) == (2, True)
+
+
 def test_a_baseline_of_a_newer_schema_is_refused(ftmatrix: Command, write_run: WriteRun, tmp_path: Path) -> None:
     run = write_run("new", "pass")
     (tmp_path / "baseline" / "cpu").mkdir(parents=True)

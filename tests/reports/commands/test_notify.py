@@ -69,6 +69,13 @@ def test_a_secret_in_place_of_a_name_is_not_shown(notify: Command) -> None:
     assert ADDRESS not in out + err
 
 
+def test_a_token_in_place_of_its_name_is_not_shown(notify: Command) -> None:
+    token = "ghp_" + "a1" * 18
+    _, out, err = notify(f'[github]\nrepository = "o/n"\ntoken_variable = "{token}"')
+    assert "not its value" in err
+    assert token not in out + err
+
+
 @pytest.mark.parametrize("value", ["http://example.org/secretpath", "secretpath", "https://x/secretpath y"])
 def test_an_unsafe_address_is_refused_without_showing_it(
     notify: Command, monkeypatch: pytest.MonkeyPatch, value: str
