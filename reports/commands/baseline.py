@@ -21,7 +21,7 @@ from reports.answers.support.set_locks import lock_text
 from reports.commands.history import add_night
 from reports.commands.options import Baselines, History
 from reports.render import write
-from reports.render.diff_text import accepted_lines
+from reports.render.text.diff_text import accepted_lines
 from reports.results import document as data
 from reports.results.loading import load
 from reports.results.verdict_style import look

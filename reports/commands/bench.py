@@ -24,8 +24,8 @@ from reports.commands.options import (
     Where,
     Workers,
 )
-from reports.render import bench_text
 from reports.render.files import write_whole
+from reports.render.text import bench_text
 
 
 def bench(

@@ -25,9 +25,9 @@ from reports.answers.diagnosis import diagnose
 from reports.answers.scripts.repro_cells import host_pins
 from reports.answers.scripts.repro_script import reproducer
 from reports.commands.options import AsJson, Device, KeepFree, TorchBackend, Versions, Workers
-from reports.render import bisect_text
 from reports.render.files import write_whole
-from reports.render.issue_text import issue
+from reports.render.text import bisect_text
+from reports.render.text.issue_text import issue
 from reports.results.grid import grid
 
 if TYPE_CHECKING:

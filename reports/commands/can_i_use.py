@@ -19,7 +19,7 @@ from reports.answers.support.status import GOOD
 from reports.answers.support.support import dumped, support_document, support_of
 from reports.commands.options import AsJson, Have, Results, ResultsDevice, results_device
 from reports.render.files import write_whole
-from reports.render.support_text import lines
+from reports.render.text.support_text import lines
 
 if TYPE_CHECKING:
     from reports.answers.support.support import SupportDocument

@@ -15,9 +15,9 @@ from matrix.errors import UserError
 from reports.answers import knowledge
 from reports.answers.devices.compare import dumped, everything
 from reports.commands.options import AsJson, Results
-from reports.render.devices_text import lines
 from reports.render.files import write_whole
 from reports.render.markdown import differences
+from reports.render.text.devices_text import lines
 
 NOTHING = 1
 

@@ -3,7 +3,7 @@
 A warning is about numbers of a green cell: a check went from at most 40 % of its tolerance to at least 80 %; a cell
 took twice as long, also after division by the median ratio of all cells, and 3 s more; or its memory grew by half, by
 64 MiB on the host or 16 MiB on a GPU. Of 4,276 pairs of runs of the same cell on CPUs, this warned of 3 without a
-reason; of 204 on GPUs, of 1.
+reason; of 204 on GPUs, of 1. The limits were chosen with these pairs in view, so other runs may warn more often.
 
 Exit codes: 0 no regression, 1 at least one regression that the quarantine does not cover, 2 bad input, 130 interrupted.
 """
@@ -24,10 +24,11 @@ from reports.alerts import from_diff
 from reports.alerts.document import stored
 from reports.answers import knowledge
 from reports.answers.diff import compare, quarantine, sides
-from reports.commands.diff_repeats import repeat as repeat_red
 from reports.commands.options import AsJson, Baselines, History, Results, ResultsDevice, results_device
-from reports.render import diff_documents, diff_text, progress_bar
+from reports.commands.runs.diff_repeats import repeat as repeat_red
+from reports.render import diff_documents, progress_bar
 from reports.render.files import write_whole
+from reports.render.text import diff_text
 
 if TYPE_CHECKING:
     from datetime import date

@@ -73,7 +73,7 @@ def doctor(
     from reports.answers.configuration import configs, job
     from reports.answers.fixes import remedies
     from reports.answers.judgement.known_errors import MeasuredErrors
-    from reports.render import doctor_text
+    from reports.render.text import doctor_text
 
     if write and not config:
         raise UserError("--write needs configuration files to change; name them with --config")

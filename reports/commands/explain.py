@@ -20,7 +20,7 @@ from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.diagnosis.explain import explain as explanations
 from reports.answers.diagnosis.symptoms import Symptom
 from reports.commands.options import AsJson
-from reports.render.explain_text import lines
+from reports.render.text.explain_text import lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,7 +20,6 @@ from matrix.search.neighbours import MAX_RADIUS
 from matrix.versions import sets as known_sets
 from reports.answers import knowledge
 from reports.answers.fixes import remedies
-from reports.commands import fix_search
 from reports.commands.options import (
     AsJson,
     Device,
@@ -34,6 +33,7 @@ from reports.commands.options import (
     Versions,
     Workers,
 )
+from reports.commands.runs import fix_search
 
 if TYPE_CHECKING:
     from reports.answers.fixes.remedies import Remedy

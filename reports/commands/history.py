@@ -48,7 +48,7 @@ def show(
     history: History = Path("history"),
 ) -> None:
     """Draw the nights of a case: when it changed, why, and which packages moved with it."""
-    from reports.render.history_text import lines
+    from reports.render.text.history_text import lines
     from reports.results import history as stored  # pyarrow takes a second to import
 
     if device and device not in DEVICES:

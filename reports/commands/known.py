@@ -22,9 +22,9 @@ from matrix.known import known_problems as problems
 from matrix.known import script_runs
 from matrix.run import request
 from matrix.versions import sets as version_sets
-from reports.commands import known_scripts
 from reports.commands.options import Device, KeepFree, Out, Resume, TorchBackend, Versions, Workers
 from reports.commands.report import show
+from reports.commands.runs import known_scripts
 from reports.render import findings_page, known_page, progress_bar
 from reports.render.files import write_whole
 from reports.results import known_results

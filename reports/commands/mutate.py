@@ -18,7 +18,8 @@ from matrix.errors import UserError
 from matrix.experiments import mutant_reviews, mutation, mutation_score
 from matrix.run import request, store
 from reports.commands.options import AsJson, Device, KeepFree, Offline, TorchBackend, Where, Workers
-from reports.render import mutation_text, progress_bar
+from reports.render import progress_bar
+from reports.render.text import mutation_text
 
 DOCUMENT, PAGE = "mutation.json", "mutation.md"
 

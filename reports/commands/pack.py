@@ -17,7 +17,7 @@ from matrix.environments.environment import cache_folder
 from matrix.offline import packing
 from matrix.versions import locks, sets, uv
 from reports.commands.options import AsJson, Versions
-from reports.render import pack_text
+from reports.render.text import pack_text
 
 
 def pack(

@@ -34,7 +34,7 @@ from reports.commands.options import (
     Where,
     Workers,
 )
-from reports.render import plan_text
+from reports.render.text import plan_text
 
 if TYPE_CHECKING:
     from matrix.run.outcome import Outcome

@@ -20,8 +20,8 @@ from reports.answers.support.recommend import Recommendation, recommend_on
 from reports.answers.support.set_locks import lock_text
 from reports.commands.options import AsJson, Have, Results, ResultsDevice, results_device
 from reports.render.files import write_whole
-from reports.render.question_text import question_lines
-from reports.render.recommend_text import lines
+from reports.render.text.question_text import question_lines
+from reports.render.text.recommend_text import lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

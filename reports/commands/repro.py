@@ -22,11 +22,11 @@ from reports.answers import knowledge
 from reports.answers.scripts.known_cause import known_cause
 from reports.answers.scripts.repro_cells import outcome_of, pins_of
 from reports.answers.scripts.repro_script import reproducer
-from reports.commands import repro_record as records
 from reports.commands.options import Results, ResultsDevice, results_device
-from reports.commands.repro_confirm import confirmed
+from reports.commands.runs import repro_record as records
+from reports.commands.runs.repro_confirm import confirmed
 from reports.render.files import write_whole
-from reports.render.issue_text import issue
+from reports.render.text.issue_text import issue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import Outcome
     from matrix.versions.uv import Uv
     from reports.answers.scripts.repro_script import Reproducer
-    from reports.commands.repro_confirm import Confirmation
+    from reports.commands.runs.repro_confirm import Confirmation
 
 NOT_REPRODUCED = 1
 

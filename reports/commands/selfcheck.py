@@ -32,7 +32,8 @@ from reports.commands.options import (
     Where,
     Workers,
 )
-from reports.render import crash_text, progress_bar, published_errors_page, selfcheck_text
+from reports.render import progress_bar, published_errors_page
+from reports.render.text import crash_text, selfcheck_text
 
 
 def selfcheck(

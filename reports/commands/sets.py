@@ -19,7 +19,7 @@ from matrix.evidence import Evidence
 from matrix.versions import locking, locks, uv
 from matrix.versions import sets as version_sets
 from reports.commands.options import AsJson, Versions
-from reports.render import sets_text
+from reports.render.text import sets_text
 
 if TYPE_CHECKING:
     from matrix.versions.locks import Lock

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cases.space.verdict import Verdict
 from reports.answers.diff.changes import ChangeKind
-from reports.render.diff_text import BY_CAUSE, by_reason, by_verdict, cell, heading, pair_lines, remark, summary, title
 from reports.render.junit import details, node
 from reports.render.markdown import code
 from reports.render.markdown import text as escaped
+from reports.render.text.diff_text import (
+    BY_CAUSE,
+    by_reason,
+    by_verdict,
+    cell,
+    heading,
+    pair_lines,
+    remark,
+    summary,
+    title,
+)
 from reports.results.verdict_style import look
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cases.space.plural import counted
 from matrix.keys import CellKey
 from reports.answers.known_problems import ran
-from reports.render.devices_text import (
+from reports.render.text.devices_text import (
     CAUTION,
     NOTHING,
     PAIR,
@@ -20,11 +20,11 @@ from reports.render.devices_text import (
     left_out,
     shown,
 )
-from reports.render.devices_text import notes as notes_of
-from reports.render.devices_text import summary as summed
-from reports.render.devices_text import versions as near
-from reports.render.recommend_text import how, none_of
-from reports.render.support_text import short
+from reports.render.text.devices_text import notes as notes_of
+from reports.render.text.devices_text import summary as summed
+from reports.render.text.devices_text import versions as near
+from reports.render.text.recommend_text import how, none_of
+from reports.render.text.support_text import short
 from reports.results.comparison import DifferenceKind
 from reports.results.grid import NOT_RUN
 from reports.results.known_results import address

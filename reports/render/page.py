@@ -18,10 +18,10 @@ from matrix.keys import CellKey
 from reports.answers.devices.compare import CPU
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.known_problems import ran
-from reports.render import devices_text
-from reports.render.devices_text import distance, shown
-from reports.render.recommend_text import how, none_of
-from reports.render.support_text import short
+from reports.render.text import devices_text
+from reports.render.text.devices_text import distance, shown
+from reports.render.text.recommend_text import how, none_of
+from reports.render.text.support_text import short
 from reports.results.comparison import DifferenceKind
 from reports.results.known_results import address
 from reports.results.location_words import location_details

@@ -12,7 +12,7 @@ from rich.text import Text
 from cases.space.plural import counted
 from cases.space.verdict import Verdict
 from matrix.keys import CellKey
-from reports.render.devices_text import summary as differences
+from reports.render.text.devices_text import summary as differences
 from reports.results.verdict_style import LOOKS, look
 from reports.results.wording import device, machine, plain, rates
 

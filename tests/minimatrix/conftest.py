@@ -130,6 +130,14 @@ class Mini:
     runner: Path
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
+    def add_set(self, key: str, changed: Mapping[str, str]) -> None:
+        """Add a copy of the good set with other versions of some packages."""
+        text = self.versions.read_text(encoding="utf-8")
+        good = text[text.index("[sets.good]") : text.index("[sets.unresolvable]")].replace("default = true\n", "")
+        for name, version in changed.items():
+            good = good.replace(f'{name} = "0.0.1"', f'{name} = "{version}"')
+        self.versions.write_text(text + good.replace("sets.good", f"sets.{key}"), encoding="utf-8")
+
     @property
     def out(self) -> Path:
         return self.folder / "run"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matrix.run import request
 from matrix.run.execute import Suite
-from reports.commands import fix_search
+from reports.commands.runs import fix_search
 
 HERE = Path(__file__).parent
 

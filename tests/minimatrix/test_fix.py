@@ -25,11 +25,7 @@ NEXT = {"trl": "0.0.2", "accelerate": "0.0.2"}
 @pytest.fixture
 def two_sets(mini: Any) -> Any:
     """Adds a set with two other versions."""
-    text = mini.versions.read_text(encoding="utf-8")
-    good = text[text.index("[sets.good]") : text.index("[sets.unresolvable]")].replace("default = true\n", "")
-    for name, version in NEXT.items():
-        good = good.replace(f'{name} = "0.0.1"', f'{name} = "{version}"')
-    mini.versions.write_text(text + good.replace("sets.good", "sets.next"), encoding="utf-8")
+    mini.add_set("next", NEXT)
     return mini
 
 

@@ -10,7 +10,7 @@ from matrix.known import findings, known_problems, script_runs
 from matrix.known.script_runs import Answer
 from matrix.run import request
 from matrix.versions import sets
-from reports.commands import known_scripts
+from reports.commands.runs import known_scripts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -47,7 +47,7 @@ def stop(*_: Any, **__: Any) -> None:
         ),
         (
             ("fix", "2026-11__train-lora-fsdp1-flatparams-fp32"),
-            "reports.commands.fix_search.search",
+            "reports.commands.runs.fix_search.search",
             "interrupted; finished cells are kept; add --resume to the same command",
         ),
         (("bench",), "matrix.run.request.bench", "ftmatrix: interrupted\n"),

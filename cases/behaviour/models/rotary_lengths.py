@@ -1,6 +1,6 @@
 """Rotary positions that depend on the length of a row, for rows of several lengths one after another.
 
-Dynamic NTK scaling stretches positions by s = max(1, l / L) for a row of l tokens and a trained length of L
+Dynamic NTK scaling widens positions by s = max(1, l / L) for a row of l tokens and a trained length of L
 (https://arxiv.org/abs/2309.00071, appendix A.2); LongRoPE has factors for short and for long texts
 (https://arxiv.org/abs/2402.13753). A long row must leave nothing behind for the short ones after it.
 """

@@ -26,21 +26,21 @@ def rank_of(line: str) -> str:
 def sorted_by_rank(ranks: Sequence[str]) -> list[int]:
     """Return the numbers of the lines in an order that keeps the lines of each rank together.
 
-    Only stretches in which several ranks write are reordered. The rank that writes first comes first; lines of no rank
-    precede the stretch that they interrupt.
+    Only blocks in which several ranks write are reordered. The rank that writes first comes first; lines of no rank
+    precede the block that they interrupt.
     """
     order: list[int] = []
-    for stretch in stretches(ranks):
-        present = dict.fromkeys(ranks[number] for number in stretch)
+    for block in blocks(ranks):
+        present = dict.fromkeys(ranks[number] for number in block)
         if len(present.keys() - {""}) > 1:
             place = {rank: place for place, rank in enumerate(["", *(rank for rank in present if rank)])}
-            order.extend(sorted(stretch, key=lambda number, place=place: place[ranks[number]]))  # type: ignore[misc]
+            order.extend(sorted(block, key=lambda number, place=place: place[ranks[number]]))  # type: ignore[misc]
         else:
-            order.extend(stretch)
+            order.extend(block)
     return order
 
 
-def stretches(ranks: Sequence[str]) -> Iterator[range]:
+def blocks(ranks: Sequence[str]) -> Iterator[range]:
     """Yield ranges of lines that together cover all lines, cut before a long gap in the output of ranks."""
     start = last = 0
     for number, rank in enumerate(ranks):

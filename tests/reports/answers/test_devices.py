@@ -15,8 +15,8 @@ from reports.answers import knowledge
 from reports.answers.devices import compare as devices
 from reports.answers.devices import nearness
 from reports.answers.devices.compare import compare, everything, of_run
-from reports.render.devices_text import NOTHING, causes, left_out, lines, notes, summary
 from reports.render.markdown import differences
+from reports.render.text.devices_text import NOTHING, causes, left_out, lines, notes, summary
 from reports.results.comparison import Comparison, DifferenceKind, Nearness
 from reports.results.grid import Grid, grid
 

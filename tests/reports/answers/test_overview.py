@@ -8,7 +8,7 @@ from reports.answers import knowledge
 from reports.answers.fixes import remedies
 from reports.answers.overview import overview
 from reports.answers.support.recommend import USUAL
-from reports.render.recommend_text import none_of
+from reports.render.text.recommend_text import none_of
 from reports.results import document
 from reports.results.grid import grid
 

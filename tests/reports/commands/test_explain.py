@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reports import cli
-from reports.render import explain_text
+from reports.render.text import explain_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

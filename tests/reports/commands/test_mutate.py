@@ -16,7 +16,7 @@ from matrix.experiments.mutant_sample import FileCounts
 from matrix.experiments.mutants import Mutant
 from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore
 from reports.commands import mutate
-from reports.render import mutation_text
+from reports.render.text import mutation_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import pytest
 
 from reports import cli
 from reports.commands import repro
-from reports.commands.repro_confirm import Confirmation
+from reports.commands.runs.repro_confirm import Confirmation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

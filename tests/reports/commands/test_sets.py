@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from matrix.versions import sets
-from reports.render import sets_text
+from reports.render.text import sets_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -33,7 +33,7 @@ CPU = {"max_steps": 1, "use_cpu": True, "bf16": False, "report_to": "none"}
 losses = []
 
 
-class Recording(trl.GRPOTrainer):
+class RecordedBatches(trl.GRPOTrainer):
     def compute_loss(self, *arguments, **named):
         return losses.append(super().compute_loss(*arguments, **named)) or losses[-1]
 
@@ -49,7 +49,7 @@ with tempfile.TemporaryDirectory() as folder:
     given |= {"train_dataset": PROMPTS, "eval_dataset": PROMPTS, "args": trl.GRPOConfig(folder, **SETTINGS, **CPU)}
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(**SIZES, pad_token_id=0, eos_token_id=2))
-    trainer = Recording(model=model, reward_funcs=length, **given)
+    trainer = RecordedBatches(model=model, reward_funcs=length, **given)
     trainer.train()  # trl 0.23 and 0.26 evaluate only after that
     losses.clear()
     found = trainer.evaluate()["eval_loss"]

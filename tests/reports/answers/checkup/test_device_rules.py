@@ -14,7 +14,7 @@ from reports.answers.checkup import places
 from reports.answers.checkup.doctor import examine
 from reports.answers.checkup.installed import Installed
 from reports.answers.configuration import configs, job
-from reports.render import doctor_text
+from reports.render.text import doctor_text
 from reports.results.grid import grid
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ Package           Version      Editable project location
 ----------------- ------------ -------------------------
 peft              0.17.1
 torch             2.8.0+cu128
-trl               0.24.0       /home/me/trl
+trl               0.24.0       /src/trl
 """
 CONDA_LIST = """\
 # packages in environment at /opt/conda:

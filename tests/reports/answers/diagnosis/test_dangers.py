@@ -8,7 +8,7 @@ from matrix.search.fixes import Kind
 from reports.answers.diagnosis import dangers
 from reports.answers.diagnosis.explain import explain
 from reports.answers.diagnosis.symptoms import Symptom
-from reports.render import explain_text
+from reports.render.text import explain_text
 
 LOG = Path(__file__).with_name("logs") / "fsdp-integers-require-grad.txt"
 

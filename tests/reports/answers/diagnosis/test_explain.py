@@ -14,7 +14,7 @@ from reports.answers import knowledge
 from reports.answers.diagnosis.explain import Explanation, explain
 from reports.answers.diagnosis.symptoms import Symptom
 from reports.answers.fixes import proven
-from reports.render import explain_text
+from reports.render.text import explain_text
 
 if TYPE_CHECKING:
     from reports.answers.fixes.proven import ProvenFix

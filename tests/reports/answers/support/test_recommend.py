@@ -13,7 +13,7 @@ from reports.answers.support.recommend import Recommendation, recommend_on, reco
 from reports.answers.support.requirements import requirement
 from reports.answers.support.set_locks import lock_text
 from reports.answers.support.status import SupportIndex
-from reports.render.recommend_text import CAUTION, lines
+from reports.render.text.recommend_text import CAUTION, lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from reports.answers.support import support
 from reports.answers.support.query import parse
 from reports.answers.support.status import SupportIndex, SupportStatus
 from reports.answers.support.support import Support, support_document, support_of
-from reports.render.support_text import BLAME, CPU_RESULTS, lines
+from reports.render.text.support_text import BLAME, CPU_RESULTS, lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ from matrix.run.execute import Suite
 from matrix.run.request import RunRequest
 from matrix.run.run_plan import plan_of
 from matrix.run.staleness import Staleness
-from reports.render.plan_text import lines, stale_lines
+from reports.render.text.plan_text import lines, stale_lines
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from reports.answers.support.status import GOOD, SupportStatus
-from reports.render.question_text import question_lines
-from reports.render.recommend_text import CAUTION
+from reports.render.text.question_text import question_lines
+from reports.render.text.recommend_text import CAUTION
 from reports.results.wording import trimmed
 
 if TYPE_CHECKING:

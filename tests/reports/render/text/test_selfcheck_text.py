@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from matrix.run.outcome import RunRecord, SetRecord
-from reports.render.selfcheck_text import run_document
+from reports.render.text.selfcheck_text import run_document
 
 
 def test_the_document_has_hardware_code_and_versions() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from matrix.experiments.bench import BenchResult, StartMethod
 from matrix.experiments.profile import TimeProfile
-from reports.render.bench_text import lines
+from reports.render.text.bench_text import lines
 
 
 def text(**other: Any) -> str:

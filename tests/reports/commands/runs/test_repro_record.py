@@ -11,8 +11,8 @@ from cases.space.verdict import RED
 from matrix.errors import UserError
 from reports.answers.scripts.repro_cells import outcome_of
 from reports.answers.scripts.symptom import SymptomKind
-from reports.commands import repro_record
-from reports.commands.repro_confirm import Confirmation
+from reports.commands.runs import repro_record
+from reports.commands.runs.repro_confirm import Confirmation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,10 +23,10 @@ from reports.render.files import write_whole
 
 if TYPE_CHECKING:
     from reports.answers.scripts.repro_script import Reproducer
-    from reports.commands.repro_confirm import Confirmation
+    from reports.commands.runs.repro_confirm import Confirmation
 
 SCHEMA: Final = 1
-PUBLISHED: Final = Path(__file__).parents[1] / "published" / "reproducers.json"
+PUBLISHED: Final = Path(__file__).parents[2] / "published" / "reproducers.json"
 
 
 class ReproducerRun(Stored):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from matrix.experiments.crash_injection import CrashResults, HarmedCell, InjectedCrash
-from reports.render.crash_text import document, is_sound, lines
+from reports.render.text.crash_text import document, is_sound, lines
 
 EXITS = InjectedCrash(
     crash="exits",

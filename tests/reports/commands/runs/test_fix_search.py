@@ -17,8 +17,8 @@ from matrix.run.request import RunRequest
 from matrix.search.finder import OFF_GRID
 from matrix.search.fixes import Change, Fix, Fixes, Kind
 from reports.answers.fixes.remedies import Remedy
-from reports.commands import fix_search
-from reports.commands.fix_search import FixOptions
+from reports.commands.runs import fix_search
+from reports.commands.runs.fix_search import FixOptions
 from reports.results.document import document, dumped
 from reports.results.grid import grid
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from matrix.offline.packing import PackResult, Part
-from reports.render import pack_text
+from reports.render.text import pack_text
 
 if TYPE_CHECKING:
     from pathlib import Path

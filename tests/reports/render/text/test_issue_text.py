@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from reports.answers.scripts.repro_cells import outcome_of
-from reports.render.issue_text import issue, without_wrappers
+from reports.render.text.issue_text import issue, without_wrappers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from matrix.processes import Finished
 from matrix.run.outcome import CheckRecord
 from matrix.versions.uv import Uv
 from reports.answers.scripts.symptom import ShownSymptom, SymptomKind, symptom
-from reports.commands.repro_confirm import compared, confirmed
+from reports.commands.runs.repro_confirm import compared, confirmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""What commands run: searches, repeats and scripts."""
