@@ -24,6 +24,7 @@ KEPT: Final = {
     "fix": RESUME,
     "selfcheck": "finished cells are kept; --resume with the same --out runs the rest, except for --crashes",
     "mutate": "finished cells are kept; --resume with the same --out runs the rest",
+    "nightly": "finished cells are kept; the same command continues the night",
     "notify": "what is not sent yet is kept; the same command sends it",
     "bisect": "finished cells are kept; the same command continues",
     "pack": "complete wheels are kept; the same command downloads the rest",
@@ -33,7 +34,7 @@ HELP: Final = (
 )
 COMMANDS: Final = (
     *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor"),
-    *("diff", "bisect", "history", "baseline", "notify"),
+    *("nightly", "diff", "bisect", "history", "baseline", "notify"),
     *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets"),
 )
 

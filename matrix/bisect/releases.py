@@ -87,7 +87,7 @@ class NearbyResolution:
     """Resolves a lock near another one: as few packages as possible move, and not beyond the bounds.
 
     ``base`` has the version of each package, ``bounds`` a version range of some, such as ``>=0.19,<=0.20``. Packages in
-    ``optional`` are left out if nothing requires them, such as NCCL for another CUDA.
+    ``optional`` are left out if nothing requires them, such as NCCL for another CUDA. ``arguments`` are for uv.
     """
 
     base: Mapping[str, str]
@@ -97,6 +97,7 @@ class NearbyResolution:
     as_of: date
     python: str
     uv: Uv
+    arguments: tuple[str, ...] = ()
 
     def resolve(self, pins: Mapping[str, str]) -> str | Evidence:
         """The lines of the lock with some packages at exact versions, or evidence why there is none.
@@ -130,6 +131,7 @@ class NearbyResolution:
                 *("--output-file", str(near), "--constraints", str(limits), "--generate-hashes"),
                 *(word for each in dated for word in ("--exclude-newer-package", f"{each}={self.as_of}T23:59:59Z")),
                 *("--python-version", self.python, "--python-platform", PLATFORM, *self.pre_releases(pins)),
+                *self.arguments,
                 timeout_s=RESOLVE_LIMIT_S,
             )
             text = near.read_text(encoding="utf-8")

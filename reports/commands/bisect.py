@@ -8,7 +8,7 @@ or not red at the bad end, 130 interrupted.
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads it
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -17,25 +17,13 @@ from matrix.bisect import request as bisection
 from matrix.bisect.request import BisectRequest
 from matrix.bisect.search import FlakyDifferenceError
 from matrix.environments import disk
-from matrix.errors import UserError
-from matrix.run import store
 from matrix.run.request import RunRequest
 from matrix.versions import sets as known_sets
-from reports.answers.diagnosis import diagnose
-from reports.answers.scripts.repro_cells import host_pins
-from reports.answers.scripts.repro_script import reproducer
 from reports.commands.options import AsJson, Device, KeepFree, TorchBackend, Versions, Workers
-from reports.render.files import write_whole
+from reports.commands.runs import bisect_report
 from reports.render.text import bisect_text
-from reports.render.text.issue_text import issue
-from reports.results.grid import grid
-
-if TYPE_CHECKING:
-    from matrix.bisect.answer import BisectAnswer
-    from matrix.run.outcome import Outcome
 
 NOT_REPRODUCED = 1
-REPORT, ISSUE = "bisect.md", "issue.md"  # in the run directory
 
 
 def bisect(
@@ -82,34 +70,9 @@ def bisect(
     )
     say = Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print
     try:
-        directory, answer = bisection.run(request, cause=cause, say=say)
+        directory, answer = bisection.run(request, cause=bisect_report.cause, say=say)
     except FlakyDifferenceError as error:
         typer.echo(f"ftmatrix: {error}", err=True)
         raise typer.Exit(NOT_REPRODUCED) from None
-    write_whole(directory / REPORT, bisect_text.markdown(answer, directory))
-    say(write_issue(directory, answer))
+    say(bisect_report.write(directory, answer))
     typer.echo(answer.model_dump_json(by_alias=True, indent=1) if as_json else bisect_text.text(answer, directory))
-
-
-def cause(outcome: Outcome) -> str:
-    """The id of the signature that explains a failure; empty if none does."""
-    best = next(iter(diagnose.diagnose(diagnose.symptom(outcome, {}))), None)
-    return best.signature.id if best else ""
-
-
-def write_issue(directory: Path, answer: BisectAnswer) -> str:
-    """Write the text of a bug report of the first red candidate; return a sentence about it."""
-    record, sets, outcomes = store.read(directory)
-    matrix = grid(record, sets, outcomes)
-    first = answer.culprits[0].first_bad_set
-    outcome = matrix.lookup(answer.case, first)
-    column = next((each for each in sets if each.key == first), None)
-    if outcome is None or column is None:
-        return "No bug report: the first red candidate has no outcome."
-    try:
-        script = reproducer(outcome, host_pins(column))
-    except UserError as error:
-        return f"No script for a bug report: {error}"
-    report = issue(script, outcome, matrix)
-    write_whole(directory / ISSUE, report.rstrip() + "\n\n" + bisect_text.markdown_section(answer))
-    return f"Bug report, for the repository of {answer.culprits[0].package}: {directory / ISSUE}"

@@ -314,6 +314,20 @@ def whole(ecosystem: tuple[str, Path], shared_folder: Path) -> Whole:
     return Whole(Mini(shared_folder / "whole", *ecosystem, known["mark"]), known["steps"])
 
 
+@pytest.fixture(scope="session")
+def kept_answer(ecosystem: tuple[str, Path], shared_folder: Path) -> Callable[..., dict[str, Any]]:
+    """Makes an answer once, in a harness of its name, for all tests and workers that read it."""
+
+    def kept(name: str, make: Callable[[Mini], dict[str, Any]]) -> dict[str, Any]:
+        with once_for_all_workers(shared_folder, name) as path:
+            if not path.exists():
+                path.write_text(json.dumps(make(Mini(shared_folder / name, *ecosystem).begin())), encoding="utf-8")
+        answer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return answer
+
+    return kept
+
+
 @pytest.fixture
 def finished(whole: Whole, tmp_path: Path) -> Path:
     """A copy of a finished run, which a test may damage."""

@@ -30,7 +30,8 @@ def lock_text(column: SetRecord, sets: Sequence[VersionSet] | None = None, folde
     """
     kept = kept_lock(column, folder)
     if kept:
-        return f"{LAID_OVER}{kept}"
+        is_of_host = any("--hash" not in line for line in locks.statements(kept))
+        return f"{LAID_OVER}{kept}" if is_of_host else kept
     known = {each.key: each for each in (known_sets.load() if sets is None else sets)}
     lock = locks.read(known[column.key]) if column.key in known else None
     if lock is None:

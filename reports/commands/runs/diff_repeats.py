@@ -2,41 +2,69 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cases.space.plural import counted
 from matrix.errors import UserError
 from matrix.keys import CellKey
+from matrix.nightly.candidate_sets import NIGHT_SETS
 from matrix.run import request, store
 from reports.answers.diff.sides import REPEATS
 from reports.results.loading import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from matrix.run.progress import Progress
     from matrix.run.timings import Work
 
 
-def repeat(directory: Path, times: int, *, watcher: Callable[[int], Progress], say: Callable[[str], None]) -> None:
+def repeat(
+    directory: Path,
+    times: int,
+    *,
+    watcher: Callable[[int], Progress],
+    say: Callable[[str], None],
+    only: Collection[str] | None = None,
+    base: request.RunRequest | None = None,
+) -> None:
     """Run each red cell of a run again, ``times`` times; repeats of an interrupted or earlier call count.
+
+    Args:
+        directory: the run.
+        times: the number of further runs of each cell.
+        watcher: returns the display of the progress for a number of cells.
+        say: prints remarks.
+        only: repeat only these of the red cells.
+        base: has the options that a run's record does not keep.
 
     Raises:
         UserError: the directory is no run directory, or a cell can no longer be run.
     """
     if not (directory / store.RUN).exists():
         raise UserError(f"{directory} is no run directory, so its cells cannot be repeated; leave --repeat out")
-    run_request, work = prepared(directory, times, say)
+    run_request, work = prepared(directory, times, say, only=only, base=base or request.RunRequest())
     if work:
         planned = sum(len(cases) for _, cases in work) * times
         request.run(run_request, work=work, watcher=watcher(planned), say=say)
 
 
-def prepared(directory: Path, times: int, say: Callable[[str], None]) -> tuple[request.RunRequest, Work]:
+def prepared(
+    directory: Path,
+    times: int,
+    say: Callable[[str], None],
+    *,
+    only: Collection[str] | None,
+    base: request.RunRequest,
+) -> tuple[request.RunRequest, Work]:
     """Return the request and the work that repeats the red cells of a run on its device, with its build of torch."""
     run, folder = load(directory), directory / REPEATS
-    run_request = request.RunRequest(
+    own = directory / NIGHT_SETS
+    run_request = replace(
+        base,
+        versions=own if own.exists() else base.versions,
         device=run.record.device,
         torch_backend=run.record.request.get("torch_backend", "auto"),
         out=folder,
@@ -44,8 +72,9 @@ def prepared(directory: Path, times: int, say: Callable[[str], None]) -> tuple[r
         repeats=times,
         cold_sample=0,
     )
-    current = [each.cell for each in run.matrix.red if run_request.suite.is_current(each)]
-    if stale := len(run.matrix.red) - len(current):
+    red = [each for each in run.matrix.red if only is None or each.cell in only]
+    current = [each.cell for each in red if run_request.suite.is_current(each)]
+    if stale := len(red) - len(current):
         say(f"{counted(stale, 'red cell')} ran with other case code, so repeats would not count; run them again")
     ordered = sorted(current, key=lambda cell: CellKey.parse(cell).set)
     return run_request, request.work_of_record(run.record.model_copy(update={"planned": tuple(ordered)}), run_request)

@@ -1,0 +1,209 @@
+"""Resolves the version sets of a night: what the index offers that the base set does not have.
+
+Three kinds: the newest release of everything; the newest release of one package, with as little else moved as it
+requires; and that release with the lowest versions of the others that it declares to support.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from cases.space.verdict import Phase
+from matrix.bisect.linked_environment import installed_packages
+from matrix.bisect.releases import NearbyResolution
+from matrix.evidence import Evidence
+from matrix.keys import moved_key
+from matrix.versions.locks import PLATFORM, RESOLVE_LIMIT_S, Lock, header, pins_only, versions_in
+from matrix.versions.sets import PACKAGES
+from matrix.versions.uv import blame_machine, reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import date
+
+    from matrix.processes import Finished
+    from matrix.versions.sets import VersionSet
+    from matrix.versions.uv import Uv
+
+LOWEST: Final = "lowest"
+FROM_BELOW: Final = frozenset({">=", ">", "==", "~="})  # operators of a lower bound
+# Each torch takes gigabytes, and the oldest that a package declares is too old for the others.
+KEPT: Final = frozenset({"torch", "bitsandbytes"})
+
+
+class CandidateKind(StrEnum):
+    NEWEST = "the newest release of everything"
+    ALONE = "the newest release of one package"
+    LOWEST = "the lowest versions that one package declares"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateSet:
+    """A version set of a night. ``lock`` is evidence if its packages do not fit together.
+
+    ``moved`` are the packages of the stack whose version differs from the base set.
+    """
+
+    kind: CandidateKind
+    version_set: VersionSet
+    lock: Lock | Evidence
+    moved: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateSearch:
+    """Looks for the candidates of one night.
+
+    Attributes:
+        base: the lock to compare with.
+        night: releases of later days do not count, if the index states days.
+        uv: the command that reads the index.
+        pre: packages whose pre-releases count.
+        lowest: also resolve the lowest declared versions.
+    """
+
+    base: Lock
+    night: date
+    uv: Uv
+    pre: frozenset[str] = frozenset()
+    lowest: bool = True
+
+    def candidates(self) -> tuple[CandidateSet, ...]:
+        """Return the candidates, each different from the base and from the others.
+
+        Raises:
+            UserError: the machine is at fault, such as an unreachable index.
+        """
+        found: dict[str, CandidateSet] = {}
+        digests = {self.base.digest}
+        for each in self.every():
+            digest = each.lock.digest if isinstance(each.lock, Lock) else each.version_set.key
+            if digest not in digests:
+                digests.add(digest)
+                found[each.version_set.key] = each
+        return tuple(found.values())
+
+    def every(self) -> Iterator[CandidateSet]:
+        yield self.newest_of_everything()
+        newest = self.newer_releases()
+        yield from (self.alone(name, version) for name, version in newest.items())
+        if self.lowest:
+            for name in (each for each in newest if each not in KEPT):
+                yield from self.lowest_declared(name, newest[name])
+
+    def newest_of_everything(self) -> CandidateSet:
+        lines = (*map(self.line, PACKAGES), *self.base.version_set.extras)
+        result = self.source.compile(lines, "--generate-hashes", *self.place, timeout_s=RESOLVE_LIMIT_S)
+        found = self.text_of(result, doing="looking for the newest releases")
+        versions = {} if isinstance(found, Evidence) else versions_in(found)
+        return self.candidate(
+            CandidateKind.NEWEST, self.night.isoformat(), versions, found, f"{CandidateKind.NEWEST} on {self.night}"
+        )
+
+    def newer_releases(self) -> dict[str, str]:
+        """Return the newest release of each package, if it is newer than the base set's."""
+        newest = {}
+        for name in PACKAGES:
+            result = self.source.compile((self.line(name),), "--no-deps", *self.place, timeout_s=RESOLVE_LIMIT_S)
+            found = self.text_of(result, doing=f"looking for releases of {name}")
+            version = "" if isinstance(found, Evidence) else versions_in(found).get(name, "")
+            if version and Version(version) > Version(self.base.versions[name]):
+                newest[name] = version
+        return newest
+
+    def alone(self, name: str, version: str) -> CandidateSet:
+        found = self.nearby().resolve({name: version})
+        versions = {name: version} if isinstance(found, Evidence) else versions_in(found)
+        key = moved_key(self.base.version_set.key, {name: version})
+        why = f"{self.base.version_set.key} with the newest {name}, {version}"
+        return self.candidate(CandidateKind.ALONE, key, versions, found, why)
+
+    def lowest_declared(self, name: str, version: str) -> Iterator[CandidateSet]:
+        """Yield the set of the lowest versions that a release declares; none if it declares no lower bound."""
+        lower = self.with_lower_bound(name, version)
+        if not lower:
+            return
+        kept = {each: self.base.versions[each] for each in (*PACKAGES, *self.extra_names) if each not in lower}
+        near = replace(self.nearby(), extras=lower, arguments=("--resolution", "lowest-direct"))
+        near = replace(near, base={each: old for each, old in near.base.items() if each not in lower})
+        found = near.resolve({**kept, name: version})
+        versions = {name: version} if isinstance(found, Evidence) else versions_in(found)
+        key = f"{moved_key(self.base.version_set.key, {name: version})}+{LOWEST}"
+        why = f"{name} {version} with the lowest {', '.join(lower)} that it declares"
+        yield self.candidate(CandidateKind.LOWEST, key, versions, found, why)
+
+    def with_lower_bound(self, name: str, version: str) -> tuple[str, ...]:
+        """Return the other packages of the stack for which a release declares a lowest version."""
+        with tempfile.TemporaryDirectory(dir=self.uv.workdir) as folder:
+            result = self.source.pip("install", "--target", folder, "--no-deps", f"{name}=={version}")
+            if result.exit_code != 0:
+                blame_machine(result, doing=f"reading what {name} {version} declares")
+                return ()
+            declared = installed_packages(self.uv.workdir / folder)[name].requires
+        bounded = {
+            str(canonicalize_name(each.name))
+            for each in map(Requirement, declared)
+            if each.marker is None and any(one.operator in FROM_BELOW for one in each.specifier)
+        }
+        return tuple(each for each in PACKAGES if each in bounded - KEPT - {name})
+
+    def nearby(self) -> NearbyResolution:
+        """A resolution near the base: what nothing requires any more may go."""
+        kept = {*PACKAGES, *self.extra_names}
+        return NearbyResolution(
+            base=self.base.versions,
+            bounds={},
+            extras=tuple(self.base.version_set.extras),
+            optional=frozenset(self.base.versions.keys() - kept),
+            as_of=self.night,
+            python=self.base.version_set.python,
+            uv=self.uv,
+        )
+
+    def candidate(
+        self, kind: CandidateKind, key: str, versions: Mapping[str, str], text: str | Evidence, why: str
+    ) -> CandidateSet:
+        old = self.base.version_set
+        pins = {name: versions.get(name, old.pins[name]) for name in PACKAGES}
+        version_set = replace(old, key=key, pins=pins, as_of=self.night, why=why, default=False)
+        lock = (
+            text if isinstance(text, Evidence) else Lock(version_set=version_set, text=f"{header(version_set)}\n{text}")
+        )
+        return CandidateSet(
+            kind=kind,
+            version_set=version_set,
+            lock=lock,
+            moved=tuple(name for name in PACKAGES if pins[name] != self.base.versions[name]),
+        )
+
+    def text_of(self, result: Finished, *, doing: str) -> str | Evidence:
+        if result.exit_code == 0:
+            return pins_only(result.log)
+        blame_machine(result, doing=doing)
+        return Evidence(phase=Phase.RESOLVE, reason=reason(result.log), exit_code=result.exit_code, log=result.log)
+
+    def line(self, name: str) -> str:
+        """A requirement of any version; of a pre-release too, if those of the package count."""
+        return f"{name}>=0.dev0" if name in self.pre else name
+
+    @property
+    def extra_names(self) -> tuple[str, ...]:
+        names = (str(canonicalize_name(Requirement(line).name)) for line in self.base.version_set.extras)
+        return tuple(name for name in names if name in self.base.versions)
+
+    @property
+    def source(self) -> Uv:
+        return self.uv.without_links() if self.uv.dated else self.uv
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The arguments that say for which day, Python and platform to resolve."""
+        day = ("--exclude-newer", f"{self.night}T23:59:59Z") if self.uv.dated else ()
+        return (*day, "--python-version", self.base.version_set.python, "--python-platform", PLATFORM)

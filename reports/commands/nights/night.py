@@ -1,0 +1,222 @@
+"""One night: finds what is new, measures it, compares, repeats, bisects, and writes what it would tell people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from cases.space.plural import counted
+from matrix.environments.environment import cache_folder
+from matrix.errors import UserError
+from matrix.keys import CellKey, EnvironmentKey
+from matrix.nightly import candidate_sets
+from matrix.nightly.candidates import CandidateSearch
+from matrix.nightly.slices import Clock
+from matrix.run import store
+from matrix.versions import uv
+from matrix.versions.sets import PACKAGES
+from reports.alerts import from_diff
+from reports.alerts.causes import causes
+from reports.alerts.document import AlertDocument, stored
+from reports.alerts.issue_text import new_body, title
+from reports.answers.diff import compare, sides
+from reports.commands.diff import quarantined
+from reports.commands.nights.culprits import CulpritSearch
+from reports.commands.nights.measuring import NightCells, night_request
+from reports.commands.runs.diff_repeats import repeat
+from reports.render import diff_documents
+from reports.render.files import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import date
+    from pathlib import Path
+
+    from matrix.nightly.candidates import CandidateSet
+    from matrix.run.progress import Progress
+    from matrix.run.request import RunRequest
+    from matrix.versions.sets import VersionSet
+    from reports.answers.diff.changes import ResultDiff
+    from reports.answers.diff.quarantine import Quarantine
+    from reports.commands.nights.base_set import BaseSet
+
+ALERTS: Final = "alerts.json"
+FILED: Final = "alerts.md"  # what `ftmatrix notify` would file
+DIFF: Final = "diff.md"
+REPEATS: Final = 2  # further runs of a red cell before it counts as a regression
+
+
+@dataclass(frozen=True, kw_only=True)
+class NightRequest:
+    """The options of ``ftmatrix nightly``.
+
+    Attributes:
+        run_request: the options that it shares with a run; ``profile`` names the cases.
+        base: the base set.
+        folder: has a directory for each night, and the runs of base sets.
+        night: the day whose releases count.
+        minutes: the time budget.
+        pre: packages whose pre-releases count.
+        lowest: measure the lowest declared versions as well.
+        history: the folder of the history, with which flaky cells are compared.
+        nights: the nights after which a flaky cell counts as stable.
+    """
+
+    run_request: RunRequest
+    base: BaseSet
+    folder: Path
+    night: date
+    minutes: float
+    pre: frozenset[str] = frozenset()
+    lowest: bool = True
+    quarantine: Quarantine
+    history: Path
+    nights: int
+
+    @property
+    def directory(self) -> Path:
+        return self.folder / f"{self.night}-{self.run_request.resolved_device}"
+
+    @property
+    def base_run(self) -> Path:
+        key = EnvironmentKey(self.base.lock.digest, self.run_request.resolved_device)
+        return self.folder / "base" / f"{self.base.lock.version_set.key}-{key}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NightResult:
+    """``diff`` is None if nothing is new since the base set. ``notes`` are remarks for people."""
+
+    directory: Path
+    diff: ResultDiff | None
+    document: AlertDocument
+    notes: tuple[str, ...] = ()
+
+
+def run(request: NightRequest, *, watcher: Callable[[int], Progress], say: Callable[[str], None]) -> NightResult:
+    """Run a night, or go on with an interrupted one.
+
+    Raises:
+        UserError: bad input, or the machine cannot run the cells; what was measured is kept.
+    """
+    request.run_request.check()
+    clock = Clock(seconds=60.0 * request.minutes)
+    say(f"Base: {request.base.source}")
+    new = candidate_sets.stored(request.directory)[1:] or resolved(request, say)
+    if not new:
+        nothing = AlertDocument(night=request.night, alerts=())
+        return NightResult(directory=request.directory, diff=None, document=nothing)
+    measuring = NightCells(
+        request=night_request(request.run_request, request.directory),
+        directory=request.directory,
+        base=request.base,
+        base_run=request.base_run,
+        candidates=new,
+        moved=moved_packages(request.base, new),
+        clock=clock,
+        watcher=watcher,
+        say=say,
+    )
+    shortage = measuring.run(request.run_request.cases())
+    if not (request.directory / store.RUN).exists():
+        raise UserError(f"--minutes {request.minutes:g}: too little for one cell of every set; allow more")
+    compared = compared_with_repeats(request, measuring.request, watcher=watcher, say=say)
+    search = CulpritSearch(
+        request=measuring.request,
+        directory=request.directory,
+        base=request.base.lock.version_set.key,
+        moved={pair.new: len(pair.moves) for pair in compared.pairs},
+        clock=clock,
+        pre=bool(request.pre),
+        say=say,
+    )
+    document = search.explained(from_diff.alert_document(compared, today=request.night))
+    write(request.directory, compared, document)
+    notes = (*([shortage] if shortage else []), *blocked(compared))
+    return NightResult(directory=request.directory, diff=compared, document=document, notes=notes)
+
+
+def resolved(request: NightRequest, say: Callable[[str], None]) -> tuple[VersionSet, ...]:
+    """Resolve the candidates, and keep them in the directory of the night; none if nothing is new."""
+    found = candidates(request)
+    for each in found:
+        say(f"New: {each.version_set.key}, {each.version_set.why}")
+    return candidate_sets.store(request.directory, request.base.lock, found)[1:] if found else ()
+
+
+def candidates(request: NightRequest) -> tuple[CandidateSet, ...]:
+    """Look for what the index offers that the base set does not have.
+
+    Raises:
+        UserError: the machine is at fault, such as an unreachable index.
+    """
+    return CandidateSearch(
+        base=request.base.lock,
+        night=request.night,
+        uv=uv.on_this_machine(cache_folder()),
+        pre=request.pre,
+        lowest=request.lowest,
+    ).candidates()
+
+
+def moved_packages(base: BaseSet, new: Sequence[VersionSet]) -> tuple[str, ...]:
+    pins = base.lock.version_set.pins
+    return tuple(name for name in PACKAGES if any(each.pins[name] != pins[name] for each in new))
+
+
+def compared_with_repeats(
+    request: NightRequest,
+    run_request: RunRequest,
+    *,
+    watcher: Callable[[int], Progress],
+    say: Callable[[str], None],
+) -> ResultDiff:
+    """Compare, repeat what regressed, and compare again."""
+    first = compared_runs(request)
+    cells = {str(CellKey(each.new_set, each.case)) for each in first.regressions}
+    if not cells:
+        return first
+    say(f"Repeating {counted(len(cells), 'cell')} that regressed")
+    repeat(request.directory, REPEATS, watcher=watcher, say=say, only=cells, base=run_request)
+    return compared_runs(request)
+
+
+def compared_runs(request: NightRequest) -> ResultDiff:
+    base, new = sides.of_folder(request.base_run), sides.of_folder(request.directory)
+    key = request.base.lock.version_set.key
+    found = compare.compare(
+        replace(base, name=key), new, [(key, each.key) for each in new.matrix.sets], across_hardware=False
+    )
+    return quarantined(found, request.quarantine, request.history, request.nights)
+
+
+def blocked(diff: ResultDiff) -> Iterator[str]:
+    """Yield a sentence for each candidate that cannot be resolved or installed."""
+    for key, reason in diff.new.matrix.blocked.items():
+        yield f"{key} was not measured: {reason}"
+
+
+def write(directory: Path, diff: ResultDiff, document: AlertDocument) -> None:
+    """Write the comparison and the alerts.
+
+    Raises:
+        UserError: the directory cannot be written.
+    """
+    try:
+        write_whole(directory / DIFF, diff_documents.as_markdown(diff))
+        write_whole(directory / ALERTS, json.dumps(stored(document), indent=1) + "\n")
+        write_whole(directory / FILED, filed_text(document))
+    except OSError as error:
+        raise UserError(f"{directory}: cannot be written ({error.strerror}); free some space, and run again") from None
+
+
+def filed_text(document: AlertDocument) -> str:
+    """Return the issues that the alerts would open or change, as Markdown."""
+    parts = [f"# {title(each.main)}\n\n{new_body(each)}" for each in causes(document)]
+    return "\n\n".join(parts) + "\n" if parts else f"Nothing to tell on {document.night}.\n"
+
+
+def today() -> date:
+    return datetime.now(UTC).date()
