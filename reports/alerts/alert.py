@@ -34,6 +34,7 @@ UNPRINTABLE: Final = re.compile(
 
 class AlertKind(StrEnum):
     REGRESSION = "regression"
+    OTHER_REASON = "red for another reason"
     FIXED = "fixed"
     KNOWN_GREEN = "known red turned green"
     STABLE = "flaky became stable"
@@ -42,7 +43,7 @@ class AlertKind(StrEnum):
     @property
     def is_red(self) -> bool:
         """Return whether the cells of such an alert are red: somebody has to look at them."""
-        return self in {AlertKind.REGRESSION, AlertKind.EXPIRED}
+        return self in {AlertKind.REGRESSION, AlertKind.OTHER_REASON, AlertKind.EXPIRED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class Alert:
 
     ``cause`` is the cause in words. ``cause_id`` is the id of its signature or finding, empty for an unexplained
     failure, which its ``gist`` (the first line of its error) identifies. ``phase`` is the phase that failed.
-    ``first_seen`` is the first night with this cause. ``body`` is Markdown.
+    ``first_seen`` is the first night on which the cause was seen, as far as is known. ``body`` is Markdown.
     """
 
     kind: AlertKind

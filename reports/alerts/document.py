@@ -71,12 +71,31 @@ class AlertRecord(AlertRow):
         return Alert(**{**values, "moved": moved, "cells": cells})
 
 
+class GreenRow(AlertRow):
+    """The cells of one set that were green on a device."""
+
+    device: str = Field(min_length=1)
+    set: str = Field(min_length=1)
+    cases: tuple[str, ...]
+
+    @property
+    def cells(self) -> frozenset[CellKey]:
+        return frozenset(CellKey(self.set, each) for each in self.cases)
+
+
 class AlertDocument(AlertRow):
-    """The alerts of one night."""
+    """The alerts of one night, and the cells that were green."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     night: date = Field(description="day on which the night's run started")
     alerts: tuple[AlertRecord, ...]
+    green: tuple[GreenRow, ...] = Field(
+        default=(), description="all cells that were green, changed or not; an issue closes when all of its cells are"
+    )
+
+    def green_cells(self, device: str) -> frozenset[CellKey]:
+        """The cells that were green on a device."""
+        return frozenset().union(*(each.cells for each in self.green if each.device == device))
 
 
 def read(path: Path, *, secrets: frozenset[str]) -> AlertDocument:

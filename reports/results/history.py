@@ -51,6 +51,7 @@ SCHEMA: Final = pa.schema(
 )
 CELL: Final = ["night", "device", "hardware", "set", "case"]
 RAN: Final = frozenset(each.value for each in RED | {Verdict.PASS})
+RED_WORDS: Final = sorted(each.value for each in RED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +159,19 @@ def why_empty(folder: Path, case: str) -> str:
     if case in known:
         return f"{case}: no night of this set, device and time; widen --device, or --months"
     return f"{case}: no such case in {folder}" + (f"; did you mean {' or '.join(near)}?" if near else "")
+
+
+def first_red_nights(folder: Path, *, device: str) -> dict[tuple[str, str, str, str], date]:
+    """Return the first night on which a cell was red for a cause, by set, case, cause and reason.
+
+    Raises:
+        UserError: there is no history, or it cannot be read.
+    """
+    names = ["set", "case", "cause", "reason"]
+    table = loaded(folder, columns=["night", *names], filters=[("device", "==", device), ("verdict", "in", RED_WORDS)])
+    first = table.groupby(names, observed=True)["night"].min().reset_index()
+    rows = first.itertuples(index=False, name=None)
+    return {(str(key), str(case), str(cause), str(reason)): night.date() for key, case, cause, reason, night in rows}
 
 
 def recent_verdicts(folder: Path, *, device: str, nights: int) -> dict[tuple[str, str], list[frozenset[str]]]:

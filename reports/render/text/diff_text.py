@@ -64,7 +64,7 @@ class TerminalDiff:
         yield from self.unknown()
         yield Text()
         for line in (*diff.alarms, *diff.notes):
-            yield Text(plain(line), style="bold yellow")
+            yield Text(plain(str(line)), style="bold yellow")
         yield Text(summary(diff), style="bold")
 
     def by_cause(self, kind: ChangeKind) -> Iterator[RenderableType]:

@@ -6,6 +6,7 @@ import json
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 
 from matrix.run.store import Store
@@ -132,6 +133,24 @@ def test_accepting_names_what_becomes_red(ftmatrix: Command, write_run: WriteRun
     ftmatrix("baseline", "accept", str(write_run("base", "pass")))
     out = ftmatrix("baseline", "accept", str(write_run("new", "fail")))[1]
     assert f"becomes red: 2024-06__{CASE}" in out
+
+
+def test_alerts_have_the_first_night_of_the_history_and_the_green_cells(
+    ftmatrix: Command, write_run: WriteRun, tmp_path: Path
+) -> None:
+    base, new = write_run("base", "pass"), write_run("new", "fail")
+    ftmatrix("diff", str(base), str(new), "--alerts", "first.json")
+    ftmatrix("history", "add", str(new))
+    (month,) = (tmp_path / "history").glob("*.parquet")
+    table = pd.read_parquet(month)
+    table["night"] -= pd.Timedelta(days=9)
+    table.to_parquet(month)
+    ftmatrix("diff", str(base), str(new), "--alerts", "second.json")
+    nights = [json.loads((tmp_path / f"{each}.json").read_text()) for each in ("first", "second")]
+    assert [each["alerts"][0]["first_seen"] for each in nights] == ["2026-11-20", "2026-11-11"]
+    ftmatrix("diff", str(new), str(base), "--alerts", "third.json")
+    green = json.loads((tmp_path / "third.json").read_text())["green"]
+    assert green == [{"device": "cpu", "set": "2024-06", "cases": [CASE]}]
 
 
 def test_a_run_without_results_is_no_baseline(write_run: WriteRun, ftmatrix: Command) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -65,3 +65,23 @@ def test_recent_verdicts_are_those_of_each_of_the_last_nights(tmp_path: Path) ->
     )
     found = history.recent_verdicts(tmp_path, device="cpu", nights=2)
     assert found["2024-06", "train-lora-ddp-fp32"] == [frozenset({"pass"}), frozenset({"pass", "fail"})]
+
+
+def test_the_first_red_night_is_that_of_a_cause_on_a_device(tmp_path: Path) -> None:
+    red = {"cause": "flatten", "reason": "ValueError: x"}
+    history.add(
+        tmp_path,
+        [
+            row("2026-11-18", "fail", **red, device="cuda"),
+            row("2026-11-19"),
+            row("2026-11-20", "fail", **red),
+            row("2026-11-21", "fail", **red),
+            row("2026-11-22", "fail", **red | {"cause": "unexplained"}),
+        ],
+    )
+    found = history.first_red_nights(tmp_path, device="cpu")
+    cell = ("2024-06", "train-lora-ddp-fp32")
+    assert found == {
+        (*cell, "flatten", "ValueError: x"): date(2026, 11, 20),
+        (*cell, "unexplained", "ValueError: x"): date(2026, 11, 22),
+    }
