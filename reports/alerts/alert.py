@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from matrix.keys import CellKey
+    from matrix.versions.moved_packages import MovedPackage
 
 FINGERPRINT_LENGTH: Final = 16  # hexadecimal digits: 64 bits
 # What differs between two runs of the same failure: addresses, folders, and every number (ranks, shapes, versions).
@@ -44,18 +45,6 @@ class AlertKind(StrEnum):
     def is_red(self) -> bool:
         """Return whether the cells of such an alert are red: somebody has to look at them."""
         return self in {AlertKind.REGRESSION, AlertKind.OTHER_REASON, AlertKind.EXPIRED}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovedPackage:
-    """A package whose release differs from the night before; ``before`` or ``after`` is empty if it was not there."""
-
-    name: str
-    before: str
-    after: str
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.before or '-'} -> {self.after or '-'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

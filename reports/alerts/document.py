@@ -18,7 +18,8 @@ from pydantic_core import from_json
 from matrix.errors import UserError
 from matrix.keys import CellKey
 from matrix.run.secrets import data_without_secrets
-from reports.alerts.alert import Alert, AlertKind, MovedPackage, printable
+from matrix.versions.moved_packages import MovedPackage
+from reports.alerts.alert import Alert, AlertKind, printable
 
 SCHEMA: Final = 1
 SCHEMA_FILE: Final = Path(__file__).parents[1] / "schema" / "alerts.schema.json"
@@ -31,8 +32,8 @@ class AlertRow(BaseModel):
 
 class MovedRow(AlertRow):
     name: str
-    before: str = ""
-    after: str = ""
+    old: str = ""
+    new: str = ""
 
 
 class CellRow(AlertRow):
@@ -59,7 +60,7 @@ class AlertRecord(AlertRow):
     def of(cls, alert: Alert) -> AlertRecord:
         """Return the record that stores an alert."""
         values = {name: getattr(alert, name) for name in cls.model_fields}
-        moved = [MovedRow(name=each.name, before=each.before, after=each.after) for each in alert.moved]
+        moved = [MovedRow(name=each.name, old=each.old, new=each.new) for each in alert.moved]
         cells = [CellRow(set=each.set, case=each.case) for each in alert.cells]
         return cls(**{**values, "moved": moved, "cells": cells})
 

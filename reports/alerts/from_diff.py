@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from matrix.keys import CellKey
-from reports.alerts.alert import Alert, AlertKind, MovedPackage, normal_gist, shortened
+from reports.alerts.alert import Alert, AlertKind, normal_gist, shortened
 from reports.alerts.document import AlertDocument, AlertRecord, GreenRow
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.diff.changes import ChangeKind
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import date
 
+    from matrix.versions.moved_packages import MovedPackage
     from reports.answers.diagnosis.signatures import Signature
     from reports.answers.diff.changes import CellChange, ResultDiff, SideResult
-    from reports.answers.diff.packages import LockMove
     from reports.answers.diff.quarantine_entry import EntryAlarm
 
     RedNights = Mapping[tuple[str, str, str, str], date]
@@ -94,7 +94,7 @@ def alerts_of_cells(diff: ResultDiff, night: date, red_nights: RedNights) -> Ite
             cause_id=signature.id if signature else "",
             gist=message,
             phase=phase,
-            moved=tuple(map(moved, moves or stack_moves(diff, changes))),
+            moved=moves or stack_moves(diff, changes),
             cells=tuple(map(cell_of, changes)),
             first_seen=min(night, *known),
             body=body(diff, changes, is_suspected=bool(moves), notes=tuple(map(str, entries))),
@@ -167,11 +167,7 @@ def gist_of(changes: Sequence[CellChange]) -> str:
     return next((gist(side.outcome) for side in sides if side and side.outcome), "") or NO_MESSAGE
 
 
-def moved(move: LockMove) -> MovedPackage:
-    return MovedPackage(name=move.name, before=move.old, after=move.new)
-
-
-def stack_moves(diff: ResultDiff, changes: Iterable[CellChange]) -> tuple[LockMove, ...]:
+def stack_moves(diff: ResultDiff, changes: Iterable[CellChange]) -> tuple[MovedPackage, ...]:
     """Return the packages of the stack that moved between the sets of some cells."""
     pairs = {(each.base_set, each.new_set) for each in changes}
     moves = (move for pair in diff.pairs if (pair.base, pair.new) in pairs for move in pair.moves if move.is_of_stack)

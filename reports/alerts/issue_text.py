@@ -21,7 +21,8 @@ from reports.alerts.alert import cell_lines, shortened
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reports.alerts.alert import Alert, MovedPackage
+    from matrix.versions.moved_packages import MovedPackage
+    from reports.alerts.alert import Alert
     from reports.alerts.causes import CauseUpdate
 
 # GitHub refuses a body of more than 65,536 characters; these parts stay below it together.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from matrix.keys import CellKey
-    from reports.alerts.alert import MovedPackage
+    from matrix.versions.moved_packages import MovedPackage
     from reports.alerts.causes import CauseUpdate
     from reports.alerts.document import AlertDocument
     from reports.alerts.github import GithubApi, Issue

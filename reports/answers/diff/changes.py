@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from matrix.run.outcome import Outcome
+    from matrix.versions.moved_packages import MovedPackage
     from reports.answers.diagnosis.signatures import Signature
     from reports.answers.diff.numbers import NumberWarning
-    from reports.answers.diff.packages import LockMove
     from reports.answers.diff.quarantine_entry import EntryAlarm
     from reports.results.grid import Grid
 
@@ -131,7 +131,7 @@ class SetPair:
 
     base: str
     new: str
-    moves: tuple[LockMove, ...] = ()
+    moves: tuple[MovedPackage, ...] = ()
     note: str = ""
 
 
@@ -144,7 +144,7 @@ class CauseGroup:
 
     cause: CellCause
     before: CellCause | None
-    suspects: tuple[LockMove, ...]
+    suspects: tuple[MovedPackage, ...]
     changes: tuple[CellChange, ...]
 
 
@@ -200,7 +200,7 @@ class ResultDiff:
         ]
         return tuple(sorted(found, key=lambda each: (each.cause.signature is None, -len(each.changes))))
 
-    def suspected(self, change: CellChange) -> tuple[LockMove, ...]:
+    def suspected(self, change: CellChange) -> tuple[MovedPackage, ...]:
         moves = {
             each.name: each
             for pair in self.pairs

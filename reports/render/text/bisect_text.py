@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cases.space.plural import counted
 from matrix.bisect.state import State
 from matrix.keys import CellKey
+from matrix.versions.moved_packages import MovedPackage
 from reports.render.markdown import code, one_line, table
 from reports.results.wording import seconds_words
 
@@ -58,8 +59,8 @@ def details(culprit: Culprit) -> Iterator[str]:
     if culprit.untestable:
         yield f"  untestable between them: {', '.join(culprit.untestable)}"
     if culprit.moved_along:
-        moved = ", ".join(f"{name} {old or '-'} -> {new or '-'}" for name, (old, new) in culprit.moved_along.items())
-        yield f"  also differs between them: {moved}"
+        moved = (MovedPackage(name=name, old=old, new=new) for name, (old, new) in culprit.moved_along.items())
+        yield f"  also differs between them: {', '.join(map(str, moved))}"
     commits = culprit.commits
     if commits:
         yield f"  first bad commit: {commits.first_bad[:12]} ({commits.committed}) {commits.title}"

@@ -36,7 +36,7 @@ def a_record(**other: Any) -> dict[str, Any]:
         "cause": "flatten",
         "cause_id": "flatten-uniform",
         "phase": "wrap",
-        "moved": [{"name": "peft", "before": "0.20.0", "after": "0.21.0"}],
+        "moved": [{"name": "peft", "old": "0.20.0", "new": "0.21.0"}],
         "cells": [{"set": "2026-11", "case": "train-lora-fsdp1-bf16"}],
         "first_seen": "2026-11-24",
         "body": "```\nValueError: Must flatten tensors\n```",
