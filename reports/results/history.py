@@ -179,8 +179,8 @@ def recent_verdicts(folder: Path, *, device: str, nights: int) -> dict[tuple[str
     table = loaded(folder, columns=["night", "set", "case", "verdict"], filters=[("device", "==", device)])
     table = table[table["verdict"].isin(RAN)]
     last = sorted(table["night"].unique())[-nights:]
-    found: dict[tuple[str, str], list[frozenset[str]]] = {}
-    groups = table[table["night"].isin(last)].groupby(["set", "case", "night"], observed=True)["verdict"]
-    for (key, name, _), verdicts in groups:
-        found.setdefault((str(key), str(name)), []).append(frozenset(map(str, verdicts)))
-    return found
+    rows = table[table["night"].isin(last)].drop_duplicates().sort_values("night")
+    found: dict[tuple[str, str], dict[Any, set[str]]] = {}  # plain values: groups of pandas are a hundred times slower
+    for night, key, name, verdict in rows.itertuples(index=False, name=None):
+        found.setdefault((str(key), str(name)), {}).setdefault(night, set()).add(str(verdict))
+    return {cell: [*map(frozenset, of_cell.values())] for cell, of_cell in found.items()}
