@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CONFIDENCE: Final = 0.99
-END_RUNS: Final = 2  # runs of each end, if they agree
+END_RUNS: Final = 3  # runs of each end, if they agree: a cell that is red by a coin's flip passes 1 time in 64
 FLAKY_RUNS: Final = 10  # runs of each end, if any disagree
 MOST_REPEATS: Final = 20  # more would make a search endless
 

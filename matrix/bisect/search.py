@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matrix.bisect.runner import CandidateRunner
     from matrix.run.outcome import Outcome
 
-BOUNDARY_RUNS: Final = 2  # runs of the last green and the first red release; more if the cell flakes
+BOUNDARY_RUNS: Final = 3  # runs of the last green and the first red release; more if the cell flakes
 
 
 class FlakyDifferenceError(UserError):
@@ -93,7 +93,7 @@ class Bisection:
     # The ends.
 
     def run_ends(self) -> None:
-        """Run both ends twice, and more often if their runs disagree.
+        """Run both ends a few times, and more often if their runs disagree.
 
         Raises:
             FlakyDifferenceError: the difference does not reproduce.

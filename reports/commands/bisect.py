@@ -18,13 +18,14 @@ from matrix.bisect.request import BisectRequest
 from matrix.bisect.search import FlakyDifferenceError
 from matrix.environments import disk
 from matrix.errors import UserError
-from matrix.run import store
+from matrix.run import store, user_scripts
+from matrix.run.execute import Suite
 from matrix.run.request import RunRequest
 from matrix.versions import sets as known_sets
 from reports.answers.diagnosis import diagnose
 from reports.answers.scripts.repro_cells import host_pins
 from reports.answers.scripts.repro_script import reproducer
-from reports.commands.options import AsJson, Device, KeepFree, TorchBackend, Versions, Workers
+from reports.commands.options import AsJson, Device, KeepFree, Scripts, TorchBackend, Versions, Workers
 from reports.render.files import write_whole
 from reports.render.text import bisect_text
 from reports.render.text.issue_text import issue
@@ -50,6 +51,7 @@ def bisect(
     git: Annotated[
         str, typer.Option(help="Repository of the guilty package, to go on to its commits; pure-Python packages only.")
     ] = "",
+    scripts: Scripts = None,
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
     out: Annotated[
@@ -72,6 +74,7 @@ def bisect(
             workers=workers,
             keep_free_gb=keep_free,
             versions=versions,
+            suite=Suite(scripts=user_scripts.load_all(scripts or ())),
         ),
         cell=cell,
         good=good,
