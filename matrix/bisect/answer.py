@@ -30,12 +30,17 @@ class StepRecord(StoredPart):
 
 
 class CommitRange(StoredPart):
-    """The commits between which a package broke; those that could not be tested lie between them."""
+    """The commits between which a package broke; those that could not be tested lie between them.
+
+    ``title`` and ``committed`` are those of the first bad commit. If that is a parent of the last good one, it is not
+    what broke the package: the last good one repaired it, and they are its title and date.
+    """
 
     last_good: str
     first_bad: str
     title: str
     committed: str
+    repair: bool = Field(default=False, description="whether the last good commit repaired what the bad release lacks")
     untestable: tuple[str, ...] = ()
 
 
@@ -90,3 +95,4 @@ class BisectAnswer(StoredPart):
     cells: int
     seconds: float
     log: str = Field(default="", description="log of the first red candidate, in the run directory")
+    no_commit: str = Field(default="", description="why no commit was found, if a repository was named")

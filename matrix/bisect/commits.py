@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import tarfile
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from cases.space.plural import counted
 from cases.space.verdict import Phase
@@ -29,14 +33,41 @@ if TYPE_CHECKING:
     from matrix.bisect.state import State
 
 GIT_LIMIT_S: Final = 600.0
+CLONE_LIMIT_S: Final = 1800.0  # transformers has more than a gigabyte
 SHORT: Final = 12  # digits of a commit in names
 
 
 @dataclass(frozen=True, kw_only=True)
+class CommitPath:
+    """Neighbouring commits from a good one to a bad one: first ``back`` steps to parents, then steps to children.
+
+    Releases often are on branches of their own. The path then leads over the commit at which the branches part.
+    """
+
+    shas: tuple[str, ...]
+    back: int
+
+    def is_repair(self, first_bad: int) -> bool:
+        """Tell if a commit is bad because it is older than the last good one, which repaired the package."""
+        return first_bad <= self.back
+
+
+@dataclass(frozen=True, kw_only=True)
 class Repository:
-    """A local git repository."""
+    """A local git repository; ``url`` is that of which it is a copy."""
 
     folder: Path
+    url: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where the user said it is."""
+        return self.url or str(self.folder)
+
+    def culprit_of(self, packages: Sequence[str]) -> int:
+        """The number of the package that the repository is of, by its name; the first if the name tells nothing."""
+        name = canonicalize_name(project(self.place))
+        return packages.index(name) if name in packages else 0
 
     def git(self, *arguments: str) -> str:
         """The output of a git command.
@@ -46,24 +77,37 @@ class Repository:
         """
         done = processes.call(["git", "-C", str(self.folder), *arguments], timeout_s=GIT_LIMIT_S)
         if done.exit_code != 0:
-            raise UserError(f"--git {self.folder}: git {arguments[0]} failed: {done.log.strip()[-200:]}")
+            raise UserError(f"--git {self.place}: git {arguments[0]} failed: {done.log.strip()[-200:]}")
         return done.log
 
     def tag(self, package: str, version: str) -> str:
-        """The tag of a release.
+        """The tag of a release; a copy that lacks it is brought up to date.
 
         Raises:
             UserError: there is none.
         """
-        tags = set(self.git("tag").split())
-        for name in (f"v{version}", version, f"{package}-{version}", f"{package}-v{version}", f"release-{version}"):
-            if name in tags:
-                return name
-        raise UserError(f"--git {self.folder}: no tag of {package} {version}; fetch the tags, or leave --git out")
+        found = self.known_tag(package, version)
+        if not found and self.url:
+            self.git("fetch", "--quiet", "--tags", self.url, "+refs/heads/*:refs/heads/*")
+            found = self.known_tag(package, version)
+        if not found:
+            raise UserError(f"--git {self.place}: no tag of {package} {version}; fetch the tags, or leave --git out")
+        return found
 
-    def commits(self, good: str, bad: str) -> list[str]:
-        """The commits of the main line after one tag up to another, oldest first."""
-        return self.git("rev-list", "--reverse", "--first-parent", f"{good}..{bad}").split()
+    def known_tag(self, package: str, version: str) -> str:
+        tags = self.git("tag").split()
+        return next((each for each in tags if tagged_version(each, package) == Version(version)), "")
+
+    def path(self, good: str, bad: str) -> CommitPath:
+        """The commits between two tags along the main line of each.
+
+        Raises:
+            UserError: the tags have no common history.
+        """
+        parting = self.git("merge-base", good, bad).strip()
+        back = self.git("rev-list", "--first-parent", f"{parting}..{good}").split()
+        forth = self.git("rev-list", "--reverse", "--first-parent", f"{parting}..{bad}").split()
+        return CommitPath(shas=(*back, parting, *forth), back=len(back))
 
     def export(self, commit: str, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -82,18 +126,32 @@ def opened(place: str, *, cache: Path) -> Repository:
     """
     if Path(place).expanduser().exists():
         return Repository(folder=Path(place).expanduser().absolute())
-    folder = cache / FOLDER / f"{place.rstrip('/').rpartition('/')[2].removesuffix('.git')}.git"
+    digest = sha256(place.encode()).hexdigest()[:12]  # forks have the same name
+    folder = cache / FOLDER / f"{project(place)}-{digest}.git"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        done = processes.call(["git", "clone", "--bare", place, str(folder)], timeout_s=GIT_LIMIT_S)
+        done = processes.call(["git", "clone", "--bare", place, str(folder)], timeout_s=CLONE_LIMIT_S)
         if done.exit_code != 0:
             remove_folder(folder)
             raise UserError(f"--git {place}: cannot be cloned: {done.log.strip()[-200:]}")
-    return Repository(folder=folder)
+    return Repository(folder=folder, url=place)
+
+
+def tagged_version(tag: str, package: str) -> Version | None:
+    """The version that a tag such as ``v0.18.0.rc0`` or ``peft-0.18.0`` names; None if it names none."""
+    try:
+        return Version(tag.removeprefix("release-").removeprefix(f"{package}-"))
+    except InvalidVersion:
+        return None
+
+
+def project(place: str) -> str:
+    """The name of a repository: the last part of its URL or folder."""
+    return place.rstrip("/").rpartition("/")[2].removesuffix(".git")
 
 
 def first_bad_commit(bisection: Bisection, culprit: Culprit, lock: Lock, repository: Repository) -> CommitRange:
-    """The commit between the last good and the first bad release that made the cell red.
+    """The commit between the last good and the first bad release that made the cell red, or that repaired it.
 
     Args:
         bisection: the search, whose runner tests the commits.
@@ -102,11 +160,14 @@ def first_bad_commit(bisection: Bisection, culprit: Culprit, lock: Lock, reposit
         repository: of the package.
 
     Raises:
-        UserError: the repository lacks the releases.
+        UserError: the repository lacks the releases, or both are the same commit.
     """
-    start = repository.tag(culprit.package, culprit.last_good)
-    shas = [start, *repository.commits(start, repository.tag(culprit.package, culprit.first_bad))]
-    bisection.say(f"{culprit.package}: {counted(len(shas) - 1, 'commit')} from {start}")
+    tags = [repository.tag(culprit.package, each) for each in (culprit.last_good, culprit.first_bad)]
+    path = repository.path(*tags)
+    shas = path.shas
+    if len(shas) == 1:
+        raise UserError(f"--git: {' and '.join(tags)} of {culprit.package} are the same commit; leave --git out")
+    bisection.say(f"{culprit.package}: {counted(len(shas) - 1, 'commit')} from {tags[0]} to {tags[1]}")
 
     def test(indices: Sequence[int]) -> dict[int, State]:
         tested = {each: of_commit(bisection, culprit.package, lock, repository, shas[each]) for each in indices}
@@ -114,12 +175,15 @@ def first_bad_commit(bisection: Bisection, culprit: Culprit, lock: Lock, reposit
         return {each: states[candidate.key] for each, candidate in tested.items()}
 
     found = find_boundary(len(shas), test, width=bisection.runner.width)
-    title, _, day = repository.git("show", "-s", "--format=%s%n%cs", shas[found.first_bad]).strip().rpartition("\n")
+    repairs = path.is_repair(found.first_bad)
+    named = shas[found.last_good if repairs else found.first_bad]
+    title, _, day = repository.git("show", "-s", "--format=%s%n%cs", named).strip().rpartition("\n")
     return CommitRange(
         last_good=shas[found.last_good],
         first_bad=shas[found.first_bad],
         title=title,
         committed=day,
+        repair=repairs,
         untestable=tuple(shas[each] for each in found.untestable),
     )
 

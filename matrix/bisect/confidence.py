@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CONFIDENCE: Final = 0.99
-END_RUNS: Final = 2  # runs of each end, if they agree
-FLAKY_RUNS: Final = 10  # runs of each end, if any disagree
+END_RUNS: Final = 3  # runs of each end, if they agree: a cell that is red by a coin's flip passes 1 time in 64
+FLAKY_RUNS: Final = 10  # runs of each end, if those of the bad end disagree
 MOST_REPEATS: Final = 20  # more would make a search endless
 
 
@@ -26,7 +26,11 @@ class Ends:
 
     @property
     def flaked(self) -> bool:
-        return len({*self.good}) > 1 or len({*self.bad}) > 1
+        return self.good_flaked or len({*self.bad}) > 1
+
+    @property
+    def good_flaked(self) -> bool:
+        return len({*self.good}) > 1
 
     @property
     def red_rate(self) -> float:
@@ -52,7 +56,7 @@ class Ends:
             return f"the bad end is red in none of {len(self.bad)} runs"
         if State.GREEN not in self.good:
             return f"the good end is green in none of {len(self.good)} runs"
-        if len({*self.good}) > 1:
+        if self.good_flaked:
             return f"the good end is green in only {share(self.good, State.GREEN)} runs"
         if self.repeats > MOST_REPEATS:
             return f"the bad end is red in only {share(self.bad, State.RED)} runs"

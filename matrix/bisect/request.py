@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from cases.space.case import Case
     from matrix.bisect.answer import Culprit
+    from matrix.bisect.commits import Repository
     from matrix.bisect.linked_environment import InstalledPackage
     from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
@@ -143,9 +144,10 @@ def run(
     with ExitStack() as stack:
         stack.callback(ctx.store.close)
         stack.callback(ctx.store.abandon)  # only if nothing ran
+        repository = commits.opened(request.git, cache=ctx.cache) if request.git else None
         bisection = prepared(task, request, ctx, stack, say)
         bisection.cause = cause
-        answer = answered(bisection, task, request.git, began=began)
+        answer = answered(bisection, task, repository, began=began)
     (directory / ANSWER).write_text(answer.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
     return directory, answer
 
@@ -242,13 +244,17 @@ def width(case: Case, ctx: RunContext) -> int:
     return max(1, min(ctx.workers, places // case.ranks))
 
 
-def answered(bisection: Bisection, task: BisectTask, git: str, *, began: float) -> BisectAnswer:
+def answered(bisection: Bisection, task: BisectTask, repository: Repository | None, *, began: float) -> BisectAnswer:
     """Run the search to its end."""
     bisection.run_ends()
     guilty = bisection.guilty_groups()
     culprits = tuple(bisection.culprit(each, guilty) for each in sorted(guilty.culprits))
-    if git:
-        culprits = (with_commits(bisection, culprits[0], git), *culprits[1:])
+    no_commit = ""
+    if repository is not None:
+        try:
+            culprits = with_commits(bisection, culprits, repository)
+        except UserError as error:  # the packages and releases are an answer all the same
+            no_commit = str(error)
     if bisection.failure is None:
         raise UserError("the bad end has no failure")
     pins, base, green = remedy(bisection, culprits)
@@ -277,17 +283,23 @@ def answered(bisection: Bisection, task: BisectTask, git: str, *, began: float) 
         cells=sum(each.verdict is not Verdict.BLOCKED for each in ctx.store.outcomes),
         seconds=round(time.monotonic() - began, 1),
         log=outcome.evidence.get("log", next(iter(outcome.evidence.values()), "")),
+        no_commit=no_commit,
     )
 
 
-def with_commits(bisection: Bisection, culprit: Culprit, git: str) -> Culprit:
-    """The culprit with the commit that made the cell red."""
+def with_commits(bisection: Bisection, culprits: tuple[Culprit, ...], repository: Repository) -> tuple[Culprit, ...]:
+    """The culprits, with the commit that made the cell red for the one that the repository is of.
+
+    Raises:
+        UserError: the package has no two releases to compare, or the repository lacks one of them.
+    """
+    number = repository.culprit_of([each.package for each in culprits])
+    culprit = culprits[number]
     lock = bisection.locks.get(culprit.first_bad_set)
     if lock is None or not (culprit.last_good and culprit.first_bad):
         raise UserError(f"--git: {culprit.package} has no two releases to compare; leave --git out")
-    repository = commits.opened(git, cache=bisection.runner.ctx.cache)
     found = commits.first_bad_commit(bisection, culprit, lock, repository)
-    return culprit.model_copy(update={"commits": found})
+    return (*culprits[:number], culprit.model_copy(update={"commits": found}), *culprits[number + 1 :])
 
 
 def remedy(bisection: Bisection, culprits: tuple[Culprit, ...]) -> tuple[dict[str, str], str, bool]:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cases.space.verdict import RED, Verdict
+from cases.space.verdict import RED, Phase, Verdict
 from matrix.bisect import unpacked
 from matrix.bisect.linked_environment import InstalledPackage, installed_packages, link
 from matrix.environments import disk, leases
 from matrix.environments.environment import Environment, site_packages
 from matrix.evidence import Evidence
 from matrix.keys import EnvironmentKey
-from matrix.run import evidence_files, pipeline
+from matrix.run import evidence_files, pipeline, script_cells
 from matrix.run.execute import Bench
 from matrix.run.outcome_builder import OutcomeBuilder, blank
 from matrix.run.store import WORK
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matrix.bisect.candidate import MixedEnvironment
     from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
+    from matrix.run.script_cells import ScriptPackages
 
 ATTEMPTS: Final = 2  # a lost cell is run once more
 
@@ -181,21 +182,46 @@ class CandidateRunner:
         if isinstance(environment, Evidence):
             return self.blocked(candidate, environment, repeat)
         try:
-            outcome = self.attempt(candidate, environment, repeat, 1)
+            packages = self.script_packages(candidate, environment)
+            if isinstance(packages, Evidence):
+                return self.blocked(candidate, packages, repeat)
+            outcome = self.attempt(candidate, environment, packages, repeat, 1)
             for attempt in range(2, ATTEMPTS + 1):
                 if outcome.verdict is Verdict.LOST:
-                    outcome = self.attempt(candidate, environment, repeat, attempt)
+                    outcome = self.attempt(candidate, environment, packages, repeat, attempt)
             return outcome
         finally:
             if candidate.installed is None:
                 environment.release()
                 shutil.rmtree(environment.root, ignore_errors=True)
 
-    def attempt(self, candidate: MixedEnvironment, environment: Environment, repeat: int, attempt: int) -> Outcome:
+    def script_packages(self, candidate: MixedEnvironment, environment: Environment) -> ScriptPackages | Evidence:
+        """What the user's script needs besides a candidate, or evidence why it cannot run there."""
+        ctx, lock = self.ctx, candidate.lock
+        if isinstance(lock, Evidence):
+            return lock
+        if unmet := script_cells.why_unmet(ctx.suite.scripts, self.case, lock):
+            return Evidence(phase=Phase.RESOLVE, reason=unmet)
+        found = script_cells.prepare(ctx.suite.scripts, [self.case], environment, lock=lock, cache=ctx.cache, uv=ctx.uv)
+        return found.refused.get(self.case.options.call, found) if found.refuses(self.case) else found
+
+    def attempt(
+        self,
+        candidate: MixedEnvironment,
+        environment: Environment,
+        packages: ScriptPackages,
+        repeat: int,
+        attempt: int,
+    ) -> Outcome:
         ctx = self.ctx
         scratch = self.new_folder("cell-")
         bench = Bench(
-            scratch=scratch, device=ctx.device, workers=1, suite=ctx.suite, limits=ctx.limits, more=ctx.variables
+            scratch=scratch,
+            device=ctx.device,
+            workers=1,
+            suite=ctx.suite,
+            limits=ctx.limits,
+            more={**ctx.variables, **packages.variables},
         )
         builder = OutcomeBuilder(
             version_set=candidate.version_set,
@@ -205,6 +231,7 @@ class CandidateRunner:
             attempt=attempt,
             repeat=repeat,
             ctx=ctx,
+            packages=packages,
         )
         reports = [report for report in bench.run([self.case.id], environment) if report.name == self.case.id]
         outcome = builder.outcome(reports[-1]) if reports else builder.unreported()

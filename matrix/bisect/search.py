@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matrix.bisect.runner import CandidateRunner
     from matrix.run.outcome import Outcome
 
-BOUNDARY_RUNS: Final = 2  # runs of the last green and the first red release; more if the cell flakes
+BOUNDARY_RUNS: Final = 3  # runs of the last green and the first red release; more if the cell flakes
 
 
 class FlakyDifferenceError(UserError):
@@ -93,7 +93,7 @@ class Bisection:
     # The ends.
 
     def run_ends(self) -> None:
-        """Run both ends twice, and more often if their runs disagree.
+        """Run both ends a few times, and more often if only the runs of the bad end disagree.
 
         Raises:
             FlakyDifferenceError: the difference does not reproduce.
@@ -104,8 +104,8 @@ class Bisection:
             good, bad = known[self.good.candidate.key], known[self.bad.candidate.key]
             self.failure = commonest_failure(bad)
             self.end_states = Ends(good=self.states(good), bad=self.states(bad))
-            if not self.end_states.flaked:
-                break
+            if not self.end_states.flaked or self.end_states.good_flaked:
+                break  # more runs would not change the answer
         self.note("ends", self.good.candidate, good)
         self.note("ends", self.bad.candidate, bad)
         self.check_ends(good, bad)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from matrix.keys import CellKey
+    from matrix.versions.moved_packages import MovedPackage
 
 FINGERPRINT_LENGTH: Final = 16  # hexadecimal digits: 64 bits
 # What differs between two runs of the same failure: addresses, folders, and every number (ranks, shapes, versions).
@@ -34,6 +35,7 @@ UNPRINTABLE: Final = re.compile(
 
 class AlertKind(StrEnum):
     REGRESSION = "regression"
+    OTHER_REASON = "red for another reason"
     FIXED = "fixed"
     KNOWN_GREEN = "known red turned green"
     STABLE = "flaky became stable"
@@ -42,19 +44,7 @@ class AlertKind(StrEnum):
     @property
     def is_red(self) -> bool:
         """Return whether the cells of such an alert are red: somebody has to look at them."""
-        return self in {AlertKind.REGRESSION, AlertKind.EXPIRED}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovedPackage:
-    """A package whose release differs from the night before; ``before`` or ``after`` is empty if it was not there."""
-
-    name: str
-    before: str
-    after: str
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.before or '-'} -> {self.after or '-'}"
+        return self in {AlertKind.REGRESSION, AlertKind.OTHER_REASON, AlertKind.EXPIRED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +53,7 @@ class Alert:
 
     ``cause`` is the cause in words. ``cause_id`` is the id of its signature or finding, empty for an unexplained
     failure, which its ``gist`` (the first line of its error) identifies. ``phase`` is the phase that failed.
-    ``first_seen`` is the first night with this cause. ``body`` is Markdown.
+    ``first_seen`` is the first night on which the cause was seen, as far as is known. ``body`` is Markdown.
     """
 
     kind: AlertKind

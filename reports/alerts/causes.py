@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CauseUpdate:
-    """What one night says about one cause: the alerts with one fingerprint."""
+    """What one night says about one cause: the alerts with one fingerprint, and all cells that were green."""
 
     document: AlertDocument
+    tonight: frozenset[CellKey] = frozenset()  # all cells that were green on the device of the cause
 
     @cached_property
     def alerts(self) -> tuple[Alert, ...]:
@@ -51,8 +52,9 @@ class CauseUpdate:
 
     @property
     def green(self) -> frozenset[CellKey]:
-        """The cells that became green; a cell that is red in another alert of the night is not among them."""
-        return frozenset(cell for each in self.alerts if not each.kind.is_red for cell in each.cells) - self.red
+        """The cells that are green; a cell that is red in another alert of the night is not among them."""
+        turned = frozenset(cell for each in self.alerts if not each.kind.is_red for cell in each.cells)
+        return (turned | self.tonight) - self.red
 
     @property
     def is_gone(self) -> bool:
@@ -70,9 +72,9 @@ class CauseUpdate:
 
 
 def causes(document: AlertDocument) -> Iterator[CauseUpdate]:
-    """Group the alerts of a document by fingerprint, in order."""
+    """Group the alerts of a document by fingerprint, in order; the green cells of the night are left out."""
     groups: dict[str, list[Any]] = {}
     for record in document.alerts:
         groups.setdefault(record.alert.fingerprint, []).append(record)
     for records in groups.values():
-        yield CauseUpdate(document=document.model_copy(update={"alerts": tuple(records)}))
+        yield CauseUpdate(document=document.model_copy(update={"alerts": tuple(records), "green": ()}))

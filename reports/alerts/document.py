@@ -18,7 +18,8 @@ from pydantic_core import from_json
 from matrix.errors import UserError
 from matrix.keys import CellKey
 from matrix.run.secrets import data_without_secrets
-from reports.alerts.alert import Alert, AlertKind, MovedPackage, printable
+from matrix.versions.moved_packages import MovedPackage
+from reports.alerts.alert import Alert, AlertKind, printable
 
 SCHEMA: Final = 1
 SCHEMA_FILE: Final = Path(__file__).parents[1] / "schema" / "alerts.schema.json"
@@ -31,8 +32,8 @@ class AlertRow(BaseModel):
 
 class MovedRow(AlertRow):
     name: str
-    before: str = ""
-    after: str = ""
+    old: str = ""
+    new: str = ""
 
 
 class CellRow(AlertRow):
@@ -59,7 +60,7 @@ class AlertRecord(AlertRow):
     def of(cls, alert: Alert) -> AlertRecord:
         """Return the record that stores an alert."""
         values = {name: getattr(alert, name) for name in cls.model_fields}
-        moved = [MovedRow(name=each.name, before=each.before, after=each.after) for each in alert.moved]
+        moved = [MovedRow(name=each.name, old=each.old, new=each.new) for each in alert.moved]
         cells = [CellRow(set=each.set, case=each.case) for each in alert.cells]
         return cls(**{**values, "moved": moved, "cells": cells})
 
@@ -71,12 +72,31 @@ class AlertRecord(AlertRow):
         return Alert(**{**values, "moved": moved, "cells": cells})
 
 
+class GreenRow(AlertRow):
+    """The cells of one set that were green on a device."""
+
+    device: str = Field(min_length=1)
+    set: str = Field(min_length=1)
+    cases: tuple[str, ...]
+
+    @property
+    def cells(self) -> frozenset[CellKey]:
+        return frozenset(CellKey(self.set, each) for each in self.cases)
+
+
 class AlertDocument(AlertRow):
-    """The alerts of one night."""
+    """The alerts of one night, and the cells that were green."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     night: date = Field(description="day on which the night's run started")
     alerts: tuple[AlertRecord, ...]
+    green: tuple[GreenRow, ...] = Field(
+        default=(), description="all cells that were green, changed or not; an issue closes when all of its cells are"
+    )
+
+    def green_cells(self, device: str) -> frozenset[CellKey]:
+        """The cells that were green on a device."""
+        return frozenset().union(*(each.cells for each in self.green if each.device == device))
 
 
 def read(path: Path, *, secrets: frozenset[str]) -> AlertDocument:

@@ -1,37 +1,54 @@
-"""Turns the comparison of two results into the alerts of a night: one for each cause and phase that changed."""
+"""Turns the comparison of two results into the alerts of a night.
+
+There is one alert for each cause and phase that changed, and one for each entry of the quarantine that is no longer
+needed. All cells that were green are listed as well, so that ``ftmatrix notify`` can close issues of earlier nights.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from matrix.keys import CellKey
-from reports.alerts.alert import Alert, AlertKind, MovedPackage, shortened
-from reports.alerts.document import AlertDocument, AlertRecord
+from reports.alerts.alert import Alert, AlertKind, normal_gist, shortened
+from reports.alerts.document import AlertDocument, AlertRecord, GreenRow
+from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.diff.changes import ChangeKind
+from reports.answers.diff.compare import OTHER_HARDWARE
+from reports.answers.diff.quarantine_entry import AlarmKind, QuarantineKind
 from reports.results.wording import first_line, gist
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import date
 
-    from reports.answers.diff.changes import CauseGroup, CellChange, ResultDiff, SideResult
-    from reports.answers.diff.packages import LockMove
+    from matrix.versions.moved_packages import MovedPackage
+    from reports.answers.diagnosis.signatures import Signature
+    from reports.answers.diff.changes import CellChange, ResultDiff, SideResult
+    from reports.answers.diff.quarantine_entry import EntryAlarm
 
-KINDS: Final = {ChangeKind.REGRESSED: AlertKind.REGRESSION, ChangeKind.FIXED: AlertKind.FIXED}
+    RedNights = Mapping[tuple[str, str, str, str], date]
+
+KINDS: Final = {
+    ChangeKind.REGRESSED: AlertKind.REGRESSION,
+    ChangeKind.OTHER_REASON: AlertKind.OTHER_REASON,
+    ChangeKind.FIXED: AlertKind.FIXED,
+}
 TITLE_LIMIT: Final = 120
+NO_MESSAGE: Final = "red without a message"  # an alert without a gist would have no identity
 
 
-def alert_document(diff: ResultDiff, *, today: date) -> AlertDocument:
-    """Return the alerts of a comparison. Quarantined cells raise none.
+def alert_document(diff: ResultDiff, *, today: date, red_nights: RedNights | None = None) -> AlertDocument:
+    """Return the alerts of a comparison, and its green cells.
 
     Args:
-        diff: the night, compared with the baseline.
+        diff: the night, compared with the baseline. Its quarantined cells raise no alert; its alarms about entries of
+            the quarantine do.
         today: the night of a comparison whose new side has no outcome.
+        red_nights: the first night of each red cell in the history, by set, case, cause and gist.
     """
     night = night_of(diff, today)
-    groups = ((kind, group) for kind in KINDS for group in diff.groups(kind))
-    alerts = (alert for kind, group in groups for alert in alerts_of_group(diff, kind, group, night))
-    return AlertDocument(night=night, alerts=tuple(map(AlertRecord.of, alerts)))
+    alerts = (*alerts_of_cells(diff, night, red_nights or {}), *alerts_of_entries(diff, night))
+    return AlertDocument(night=night, alerts=tuple(map(AlertRecord.of, alerts)), green=tuple(green_rows(diff)))
 
 
 def night_of(diff: ResultDiff, today: date) -> date:
@@ -40,28 +57,98 @@ def night_of(diff: ResultDiff, today: date) -> date:
     return min(days, default=today)
 
 
-def alerts_of_group(diff: ResultDiff, kind: ChangeKind, group: CauseGroup, night: date) -> Iterator[Alert]:
-    by_phase: dict[str, list[CellChange]] = {}
-    for each in group.changes:
-        if not each.quarantine:
-            by_phase.setdefault(failed_phase(each), []).append(each)
-    signature = group.cause.signature
-    for phase, changes in by_phase.items():
-        message = gist_of(changes)
+def green_rows(diff: ResultDiff) -> Iterator[GreenRow]:
+    """Yield the cells that are green on the new side, by set, except those that ran on other hardware than before."""
+    cases: dict[str, list[str]] = {}
+    for each in diff.changes:
+        if each.is_green and each.reason != OTHER_HARDWARE:
+            cases.setdefault(each.new_set, []).append(each.case)
+    yield from (GreenRow(device=diff.new.device, set=key, cases=tuple(names)) for key, names in cases.items())
+
+
+def alerts_of_cells(diff: ResultDiff, night: date, red_nights: RedNights) -> Iterator[Alert]:
+    """Yield an alert for the cells of each kind, cause and phase; explained causes and large groups first."""
+    expired = {cell: alarm for alarm in diff.alarms if alarm.kind is AlarmKind.EXPIRED for cell in alarm.cells}
+    groups: dict[tuple[AlertKind, str, str], list[CellChange]] = {}
+    for each in diff.changes:
+        kind = AlertKind.EXPIRED if cell_of(each) in expired else KINDS.get(each.kind)
+        if kind is not None and not each.quarantine:
+            groups.setdefault((kind, cause_of(each), failed_phase(each)), []).append(each)
+    first_nights = nights_by_cause(red_nights)
+    order = [*AlertKind]
+
+    def rank(item: tuple[tuple[AlertKind, str, str], list[CellChange]]) -> tuple[int, bool, int]:
+        (kind, _, _), changes = item
+        return order.index(kind), signature_of(changes[0]) is None, -len(changes)
+
+    for (kind, cause, phase), changes in sorted(groups.items(), key=rank):
+        signature, message = signature_of(changes[0]), gist_of(changes)
         moves = tuple(dict.fromkeys(move for each in changes for move in diff.suspected(each)))
+        known = (first_nights.get((red_cell(each), cause), night) for each in changes)
+        entries = dict.fromkeys(expired[cell_of(each)] for each in changes if cell_of(each) in expired)
         yield Alert(
-            kind=KINDS[kind],
+            kind=kind,
             device=diff.new.device,
             title=shortened(first_line(signature.cause if signature else message), TITLE_LIMIT),
             cause=signature.cause if signature else message,
             cause_id=signature.id if signature else "",
             gist=message,
             phase=phase,
-            moved=tuple(map(moved, moves or stack_moves(diff, changes))),
-            cells=tuple(CellKey(each.new_set, each.case) for each in changes),
-            first_seen=night,
-            body=body(diff, changes, is_suspected=bool(moves)),
+            moved=moves or stack_moves(diff, changes),
+            cells=tuple(map(cell_of, changes)),
+            first_seen=min(night, *known),
+            body=body(diff, changes, is_suspected=bool(moves), notes=tuple(map(str, entries))),
         )
+
+
+def alerts_of_entries(diff: ResultDiff, night: date) -> Iterator[Alert]:
+    """Yield an alert for each entry of the quarantine that is no longer needed: its cells are green or stable."""
+    for each in diff.alarms:
+        cells = each.green if each.kind is AlarmKind.EXPIRED else each.cells
+        if cells and not (each.kind is AlarmKind.EXPIRED and each.cells):
+            yield Alert(
+                kind=AlertKind.KNOWN_GREEN if each.entry.kind is QuarantineKind.RED else AlertKind.STABLE,
+                device=diff.new.device,
+                title=shortened(entry_title(each), TITLE_LIMIT),
+                cause=each.entry.reason,
+                cause_id=f"quarantine of {each.entry.case} on {each.entry.sets} as {each.entry.kind}",
+                cells=cells,
+                first_seen=night,
+                body=f"{str(each)[:1].upper()}{str(each)[1:]}.",
+            )
+
+
+def entry_title(alarm: EntryAlarm) -> str:
+    states = {AlarmKind.GREEN: "Green", AlarmKind.STABLE: "Stable", AlarmKind.EXPIRED: "Expired, and green"}
+    return f"{states[alarm.kind]}, but in the quarantine: {alarm.entry.words}"
+
+
+def nights_by_cause(red_nights: RedNights) -> dict[tuple[CellKey, str], date]:
+    """Return the first night of each cell and cause; an unexplained cause is identified by its normal gist."""
+    found: dict[tuple[CellKey, str], date] = {}
+    for (key, case, cause, reason), night in red_nights.items():
+        place = CellKey(key, case), normal_gist(reason) if cause == UNEXPLAINED else cause
+        found[place] = min(night, found.get(place, night))
+    return found
+
+
+def cell_of(change: CellChange) -> CellKey:
+    return CellKey(change.new_set, change.case)
+
+
+def red_cell(change: CellChange) -> CellKey:
+    """Return the cell that is red: that of the base side if the cell became green."""
+    return CellKey(change.base_set, change.case) if change.kind is ChangeKind.FIXED else cell_of(change)
+
+
+def signature_of(change: CellChange) -> Signature | None:
+    return change.cause.signature if change.cause else None
+
+
+def cause_of(change: CellChange) -> str:
+    """Identify a cause as the fingerprint of an alert does: by its signature, or by the normal gist of the failure."""
+    signature = signature_of(change)
+    return signature.id if signature else normal_gist(gist_of([change]))
 
 
 def red_side(change: CellChange) -> SideResult | None:
@@ -77,33 +164,30 @@ def failed_phase(change: CellChange) -> str:
 
 def gist_of(changes: Sequence[CellChange]) -> str:
     sides = map(red_side, changes)
-    return next((gist(side.outcome) for side in sides if side and side.outcome), "")
+    return next((gist(side.outcome) for side in sides if side and side.outcome), "") or NO_MESSAGE
 
 
-def moved(move: LockMove) -> MovedPackage:
-    return MovedPackage(name=move.name, before=move.old, after=move.new)
-
-
-def stack_moves(diff: ResultDiff, changes: Iterable[CellChange]) -> tuple[LockMove, ...]:
+def stack_moves(diff: ResultDiff, changes: Iterable[CellChange]) -> tuple[MovedPackage, ...]:
     """Return the packages of the stack that moved between the sets of some cells."""
     pairs = {(each.base_set, each.new_set) for each in changes}
     moves = (move for pair in diff.pairs if (pair.base, pair.new) in pairs for move in pair.moves if move.is_of_stack)
     return tuple(dict.fromkeys(moves))
 
 
-def body(diff: ResultDiff, changes: Sequence[CellChange], *, is_suspected: bool) -> str:
+def body(diff: ResultDiff, changes: Sequence[CellChange], *, is_suspected: bool, notes: Sequence[str] = ()) -> str:
     """Return the Markdown of an alert: the evidence of each cell, and the command that reproduces the first."""
     first = changes[0]
     side = red_side(first)
-    key = CellKey(first.base_set if first.kind is ChangeKind.FIXED else first.new_set, first.case)
-    lines = [f"{diff.base.name} against {diff.new.name}, on {diff.new.hardware}."]
+    lines = [f"{diff.base.name} against {diff.new.name}, on {diff.new.hardware}.", *notes]
     if not is_suspected:
         lines.append("The failure names no moved package; all moved packages of the stack are listed.")
-    if first.kind is ChangeKind.REGRESSED:
+    if first.kind is not ChangeKind.FIXED:
         lines.append(f"`{first.case}`: {evidence(first)}")
+    if first.kind is ChangeKind.OTHER_REASON and first.base_cause is not None:
+        lines.append(f"Red before for another reason: {first.base_cause.title}")
     if side and side.outcome:
         lines.append(f"```text\n{side.outcome.reason.strip()}\n```")
-    return "\n\n".join([*lines, f"Reproduce: `ftmatrix repro {key} --issue`"])
+    return "\n\n".join([*lines, f"Reproduce: `ftmatrix repro {red_cell(first)} --issue`"])
 
 
 def evidence(change: CellChange) -> str:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Final
 
-from cases.space.plural import counted
 from matrix.keys import CellKey
 from reports.alerts.alert import cell_lines, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from matrix.versions.moved_packages import MovedPackage
     from reports.alerts.alert import Alert
     from reports.alerts.causes import CauseUpdate
 
@@ -39,20 +39,22 @@ LARGEST_STATE: Final = 4 * 1024 * 1024  # bytes of its JSON: somebody may have e
 CODE: Final = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]+`)", re.DOTALL)
 FENCE: Final = re.compile(r"^ {0,3}```", re.MULTILINE)
 NOTE: Final = (
-    "ftmatrix keeps the list of cells up to date, closes this issue when a comparison finds them fixed, and reopens it "
-    "when the cause comes back. It does not reopen an issue that somebody closed as not planned."
+    "ftmatrix keeps the list of cells up to date, closes this issue when each of them was green, and reopens it when "
+    "the cause comes back. A cell that was not run, or is red for another reason, stays in the list. ftmatrix does not "
+    "reopen an issue that somebody closed as not planned."
 )
 INVISIBLE: Final = "\N{ZERO WIDTH SPACE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueState:
-    """What an issue says: its red cells, and the last night that changed it.
+    """What an issue says: its red cells with their device, and the last night that changed it.
 
     ``more`` counts the cells for which there was no room. Later nights cannot tell them from new ones.
     """
 
     night: date
+    device: str
     cells: frozenset[CellKey]
     more: int = 0
 
@@ -72,7 +74,8 @@ def state_in(body: str) -> IssueState | None:
         packed = zlib.decompressobj()
         data = json.loads(packed.decompress(base64.b64decode(matches[-1], validate=True), LARGEST_STATE))
         cells = frozenset(CellKey.parse(each) for each in data["cells"])
-        return IssueState(night=date.fromisoformat(data["night"]), cells=cells, more=int(data["more"]))
+        night, device = date.fromisoformat(data["night"]), str(data["device"])
+        return IssueState(night=night, device=device, cells=cells, more=int(data["more"]))
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error):
         return None
 
@@ -81,7 +84,7 @@ def packed_state(state: IssueState) -> str:
     """Write a state as text, with as many cells as there is room for."""
     cells, more = sorted(map(str, state.cells)), state.more
     while True:
-        data = json.dumps({"night": state.night.isoformat(), "cells": cells, "more": more})
+        data = json.dumps({"night": state.night.isoformat(), "device": state.device, "cells": cells, "more": more})
         text = base64.b64encode(zlib.compress(data.encode(), 9)).decode()
         if len(text) <= LONGEST_STATE:
             return text
@@ -96,7 +99,7 @@ def title(alert: Alert) -> str:
 def new_body(update: CauseUpdate) -> str:
     """Write the body of a new issue."""
     alert = update.main
-    state = IssueState(night=update.night, cells=update.red)
+    state = IssueState(night=update.night, device=alert.device, cells=update.red)
     parts = (
         f"<!-- ftmatrix-alert: {update.fingerprint} -->",
         facts(alert),
@@ -128,7 +131,8 @@ def changed_body(body: str, state: IssueState) -> str:
 
 def region(state: IssueState) -> str:
     number = len(state.cells) + state.more
-    heading = f"{counted(number, 'red cell')} on {state.night}:" if number else f"No cell is red on {state.night}."
+    names = "cell was red when it" if number == 1 else "cells were red when they"
+    heading = f"As of {state.night}, {number or 'no'} {names} last ran{':' if number else '.'}"
     lines = cell_lines(state.cells, limit=LONGEST_LIST)
     return "\n".join((BEGIN, heading, "", *lines, "", f"<!-- ftmatrix-state: {packed_state(state)} -->", END))
 
@@ -139,17 +143,23 @@ def comment_digest(*parts: object) -> str:
 
 
 def comment(
-    sentence: str, *, alert: Alert, new: Iterable[CellKey], green: Iterable[CellKey], night: date
+    sentence: str,
+    *,
+    fingerprint: str,
+    moved: Iterable[MovedPackage] = (),
+    new: Iterable[CellKey],
+    green: Iterable[CellKey],
+    night: date,
 ) -> tuple[str, str]:
     """Return a comment and the digest in its marker."""
-    new, green = sorted(new), sorted(green)
-    digest = comment_digest(alert.fingerprint, night, sentence, new, green)
+    new, green, moves = sorted(new), sorted(green), ", ".join(map(str, moved))
+    digest = comment_digest(fingerprint, night, sentence, new, green)
     parts = (
         f"<!-- ftmatrix-comment: {digest} -->",
         f"{sentence} (night of {night})",
         "\n".join(("Red:", "", *cell_lines(new, limit=LONGEST_LIST))) if new else "",
         "\n".join(("Green:", "", *cell_lines(green, limit=LONGEST_LIST))) if green else "",
-        f"Moved packages: {shortened(', '.join(map(str, alert.moved)), 2_000)}" if alert.moved else "",
+        f"Moved packages: {shortened(moves, 2_000)}" if moves else "",
     )
     return "\n\n".join(part for part in parts if part), digest
 

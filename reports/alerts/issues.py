@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
 from reports.alerts import issue_text
+from reports.alerts.github import RefusedError
 from reports.alerts.issue_text import IssueState, fingerprint_in, state_in
 from reports.alerts.transport import exactly_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import date
 
     from matrix.keys import CellKey
+    from matrix.versions.moved_packages import MovedPackage
     from reports.alerts.causes import CauseUpdate
+    from reports.alerts.document import AlertDocument
     from reports.alerts.github import GithubApi, Issue
     from reports.alerts.transport import TimeBudget
 
@@ -77,13 +80,39 @@ class IssueTracker:
             yield f"opened issue {issue.number}: {issue_text.title(update.main)}"
         for other in found[1:]:
             yield from self.close_duplicate(other, issue, update)
-        yield from self.change(issue, update)
+        change = change_of(issue, update)
+        if change is not None:
+            yield from self.change(issue, update.fingerprint, change, moved=update.main.moved)
+
+    def recover(self, document: AlertDocument) -> Iterator[str]:
+        """Close each open issue whose cells are green, and shorten the lists of others; yield what was done, in words.
+
+        Raises:
+            RefusedError: GitHub refuses to change an issue; the others are done.
+            SendError: something is left to do; the same call does it later.
+        """
+        refused: list[str] = []
+        for fingerprint, issues in self.labelled().items():
+            for issue in issues:
+                change = recovery_of(issue, document)
+                if change is None:
+                    continue
+                try:
+                    yield from self.change(issue, fingerprint, change)
+                except RefusedError as error:
+                    refused.append(f"issue {issue.number}: {error}")
+        if refused:
+            raise RefusedError("; ".join(refused))
 
     def issues_of(self, fingerprint: str) -> list[Issue]:
         """Return the issues of a cause, the one to use first: the oldest open one, or else the oldest."""
+        return sorted(self.labelled().get(fingerprint, []), key=lambda each: (not each.is_open, each.number))
+
+    def labelled(self) -> Mapping[str, list[Issue]]:
+        """Return the issues with the label by fingerprint. GitHub is asked once."""
         if self.known is None:
             self.known = by_fingerprint(self.api.labelled_issues())
-        return sorted(self.known.get(fingerprint, []), key=lambda each: (not each.is_open, each.number))
+        return self.known
 
     def create(self, update: CauseUpdate, since: datetime) -> Issue:
         """Create an issue, unless an earlier request did. Labels do not count here: GitHub may have ignored them."""
@@ -95,16 +124,16 @@ class IssueTracker:
 
         return exactly_once(created_before, lambda: self.api.create(title, body), self.budget)
 
-    def change(self, issue: Issue, update: CauseUpdate) -> Iterator[str]:
-        change = change_of(issue, update)
-        if change is None:
-            return
+    def change(
+        self, issue: Issue, fingerprint: str, change: IssueChange, *, moved: Iterable[MovedPackage] = ()
+    ) -> Iterator[str]:
+        night = change.state.night
         text, digest = issue_text.comment(
-            change.sentence, alert=update.main, new=change.new, green=change.green, night=update.night
+            change.sentence, fingerprint=fingerprint, moved=moved, new=change.new, green=change.green, night=night
         )
-        self.comment_once(issue, text, digest, update.night)
+        self.comment_once(issue, text, digest, night)
         body = issue_text.changed_body(issue.body, change.state)
-        self.set(issue, update.fingerprint, becomes=change.becomes, body=body)
+        self.set(issue, fingerprint, becomes=change.becomes, body=body)
         yield f"{change.done} issue {issue.number}: {change.sentence}"
 
     def close_duplicate(self, issue: Issue, of: Issue, update: CauseUpdate) -> Iterator[str]:
@@ -158,12 +187,11 @@ def change_of(issue: Issue, update: CauseUpdate) -> IssueChange | None:
     old = state_in(issue.body)
     if old and old.night > update.night:
         return None
-    before = old or IssueState(night=NEVER, cells=NO_CELLS)
+    before = old or IssueState(night=NEVER, device=update.main.device, cells=NO_CELLS)
     new = NO_CELLS if before.more else update.red - before.cells
     green = before.cells if update.is_gone else before.cells & update.green
-    state = IssueState(
-        night=update.night, cells=(before.cells | new) - green, more=0 if update.is_gone else before.more
-    )
+    cells, more = (before.cells | new) - green, 0 if update.is_gone else before.more
+    state = replace(before, night=update.night, cells=cells, more=more)
     is_repeated = before.night == update.night and not new and not green
     if is_repeated or not (new or green or update.is_red or update.is_gone):
         return None
@@ -179,13 +207,35 @@ def transition(issue: Issue, change: IssueChange, *, is_red: bool, update: Cause
     if not issue.is_open and update.is_red and not issue.is_dismissed:
         return replace(change, sentence=f"The same cause came back ({update.main.kind}).", becomes=OPEN)
     if new and green:
-        return replace(change, sentence=f"Spread to {cells(new)}; {cells(green)} turned green.")
+        return replace(change, sentence=f"Spread to {words(new)}; {words(green)} turned green.")
     if new:
-        return replace(change, sentence=f"Spread to {cells(new)}.")
+        return replace(change, sentence=f"Spread to {words(new)}.")
     if green and issue.is_open:
-        return replace(change, sentence=f"{cells(green)} turned green; the others are still red.")
+        return replace(change, sentence=partly_green(green, change.state))
     return None
 
 
-def cells(several: Iterable[CellKey]) -> str:
-    return counted(len(tuple(several)), "cell")
+def recovery_of(issue: Issue, document: AlertDocument) -> IssueChange | None:
+    """Decide what the green cells of a night change in an open issue; None if it lists none of them.
+
+    A cell that was not run is not green. An issue whose list somebody damaged, or that a later night changed, stays.
+    """
+    old = state_in(issue.body) if issue.is_open else None
+    if old is None or old.night > document.night:
+        return None
+    green = old.cells & document.green_cells(old.device)
+    if not green:
+        return None
+    state = replace(old, night=document.night, cells=old.cells - green)
+    if state.cells or state.more:
+        return IssueChange(sentence=partly_green(green, state), state=state, green=green)
+    return IssueChange(sentence="Closed: green again.", state=state, green=green, becomes=CLOSED)
+
+
+def partly_green(green: Iterable[CellKey], state: IssueState) -> str:
+    """Describe a recovery; the cells that are left are red, or were not run."""
+    return f"{words(green)} turned green; {counted(len(state.cells) + state.more, 'cell')} left."
+
+
+def words(cells: Iterable[CellKey]) -> str:
+    return counted(len(tuple(cells)), "cell")

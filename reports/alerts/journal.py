@@ -1,4 +1,4 @@
-"""Remembers on this machine what is still to be sent, and what was sent.
+"""Remembers on this machine what is still to be sent, what was sent, and when each cause was first seen.
 
 The journal is a file of JSON lines, each on disk before the next request leaves. It never has a secret: alerts are
 cleaned before they are stored.
@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 from dataclasses import dataclass, field
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from matrix.errors import UserError
@@ -20,18 +21,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 JOURNAL_SCHEMA: Final = 1
-QUEUED, STARTED, SENT = "queued", "started", "sent"
+QUEUED, STARTED, SENT, SEEN = "queued", "started", "sent", "seen"
 KEPT_SENT: Final = 2_000  # keys of sent items that a shortened journal keeps
+KEPT_SEEN: Final = 5_000  # causes whose first night it keeps
 
 
 @dataclass(kw_only=True)
 class Journal:
-    """Items to send, by key, in the order in which they were queued. This process holds the lock until ``close``."""
+    """Items to send, by key, in the order in which they were queued. This process holds the lock until ``close``.
+
+    ``seen`` has the first night of each cause, by fingerprint.
+    """
 
     path: Path
     waiting: dict[str, Any] = field(default_factory=dict)
     started: dict[str, str] = field(default_factory=dict)
     sent: dict[str, None] = field(default_factory=dict)
+    seen: dict[str, date] = field(default_factory=dict)
     lock: TextIO | None = field(default=None, repr=False)
 
     @classmethod
@@ -90,10 +96,13 @@ class Journal:
             self.waiting.pop(key, None)
             self.started.pop(key, None)
             self.sent[key] = None
+        elif event == SEEN and (night := parsed_date(line.get("at"))):
+            self.seen[key] = min(night, self.seen.get(key, night))
 
     def lines(self) -> Iterable[dict[str, Any]]:
         """Return the lines of a file with the same content as short as possible."""
         yield from (self.line(SENT, key) for key in list(self.sent)[-KEPT_SENT:])
+        yield from (self.line(SEEN, key, at=f"{night}") for key, night in [*self.seen.items()][-KEPT_SEEN:])
         yield from (self.line(QUEUED, key, item=item) for key, item in self.waiting.items())
         yield from (self.line(STARTED, key, at=at) for key, at in self.started.items())
 
@@ -101,6 +110,11 @@ class Journal:
         """Remember an item until it is sent; an item that was sent before is not sent again."""
         if key not in self.sent and key not in self.waiting:
             self.append(self.line(QUEUED, key, item=item))
+
+    def see(self, fingerprint: str, night: date) -> None:
+        """Remember the night of a cause, if it is the first."""
+        if night < self.seen.get(fingerprint, date.max):
+            self.append(self.line(SEEN, fingerprint, at=f"{night}"))
 
     def start(self, key: str, at: str) -> None:
         """Remember when an item was first tried: the server may have it, even if no answer arrives."""
@@ -127,6 +141,13 @@ class Journal:
     @staticmethod
     def line(event: str, key: str, **more: Any) -> dict[str, Any]:
         return {"schema": JOURNAL_SCHEMA, "event": event, "key": key, **more}
+
+
+def parsed_date(value: Any) -> date | None:
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        return None
 
 
 def parsed_line(text: str, path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cases.space.plural import counted
 from reports.alerts import document as documents
@@ -17,13 +17,14 @@ from reports.alerts.issues import IssueTracker
 from reports.alerts.transport import SendError, Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from reports.alerts.configuration import AlertConfiguration, Secrets
     from reports.alerts.document import AlertDocument
     from reports.alerts.journal import Journal
 
 GITHUB, WEBHOOK = "github", "webhook"
+GREEN: Final = "green"  # in place of a fingerprint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +38,35 @@ class Sender:
     say: Callable[[str], None] = field(repr=False)
     transport: Callable[[], Transport] = Transport
 
-    def queue(self, document: AlertDocument) -> None:
-        """Remember everything that is to be sent before anything is sent."""
+    def queue(self, document: AlertDocument) -> AlertDocument:
+        """Remember everything that is to be sent before anything is sent; return the document as it is sent."""
+        for each in document.alerts:
+            self.journal.see(each.alert.fingerprint, each.first_seen)
+        document = self.remembered(document)
         for key, item in self.items(document):
             self.journal.queue(key, item)
+        return document
+
+    def remembered(self, document: AlertDocument) -> AlertDocument:
+        """Return the document with the first night of each cause, as far as the journal knows an earlier one."""
+        alerts = []
+        for each in document.alerts:
+            first = min(each.first_seen, self.journal.seen.get(each.alert.fingerprint, each.first_seen))
+            alerts.append(each.model_copy(update={"first_seen": first}))
+        return document.model_copy(update={"alerts": tuple(alerts)})
 
     def items(self, document: AlertDocument) -> Iterator[tuple[str, Any]]:
-        """Return what a document sends: one item per cause to GitHub, and one to the webhook."""
+        """Return what a document sends: to GitHub one item per cause and then the green cells, one to the webhook."""
+        night = document.night
         if self.configuration.github:
             for update in causes(document):
-                yield f"{GITHUB}/{document.night}/{update.fingerprint}/{update.digest}", update.data
+                yield f"{GITHUB}/{night}/{update.fingerprint}/{update.digest}", update.data
+            if document.green:
+                data = documents.stored(document.model_copy(update={"alerts": ()}))
+                yield f"{GITHUB}/{night}/{GREEN}/{digest_of(data)}", data
         if self.configuration.webhook and document.alerts:
-            data = documents.stored(document)
-            digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
-            yield f"{WEBHOOK}/{document.night}/{digest}", data
+            data = documents.stored(document.model_copy(update={"green": ()}))
+            yield f"{WEBHOOK}/{night}/{digest_of(data)}", data
 
     def waiting(self, channel: str) -> list[tuple[str, AlertDocument]]:
         """Return what is to be sent through a channel, the earliest night first."""
@@ -66,8 +82,14 @@ class Sender:
         """Send everything that waits; return a sentence for each part that is left unsent."""
         unsent: list[str] = []
         if self.configuration.github and (items := self.waiting(GITHUB)):
-            tracker = IssueTracker(api=self.github_api())
-            unsent += self.send_all(items, lambda document, at: tracker.apply(only_cause(document), since=at), "issue")
+            tracker, documents_of = IssueTracker(api=self.github_api()), [each for _, each in items]
+
+            def tell(document: AlertDocument, at: datetime) -> Iterator[str]:
+                if document.alerts:
+                    return tracker.apply(only_cause(document, documents_of), since=at)
+                return tracker.recover(document)
+
+            unsent += self.send_all(items, tell, "issue update")
         if self.configuration.webhook and (items := self.waiting(WEBHOOK)):
             transport = self.transport()
             unsent += self.send_all(items, lambda document, _: self.post(document, transport), "message")
@@ -86,7 +108,7 @@ class Sender:
                 for line in send(document, datetime.fromisoformat(self.journal.started[key])):
                     self.say(line)
             except RefusedError as error:
-                yield f"{document.alerts[0].alert.line}: {error}"
+                yield f"{subject(document)}: {error}"
             except SendError as error:
                 yield f"{counted(len(items) - number, noun)} not sent: {error}"
                 return
@@ -116,22 +138,27 @@ class Sender:
 
     def preview(self, document: AlertDocument) -> Iterator[str]:
         """Return what ``send`` would send for a document and for what waits, without a request."""
-        new = {key: item for key, item in self.items(document) if key not in self.journal.sent}
+        new = {key: item for key, item in self.items(self.remembered(document)) if key not in self.journal.sent}
         self.journal.waiting.update({key: new[key] for key in new if key not in self.journal.waiting})
         for _, each in self.waiting(GITHUB) if self.configuration.github else ():
-            yield from self.issue_preview(only_cause(each))
+            yield from self.issue_preview(each)
         for _, each in self.waiting(WEBHOOK) if self.configuration.webhook else ():
             table = self.configuration.webhook
             if table:
                 yield f"POST to the address in {table.url_variable}"
                 yield json.dumps(webhook.message(table.kind, each), indent=1, ensure_ascii=False)
 
-    def issue_preview(self, update: CauseUpdate) -> Iterator[str]:
+    def issue_preview(self, document: AlertDocument) -> Iterator[str]:
         """Show a new issue, or the comment that closes one. An issue that exists already gets a comment instead."""
         table = self.configuration.github
         if table is None:
             return
         url = f"{self.api}/repos/{table.repository}/issues"
+        if not document.alerts:
+            count = counted(sum(len(each.cases) for each in document.green), "green cell")
+            yield f"PATCH {url}/NUMBER, if an open issue lists any of {count}; one that lists no other is closed"
+            return
+        update = only_cause(document)
         if update.is_red:
             payload = {"title": issue_text.title(update.main), "labels": [table.label]}
             yield f"POST {url}, or a comment if an issue has the fingerprint {update.fingerprint}"
@@ -142,5 +169,17 @@ class Sender:
             yield from (f"{each.kind}: {each.line} ({counted(len(each.cells), 'cell')})" for each in update.alerts)
 
 
-def only_cause(document: AlertDocument) -> CauseUpdate:
-    return CauseUpdate(document=document)
+def only_cause(document: AlertDocument, others: Iterable[AlertDocument] = ()) -> CauseUpdate:
+    """Return the update of a document with one cause. Some of the ``others`` have the green cells of its night."""
+    device = document.alerts[0].device
+    green = (each.green_cells(device) for each in others if each.night == document.night)
+    return CauseUpdate(document=document, tonight=frozenset().union(*green))
+
+
+def subject(document: AlertDocument) -> str:
+    """Name what an item of the journal is about."""
+    return document.alerts[0].alert.line if document.alerts else f"green cells of the night {document.night}"
+
+
+def digest_of(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]

@@ -27,6 +27,8 @@ from reports.results.loading import load
 from reports.results.verdict_style import look
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reports.results.loading import RunResults
 
 NOTHING = 1
@@ -45,11 +47,8 @@ def accept(
     if not RAN & set(results.matrix.counts()):
         raise UserError(f"{run}: no cell of it ran, so it can be no baseline; accept a run with results")
     console, folder = Console(highlight=False, soft_wrap=True), baselines / results.record.device
-    if data.locate(folder) is not None:
-        before, now = sides.of_baseline(baselines, results.record.device), sides.of_folder(run)
-        found = sides.of_runs(before, now, across_hardware=True)
-        for line in accepted_lines(compare.compare(found.base, found.new, found.pairs, across_hardware=True)):
-            console.print(line, markup=False)
+    for line in changed_lines(baselines, results.record.device, run):
+        console.print(line, markup=False)
     store_baseline(results, run, folder)
     console.print(f"Accepted {run} as {folder}: {counts(results)}", markup=False)
     console.print(add_night(results, history), markup=False)
@@ -67,6 +66,23 @@ def show(baselines: Baselines = Path(sides.BASELINE)) -> None:
     if not folders:
         typer.echo(f"{baselines}: no baseline accepted yet; accept a run with `ftmatrix baseline accept RUN`")
         raise typer.Exit(NOTHING)
+
+
+def changed_lines(baselines: Path, device: str, run: Path) -> Iterator[str]:
+    """Yield which cells become red or green by a run that replaces the baseline."""
+    if data.locate(baselines / device) is None:
+        return
+    try:
+        before = sides.of_baseline(baselines, device)
+    except sides.DamagedBaselineError:
+        yield f"{baselines / device}: the old baseline is damaged, so nothing is compared with it"
+        return
+    try:
+        found = sides.of_runs(before, sides.of_folder(run), across_hardware=True)
+    except UserError as error:  # no set is common
+        yield f"nothing is compared with the old baseline: {error}"
+        return
+    yield from accepted_lines(compare.compare(found.base, found.new, found.pairs, across_hardware=True))
 
 
 def counts(results: RunResults) -> str:
@@ -91,3 +107,4 @@ def store_baseline(results: RunResults, run: Path, folder: Path) -> None:
                 continue  # the comparison then says that this lock is not known
     write.write_all(folder / "locks", locks)
     write.write_all(folder, {data.COMPRESSED: write.compact(results, generated=datetime.now(UTC))})
+    (folder / data.PLAIN).unlink(missing_ok=True)  # an older one, which somebody unpacked

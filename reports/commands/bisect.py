@@ -17,9 +17,11 @@ from matrix.bisect import request as bisection
 from matrix.bisect.request import BisectRequest
 from matrix.bisect.search import FlakyDifferenceError
 from matrix.environments import disk
+from matrix.run import user_scripts
+from matrix.run.execute import Suite
 from matrix.run.request import RunRequest
 from matrix.versions import sets as known_sets
-from reports.commands.options import AsJson, Device, KeepFree, TorchBackend, Versions, Workers
+from reports.commands.options import AsJson, Device, KeepFree, Scripts, TorchBackend, Versions, Workers
 from reports.commands.runs import bisect_report
 from reports.render.text import bisect_text
 
@@ -38,6 +40,7 @@ def bisect(
     git: Annotated[
         str, typer.Option(help="Repository of the guilty package, to go on to its commits; pure-Python packages only.")
     ] = "",
+    scripts: Scripts = None,
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
     out: Annotated[
@@ -60,6 +63,7 @@ def bisect(
             workers=workers,
             keep_free_gb=keep_free,
             versions=versions,
+            suite=Suite(scripts=user_scripts.load_all(scripts or ())),
         ),
         cell=cell,
         good=good,

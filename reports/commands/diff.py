@@ -24,6 +24,7 @@ from reports.alerts import from_diff
 from reports.alerts.document import stored
 from reports.answers import knowledge
 from reports.answers.diff import compare, quarantine, sides
+from reports.answers.diff.quarantine_entry import QuarantineKind
 from reports.commands.options import AsJson, Baselines, History, Results, ResultsDevice, results_device
 from reports.commands.runs.diff_repeats import repeat as repeat_red
 from reports.render import diff_documents, progress_bar
@@ -33,6 +34,7 @@ from reports.render.text import diff_text
 if TYPE_CHECKING:
     from datetime import date
 
+    from reports.alerts.document import AlertDocument
     from reports.answers.diff.changes import ResultDiff
 
 REGRESSED = 1
@@ -68,7 +70,7 @@ def diff(
         int, typer.Option("--nights", min=2, help="Nights without a change after which a flaky cell counts as stable.")
     ] = quarantine.NIGHTS,
     alerts: Annotated[
-        Path | None, typer.Option(help="Also write the regressions and fixes to this file, for `ftmatrix notify`.")
+        Path | None, typer.Option(help="Also write the alerts and the green cells to this file, for `ftmatrix notify`.")
     ] = None,
     output: Annotated[str, typer.Option("--format", help=f"Output: {TABLE}, {', '.join(FORMATS)}.")] = TABLE,
     as_json: AsJson = False,
@@ -98,7 +100,7 @@ def diff(
     compared = compare.compare(found.base, found.new, found.pairs, across_hardware=across_hardware)
     compared = quarantined(compared, entries, history, nights)
     if alerts is not None:
-        write_alerts(compared, alerts, today)
+        write_alerts(compared, alerts, today, history)
     if chosen == TABLE:
         Console().print(diff_text.TerminalDiff(diff=compared, every=every))
     else:
@@ -106,23 +108,37 @@ def diff(
     raise typer.Exit(REGRESSED if compared.regressions else 0)
 
 
-def write_alerts(compared: ResultDiff, path: Path, today: date) -> None:
+def write_alerts(compared: ResultDiff, path: Path, today: date, history: Path) -> None:
     """Write the alerts of a comparison.
 
     Raises:
-        UserError: the file cannot be written.
+        UserError: the file cannot be written, or the history cannot be read.
     """
-    document = from_diff.alert_document(compared, today=today)
+    document = alert_document(compared, today=today, history=history)
     try:
         write_whole(path, json.dumps(stored(document), indent=1) + "\n")
     except OSError as error:
         raise UserError(f"--alerts {path}: cannot be written ({error.strerror}); choose another file") from None
 
 
+def alert_document(compared: ResultDiff, *, today: date, history: Path) -> AlertDocument:
+    """Return the alerts of a comparison; the history, if there is one, knows the first night of their causes.
+
+    Raises:
+        UserError: the history cannot be read.
+    """
+    red_nights = None
+    if any(history.glob("*.parquet")):
+        from reports.results import history as stored_nights  # pyarrow takes a second to import
+
+        red_nights = stored_nights.first_red_nights(history, device=compared.new.device)
+    return from_diff.alert_document(compared, today=today, red_nights=red_nights)
+
+
 def quarantined(compared: ResultDiff, entries: quarantine.Quarantine, history: Path, nights: int) -> ResultDiff:
     """Apply the quarantine; entries of flaky cells are compared with the history, if there is one."""
     recent = None
-    if any(each.kind is quarantine.QuarantineKind.FLAKY for each in entries.entries) and any(history.glob("*.parquet")):
+    if any(each.kind is QuarantineKind.FLAKY for each in entries.entries) and any(history.glob("*.parquet")):
         from reports.results import history as stored  # pyarrow takes a second to import
 
         recent = stored.recent_verdicts(history, device=compared.new.device, nights=nights)

@@ -81,6 +81,8 @@ def add(
 ) -> None:
     """Add a run to the history as the night on which it started; the same run twice is one night."""
     results, _ = sides.repeated_run(run)
+    if not results.outcomes:
+        raise UserError(f"{run}: it has no outcome yet, so nothing was added; run its cells with --resume, then add it")
     typer.echo(add_night(results, history))
 
 

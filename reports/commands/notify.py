@@ -68,7 +68,7 @@ def notify(
     journal = Journal.open(make_folder(folder) / JOURNAL)
     try:
         active = sender(journal)
-        active.queue(document)
+        document = active.queue(document)
         if configuration.feed:
             write_files(folder, document, configuration.feed)
         unsent = active.send()

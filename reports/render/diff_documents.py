@@ -55,7 +55,7 @@ def as_json(diff: ResultDiff) -> str:
         "unknown": {word(verdict): diff.unknown_verdicts[verdict] for verdict in UNKNOWN},
         "regressions": len(diff.regressions),
         "slowdown": diff.slowdown,
-        "alarms": list(diff.alarms),
+        "alarms": list(map(str, diff.alarms)),
         "notes": list(diff.notes),
         "cells": [change_data(each) for each in listed],
     }
@@ -94,7 +94,7 @@ def as_markdown(diff: ResultDiff) -> str:
 
 def markdown_lines(diff: ResultDiff) -> Iterator[str]:
     yield from (f"# {escaped(title(diff))}", "", escaped(summary(diff)), "")
-    yield from (f"* {escaped(line)}" for line in (*diff.alarms, *diff.notes))
+    yield from (f"* {escaped(str(line))}" for line in (*diff.alarms, *diff.notes))
     for pair in diff.pairs:
         yield from (f"* {escaped(line.strip())}" for line in pair_lines(pair, every=True, several=len(diff.pairs) > 1))
     for kind in BY_CAUSE:

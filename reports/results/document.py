@@ -34,6 +34,7 @@ SCHEMA: Final = 5
 PLAIN: Final = "matrix.json"
 COMPRESSED: Final = "matrix.json.gz"
 GZIP: Final = b"\x1f\x8b"
+WRITTEN: Final = "give a matrix.json written by ftmatrix"
 SCHEMA_FILE: Final = Path(__file__).parents[1] / "schema" / "matrix.schema.json"
 
 
@@ -58,6 +59,14 @@ class MatrixDocument(Stored):
     cells: tuple[Outcome, ...]
     flaky: tuple[FlakyCell, ...] = Field(default=(), description="cells whose repeats disagree")
     devices: Comparison | None = Field(default=None, description="comparison of CPU and GPU results, if both exist")
+
+
+class DamagedDocumentError(UserError):
+    """A file that is no document, or only a part of one."""
+
+    def __init__(self, path: Path, problem: str, advice: str) -> None:
+        super().__init__(f"{path}: {problem}; {advice}")
+        self.problem = problem
 
 
 class Schema(GenerateJsonSchema):
@@ -133,7 +142,8 @@ def read(path: Path) -> MatrixDocument:
     """Read a document, compressed or not.
 
     Raises:
-        UserError: the file is missing, is no such document, or a newer harness wrote it.
+        DamagedDocumentError: the file is no such document.
+        UserError: the file is missing, or a newer harness wrote it.
     """
     return validated(loaded(path), path)
 
@@ -142,17 +152,18 @@ def validated(data: dict[str, Any], path: Path) -> MatrixDocument:
     """Validate the data of a file as a document.
 
     Raises:
-        UserError: the data is no such document, or a newer harness wrote it.
+        DamagedDocumentError: the data is no such document.
+        UserError: a newer harness wrote it.
     """
     schema = data.get("schema")
     if not isinstance(schema, int):
-        raise UserError(f"{path}: no whole number under 'schema'; give a matrix.json written by ftmatrix")
+        raise DamagedDocumentError(path, "no whole number under 'schema'", WRITTEN)
     if schema > SCHEMA:
         raise UserError(f"{path}: schema {schema} is newer than {SCHEMA}, which this ftmatrix reads; update ftmatrix")
     try:
         return MatrixDocument.model_validate(data)
     except ValidationError as error:
-        raise UserError(f"{path}: {first_problem(error)}") from None
+        raise DamagedDocumentError(path, first_problem(error), "render the run again") from None
 
 
 def loaded(path: Path) -> dict[str, Any]:
@@ -163,19 +174,23 @@ def content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give a matrix.json written by ftmatrix") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {WRITTEN}") from None
 
 
 def parsed(content: bytes, path: Path) -> dict[str, Any]:
-    """Parse the content of a file, compressed or not."""
+    """Parse the content of a file, compressed or not.
+
+    Raises:
+        DamagedDocumentError: the content is no object in JSON.
+    """
     try:
         data = from_json(gzip.decompress(content) if content.startswith(GZIP) else content)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}: damaged gzip file ({error}); publish the run again") from None
+        raise DamagedDocumentError(path, f"damaged gzip file ({error})", "publish the run again") from None
     except ValueError as error:
-        raise UserError(f"{path}: not JSON ({error}); render the run again") from None
+        raise DamagedDocumentError(path, f"not JSON ({error})", "render the run again") from None
     if not isinstance(data, dict):
-        raise UserError(f"{path}: expected an object at the top; give a matrix.json written by ftmatrix")
+        raise DamagedDocumentError(path, "expected an object at the top", WRITTEN)
     return data
 
 
@@ -183,4 +198,4 @@ def first_problem(error: ValidationError) -> str:
     """Return the place and the message of the first problem: ``cells[3].verdict: Input should be ...``."""
     first = error.errors(include_url=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    return f"{place or 'document'}: {first['msg']}; render the run again"
+    return f"{place or 'document'}: {first['msg']}"

@@ -57,7 +57,7 @@ def found(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def culprits(alert: dict[str, Any]) -> list[tuple[str, str, str]]:
-    return [(each["name"], each["before"], each["after"]) for each in alert["moved"]]
+    return [(each["name"], each["old"], each["new"]) for each in alert["moved"]]
 
 
 def test_a_night_names_the_release_that_broke_a_cell(one_night: dict[str, Any]) -> None:

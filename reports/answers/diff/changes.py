@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from matrix.run.outcome import Outcome
+    from matrix.versions.moved_packages import MovedPackage
     from reports.answers.diagnosis.signatures import Signature
     from reports.answers.diff.numbers import NumberWarning
-    from reports.answers.diff.packages import LockMove
+    from reports.answers.diff.quarantine_entry import EntryAlarm
     from reports.results.grid import Grid
 
 RAN: Final = RED | {Verdict.PASS}
@@ -107,6 +108,11 @@ class CellChange:
         return self.kind is ChangeKind.REGRESSED and not self.quarantine
 
     @property
+    def is_green(self) -> bool:
+        """Whether every run on the new side is green."""
+        return self.new is not None and self.new.ran and not self.new.is_red and not self.new.is_flaky
+
+    @property
     def repeats(self) -> str:
         """How often the new side ran, in words."""
         runs = self.new.runs if self.new else ()
@@ -125,7 +131,7 @@ class SetPair:
 
     base: str
     new: str
-    moves: tuple[LockMove, ...] = ()
+    moves: tuple[MovedPackage, ...] = ()
     note: str = ""
 
 
@@ -138,7 +144,7 @@ class CauseGroup:
 
     cause: CellCause
     before: CellCause | None
-    suspects: tuple[LockMove, ...]
+    suspects: tuple[MovedPackage, ...]
     changes: tuple[CellChange, ...]
 
 
@@ -151,7 +157,7 @@ class ResultDiff:
     pairs: tuple[SetPair, ...]
     changes: tuple[CellChange, ...]
     slowdown: float = 0.0
-    alarms: tuple[str, ...] = ()  # about entries of the quarantine
+    alarms: tuple[EntryAlarm, ...] = ()
     notes: tuple[str, ...] = ()
 
     @cached_property
@@ -194,7 +200,7 @@ class ResultDiff:
         ]
         return tuple(sorted(found, key=lambda each: (each.cause.signature is None, -len(each.changes))))
 
-    def suspected(self, change: CellChange) -> tuple[LockMove, ...]:
+    def suspected(self, change: CellChange) -> tuple[MovedPackage, ...]:
         moves = {
             each.name: each
             for pair in self.pairs

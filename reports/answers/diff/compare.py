@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from cases.space.verdict import RED, Verdict
+from matrix.versions.moved_packages import moved_packages
 from reports.answers.diagnosis.diagnose import UNEXPLAINED, diagnose, is_ours, symptom
 from reports.answers.diff.changes import (
     RAN,
@@ -20,7 +21,7 @@ from reports.answers.diff.changes import (
     SideResult,
 )
 from reports.answers.diff.numbers import median_slowdown, warnings
-from reports.answers.diff.packages import moves, suspects
+from reports.answers.diff.packages import suspects
 from reports.results.wording import first_line, gist
 
 if TYPE_CHECKING:
@@ -212,8 +213,10 @@ def set_pair(base: DiffSide, new: DiffSide, keys: tuple[str, str]) -> SetPair:
     if old is None or now is None:
         unknown = " and ".join(key for key, lock in ((old_key, old), (new_key, now)) if lock is None)
         note = f"the lock of {unknown} is not known here, so only the six packages were compared"
-        return SetPair(base=old_key, new=new_key, moves=moves(pins(base, old_key), pins(new, new_key)), note=note)
-    return SetPair(base=old_key, new=new_key, moves=moves(old, now))
+        return SetPair(
+            base=old_key, new=new_key, moves=moved_packages(pins(base, old_key), pins(new, new_key)), note=note
+        )
+    return SetPair(base=old_key, new=new_key, moves=moved_packages(old, now))
 
 
 def pins(side: DiffSide, key: str) -> Mapping[str, str]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, replace
-from datetime import date
-from enum import StrEnum
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ValidationError
 
-from cases.space.plural import counted
+from cases.space.verdict import RED
 from matrix.errors import UserError
 from matrix.keys import CellKey
 from reports.answers.diff.changes import ChangeKind
+from reports.answers.diff.quarantine_entry import AlarmKind, EntryAlarm, QuarantineEntry, QuarantineKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import date
     from pathlib import Path
 
     from reports.answers.diff.changes import CellChange, ResultDiff
@@ -25,47 +24,7 @@ if TYPE_CHECKING:
 FILE: Final = "quarantine.toml"
 NIGHTS: Final = 14
 TABLE: Final = "cells"
-COVERED: Final = frozenset({ChangeKind.REGRESSED, ChangeKind.FLAKY})
-Words = Annotated[str, Field(min_length=1)]
-
-
-class QuarantineKind(StrEnum):
-    """The state that an entry expects of its cells."""
-
-    RED = "red"
-    FLAKY = "flaky"
-
-
-class QuarantineEntry(BaseModel):
-    """Cells that raise no alarm until a date: those of a device whose case and set match the patterns."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    case: Words
-    sets: Words
-    device: Literal["cpu", "cuda"]
-    kind: QuarantineKind
-    reason: Words
-    owner: Words
-    since: date
-    expires: date
-
-    @model_validator(mode="after")
-    def ends_after_it_begins(self) -> Self:
-        if self.expires <= self.since:
-            raise ValueError(f"expires {self.expires} is not after since {self.since}")
-        return self
-
-    def covers(self, change: CellChange, device: str) -> bool:
-        return (
-            device == self.device
-            and fnmatchcase(change.case, self.case)
-            and fnmatchcase(change.new_set or change.base_set, self.sets)
-        )
-
-    @property
-    def words(self) -> str:
-        return f"{self.case} on {self.sets}, {self.device}, {self.kind} (owner: {self.owner})"
+COVERED: Final = frozenset({ChangeKind.REGRESSED, ChangeKind.OTHER_REASON, ChangeKind.FLAKY})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,15 +99,22 @@ def applied(
         diff,
         changes=tuple(marked(each, quarantine.entries, device) for each in diff.changes),
         alarms=(*diff.alarms, *alarms(diff, quarantine, recent or {}, nights)),
-        notes=(*diff.notes, *(f"quarantine expired on {each.expires}: {each.words}" for each in quarantine.expired)),
     )
 
 
 def marked(change: CellChange, entries: Iterable[QuarantineEntry], device: str) -> CellChange:
     if change.kind not in COVERED:
         return change
-    reason = next((each.reason for each in entries if each.covers(change, device)), "")
-    return replace(change, quarantine=reason) if reason else change
+    covering = entry_of(change, entries, device)
+    return replace(change, quarantine=covering.reason) if covering else change
+
+
+def entry_of(change: CellChange, entries: Iterable[QuarantineEntry], device: str) -> QuarantineEntry | None:
+    return next((each for each in entries if each.covers(cell_of(change), device)), None)
+
+
+def cell_of(change: CellChange) -> CellKey:
+    return CellKey(change.new_set or change.base_set, change.case)
 
 
 def alarms(
@@ -156,22 +122,27 @@ def alarms(
     quarantine: Quarantine,
     recent: Mapping[tuple[str, str], Sequence[frozenset[str]]],
     nights: int,
-) -> Iterable[str]:
+) -> Iterable[EntryAlarm]:
+    device = diff.new.device
     for each in quarantine.entries:
-        covered = [change for change in diff.changes if each.covers(change, diff.new.device)]
+        covered = [change for change in diff.changes if each.covers(cell_of(change), device)]
         if each.kind is QuarantineKind.RED:
-            over = [change for change in covered if is_green(change)]
-            state = "green"
+            kind, over = AlarmKind.GREEN, [change for change in covered if change.is_green]
         else:
+            kind = AlarmKind.STABLE
             over = [change for change in covered if is_stable(recent.get((change.new_set, change.case), ()), nights)]
-            state = f"stable for {counted(nights, 'night')}"
         if over:
-            names = ", ".join(str(CellKey(change.new_set, change.case)) for change in over)
-            yield f"quarantined as {each.kind}, but {state}: {names}; remove or narrow the entry {each.words}"
+            yield EntryAlarm(kind=kind, entry=each, cells=cells(over), nights=nights)
+    for each in quarantine.expired:
+        covered = [change for change in diff.changes if each.covers(cell_of(change), device)]
+        red = [change for change in covered if change.new is not None and not RED.isdisjoint(change.new.runs)]
+        alone = [change for change in red if not entry_of(change, quarantine.entries, device)]
+        green = [change for change in covered if change.is_green]
+        yield EntryAlarm(kind=AlarmKind.EXPIRED, entry=each, cells=cells(alone), green=cells(green))
 
 
-def is_green(change: CellChange) -> bool:
-    return change.new is not None and change.new.ran and not change.new.is_red and not change.new.is_flaky
+def cells(changes: Iterable[CellChange]) -> tuple[CellKey, ...]:
+    return tuple(map(cell_of, changes))
 
 
 def is_stable(verdicts: Sequence[frozenset[str]], nights: int) -> bool:

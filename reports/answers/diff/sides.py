@@ -31,6 +31,10 @@ REPEATS: Final = "repeats"  # the run of --repeat, inside the run whose cells it
 TORN: Final = "ends in an incomplete line, whose cell counts as not run; run it again with --resume"
 
 
+class DamagedBaselineError(UserError):
+    """The file of a baseline cannot be read."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sides:
     """Two sides with the keys of the sets to compare; an empty key stands for a side without the set."""
@@ -111,12 +115,18 @@ def of_baseline(folder: Path, device: str) -> DiffSide:
     """Return the accepted baseline of a device.
 
     Raises:
-        UserError: none was accepted yet, or it cannot be read.
+        DamagedBaselineError: its file is damaged.
+        UserError: none was accepted yet, or a newer harness wrote it.
     """
     path = folder / device
     if data.locate(path) is None:
         raise UserError(f"{path}: no baseline accepted yet; accept a run with `ftmatrix baseline accept RUN`")
-    return replace(of_folder(path), name=BASELINE)
+    try:
+        return replace(of_folder(path), name=BASELINE)
+    except data.DamagedDocumentError as error:
+        raise DamagedBaselineError(
+            f"{path}: the baseline is damaged ({error.problem}); `ftmatrix baseline accept RUN` replaces it"
+        ) from None
 
 
 def of_folder(directory: Path) -> DiffSide:

@@ -89,7 +89,7 @@ def with_words(record: AlertRecord, words: str) -> AlertRecord:
 
 def with_answer(record: AlertRecord, answer: BisectAnswer, directory: Path) -> AlertRecord:
     """Return an alert that names the culprits instead of all packages that moved, with the bug report's place."""
-    moved = tuple(MovedRow(name=each.package, before=each.last_good, after=each.first_bad) for each in answer.culprits)
+    moved = tuple(MovedRow(name=each.package, old=each.last_good, new=each.first_bad) for each in answer.culprits)
     names = " with ".join(f"{each.package} {each.first_bad or 'removed'}" for each in answer.culprits)
     found = with_words(record, bisect_text.markdown_section(answer).strip())
     report = directory / bisect_report.ISSUE

@@ -17,12 +17,11 @@ from matrix.nightly.slices import Clock
 from matrix.run import store
 from matrix.versions import uv
 from matrix.versions.sets import PACKAGES
-from reports.alerts import from_diff
 from reports.alerts.causes import causes
 from reports.alerts.document import AlertDocument, stored
 from reports.alerts.issue_text import new_body, title
 from reports.answers.diff import compare, sides
-from reports.commands.diff import quarantined
+from reports.commands.diff import alert_document, quarantined
 from reports.commands.nights.culprits import CulpritSearch
 from reports.commands.nights.measuring import NightCells, night_request
 from reports.commands.runs.diff_repeats import repeat
@@ -132,7 +131,7 @@ def run(request: NightRequest, *, watcher: Callable[[int], Progress], say: Calla
         pre=bool(request.pre),
         say=say,
     )
-    document = search.explained(from_diff.alert_document(compared, today=request.night))
+    document = search.explained(alert_document(compared, today=request.night, history=request.history))
     write(request.directory, compared, document)
     notes = (*([shortage] if shortage else []), *blocked(compared))
     return NightResult(directory=request.directory, diff=compared, document=document, notes=notes)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cases.space.plural import counted
 from matrix.bisect.state import State
 from matrix.keys import CellKey
+from matrix.versions.moved_packages import MovedPackage
 from reports.render.markdown import code, one_line, table
 from reports.results.wording import seconds_words
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from matrix.bisect.answer import BisectAnswer, Certainty, Culprit, StepRecord
+    from matrix.bisect.answer import BisectAnswer, Certainty, CommitRange, Culprit, StepRecord
 
 
 def text(answer: BisectAnswer, directory: Path) -> str:
@@ -23,10 +24,11 @@ def text(answer: BisectAnswer, directory: Path) -> str:
 
 
 def lines(answer: BisectAnswer, directory: Path) -> Iterator[str]:
-    together = " together with " if len(answer.culprits) > 1 else ""
-    yield together.join(release_words(each) for each in answer.culprits)
+    yield culprit_words(answer)
     for each in answer.culprits:
         yield from details(each)
+    if answer.no_commit:
+        yield f"  no commit: {one_line(answer.no_commit)}"
     yield f"  cell: {CellKey(answer.culprits[0].first_bad_set, answer.case)} is {answer.verdict.value}"
     yield f"  failure: {one_line(answer.failure)}"
     if answer.cause:
@@ -37,6 +39,11 @@ def lines(answer: BisectAnswer, directory: Path) -> Iterator[str]:
     yield f"  certainty: {certainty_words(answer.certainty)}"
     yield f"  {counted(len(answer.steps), 'step')}, {counted(answer.cells, 'cell')}, {seconds_words(answer.seconds)}"
     yield f"  log: {directory / answer.log if answer.log else directory}"
+
+
+def culprit_words(answer: BisectAnswer) -> str:
+    """The culprits; several break only together."""
+    return " together with ".join(map(release_words, answer.culprits))
 
 
 def release_words(culprit: Culprit) -> str:
@@ -58,13 +65,21 @@ def details(culprit: Culprit) -> Iterator[str]:
     if culprit.untestable:
         yield f"  untestable between them: {', '.join(culprit.untestable)}"
     if culprit.moved_along:
-        moved = ", ".join(f"{name} {old or '-'} -> {new or '-'}" for name, (old, new) in culprit.moved_along.items())
-        yield f"  also differs between them: {moved}"
+        moved = (MovedPackage(name=name, old=old, new=new) for name, (old, new) in culprit.moved_along.items())
+        yield f"  also differs between them: {', '.join(map(str, moved))}"
     commits = culprit.commits
     if commits:
-        yield f"  first bad commit: {commits.first_bad[:12]} ({commits.committed}) {commits.title}"
-        if commits.untestable:
-            yield f"  {counted(len(commits.untestable), 'commit')} between {commits.last_good[:12]} and it: untestable"
+        yield from commit_lines(commits)
+
+
+def commit_lines(commits: CommitRange) -> Iterator[str]:
+    if commits.repair:
+        sha, other, role = commits.last_good, commits.first_bad, "repaired by a commit that the bad release lacks"
+    else:
+        sha, other, role = commits.first_bad, commits.last_good, "first bad commit"
+    yield f"  {role}: {sha[:12]} ({commits.committed}) {commits.title}"
+    if commits.untestable:
+        yield f"  {counted(len(commits.untestable), 'commit')} between {other[:12]} and it: untestable"
 
 
 def pin_words(answer: BisectAnswer) -> str:
@@ -112,8 +127,9 @@ def why(step: StepRecord) -> str:
 def markdown_section(answer: BisectAnswer, *, title: str = "## Bisection") -> str:
     """The answer as a section, e.g. of a bug report."""
     items = [f"Between {answer.good} and {answer.bad}, {counted(answer.differing, 'package')} differ."]
-    items += [f"The cell became red with {release_words(each)}." for each in answer.culprits]
+    items += [f"The cell became red with {culprit_words(answer)}."]
     items += [line.strip() for each in answer.culprits for line in details(each)]
+    items += [f"No commit: {one_line(answer.no_commit)}."] if answer.no_commit else []
     items += [f"Failure: {code(one_line(answer.failure))}"]
     items += [f"To use meanwhile: {pin_words(answer)}.", f"Certainty: {certainty_words(answer.certainty)}."]
     effort = f"{counted(len(answer.steps), 'step')}, {counted(answer.cells, 'cell')}, {seconds_words(answer.seconds)}"

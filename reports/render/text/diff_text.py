@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
+    from matrix.versions.moved_packages import MovedPackage
     from reports.answers.diff.changes import CauseGroup, CellChange, ResultDiff, SetPair, SideResult
-    from reports.answers.diff.packages import LockMove
 
 MOST_MOVES: Final = 8  # packages outside the stack that a line names
 MOST_CASES: Final = 3  # cases that a line names
@@ -64,7 +64,7 @@ class TerminalDiff:
         yield from self.unknown()
         yield Text()
         for line in (*diff.alarms, *diff.notes):
-            yield Text(plain(line), style="bold yellow")
+            yield Text(plain(str(line)), style="bold yellow")
         yield Text(summary(diff), style="bold")
 
     def by_cause(self, kind: ChangeKind) -> Iterator[RenderableType]:
@@ -139,7 +139,7 @@ def pair_lines(pair: SetPair, *, every: bool, several: bool) -> Iterator[str]:
         yield plain(f"  {pair.note}")
 
 
-def listed(moves: Sequence[LockMove]) -> str:
+def listed(moves: Sequence[MovedPackage]) -> str:
     return ", ".join(map(str, moves))
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cases.space.plural import counted
 from cases.space.verdict import Verdict
+from matrix.versions.moved_packages import moved_packages
 from matrix.versions.sets import PACKAGES
-from reports.answers.diff.packages import moves
 from reports.results.verdict_style import look
 from reports.results.wording import plain, trimmed
 
@@ -123,7 +123,7 @@ def middle(values: Iterable[float]) -> float:
 
 def changed(before: Night, after: Night) -> str:
     """Return what differs between two nights besides the result."""
-    parts = [str(each) for each in moves(before.pins, after.pins)]
+    parts = [str(each) for each in moved_packages(before.pins, after.pins)]
     if before.code != after.code:
         parts.append("the case code changed")
     return plain(", ".join(parts) or "no package of the six moved, and the case code is the same")

@@ -20,7 +20,7 @@ from reports.alerts.sending import Sender
 from reports.alerts.transport import HttpAnswer, HttpRequest, TimeBudget, Transport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ012345"  # noqa: S105 - of the fake service
@@ -36,7 +36,7 @@ def a_record(**other: Any) -> dict[str, Any]:
         "cause": "flatten",
         "cause_id": "flatten-uniform",
         "phase": "wrap",
-        "moved": [{"name": "peft", "before": "0.20.0", "after": "0.21.0"}],
+        "moved": [{"name": "peft", "old": "0.20.0", "new": "0.21.0"}],
         "cells": [{"set": "2026-11", "case": "train-lora-fsdp1-bf16"}],
         "first_seen": "2026-11-24",
         "body": "```\nValueError: Must flatten tensors\n```",
@@ -44,10 +44,16 @@ def a_record(**other: Any) -> dict[str, Any]:
     return {**usual, **other}
 
 
-def a_document(*records: dict[str, Any], night: int = 24) -> AlertDocument:
-    """A night of November 2026; each record states only what differs from a usual alert."""
-    alerts = [a_record(**each) for each in records or ({},)]
-    data = {"schema": 1, "night": f"2026-11-{night:02}", "alerts": alerts}
+def a_document(
+    *records: dict[str, Any], night: int = 24, green: Sequence[str] | None = None, device: str = "cpu"
+) -> AlertDocument:
+    """A night of November 2026; each record states only what differs from a usual alert.
+
+    ``green`` are the sets on which the usual case was green; a night with them, and without records, has no alert.
+    """
+    alerts = [a_record(**each) for each in records or (({},) if green is None else ())]
+    rows = [{"device": device, "set": each, "cases": ["train-lora-fsdp1-bf16"]} for each in green or ()]
+    data = {"schema": 1, "night": f"2026-11-{night:02}", "alerts": alerts, "green": rows}
     return AlertDocument.model_validate(data)
 
 

@@ -23,10 +23,10 @@ def many(number: int) -> frozenset[CellKey]:
 
 @pytest.mark.parametrize("number", [0, 1, 1_500, 30_000])
 def test_a_state_fits_and_is_read_again(number: int) -> None:
-    text = region(IssueState(night=NIGHT, cells=many(number)))
+    text = region(IssueState(night=NIGHT, device="cpu", cells=many(number)))
     state = state_in(text)
     assert state is not None
-    assert (len(state.cells) + state.more, state.night) == (number, NIGHT)
+    assert (len(state.cells) + state.more, state.night, state.device) == (number, NIGHT, "cpu")
     assert state.more == 0 or number == 30_000
     assert len(text) < 45_000
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 
 from matrix.run.store import Store
@@ -31,14 +33,18 @@ def write_run(
     build_set: Callable[..., SetRecord],
     build_outcome: Callable[..., Outcome],
 ) -> WriteRun:
-    """``write_run("new", "fail")``: the folder of a run of one cell; the working directory is empty otherwise."""
+    """``write_run("new", "fail")``: the folder of a run of one case; the working directory is empty otherwise."""
     monkeypatch.chdir(tmp_path)
 
-    def written(name: str, verdict: str, *, device: str = "cpu", hardware: str = "test") -> Path:
+    def written(
+        name: str, verdict: str, *, device: str = "cpu", hardware: str = "test", sets: tuple[str, ...] = ("2024-06",)
+    ) -> Path:
         where = f"{device}: {hardware}"
-        store = Store.create(tmp_path / name, build_run(f"2024-06__{CASE}", device=device, hardware=where))
-        store.note(build_set("2024-06"))
-        store.append(build_outcome(CASE, "2024-06", verdict, hardware=where))
+        cells = [f"{each}__{CASE}" for each in sets]
+        store = Store.create(tmp_path / name, build_run(*cells, device=device, hardware=where))
+        for each in sets:
+            store.note(build_set(each))
+            store.append(build_outcome(CASE, each, verdict, hardware=where))
         store.close()
         return tmp_path / name
 
@@ -134,6 +140,24 @@ def test_accepting_names_what_becomes_red(ftmatrix: Command, write_run: WriteRun
     assert f"becomes red: 2024-06__{CASE}" in out
 
 
+def test_alerts_have_the_first_night_of_the_history_and_the_green_cells(
+    ftmatrix: Command, write_run: WriteRun, tmp_path: Path
+) -> None:
+    base, new = write_run("base", "pass"), write_run("new", "fail")
+    ftmatrix("diff", str(base), str(new), "--alerts", "first.json")
+    ftmatrix("history", "add", str(new))
+    (month,) = (tmp_path / "history").glob("*.parquet")
+    table = pd.read_parquet(month)
+    table["night"] -= pd.Timedelta(days=9)
+    table.to_parquet(month)
+    ftmatrix("diff", str(base), str(new), "--alerts", "second.json")
+    nights = [json.loads((tmp_path / f"{each}.json").read_text()) for each in ("first", "second")]
+    assert [each["alerts"][0]["first_seen"] for each in nights] == ["2026-11-20", "2026-11-11"]
+    ftmatrix("diff", str(new), str(base), "--alerts", "third.json")
+    green = json.loads((tmp_path / "third.json").read_text())["green"]
+    assert green == [{"device": "cpu", "set": "2024-06", "cases": [CASE]}]
+
+
 def test_a_run_without_results_is_no_baseline(write_run: WriteRun, ftmatrix: Command) -> None:
     code, _, err = ftmatrix("baseline", "accept", str(write_run("none", "lost")))
     assert (code, "no cell of it ran" in err) == (2, True)
@@ -147,6 +171,43 @@ def test_a_baseline_of_a_newer_schema_is_refused(ftmatrix: Command, write_run: W
     assert (code, "schema 99 is newer" in err) == (2, True)
 
 
+@pytest.mark.parametrize("damage", ["cut", "text", "{}", "[]"])
+def test_accepting_a_run_replaces_a_damaged_baseline(
+    ftmatrix: Command, write_run: WriteRun, tmp_path: Path, damage: str
+) -> None:
+    run = write_run("new", "pass")
+    ftmatrix("baseline", "accept", str(run))
+    path = tmp_path / "baseline" / "cpu" / "matrix.json.gz"
+    path.write_bytes(path.read_bytes()[:-99] if damage == "cut" else damage.encode())
+    code, _, err = ftmatrix("diff", "baseline", str(run))
+    assert (code, err.count("\n")) == (2, 1)
+    assert "baseline/cpu: the baseline is damaged (" in err
+    assert "`ftmatrix baseline accept RUN` replaces it" in err
+    code, out, _ = ftmatrix("baseline", "accept", str(run))
+    assert (code, "the old baseline is damaged, so nothing is compared with it" in out) == (0, True)
+    assert ftmatrix("diff", "baseline", str(run))[0] == 0
+
+
+def test_accepting_a_run_replaces_a_baseline_that_somebody_unpacked(
+    ftmatrix: Command, write_run: WriteRun, tmp_path: Path
+) -> None:
+    run = write_run("new", "pass")
+    ftmatrix("baseline", "accept", str(run))
+    path = tmp_path / "baseline" / "cpu" / "matrix.json.gz"
+    path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+    path.unlink()
+    ftmatrix("baseline", "accept", str(run))
+    assert ftmatrix("diff", "baseline", str(run))[0] == 0
+
+
+def test_a_run_of_other_sets_can_be_accepted(ftmatrix: Command, write_run: WriteRun) -> None:
+    ftmatrix("baseline", "accept", str(write_run("base", "pass", sets=("2024-06", "2024-12"))))
+    code, out, _ = ftmatrix("baseline", "accept", str(write_run("new", "pass", sets=("2025-06", "2025-12"))))
+    assert code == 0
+    assert "nothing is compared with the old baseline: " in out
+    assert "2025-06, 2025-12: 2 cells" in ftmatrix("baseline", "show")[1]
+
+
 def test_show_without_a_baseline_exits_with_1(ftmatrix: Command, write_run: WriteRun) -> None:
     write_run("new", "pass")
     code, out, _ = ftmatrix("baseline", "show")
@@ -158,6 +219,14 @@ def test_the_history_draws_an_added_run(ftmatrix: Command, write_run: WriteRun) 
     code, out, _ = ftmatrix("history", CASE, "--months", "1200")
     assert code == 0
     assert "2026-11-20  fail, 1 night, 0.8 s: unexplained" in out
+
+
+def test_a_run_without_outcomes_is_no_night(ftmatrix: Command, write_run: WriteRun, tmp_path: Path) -> None:
+    run = write_run("none", "lost")
+    (run / "outcomes.jsonl").write_text("")
+    code, _, err = ftmatrix("history", "add", str(run))
+    assert (code, "no outcome yet, so nothing was added" in err) == (2, True)
+    assert not (tmp_path / "history").exists()
 
 
 def test_a_run_without_a_directory_cannot_be_repeated(ftmatrix: Command, write_run: WriteRun) -> None:

@@ -94,6 +94,14 @@ def test_a_dry_run_needs_no_token_and_writes_nothing(notify: Command, tmp_path: 
     assert {path.name for path in tmp_path.iterdir()} == {"alerts.json", "alerts.toml"}
 
 
+def test_a_dry_run_shows_what_green_cells_do(notify: Command, tmp_path: Path) -> None:
+    green = [{"device": "cpu", "set": "2026-11", "cases": ["train-lora-fsdp1-bf16", "train-lora-ddp-fp32"]}]
+    document = {"schema": 1, "night": "2026-11-25", "alerts": [], "green": green}
+    (tmp_path / "alerts.json").write_text(json.dumps(document))
+    out = notify(GITHUB, "--dry-run")[1]
+    assert "issues/NUMBER, if an open issue lists any of 2 green cells; one that lists no other is closed" in out
+
+
 def test_a_dry_run_masks_the_secrets_of_the_environment(notify: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     monkeypatch.setenv("ALERT_WEBHOOK_URL", ADDRESS)

@@ -57,7 +57,7 @@ def test_a_quarantined_red_cell_is_no_alarm(compared: Compare) -> None:
 
 def test_a_quarantined_red_cell_that_is_green_is_an_alarm(compared: Compare) -> None:
     (alarm,) = quarantine.applied(compared("fail", "pass"), parsed(ENTRY)).alarms
-    assert alarm.startswith("quarantined as red, but green: 2024-06__train-lora-ddp-fp32; remove or narrow")
+    assert str(alarm).startswith("quarantined as red, but green: 2024-06__train-lora-ddp-fp32; remove or narrow")
 
 
 @pytest.mark.parametrize(("nights", "alarms"), [(3, 1), (2, 0)])
@@ -71,7 +71,7 @@ def test_a_flaky_cell_is_an_alarm_after_enough_stable_nights(nights: int, alarms
 def test_an_expired_entry_is_named_and_counts_as_absent(compared: Compare) -> None:
     diff = quarantine.applied(compared("pass", "fail"), parsed(ENTRY.replace("2026-12-01", "2026-11-20")))
     assert len(diff.regressions) == 1
-    assert diff.notes[-1].startswith("quarantine expired on 2026-11-20: train-* on 2024-*, cpu, red (owner: ann)")
+    assert str(diff.alarms[-1]).startswith("quarantine expired on 2026-11-20: train-* on 2024-*, cpu, red (owner: ann)")
 
 
 @pytest.mark.parametrize(
