@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import tarfile
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
 from cases.space.verdict import Phase
-from matrix import processes
 from matrix.bisect.answer import CommitRange
 from matrix.bisect.boundary import find_boundary
 from matrix.bisect.candidate import MixedEnvironment
-from matrix.bisect.unpacked import FOLDER
 from matrix.environments.pytest_runner import remove_folder
-from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.keys import moved_key
 from matrix.versions.locks import Lock, distribution, statements
@@ -23,73 +18,14 @@ from matrix.versions.uv import reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from matrix.bisect.answer import Culprit
     from matrix.bisect.search import Bisection
     from matrix.bisect.state import State
+    from matrix.environments.repository import Repository
 
-GIT_LIMIT_S: Final = 600.0
 SHORT: Final = 12  # digits of a commit in names
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repository:
-    """A local git repository."""
-
-    folder: Path
-
-    def git(self, *arguments: str) -> str:
-        """The output of a git command.
-
-        Raises:
-            UserError: git fails.
-        """
-        done = processes.call(["git", "-C", str(self.folder), *arguments], timeout_s=GIT_LIMIT_S)
-        if done.exit_code != 0:
-            raise UserError(f"--git {self.folder}: git {arguments[0]} failed: {done.log.strip()[-200:]}")
-        return done.log
-
-    def tag(self, package: str, version: str) -> str:
-        """The tag of a release.
-
-        Raises:
-            UserError: there is none.
-        """
-        tags = set(self.git("tag").split())
-        for name in (f"v{version}", version, f"{package}-{version}", f"{package}-v{version}", f"release-{version}"):
-            if name in tags:
-                return name
-        raise UserError(f"--git {self.folder}: no tag of {package} {version}; fetch the tags, or leave --git out")
-
-    def commits(self, good: str, bad: str) -> list[str]:
-        """The commits of the main line after one tag up to another, oldest first."""
-        return self.git("rev-list", "--reverse", "--first-parent", f"{good}..{bad}").split()
-
-    def export(self, commit: str, folder: Path) -> None:
-        folder.mkdir(parents=True)
-        archive = folder.with_suffix(".tar")
-        self.git("archive", "--format=tar", f"--output={archive}", commit)
-        with tarfile.open(archive) as file:
-            file.extractall(folder, filter="data")
-        archive.unlink()
-
-
-def opened(place: str, *, cache: Path) -> Repository:
-    """A repository on this machine; one at a URL is cloned into the cache.
-
-    Raises:
-        UserError: it cannot be cloned.
-    """
-    if Path(place).expanduser().exists():
-        return Repository(folder=Path(place).expanduser().absolute())
-    folder = cache / FOLDER / f"{place.rstrip('/').rpartition('/')[2].removesuffix('.git')}.git"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        done = processes.call(["git", "clone", "--bare", place, str(folder)], timeout_s=GIT_LIMIT_S)
-        if done.exit_code != 0:
-            remove_folder(folder)
-            raise UserError(f"--git {place}: cannot be cloned: {done.log.strip()[-200:]}")
-    return Repository(folder=folder)
 
 
 def first_bad_commit(bisection: Bisection, culprit: Culprit, lock: Lock, repository: Repository) -> CommitRange:
@@ -143,7 +79,7 @@ def of_commit(bisection: Bisection, package: str, lock: Lock, repository: Reposi
 def built(bisection: Bisection, package: str, repository: Repository, commit: str) -> Path | Evidence:
     """The folder with the package built from a commit, without its dependencies."""
     ctx, root = bisection.runner.ctx, bisection.runner.ends[0].root
-    folder = ctx.cache / FOLDER / f"{package}-git-{commit[:SHORT]}"
+    folder = bisection.runner.packages_folder / f"{package}-git-{commit[:SHORT]}"
     bisection.runner.folders.add(folder)
     if folder.is_dir():
         return folder

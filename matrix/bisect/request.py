@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space.renamed import current_case_id
 from cases.space.verdict import Verdict
-from matrix.bisect import commits, linked_environment
+from matrix.bisect import commits
 from matrix.bisect.answer import ANSWER, BisectAnswer, Certainty
 from matrix.bisect.candidate import MixedEnvironment, of_text
 from matrix.bisect.confidence import highest_flake_rate, missed_red
-from matrix.bisect.differences import Differences
+from matrix.bisect.differences import Differences, packages, replaced
 from matrix.bisect.failure import no_cause
 from matrix.bisect.releases import NearbyResolution
 from matrix.bisect.runner import CandidateRunner
 from matrix.bisect.search import Bisection, End, differing, lock_of
 from matrix.bisect.state import State
+from matrix.environments import repository
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.keys import SEPARATOR
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from cases.space.case import Case
     from matrix.bisect.answer import Culprit
-    from matrix.bisect.linked_environment import InstalledPackage
+    from matrix.environments.linked_environment import InstalledPackage
     from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
     from matrix.run.request import RunRequest
@@ -180,9 +181,9 @@ def contents(of_end: End, runner: CandidateRunner) -> list[InstalledPackage]:
 
 def compared(good: list[InstalledPackage], bad: list[InstalledPackage], *, python: str) -> Differences:
     return Differences(
-        good=linked_environment.packages(good, python=python),
-        bad=linked_environment.packages(bad, python=python),
-        replaced=linked_environment.replaced(good, bad),
+        good=packages(good, python=python),
+        bad=packages(bad, python=python),
+        replaced=replaced(good, bad),
     )
 
 
@@ -285,8 +286,8 @@ def with_commits(bisection: Bisection, culprit: Culprit, git: str) -> Culprit:
     lock = bisection.locks.get(culprit.first_bad_set)
     if lock is None or not (culprit.last_good and culprit.first_bad):
         raise UserError(f"--git: {culprit.package} has no two releases to compare; leave --git out")
-    repository = commits.opened(git, cache=bisection.runner.ctx.cache)
-    found = commits.first_bad_commit(bisection, culprit, lock, repository)
+    guilty = repository.opened(git, parent=bisection.runner.packages_folder)
+    found = commits.first_bad_commit(bisection, culprit, lock, guilty)
     return culprit.model_copy(update={"commits": found})
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from matrix.bisect.linked_environment import installed_packages, link
+from matrix.environments.linked_environment import installed_packages, link
 from matrix.environments.pytest_runner import PTH
 
 if TYPE_CHECKING:

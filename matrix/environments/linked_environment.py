@@ -1,4 +1,4 @@
-"""Builds environments from links to installed packages, so that a candidate takes no time and no disk space.
+"""Builds environments from links to installed packages, which takes no time and no disk space.
 
 Each package is linked from the folder that has its version: the site-packages of an installed environment, or a folder
 of its own. torch finds CUDA's libraries through the links as well, because they lie next to it where it is installed.
@@ -13,10 +13,8 @@ from importlib.metadata import distributions
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from matrix.bisect.differences import Packages
 from matrix.environments.environment import site_packages
 from matrix.environments.pytest_runner import PTH
 
@@ -53,29 +51,6 @@ def map_distributions(folder: Path) -> Iterable[InstalledPackage]:
             files=tuple(parts for parts in paths if ".." not in parts and "__pycache__" not in parts),
             requires=tuple(each.requires or ()),
         )
-
-
-def packages(found: Iterable[InstalledPackage], *, python: str) -> Packages:
-    """The versions of some packages, and what they require on a Python such as ``3.11``."""
-    place = {"python_version": python, "python_full_version": f"{python}.99", "extra": ""}
-    versions: dict[str, str] = {}
-    requires: dict[str, list[Requirement]] = {}
-    for each in found:
-        every = map(Requirement, each.requires)
-        versions[each.name] = each.version
-        requires[each.name] = [one for one in every if one.marker is None or one.marker.evaluate(place)]
-    return Packages(versions=versions, requires=requires)
-
-
-def replaced(good: Iterable[InstalledPackage], bad: Iterable[InstalledPackage]) -> dict[str, frozenset[str]]:
-    """The packages of the good end alone, by packages of the bad end alone that have a file of them."""
-    before, after = {each.name: each for each in good}, {each.name: each for each in bad}
-    removed = {name: {*before[name].files} for name in before.keys() - after.keys()}
-    pairs = {
-        name: frozenset(other for other, files in removed.items() if not files.isdisjoint(after[name].files))
-        for name in after.keys() - before.keys()
-    }
-    return {name: others for name, others in pairs.items() if others}
 
 
 def link(root: Path, packages: Iterable[InstalledPackage], *, like: Path) -> None:
