@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import distributions
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from packaging.utils import canonicalize_name
 
@@ -19,20 +19,26 @@ from matrix.environments.environment import site_packages
 from matrix.environments.pytest_runner import PTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     Parts = tuple[str, ...]
+
+SCRIPTS: Final = "console_scripts"  # the group of entry points that are commands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledPackage:
-    """A package in a folder of packages, with its files relative to the folder."""
+    """A package in a folder of packages, with its files relative to the folder.
+
+    ``scripts`` has the name and the entry point of each command that it installs.
+    """
 
     name: str
     version: str
     folder: Path
     files: tuple[tuple[str, ...], ...]
     requires: tuple[str, ...]
+    scripts: tuple[tuple[str, str], ...] = ()
 
 
 @lru_cache(maxsize=256)
@@ -50,10 +56,11 @@ def map_distributions(folder: Path) -> Iterable[InstalledPackage]:
             folder=folder,
             files=tuple(parts for parts in paths if ".." not in parts and "__pycache__" not in parts),
             requires=tuple(each.requires or ()),
+            scripts=tuple((one.name, one.value) for one in each.entry_points.select(group=SCRIPTS)),
         )
 
 
-def link(root: Path, packages: Iterable[InstalledPackage], *, like: Path) -> None:
+def link(root: Path, packages: Sequence[InstalledPackage], *, like: Path) -> None:
     """Create an environment in an empty folder, with the interpreter of the environment ``like``."""
     shutil.rmtree(root, ignore_errors=True)
     source = site_packages(like)
@@ -64,6 +71,17 @@ def link(root: Path, packages: Iterable[InstalledPackage], *, like: Path) -> Non
     shutil.copyfile(like / "pyvenv.cfg", root / "pyvenv.cfg")
     shutil.copyfile(source / PTH, target / PTH)
     link_files(target, [(each.folder, parts, ()) for each in packages for parts in each.files])
+    for name, entry_point in (script for each in packages for script in each.scripts):
+        write_script(root / "bin", name, entry_point)
+
+
+def write_script(folder: Path, name: str, entry_point: str) -> None:
+    """Write a command that runs in the environment; a link would run the interpreter of another one."""
+    load = f"EntryPoint(name={name!r}, value={entry_point!r}, group={SCRIPTS!r}).load()"
+    code = f"import sys\nfrom importlib.metadata import EntryPoint\n\nsys.exit({load}())\n"
+    path = folder / name
+    path.write_text(f"#!{folder / 'python'}\n{code}", encoding="utf-8")
+    path.chmod(0o755)
 
 
 def link_files(target: Path, files: Iterable[tuple[Path, Parts, Parts]]) -> None:

@@ -37,7 +37,7 @@ def stop(*_: Any, **__: Any) -> None:
     [
         (
             ("run",),
-            "matrix.run.request.resumed_request",
+            "matrix.run.resumption.resumed_request",
             "interrupted; finished cells are kept; add --resume to the same command",
         ),
         (
