@@ -38,6 +38,11 @@ class Repository:
             raise UserError(f"{self.option}: git {arguments[0]} failed: {failure_message(done.log)}")
         return done.log
 
+    def has(self, commit: str) -> bool:
+        """Return whether the repository has a commit, named by all of its digits."""
+        is_whole = len(commit) in {40, 64}  # SHA-1, SHA-256
+        return is_whole and git(["-C", str(self.folder), "cat-file", "-e", f"{commit}^{{commit}}"]).exit_code == 0
+
     def tag(self, package: str, version: str) -> str:
         """The tag of a release.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -74,12 +74,11 @@ class Replacement:
         return ", ".join(f"{name} {value}" for name, value in self.facts.items())
 
     @property
-    def pinned_word(self) -> str:
-        """The word of ``--with`` that gives the same files again, if a checkout has not changed since."""
-        commit = self.facts.get("commit", "")
+    def pinned(self) -> Source:
+        """The source with its commit, which gives the same files again; a checkout may change."""
         if self.source.kind is not SourceKind.GIT:
-            return self.source.word
-        return f"{self.name}=git+{self.source.public}@{commit}"
+            return self.source
+        return replace(self.source, name=self.name, reference=self.facts["commit"])
 
 
 def replacement(source: Source, *, python: str, cache: Path, uv: Uv) -> Replacement:

@@ -86,6 +86,8 @@ def fetched(store: Repository, source: Source) -> str:
     Raises:
         UserError: the repository cannot be reached, or it has no such reference.
     """
+    if store.has(source.reference):
+        return source.reference
     # Nothing but the files is needed, and a whole history takes minutes.
     shallow = repository.git(
         ["-C", str(store.folder), "fetch", "--quiet", "--depth", "1", "--", source.place, source.reference]

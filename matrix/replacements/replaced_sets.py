@@ -73,9 +73,9 @@ class ReplacedSets:
         return tuple(map(self.version_set, self.original_of.values()))
 
     @property
-    def pinned_words(self) -> tuple[str, ...]:
-        """Words of ``--with`` that give the same files again, once a set was used."""
-        return tuple(each.pinned_word for found in [*self.known.values()][:1] for each in found)
+    def pinned(self) -> tuple[Source, ...]:
+        """The sources with their commits, once a set was used."""
+        return tuple(each.pinned for found in [*self.known.values()][:1] for each in found)
 
     def of_keys(self, keys: Iterable[str]) -> dict[str, VersionSet]:
         """The sets that may have some of these keys, by their present keys."""
@@ -124,12 +124,24 @@ class ReplacedSets:
             replaced={f"{each.name}_{fact}": value for each in found for fact, value in each.facts.items()},
         )
 
+    def original(self, key: str) -> VersionSet:
+        """The set that packages were laid over.
+
+        Raises:
+            UserError: what ``--with`` names has changed since the key was made.
+        """
+        if key not in self.original_of:
+            self.of_keys([key])
+        if key not in self.original_of:
+            raise UserError(f"{key}: what --with names has changed since; start a new run")
+        return self.original_of[key]
+
     def original_lock(self, original: VersionSet) -> Lock | Evidence:
         return locking.read_or_resolve(original, uv=self.uv, folder=self.lock_folder)
 
     def lock(self, version_set: VersionSet) -> Lock | Evidence:
         """The lock of the original set, in which local versions name the files of the replaced packages."""
-        original = self.original_of[version_set.key]
+        original = self.original(version_set.key)
         lock = self.original_lock(original)
         if isinstance(lock, Evidence):
             return lock
@@ -147,7 +159,7 @@ class ReplacedSets:
             UserError: they do not fit; the sentence names the package, the requirement and the set.
         """
         for version_set in version_sets:
-            original = self.original_of[version_set.key]
+            original = self.original(version_set.key)
             lock = self.original_lock(original)
             if isinstance(lock, Evidence):
                 continue  # its cells are blocked, as without --with
@@ -165,7 +177,7 @@ class ReplacedSets:
         Raises:
             UserError: another package of the set requires another version of a replaced one.
         """
-        original = self.original_of[lock.version_set.key]
+        original = self.original(lock.version_set.key)
         original_lock = self.original_lock(original)
         if isinstance(original_lock, Evidence):
             return original_lock

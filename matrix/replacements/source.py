@@ -58,9 +58,14 @@ class Source:
         return f"{name}{GIT}{self.place}@{self.reference}" if self.kind is SourceKind.GIT else f"{name}{self.place}"
 
     @property
+    def public_word(self) -> str:
+        """The word without a user name and a token of the URL."""
+        return self.word.replace(self.place, self.public) if self.kind is SourceKind.GIT else self.word
+
+    @property
     def option(self) -> str:
-        """The option, for error messages: without a user name and a token of the URL."""
-        return f"--with {self.word if self.kind is not SourceKind.GIT else self.word.replace(self.place, self.public)}"
+        """The option, for error messages."""
+        return f"--with {self.public_word}"
 
     @property
     def public(self) -> str:

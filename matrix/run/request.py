@@ -71,6 +71,7 @@ class RunRequest:
     limits: Limits = field(default_factory=Limits)
     variables: Mapping[str, str] = field(default_factory=dict)  # further ones of the environment of ranks
     replacements: tuple[str, ...] = ()  # the words of --with
+    resolved: ReplacedSets | None = None  # the same, built already: a checkout may change during a run
 
     @property
     def chosen_profile(self) -> Profile:
@@ -130,8 +131,8 @@ class RunRequest:
         Raises:
             UserError: a word of ``--with`` is malformed.
         """
-        if not self.replacements:
-            return None
+        if self.resolved is not None or not self.replacements:
+            return self.resolved
         cache = cache_folder()
         return ReplacedSets(
             sources=parsed(self.replacements),
@@ -225,18 +226,17 @@ class RunRequest:
 
     @property
     def as_words(self) -> dict[str, str]:
-        words = {
+        selection = {
             "sets": self.sets or self.chosen_profile.sets,
             "profile": self.chosen_profile.name,
             "where": self.where,
         }
-        laid_over = (
-            {"with": without_user(json.dumps(self.replaced.pinned_words), home=home_folder(), user="")}
-            if self.replaced is not None
-            else {}
-        )
+        laid_over = {}
+        if self.replaced is not None:
+            words = json.dumps([each.public_word for each in self.replaced.pinned])
+            laid_over = {"with": without_user(words, home=home_folder(), user="")}
         build = {"device": self.device, "torch_backend": self.torch_backend}
-        return {**words, "repeats": str(self.repeat_count), **build, **laid_over}
+        return {**selection, "repeats": str(self.repeat_count), **build, **laid_over}
 
 
 def run(

@@ -42,7 +42,7 @@ def request_of_record(record: RunRecord, request: RunRequest) -> RunRequest:
         request,
         device=record.device,
         torch_backend=record.request.get("torch_backend", request.torch_backend),
-        replacements=tuple(json.loads(record.request.get("with", "[]"))),
+        replacements=request.replacements or tuple(json.loads(record.request.get("with", "[]"))),
     )
 
 

@@ -100,7 +100,8 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
     name = "{name}-{version}-py3-none-any.whl"
     metadata = "Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n" + Path("requires.txt").read_text()
     wheel = "Wheel-Version: 1.0\\nGenerator: minimatrix\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
-    files = dict([("{name}.py", Path("{name}.py").read_text()), (info + "/METADATA", metadata), (info + "/WHEEL", wheel)])
+    source = Path("{name}.py").read_text()
+    files = dict([("{name}.py", source), (info + "/METADATA", metadata), (info + "/WHEEL", wheel)])
     with zipfile.ZipFile(Path(folder, name), "w") as archive:
         for path, text in files.items():
             archive.writestr(path, text)
@@ -127,7 +128,10 @@ class Checkout:
     def git(self, *words: str) -> str:
         identity = ("-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false")
         done = subprocess.run(
-            ["git", "-C", str(self.folder), *identity, *words], check=True, capture_output=True, text=True
+            [str(shutil.which("git")), "-C", str(self.folder), *identity, *words],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         return done.stdout.strip()
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from matrix.run.execute import Suite
 from reports import cli
-from reports.commands import run
+from reports.commands import pr, run
 
 HERE = Path(__file__).parent
 
 
 def main() -> None:
     suite = partial(Suite, module="replacedsuite", extra=(HERE / "fixsuite.py", HERE / "replacedsuite.py"))
-    for command in (run,):
+    for command in (run, pr):
         setattr(command, "Suite", suite)  # noqa: B010 - mypy refuses to assign to a class
     cli.main()
 
