@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.replacements.content import Content
-    from matrix.replacements.source import Source
+    from matrix.replacements.source import ReplacementSource
     from matrix.versions.uv import Uv
 
 FOLDER: Final = "replacements"  # in the cache
@@ -53,7 +53,7 @@ class Replacement:
         facts: the commit and digests.
     """
 
-    source: Source
+    source: ReplacementSource
     package: InstalledPackage
     label: str
     version: str
@@ -74,14 +74,14 @@ class Replacement:
         return ", ".join(f"{name} {value}" for name, value in self.facts.items())
 
     @property
-    def pinned(self) -> Source:
+    def pinned(self) -> ReplacementSource:
         """The source with its commit, which gives the same files again; a checkout may change."""
         if self.source.kind is not SourceKind.GIT:
             return self.source
         return replace(self.source, name=self.name, reference=self.facts["commit"])
 
 
-def replacement(source: Source, *, python: str, cache: Path, uv: Uv) -> Replacement:
+def replacement(source: ReplacementSource, *, python: str, cache: Path, uv: Uv) -> Replacement:
     """The package of a source, installed for a Python such as ``3.11``, from the cache if its files are the same.
 
     Raises:
@@ -111,7 +111,7 @@ def replacement(source: Source, *, python: str, cache: Path, uv: Uv) -> Replacem
     )
 
 
-def of_release(source: Source, *, python: str, parent: Path, uv: Uv) -> Replacement:
+def of_release(source: ReplacementSource, *, python: str, parent: Path, uv: Uv) -> Replacement:
     found = unpacked.unpack(source.word, root=python, python=python, parent=parent, uv=uv)
     if isinstance(found, Evidence):
         raise UserError(f"{source.option}: {found.reason}; choose another release")
@@ -122,7 +122,7 @@ def of_release(source: Source, *, python: str, parent: Path, uv: Uv) -> Replacem
     )
 
 
-def build(source: Source, content: Content, folder: Path, *, python: str, uv: Uv) -> None:
+def build(source: ReplacementSource, content: Content, folder: Path, *, python: str, uv: Uv) -> None:
     """Install the package in a folder.
 
     Raises:
@@ -151,7 +151,7 @@ def build(source: Source, content: Content, folder: Path, *, python: str, uv: Uv
         remove_folder(new)
 
 
-def refuse_compilation(files: Path, source: Source) -> None:
+def refuse_compilation(files: Path, source: ReplacementSource) -> None:
     """Refuse a project whose build needs a compiler, before the build takes an hour.
 
     Raises:

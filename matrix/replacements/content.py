@@ -20,7 +20,7 @@ from matrix.replacements.source import SourceKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from matrix.replacements.source import Source
+    from matrix.replacements.source import ReplacementSource
 
 SHORT: Final = 7  # digits in the name of a set
 LONG: Final = 12  # digits in a lock
@@ -49,7 +49,7 @@ class Content:
     copy: Callable[[Path], None] = field(repr=False)
 
 
-def content_of(source: Source, *, cache: Path) -> Content:
+def content_of(source: ReplacementSource, *, cache: Path) -> Content:
     """The present content of a commit, a checkout or a wheel.
 
     Raises:
@@ -63,7 +63,7 @@ def content_of(source: Source, *, cache: Path) -> Content:
         raise UserError(f"{source.option}: cannot be read ({error.strerror or error}); correct it") from error
 
 
-def of_commit(source: Source, *, cache: Path) -> Content:
+def of_commit(source: ReplacementSource, *, cache: Path) -> Content:
     folder = cache / f"{hashlib.sha256(source.place.encode()).hexdigest()[:LONG]}.git"
     store = Repository(folder=folder, option=source.option)
     with leases.held_exclusively(lease_path(folder)):  # git writes what it fetched to one file, FETCH_HEAD
@@ -80,7 +80,7 @@ def of_commit(source: Source, *, cache: Path) -> Content:
     )
 
 
-def fetched(store: Repository, source: Source) -> str:
+def fetched(store: Repository, source: ReplacementSource) -> str:
     """The commit that a reference names, which is then in the store.
 
     Raises:
@@ -101,7 +101,7 @@ def fetched(store: Repository, source: Source) -> str:
     raise UserError(f"{source.option}: git cannot fetch it ({why}); correct the address or the reference")
 
 
-def of_wheel(source: Source) -> Content:
+def of_wheel(source: ReplacementSource) -> Content:
     path = source.path
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -119,7 +119,7 @@ def of_wheel(source: Source) -> Content:
     )
 
 
-def of_checkout(source: Source) -> Content:
+def of_checkout(source: ReplacementSource) -> Content:
     """The files of a folder as they are on disk; git says which of them belong to the project."""
     top = source.path
     files, commit = checkout_files(top)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from matrix.replacements.source import Source
+    from matrix.replacements.source import ReplacementSource
     from matrix.versions.uv import Uv
 
 LINKED: Final = "linked"  # in the cache
@@ -50,7 +50,7 @@ class ReplacedSets:
         lock_folder: the locks of the original sets.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[ReplacementSource, ...]
     originals: tuple[VersionSet, ...]
     cache: Path
     uv: Uv
@@ -73,7 +73,7 @@ class ReplacedSets:
         return tuple(map(self.version_set, self.original_of.values()))
 
     @property
-    def pinned(self) -> tuple[Source, ...]:
+    def pinned(self) -> tuple[ReplacementSource, ...]:
         """The sources with their commits, once a set was used."""
         return tuple(each.pinned for found in [*self.known.values()][:1] for each in found)
 

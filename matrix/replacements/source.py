@@ -30,7 +30,7 @@ class SourceKind(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ReplacementSource:
     """One word of ``--with``.
 
     Attributes:
@@ -74,7 +74,7 @@ class Source:
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def parsed(words: tuple[str, ...]) -> tuple[Source, ...]:
+def parsed(words: tuple[str, ...]) -> tuple[ReplacementSource, ...]:
     """The sources that ``--with`` names.
 
     Raises:
@@ -88,7 +88,7 @@ def parsed(words: tuple[str, ...]) -> tuple[Source, ...]:
     return found
 
 
-def source(word: str) -> Source:
+def source(word: str) -> ReplacementSource:
     if word.startswith(GIT):
         return git_source(word, name="")
     match = NAMED.fullmatch(word)
@@ -96,11 +96,11 @@ def source(word: str) -> Source:
         return path_source(word, name="")
     name, rest = str(canonicalize_name(match["name"])), match["rest"]
     if match["operator"] == "==":
-        return Source(kind=SourceKind.RELEASE, name=name, place=exact_version(rest, at=f"--with {word}"))
+        return ReplacementSource(kind=SourceKind.RELEASE, name=name, place=exact_version(rest, at=f"--with {word}"))
     return git_source(rest, name=name) if rest.startswith(GIT) else path_source(rest, name=name)
 
 
-def git_source(text: str, *, name: str) -> Source:
+def git_source(text: str, *, name: str) -> ReplacementSource:
     parts = urlsplit(text.removeprefix(GIT))
     path, _, reference = parts.path.partition("@")
     public = parts.netloc.rpartition("@")[2]
@@ -110,21 +110,21 @@ def git_source(text: str, *, name: str) -> Source:
     if reference.startswith("-"):
         raise UserError(f"{shown}: {reference} is no branch, tag or commit")
     place = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
-    return Source(kind=SourceKind.GIT, place=place, name=name, reference=reference or "HEAD")
+    return ReplacementSource(kind=SourceKind.GIT, place=place, name=name, reference=reference or "HEAD")
 
 
-def path_source(place: str, *, name: str) -> Source:
+def path_source(place: str, *, name: str) -> ReplacementSource:
     path = Path(place).expanduser()
     if not path.exists():
         raise UserError(f"--with {place}: no such file or folder; name {FORMS}")
     if path.is_dir():
         if not any((path / file).is_file() for file in ("pyproject.toml", "setup.py")):
             raise UserError(f"--with {place}: neither a pyproject.toml nor a setup.py is in it; name the checkout")
-        return Source(kind=SourceKind.CHECKOUT, place=place, name=name)
+        return ReplacementSource(kind=SourceKind.CHECKOUT, place=place, name=name)
     try:
         stated = str(parse_wheel_filename(path.name)[0])
     except InvalidWheelFilename:
         raise UserError(f"--with {place}: neither a folder nor a wheel; name {FORMS}") from None
     if name not in {"", stated}:
         raise UserError(f"--with {name}={place}: the wheel has {stated}; correct the name")
-    return Source(kind=SourceKind.WHEEL, place=place, name=stated)
+    return ReplacementSource(kind=SourceKind.WHEEL, place=place, name=stated)
