@@ -61,7 +61,7 @@ def map_distributions(folder: Path) -> Iterable[InstalledPackage]:
 
 
 def link(root: Path, packages: Sequence[InstalledPackage], *, like: Path) -> None:
-    """Create an environment in an empty folder, with the interpreter of the environment ``like``."""
+    """Create an environment, with the interpreter of the environment ``like``; a former one is removed."""
     shutil.rmtree(root, ignore_errors=True)
     source = site_packages(like)
     target = root / source.relative_to(like)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -176,14 +175,11 @@ def is_pure(folder: Path) -> bool:
 
 
 def remove_oldest(folder: Path, *, kept: int = KEPT) -> None:
-    """Remove the least recently used folders that no run uses."""
+    """Remove the least recently used environments or packages of a folder that no run uses; repositories are kept."""
     if not folder.is_dir():
         return
-    with os.scandir(folder) as entries:
-        complete = (each for each in entries if each.is_dir() and not each.name.endswith((".new", ".source")))
-        found = sorted((each.stat().st_mtime, each.path) for each in complete)
-    for _, path in found[:-kept]:
-        unused = folder / path
+    found = [each for each in folder.iterdir() if each.is_dir() and each.suffix not in {".git", ".new", ".source"}]
+    for unused in sorted(found, key=lambda each: each.stat().st_mtime)[:-kept]:
         lease = leases.try_acquire_exclusive(lease_path(unused))
         if lease is not None:
             remove_folder(unused)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 SHORT: Final = 7  # digits in the name of a set
 LONG: Final = 12  # digits in a lock
+UNREACHABLE: Final = re.compile(r"Could not resolve host|Failed to connect|timed out|Could not connect|unreachable")
 COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
 # What builds and tools leave in a checkout. ``build`` at the top has files that setuptools would install again.
 LEFT_AT_TOP: Final = frozenset({"build", "dist"})
@@ -98,7 +100,8 @@ def fetched(store: Repository, source: ReplacementSource) -> str:
         store.git("fetch", "--quiet", "--", source.place, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
         return store.git("rev-parse", f"{source.reference}^{{commit}}").strip()
     why = repository.failure_message(shallow.log)
-    raise UserError(f"{source.option}: git cannot fetch it ({why}); correct the address or the reference")
+    remedy = "check the network" if UNREACHABLE.search(why) else "correct the address or the reference"
+    raise UserError(f"{source.option}: git cannot fetch it ({why}); {remedy}")
 
 
 def of_wheel(source: ReplacementSource) -> Content:
@@ -177,6 +180,13 @@ def tree_digest(top: Path, files: Iterable[Path]) -> str:
 
 
 def write_copy(content: Content, folder: Path) -> None:
-    """Write the files of a source to a folder, which is replaced."""
+    """Write the files of a source to a folder, which is replaced.
+
+    Raises:
+        UserError: a file cannot be read or written.
+    """
     remove_folder(folder)
-    content.copy(folder)
+    try:
+        content.copy(folder)
+    except (OSError, tarfile.TarError) as error:
+        raise UserError(f"--with: the files of {content.facts['source']} cannot be copied: {error}") from error

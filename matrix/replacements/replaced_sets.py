@@ -7,6 +7,7 @@ installed once, whatever is laid over it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from filecmp import cmp
 from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import Requirement
@@ -17,6 +18,7 @@ from matrix.environments.environment import Environment, lease_path, site_packag
 from matrix.environments.leases import LeaseGroup
 from matrix.environments.linked_environment import InstalledPackage, installed_packages, link
 from matrix.environments.marker import MARKER, Marker, read_marker, write_marker
+from matrix.environments.pytest_runner import PTH
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.keys import SetKey
@@ -218,13 +220,13 @@ class ReplacedSets:
         """A shared lease on the environment of links, which is created first if it is missing or incomplete."""
         while True:
             lease = leases.acquire_shared(lease_path(root))
-            if is_complete(root):
+            if is_complete(root, like=base.root):
                 (root / MARKER).touch()
                 root.touch()
                 return lease
             lease.release()
             with leases.held_exclusively(lease_path(root)):
-                if not is_complete(root):
+                if not is_complete(root, like=base.root):
                     link(root, packages, like=base.root)
                     write_marker(root, marker_of(lock, base, packages))
 
@@ -271,11 +273,12 @@ def refuse_unmet(
                 )
 
 
-def is_complete(root: Path) -> bool:
-    """Return whether every link of an environment has its target."""
+def is_complete(root: Path, *, like: Path) -> bool:
+    """Return whether every link of an environment has its target, and it finds the same pytest as the installed one."""
     if read_marker(root) is None or not (root / "bin" / "python").exists():
         return False
-    return all(each.exists() for each in site_packages(root).iterdir())
+    runner, expected = (site_packages(each) / PTH for each in (root, like))
+    return all(each.exists() for each in site_packages(root).iterdir()) and cmp(runner, expected, shallow=False)
 
 
 def marker_of(lock: Lock, base: Environment, packages: Sequence[InstalledPackage]) -> Marker:

@@ -21,6 +21,8 @@ from matrix.versions.locks import Lock
 from reports.answers.diff import compare, sides
 from reports.answers.diff.changes import ChangeKind
 from reports.commands.runs import diff_repeats, pr_cells
+from reports.results import document
+from reports.results.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +46,7 @@ class PrRequest:
 
     Attributes:
         run_request: the packages of ``--with``, the cases, the device and the build.
-        base: sets to compare with, or the directory of a run of them.
+        base: sets to compare with, or the directory of a run or of published results of them.
         minutes: the time for all cells; None for no limit.
         repeats: further runs of each cell that became red.
         watcher: makes the progress for a number of cells.
@@ -106,15 +108,15 @@ def compare_with_base(wish: PrRequest) -> tuple[ResultDiff, Path]:
 
 
 def stored_base(base: str) -> RunRecord | None:
-    """The record of the run that ``--base`` names; None if it names sets.
+    """The record of the run, or of the published results, that ``--base`` names; None if it names sets.
 
     Raises:
         UserError: it is a path without a run.
     """
     folder = Path(base)
-    if (folder / store.RUN).exists():
-        return store.read(folder)[0]
-    if folder.is_dir() or "/" in base:
+    if (folder / store.RUN).exists() or document.locate(folder) is not None:
+        return load(folder).record
+    if "/" in base:
         raise UserError(f"--base {base}: no run is there; name the directory of a run, a set, or newest")
     return None
 
