@@ -47,7 +47,8 @@ class Replacement:
     Attributes:
         source: the word of ``--with``.
         package: the package, in a folder of its own.
-        label: what the name of a set states, such as ``@1a2b3c4`` or ``0.18.1``.
+        label: what the name of a set states, such as ``@1a2b3c4`` or ``@0.18.1``. A release without an at sign is
+            one that a set was resolved with.
         version: the version with what identifies its files, such as ``0.19.0.dev0+g1a2b3c4d5e6f``.
         facts: the commit and digests.
     """
@@ -117,7 +118,7 @@ def of_release(source: ReplacementSource, *, python: str, parent: Path, uv: Uv) 
     found.touch()
     package = installed_packages(found)[source.name]
     return Replacement(
-        source=source, package=package, label=source.place, version=source.place, facts={"release": source.place}
+        source=source, package=package, label=f"@{source.place}", version=source.place, facts={"release": source.place}
     )
 
 

@@ -57,7 +57,10 @@ def pr(
         ),
     ] = None,
     repeat: Annotated[
-        int, typer.Option("--repeat", min=0, help="Run each cell that became red this many times more.")
+        int,
+        typer.Option(
+            "--repeat", min=0, help="Run each cell that became red or green this many times more, where it is red."
+        ),
     ] = 2,
     summary: Annotated[
         Path | None, typer.Option("--summary", help="Also write the comparison as Markdown to this file.")

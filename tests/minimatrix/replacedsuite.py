@@ -23,7 +23,7 @@ CASES = {
     for each in (
         case("replaced", "compares peft's scale"),
         case("replaced", "uses no peft", method=PLAIN),
-        case("replaced", "is red with any peft", method=KNOWN_RED),
+        case("replaced", "is red, unless peft is repaired", method=KNOWN_RED),
     )
 }
 
@@ -44,7 +44,7 @@ class ReplacedSuite(FixSuite):  # type: ignore[misc]
             return
         reporter.phase(Phase.FORWARD)
         method = str(job.options.get("method", SCALED))
-        if method == KNOWN_RED:
+        if method == KNOWN_RED and not hasattr(import_module("peft"), "REPAIRED"):
             raise ValueError("not like this")
         scale = getattr(import_module("peft"), "SCALE", 1.0) if method == SCALED else 1.0
         reporter.checks([equal("steps", 3, 3), at_most("gradient", abs(scale - 1.0), 0.06)])

@@ -87,7 +87,7 @@ def test_a_clean_checkout_has_the_name_of_its_commit(run: Callable[..., Any], ch
 def test_a_wheel_and_a_release_are_laid_over_one_set(mini: Any, run: Callable[..., Any]) -> None:
     wheel = Path(mini.index.removeprefix("file://")) / "peft" / "peft-0.0.1-py3-none-any.whl"
     (key,) = {key for key, _ in run(str(wheel), "trl==0.0.2")}
-    assert re.fullmatch(r"good\+peft@wheel\.[0-9a-f]{7}\+trl0\.0\.2", key)
+    assert re.fullmatch(r"good\+peft@wheel\.[0-9a-f]{7}\+trl@0\.0\.2", key)
     assert record(mini)["pins"]["trl"] == "0.0.2"
 
 

@@ -44,7 +44,7 @@ def choose(
     minutes: float | None,
     past: Timings,
     workers: int,
-    sides: int,
+    known: frozenset[str],
 ) -> ChosenCases:
     """The cases to run, at least one.
 
@@ -54,13 +54,14 @@ def choose(
         minutes: the time for all cells; None for no limit.
         past: past timings on this machine.
         workers: the number of cells that run at once.
-        sides: the number of sides to run.
+        known: the cases whose base side is known, so that only the new side runs.
     """
     ordered = sorted(cases, key=lambda case: executing is not None and case.id not in executing)
     kept: list[Case] = []
+    sides = 1 if all(case.id in known for case in cases) else 2
     remaining = float("inf") if minutes is None else minutes * 60 - sides * past.overhead_s
     for case in ordered:
-        remaining -= sides * past.cells.get(case.id, UNKNOWN_S) / workers
+        remaining -= (1 if case.id in known else 2) * past.cells.get(case.id, UNKNOWN_S) / workers
         if remaining >= 0 or not kept:
             kept.append(case)
     return ChosenCases(

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
-from matrix.environments.environment import cache_folder
+from matrix.environments import leases
+from matrix.environments.environment import cache_folder, lease_path
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.keys import CellKey, EnvironmentKey
 from matrix.run import machine, request, store, timings
-from matrix.run.pipeline import LOCKS, is_measured
+from matrix.run.pipeline import LOCKS
 from matrix.run.request import RUNS, RunRequest
 from matrix.run.store import Store
 from matrix.versions import locks, uv
@@ -25,7 +26,7 @@ from reports.results import document
 from reports.results.loading import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from cases.space.case import Case
     from matrix.replacements.replaced_sets import ReplacedSets
@@ -48,7 +49,7 @@ class PrRequest:
         run_request: the packages of ``--with``, the cases, the device and the build.
         base: sets to compare with, or the directory of a run or of published results of them.
         minutes: the time for all cells; None for no limit.
-        repeats: further runs of each cell that became red.
+        repeats: further runs of each cell that became red or green, on the side where it is red.
         watcher: makes the progress for a number of cells.
         say: prints a line.
     """
@@ -89,22 +90,32 @@ def compare_with_base(wish: PrRequest) -> tuple[ResultDiff, Path]:
         raise UserError("nothing is changed; name a checkout, a git reference, a wheel or a release with --with")
     run_request = replace(run_request, resolved=replaced)
     replaced.check([each.replaced for each in every])
-    every, notes = chosen(every, run_request, replaced, wish, is_stored=stored is not None)
+    known = None if stored is not None else base_outcomes(base_runs(run_request), every, run_request, replaced).keys()
+    every, notes = chosen(every, run_request, replaced, wish, known=known)
     directory = run_request.out or RUNS / name(every, run_request.resolved_device)
-    directory.mkdir(parents=True, exist_ok=True)
     base = Path(wish.base) if stored is not None else run_base(every, run_request, wish, directory / BASE, replaced)
     new = directory / NEW
     measure(new, [(each.replaced, each.cases) for each in every], run_request, wish)
     diff = compared(base, new, every, notes)
-    if became_red := {str(CellKey(each.new_set, each.case)) for each in diff.by_kind[ChangeKind.REGRESSED]}:
-        diff_repeats.repeat(
-            new, wish.repeats, watcher=wish.watcher, say=wish.say, options=run_request, cells=became_red
-        )
+    if wish.repeats:
+        repeat_red(diff, {ChangeKind.REGRESSED: new} | ({} if stored else {ChangeKind.FIXED: base}), run_request, wish)
         diff = compared(base, new, every, notes)
     if all(each.kind is ChangeKind.UNKNOWN for each in diff.changes):
         reason = next((each.reason for each in diff.changes), "no cell was selected")
         raise UserError(f"no cell ran on both sides, so nothing is compared: {reason}")
     return diff, directory
+
+
+def repeat_red(diff: ResultDiff, runs: Mapping[ChangeKind, Path], run_request: RunRequest, wish: PrRequest) -> None:
+    """Repeat changed cells on the side where they are red, in the run of that side."""
+    for kind, directory in runs.items():
+        is_new = kind is ChangeKind.REGRESSED
+        cells = {str(CellKey(each.new_set if is_new else each.base_set, each.case)) for each in diff.by_kind[kind]}
+        if cells:
+            options = run_request if is_new else replace(run_request, replacements=(), resolved=None)
+            diff_repeats.repeat(
+                directory, wish.repeats, watcher=wish.watcher, say=wish.say, options=options, cells=cells
+            )
 
 
 def stored_base(base: str) -> RunRecord | None:
@@ -171,9 +182,12 @@ def chosen(
     replaced: ReplacedSets,
     wish: PrRequest,
     *,
-    is_stored: bool,
+    known: Collection[str] | None,
 ) -> tuple[list[SetOfBothSides], tuple[str, ...]]:
-    """The sets with the cases to run, and notes on what is left out."""
+    """The sets with the cases to run, and notes on what is left out.
+
+    ``known`` are the cells whose base side has run; None stands for all.
+    """
     cache, device = cache_folder(), run_request.resolved_device
     found: list[SetOfBothSides] = []
     notes: list[str] = []
@@ -184,7 +198,9 @@ def chosen(
             minutes=None if wish.minutes is None else wish.minutes / len(every),
             past=timings.read(cache, device),
             workers=run_request.worker_count,
-            sides=1 if is_stored else 2,
+            known=frozenset(
+                case.id for case in each.cases if known is None or str(CellKey(each.original.key, case.id)) in known
+            ),
         )
         wish.say(choice_words(each.replaced.key, choice))
         found.append(replace(each, cases=choice.cases))
@@ -232,27 +248,44 @@ def run_base(
     every: Sequence[SetOfBothSides], run_request: RunRequest, wish: PrRequest, target: Path, replaced: ReplacedSets
 ) -> Path:
     """Run the base side in the cache, where later comparisons find it, and copy the cells of this one."""
-    build = run_request.backend(uv.on_this_machine(cache_folder())).name
-    source = cache_folder() / FOLDER / f"{run_request.resolved_device}-{build}"
+    source = base_runs(run_request)
     plain = replace(run_request, replacements=(), resolved=None)
-    measure(source, [(each.original, each.cases) for each in every], plain, wish)
-    copy_cells(source, target, every, run_request, replaced)
+    with leases.held_exclusively(lease_path(source)):  # a comparison of another change waits, and then has these cells
+        measure(source, [(each.original, each.cases) for each in every], plain, wish)
+        copy_cells(source, target, every, run_request, replaced)
     return target
+
+
+def base_runs(run_request: RunRequest) -> Path:
+    """The directory of the cache with the base sides of a device and a build of torch."""
+    build = run_request.backend(uv.on_this_machine(cache_folder())).name
+    return cache_folder() / FOLDER / f"{run_request.resolved_device}-{build}"
+
+
+def base_outcomes(
+    source: Path, every: Sequence[SetOfBothSides], run_request: RunRequest, replaced: ReplacedSets
+) -> dict[str, Outcome]:
+    """The last outcome of each cell of the base side, of the present locks, case code and hardware."""
+    if not (source / store.RUN).exists():
+        return {}
+    digests = {each.original.key: digest(replaced.original_lock(each.original)) for each in every}
+    hardware = machine.hardware(run_request.resolved_device)
+    return {
+        each.cell: each
+        for each in store.read(source)[2]
+        if each.hardware == hardware
+        and run_request.suite.is_current(each)
+        and EnvironmentKey.parse(each.lock).lock in {"", digests.get(each.set)}
+    }
 
 
 def copy_cells(
     source: Path, target: Path, every: Sequence[SetOfBothSides], run_request: RunRequest, replaced: ReplacedSets
 ) -> None:
     """Copy the last outcome of each cell, with its logs and the lock of its set."""
-    record, sets, outcomes = store.read(source)
+    record, sets, _ = store.read(source)
+    last = base_outcomes(source, every, run_request, replaced)
     cells = [str(CellKey(each.original.key, case.id)) for each in every for case in each.cases]
-    digests = {each.original.key: digest(replaced.original_lock(each.original)) for each in every}
-    last = {
-        each.cell: each
-        for each in outcomes
-        if is_comparable(each, run_request, record)
-        and EnvironmentKey.parse(each.lock).lock in {"", digests.get(each.set)}
-    }
     shutil.rmtree(target, ignore_errors=True)
     copy = Store.create(target, record.model_copy(update={"planned": tuple(cells)}))
     try:
@@ -274,11 +307,6 @@ def copy_cells(
 
 def digest(lock: Lock | Evidence) -> str:
     return lock.digest if isinstance(lock, Lock) else ""
-
-
-def is_comparable(outcome: Outcome, run_request: RunRequest, record: RunRecord) -> bool:
-    is_here = outcome.hardware == record.hardware and run_request.suite.is_current(outcome)
-    return is_here or not is_measured(outcome)
 
 
 def compared(base: Path, new: Path, every: Sequence[SetOfBothSides], notes: tuple[str, ...]) -> ResultDiff:

@@ -16,9 +16,9 @@ ONE, TWO, THREE = (case("chosen", "any", method=method) for method in ("lora", "
 PAST = Timings(cells={ONE.id: 30.0, TWO.id: 30.0, THREE.id: 30.0}, overhead_s=10.0)
 
 
-def ids(executing: frozenset[str] | None, minutes: float | None) -> list[str]:
+def ids(executing: frozenset[str] | None, minutes: float | None, *known: str) -> list[str]:
     cases = (ONE, TWO, THREE)
-    found = choose(cases, executing=executing, minutes=minutes, past=PAST, workers=1, sides=2)
+    found = choose(cases, executing=executing, minutes=minutes, past=PAST, workers=1, known=frozenset(known))
     assert found.left_out == 3 - len(found.cases)
     return [each.id for each in found.cases]
 
@@ -33,6 +33,11 @@ def test_cases_that_execute_a_changed_file_come_first() -> None:
 
 def test_cases_that_do_not_fit_into_the_time_are_left_out() -> None:
     assert ids(frozenset({THREE.id}), 2.5) == [THREE.id, ONE.id]  # two sides of 10 s and two cells
+
+
+def test_cases_with_a_known_base_side_take_half_the_time() -> None:
+    assert ids(None, 1.7, ONE.id, TWO.id, THREE.id) == [ONE.id, TWO.id, THREE.id]
+    assert ids(None, 1.7) == [ONE.id]
 
 
 def test_one_case_runs_however_short_the_time_is() -> None:
