@@ -145,13 +145,11 @@ def of_checkout(source: ReplacementSource) -> Content:
 
 def checkout_files(top: Path) -> tuple[list[Path], str]:
     """The files of a checkout relative to its folder, and its commit; without git, all files and no commit."""
-    listed = repository.git(
-        ["-C", str(top), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]
-    )
+    listed = repository.git(["-C", str(top), "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
     head = repository.git(["-C", str(top), "rev-parse", "--verify", "--quiet", "HEAD"])
     if listed.exit_code != 0 or head.exit_code != 0:
         return sorted(walked(top)), ""
-    paths = (Path(name) for name in listed.log.split("\0") if name)
+    paths = {Path(name) for name in listed.log.split("\0") if name}  # files in conflict are listed several times
     return sorted(path for path in paths if (top / path).is_file() or (top / path).is_symlink()), head.log.strip()
 
 

@@ -108,6 +108,7 @@ def test_a_run_with_a_replaced_package_resumes(
     [
         ("./nowhere", "no such file or folder; name peft=git+https://"),
         ("peft=git+file:///nowhere/peft@main", "git cannot fetch it ("),
+        ("peft=git+http://127.0.0.1:9/o/peft@main", "; check the network"),
         ("peft=git+ext::sh@main", "no address of a git repository"),
         ("peft=git+https://host/peft@--upload-pack=x", "--upload-pack=x is no branch, tag or commit"),
         ("peft==9.9", "there is no version of peft==9.9"),

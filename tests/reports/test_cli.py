@@ -50,6 +50,11 @@ def stop(*_: Any, **__: Any) -> None:
             "reports.commands.runs.fix_search.search",
             "interrupted; finished cells are kept; add --resume to the same command",
         ),
+        (
+            ("pr", "--with", "."),
+            "reports.commands.pr.compare_with_base",
+            "interrupted; finished cells of both sides are kept; the same command continues",
+        ),
         (("bench",), "matrix.run.request.bench", "ftmatrix: interrupted\n"),
     ],
 )
