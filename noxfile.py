@@ -58,6 +58,7 @@ def command(name: str, summary: str, *arguments: str) -> None:
 command("matrix", "Install the default version sets, run the cells, render the matrix.", "run")
 for each in SETS:
     command(f"matrix({each})", f"Install {each}, run its cells, render the matrix.", "run", "--sets", each)
+command("diff", "Compare two results: `nox -s diff -- baseline DIRECTORY`.", "diff")
 command("report", "Render a run again: the latest one, or `nox -s report -- DIRECTORY`.", "report")
 command(
     "known_problems",
@@ -92,10 +93,18 @@ def minimatrix(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and formatting."""
+    """Check style, formatting, and the security of workflows."""
     install(session, "lint")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("zizmor", "--offline", "--quiet", ".github", "action.yml")
+
+
+@nox.session(default=False)
+def workflows(session: nox.Session) -> None:
+    """Check the syntax of workflows. Separate from lint, because this tool is downloaded from github.com."""
+    session.install("-q", *nox.project.dependency_groups(PROJECT, "workflows"))
+    session.run("actionlint")
 
 
 @nox.session

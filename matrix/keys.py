@@ -17,7 +17,10 @@ EXTRA: Final = re.compile(r"([A-Za-z_-]*[A-Za-z_])(.*)")
 
 
 class Extra(NamedTuple):
-    """A package whose version differs from the slice's, e.g. ``peft`` and ``0.13.0``; the version may be empty."""
+    """A package whose version differs from the slice's, e.g. ``peft`` and ``0.13.0``; the version may be empty.
+
+    A version that begins with an at sign is a package that ``--with`` laid over the set: a commit, digest or release.
+    """
 
     name: str
     version: str

@@ -26,6 +26,7 @@ KEPT: Final = {
     "mutate": "finished cells are kept; --resume with the same --out runs the rest",
     "nightly": "finished cells are kept; the same command continues the night",
     "notify": "what is not sent yet is kept; the same command sends it",
+    "pr": "finished cells of both sides are kept; the same command continues",
     "bisect": "finished cells are kept; the same command continues",
     "pack": "complete wheels are kept; the same command downloads the rest",
 }  # by command: the results that survive an interruption, and the command that continues
@@ -34,7 +35,7 @@ HELP: Final = (
 )
 COMMANDS: Final = (
     *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor"),
-    *("nightly", "diff", "bisect", "history", "baseline", "notify"),
+    *("nightly", "diff", "pr", "bisect", "history", "baseline", "notify"),
     *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets"),
 )
 

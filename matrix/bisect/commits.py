@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import tarfile
-from dataclasses import dataclass, replace
-from hashlib import sha256
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
-
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from cases.space.plural import counted
 from cases.space.verdict import Phase
-from matrix import processes
 from matrix.bisect.answer import CommitRange
 from matrix.bisect.boundary import find_boundary
 from matrix.bisect.candidate import MixedEnvironment
-from matrix.bisect.unpacked import FOLDER
 from matrix.environments.pytest_runner import remove_folder
 from matrix.errors import UserError
 from matrix.evidence import Evidence
@@ -27,127 +19,14 @@ from matrix.versions.uv import reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from matrix.bisect.answer import Culprit
     from matrix.bisect.search import Bisection
     from matrix.bisect.state import State
+    from matrix.environments.repository import Repository
 
-GIT_LIMIT_S: Final = 600.0
-CLONE_LIMIT_S: Final = 1800.0  # transformers has more than a gigabyte
 SHORT: Final = 12  # digits of a commit in names
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommitPath:
-    """Neighbouring commits from a good one to a bad one: first ``back`` steps to parents, then steps to children.
-
-    Releases often are on branches of their own. The path then leads over the commit at which the branches part.
-    """
-
-    shas: tuple[str, ...]
-    back: int
-
-    def is_repair(self, first_bad: int) -> bool:
-        """Tell if a commit is bad because it is older than the last good one, which repaired the package."""
-        return first_bad <= self.back
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repository:
-    """A local git repository; ``url`` is that of which it is a copy."""
-
-    folder: Path
-    url: str = ""
-
-    @property
-    def place(self) -> str:
-        """Where the user said it is."""
-        return self.url or str(self.folder)
-
-    def culprit_of(self, packages: Sequence[str]) -> int:
-        """The number of the package that the repository is of, by its name; the first if the name tells nothing."""
-        name = canonicalize_name(project(self.place))
-        return packages.index(name) if name in packages else 0
-
-    def git(self, *arguments: str) -> str:
-        """The output of a git command.
-
-        Raises:
-            UserError: git fails.
-        """
-        done = processes.call(["git", "-C", str(self.folder), *arguments], timeout_s=GIT_LIMIT_S)
-        if done.exit_code != 0:
-            raise UserError(f"--git {self.place}: git {arguments[0]} failed: {done.log.strip()[-200:]}")
-        return done.log
-
-    def tag(self, package: str, version: str) -> str:
-        """The tag of a release; a copy that lacks it is brought up to date.
-
-        Raises:
-            UserError: there is none.
-        """
-        found = self.known_tag(package, version)
-        if not found and self.url:
-            self.git("fetch", "--quiet", "--tags", self.url, "+refs/heads/*:refs/heads/*")
-            found = self.known_tag(package, version)
-        if not found:
-            raise UserError(f"--git {self.place}: no tag of {package} {version}; fetch the tags, or leave --git out")
-        return found
-
-    def known_tag(self, package: str, version: str) -> str:
-        tags = self.git("tag").split()
-        return next((each for each in tags if tagged_version(each, package) == Version(version)), "")
-
-    def path(self, good: str, bad: str) -> CommitPath:
-        """The commits between two tags along the main line of each.
-
-        Raises:
-            UserError: the tags have no common history.
-        """
-        parting = self.git("merge-base", good, bad).strip()
-        back = self.git("rev-list", "--first-parent", f"{parting}..{good}").split()
-        forth = self.git("rev-list", "--reverse", "--first-parent", f"{parting}..{bad}").split()
-        return CommitPath(shas=(*back, parting, *forth), back=len(back))
-
-    def export(self, commit: str, folder: Path) -> None:
-        folder.mkdir(parents=True)
-        archive = folder.with_suffix(".tar")
-        self.git("archive", "--format=tar", f"--output={archive}", commit)
-        with tarfile.open(archive) as file:
-            file.extractall(folder, filter="data")
-        archive.unlink()
-
-
-def opened(place: str, *, cache: Path) -> Repository:
-    """A repository on this machine; one at a URL is cloned into the cache.
-
-    Raises:
-        UserError: it cannot be cloned.
-    """
-    if Path(place).expanduser().exists():
-        return Repository(folder=Path(place).expanduser().absolute())
-    digest = sha256(place.encode()).hexdigest()[:12]  # forks have the same name
-    folder = cache / FOLDER / f"{project(place)}-{digest}.git"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        done = processes.call(["git", "clone", "--bare", place, str(folder)], timeout_s=CLONE_LIMIT_S)
-        if done.exit_code != 0:
-            remove_folder(folder)
-            raise UserError(f"--git {place}: cannot be cloned: {done.log.strip()[-200:]}")
-    return Repository(folder=folder, url=place)
-
-
-def tagged_version(tag: str, package: str) -> Version | None:
-    """The version that a tag such as ``v0.18.0.rc0`` or ``peft-0.18.0`` names; None if it names none."""
-    try:
-        return Version(tag.removeprefix("release-").removeprefix(f"{package}-"))
-    except InvalidVersion:
-        return None
-
-
-def project(place: str) -> str:
-    """The name of a repository: the last part of its URL or folder."""
-    return place.rstrip("/").rpartition("/")[2].removesuffix(".git")
 
 
 def first_bad_commit(bisection: Bisection, culprit: Culprit, lock: Lock, repository: Repository) -> CommitRange:
@@ -207,7 +86,7 @@ def of_commit(bisection: Bisection, package: str, lock: Lock, repository: Reposi
 def built(bisection: Bisection, package: str, repository: Repository, commit: str) -> Path | Evidence:
     """The folder with the package built from a commit, without its dependencies."""
     ctx, root = bisection.runner.ctx, bisection.runner.ends[0].root
-    folder = ctx.cache / FOLDER / f"{package}-git-{commit[:SHORT]}"
+    folder = bisection.runner.packages_folder / f"{package}-git-{commit[:SHORT]}"
     bisection.runner.folders.add(folder)
     if folder.is_dir():
         return folder

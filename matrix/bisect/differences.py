@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from matrix.versions.sets import PACKAGES
@@ -13,7 +14,7 @@ from matrix.versions.sets import PACKAGES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from packaging.requirements import Requirement
+    from matrix.environments.linked_environment import InstalledPackage
 
 # How much likelier than another package a package is the cause.
 OF_STACK: Final = 8.0
@@ -115,3 +116,26 @@ def weight(name: str, traceback: str) -> float:
     if f"/{name.replace('-', '_')}/" in traceback:
         return IN_TRACEBACK
     return OF_STACK if name in PACKAGES else 1.0
+
+
+def packages(found: Iterable[InstalledPackage], *, python: str) -> Packages:
+    """The versions of some packages, and what they require on a Python such as ``3.11``."""
+    place = {"python_version": python, "python_full_version": f"{python}.99", "extra": ""}
+    versions: dict[str, str] = {}
+    requires: dict[str, list[Requirement]] = {}
+    for each in found:
+        every = map(Requirement, each.requires)
+        versions[each.name] = each.version
+        requires[each.name] = [one for one in every if one.marker is None or one.marker.evaluate(place)]
+    return Packages(versions=versions, requires=requires)
+
+
+def replaced(good: Iterable[InstalledPackage], bad: Iterable[InstalledPackage]) -> dict[str, frozenset[str]]:
+    """The packages of the good end alone, by packages of the bad end alone that have a file of them."""
+    before, after = {each.name: each for each in good}, {each.name: each for each in bad}
+    removed = {name: {*before[name].files} for name in before.keys() - after.keys()}
+    pairs = {
+        name: frozenset(other for other, files in removed.items() if not files.isdisjoint(after[name].files))
+        for name in after.keys() - before.keys()
+    }
+    return {name: others for name, others in pairs.items() if others}

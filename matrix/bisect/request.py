@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space.renamed import current_case_id
 from cases.space.verdict import Verdict
-from matrix.bisect import commits, linked_environment
+from matrix.bisect import commits
 from matrix.bisect.answer import ANSWER, BisectAnswer, Certainty
 from matrix.bisect.candidate import MixedEnvironment, of_text
 from matrix.bisect.confidence import highest_flake_rate, missed_red
-from matrix.bisect.differences import Differences
+from matrix.bisect.differences import Differences, packages, replaced
 from matrix.bisect.failure import no_cause
 from matrix.bisect.releases import NearbyResolution
-from matrix.bisect.runner import CandidateRunner
+from matrix.bisect.runner import FOLDER, CandidateRunner
 from matrix.bisect.search import Bisection, End, differing, lock_of
 from matrix.bisect.state import State
+from matrix.environments.repository import opened
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.keys import SEPARATOR
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
     from cases.space.case import Case
     from matrix.bisect.answer import Culprit
-    from matrix.bisect.commits import Repository
-    from matrix.bisect.linked_environment import InstalledPackage
+    from matrix.environments.linked_environment import InstalledPackage
+    from matrix.environments.repository import Repository
     from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
     from matrix.run.request import RunRequest
@@ -144,7 +145,7 @@ def run(
     with ExitStack() as stack:
         stack.callback(ctx.store.close)
         stack.callback(ctx.store.abandon)  # only if nothing ran
-        repository = commits.opened(request.git, cache=ctx.cache) if request.git else None
+        repository = opened(request.git, parent=ctx.cache / FOLDER) if request.git else None
         bisection = prepared(task, request, ctx, stack, say)
         bisection.cause = cause
         answer = answered(bisection, task, repository, began=began)
@@ -182,9 +183,9 @@ def contents(of_end: End, runner: CandidateRunner) -> list[InstalledPackage]:
 
 def compared(good: list[InstalledPackage], bad: list[InstalledPackage], *, python: str) -> Differences:
     return Differences(
-        good=linked_environment.packages(good, python=python),
-        bad=linked_environment.packages(bad, python=python),
-        replaced=linked_environment.replaced(good, bad),
+        good=packages(good, python=python),
+        bad=packages(bad, python=python),
+        replaced=replaced(good, bad),
     )
 
 

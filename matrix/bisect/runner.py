@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cases.space.verdict import RED, Phase, Verdict
-from matrix.bisect import unpacked
-from matrix.bisect.linked_environment import InstalledPackage, installed_packages, link
-from matrix.environments import disk, leases
+from matrix.environments import disk, leases, unpacked
 from matrix.environments.environment import Environment, site_packages
+from matrix.environments.linked_environment import InstalledPackage, installed_packages, link
 from matrix.evidence import Evidence
 from matrix.keys import EnvironmentKey
 from matrix.run import evidence_files, pipeline, script_cells
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from matrix.run.script_cells import ScriptPackages
 
 ATTEMPTS: Final = 2  # a lost cell is run once more
+FOLDER: Final = "bisect"  # in the cache
 
 
 @dataclass(kw_only=True)
@@ -55,6 +55,11 @@ class CandidateRunner:
     is_failure: Callable[[Outcome], bool] = lambda outcome: outcome.verdict in RED
     cells_run: int = 0
     folders: set[Path] = field(default_factory=set)  # of single packages that this search uses
+
+    @property
+    def packages_folder(self) -> Path:
+        """The folder of the cache with single packages."""
+        return self.ctx.cache / FOLDER
 
     def measure(self, candidates: Sequence[MixedEnvironment], repeats: int) -> dict[str, tuple[Outcome, ...]]:
         """The outcomes of each candidate by its name, with as many repeats unless one is red or cannot run."""
@@ -163,7 +168,7 @@ class CandidateRunner:
             statement,
             root=self.ends[0].root,
             python=candidate.version_set.python,
-            cache=self.ctx.cache,
+            parent=self.packages_folder,
             uv=self.ctx.uv,
             make_room=self.make_room,
         )
@@ -253,5 +258,5 @@ class CandidateRunner:
 
     def clean_up(self) -> None:
         """Remove the folders of single packages and what is left of candidates."""
-        unpacked.remove(self.folders, cache=self.ctx.cache)
+        unpacked.remove(self.folders, parent=self.packages_folder)
         shutil.rmtree(self.ctx.store.directory / WORK, ignore_errors=True)

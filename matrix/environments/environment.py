@@ -12,7 +12,7 @@ import platformdirs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from matrix.environments.leases import Lease
+    from matrix.environments.leases import Lease, LeaseGroup
 
 PYTHON_VARIABLES: Final = frozenset(
     {"PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "__PYVENV_LAUNCHER__"}
@@ -39,7 +39,7 @@ class Environment:
     root: Path
     installed: Mapping[str, str]
     notes: tuple[str, ...] = ()
-    lease: Lease = field(repr=False, compare=False)
+    lease: Lease | LeaseGroup = field(repr=False, compare=False)
 
     @property
     def python(self) -> Path:

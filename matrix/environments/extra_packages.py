@@ -6,7 +6,6 @@ constrain the resolution, and packages of the lock are not installed again.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +23,7 @@ from matrix.versions.locks import PLATFORM, RESOLVE_LIMIT_S, digest_of, distribu
 from matrix.versions.uv import blame_machine, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from matrix.versions.locks import Lock
@@ -109,7 +108,7 @@ def resolve(requirements: Sequence[str], *, lock: Lock, uv: Uv) -> str | Evidenc
 
 def install_folder(folder: Path, lines: Sequence[str], *, root: Path, uv: Uv) -> Evidence | None:
     """Install the pins in a folder, unless it has all of them."""
-    with exclusive(folder):
+    with leases.held_exclusively(lease_path(folder)):
         names = [distribution(line) for line in lines]
         if folder.is_dir() and not damaged_packages(folder, names):
             return None
@@ -125,12 +124,3 @@ def install_folder(folder: Path, lines: Sequence[str], *, root: Path, uv: Uv) ->
         remove_folder(new)
     blame_machine(result, doing="installing the packages of a script")
     return Evidence(phase=Phase.INSTALL, reason=reason(result.log), exit_code=result.exit_code, log=result.log)
-
-
-@contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    lease = leases.acquire_exclusive(lease_path(folder))
-    try:
-        yield
-    finally:
-        lease.release()

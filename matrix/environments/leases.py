@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -24,6 +26,17 @@ class Lease:
         fcntl.flock(self.file, fcntl.LOCK_SH)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LeaseGroup:
+    """Leases of an environment that consists of several folders."""
+
+    leases: tuple[Lease | LeaseGroup, ...]
+
+    def release(self) -> None:
+        for each in self.leases:
+            each.release()
+
+
 def acquire_shared(path: Path) -> Lease:
     """A shared lease. Waits until no other process holds an exclusive one."""
     return lock_file(path, fcntl.LOCK_SH)
@@ -32,6 +45,16 @@ def acquire_shared(path: Path) -> Lease:
 def acquire_exclusive(path: Path) -> Lease:
     """An exclusive lease. Waits until nobody else holds one."""
     return lock_file(path, fcntl.LOCK_EX)
+
+
+@contextmanager
+def held_exclusively(path: Path) -> Iterator[Lease]:
+    """Hold an exclusive lease inside a ``with`` block."""
+    lease = acquire_exclusive(path)
+    try:
+        yield lease
+    finally:
+        lease.release()
 
 
 def try_acquire_exclusive(path: Path) -> Lease | None:

@@ -16,8 +16,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from cases.space.verdict import Phase
-from matrix.bisect.linked_environment import installed_packages
 from matrix.bisect.releases import NearbyResolution
+from matrix.environments.linked_environment import installed_packages
 from matrix.evidence import Evidence
 from matrix.keys import moved_key
 from matrix.versions.locks import PLATFORM, RESOLVE_LIMIT_S, Lock, header, pins_only, versions_in

@@ -273,4 +273,5 @@ def set_record(
         torch_backend=backend,
         notes=notes,
         blocked=blocked,
+        facts=dict(version_set.replaced),
     )

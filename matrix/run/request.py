@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,8 +21,11 @@ from matrix.keys import CellKey
 from matrix.offline import manifest as packs
 from matrix.offline import overlay as overlays
 from matrix.offline.wheelhouse import Wheelhouse
+from matrix.replacements.replaced_sets import ReplacedSets
+from matrix.replacements.source import parsed
 from matrix.run import location, machine, pipeline, plan, store
 from matrix.run.context import RunContext
+from matrix.run.evidence_files import home_folder, without_user
 from matrix.run.execute import Suite
 from matrix.run.outcome import RunRecord
 from matrix.run.progress import Progress, Silent
@@ -66,6 +70,8 @@ class RunRequest:
     suite: Suite = field(default_factory=Suite)
     limits: Limits = field(default_factory=Limits)
     variables: Mapping[str, str] = field(default_factory=dict)  # further ones of the environment of ranks
+    replacements: tuple[str, ...] = ()  # the words of --with
+    resolved: ReplacedSets | None = None  # the same, built already: a checkout may change during a run
 
     @property
     def chosen_profile(self) -> Profile:
@@ -118,7 +124,28 @@ class RunRequest:
         """Every set that the request can select from."""
         return known_sets.load(self.versions) if self.packed is None else self.packed.sets
 
+    @cached_property
+    def replaced(self) -> ReplacedSets | None:
+        """Every known set with the packages of ``--with``, which are fetched and built at their first use.
+
+        Raises:
+            UserError: a word of ``--with`` is malformed.
+        """
+        if self.resolved is not None or not self.replacements:
+            return self.resolved
+        cache = cache_folder()
+        return ReplacedSets(
+            sources=parsed(self.replacements),
+            originals=self.known,
+            cache=cache,
+            uv=uv.on_this_machine(cache),
+            lock_folder=locks.locks_folder(self.versions),
+        )
+
     def version_sets(self) -> tuple[VersionSet, ...]:
+        if self.replaced is not None:
+            originals = known_sets.select(self.known, self.sets or self.chosen_profile.sets)
+            return tuple(map(self.replaced.version_set, originals))
         if self.packed is None:
             return known_sets.select(self.known, self.sets or self.chosen_profile.sets)
         try:
@@ -137,7 +164,7 @@ class RunRequest:
     @property
     def only_resumes(self) -> bool:
         """Return whether the request names nothing but the run to resume."""
-        return self.resume and not (self.sets or self.where or self.profile or self.suite.scripts)
+        return self.resume and not (self.sets or self.where or self.profile or self.suite.scripts or self.replacements)
 
     def work(self) -> Work:
         """Every set with its cases. If the profile crosses sets, each set then loads what every set saved."""
@@ -168,6 +195,8 @@ class RunRequest:
         script = next((each for each in self.suite.scripts if each.dependencies and self.offline is not None), None)
         if script is not None:
             raise UserError(f"{script.source}: dependencies need a package index; leave --offline or dependencies out")
+        if self.replacements and self.offline is not None:
+            raise UserError("--with builds and installs with a package index; leave --offline out")
         if self.keep_free_gb < 0:
             raise UserError(f"--keep-free {self.keep_free_gb}: expected a number of gigabytes, 0 or more")
 
@@ -197,12 +226,17 @@ class RunRequest:
 
     @property
     def as_words(self) -> dict[str, str]:
-        words = {
+        selection = {
             "sets": self.sets or self.chosen_profile.sets,
             "profile": self.chosen_profile.name,
             "where": self.where,
         }
-        return {**words, "repeats": str(self.repeat_count), "device": self.device, "torch_backend": self.torch_backend}
+        laid_over = {}
+        if self.replaced is not None:
+            words = json.dumps([each.public_word for each in self.replaced.pinned])
+            laid_over = {"with": without_user(words, home=home_folder(), user="")}
+        build = {"device": self.device, "torch_backend": self.torch_backend}
+        return {**selection, "repeats": str(self.repeat_count), **build, **laid_over}
 
 
 def run(
@@ -252,11 +286,10 @@ def prepare_context(request: RunRequest, work: Work, *, watcher: Progress, say: 
     if request.device == "auto" and request.resolved_device == "cpu":
         say(f"--device auto: cells run on the CPU ({request.why_cpu})")
     pool = None if request.resolved_device == "cpu" else machine.gpus()
-    backend, packed, workers = (
-        request.backend(tool),
-        request.packed,
-        request.worker_count,
-    )
+    backend, packed, workers = request.backend(tool), request.packed, request.worker_count
+    if request.replaced is not None:
+        packed = replace(request.replaced, build=backend)
+        packed.check([each for each, _ in work])
     return RunContext(
         store=open_store(request, work),  # after every other check: bad input leaves no directory behind
         uv=tool,
@@ -284,47 +317,6 @@ def chosen_backend(request: RunRequest, tool: Uv) -> Backend:
     return backends.choose(
         request.torch_backend, uv=tool, gpu=lambda: request.resolved_device == "cuda" or backends.has_gpu()
     )
-
-
-def resumed_request(request: RunRequest) -> tuple[RunRequest, Work | None]:
-    """The original request of a resumed run, and its work; for any other run, the request itself and None.
-
-    Raises:
-        UserError: the run is damaged, or has cases or sets that no longer exist.
-    """
-    if not request.only_resumes:
-        return request, None
-    directory = request.out or store.newest_run(RUNS)
-    if not (directory / store.RUN).exists():
-        return request, None  # opening the store raises
-    store.lock_directory(directory).close()  # raises if another process runs there
-    record, _, _ = store.read(directory)
-    original = replace(
-        request,
-        out=directory,
-        device=record.device,
-        torch_backend=record.request.get("torch_backend", request.torch_backend),
-        repeats=int(record.request.get("repeats", 1)),
-    )
-    return original, work_of_record(record, request)
-
-
-def work_of_record(record: RunRecord, request: RunRequest) -> Work:
-    """The cells that a run planned, in order; a set may occur more than once."""
-    known = {each.key: each for each in request.known}
-    cases = request.suite.cases
-    work: list[tuple[VersionSet, list[Case]]] = []
-    for cell in record.planned:
-        key, name = CellKey.parse(cell)
-        try:
-            each, case = known[key], cases[name]
-        except KeyError:
-            remedy = "name its file with --scripts again" if name.startswith("script-") else "start a new run"
-            raise UserError(f"{cell}: the run planned this cell, but it no longer exists; {remedy}") from None
-        if not work or work[-1][0].key != key:
-            work.append((each, []))
-        work[-1][1].append(case)
-    return work
 
 
 def bench(

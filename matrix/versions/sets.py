@@ -31,7 +31,8 @@ KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 class VersionSet:
     """The six packages at exact versions; the other packages are the newest of the day ``as_of``.
 
-    ``extras`` has further requirements, each with its reason.
+    ``extras`` has further requirements, each with its reason. ``replaced`` has the commits and digests of packages that
+    ``--with`` laid over the set.
     """
 
     key: str
@@ -41,6 +42,7 @@ class VersionSet:
     why: str
     extras: Mapping[str, str] = field(default_factory=dict)
     default: bool = False
+    replaced: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def requirements(self) -> tuple[str, ...]:

@@ -55,6 +55,14 @@ Scripts = Annotated[
     list[Path] | None,
     typer.Option("--scripts", help="Your own scripts to run as cases: a Python or TOML file; repeatable."),
 ]
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        help="Lay a package over each set: a folder with a checkout, peft=git+https://HOST/OWNER/peft@BRANCH, a wheel, "
+        "or peft==0.18.1; repeatable.",
+    ),
+]
 Versions = Annotated[
     Path, typer.Option("--versions", help="TOML file of version sets.", show_default="the packaged file")
 ]

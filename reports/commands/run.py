@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from matrix.environments import disk
-from matrix.run import location, request, run_plan, user_scripts
+from matrix.run import location, request, resumption, run_plan, user_scripts
 from matrix.run.execute import Suite
 from matrix.versions import sets as version_sets
 from reports.commands.options import (
@@ -31,6 +31,7 @@ from reports.commands.options import (
     TorchBackend,
     Versions,
     Where,
+    With,
     Workers,
 )
 from reports.commands.report import show
@@ -48,6 +49,7 @@ def run(
     workers: Workers = None,
     keep_free: KeepFree = disk.BUDGET / disk.GIGABYTE,
     scripts: Scripts = None,
+    with_: With = None,
     fail_on_red: Annotated[
         bool, typer.Option("--fail-on-red", help="Exit with 1 if a cell is red or blocked, for CI.")
     ] = False,
@@ -89,9 +91,10 @@ def run(
         offline=offline,
         system_torch=system_torch,
         system_python=system_python,
+        replacements=tuple(with_ or ()),
         suite=Suite(scripts=user_scripts.load_all(scripts or ())),
     )
-    run_request, work = request.resumed_request(run_request)
+    run_request, work = resumption.resumed_request(run_request)
     planned = run_plan.cell_count(run_request.work() if work is None else work, run_request.repeat_count)
     directory = request.run(
         run_request,

@@ -24,6 +24,7 @@ BY_HAND = re.compile(r"""partition\(["'](__|\+)["']\)|["']\+["'] (not )?in |\}__
         ("2025-09+py3.12+torch2.11.0+cu130", "2025-09", (Extra("py", "3.12"), Extra("torch", "2.11.0+cu130"))),
         ("2024-06+autoawq0.2.7.post3", "2024-06", (Extra("autoawq", "0.2.7.post3"),)),
         ("2024-06+host", "2024-06", (Extra("host", ""),)),
+        ("2026-11+peft@1a2b3c4.d5e6f70", "2026-11", (Extra("peft", "@1a2b3c4.d5e6f70"),)),
         ("mine", "mine", ()),
     ],
 )

@@ -90,6 +90,76 @@ def wheel(folder: Path, name: str, version: str, source: str) -> Path:
     return target
 
 
+# Builds the wheel of a checkout without a package from an index; it has one module, and states its requirements itself.
+BACKEND = """
+import zipfile
+from pathlib import Path
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    info = "{name}-{version}.dist-info"
+    name = "{name}-{version}-py3-none-any.whl"
+    metadata = "Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n" + Path("requires.txt").read_text()
+    wheel = "Wheel-Version: 1.0\\nGenerator: minimatrix\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    source = Path("{name}.py").read_text()
+    files = dict([("{name}.py", source), (info + "/METADATA", metadata), (info + "/WHEEL", wheel)])
+    with zipfile.ZipFile(Path(folder, name), "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+        archive.writestr(info + "/RECORD", "".join(path + ",,\\n" for path in [*files, info + "/RECORD"]))
+    return name
+"""
+PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A git checkout of a fake package."""
+
+    folder: Path
+    name: str
+
+    def write(self, path: str, text: str) -> None:
+        (self.folder / path).write_text(text, encoding="utf-8")
+
+    def change(self, source: str) -> None:
+        """Replace the source of the module."""
+        self.write(f"{self.name}.py", source)
+
+    def git(self, *words: str) -> str:
+        identity = ("-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false")
+        done = subprocess.run(
+            [str(shutil.which("git")), "-C", str(self.folder), *identity, *words],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.strip()
+
+    def commit(self) -> str:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message", "a change")
+        return self.git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Callable[..., Checkout]:
+    """``checkout("peft")``: a new checkout of a fake package with one commit."""
+
+    def made(name: str, version: str = "0.0.1", requires: str = "") -> Checkout:
+        ready = Checkout(tmp_path / "checkouts" / name, name)
+        ready.folder.mkdir(parents=True)
+        ready.write("pyproject.toml", PROJECT)
+        ready.write("backend.py", BACKEND.format(name=name, version=version))
+        ready.write("requires.txt", f"Requires-Dist: {requires}\n" if requires else "")
+        ready.write(".gitignore", "__pycache__/\n")
+        ready.change("")
+        ready.git("init", "--quiet", "--initial-branch", "main")
+        ready.commit()
+        return ready
+
+    return made
+
+
 def digest(text: str) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 
@@ -199,6 +269,16 @@ class Mini:
         started = self.start(**fields)
         out, err = started.communicate(timeout=4 * SOON_S)
         return subprocess.CompletedProcess(started.args, started.returncode, out, err)
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of ``ftmatrix`` with the suite of ``replacedsuite.py``, in a folder of its own."""
+        folder = self.folder / "here"
+        folder.mkdir(exist_ok=True)
+        options = ("--versions", str(self.versions), "--device", "cpu", "--torch-backend", "pypi", "--keep-free", "0")
+        argv = [sys.executable, str(HERE / "drive_replaced.py"), *words, *options]
+        return subprocess.run(
+            argv, check=False, capture_output=True, text=True, cwd=folder, env=self.variables, timeout=4 * SOON_S
+        )
 
     def lines(self) -> list[dict[str, Any]]:
         """The complete lines of the stored outcomes."""

@@ -37,7 +37,7 @@ def stop(*_: Any, **__: Any) -> None:
     [
         (
             ("run",),
-            "matrix.run.request.resumed_request",
+            "matrix.run.resumption.resumed_request",
             "interrupted; finished cells are kept; add --resume to the same command",
         ),
         (
@@ -49,6 +49,11 @@ def stop(*_: Any, **__: Any) -> None:
             ("fix", "2026-11__train-lora-fsdp1-flatparams-fp32"),
             "reports.commands.runs.fix_search.search",
             "interrupted; finished cells are kept; add --resume to the same command",
+        ),
+        (
+            ("pr", "--with", "."),
+            "reports.commands.pr.compare_with_base",
+            "interrupted; finished cells of both sides are kept; the same command continues",
         ),
         (("bench",), "matrix.run.request.bench", "ftmatrix: interrupted\n"),
     ],

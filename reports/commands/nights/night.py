@@ -178,7 +178,7 @@ def compared_with_repeats(
     if not cells:
         return first
     say(f"Repeating {counted(len(cells), 'cell')} that regressed")
-    repeat(request.directory, REPEATS, watcher=watcher, say=say, only=cells, base=run_request)
+    repeat(request.directory, REPEATS, watcher=watcher, say=say, options=run_request, cells=cells)
     return compared_runs(request)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from cases.space.plural import counted
 from matrix.errors import UserError
 from matrix.keys import CellKey
-from matrix.nightly.candidate_sets import NIGHT_SETS
-from matrix.run import request, store
+from matrix.run import request, resumption, store
+from matrix.run.request import RunRequest
 from reports.answers.diff.sides import REPEATS
 from reports.results.loading import load
 
@@ -27,54 +27,46 @@ def repeat(
     *,
     watcher: Callable[[int], Progress],
     say: Callable[[str], None],
-    only: Collection[str] | None = None,
-    base: request.RunRequest | None = None,
+    options: RunRequest | None = None,
+    cells: Collection[str] | None = None,
 ) -> None:
-    """Run each red cell of a run again, ``times`` times; repeats of an interrupted or earlier call count.
+    """Run red cells of a run again, ``times`` times; repeats of an interrupted or earlier call count.
 
     Args:
         directory: the run.
-        times: the number of further runs of each cell.
-        watcher: returns the display of the progress for a number of cells.
-        say: prints remarks.
-        only: repeat only these of the red cells.
-        base: has the options that a run's record does not keep.
+        times: the number of repeats.
+        watcher: makes the progress for a number of cells.
+        say: prints a line.
+        options: of the new runs; the device, the build and replaced packages are those of the run.
+        cells: the red cells to repeat; all by default.
 
     Raises:
         UserError: the directory is no run directory, or a cell can no longer be run.
     """
     if not (directory / store.RUN).exists():
         raise UserError(f"{directory} is no run directory, so its cells cannot be repeated; leave --repeat out")
-    run_request, work = prepared(directory, times, say, only=only, base=base or request.RunRequest())
+    run_request, work = prepared(directory, times, say, options or RunRequest(), cells)
     if work:
         planned = sum(len(cases) for _, cases in work) * times
         request.run(run_request, work=work, watcher=watcher(planned), say=say)
 
 
 def prepared(
-    directory: Path,
-    times: int,
-    say: Callable[[str], None],
-    *,
-    only: Collection[str] | None,
-    base: request.RunRequest,
-) -> tuple[request.RunRequest, Work]:
-    """Return the request and the work that repeats the red cells of a run on its device, with its build of torch."""
+    directory: Path, times: int, say: Callable[[str], None], options: RunRequest, cells: Collection[str] | None
+) -> tuple[RunRequest, Work]:
+    """Return the request and the work that repeats red cells of a run on its device, with its build of torch."""
     run, folder = load(directory), directory / REPEATS
-    own = directory / NIGHT_SETS
     run_request = replace(
-        base,
-        versions=own if own.exists() else base.versions,
-        device=run.record.device,
-        torch_backend=run.record.request.get("torch_backend", "auto"),
+        resumption.request_of_record(run.record, options),
         out=folder,
         resume=(folder / store.RUN).exists(),
         repeats=times,
         cold_sample=0,
     )
-    red = [each for each in run.matrix.red if only is None or each.cell in only]
+    red = [each for each in run.matrix.red if cells is None or each.cell in cells]
     current = [each.cell for each in red if run_request.suite.is_current(each)]
     if stale := len(red) - len(current):
         say(f"{counted(stale, 'red cell')} ran with other case code, so repeats would not count; run them again")
     ordered = sorted(current, key=lambda cell: CellKey.parse(cell).set)
-    return run_request, request.work_of_record(run.record.model_copy(update={"planned": tuple(ordered)}), run_request)
+    record = run.record.model_copy(update={"planned": tuple(ordered)})
+    return run_request, resumption.work_of_record(record, run_request)

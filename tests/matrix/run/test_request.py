@@ -12,7 +12,8 @@ from matrix.errors import UserError
 from matrix.run import machine
 from matrix.run.execute import Suite
 from matrix.run.progress import Silent
-from matrix.run.request import RunRequest, chosen_backend, open_store, prepare_context, resumed_request
+from matrix.run.request import RunRequest, chosen_backend, open_store, prepare_context
+from matrix.run.resumption import resumed_request
 from matrix.run.run_plan import plan_of
 from matrix.versions import backends, uv
 

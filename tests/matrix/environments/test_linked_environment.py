@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from matrix.bisect.linked_environment import installed_packages, link
+from matrix.environments.linked_environment import installed_packages, link
 from matrix.environments.pytest_runner import PTH
 
 if TYPE_CHECKING:
@@ -22,7 +22,14 @@ def installed(folder: Path, name: str, version: str, files: dict[str, str]) -> N
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
-    paths = [*files, f"{info.name}/METADATA", f"{info.name}/RECORD", "../../../bin/tool"]
+    (info / "entry_points.txt").write_text(f"[console_scripts]\nrun-{name} = shared.{name}:main\n")
+    paths = [
+        *files,
+        f"{info.name}/METADATA",
+        f"{info.name}/entry_points.txt",
+        f"{info.name}/RECORD",
+        "../../../bin/tool",
+    ]
     (info / "RECORD").write_text("".join(f"{path},,\n" for path in paths))
 
 
@@ -32,7 +39,7 @@ def test_packages_of_two_folders_share_a_namespace(tmp_path: Path) -> None:
     installed(old, "two", "1", {"shared/two.py": "version = 1\n"})
     (old / PTH).write_text("")
     new = tmp_path / "new"
-    installed(new, "two", "2", {"shared/two.py": "version = 2\n"})
+    installed(new, "two", "2", {"shared/two.py": "version = 2\n\n\ndef main():\n    return version\n"})
     (tmp_path / "old" / "bin").mkdir()
     (tmp_path / "old" / "bin" / "python").symlink_to(sys.executable)
     (tmp_path / "old" / "pyvenv.cfg").write_text(f"home = {sys.base_prefix}/bin\n")
@@ -47,3 +54,4 @@ def test_packages_of_two_folders_share_a_namespace(tmp_path: Path) -> None:
     assert (root / SITE / "first").is_symlink()
     assert not (root / SITE / "shared").is_symlink()
     assert not (root / SITE / "big" / "lib").is_symlink()  # $ORIGIN is a folder of this environment
+    assert subprocess.run([root / "bin" / "run-two"], check=False).returncode == 2  # a command of this environment

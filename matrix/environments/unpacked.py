@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cases.space.verdict import Phase
 from matrix.environments import leases
@@ -21,19 +21,17 @@ if TYPE_CHECKING:
 
     from matrix.versions.uv import Uv
 
-FOLDER: Final = "bisect"  # in the cache
-
 
 def unpack(
-    statement: str, *, root: Path, python: str, cache: Path, uv: Uv, make_room: Callable[[], object] = tuple
+    statement: str, *, root: Path | str, python: str, parent: Path, uv: Uv, make_room: Callable[[], object] = tuple
 ) -> Path | Evidence:
     """The folder of one package as a lock pins it, from the cache or newly installed.
 
     Args:
         statement: a line of a lock, with hashes.
-        root: an environment with the interpreter.
+        root: an environment with the interpreter, or its version.
         python: its version, such as ``3.11``.
-        cache: the folder of environments.
+        parent: the folder of such folders.
         uv: the command that installs.
         make_room: called before an installation.
 
@@ -41,7 +39,7 @@ def unpack(
         UserError: the machine is at fault: no network, a full disk.
     """
     name = distribution(statement)
-    folder = cache / FOLDER / f"{name}-{digest_of(python, statement)}"
+    folder = parent / f"{name}-{digest_of(python, statement)}"
     lease = leases.acquire_exclusive(lease_path(folder))
     try:
         if folder.is_dir() and not damaged_packages(folder, [name]):
@@ -64,9 +62,9 @@ def unpack(
     return Evidence(phase=Phase.INSTALL, reason=reason(result.log), exit_code=result.exit_code, log=result.log)
 
 
-def remove(folders: set[Path], *, cache: Path) -> None:
-    """Remove folders of this cache, with their lock files."""
+def remove(folders: set[Path], *, parent: Path) -> None:
+    """Remove the folders that lie in ``parent``, with their lock files."""
     for folder in folders:
-        if folder.parent == cache / FOLDER:
+        if folder.parent == parent:
             shutil.rmtree(folder, ignore_errors=True)
             lease_path(folder).unlink(missing_ok=True)

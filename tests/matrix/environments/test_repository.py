@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.bisect.commits import Repository, opened, tagged_version
+from matrix.environments.repository import Repository, opened, tagged_version
 from matrix.errors import UserError
 
 NAMES = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
@@ -32,7 +32,7 @@ def repository(tmp_path: Path) -> Repository:
     git(folder, "checkout", "--quiet", "-b", "patch", "main~2")
     git(folder, "commit", "--quiet", "--allow-empty", "--message", "p")
     git(folder, "tag", "v1.0.1")
-    return Repository(folder=folder)
+    return Repository(folder=folder, option=f"--git {folder}")
 
 
 def titles(repository: Repository, good: str, bad: str) -> str:
@@ -71,24 +71,24 @@ def test_releases_without_a_common_history_are_one_sentence(repository: Reposito
 
 def test_a_copy_of_a_url_gets_tags_that_are_newer_than_it(repository: Repository, tmp_path: Path) -> None:
     url = f"file://{repository.folder}"
-    copy = opened(url, cache=tmp_path / "cache")
+    copy = opened(url, parent=tmp_path / "cache")
     git(repository.folder, "checkout", "--quiet", "main")
     git(repository.folder, "commit", "--quiet", "--allow-empty", "--message", "e")
     git(repository.folder, "tag", "v1.2")
-    again = opened(url, cache=tmp_path / "cache")
+    again = opened(url, parent=tmp_path / "cache")
     assert (again, again.tag("peft", "1.2")) == (copy, "v1.2")
     assert titles(again, "v1.1", "v1.2") == "de"
 
 
 def test_a_release_without_a_tag_is_one_sentence(repository: Repository, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no tag of peft 9\.9; fetch the tags"):
-        opened(f"file://{repository.folder}", cache=tmp_path / "cache").tag("peft", "9.9")
+        opened(f"file://{repository.folder}", parent=tmp_path / "cache").tag("peft", "9.9")
 
 
 def test_forks_have_copies_of_their_own(repository: Repository, tmp_path: Path) -> None:
     fork = tmp_path / "fork" / "peft"
     git(tmp_path, "clone", "--quiet", str(repository.folder), str(fork))
-    copies = [opened(f"file://{each}", cache=tmp_path / "cache").folder for each in (repository.folder, fork)]
+    copies = [opened(f"file://{each}", parent=tmp_path / "cache").folder for each in (repository.folder, fork)]
     assert len({*copies}) == 2
 
 
@@ -102,7 +102,7 @@ def test_forks_have_copies_of_their_own(repository: Repository, tmp_path: Path) 
     ],
 )
 def test_a_repository_belongs_to_the_culprit_of_its_name(place: str, number: int) -> None:
-    repository = Repository(folder=Path("/cache/x.git"), url=place)
+    repository = Repository(folder=Path("/cache/x.git"), option=f"--git {place}", url=place)
     assert repository.culprit_of(["peft", "transformers", "flash-attn"]) == number
 
 

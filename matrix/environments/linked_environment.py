@@ -1,4 +1,4 @@
-"""Builds environments from links to installed packages, so that a candidate takes no time and no disk space.
+"""Builds environments from links to installed packages, which takes no time and no disk space.
 
 Each package is linked from the folder that has its version: the site-packages of an installed environment, or a folder
 of its own. torch finds CUDA's libraries through the links as well, because they lie next to it where it is installed.
@@ -11,30 +11,34 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import distributions
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from matrix.bisect.differences import Packages
 from matrix.environments.environment import site_packages
 from matrix.environments.pytest_runner import PTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     Parts = tuple[str, ...]
+
+SCRIPTS: Final = "console_scripts"  # the group of entry points that are commands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledPackage:
-    """A package in a folder of packages, with its files relative to the folder."""
+    """A package in a folder of packages, with its files relative to the folder.
+
+    ``scripts`` has the name and the entry point of each command that it installs.
+    """
 
     name: str
     version: str
     folder: Path
     files: tuple[tuple[str, ...], ...]
     requires: tuple[str, ...]
+    scripts: tuple[tuple[str, str], ...] = ()
 
 
 @lru_cache(maxsize=256)
@@ -52,34 +56,12 @@ def map_distributions(folder: Path) -> Iterable[InstalledPackage]:
             folder=folder,
             files=tuple(parts for parts in paths if ".." not in parts and "__pycache__" not in parts),
             requires=tuple(each.requires or ()),
+            scripts=tuple((one.name, one.value) for one in each.entry_points.select(group=SCRIPTS)),
         )
 
 
-def packages(found: Iterable[InstalledPackage], *, python: str) -> Packages:
-    """The versions of some packages, and what they require on a Python such as ``3.11``."""
-    place = {"python_version": python, "python_full_version": f"{python}.99", "extra": ""}
-    versions: dict[str, str] = {}
-    requires: dict[str, list[Requirement]] = {}
-    for each in found:
-        every = map(Requirement, each.requires)
-        versions[each.name] = each.version
-        requires[each.name] = [one for one in every if one.marker is None or one.marker.evaluate(place)]
-    return Packages(versions=versions, requires=requires)
-
-
-def replaced(good: Iterable[InstalledPackage], bad: Iterable[InstalledPackage]) -> dict[str, frozenset[str]]:
-    """The packages of the good end alone, by packages of the bad end alone that have a file of them."""
-    before, after = {each.name: each for each in good}, {each.name: each for each in bad}
-    removed = {name: {*before[name].files} for name in before.keys() - after.keys()}
-    pairs = {
-        name: frozenset(other for other, files in removed.items() if not files.isdisjoint(after[name].files))
-        for name in after.keys() - before.keys()
-    }
-    return {name: others for name, others in pairs.items() if others}
-
-
-def link(root: Path, packages: Iterable[InstalledPackage], *, like: Path) -> None:
-    """Create an environment in an empty folder, with the interpreter of the environment ``like``."""
+def link(root: Path, packages: Sequence[InstalledPackage], *, like: Path) -> None:
+    """Create an environment, with the interpreter of the environment ``like``; a former one is removed."""
     shutil.rmtree(root, ignore_errors=True)
     source = site_packages(like)
     target = root / source.relative_to(like)
@@ -89,6 +71,17 @@ def link(root: Path, packages: Iterable[InstalledPackage], *, like: Path) -> Non
     shutil.copyfile(like / "pyvenv.cfg", root / "pyvenv.cfg")
     shutil.copyfile(source / PTH, target / PTH)
     link_files(target, [(each.folder, parts, ()) for each in packages for parts in each.files])
+    for name, entry_point in (script for each in packages for script in each.scripts):
+        write_script(root / "bin", name, entry_point)
+
+
+def write_script(folder: Path, name: str, entry_point: str) -> None:
+    """Write a command that runs in the environment; a link would run the interpreter of another one."""
+    load = f"EntryPoint(name={name!r}, value={entry_point!r}, group={SCRIPTS!r}).load()"
+    code = f"import sys\nfrom importlib.metadata import EntryPoint\n\nsys.exit({load}())\n"
+    path = folder / name
+    path.write_text(f"#!{folder / 'python'}\n{code}", encoding="utf-8")
+    path.chmod(0o755)
 
 
 def link_files(target: Path, files: Iterable[tuple[Path, Parts, Parts]]) -> None:

@@ -1,0 +1,1 @@
+"""Packages that ``--with`` lays over version sets: git commits, local checkouts, wheels and releases."""
