@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from matrix.versions.sets import VersionSet
     from matrix.versions.uv import Uv
 
+# The names of candidates are the same every night, so that histories and issues recognise them.
+NIGHTLY: Final = "nightly"
 LOWEST: Final = "lowest"
 FROM_BELOW: Final = frozenset({">=", ">", "==", "~="})  # operators of a lower bound
 # Each torch takes gigabytes, and the oldest that a package declares is too old for the others.
@@ -103,9 +105,8 @@ class CandidateSearch:
         result = self.source.compile(lines, "--generate-hashes", *self.place, timeout_s=RESOLVE_LIMIT_S)
         found = self.text_of(result, doing="looking for the newest releases")
         versions = {} if isinstance(found, Evidence) else versions_in(found)
-        return self.candidate(
-            CandidateKind.NEWEST, self.night.isoformat(), versions, found, f"{CandidateKind.NEWEST} on {self.night}"
-        )
+        why = f"{CandidateKind.NEWEST} on {self.night}"
+        return self.candidate(CandidateKind.NEWEST, NIGHTLY, versions, found, why)
 
     def newer_releases(self) -> dict[str, str]:
         """Return the newest release of each package, if it is newer than the base set's."""
@@ -121,7 +122,7 @@ class CandidateSearch:
     def alone(self, name: str, version: str) -> CandidateSet:
         found = self.nearby().resolve({name: version})
         versions = {name: version} if isinstance(found, Evidence) else versions_in(found)
-        key = moved_key(self.base.version_set.key, {name: version})
+        key = moved_key(NIGHTLY, {name: ""})
         why = f"{self.base.version_set.key} with the newest {name}, {version}"
         return self.candidate(CandidateKind.ALONE, key, versions, found, why)
 
@@ -135,7 +136,7 @@ class CandidateSearch:
         near = replace(near, base={each: old for each, old in near.base.items() if each not in lower})
         found = near.resolve({**kept, name: version})
         versions = {name: version} if isinstance(found, Evidence) else versions_in(found)
-        key = f"{moved_key(self.base.version_set.key, {name: version})}+{LOWEST}"
+        key = moved_key(NIGHTLY, {name: "", LOWEST: ""})
         why = f"{name} {version} with the lowest {', '.join(lower)} that it declares"
         yield self.candidate(CandidateKind.LOWEST, key, versions, found, why)
 

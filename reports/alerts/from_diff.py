@@ -187,7 +187,9 @@ def body(diff: ResultDiff, changes: Sequence[CellChange], *, is_suspected: bool,
         lines.append(f"Red before for another reason: {first.base_cause.title}")
     if side and side.outcome:
         lines.append(f"```text\n{side.outcome.reason.strip()}\n```")
-    return "\n\n".join([*lines, f"Reproduce: `ftmatrix repro {red_cell(first)} --issue`"])
+    folder = diff.base if first.kind is ChangeKind.FIXED else diff.new
+    where = f" --results {folder.name}" if "/" in folder.name else ""
+    return "\n\n".join([*lines, f"Reproduce: `ftmatrix repro {red_cell(first)} --issue{where}`"])
 
 
 def evidence(change: CellChange) -> str:

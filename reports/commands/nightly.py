@@ -67,6 +67,13 @@ def nightly(
         list[str] | None,
         typer.Option("--pre", help="Package whose pre-releases and nightly builds count as well; repeatable."),
     ] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            help="Change to compare with the base set as well, e.g. peft=git+https://HOST/OWNER/peft@main; repeatable.",
+        ),
+    ] = None,
     lowest: Annotated[
         bool, typer.Option("--lowest/--no-lowest", help="Measure the lowest versions that a new release declares.")
     ] = True,
@@ -115,6 +122,7 @@ def nightly(
         minutes=minutes,
         pre=frozenset(pre or ()),
         lowest=lowest,
+        changes=tuple(with_ or ()),
         quarantine=quarantine.load(
             quarantine_file or Path(quarantine.FILE), today=day, is_optional=quarantine_file is None
         ),
@@ -146,7 +154,7 @@ def print_plan(request: NightRequest, console: Console) -> None:
     for each in found:
         console.print(f"New: {each.version_set.key}, {each.version_set.why}", markup=False)
     if not found:
-        console.print("Nothing is new since the base set.")
+        console.print("No release is new since the base set.")
         return
     cases = request.run_request.cases()
     console.print(f"{counted(len(cases), 'case')} on each set, as far as {request.minutes:g} minutes suffice.")
@@ -168,16 +176,18 @@ def print_replay(compared: list[str], results: Path, device: str, *, dry_run: bo
 
 def told(done: NightResult, history: Path, console: Console) -> int:
     """Print what a night found, add it to the history, and render its report; return the exit code."""
-    if done.diff is None:
-        console.print("Nothing is new since the base set.")
-        return 0
-    show(done.directory, console)
-    console.print(diff_text.TerminalDiff(diff=done.diff, every=False))
-    results, _ = sides.repeated_run(done.directory)
-    for text in (*done.notes, add_night(results, history)):
+    if not done.measured:
+        console.print("No release is new since the base set.")
+    else:
+        show(done.directory, console)
+    for diff in done.diffs:
+        console.print(diff_text.TerminalDiff(diff=diff, every=False))
+    for text in done.notes:
         console.print(text, markup=False)
-    told_apart = f"{counted(len(done.document.alerts), 'alert')} in {done.directory / night.ALERTS}"
-    console.print(
-        f"{told_apart}, to send with `ftmatrix notify`; as text in {done.directory / night.FILED}", markup=False
-    )
-    return REGRESSED if done.diff.regressions else 0
+    if done.measured:
+        console.print(add_night(sides.repeated_run(done.directory)[0], history), markup=False)
+    if done.diffs:
+        alerts = f"{counted(len(done.document.alerts), 'alert')} in {done.directory / night.ALERTS}"
+        text = f"{alerts}, to send with `ftmatrix notify`; as text in {done.directory / night.FILED}"
+        console.print(text, markup=False)
+    return REGRESSED if any(each.regressions for each in done.diffs) else 0

@@ -40,7 +40,7 @@ def main(versions: str, folder: str, minutes: str = "30") -> None:
     except UserError as error:
         sys.exit(f"UserError: {error}")
     rows = [each.model_dump(mode="json") for each in done.document.alerts]
-    sets = [each.key for each in done.diff.new.matrix.sets] if done.diff else []
+    sets = [each.key for diff in done.diffs for each in diff.new.matrix.sets]
     sys.stdout.write(json.dumps({"alerts": rows, "notes": done.notes, "sets": sets, "directory": str(done.directory)}))
 
 

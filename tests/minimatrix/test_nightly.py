@@ -61,21 +61,21 @@ def culprits(alert: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def test_a_night_names_the_release_that_broke_a_cell(one_night: dict[str, Any]) -> None:
-    assert {"good+trl0.0.4", "2026-01-02"} <= {*one_night["sets"]}
+    assert {"nightly+trl", "nightly"} <= {*one_night["sets"]}
     single = next(each for each in one_night["alerts"] if "not like this" in each["gist"])
     assert culprits(single) == [("trl", "0.0.2", "0.0.3")]
     assert single["title"].startswith("trl 0.0.3: ")
-    assert {each["set"] for each in single["cells"]} == {"good+trl0.0.4", "2026-01-02"}
+    assert {each["set"] for each in single["cells"]} == {"nightly+trl", "nightly"}
 
 
 def test_a_night_names_a_pair_that_breaks_only_together(one_night: dict[str, Any]) -> None:
     pair = next(each for each in one_night["alerts"] if "not together" in each["gist"])
     assert culprits(pair) == [("accelerate", "0.0.1", "0.0.2"), ("trl", "0.0.1", "0.0.2")]
-    assert {each["set"] for each in pair["cells"]} == {"2026-01-02"}
+    assert {each["set"] for each in pair["cells"]} == {"nightly"}
 
 
 def test_a_release_that_does_not_fit_is_named(one_night: dict[str, Any]) -> None:
-    assert any(note.startswith("good+peft0.0.2 was not measured: resolve: ") for note in one_night["notes"])
+    assert any(note.startswith("nightly+peft was not measured: resolve: ") for note in one_night["notes"])
 
 
 def test_the_same_night_goes_on_with_the_cells_that_it_has(one_night: dict[str, Any]) -> None:

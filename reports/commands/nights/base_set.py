@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from matrix.errors import UserError
 from matrix.keys import SetKey
+from matrix.nightly.candidates import NIGHTLY
 from matrix.versions import locks
 from matrix.versions import sets as known_sets
 from matrix.versions.locks import Lock
 from matrix.versions.sets import VersionSet
+from reports.answers.diff.sides import BASELINE
 from reports.answers.support.set_locks import lock_text
 from reports.results import document as data
 from reports.results.loading import load
@@ -61,9 +63,16 @@ def find(baselines: Path, device: str, *, key: str = "", versions: Path = known_
         raise UserError(f"{folder}: {column.key} was measured over a host's torch, so nothing can be installed like it")
     return BaseSet(
         lock=Lock(version_set=version_set(column, known), text=text),
-        source=f"{column.key} of the accepted baseline {folder}",
-        outcomes=tuple(each for each in results.outcomes if each.set == column.key),
+        source=f"{column.key} of the accepted baseline {folder}, as of {column.as_of}",
+        outcomes=tuple(
+            each.model_copy(update={"set": base_key(column)}) for each in results.outcomes if each.set == column.key
+        ),
     )
+
+
+def base_key(column: SetRecord) -> str:
+    """The key of the base set; that of a night's set would be the key of a candidate as well."""
+    return BASELINE if SetKey.parse(column.key).slice == NIGHTLY else column.key
 
 
 def chosen_column(sets: Iterable[SetRecord], key: str, folder: Path) -> SetRecord:
@@ -87,7 +96,7 @@ def version_set(column: SetRecord, known: Iterable[VersionSet]) -> VersionSet:
     table = {each.key: each for each in known}
     like = table.get(column.key) or next(iter(known_sets.newest(table.values())), None)
     return VersionSet(
-        key=column.key,
+        key=base_key(column),
         python=column.python,
         as_of=date.fromisoformat(column.as_of),
         pins=column.pins,

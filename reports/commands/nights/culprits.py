@@ -15,7 +15,7 @@ from reports.commands.runs import bisect_report
 from reports.render.text import bisect_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from matrix.bisect.answer import BisectAnswer
@@ -54,9 +54,10 @@ class CulpritSearch:
         return document.model_copy(update={"alerts": tuple(map(self.with_culprits, document.alerts))})
 
     def with_culprits(self, record: AlertRecord) -> AlertRecord:
-        if record.kind is not AlertKind.REGRESSION or not record.cells:
-            return record
-        cell = self.closest(record)
+        cells = [CellKey(each.set, each.case) for each in record.cells if each.set in self.moved]
+        if record.kind is not AlertKind.REGRESSION or not cells:
+            return record  # a change of --with is its own culprit
+        cell = self.closest(cells)
         if self.clock.left() < SHORTEST_S:
             return with_words(record, f"Not bisected, as the time of the night was over: `{self.command(cell)}`.")
         self.say(f"Bisecting {cell}")
@@ -67,12 +68,9 @@ class CulpritSearch:
         self.say(bisect_report.write(directory, answer))
         return with_answer(record, answer, directory)
 
-    def closest(self, record: AlertRecord) -> CellKey:
+    def closest(self, cells: Sequence[CellKey]) -> CellKey:
         """The cell on the set with the fewest moved packages; of several, the one with the shortest name."""
-        keys = (CellKey(each.set, each.case) for each in record.cells)
-        return min(
-            keys, key=lambda each: (self.moved.get(each.set, 0), len(SetKey.parse(each.set).extras), len(each.case))
-        )
+        return min(cells, key=lambda each: (self.moved[each.set], len(SetKey.parse(each.set).extras), len(each.case)))
 
     def wish(self, cell: CellKey, record: AlertRecord) -> BisectRequest:
         directory = self.directory / FOLDER / record.alert.fingerprint

@@ -25,6 +25,7 @@ from reports.commands.diff import alert_document, quarantined
 from reports.commands.nights.culprits import CulpritSearch
 from reports.commands.nights.measuring import NightCells, night_request
 from reports.commands.runs.diff_repeats import repeat
+from reports.commands.runs.pr_comparison import PrRequest, compare_with_base
 from reports.render import diff_documents
 from reports.render.files import write_whole
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 ALERTS: Final = "alerts.json"
 FILED: Final = "alerts.md"  # what `ftmatrix notify` would file
 DIFF: Final = "diff.md"
+CHANGE: Final = "change"  # directories of the runs of changes
+SHORTEST_MINUTES: Final = 1.0  # for the cells of a change, whose time the releases took
 REPEATS: Final = 2  # further runs of a red cell before it counts as a regression
 
 
@@ -59,6 +62,7 @@ class NightRequest:
         minutes: the time budget.
         pre: packages whose pre-releases count.
         lowest: measure the lowest declared versions as well.
+        changes: words of ``--with``, each laid over the base set and compared with it.
         history: the folder of the history, with which flaky cells are compared.
         nights: the nights after which a flaky cell counts as stable.
     """
@@ -70,6 +74,7 @@ class NightRequest:
     minutes: float
     pre: frozenset[str] = frozenset()
     lowest: bool = True
+    changes: tuple[str, ...] = ()
     quarantine: Quarantine
     history: Path
     nights: int
@@ -86,11 +91,15 @@ class NightRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class NightResult:
-    """``diff`` is None if nothing is new since the base set. ``notes`` are remarks for people."""
+    """``diffs`` has the comparison of the new releases, then one for each of the changes; none if nothing is new.
+
+    ``measured`` tells if there are new releases. ``notes`` are remarks for people.
+    """
 
     directory: Path
-    diff: ResultDiff | None
+    diffs: tuple[ResultDiff, ...]
     document: AlertDocument
+    measured: bool
     notes: tuple[str, ...] = ()
 
 
@@ -104,37 +113,89 @@ def run(request: NightRequest, *, watcher: Callable[[int], Progress], say: Calla
     clock = Clock(seconds=60.0 * request.minutes)
     say(f"Base: {request.base.source}")
     new = candidate_sets.stored(request.directory)[1:] or resolved(request, say)
-    if not new:
-        nothing = AlertDocument(night=request.night, alerts=())
-        return NightResult(directory=request.directory, diff=None, document=nothing)
-    measuring = NightCells(
-        request=night_request(request.run_request, request.directory),
-        directory=request.directory,
-        base=request.base,
-        base_run=request.base_run,
-        candidates=new,
-        moved=moved_packages(request.base, new),
-        clock=clock,
-        watcher=watcher,
-        say=say,
-    )
-    shortage = measuring.run(request.run_request.cases())
-    if not (request.directory / store.RUN).exists():
-        raise UserError(f"--minutes {request.minutes:g}: too little for one cell of every set; allow more")
-    compared = compared_with_repeats(request, measuring.request, watcher=watcher, say=say)
+    own_request = night_request(request.run_request, request.directory)
+    found, notes = [], []
+    document = AlertDocument(night=request.night, alerts=())
+    if new:
+        cells = NightCells(
+            request=own_request,
+            directory=request.directory,
+            base=request.base,
+            base_run=request.base_run,
+            candidates=new,
+            moved=moved_packages(request.base, new),
+            clock=clock,
+            watcher=watcher,
+            say=say,
+        )
+        notes.append(cells.run(request.run_request.cases()))
+        if not (request.directory / store.RUN).exists():
+            raise UserError(f"--minutes {request.minutes:g}: too little for one cell of every set; allow more")
+        found.append(compared_with_repeats(request, own_request, watcher=watcher, say=say))
+        notes.extend(blocked(found[0]))
+        document = alert_document(found[0], today=request.night, history=request.history)
+    for number, word in enumerate(request.changes, start=1):
+        diff = compared_change(request, own_request, word, number, clock=clock, watcher=watcher, say=say)
+        found.append(quarantined(diff, request.quarantine, request.history, request.nights))
+        document = with_change(document, found[-1], request)
     search = CulpritSearch(
-        request=measuring.request,
+        request=own_request,
         directory=request.directory,
         base=request.base.lock.version_set.key,
-        moved={pair.new: len(pair.moves) for pair in compared.pairs},
+        moved={pair.new: len(pair.moves) for each in found[: bool(new)] for pair in each.pairs},
         clock=clock,
         pre=bool(request.pre),
         say=say,
     )
-    document = search.explained(alert_document(compared, today=request.night, history=request.history))
-    write(request.directory, compared, document)
-    notes = (*([shortage] if shortage else []), *blocked(compared))
-    return NightResult(directory=request.directory, diff=compared, document=document, notes=notes)
+    document = search.explained(document)
+    if found:
+        write(request.directory, found, document)
+    return NightResult(
+        directory=request.directory,
+        diffs=tuple(found),
+        document=document,
+        measured=bool(new),
+        notes=tuple(each for each in notes if each),
+    )
+
+
+def compared_change(
+    request: NightRequest,
+    run_request: RunRequest,
+    word: str,
+    number: int,
+    *,
+    clock: Clock,
+    watcher: Callable[[int], Progress],
+    say: Callable[[str], None],
+) -> ResultDiff:
+    """Lay a change over the base set, and compare it with the base set's run, or with a new run of it."""
+    if not (request.directory / candidate_sets.NIGHT_SETS).exists():
+        candidate_sets.store(request.directory, request.base.lock, ())
+    base = request.base.lock.version_set.key
+    own = replace(run_request, replacements=(word,), sets=base, out=request.directory / f"{CHANGE}-{number}")
+    has_run = (request.base_run / store.RUN).exists()
+    wish = PrRequest(
+        run_request=own,
+        base=str(request.base_run) if has_run else base,
+        minutes=max(clock.left() / 60.0, SHORTEST_MINUTES),
+        repeats=REPEATS,
+        watcher=watcher,
+        say=say,
+    )
+    return compare_with_base(wish)[0]
+
+
+def with_change(document: AlertDocument, diff: ResultDiff, request: NightRequest) -> AlertDocument:
+    """Add the alerts of a change; its set has the same name every night, without the commit."""
+    more = alert_document(diff, today=request.night, history=request.history)
+    names = {pair.new: pair.new.partition("@")[0] + "@" for pair in diff.pairs}
+    alerts = [
+        each.model_copy(update={"cells": tuple(row.model_copy(update={"set": names[row.set]}) for row in each.cells)})
+        for each in more.alerts
+    ]
+    green = [row.model_copy(update={"set": names[row.set]}) for row in more.green]
+    return document.model_copy(update={"alerts": (*document.alerts, *alerts), "green": (*document.green, *green)})
 
 
 def resolved(request: NightRequest, say: Callable[[str], None]) -> tuple[VersionSet, ...]:
@@ -197,14 +258,14 @@ def blocked(diff: ResultDiff) -> Iterator[str]:
         yield f"{key} was not measured: {reason}"
 
 
-def write(directory: Path, diff: ResultDiff, document: AlertDocument) -> None:
-    """Write the comparison and the alerts.
+def write(directory: Path, diffs: Sequence[ResultDiff], document: AlertDocument) -> None:
+    """Write the comparisons and the alerts.
 
     Raises:
         UserError: the directory cannot be written.
     """
     try:
-        write_whole(directory / DIFF, diff_documents.as_markdown(diff))
+        write_whole(directory / DIFF, "\n".join(map(diff_documents.as_markdown, diffs)))
         write_whole(directory / ALERTS, json.dumps(stored(document), indent=1) + "\n")
         write_whole(directory / FILED, filed_text(document))
     except OSError as error:
