@@ -59,6 +59,8 @@ command("matrix", "Install the default version sets, run the cells, render the m
 for each in SETS:
     command(f"matrix({each})", f"Install {each}, run its cells, render the matrix.", "run", "--sets", each)
 command("diff", "Compare two results: `nox -s diff -- baseline DIRECTORY`.", "diff")
+command("nightly", "Measure new releases, and name the package that broke a cell.", "nightly")
+command("notify", "Send the alerts of a night: `nox -s notify -- ALERTS.json`.", "notify")
 command("report", "Render a run again: the latest one, or `nox -s report -- DIRECTORY`.", "report")
 command(
     "known_problems",

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from matrix.run.store import OUTCOMES, RUN, SETS, WORK
 from reports import cli
+from reports.commands.nights import night
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +22,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTION = ROOT / "action.yml"
 RENDERED = {"index.html", "junit.xml", "matrix.json", "matrix.md", "outcomes.parquet"}
 MASKED = {OUTCOMES, RUN, SETS, "logs/"}
+OF_NIGHTS = {night.ALERTS, night.FILED, night.DIFF}  # made of masked outcomes
 
 
 def loaded(path: Path) -> Any:
@@ -44,12 +46,14 @@ def uploads(workflow: Path) -> Iterator[str]:
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_workflows_upload_rendered_reports_and_masked_outcomes_only(workflow: Path) -> None:
     assert not MASKED & {WORK, f"{WORK}/"}
-    assert {path.removeprefix("runs/*/") for path in uploads(workflow)} <= RENDERED | MASKED
+    inside = {path.removeprefix("runs/*/").removeprefix("nightly/*/") for path in uploads(workflow)}
+    assert inside <= RENDERED | MASKED | OF_NIGHTS
 
 
-def test_the_nightly_workflow_uploads_reports() -> None:
-    (nightly,) = (path for path in WORKFLOWS if path.stem == "nightly")
-    assert "runs/*/index.html" in set(uploads(nightly))
+@pytest.mark.parametrize(("name", "page"), [("matrix", "runs/*/index.html"), ("nightly", "nightly/*/index.html")])
+def test_workflows_that_measure_upload_reports(name: str, page: str) -> None:
+    (workflow,) = (path for path in WORKFLOWS if path.stem == name)
+    assert page in set(uploads(workflow))
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ACTION], ids=lambda path: path.stem)
