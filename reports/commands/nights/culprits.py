@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from matrix.bisect import request as bisection
 from matrix.bisect.request import BisectRequest
 from matrix.errors import UserError
 from matrix.keys import CellKey, SetKey
+from matrix.run import request as run_request
 from reports.alerts.alert import AlertKind
 from reports.alerts.document import MovedRow
 from reports.commands.runs import bisect_report
 from reports.render.text import bisect_text
+from reports.results.loading import load
+from reports.results.location_words import location_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +42,7 @@ class CulpritSearch:
         clock: the time budget.
         pre: try pre-releases as well.
         say: prints the progress.
+        alone: by set on which one package moved, the answer of a bisection there, and its cell.
     """
 
     request: RunRequest
@@ -48,6 +52,7 @@ class CulpritSearch:
     clock: Clock
     pre: bool
     say: Callable[[str], None]
+    alone: dict[str, tuple[BisectAnswer, CellKey]] = field(default_factory=dict)
 
     def explained(self, document: AlertDocument) -> AlertDocument:
         """Return the alerts with the culprits of each regression, as far as the time allows."""
@@ -58,15 +63,30 @@ class CulpritSearch:
         if record.kind is not AlertKind.REGRESSION or not cells:
             return record  # a change of --with is its own culprit
         cell = self.closest(cells)
+        if cell.set in self.alone:
+            return with_known_answer(record, *self.alone[cell.set])
         if self.clock.left() < SHORTEST_S:
             return with_words(record, f"Not bisected, as the time of the night was over: `{self.command(cell)}`.")
+        record = with_words(record, self.located(cell))
         self.say(f"Bisecting {cell}")
         try:
             directory, answer = bisection.run(self.wish(cell, record), cause=bisect_report.cause, say=self.say)
         except UserError as error:
             return with_words(record, f"The bisection of `{cell.case}` ended without an answer: {error}.")
         self.say(bisect_report.write(directory, answer))
+        if self.moved[cell.set] == 1:  # then no other package can be the culprit of another cause on this set
+            self.alone[cell.set] = answer, cell
         return with_answer(record, answer, directory)
+
+    def located(self, cell: CellKey) -> str:
+        """Run a wrong cell once more to find the first module that is off; return that in words, if there is one."""
+        case = self.request.suite.cases[cell.case]
+        sets = {each.key: each for each in self.request.known}
+        wish = replace(self.request, out=self.directory, resume=True, locate="wrong")
+        run_request.run(wish, work=[(sets[cell.set], [case])], say=self.say)
+        outcome = load(self.directory).matrix.lookup(cell.case, cell.set)
+        words = location_words(outcome.location) if outcome else ""
+        return f"{words[:1].upper()}{words[1:]}." if words else ""
 
     def closest(self, cells: Sequence[CellKey]) -> CellKey:
         """The cell on the set with the fewest moved packages; of several, the one with the shortest name."""
@@ -74,23 +94,34 @@ class CulpritSearch:
 
     def wish(self, cell: CellKey, record: AlertRecord) -> BisectRequest:
         directory = self.directory / FOLDER / record.alert.fingerprint
-        run_request = replace(self.request, out=directory)
-        return BisectRequest(run_request=run_request, cell=str(cell), good=self.base, pre=self.pre)
+        return BisectRequest(
+            run_request=replace(self.request, out=directory), cell=str(cell), good=self.base, pre=self.pre
+        )
 
     def command(self, cell: CellKey) -> str:
         return f"ftmatrix bisect {cell} --good {self.base} --versions {self.request.versions}"
 
 
 def with_words(record: AlertRecord, words: str) -> AlertRecord:
+    if not words:
+        return record
     return record.model_copy(update={"body": f"{record.body}\n\n{words}" if record.body else words})
 
 
 def with_answer(record: AlertRecord, answer: BisectAnswer, directory: Path) -> AlertRecord:
     """Return an alert that names the culprits instead of all packages that moved, with the bug report's place."""
+    found = with_words(named(record, answer), bisect_text.markdown_section(answer).strip())
+    report = directory / bisect_report.ISSUE
+    return with_words(found, f"Bug report: `{report}`") if report.exists() else found
+
+
+def with_known_answer(record: AlertRecord, answer: BisectAnswer, cell: CellKey) -> AlertRecord:
+    """Return an alert of another cause on a set on which only the culprit of an earlier bisection moved."""
+    words = f"Not bisected: only {answer.culprits[0].package} moved on {cell.set}, whose `{cell.case}` was bisected."
+    return with_words(named(record, answer), words)
+
+
+def named(record: AlertRecord, answer: BisectAnswer) -> AlertRecord:
     moved = tuple(MovedRow(name=each.package, old=each.last_good, new=each.first_bad) for each in answer.culprits)
     names = " with ".join(f"{each.package} {each.first_bad or 'removed'}" for each in answer.culprits)
-    found = with_words(record, bisect_text.markdown_section(answer).strip())
-    report = directory / bisect_report.ISSUE
-    if report.exists():
-        found = with_words(found, f"Bug report: `{report}`")
-    return found.model_copy(update={"moved": moved, "title": f"{names}: {record.title}"})
+    return record.model_copy(update={"moved": moved, "title": f"{names}: {record.title}"})

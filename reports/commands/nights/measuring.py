@@ -78,7 +78,7 @@ class NightCells:
 
     def measure(self, part: Slice, *, is_base: bool) -> None:
         directory = self.base_run if is_base else self.directory
-        wish = replace(self.request, out=directory, resume=(directory / store.RUN).exists(), locate="wrong")
+        wish = replace(self.request, out=directory, resume=(directory / store.RUN).exists())
         planned = len(part.cases)
         runs.run(wish, work=[(part.version_set, part.cases)], watcher=self.watcher(planned), say=self.say)
 

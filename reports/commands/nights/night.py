@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
@@ -13,8 +14,8 @@ from matrix.errors import UserError
 from matrix.keys import CellKey, EnvironmentKey
 from matrix.nightly import candidate_sets
 from matrix.nightly.candidates import CandidateSearch
-from matrix.nightly.slices import Clock
-from matrix.run import store
+from matrix.nightly.slices import Clock, fitting
+from matrix.run import store, timings
 from matrix.versions import uv
 from matrix.versions.sets import PACKAGES
 from reports.alerts.causes import causes
@@ -47,6 +48,7 @@ FILED: Final = "alerts.md"  # what `ftmatrix notify` would file
 DIFF: Final = "diff.md"
 CHANGE: Final = "change"  # directories of the runs of changes
 SHORTEST_MINUTES: Final = 1.0  # for the cells of a change, whose time the releases took
+REPEATS_SHARE: Final = 0.75  # of the time: cells may take 60 %, bisections what is left
 REPEATS: Final = 2  # further runs of a red cell before it counts as a regression
 
 
@@ -131,7 +133,7 @@ def run(request: NightRequest, *, watcher: Callable[[int], Progress], say: Calla
         notes.append(cells.run(request.run_request.cases()))
         if not (request.directory / store.RUN).exists():
             raise UserError(f"--minutes {request.minutes:g}: too little for one cell of every set; allow more")
-        found.append(compared_with_repeats(request, own_request, watcher=watcher, say=say))
+        found.append(compared_with_repeats(request, own_request, clock=clock, watcher=watcher, say=say))
         notes.extend(blocked(found[0]))
         document = alert_document(found[0], today=request.night, history=request.history)
     for number, word in enumerate(request.changes, start=1):
@@ -230,17 +232,34 @@ def compared_with_repeats(
     request: NightRequest,
     run_request: RunRequest,
     *,
+    clock: Clock,
     watcher: Callable[[int], Progress],
     say: Callable[[str], None],
 ) -> ResultDiff:
-    """Compare, repeat what regressed, and compare again."""
+    """Compare, repeat what regressed, and compare again.
+
+    Every cause is repeated. If the time does not suffice for all of its cells, the comparison says which were not.
+    """
     first = compared_runs(request)
-    cells = {str(CellKey(each.new_set, each.case)) for each in first.regressions}
+    cells = cells_to_repeat(first, run_request, clock)
     if not cells:
         return first
-    say(f"Repeating {counted(len(cells), 'cell')} that regressed")
+    say(f"Repeating {counted(len(cells), 'cell')} of {len(first.regressions)} that regressed")
     repeat(request.directory, REPEATS, watcher=watcher, say=say, options=run_request, cells=cells)
     return compared_runs(request)
+
+
+def cells_to_repeat(diff: ResultDiff, run_request: RunRequest, clock: Clock) -> frozenset[str]:
+    """Return the first regressed cell of each cause, then others as far as the time for repeats allows."""
+    by_cause: dict[str, list[CellKey]] = {}
+    for each in diff.regressions:
+        by_cause.setdefault(each.cause.title if each.cause else "", []).append(CellKey(each.new_set, each.case))
+    ordered = [each for row in zip_longest(*by_cause.values()) for each in row if each is not None]
+    past = timings.read(cache_folder(), run_request.resolved_device)
+    cases = [run_request.suite.cases[each.case] for each in ordered]
+    seconds = clock.left(REPEATS_SHARE) / REPEATS
+    count = len(fitting(cases, past, workers=run_request.worker_count, seconds=seconds))
+    return frozenset(map(str, ordered[: max(count, len(by_cause))]))
 
 
 def compared_runs(request: NightRequest) -> ResultDiff:
