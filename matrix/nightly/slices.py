@@ -72,8 +72,9 @@ def uses(case: Case, package: str) -> bool:
     """Tell if a job uses a package. Every job uses torch and transformers."""
     options = case.options
     if options.call and package in WORDS_OF_MODULES:
-        module = CALLS[options.call].body.__module__
-        return any(word in module for word in WORDS_OF_MODULES[package])
+        known = CALLS.get(options.call)
+        name = known.body.__module__ if known else options.call  # a script has no module here
+        return any(word in name for word in WORDS_OF_MODULES[package])
     if package == "peft":
         return options.method != "full"
     if package == "bitsandbytes":

@@ -112,6 +112,7 @@ def run(request: NightRequest, *, watcher: Callable[[int], Progress], say: Calla
         UserError: bad input, or the machine cannot run the cells; what was measured is kept.
     """
     request.run_request.check()
+    cases = request.run_request.cases()  # before anything is stored
     clock = Clock(seconds=60.0 * request.minutes)
     say(f"Base: {request.base.source}")
     new = candidate_sets.stored(request.directory)[1:] or resolved(request, say)
@@ -130,7 +131,7 @@ def run(request: NightRequest, *, watcher: Callable[[int], Progress], say: Calla
             watcher=watcher,
             say=say,
         )
-        notes.append(cells.run(request.run_request.cases()))
+        notes.append(cells.run(cases))
         if not (request.directory / store.RUN).exists():
             raise UserError(f"--minutes {request.minutes:g}: too little for one cell of every set; allow more")
         found.append(compared_with_repeats(request, own_request, clock=clock, watcher=watcher, say=say))
