@@ -293,8 +293,12 @@ def write(directory: Path, diffs: Sequence[ResultDiff], document: AlertDocument)
 
 
 def filed_text(document: AlertDocument) -> str:
-    """Return the issues that the alerts would open or change, as Markdown."""
-    parts = [f"# {title(each.main)}\n\n{new_body(each)}" for each in causes(document)]
+    """Return the issues that the alerts would open, and what they would tell open issues, as Markdown."""
+    updates = [*causes(document)]
+    parts = [f"# {title(each.main)}\n\n{new_body(each)}" for each in updates if each.is_red]
+    green = [f"- {each.main.kind}: {each.main.line} ({each.main.summary})" for each in updates if not each.is_red]
+    if green:
+        parts.append("\n".join(["# For issues that are open, if any", "", *green]))
     return "\n\n".join(parts) + "\n" if parts else f"Nothing to tell on {document.night}.\n"
 
 

@@ -6,6 +6,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
 
 from matrix.errors import UserError
 from reports.answers import knowledge
@@ -52,3 +53,14 @@ def test_bad_input_is_one_sentence(arguments: dict[str, object], problem: str, t
 
 def test_a_day_is_read() -> None:
     assert nightly.day_of("2026-11-25") == date(2026, 11, 25)
+
+
+def test_a_replay_files_regressions_and_only_lists_what_became_green(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        nightly.nightly(["2025-09", "2025-12"], device="cpu", dry_run=True)
+    assert ended.value.exit_code == nightly.REGRESSED
+    text = capsys.readouterr().out
+    filed, green = text.split("# For issues that are open, if any")
+    assert "`bitsandbytes 0.47.0 -> 0.49.0`" in filed
+    assert "- fixed: " in green
+    assert "- fixed: " not in filed
