@@ -133,7 +133,7 @@ class Bisection:
     def guilty_groups(self) -> Guilty:
         """The smallest set of differing packages that makes the cell red, as numbers of groups."""
         groups = self.differences.groups
-        self.say(f"{counted(len(self.differences.names), 'package')} differ, in {counted(len(groups), 'group')}")
+        self.say(f"{counted(len(self.differences.names), 'differing package')}, in {counted(len(groups), 'group')}")
         traceback = self.failure.error.traceback if self.failure and self.failure.error else ""
         search = MinimalSetSearch(
             count=len(groups),

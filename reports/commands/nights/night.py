@@ -48,7 +48,7 @@ FILED: Final = "alerts.md"  # what `ftmatrix notify` would file
 DIFF: Final = "diff.md"
 CHANGE: Final = "change"  # directories of the runs of changes
 SHORTEST_MINUTES: Final = 1.0  # for the cells of a change, whose time the releases took
-REPEATS_SHARE: Final = 0.75  # of the time: cells may take 60 %, bisections what is left
+REPEATS_SHARE: Final = 0.1  # of the time: cells may take 60 %, bisections what is left
 REPEATS: Final = 2  # further runs of a red cell before it counts as a regression
 
 
@@ -258,7 +258,7 @@ def cells_to_repeat(diff: ResultDiff, run_request: RunRequest, clock: Clock) -> 
     ordered = [each for row in zip_longest(*by_cause.values()) for each in row if each is not None]
     past = timings.read(cache_folder(), run_request.resolved_device)
     cases = [run_request.suite.cases[each.case] for each in ordered]
-    seconds = clock.left(REPEATS_SHARE) / REPEATS
+    seconds = REPEATS_SHARE * clock.seconds / REPEATS
     count = len(fitting(cases, past, workers=run_request.worker_count, seconds=seconds))
     return frozenset(map(str, ordered[: max(count, len(by_cause))]))
 
