@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from cases.space.verdict import Verdict
+from matrix.bisect.answer import BisectAnswer, Certainty, Culprit
 from matrix.keys import CellKey
 from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, RunRecord, SetRecord
 from matrix.search.fixes import Change, Fix, Fixes
@@ -270,5 +271,36 @@ def make(published: Grid) -> Make:
     def made(cell: str) -> Reproducer:
         outcome = outcome_of(cell, published)
         return reproducer(outcome, pins_of(outcome, published))
+
+    return made
+
+
+@pytest.fixture
+def answer() -> Callable[..., BisectAnswer]:
+    """The answer of a bisection with some culprits."""
+
+    def made(*culprits: dict[str, Any], **other: Any) -> BisectAnswer:
+        runs: dict[str, Any] = {"end_runs": 3, "repeats": 1, "boundary_runs": 3}
+        sure = Certainty(**runs, flake_rate=0.0, highest_flake_rate=0.4, confidence=1.0)
+        usual: dict[str, Any] = {
+            "generated": datetime(2026, 11, 25, tzinfo=UTC),
+            "case": "api-lora_trains",
+            "good": "2025-12",
+            "bad": "2026-03",
+            "device": "cpu",
+            "hardware": "cpu: test",
+            "verdict": Verdict.FAIL,
+            "failure": "ImportError: x",
+            "differing": 40,
+            "pins": {},
+            "pins_base": "2025-12",
+            "pins_green": True,
+            "certainty": sure,
+            "steps": (),
+            "cells": 9,
+            "seconds": 60.0,
+        }
+        found = tuple(Culprit(**each) for each in culprits)
+        return BisectAnswer(culprits=found, **{**usual, **other})
 
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from cases.space.plural import counted
 from matrix.bisect import request as bisection
 from matrix.bisect.request import BisectRequest
 from matrix.errors import UserError
@@ -55,28 +56,47 @@ class CulpritSearch:
     alone: dict[str, tuple[BisectAnswer, CellKey]] = field(default_factory=dict)
 
     def explained(self, document: AlertDocument) -> AlertDocument:
-        """Return the alerts with the culprits of each regression, as far as the time allows."""
-        return document.model_copy(update={"alerts": tuple(map(self.with_culprits, document.alerts))})
+        """Return the alerts with the culprits of each regression, as far as the time allows.
 
-    def with_culprits(self, record: AlertRecord) -> AlertRecord:
+        A silent fault turns many checks red, and each combination of checks is an alert of its own. Those with the same
+        culprit and the same first module off are one.
+        """
+        kept: list[AlertRecord] = []
+        begun: dict[tuple[str, str], int] = {}  # the place of an alert by title of its culprit and first module off
+        for record in document.alerts:
+            found, start = self.with_culprits(record)
+            if start in begun:
+                kept[begun[start]] = joined(kept[begun[start]], found)
+                continue
+            if all(start):
+                begun[start] = len(kept)
+            kept.append(found)
+        return document.model_copy(update={"alerts": tuple(kept)})
+
+    def with_culprits(self, record: AlertRecord) -> tuple[AlertRecord, tuple[str, str]]:
+        """Return an alert with its culprits, if the time suffices, and their names with the first module off."""
         cells = [CellKey(each.set, each.case) for each in record.cells if each.set in self.moved]
         if record.kind is not AlertKind.REGRESSION or not cells:
-            return record  # a change of --with is its own culprit
+            return record, ("", "")  # a change of --with is its own culprit
         cell = self.closest(cells)
+        if self.clock.left() < SHORTEST_S and cell.set not in self.alone:
+            words = f"Not bisected, as the time of the night was over: `{self.command(cell)}`."
+            return with_words(record, words), ("", "")
+        first_off = "" if record.cause_id else self.located(cell)
+        record = with_words(record, first_off)
         if cell.set in self.alone:
-            return with_known_answer(record, *self.alone[cell.set])
-        if self.clock.left() < SHORTEST_S:
-            return with_words(record, f"Not bisected, as the time of the night was over: `{self.command(cell)}`.")
-        record = with_words(record, self.located(cell))
+            answer, bisected = self.alone[cell.set]
+            return with_known_answer(record, answer, bisected, first_off), (culprit_words(answer), first_off)
         self.say(f"Bisecting {cell}")
         try:
             directory, answer = bisection.run(self.wish(cell, record), cause=bisect_report.cause, say=self.say)
         except UserError as error:
-            return with_words(record, f"The bisection of `{cell.case}` ended without an answer: {error}.")
+            words = f"The bisection of `{cell.case}` ended without an answer: {error}."
+            return with_words(record, words), ("", "")
         self.say(bisect_report.write(directory, answer))
         if self.moved[cell.set] == 1:  # then no other package can be the culprit of another cause on this set
             self.alone[cell.set] = answer, cell
-        return with_answer(record, answer, directory)
+        return with_answer(record, answer, directory, first_off), (culprit_words(answer), first_off)
 
     def located(self, cell: CellKey) -> str:
         """Run a wrong cell once more to find the first module that is off; return that in words, if there is one."""
@@ -108,20 +128,33 @@ def with_words(record: AlertRecord, words: str) -> AlertRecord:
     return record.model_copy(update={"body": f"{record.body}\n\n{words}" if record.body else words})
 
 
-def with_answer(record: AlertRecord, answer: BisectAnswer, directory: Path) -> AlertRecord:
+def with_answer(record: AlertRecord, answer: BisectAnswer, directory: Path, first_off: str) -> AlertRecord:
     """Return an alert that names the culprits instead of all packages that moved, with the bug report's place."""
-    found = with_words(named(record, answer), bisect_text.markdown_section(answer).strip())
+    found = with_words(named(record, answer, first_off), bisect_text.markdown_section(answer).strip())
     report = directory / bisect_report.ISSUE
     return with_words(found, f"Bug report: `{report}`") if report.exists() else found
 
 
-def with_known_answer(record: AlertRecord, answer: BisectAnswer, cell: CellKey) -> AlertRecord:
+def with_known_answer(record: AlertRecord, answer: BisectAnswer, cell: CellKey, first_off: str) -> AlertRecord:
     """Return an alert of another cause on a set on which only the culprit of an earlier bisection moved."""
     words = f"Not bisected: only {answer.culprits[0].package} moved on {cell.set}, whose `{cell.case}` was bisected."
-    return with_words(named(record, answer), words)
+    return with_words(named(record, answer, first_off), words)
 
 
-def named(record: AlertRecord, answer: BisectAnswer) -> AlertRecord:
+def joined(one: AlertRecord, other: AlertRecord) -> AlertRecord:
+    """Return one alert for the cells of both, which begin to deviate at the same place."""
+    cells = tuple(dict.fromkeys((*one.cells, *other.cells)))
+    words = f"Also shown by {counted(len(other.cells), 'cell')} with: {other.gist}"
+    earliest = min(one.first_seen, other.first_seen)
+    return with_words(one, words).model_copy(update={"cells": cells, "first_seen": earliest})
+
+
+def culprit_words(answer: BisectAnswer) -> str:
+    return " with ".join(f"{each.package} {each.first_bad or 'removed'}" for each in answer.culprits)
+
+
+def named(record: AlertRecord, answer: BisectAnswer, first_off: str) -> AlertRecord:
+    """Return an alert with the culprits in its title; that of a silent failure says where it begins."""
     moved = tuple(MovedRow(name=each.package, old=each.last_good, new=each.first_bad) for each in answer.culprits)
-    names = " with ".join(f"{each.package} {each.first_bad or 'removed'}" for each in answer.culprits)
-    return record.model_copy(update={"moved": moved, "title": f"{names}: {record.title}"})
+    what = f"silently wrong, {first_off[:1].lower()}{first_off[1:-1]}" if first_off else record.title
+    return record.model_copy(update={"moved": moved, "title": f"{culprit_words(answer)}: {what}"})

@@ -1,0 +1,53 @@
+"""What alerts say once the culprit of a regression is known."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING
+
+from reports.alerts.alert import AlertKind
+from reports.alerts.document import AlertRecord, CellRow
+from reports.commands.nights.culprits import joined, named, with_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.bisect.answer import BisectAnswer
+
+FIRST_OFF = "First off: output of `model.layers.0.self_attn.q_proj`, step 1, rank 0."
+
+
+def record(gist: str, *cases: str, night: int = 2) -> AlertRecord:
+    return AlertRecord(
+        kind=AlertKind.REGRESSION,
+        device="cpu",
+        title=gist,
+        cause=gist,
+        gist=gist,
+        cells=tuple(CellRow(set="nightly+peft", case=each) for each in cases),
+        first_seen=date(2026, 11, night),
+        body="evidence",
+    )
+
+
+def test_alerts_that_begin_at_the_same_place_become_one_with_all_cells() -> None:
+    both = joined(record("loss", "a", "b"), record("loss, logits", "b", "c", night=1))
+    assert [each.case for each in both.cells] == ["a", "b", "c"]
+    assert both.gist == "loss"  # it identifies the issue
+    assert both.first_seen == date(2026, 11, 1)
+    assert both.body == "evidence\n\nAlso shown by 2 cells with: loss, logits"
+
+
+def test_words_are_added_only_if_there_are_any() -> None:
+    assert with_words(record("loss", "a"), "").body == "evidence"
+    assert with_words(record("loss", "a").model_copy(update={"body": ""}), "more").body == "more"
+
+
+def test_the_title_of_a_silent_failure_says_where_it_begins(answer: Callable[..., BisectAnswer]) -> None:
+    found = answer({"package": "peft", "last_good": "0.21.2", "first_bad": "0.21.3", "first_bad_set": "x"})
+    silent = named(record("loss, gradient", "a"), found, FIRST_OFF)
+    place = "output of `model.layers.0.self_attn.q_proj`, step 1, rank 0"
+    assert silent.title == f"peft 0.21.3: silently wrong, first off: {place}"
+    loud = named(record("ValueError: no", "a"), found, "")
+    assert loud.title == "peft 0.21.3: ValueError: no"
+    assert [(each.name, each.old, each.new) for each in loud.moved] == [("peft", "0.21.2", "0.21.3")]
