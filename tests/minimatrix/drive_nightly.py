@@ -1,6 +1,6 @@
 """Runs a night of ``ftmatrix nightly`` on the suite of ``bisectsuite.py``; prints its alerts and notes as JSON.
 
-Usage: python drive_nightly.py VERSIONS FOLDER [MINUTES]
+Usage: python drive_nightly.py VERSIONS FOLDER MINUTES [CHANGE...], with changes as ``--with`` takes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reports.commands.nights import base_set, night
 HERE = Path(__file__).parent
 
 
-def main(versions: str, folder: str, minutes: str = "30") -> None:
+def main(versions: str, folder: str, minutes: str, *changes: str) -> None:
     place = Path(folder)
     suite = Suite(module="bisectsuite", extra=(HERE / "fixsuite.py", HERE / "bisectsuite.py"))
     wish = night.NightRequest(
@@ -31,6 +31,7 @@ def main(versions: str, folder: str, minutes: str = "30") -> None:
         folder=place / "nightly",
         night=date(2026, 1, 2),
         minutes=float(minutes),
+        changes=changes,
         quarantine=quarantine.Quarantine(),
         history=place / "history",
         nights=3,
