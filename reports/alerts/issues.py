@@ -109,7 +109,7 @@ class IssueTracker:
         return sorted(self.labelled().get(fingerprint, []), key=lambda each: (not each.is_open, each.number))
 
     def labelled(self) -> Mapping[str, list[Issue]]:
-        """Return the issues with the label by fingerprint. GitHub is asked once."""
+        """Return the issues with the label by fingerprint. It takes one request to GitHub."""
         if self.known is None:
             self.known = by_fingerprint(self.api.labelled_issues())
         return self.known

@@ -16,6 +16,7 @@ from rich.console import Console
 from cases.space.plural import counted
 from matrix.environments import disk
 from matrix.errors import UserError
+from matrix.nightly.slices import Clock
 from matrix.run.request import RunRequest
 from matrix.versions.sets import PACKAGES
 from reports.alerts import from_diff
@@ -132,12 +133,13 @@ def nightly(
     if dry_run:
         print_plan(request, console)
         return
-    done = night.run(
-        request,
+    tonight = night.NightRun(
+        request=request,
+        clock=Clock(seconds=60.0 * minutes),
         watcher=lambda count: progress_bar.choose(console, planned=count),
         say=lambda text: console.print(text, markup=False),
     )
-    raise typer.Exit(told(done, history, console))
+    raise typer.Exit(told(tonight.run(), history, console))
 
 
 def day_of(text: str) -> date:

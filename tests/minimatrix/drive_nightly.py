@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 
 from matrix.errors import UserError
+from matrix.nightly.slices import Clock
 from matrix.run.execute import Suite
 from matrix.run.progress import Silent
 from matrix.run.request import RunRequest
@@ -37,7 +38,9 @@ def main(versions: str, folder: str, minutes: str, *changes: str) -> None:
         nights=3,
     )
     try:
-        done = night.run(wish, watcher=lambda _: Silent(), say=lambda _: None)
+        clock = Clock(seconds=60.0 * wish.minutes)
+        tonight = night.NightRun(request=wish, clock=clock, watcher=lambda _: Silent(), say=lambda _: None)
+        done = tonight.run()
     except UserError as error:
         sys.exit(f"UserError: {error}")
     rows = [each.model_dump(mode="json") for each in done.document.alerts]

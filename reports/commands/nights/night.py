@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
@@ -31,10 +32,11 @@ from reports.render import diff_documents
 from reports.render.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import date
     from pathlib import Path
 
+    from cases.space.case import Case
     from matrix.nightly.candidates import CandidateSet
     from matrix.run.progress import Progress
     from matrix.run.request import RunRequest
@@ -105,88 +107,121 @@ class NightResult:
     notes: tuple[str, ...] = ()
 
 
-def run(request: NightRequest, *, watcher: Callable[[int], Progress], say: Callable[[str], None]) -> NightResult:
-    """Run a night, or go on with an interrupted one.
+@dataclass(frozen=True, kw_only=True)
+class NightRun:
+    """A night that is measured.
 
-    Raises:
-        UserError: bad input, or the machine cannot run the cells; what was measured is kept.
+    Attributes:
+        request: its options.
+        clock: its time budget.
+        watcher: returns the display of the progress for a number of cells.
+        say: prints the progress.
     """
-    request.run_request.check()
-    cases = request.run_request.cases()  # before anything is stored
-    clock = Clock(seconds=60.0 * request.minutes)
-    say(f"Base: {request.base.source}")
-    new = candidate_sets.stored(request.directory)[1:] or resolved(request, say)
-    own_request = night_request(request.run_request, request.directory)
-    found, notes = [], []
-    document = AlertDocument(night=request.night, alerts=())
-    if new:
-        cells = NightCells(
-            request=own_request,
+
+    request: NightRequest
+    clock: Clock
+    watcher: Callable[[int], Progress]
+    say: Callable[[str], None]
+
+    def run(self) -> NightResult:
+        """Run it, or go on with an interrupted one.
+
+        Raises:
+            UserError: bad input, or the machine cannot run the cells; what was measured is kept.
+        """
+        request = self.request
+        request.run_request.check()
+        cases = request.run_request.cases()  # before anything is stored
+        self.say(f"Base: {request.base.source}")
+        new = candidate_sets.stored(request.directory)[1:] or resolved(request, self.say)
+        document = AlertDocument(night=request.night, alerts=())
+        diffs, notes = [], []
+        if new:
+            notes.append(self.measure(cases, new))
+            diffs.append(self.compared_with_repeats())
+            notes.extend(blocked(diffs[0]))
+            document = alert_document(diffs[0], today=request.night, history=request.history)
+        moved = {pair.new: len(pair.moves) for each in diffs for pair in each.pairs}
+        for number, word in enumerate(request.changes, start=1):
+            diffs.append(self.compared_change(word, number))
+            document = with_change(document, diffs[-1], request)
+        document = self.culprit_search(moved).explained(document)
+        if diffs:
+            write(request.directory, diffs, document)
+        return NightResult(
             directory=request.directory,
-            base=request.base,
-            base_run=request.base_run,
-            candidates=new,
-            moved=moved_packages(request.base, new),
-            clock=clock,
-            watcher=watcher,
-            say=say,
+            diffs=tuple(diffs),
+            document=document,
+            measured=bool(new),
+            notes=tuple(each for each in notes if each),
         )
-        notes.append(cells.run(cases))
-        if not (request.directory / store.RUN).exists():
-            raise UserError(f"--minutes {request.minutes:g}: too little for one cell of every set; allow more")
-        found.append(compared_with_repeats(request, own_request, clock=clock, watcher=watcher, say=say))
-        notes.extend(blocked(found[0]))
-        document = alert_document(found[0], today=request.night, history=request.history)
-    for number, word in enumerate(request.changes, start=1):
-        diff = compared_change(request, own_request, word, number, clock=clock, watcher=watcher, say=say)
-        found.append(quarantined(diff, request.quarantine, request.history, request.nights))
-        document = with_change(document, found[-1], request)
-    search = CulpritSearch(
-        request=own_request,
-        directory=request.directory,
-        base=request.base.lock.version_set.key,
-        moved={pair.new: len(pair.moves) for each in found[: bool(new)] for pair in each.pairs},
-        clock=clock,
-        pre=bool(request.pre),
-        say=say,
-    )
-    document = search.explained(document)
-    if found:
-        write(request.directory, found, document)
-    return NightResult(
-        directory=request.directory,
-        diffs=tuple(found),
-        document=document,
-        measured=bool(new),
-        notes=tuple(each for each in notes if each),
-    )
 
+    @cached_property
+    def run_request(self) -> RunRequest:
+        """The options for runs of the night's own sets."""
+        return night_request(self.request.run_request, self.request.directory)
 
-def compared_change(
-    request: NightRequest,
-    run_request: RunRequest,
-    word: str,
-    number: int,
-    *,
-    clock: Clock,
-    watcher: Callable[[int], Progress],
-    say: Callable[[str], None],
-) -> ResultDiff:
-    """Lay a change over the base set, and compare it with the base set's run, or with a new run of it."""
-    if not (request.directory / candidate_sets.NIGHT_SETS).exists():
-        candidate_sets.store(request.directory, request.base.lock, ())
-    base = request.base.lock.version_set.key
-    own = replace(run_request, replacements=(word,), sets=base, out=request.directory / f"{CHANGE}-{number}")
-    has_run = (request.base_run / store.RUN).exists()
-    wish = PrRequest(
-        run_request=own,
-        base=str(request.base_run) if has_run else base,
-        minutes=max(clock.left() / 60.0, SHORTEST_MINUTES),
-        repeats=REPEATS,
-        watcher=watcher,
-        say=say,
-    )
-    return compare_with_base(wish)[0]
+    def measure(self, cases: Sequence[Case], new: Sequence[VersionSet]) -> str:
+        """Run the cells of the base set and of the candidates; return a sentence about those that did not fit."""
+        cells = NightCells(
+            request=self.run_request,
+            directory=self.request.directory,
+            base=self.request.base,
+            base_run=self.request.base_run,
+            candidates=new,
+            moved=moved_packages(self.request.base, new),
+            clock=self.clock,
+            watcher=self.watcher,
+            say=self.say,
+        )
+        shortage = cells.run(cases)
+        if not (self.request.directory / store.RUN).exists():
+            raise UserError(f"--minutes {self.request.minutes:g}: too little for one cell of every set; allow more")
+        return shortage
+
+    def compared_with_repeats(self) -> ResultDiff:
+        """Compare, repeat what regressed, and compare again.
+
+        Every cause is repeated. If the time does not suffice for all of its cells, the comparison says which were not.
+        """
+        first = compared_runs(self.request)
+        cells = cells_to_repeat(first, self.run_request, self.clock)
+        if not cells:
+            return first
+        self.say(f"Repeating {counted(len(cells), 'cell')} of {len(first.regressions)} that regressed")
+        options, directory = self.run_request, self.request.directory
+        repeat(directory, REPEATS, watcher=self.watcher, say=self.say, options=options, cells=cells)
+        return compared_runs(self.request)
+
+    def compared_change(self, word: str, number: int) -> ResultDiff:
+        """Lay a change over the base set, and compare it with the base set's run, or with a new run of it."""
+        request = self.request
+        if not (request.directory / candidate_sets.NIGHT_SETS).exists():
+            candidate_sets.store(request.directory, request.base.lock, ())
+        key = request.base.lock.version_set.key
+        out = request.directory / f"{CHANGE}-{number}"
+        has_run = (request.base_run / store.RUN).exists()
+        wish = PrRequest(
+            run_request=replace(self.run_request, replacements=(word,), sets=key, out=out),
+            base=str(request.base_run) if has_run else key,
+            minutes=max(self.clock.left() / 60.0, SHORTEST_MINUTES),
+            repeats=REPEATS,
+            watcher=self.watcher,
+            say=self.say,
+        )
+        diff, _ = compare_with_base(wish)
+        return quarantined(diff, request.quarantine, request.history, request.nights)
+
+    def culprit_search(self, moved: Mapping[str, int]) -> CulpritSearch:
+        return CulpritSearch(
+            request=self.run_request,
+            directory=self.request.directory,
+            base=self.request.base.lock.version_set.key,
+            moved=moved,
+            clock=self.clock,
+            pre=bool(self.request.pre),
+            say=self.say,
+        )
 
 
 def with_change(document: AlertDocument, diff: ResultDiff, request: NightRequest) -> AlertDocument:
@@ -227,27 +262,6 @@ def candidates(request: NightRequest) -> tuple[CandidateSet, ...]:
 def moved_packages(base: BaseSet, new: Sequence[VersionSet]) -> tuple[str, ...]:
     pins = base.lock.version_set.pins
     return tuple(name for name in PACKAGES if any(each.pins[name] != pins[name] for each in new))
-
-
-def compared_with_repeats(
-    request: NightRequest,
-    run_request: RunRequest,
-    *,
-    clock: Clock,
-    watcher: Callable[[int], Progress],
-    say: Callable[[str], None],
-) -> ResultDiff:
-    """Compare, repeat what regressed, and compare again.
-
-    Every cause is repeated. If the time does not suffice for all of its cells, the comparison says which were not.
-    """
-    first = compared_runs(request)
-    cells = cells_to_repeat(first, run_request, clock)
-    if not cells:
-        return first
-    say(f"Repeating {counted(len(cells), 'cell')} of {len(first.regressions)} that regressed")
-    repeat(request.directory, REPEATS, watcher=watcher, say=say, options=run_request, cells=cells)
-    return compared_runs(request)
 
 
 def cells_to_repeat(diff: ResultDiff, run_request: RunRequest, clock: Clock) -> frozenset[str]:
