@@ -33,6 +33,7 @@ KINDS: Final = {
     ChangeKind.OTHER_REASON: AlertKind.OTHER_REASON,
     ChangeKind.FIXED: AlertKind.FIXED,
 }
+NO_SUSPECT: Final = "The failure names no moved package; all moved packages of the stack are listed."
 TITLE_LIMIT: Final = 120
 NO_MESSAGE: Final = "red without a message"  # an alert without a gist would have no identity
 
@@ -180,7 +181,7 @@ def body(diff: ResultDiff, changes: Sequence[CellChange], *, is_suspected: bool,
     side = red_side(first)
     lines = [f"{diff.base.name} against {diff.new.name}, on {diff.new.hardware}.", *notes]
     if not is_suspected:
-        lines.append("The failure names no moved package; all moved packages of the stack are listed.")
+        lines.append(NO_SUSPECT)
     if first.kind is not ChangeKind.FIXED:
         lines.append(f"`{first.case}`: {evidence(first)}")
     if first.kind is ChangeKind.OTHER_REASON and first.base_cause is not None:

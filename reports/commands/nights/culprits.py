@@ -13,6 +13,7 @@ from matrix.keys import CellKey, SetKey
 from matrix.run import request as run_request
 from reports.alerts.alert import AlertKind
 from reports.alerts.document import MovedRow
+from reports.alerts.from_diff import NO_SUSPECT
 from reports.commands.runs import bisect_report
 from reports.render.text import bisect_text
 from reports.results.loading import load
@@ -157,4 +158,5 @@ def named(record: AlertRecord, answer: BisectAnswer, first_off: str) -> AlertRec
     """Return an alert with the culprits in its title; that of a silent failure says where it begins."""
     moved = tuple(MovedRow(name=each.package, old=each.last_good, new=each.first_bad) for each in answer.culprits)
     what = f"silently wrong, {first_off[:1].lower()}{first_off[1:-1]}" if first_off else record.title
-    return record.model_copy(update={"moved": moved, "title": f"{culprit_words(answer)}: {what}"})
+    body = record.body.replace(f"{NO_SUSPECT}\n\n", "")
+    return record.model_copy(update={"moved": moved, "body": body, "title": f"{culprit_words(answer)}: {what}"})

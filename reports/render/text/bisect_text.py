@@ -126,7 +126,7 @@ def why(step: StepRecord) -> str:
 
 def markdown_section(answer: BisectAnswer, *, title: str = "## Bisection") -> str:
     """The answer as a section, e.g. of a bug report."""
-    items = [f"Between {answer.good} and {answer.bad}, {counted(answer.differing, 'package')} differ."]
+    items = [f"Between {answer.good} and {answer.bad}, {counted(answer.differing, 'differing package')}."]
     items += [f"The cell became red with {culprit_words(answer)}."]
     items += [line.strip() for each in answer.culprits for line in details(each)]
     items += [f"No commit: {one_line(answer.no_commit)}."] if answer.no_commit else []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reports.alerts.alert import AlertKind
 from reports.alerts.document import AlertRecord, CellRow
+from reports.alerts.from_diff import NO_SUSPECT
 from reports.commands.nights.culprits import joined, named, with_words
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def test_the_title_of_a_silent_failure_says_where_it_begins(answer: Callable[...
     silent = named(record("loss, gradient", "a"), found, FIRST_OFF)
     place = "output of `model.layers.0.self_attn.q_proj`, step 1, rank 0"
     assert silent.title == f"peft 0.21.3: silently wrong, first off: {place}"
-    loud = named(record("ValueError: no", "a"), found, "")
+    loud = named(with_words(record("ValueError: no", "a"), f"{NO_SUSPECT}\n\nmore"), found, "")
+    assert loud.body == "evidence\n\nmore"  # the culprit is known now
     assert loud.title == "peft 0.21.3: ValueError: no"
     assert [(each.name, each.old, each.new) for each in loud.moved] == [("peft", "0.21.2", "0.21.3")]
