@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import Requirement
@@ -40,23 +39,12 @@ FROM_BELOW: Final = frozenset({">=", ">", "==", "~="})  # operators of a lower b
 KEPT: Final = frozenset({"torch", "bitsandbytes"})
 
 
-class CandidateKind(StrEnum):
-    NEWEST = "the newest release of everything"
-    ALONE = "the newest release of one package"
-    LOWEST = "the lowest versions that one package declares"
-
-
 @dataclass(frozen=True, kw_only=True)
 class CandidateSet:
-    """A version set of a night. ``lock`` is evidence if its packages do not fit together.
+    """A version set of a night. ``lock`` is evidence if its packages do not fit together."""
 
-    ``moved`` are the packages of the stack whose version differs from the base set.
-    """
-
-    kind: CandidateKind
     version_set: VersionSet
     lock: Lock | Evidence
-    moved: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +93,8 @@ class CandidateSearch:
         result = self.source.compile(lines, "--generate-hashes", *self.place, timeout_s=RESOLVE_LIMIT_S)
         found = self.text_of(result, doing="looking for the newest releases")
         versions = {} if isinstance(found, Evidence) else versions_in(found)
-        why = f"{CandidateKind.NEWEST} on {self.night}"
-        return self.candidate(CandidateKind.NEWEST, NIGHTLY, versions, found, why)
+        why = f"the newest release of everything on {self.night}"
+        return self.candidate(NIGHTLY, versions, found, why)
 
     def newer_releases(self) -> dict[str, str]:
         """Return the newest release of each package, if it is newer than the base set's."""
@@ -124,7 +112,7 @@ class CandidateSearch:
         versions = {name: version} if isinstance(found, Evidence) else versions_in(found)
         key = moved_key(NIGHTLY, {name: ""})
         why = f"{self.base.version_set.key} with the newest {name}, {version}"
-        return self.candidate(CandidateKind.ALONE, key, versions, found, why)
+        return self.candidate(key, versions, found, why)
 
     def lowest_declared(self, name: str, version: str) -> Iterator[CandidateSet]:
         """Yield the set of the lowest versions that a release declares; none if it declares no lower bound."""
@@ -138,7 +126,7 @@ class CandidateSearch:
         versions = {name: version} if isinstance(found, Evidence) else versions_in(found)
         key = moved_key(NIGHTLY, {name: "", LOWEST: ""})
         why = f"{name} {version} with the lowest {', '.join(lower)} that it declares"
-        yield self.candidate(CandidateKind.LOWEST, key, versions, found, why)
+        yield self.candidate(key, versions, found, why)
 
     def with_lower_bound(self, name: str, version: str) -> tuple[str, ...]:
         """Return the other packages of the stack for which a release declares a lowest version."""
@@ -168,21 +156,14 @@ class CandidateSearch:
             uv=self.uv,
         )
 
-    def candidate(
-        self, kind: CandidateKind, key: str, versions: Mapping[str, str], text: str | Evidence, why: str
-    ) -> CandidateSet:
+    def candidate(self, key: str, versions: Mapping[str, str], text: str | Evidence, why: str) -> CandidateSet:
         old = self.base.version_set
         pins = {name: versions.get(name, old.pins[name]) for name in PACKAGES}
         version_set = replace(old, key=key, pins=pins, as_of=self.night, why=why, default=False)
-        lock = (
-            text if isinstance(text, Evidence) else Lock(version_set=version_set, text=f"{header(version_set)}\n{text}")
-        )
-        return CandidateSet(
-            kind=kind,
-            version_set=version_set,
-            lock=lock,
-            moved=tuple(name for name in PACKAGES if pins[name] != self.base.versions[name]),
-        )
+        if isinstance(text, Evidence):
+            return CandidateSet(version_set=version_set, lock=text)
+        lock = Lock(version_set=version_set, text=f"{header(version_set)}\n{text}")
+        return CandidateSet(version_set=version_set, lock=lock)
 
     def text_of(self, result: Finished, *, doing: str) -> str | Evidence:
         if result.exit_code == 0:

@@ -16,7 +16,6 @@ from rich.console import Console
 from cases.space.plural import counted
 from matrix.environments import disk
 from matrix.errors import UserError
-from matrix.nightly.slices import Clock
 from matrix.run.request import RunRequest
 from matrix.versions.sets import PACKAGES
 from reports.alerts import from_diff
@@ -135,7 +134,6 @@ def nightly(
         return
     tonight = night.NightRun(
         request=request,
-        clock=Clock(seconds=60.0 * minutes),
         watcher=lambda count: progress_bar.choose(console, planned=count),
         say=lambda text: console.print(text, markup=False),
     )

@@ -11,7 +11,6 @@ from datetime import date
 from pathlib import Path
 
 from matrix.errors import UserError
-from matrix.nightly.slices import Clock
 from matrix.run.execute import Suite
 from matrix.run.progress import Silent
 from matrix.run.request import RunRequest
@@ -38,8 +37,7 @@ def main(versions: str, folder: str, minutes: str, *changes: str) -> None:
         nights=3,
     )
     try:
-        clock = Clock(seconds=60.0 * wish.minutes)
-        tonight = night.NightRun(request=wish, clock=clock, watcher=lambda _: Silent(), say=lambda _: None)
+        tonight = night.NightRun(request=wish, watcher=lambda _: Silent(), say=lambda _: None)
         done = tonight.run()
     except UserError as error:
         sys.exit(f"UserError: {error}")

@@ -14,7 +14,7 @@ from matrix.versions import sets as known_sets
 from matrix.versions.locks import Lock
 from matrix.versions.sets import VersionSet
 from reports.answers.diff.sides import BASELINE
-from reports.answers.support.set_locks import lock_text
+from reports.answers.support.set_locks import LAID_OVER, lock_text
 from reports.results import document as data
 from reports.results.loading import load
 
@@ -59,7 +59,7 @@ def find(baselines: Path, device: str, *, key: str = "", versions: Path = known_
     results = load(folder)
     column = chosen_column(results.sets, key, folder)
     text = lock_text(column, known, folder)
-    if text.startswith("# Measured over"):
+    if text.startswith(LAID_OVER):
         raise UserError(f"{folder}: {column.key} was measured over a host's torch, so nothing can be installed like it")
     return BaseSet(
         lock=Lock(version_set=version_set(column, known), text=text),

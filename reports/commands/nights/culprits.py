@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
+from cases.space.verdict import Verdict
 from matrix.bisect import request as bisection
 from matrix.bisect.request import BisectRequest
 from matrix.errors import UserError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from matrix.bisect.answer import BisectAnswer
     from matrix.nightly.slices import Clock
+    from matrix.run.outcome import Outcome
     from matrix.run.request import RunRequest
     from reports.alerts.document import AlertDocument, AlertRecord
 
@@ -44,7 +46,6 @@ class CulpritSearch:
         clock: the time budget.
         pre: try pre-releases as well.
         say: prints the progress.
-        alone: by set on which one package moved, the answer of a bisection there, and its cell.
     """
 
     request: RunRequest
@@ -54,60 +55,64 @@ class CulpritSearch:
     clock: Clock
     pre: bool
     say: Callable[[str], None]
-    alone: dict[str, tuple[BisectAnswer, CellKey]] = field(default_factory=dict)
 
     def explained(self, document: AlertDocument) -> AlertDocument:
         """Return the alerts with the culprits of each regression, as far as the time allows.
 
-        A silent fault turns many checks red, and each combination of checks is an alert of its own. Those with the same
-        culprit and the same first module off are one.
+        A silent fault turns many checks red, and each combination of checks is an alert of its own. Those that begin at
+        the same module, on a set on which one package moved, are one.
         """
         kept: list[AlertRecord] = []
-        begun: dict[tuple[str, str], int] = {}  # the place of an alert by title of its culprit and first module off
+        begun: dict[tuple[str, str], int] = {}  # the place of an alert by set and first module off
         for record in document.alerts:
-            found, start = self.with_culprits(record)
-            if start in begun:
-                kept[begun[start]] = joined(kept[begun[start]], found)
+            cells = [CellKey(each.set, each.case) for each in record.cells if each.set in self.moved]
+            if record.kind is not AlertKind.REGRESSION or not cells:
+                kept.append(record)  # a change of --with is its own culprit
                 continue
-            if all(start):
+            cell = self.closest(cells)
+            first_off = "" if record.cause_id or self.is_over else self.first_off(cell)
+            start = cell.set, first_off
+            if start in begun:
+                kept[begun[start]] = joined(kept[begun[start]], record)
+                continue
+            if first_off and self.moved[cell.set] == 1:
                 begun[start] = len(kept)
-            kept.append(found)
+            kept.append(self.with_culprits(with_words(record, first_off), cell, first_off))
         return document.model_copy(update={"alerts": tuple(kept)})
 
-    def with_culprits(self, record: AlertRecord) -> tuple[AlertRecord, tuple[str, str]]:
-        """Return an alert with its culprits, if the time suffices, and their names with the first module off."""
-        cells = [CellKey(each.set, each.case) for each in record.cells if each.set in self.moved]
-        if record.kind is not AlertKind.REGRESSION or not cells:
-            return record, ("", "")  # a change of --with is its own culprit
-        cell = self.closest(cells)
-        if self.clock.left() < SHORTEST_S and cell.set not in self.alone:
-            words = f"Not bisected, as the time of the night was over: `{self.command(cell)}`."
-            return with_words(record, words), ("", "")
-        first_off = "" if record.cause_id else self.located(cell)
-        record = with_words(record, first_off)
-        if cell.set in self.alone:
-            answer, bisected = self.alone[cell.set]
-            return with_known_answer(record, answer, bisected, first_off), (culprit_words(answer), first_off)
+    @property
+    def is_over(self) -> bool:
+        """Return whether too little time is left for a bisection."""
+        return self.clock.left() < SHORTEST_S
+
+    def with_culprits(self, record: AlertRecord, cell: CellKey, first_off: str) -> AlertRecord:
+        if self.is_over:
+            return with_words(record, f"Not bisected, as the time of the night was over: `{self.command(cell)}`.")
         self.say(f"Bisecting {cell}")
         try:
             directory, answer = bisection.run(self.wish(cell, record), cause=bisect_report.cause, say=self.say)
         except UserError as error:
-            words = f"The bisection of `{cell.case}` ended without an answer: {error}."
-            return with_words(record, words), ("", "")
+            return with_words(record, f"The bisection of `{cell.case}` ended without an answer: {error}.")
         self.say(bisect_report.write(directory, answer))
-        if self.moved[cell.set] == 1:  # then no other package can be the culprit of another cause on this set
-            self.alone[cell.set] = answer, cell
-        return with_answer(record, answer, directory, first_off), (culprit_words(answer), first_off)
+        return with_answer(record, answer, directory, first_off)
 
-    def located(self, cell: CellKey) -> str:
+    def first_off(self, cell: CellKey) -> str:
         """Run a wrong cell once more to find the first module that is off; return that in words, if there is one."""
-        case = self.request.suite.cases[cell.case]
+        outcome = self.outcome(cell)
+        if outcome is None or outcome.verdict is not Verdict.WRONG:
+            return ""
         sets = {each.key: each for each in self.request.known}
         wish = replace(self.request, out=self.directory, resume=True, locate="wrong")
-        run_request.run(wish, work=[(sets[cell.set], [case])], say=self.say)
-        outcome = load(self.directory).matrix.lookup(cell.case, cell.set)
-        words = location_words(outcome.location) if outcome else ""
-        return f"{words[:1].upper()}{words[1:]}." if words else ""
+        work = [(sets[cell.set], [self.request.suite.cases[cell.case]])]
+        run_request.run(wish, work=work, say=self.say)
+        outcome = self.outcome(cell)
+        if outcome is None or outcome.location is None or not outcome.location.beginnings:
+            return ""
+        words = location_words(outcome.location)
+        return f"{words[:1].upper()}{words[1:]}."
+
+    def outcome(self, cell: CellKey) -> Outcome | None:
+        return load(self.directory).matrix.lookup(cell.case, cell.set)
 
     def closest(self, cells: Sequence[CellKey]) -> CellKey:
         """The cell on the set with the fewest moved packages; of several, the one with the shortest name."""
@@ -134,12 +139,6 @@ def with_answer(record: AlertRecord, answer: BisectAnswer, directory: Path, firs
     found = with_words(named(record, answer, first_off), bisect_text.markdown_section(answer).strip())
     report = directory / bisect_report.ISSUE
     return with_words(found, f"Bug report: `{report}`") if report.exists() else found
-
-
-def with_known_answer(record: AlertRecord, answer: BisectAnswer, cell: CellKey, first_off: str) -> AlertRecord:
-    """Return an alert of another cause on a set on which only the culprit of an earlier bisection moved."""
-    words = f"Not bisected: only {answer.culprits[0].package} moved on {cell.set}, whose `{cell.case}` was bisected."
-    return with_words(named(record, answer, first_off), words)
 
 
 def joined(one: AlertRecord, other: AlertRecord) -> AlertRecord:

@@ -113,13 +113,11 @@ class NightRun:
 
     Attributes:
         request: its options.
-        clock: its time budget.
         watcher: returns the display of the progress for a number of cells.
         say: prints the progress.
     """
 
     request: NightRequest
-    clock: Clock
     watcher: Callable[[int], Progress]
     say: Callable[[str], None]
 
@@ -131,6 +129,7 @@ class NightRun:
         """
         request = self.request
         request.run_request.check()
+        self.clock.left()  # the time begins
         cases = request.run_request.cases()  # before anything is stored
         self.say(f"Base: {request.base.source}")
         new = candidate_sets.stored(request.directory)[1:] or resolved(request, self.say)
@@ -155,6 +154,11 @@ class NightRun:
             measured=bool(new),
             notes=tuple(each for each in notes if each),
         )
+
+    @cached_property
+    def clock(self) -> Clock:
+        """The time budget, from the first use of it."""
+        return Clock(seconds=60.0 * self.request.minutes)
 
     @cached_property
     def run_request(self) -> RunRequest:
