@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Final
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from cases.space.verdict import Phase
-from matrix.errors import UserError
 from matrix.evidence import Evidence
-from matrix.versions.locking import earliest_upload
+from matrix.versions.locking import earliest_upload, unresolvable
 from matrix.versions.locks import PLATFORM, RESOLVE_LIMIT_S, pins_only, same_version, versions_in
-from matrix.versions.uv import blame_machine, reason
+from matrix.versions.uv import blame_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -138,10 +136,7 @@ class NearbyResolution:
         if result.exit_code == 0:
             return pins_only(text)
         moved = ", ".join(f"{name} {version}" for name, version in pins.items())
-        blame_machine(result, doing=f"resolving {moved}")
-        if self.uv.variables.get("UV_OFFLINE"):
-            raise UserError(f"resolving {moved}: UV_OFFLINE forbids uv to use the network; unset it once")
-        return Evidence(phase=Phase.RESOLVE, reason=reason(result.log), exit_code=result.exit_code, log=result.log)
+        return unresolvable(result, doing=f"resolving {moved}", uv=self.uv)
 
 
 def bounds(good: Mapping[str, str], bad: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:

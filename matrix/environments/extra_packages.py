@@ -19,6 +19,7 @@ from matrix.environments.environment import lease_path
 from matrix.environments.integrity import damaged_packages
 from matrix.environments.pytest_runner import remove_folder
 from matrix.evidence import Evidence
+from matrix.versions.locking import unresolvable
 from matrix.versions.locks import PLATFORM, RESOLVE_LIMIT_S, digest_of, distribution, pins_only, statements, versions_in
 from matrix.versions.uv import blame_machine, reason
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from matrix.versions.uv import Uv
 
 FOLDER: Final = "extras"
+UNFIT: Final = "the script's packages do not fit the set"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +103,8 @@ def resolve(requirements: Sequence[str], *, lock: Lock, uv: Uv) -> str | Evidenc
         )
     if result.exit_code == 0:
         return pins_only(result.log)
-    blame_machine(result, doing=f"resolving the packages of a script for {lock.version_set.key}")
-    why = f"the script's packages do not fit the set: {reason(result.log)}"
-    return Evidence(phase=Phase.RESOLVE, reason=why, exit_code=result.exit_code, log=result.log)
+    doing = f"resolving the packages of a script for {lock.version_set.key}"
+    return unresolvable(result, doing=doing, uv=uv, why=lambda each: f"{UNFIT}: {reason(each.log)}")
 
 
 def install_folder(folder: Path, lines: Sequence[str], *, root: Path, uv: Uv) -> Evidence | None:

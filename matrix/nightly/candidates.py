@@ -14,14 +14,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from cases.space.verdict import Phase
 from matrix.bisect.releases import NearbyResolution
 from matrix.environments.linked_environment import installed_packages
 from matrix.evidence import Evidence
 from matrix.keys import moved_key
+from matrix.versions.locking import unresolvable
 from matrix.versions.locks import PLATFORM, RESOLVE_LIMIT_S, Lock, header, pins_only, versions_in
 from matrix.versions.sets import PACKAGES
-from matrix.versions.uv import blame_machine, reason
+from matrix.versions.uv import blame_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -168,8 +168,7 @@ class CandidateSearch:
     def text_of(self, result: Finished, *, doing: str) -> str | Evidence:
         if result.exit_code == 0:
             return pins_only(result.log)
-        blame_machine(result, doing=doing)
-        return Evidence(phase=Phase.RESOLVE, reason=reason(result.log), exit_code=result.exit_code, log=result.log)
+        return unresolvable(result, doing=doing, uv=self.uv)
 
     def line(self, name: str) -> str:
         """A requirement of any version; of a pre-release too, if those of the package count."""

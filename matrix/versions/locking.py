@@ -28,7 +28,7 @@ from matrix.versions.locks import (
 from matrix.versions.uv import blame_machine, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import date
     from pathlib import Path
 
@@ -65,10 +65,20 @@ def resolve(version_set: VersionSet, *, uv: Uv) -> Lock | Evidence:
     )
     if result.exit_code == 0:
         return Lock(version_set=version_set, text=f"{header(version_set)}\n{pins_only(result.log)}")
-    blame_machine(result, doing=f"locking {version_set.key}")
+    return unresolvable(result, doing=f"locking {version_set.key}", uv=uv, why=why_unresolvable)
+
+
+def unresolvable(result: Finished, *, doing: str, uv: Uv, why: Callable[[Finished], str] | None = None) -> Evidence:
+    """Evidence that packages do not resolve, in the words of uv or of ``why``.
+
+    Raises:
+        UserError: the machine is at fault.
+    """
+    blame_machine(result, doing=doing)
     if uv.variables.get("UV_OFFLINE"):  # offline, uv reports packages that it cannot look up as missing
-        raise UserError(f"locking {version_set.key}: UV_OFFLINE forbids uv to use the network; unset it once")
-    return Evidence(phase=Phase.RESOLVE, reason=why_unresolvable(result), exit_code=result.exit_code, log=result.log)
+        raise UserError(f"{doing}: UV_OFFLINE forbids uv to use the network; unset it once")
+    words = why(result) if why else reason(result.log)
+    return Evidence(phase=Phase.RESOLVE, reason=words, exit_code=result.exit_code, log=result.log)
 
 
 def why_unresolvable(result: Finished) -> str:
