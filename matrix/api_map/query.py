@@ -105,7 +105,9 @@ class ApiMap:
     def at(self, versions: Mapping[str, str]) -> View:
         """Return a view of exactly these versions. Packages that it does not know, and other versions, are left out."""
         places = {
-            package: place for package, version in versions.items() if (place := self.place(package, version)) is not None
+            package: place
+            for package, version in versions.items()
+            if (place := self.place(package, version)) is not None
         }
         return View(tables=self.tables, places=places)
 
