@@ -44,7 +44,7 @@ def pairs(api: ApiMap, *, seed: int = 0) -> list[dict[str, str]]:
 
 
 def filled(pair: Mapping[str, str], api: ApiMap) -> dict[str, str]:
-    """Add the other packages to a pair: each the newest of the day of the pair's newer release that all requirements admit.
+    """Add the other packages to a pair: each the newest until the pair's newer release that all requirements admit.
 
     If no release meets all of them, the newest of that day is taken, as a user would who ignores pip's complaint.
     """

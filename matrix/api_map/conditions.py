@@ -81,8 +81,8 @@ def call_condition(call: ast.Call, resolve: Callable[[ast.expr], str]) -> str:
         bounds = [each for each in words if each[:1].isdigit()]
         return f"has:{name}>={bounds[0]}" if bounds else f"has:{name}"
     checked = re.fullmatch(r"(?:is|compare)_(\w+?)_?versions?", last)
-    if checked and len(words) >= 2:
-        name = checked[1] if len(words) == 2 else words[0]
+    if checked and len(words) > 1:
+        name = checked[1] if words[0] in MIRRORED else words[0]
         operator, version = words[-2:]
         return f"ver:{NAMES.get(name, name)}{operator}{version}" if operator in MIRRORED else OTHER
     greater = re.fullmatch(r"is_(\w+?)_greater_or_equal(?:_than)?(?:_(\d+)_(\d+))?", last)

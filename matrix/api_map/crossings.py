@@ -165,11 +165,19 @@ def eager_modules(api: ApiMap, package: str, place: int, start: str) -> set[str]
         seen.add(module)
         waiting += [parent for parent in parents(module) if parent not in seen]
         for row in tables.uses(module):
-            if row.first <= place <= row.last and row.kind in {MODULE, IMPORT, STAR} and row.target.startswith(package):
-                if all(is_certain(each) and each != FUNCTION for each in row.conditions.split(";") if each):
-                    waiting.append(row.target)
-                    waiting.append(row.target.rpartition(".")[0])
+            if row.first <= place <= row.last and runs_module(row, package):
+                waiting += [row.target, row.target.rpartition(".")[0]]
     return seen
+
+
+def runs_module(row: UseRow, package: str) -> bool:
+    """Tell if a use runs a module of a package as soon as its own module runs."""
+    conditions = [each for each in row.conditions.split(";") if each]
+    return (
+        row.kind in {MODULE, IMPORT, STAR}
+        and row.target.startswith(package)
+        and all(is_certain(each) and each != FUNCTION for each in conditions)
+    )
 
 
 def parents(module: str) -> list[str]:

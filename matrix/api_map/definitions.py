@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 LONGEST_DEFAULT: Final = 60
 CONSTRUCTORS: Final = frozenset({"__init__", "__post_init__", "__new__"})
 DEPRECATED: Final = re.compile(
-    r"`{1,2}-{0,2}(?P<old>[a-z_]\w+)`{1,2}(?: argument| parameter| field)? (?:is|has been|was) (?:now )?(?:deprecated|renamed)"
+    r"`{1,2}-{0,2}(?P<old>[a-z_]\w+)`{1,2}(?: argument| parameter| field)? (?:is|has been|was) (?:now )?"
+    r"(?:deprecated|renamed)"
     r"[^`]{0,120}?(?:[Uu]se|in favou?r of|to|with|by) `{1,2}-{0,2}(?P<new>[a-z_]\w+)`{1,2}"
 )
 
@@ -186,8 +187,9 @@ def shortened(value: ast.expr) -> str:
 
 
 def renames(node: ast.stmt, scope: str) -> Iterator[Definition]:
-    """Yield renamed parameters and fields: ``alias`` if ``@deprecate_kwarg`` still accepts the old name, ``rename``
-    if a sentence in the code states it.
+    """Yield renamed parameters and fields.
+
+    Their kind is ``alias`` if ``@deprecate_kwarg`` still accepts the old name, ``rename`` if a sentence states it.
     """
     for each in ast.walk(node):
         if isinstance(each, ast.Call) and ast.unparse(each.func).rpartition(".")[2] == "deprecate_kwarg":

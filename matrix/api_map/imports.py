@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.conditions import FUNCTION, TRY
 from matrix.api_map.holding import holds, unmet
-from matrix.api_map.uses import CHECKED, IMPORT, INHERITED, KEYWORD, MODULE, STAR
+from matrix.api_map.uses import ATTRIBUTE, CHECKED, IMPORT, INHERITED, KEYWORD, MODULE, STAR
 from matrix.api_map.view import Presence
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matrix.api_map.view import View
 
 MOST_MODULES: Final = 3000
+NAMED: Final = frozenset({IMPORT, ATTRIBUTE, KEYWORD, INHERITED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ class ImportPrediction:
             self.misses.append(Miss(module=module, target=row.target, kind=row.kind, conditions=row.conditions))
         elif row.kind == MODULE:
             self.execute_with_parents(row.target)
-        elif row.kind in {IMPORT, "attribute"}:
+        elif row.kind in {IMPORT, ATTRIBUTE}:
             owner, _, name = row.target.rpartition(".")
             self.load(owner, name)
 
@@ -125,6 +126,6 @@ class ImportPrediction:
     def used_later(self, module: str) -> Iterator[Miss]:
         """Yield what functions of a module use and what is not there, as far as their conditions hold."""
         for row in self.uses(module):
-            if FUNCTION in row.conditions and TRY not in row.conditions and self.is_run(module, row):
-                if row.kind in {IMPORT, "attribute", KEYWORD, INHERITED} and self.is_missing(row.target):
-                    yield Miss(module=module, target=row.target, kind=row.kind, conditions=row.conditions)
+            later = FUNCTION in row.conditions and TRY not in row.conditions and row.kind in NAMED
+            if later and self.is_run(module, row) and self.is_missing(row.target):
+                yield Miss(module=module, target=row.target, kind=row.kind, conditions=row.conditions)

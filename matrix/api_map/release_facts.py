@@ -104,7 +104,7 @@ class ReleaseFacts:
         return found
 
     def uses(self) -> Iterator[UsedName]:
-        """Yield the uses of other packages, and the package's own imports, without those that only type checkers see."""
+        """Yield the uses of other packages, and the package's own imports, without those for type checkers."""
         for module, facts in self.modules.items():
             for target, kind, conditions in facts.uses:
                 held = self.with_constants(conditions.split(";") if conditions else [])

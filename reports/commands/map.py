@@ -99,7 +99,8 @@ def verify(
     )
     for each in found:
         typer.echo(
-            f"{each.package} {each.version}: {each.only_stored} rows only in the map, {each.only_read} only in the wheel"
+            f"{each.package} {each.version}: {each.only_stored} rows are only in the map, {each.only_read} only in the"
+            " wheel"
         )
     raise typer.Exit(DIFFERS if found else 0)
 

@@ -24,9 +24,9 @@ PATTERNS: Final = tuple(
         ("import", rf"module ['\"`]?{OWNER}['\"`]? has no attribute {NAME}"),
         ("attribute", rf"type object ['\"`]?{OWNER}['\"`]? has no attribute {NAME}"),
         ("attribute", rf"['\"`]?\b{OWNER}['\"`]? object has no attribute {NAME}"),
-        ("argument", rf"\b{OWNER}\(\) got (?:an unexpected keyword argument|some positional-only arguments passed as keyword arguments:) {NAME}"),
+        ("argument", rf"\b{OWNER}\(\) got an unexpected keyword argument {NAME}"),
         ("required", rf"\b{OWNER}\(\) missing \d+ required (?:positional|keyword-only) arguments?: {NAME}"),
-        ("count", rf"\b{OWNER}\(\) takes (?:from \d+ to )?(?P<name>\d+) positional arguments? but \d+ (?:was|were) given"),
+        ("count", rf"\b{OWNER}\(\) takes (?:from \d+ to )?(?P<name>\d+) positional arguments? but \d+ "),
         ("argument", r"keys are not used by the HfArgumentParser: \[{NAME}".replace("{NAME}", NAME)),
     )
 )  # fmt: skip

@@ -47,9 +47,9 @@ class Move:
 def moves(
     found: Having, users: Sequence[NameUser], versions: Mapping[str, str], api: ApiMap, *, overrides: bool
 ) -> Iterator[Move]:
-    """Return the moves of the packages whose versions are known: those that requirements admit first, then the smallest."""
-    has = dict.fromkeys(found.versions, not overrides) if not overrides else {}
-    admitted = set(has) if not overrides else set(api.versions(found.package)) - set(found.versions)
+    """Yield moves of the packages whose versions are known: those that requirements admit first, then the smallest."""
+    has = set(found.versions)
+    admitted = set(api.versions(found.package)) - has if overrides else has
     why = "it does not have the parameter yet" if overrides else "it has the name"
     candidates = list(nearest(found.package, admitted, versions, api, why))
     for user in users:

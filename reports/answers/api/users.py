@@ -55,7 +55,7 @@ def users_of(path: str, missing: MissingName, api: ApiMap, versions: Mapping[str
 def uses_in(user: str, path: str, missing: MissingName, api: ApiMap) -> Iterator[NameUser]:
     bits: dict[str, int] = {}
     at_import = False
-    for module, _, kind, conditions, first, last in api.tables[user].use_table.matching("target", pattern_of(path)):
+    for module, _, _, conditions, first, last in api.tables[user].use_table.matching("target", pattern_of(path)):
         if TRY in conditions.split(";"):
             continue
         bits[module] = bits.get(module, 0) | ((1 << (last - first + 1)) - 1) << first
@@ -80,7 +80,8 @@ def pattern_of(path: str) -> str:
         name = owner.rpartition(".")[2]
         last = rf"{name}(?:\.__init__)?" if name[:1].isupper() else rf"(?:\w+\.)?{name}"
         return rf"(?:^|\.){last}\({re.escape(parameter.rstrip(')'))}\)$"
-    parts = owner.split(".")
-    if len(parts) > 2 and parts[-2][:1].isupper():
-        return rf"(?:^|\.){re.escape('.'.join(parts[-2:]))}$"
+    head, _, member = owner.rpartition(".")
+    class_name = head.rpartition(".")[2]
+    if class_name[:1].isupper():
+        return rf"(?:^|\.){class_name}\.{re.escape(member)}$"
     return rf"^{re.escape(owner)}(?:\.|$)"

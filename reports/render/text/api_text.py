@@ -23,7 +23,7 @@ def lines(answer: NameAnswer) -> Iterator[str]:
     yield f"  line:   {textwrap.shorten(answer.line, WIDTH - 10, placeholder=' ...')}"
     yield from indented(cause(answer), "  cause:  ")
     for each in answer.users:
-        yield from indented(user_sentence(each, answer), "  used:   ")
+        yield from indented(user_sentence(each), "  used:   ")
     if answer.renamed:
         yield f"  now:    `{answer.renamed}`, as {answer.provider} states it"
     for path in answer.instead:
@@ -40,17 +40,17 @@ def cause(answer: NameAnswer) -> str:
     name = f"`{answer.path}`"
     if not answer.known:
         return (
-            f"no final release of {answer.provider} since June 2023 has {name}, up to {answer.newest}; it may be older, "
-            "misspelt, or made at run time"
+            f"no final release of {answer.provider} since June 2023 has {name}, up to {answer.newest}; it may be "
+            "older, misspelt, or made at run time"
         )
     having = f"{answer.provider} {joined(answer.ranges, answer.newest)}"
     if answer.overrides and not answer.users:
         return f"{having} passes or has {name}; your class does not accept it: add the parameter, or **kwargs"
     lacks = f"{answer.provider} {answer.installed} has no {name}; " if answer.installed else f"{name}: only "
-    return f"{lacks}{having} {'has' if answer.installed else 'has'} it"
+    return f"{lacks}{having} has it"
 
 
-def user_sentence(user: NameUser, answer: NameAnswer) -> str:
+def user_sentence(user: NameUser) -> str:
     when = " in a function" if user.later else " when it is imported" if user.how == "imports" else ""
     verb = "passes it" if user.how == "passes" else f"{user.how} it"
     return f"{user.package} {joined(user.ranges, '')} {verb}{when} ({user.module})"

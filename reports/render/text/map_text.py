@@ -22,7 +22,8 @@ def overview(releases: Mapping[str, Sequence[MappedRelease]], size: int) -> Iter
         newest = max(each.uploaded for each in rows)
         lacking = [each.version for each in rows if each.unreadable]
         unreadable = f"; not readable: {', '.join(lacking)}" if lacking else ""
-        yield f"{name:16} {counted(len(rows), 'release')}, {rows[0].version} to {rows[-1].version}, until {newest}{unreadable}"
+        span = f"{rows[0].version} to {rows[-1].version}, until {newest}"
+        yield f"{name:16} {counted(len(rows), 'release')}, {span}{unreadable}"
     yield f"{counted(sum(map(len, releases.values())), 'release')}, {size / 1e6:.1f} MB"
 
 

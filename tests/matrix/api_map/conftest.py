@@ -29,9 +29,13 @@ TRAINER = {
         "if TYPE_CHECKING:\n    from .trainer import Trainer\n"
         "else:\n    import sys\n    sys.modules[__name__] = _LazyModule(__name__, _import_structure)\n"
     ),
-    "transformers/trainer.py": "class Trainer:\n    def __init__(self, model=None, tokenizer=None): self.model = model\n",
-    "transformers/args.py": "@dataclass\nclass TrainingArguments:\n    output_dir: str\n    evaluation_strategy: str = 'no'\n"
-    "    seed: int = 0\n",
+    "transformers/trainer.py": (
+        "class Trainer:\n    def __init__(self, model=None, tokenizer=None):\n        self.model = model\n"
+    ),
+    "transformers/args.py": (
+        "@dataclass\nclass TrainingArguments:\n    output_dir: str\n    evaluation_strategy: str = 'no'\n"
+        "    seed: int = 0\n"
+    ),
 }
 NEWER_TRAINER = TRAINER | {
     "transformers/trainer.py": (

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    Update = Callable[[FakeIndex, Path], dict[str, str]]
-
 
 class FakeIndex(Protocol):
     def add(
@@ -30,7 +28,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_release_between_two_others_gives_the_same_map_later_as_at_once(
-    index: FakeIndex, old_trainer: dict[str, str], updated: Update, tmp_path: Path
+    index: FakeIndex, old_trainer: dict[str, str], updated: Callable[[FakeIndex, Path], dict[str, str]], tmp_path: Path
 ) -> None:
     updated(index, tmp_path / "late")
     index.add("transformers", "4.42.0", old_trainer, date(2024, 6, 1))
@@ -39,19 +37,23 @@ def test_a_release_between_two_others_gives_the_same_map_later_as_at_once(
     assert contents(tmp_path / "late" / "map") == contents(tmp_path / "once" / "map")
 
 
-def test_an_update_without_new_releases_adds_nothing(index: FakeIndex, updated: Update, folder: Path) -> None:
+def test_an_update_without_new_releases_adds_nothing(
+    index: FakeIndex, updated: Callable[[FakeIndex, Path], dict[str, str]], folder: Path
+) -> None:
     assert updated(index, folder.parent) == {}
 
 
 def test_a_wheel_that_cannot_be_read_is_recorded_with_the_reason(
-    index: FakeIndex, updated: Update, tmp_path: Path
+    index: FakeIndex, updated: Callable[[FakeIndex, Path], dict[str, str]], tmp_path: Path
 ) -> None:
     index.add("trl", "0.9.1", None, date(2024, 5, 2))
     assert updated(index, tmp_path)["trl 0.9.1"] == "trl 0.9.1: its wheel cannot be read (gone)"
     assert ApiMap(tmp_path / "map").place("trl", "0.9.1") is None
 
 
-def test_a_file_of_python_2_has_no_names(index: FakeIndex, updated: Update, tmp_path: Path) -> None:
+def test_a_file_of_python_2_has_no_names(
+    index: FakeIndex, updated: Callable[[FakeIndex, Path], dict[str, str]], tmp_path: Path
+) -> None:
     index.add("trl", "0.9.2", {"trl/__init__.py": "", "trl/old.py": "print 'x'\n"}, date(2024, 5, 3))
     updated(index, tmp_path)
     assert ApiMap(tmp_path / "map").having("trl.old").versions == ("0.9.2",)
