@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.api_map import store
-from matrix.api_map.facts_cache import FactsCache
 from matrix.api_map.packages import PACKAGES, SINCE
-from matrix.api_map.release_facts import read_release
+from matrix.api_map.reading.facts_cache import FactsCache
+from matrix.api_map.reading.release_facts import read_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from matrix.api_map.index import PackageIndex
+    from matrix.api_map.reading.index import PackageIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ def update(folder: Folder = store.DATA, packages: Packages = "") -> None:
 
 def read_releases(folder: Path, packages: str) -> None:
     from matrix.api_map import build as building
-    from matrix.api_map.index import PackageIndex
+    from matrix.api_map.reading.index import PackageIndex
     from matrix.environments.environment import cache_folder
 
     added = building.update(
@@ -86,7 +86,7 @@ def verify(
     """Read releases again and compare them with the map."""
     from matrix.api_map import verify as verifying
     from matrix.api_map.build import CACHE
-    from matrix.api_map.index import PackageIndex
+    from matrix.api_map.reading.index import PackageIndex
     from matrix.environments.environment import cache_folder
 
     found = verifying.verify(
@@ -149,6 +149,60 @@ def defaults(
         typer.echo(json.dumps([asdict(each) for each in found], indent=1))
     else:
         typer.echo("\n".join(map_text.default_lines(found, package, old, new)))
+
+
+@app.command("measure")
+def measure(
+    python: Annotated[Path, typer.Option("--python", help="Interpreter of an environment with torch.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for unpacked wheels and results; a later call continues.")],
+    minutes: Annotated[float, typer.Option(min=0.1, help="Start no combination afterwards.")] = 25.0,
+    extra: Annotated[
+        Path | None, typer.Option("--extra", help="Folder with libraries that take precedence over the environment's.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Combinations to choose at random.")] = 400,
+    folder: Folder = store.DATA,
+) -> None:
+    """Import combinations of releases for real, and store what each raised."""
+    from datetime import UTC, datetime
+
+    from matrix.api_map.measured import combinations, import_results
+    from matrix.api_map.measured.measure import UnpackedWheels, import_combinations
+    from matrix.api_map.reading.index import PackageIndex
+
+    api = ApiMap(folder)
+    chosen_pairs = combinations.pairs(api)[:count]
+    found = import_combinations(
+        [combinations.filled(pair, api) for pair in chosen_pairs],
+        python=python,
+        wheels=UnpackedWheels(out / "wheels", PackageIndex()),
+        results=out / f"{python.absolute().parents[1].name}.jsonl",
+        minutes=minutes,
+        extra=extra,
+    )
+    name = f"python{found[0].python}-torch{found[0].torch}.json"
+    import_results.save(found, out / name, measured=datetime.now(tz=UTC).date())
+    typer.echo(f"{counted(len(found), 'combination')} imported; results in {out / name}")
+
+
+@app.command("agreement")
+def agreement(
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Folder of results.", show_default="the packaged ones")
+    ] = None,
+    folder: Folder = store.DATA,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the imports that the map predicts with those that were measured."""
+    from matrix.api_map.measured import evaluation, import_results
+
+    found = list(import_results.load(results or import_results.FOLDER))
+    if not found:
+        raise UserError(f"{results or import_results.FOLDER}: no results; create some with `ftmatrix map measure`")
+    outcome = evaluation.evaluate(ApiMap(folder), found)
+    if as_json:
+        typer.echo(json.dumps(asdict(outcome), indent=1))
+    else:
+        typer.echo("\n".join(map_text.agreement_lines(outcome, len(found))))
 
 
 def checked_place(api: ApiMap, package: str, version: str) -> int:

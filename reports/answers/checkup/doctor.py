@@ -69,6 +69,7 @@ class Checkup:
     unknown: tuple[str, ...] = ()
     known_red: tuple[Cause, ...] = ()
     places: tuple[EvidencePlace, ...] = ()  # where the evidence was measured
+    used_later: tuple[str, ...] = ()  # names that functions of installed packages use and that are not there
 
     @property
     def sound(self) -> bool:

@@ -39,6 +39,9 @@ def lines(checkup: Checkup) -> Iterator[str]:
     for each in checkup.possible:
         yield from problem_lines(each, "Possible problem, as no file says otherwise")
     yield from note_lines(checkup)
+    yield from (f"Breaks when it is used: {each}" for each in checkup.used_later[:SHOWN])
+    if len(checkup.used_later) > SHOWN:
+        yield f"  and {len(checkup.used_later) - SHOWN} more in --json"
     if checkup.job is None:
         yield from red_lines(checkup)
     yield from change_lines(checkup)

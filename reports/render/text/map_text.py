@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from matrix.api_map.defaults import ChangedDefault
+    from matrix.api_map.measured.evaluation import Evaluation
     from matrix.api_map.query import Having
     from matrix.api_map.store import MappedRelease
     from reports.answers.api.users import NameUser
@@ -43,3 +44,19 @@ def default_lines(found: Sequence[ChangedDefault], package: str, old: str, new: 
         yield f"{package} {old} and {new}: no default of an exported class or function differs"
     for each in found:
         yield f"{each.path}({each.parameter}): {each.old} -> {each.new}"
+
+
+def agreement_lines(found: Evaluation, combinations: int) -> Iterator[str]:
+    """Yield the counts, precision and recall of predicted failures, then the disagreements, most frequent first."""
+    imports = found.broken + found.only_predicted + found.only_measured + found.whole
+    yield f"{counted(combinations, 'combination')}, {counted(imports, 'import')} of a package"
+    yield (
+        f"failed as predicted: {found.broken}; only predicted: {found.only_predicted}; only measured: "
+        f"{found.only_measured}; worked as predicted: {found.whole}"
+    )
+    for name, value in (("precision", found.precision), ("recall", found.recall)):
+        if value is not None:
+            yield f"{name} of `fails at import`: {value:.1%}"
+    for each in found.disagreements:
+        yield f"{each.count} x import {each.package}: measured {each.measured or 'no error'}; predicted {each.predicted or 'none'}"
+        yield f"    {each.example}"
