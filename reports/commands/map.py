@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from packaging.version import Version
 
 from cases.space.plural import counted
 from matrix.api_map import store
@@ -129,26 +128,22 @@ def name(
     raise typer.Exit(0 if found.known else DIFFERS)
 
 
-@app.command("defaults")
-def defaults(
+@app.command("changes")
+def changes(
     package: Annotated[str, typer.Argument(help="Package, e.g. trl.")],
     old: Annotated[str, typer.Argument(help="Older release.")],
     new: Annotated[str, typer.Argument(help="Newer release.")],
     folder: Folder = store.DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Show which defaults of parameters and fields changed between two releases."""
-    from matrix.api_map.defaults import changed_defaults
+    """Show which names, parameters and defaults of a package's API changed between two releases."""
+    from matrix.api_map.changes import of_package
 
     api = ApiMap(folder)
-    places = [checked_place(api, package, version) for version in (old, new)]
-    sides = [api.as_of(package, place).places for place in places]
-    before, after = ({name: api.versions(name)[each] for name, each in side.items()} for side in sides)
-    found = changed_defaults(api, package, before, {**before, package: after[package]})
-    if as_json:
-        typer.echo(json.dumps([asdict(each) for each in found], indent=1))
-    else:
-        typer.echo("\n".join(map_text.default_lines(found, package, old, new)))
+    for version in (old, new):
+        check_release(api, package, version)
+    found = of_package(api, package, old, new)
+    typer.echo(json.dumps(asdict(found), indent=1) if as_json else "\n".join(map_text.change_lines(found)))
 
 
 @app.command("measure")
@@ -205,14 +200,12 @@ def agreement(
         typer.echo("\n".join(map_text.agreement_lines(outcome, len(found))))
 
 
-def checked_place(api: ApiMap, package: str, version: str) -> int:
+def check_release(api: ApiMap, package: str, version: str) -> None:
     if package not in api.packages:
         raise UserError(f"{package}: not in the map; choose from {', '.join(api.packages)}")
-    place = api.place(package, version)
-    if place is None:
-        near = sorted(api.versions(package), key=Version)
-        raise UserError(f"{package} {version}: not in the map, which has {near[0]} to {near[-1]}")
-    return place
+    if api.place(package, version) is None:
+        known = api.versions(package)
+        raise UserError(f"{package} {version}: not in the map, which has {known[0]} to {known[-1]}")
 
 
 def chosen(packages: str) -> Sequence[str]:
