@@ -70,6 +70,7 @@ def doctor(
     from matrix.versions import sets
     from reports.answers import knowledge
     from reports.answers.api.environment_names import environment_names
+    from reports.answers.api.release_changes import with_changed_defaults
     from reports.answers.checkup import given_versions, installed
     from reports.answers.checkup.doctor import examine
     from reports.answers.configuration import configs, job
@@ -98,6 +99,7 @@ def doctor(
     known = MeasuredErrors(grids["cpu"]) if found_job is not None and "cpu" in grids else None
     names = environment_names(environment.versions, ApiMap())
     checkup = names.added_to(examine(environment, found_job, grids, fixes, known))
+    checkup = with_changed_defaults(checkup, ApiMap())
     repair = checkup.chosen(give_up=give_up)
     written = configs.write(repair.texts) if write and repair else ()
     if as_json:
