@@ -10,7 +10,7 @@ from matrix.api_map.store import releases_of
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
@@ -38,7 +38,7 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.groups: dict[int, dict[str, list[Any]]] = {}
+        self.groups: dict[int, tuple[list[str], dict[str, Any]]] = {}
 
     @cached_property
     def file(self) -> Any:
@@ -57,33 +57,41 @@ class Table:
         found = [metadata.row_group(number).column(column).statistics for number in range(metadata.num_row_groups)]
         return [(str(each.min), str(each.max)) for each in found]
 
-    def group(self, number: int) -> dict[str, list[Any]]:
+    def group(self, number: int) -> tuple[list[str], dict[str, Any]]:
+        """Return the modules of a row group's rows, and its other columns, undecoded."""
         if number not in self.groups:
             table = self.file.read_row_group(number, use_threads=False)
-            self.groups[number] = {name: table.column(name).to_pylist() for name in table.column_names}
+            columns = {name: table.column(name) for name in table.column_names}
+            self.groups[number] = columns.pop("module").to_pylist(), columns
         return self.groups[number]
 
     def rows(self, module: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a module, without its name."""
         for number, (first, last) in enumerate(self.bounds if module in self.modules else ()):
             if first <= module <= last:
-                columns = dict(self.group(number))
-                modules = columns.pop("module")
+                modules, columns = self.group(number)
                 start, end = bisect_left(modules, module), bisect_right(modules, module)
-                yield from zip(*(values[start:end] for values in columns.values()), strict=True)
+                found = [values.slice(start, end - start).to_pylist() for values in columns.values()]
+                yield from zip(*found, strict=True)
 
-    def matching(self, column: str, pattern: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows in which a column matches a regular expression (RE2)."""
-        from pyarrow.compute import indices_nonzero, match_substring_regex
+    def matching(self, column: str, pattern: str, kinds: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows in which a column matches a regular expression (RE2), of some kinds or of all."""
+        from pyarrow import array
+        from pyarrow.compute import and_, indices_nonzero, is_in, match_substring_regex
 
-        values = self.file.read(columns=[column], use_threads=False).column(0)
-        places = indices_nonzero(match_substring_regex(values, pattern)).to_pylist()
+        table = self.file.read(columns=[column, "kind"], use_threads=False)
+        mask = match_substring_regex(table.column(column), pattern)
+        if kinds:
+            mask = and_(mask, is_in(table.column("kind"), value_set=array(kinds)))
+        places = indices_nonzero(mask).to_pylist()
         start = 0
         for number in range(len(self.bounds)):
             end = start + self.file.metadata.row_group(number).num_rows
             inside = [place - start for place in places if start <= place < end]
-            columns = list(self.group(number).values()) if inside else []
-            yield from (tuple(values[place] for values in columns) for place in inside)
+            if inside:
+                modules, columns = self.group(number)
+                found = [values.take(inside).to_pylist() for values in columns.values()]
+                yield from zip([modules[place] for place in inside], *found, strict=True)
             start = end
 
     @cached_property
