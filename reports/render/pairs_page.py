@@ -18,7 +18,8 @@ INTRODUCTION = """\
 For the last patch of each minor release: the releases of another package that lack a name which it uses, read from the
 wheels and not run. *At import*: `import` of the package fails. *When a part is imported*: a module fails that the
 package imports on first use. *When it is used*: a function fails when it reaches the name. Releases that no column
-names have every name that is used without an unknown condition. Each cell names one example. `ftmatrix map pairs --out FILE` writes this page.
+names have every name that is used without an unknown condition. Each cell names one example. `ftmatrix map pairs --out
+FILE` writes this page.
 """
 COLUMNS: Final = {
     Breaks.AT_IMPORT: "at import",

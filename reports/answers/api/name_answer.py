@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matrix.api_map.lookup import classes_with, moved_to, paths_of
 from matrix.api_map.view import Presence
+from reports.answers.api.measured import with_measurements
 from reports.answers.api.moves import Move, moves
 from reports.answers.api.users import NameUser, users_of
 
@@ -166,8 +167,17 @@ def described(
         renamed=api.rename(owner, old) if old else api.rename(base, member) if "." in base else "",
         instead=tuple(dict.fromkeys(fields_instead(path, question)))[:MOST_MOVED] if old else (),
         moved=tuple(each for each in moved if each != path),
-        moves=tuple(moves(found, users, versions, api, overrides=overrides)),
+        moves=measured_moves(found, users, question, overrides=overrides),
     )
+
+
+def measured_moves(
+    found: Having, users: tuple[NameUser, ...], question: NameQuestion, *, overrides: bool
+) -> tuple[Move, ...]:
+    smallest = moves(found, users, question.versions, question.api, overrides=overrides)
+    if not users:
+        return tuple(smallest)
+    return tuple(with_measurements(smallest, users[0].package, found.package, question.versions))
 
 
 def fields_instead(path: str, question: NameQuestion) -> Iterator[str]:
