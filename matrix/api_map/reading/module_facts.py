@@ -1,0 +1,111 @@
+"""Reads one file of a release, without importing it, into facts that a cache can keep."""
+
+from __future__ import annotations
+
+import ast
+import json
+import warnings
+import zlib
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from matrix.api_map.packages import PACKAGES, is_outlined
+from matrix.api_map.reading.definitions import Definition, definitions, least_torch
+from matrix.api_map.reading.lazy import LazyExports, lazy_exports
+from matrix.api_map.reading.names import Names, names_of
+from matrix.api_map.reading.uses import Use, uses_of
+
+FORMAT: Final = 3  # of cached facts; raise it when what is read changes
+LAZY: Final = (b"__all__", b"__getattr__", b"@requires")  # files without these words export nothing lazily
+
+
+@dataclass(kw_only=True)
+class ModuleFacts:
+    """What one module defines, binds by imports, exports lazily, and uses.
+
+    Attributes:
+        definitions: name, kind, detail of each definition.
+        imports: local name -> dotted path, of imports at module level from packages of the map.
+        stars: modules of which every public name is imported.
+        constants: variables that hold a condition.
+        unreadable: why the file could not be parsed; empty if it was.
+    """
+
+    definitions: list[Definition] = field(default_factory=list)
+    imports: dict[str, str] = field(default_factory=dict)
+    stars: list[str] = field(default_factory=list)
+    lazy: LazyExports = field(default_factory=LazyExports)
+    uses: list[Use] = field(default_factory=list)
+    constants: dict[str, str] = field(default_factory=dict)
+    unreadable: str = ""
+
+    def packed(self) -> bytes:
+        return zlib.compress(json.dumps(asdict(self), separators=(",", ":")).encode(), 1)
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> ModuleFacts:
+        row: dict[str, Any] = json.loads(zlib.decompress(data))
+        row["lazy"] = LazyExports(**row["lazy"])
+        row["definitions"] = [tuple(each) for each in row["definitions"]]
+        row["uses"] = [tuple(each) for each in row["uses"]]
+        return cls(**row)
+
+
+def read_module(source: bytes, module: str, *, is_package: bool) -> ModuleFacts:
+    """Read a module. A file that is no Python 3 has no facts but the reason."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # escapes in old files
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        return ModuleFacts(unreadable=str(error))
+    names = names_of(tree, module, is_package=is_package)
+    outline = is_outlined(module)
+    renaming = b"deprecat" in source or b"renamed" in source  # most files rename nothing, and need no search
+    if outline:
+        return ModuleFacts(definitions=list(definitions(tree, names, outline=True)), lazy=lazy_exports(tree))
+    uses, constants = uses_of(tree, names)
+    return ModuleFacts(
+        definitions=[
+            *definitions(tree, names, outline=False, renaming=renaming),
+            *(least_torch(tree) if b"Disabling PyTorch" in source else ()),
+        ],
+        imports=dict(module_imports(tree, names)),
+        stars=module_stars(tree, names),
+        lazy=lazy_exports(tree) if is_package or any(word in source for word in LAZY) else LazyExports(),
+        uses=uses,
+        constants=constants,
+    )
+
+
+def module_imports(tree: ast.Module, names: Names) -> list[tuple[str, str]]:
+    """Return the names of packages of the map that a module imports when it runs."""
+    found = []
+    for statement in executed(tree.body):
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            found += [each for each in names.bindings(statement) if each[1].partition(".")[0] in PACKAGES]
+    return found
+
+
+def module_stars(tree: ast.Module, names: Names) -> list[str]:
+    return [
+        names.absolute(each.module, each.level)
+        for each in executed(tree.body)
+        if isinstance(each, ast.ImportFrom) and each.names[0].name == "*"
+    ]
+
+
+def executed(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements outside functions and classes, without those that only type checkers read."""
+    found: list[ast.stmt] = []
+    for statement in body:
+        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
+            found += executed(statement.orelse)
+        elif isinstance(statement, ast.If | ast.Try | ast.With | ast.For):
+            found += executed(statement.body)
+            for handler in getattr(statement, "handlers", ()):
+                found += executed(handler.body)
+            found += executed(getattr(statement, "orelse", []))
+        else:
+            found.append(statement)
+    return found

@@ -1,0 +1,234 @@
+"""Reads what a module uses of other packages: imports, attributes and keyword arguments, with their conditions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from matrix.api_map.packages import PACKAGES
+from matrix.api_map.reading.conditions import FUNCTION, OTHER, TRY, conditions_of, handles_imports, negated, single
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.api_map.reading.names import Names
+
+Use = tuple[str, str, str]  # target, kind, conditions
+
+MODULE: Final = "module"  # the module imports the target
+IMPORT: Final = "import"  # the module imports a name from another
+ATTRIBUTE: Final = "attribute"
+KEYWORD: Final = "keyword"  # TARGET(NAME)
+INHERITED: Final = "inherited"  # CLASS.NAME of the module's own class, which may be a base's
+STAR: Final = "star"
+CHECKED: Final = "checked"  # a requirement that is checked when the package is imported
+
+# transformers checks the versions of these packages when it is imported, as this module states them.
+# accelerate is in the table as well, but is not checked if it is older: transformers then acts as if it were not there.
+CHECKED_PACKAGES: Final = frozenset({"huggingface_hub", "safetensors", "tokenizers"})
+REQUIREMENTS_MODULE: Final = "transformers.dependency_versions_table"
+
+
+class UseReader(ast.NodeVisitor):
+    """Collects the uses of a module. Targets are dotted paths, also of the module's own package."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.package = names.module.partition(".")[0]
+        self.conditions: list[str] = []
+        self.bound: list[dict[str, str]] = []  # names that functions import
+        self.owner: ast.ClassDef | None = None
+        self.found: dict[Use, None] = {}
+        self.constants: dict[str, str] = {}  # module-level variables that hold a condition
+        self.annotated = True  # annotations are evaluated
+
+    def add(self, target: str, kind: str, extra: tuple[str, ...] = ()) -> None:
+        conditions = sorted({*self.conditions, *extra})
+        self.found[target, kind, ";".join(conditions)] = None
+
+    def resolve(self, node: ast.expr) -> str:
+        root = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if isinstance(root, ast.Name):
+            for table in reversed(self.bound):
+                if root.id in table:
+                    return table[root.id] + ast.unparse(node)[len(root.id) :]
+        return self.names.resolve(node)
+
+    def is_foreign(self, target: str) -> bool:
+        root = target.partition(".")[0]
+        return root in PACKAGES and root != self.package
+
+    @contextmanager
+    def under(self, *conditions: str) -> Iterator[None]:
+        before, self.conditions = self.conditions, [*self.conditions, *conditions]
+        yield
+        self.conditions = before
+
+    def visit_all(self, nodes: list[ast.stmt]) -> None:
+        for each in nodes:
+            self.visit(each)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        conditions = conditions_of(node.test, self.resolve)
+        with self.under(*conditions):
+            self.visit_all(node.body)
+        with self.under(*(negated(each) for each in single(conditions))):
+            self.visit_all(node.orelse)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        conditions = conditions_of(node.test, self.resolve)
+        self.visit(node.test)
+        with self.under(*conditions):
+            self.visit(node.body)
+        with self.under(*(negated(each) for each in single(conditions))):
+            self.visit(node.orelse)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """Read ``a and b``: ``b`` is evaluated only if ``a`` holds."""
+        conditions: list[str] = []
+        for each in node.values:
+            with self.under(*conditions):
+                self.visit(each)
+            conditions += conditions_of(each, self.resolve) if isinstance(node.op, ast.And) else [OTHER]
+
+    def visit_Try(self, node: ast.Try) -> None:
+        with self.under(*([TRY] if handles_imports(node) else [])):
+            self.visit_all(node.body)
+        with self.under(OTHER):
+            for handler in node.handlers:
+                self.visit_all(handler.body)
+        with self.under(*([TRY] if handles_imports(node) else [])):
+            self.visit_all(node.orelse)
+        self.visit_all(node.finalbody)
+
+    def visit_With(self, node: ast.With) -> None:
+        suppressed = any("suppress" in ast.unparse(item.context_expr) for item in node.items)
+        with self.under(*([TRY] if suppressed else [])):
+            self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        for each in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)):
+            self.visit(each)
+        for annotation in annotations_of(node) if self.annotated else ():
+            self.visit(annotation)
+        self.bound.append({})
+        with self.under(FUNCTION):
+            self.visit_all(node.body)
+        self.bound.pop()
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - ast names it
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        with self.under(FUNCTION):
+            self.visit(node.body)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for each in (*node.decorator_list, *node.bases):
+            self.visit(each)
+        before, self.owner = self.owner, node
+        self.visit_all(node.body)
+        self.owner = before
+
+    def visit_Import(self, node: ast.Import) -> None:
+        if self.bound:
+            self.bound[-1].update(self.names.bindings(node))
+        for each in node.names:
+            if each.name.partition(".")[0] in PACKAGES:
+                self.add(each.name, MODULE)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        source = self.names.absolute(node.module, node.level)
+        self.annotated &= source != "__future__" or all(each.name != "annotations" for each in node.names)
+        if self.bound:
+            self.bound[-1].update(self.names.bindings(node))
+        if source.partition(".")[0] in PACKAGES:
+            self.add(source, MODULE)
+            for each in node.names:
+                self.add(source if each.name == "*" else f"{source}.{each.name}", STAR if each.name == "*" else IMPORT)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        target = self.resolve(node)
+        if target and self.is_foreign(target) and isinstance(node.ctx, ast.Load):
+            self.add(target, ATTRIBUTE)
+        elif isinstance(node.value, ast.Name) and node.value.id == "self" and self.owner is not None:
+            if isinstance(node.ctx, ast.Load):
+                self.add(f"{self.names.module}.{self.owner.name}.{node.attr}", INHERITED)
+        else:
+            self.visit(node.value)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called = self.called(node.func)
+        self.visit(node.func)
+        for each in node.args:
+            self.visit(each)
+        tested = self.tested_attribute(node)
+        if tested:
+            self.add(tested, ATTRIBUTE, (TRY,))
+        for keyword in node.keywords:
+            if called and keyword.arg is not None:
+                self.add(f"{called}({keyword.arg})", KEYWORD)
+            self.visit(keyword.value)
+
+    def called(self, function: ast.expr) -> str:
+        """Return the called class, function or inherited method, if its keyword arguments matter."""
+        match function:
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name) if self.owner is not None:
+                return f"{self.names.module}.{self.owner.name}.super.{name}"
+        target = self.resolve(function)
+        return target if target and self.is_foreign(target) else ""
+
+    def tested_attribute(self, node: ast.Call) -> str:
+        """Return the attribute that ``hasattr(X, "name")`` or ``getattr(X, "name", ...)`` looks up."""
+        match node:
+            case ast.Call(func=ast.Name(id="hasattr" | "getattr"), args=[owner, ast.Constant(value=str(name)), *_]):
+                target = self.resolve(owner)
+                return f"{target}.{name}" if target and self.is_foreign(target) else ""
+        return ""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if self.annotated and not self.bound:
+            self.visit(node.annotation)
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        match node.targets:
+            case [ast.Name(id=name)] if not self.bound and self.owner is None:
+                conditions = conditions_of(node.value, self.resolve) if is_test(node.value) else [OTHER]
+                if len(conditions) == 1 and conditions[0].lstrip("!").startswith(("ver:", "has:")):
+                    self.constants[name] = conditions[0]
+                if name == "deps" and self.names.module == REQUIREMENTS_MODULE and isinstance(node.value, ast.Dict):
+                    self.read_requirements(node.value)
+        self.generic_visit(node)
+
+    def read_requirements(self, table: ast.Dict) -> None:
+        for each in table.values:
+            if isinstance(each, ast.Constant):
+                name = re.split(r"[^\w-]", str(each.value))[0].replace("-", "_")
+                if name in CHECKED_PACKAGES:
+                    self.add(str(each.value).replace("-", "_"), CHECKED)
+
+
+def annotations_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
+    arguments = node.args
+    for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+        if each is not None and each.annotation is not None:
+            yield each.annotation
+    if node.returns is not None:
+        yield node.returns
+
+
+def is_test(node: ast.expr) -> bool:
+    return isinstance(node, ast.Compare | ast.Call | ast.UnaryOp | ast.BoolOp)
+
+
+def uses_of(tree: ast.Module, names: Names) -> tuple[list[Use], dict[str, str]]:
+    """Return the uses of a module in order, and its variables that hold a condition."""
+    reader = UseReader(names)
+    reader.visit(tree)
+    return list(reader.found), reader.constants
