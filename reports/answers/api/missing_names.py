@@ -27,11 +27,14 @@ PATTERNS: Final = tuple(
         ("argument", rf"\b{OWNER}\(\) got an unexpected keyword argument {NAME}"),
         ("required", rf"\b{OWNER}\(\) missing \d+ required (?:positional|keyword-only) arguments?: {NAME}"),
         ("count", rf"\b{OWNER}\(\) takes (?:from \d+ to )?(?P<name>\d+) positional arguments? but \d+ "),
+        ("model", r"has model type ['\"`]?(?P<name>[\w-]+)['\"`]? but Transformers does not recognize"),
         ("argument", r"keys are not used by the HfArgumentParser: \[{NAME}".replace("{NAME}", NAME)),
     )
 )  # fmt: skip
 CONSTRUCTOR: Final = ("__init__", "__new__")
+BARE_INIT: Final = re.compile(r"(?:^|(?<=\.))init$")  # Markdown takes the underscores of a pasted message for bold type
 CALLED: Final = re.compile(r"\b((?:\w+\.)*[A-Z]\w+)\(")
+NO_OWNER: Final = {"model": "transformers.models"}
 PACKAGE_PATH: Final = re.compile(rf"(?:^|[/\\])(?P<path>(?:{'|'.join(PACKAGES)})(?:[/\\][\w.]+)*?)\.py$")
 
 
@@ -40,7 +43,8 @@ class MissingName:
     """A name that was missing.
 
     Attributes:
-        kind: import, module, attribute, argument, required (an argument that the caller does not pass) or count.
+        kind: import, module, attribute, argument, required (an argument that the caller does not pass), count, or model
+            (a model type, whose name its module has).
         owner: what should have it: a dotted module, or the name of a class, method or function.
         name: the missing name; for ``count`` the number of arguments that the function takes.
         line: the line of the log.
@@ -71,6 +75,7 @@ def mentioned(failure: Symptom) -> Iterator[MissingName]:
             or "No module named" in line
             or "() " in line
             or "HfArg" in line
+            or "has model type" in line
         ) and (found := parsed(line, failure.log_failures.calls(number))):
             yield found
 
@@ -79,7 +84,7 @@ def parsed(line: str, calls: tuple[Frame, ...]) -> MissingName | None:
     for kind, pattern in PATTERNS:
         found = pattern.search(line)
         if found is not None:
-            owner = found.groupdict().get("owner") or "HfArgumentParser"
+            owner = BARE_INIT.sub("__init__", found.groupdict().get("owner") or NO_OWNER.get(kind, "HfArgumentParser"))
             if owner in CONSTRUCTOR:  # Python 3.9 names no class
                 owner = called_class(calls)
             return MissingName(kind=kind, owner=owner, name=found["name"], line=line.strip(), users=tuple(users(calls)))

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from reports.answers.api.missing_names import MissingName
 
 FIRST_OWNERS: Final = ("transformers", "trl", "peft", "accelerate")  # whose classes users extend
+EXTENDED: Final = (  # classes that users extend
+    *("transformers.PreTrainedModel", "transformers.PretrainedConfig", "transformers.PreTrainedTokenizerBase"),
+    *("transformers.Trainer", "transformers.TrainingArguments", "trl.SFTTrainer", "trl.GRPOTrainer", "peft.PeftModel"),
+)
 MOST_MOVED: Final = 2
 
 
@@ -93,8 +97,10 @@ def answer(missing: MissingName, versions: Mapping[str, str], api: ApiMap) -> Na
     question = NameQuestion(missing=missing, versions=versions, api=api)
     if missing.kind in {"import", "module"}:
         return of_import(question)
+    if missing.kind == "model":
+        return of_model_type(question)
     if missing.kind == "attribute":
-        return of_member(question, f".{missing.name}")
+        return of_member(question, f".{missing.name}") or of_inherited(question)
     if missing.kind == "argument":
         return of_member(question, f"({missing.name})") or of_override(question, missing.name)
     if missing.kind == "required":
@@ -124,6 +130,32 @@ def of_member(question: NameQuestion, suffix: str) -> NameAnswer | None:
         found = api.having(f"{path}{suffix}", question.versions)
         if found.known and not is_there(found, question):
             return described(f"{path}{suffix}", found, question)
+    return None
+
+
+def of_inherited(question: NameQuestion) -> NameAnswer | None:
+    """Answer for an attribute of a class of the user's that only some releases of a usual base class have."""
+    missing, api = question.missing, question.api
+    if not missing.owner or next(paths_of(api, missing.owner), None):
+        return None
+    for base in EXTENDED:
+        found = api.having(f"{base}.{missing.name}", question.versions)
+        # Where a model has __getattr__, the map cannot tell that an attribute is missing, but the log can.
+        is_installed = question.versions.get(found.package, "") in found.versions
+        if found.known and not is_installed and not is_everywhere(found, api):
+            return described(f"{base}.{missing.name}", found, question)
+    return None
+
+
+def of_model_type(question: NameQuestion) -> NameAnswer | None:
+    """Answer for a model type: its module has the same name, without the suffix of a part such as ``_text``."""
+    missing, api = question.missing, question.api
+    name = missing.name.replace("-", "_")
+    for each in dict.fromkeys((name, name.rpartition("_")[0])):
+        found = api.having(f"{missing.owner}.{each}") if each else None
+        if found is not None and found.known:
+            there = is_there(found, question) or is_everywhere(found, api)
+            return None if there else described(f"{missing.owner}.{each}", found, question)
     return None
 
 
@@ -193,7 +225,11 @@ def is_there(found: Having, question: NameQuestion) -> bool:
     place = question.api.place(found.package, question.versions.get(found.package, ""))
     if place is not None:
         return found.admits(question.api.releases[found.package][place].version)
-    return len(found.versions) == len(question.api.releases[found.package])
+    return is_everywhere(found, question.api)
+
+
+def is_everywhere(found: Having, api: ApiMap) -> bool:
+    return len(found.versions) == len(api.releases[found.package])
 
 
 def described(

@@ -22,6 +22,11 @@ FRAME = '  File "/x/site-packages/trl/trainer/sft_trainer.py", line 3, in <modul
         ("AttributeError: 'Trainer' object has no attribute 'tokenizer'", ("attribute", "Trainer", "tokenizer")),
         ("AttributeError: type object 'A' has no attribute 'b'", ("attribute", "A", "b")),
         ("TypeError: A.__init__() got an unexpected keyword argument 'b'", ("argument", "A.__init__", "b")),
+        ("TypeError: A.init() got an unexpected keyword argument 'b'", ("argument", "A.__init__", "b")),
+        (
+            "ValueError: The checkpoint has model type `b-c` but Transformers does not recognize this architecture.",
+            ("model", "transformers.models", "b-c"),
+        ),
         ("TypeError: A.f() missing 1 required positional argument: 'b'", ("required", "A.f", "b")),
         ("RuntimeError: Failed to import trl.x: cannot import name 'A' from 'peft' (/x)", ("import", "peft", "A")),
     ],

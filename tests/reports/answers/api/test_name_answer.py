@@ -53,3 +53,26 @@ def test_a_name_that_never_existed_is_said_in_one_sentence(api: ApiMap) -> None:
 
 def test_a_name_of_another_package_has_no_answer(api: ApiMap) -> None:
     assert answer(MissingName(kind="import", owner="numpy", name="bool", line=""), {}, api) is None
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3_text"])
+def test_a_model_type_that_is_too_new_has_its_first_release(api: ApiMap, name: str) -> None:
+    found = answered(api, "model", "transformers.models", name, transformers="4.48.0")
+    assert found.path == f"transformers.models.{name.removesuffix('_text')}"
+    assert found.ranges[0][0] == {"qwen3": "4.51.0", "gemma3_text": "4.50.0"}[name]
+
+
+def test_a_model_type_of_every_release_has_no_answer(api: ApiMap) -> None:
+    missing = MissingName(kind="model", owner="transformers.models", name="llama", line="")
+    assert answer(missing, {}, api) is None
+
+
+def test_an_attribute_of_the_users_model_is_looked_up_in_its_usual_base(api: ApiMap) -> None:
+    found = answered(api, "attribute", "MyModelForCausalLM", "all_tied_weights_keys", transformers="4.57.1")
+    assert found.path == "transformers.PreTrainedModel.all_tied_weights_keys"
+    assert found.ranges[0][0] == "5.0.0"
+
+
+def test_an_attribute_of_no_usual_base_has_no_answer(api: ApiMap) -> None:
+    missing = MissingName(kind="attribute", owner="MyModel", name="my_own_attribute", line="")
+    assert answer(missing, {}, api) is None
