@@ -97,8 +97,9 @@ def doctor(
     found_job = job.combine(files, environment.versions) if files else None
     fixes = {name: remedies.load(results, device=name) for name in grids}
     known = MeasuredErrors(grids["cpu"]) if found_job is not None and "cpu" in grids else None
-    names = environment_names(environment.versions, ApiMap())
-    checkup = names.added_to(examine(environment, found_job, grids, fixes, known))
+    checkup = examine(environment, found_job, grids, fixes, known)
+    if not checkup.same:  # versions that were measured do import, whatever the map says
+        checkup = environment_names(environment.versions, ApiMap()).added_to(checkup)
     checkup = with_changed_defaults(checkup, ApiMap())
     repair = checkup.chosen(give_up=give_up)
     written = configs.write(repair.texts) if write and repair else ()

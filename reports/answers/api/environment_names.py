@@ -46,9 +46,9 @@ class EnvironmentNames:
     later: tuple[Miss, ...]
 
     def added_to(self, checkup: Checkup) -> Checkup:
-        """Return a checkup with these problems. Versions that were measured do import, whatever the map says."""
+        """Return a checkup with these problems."""
         versions = checkup.installed.versions
-        problems = () if checkup.same else tuple(problem(each, versions) for each in self.broken)
+        problems = tuple(problem(each, versions) for each in self.broken)
         sentences = tuple(dict.fromkeys(later_sentence(each, versions) for each in self.later))
         status = JobStatus.RED if problems else checkup.status
         return replace(checkup, problems=(*problems, *checkup.problems), status=status, used_later=sentences)

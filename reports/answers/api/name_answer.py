@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ EXTENDED: Final = (  # classes that users extend
     *("transformers.Trainer", "transformers.TrainingArguments", "trl.SFTTrainer", "trl.GRPOTrainer", "peft.PeftModel"),
 )
 MOST_MOVED: Final = 2
+BUILT_IN: Final = frozenset({*vars(builtins), "NoneType", "function", "module", "method"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,8 @@ class NameQuestion:
 
 def answer(missing: MissingName, versions: Mapping[str, str], api: ApiMap) -> NameAnswer | None:
     """Return what the map knows of a missing name; None if it concerns no package of the map, or nothing differs."""
+    if missing.owner in BUILT_IN:
+        return None
     question = NameQuestion(missing=missing, versions=versions, api=api)
     if missing.kind in {"import", "module"}:
         return of_import(question)
