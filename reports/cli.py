@@ -29,6 +29,7 @@ KEPT: Final = {
     "pr": "finished cells of both sides are kept; the same command continues",
     "bisect": "finished cells are kept; the same command continues",
     "pack": "complete wheels are kept; the same command downloads the rest",
+    "unpack": "nothing is unpacked in part; the same command begins again",
 }  # by command: the results that survive an interruption, and the command that continues
 HELP: Final = (
     "Measure which versions and settings of LLM fine-tuning stacks work together, and answer from the results."
@@ -36,8 +37,11 @@ HELP: Final = (
 COMMANDS: Final = (
     *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor"),
     *("nightly", "diff", "pr", "bisect", "history", "baseline", "notify"),
-    *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "sets"),
+    *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "unpack", "sets"),
 )
+
+
+FOLDERS: Final = {"pack": "offline", "unpack": "offline"}  # by command: the folder of its module, below commands/
 
 
 def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
@@ -70,7 +74,8 @@ def add(app: typer.Typer, name: str) -> None:
 
 
 def module_of(name: str) -> ModuleType:
-    return import_module(f"reports.commands.{name.replace('-', '_')}")
+    folder = f"{FOLDERS[name]}." if name in FOLDERS else ""
+    return import_module(f"reports.commands.{folder}{name.replace('-', '_')}")
 
 
 def named_first(words: list[str]) -> tuple[str, ...]:

@@ -88,6 +88,7 @@ class PackResult:
         folder: the pack.
         sets: the requested sets.
         others: pytest and the harness.
+        pythons: minor versions of Python of the sets.
         fetched: number of wheels that were downloaded now.
         notes: remarks for the user.
     """
@@ -95,6 +96,7 @@ class PackResult:
     folder: Path
     sets: Sequence[Part]
     others: Sequence[Part]
+    pythons: Sequence[str]
     fetched: int
     notes: Sequence[str] = ()
 
@@ -147,6 +149,7 @@ def pack(request: PackRequest, *, uv: Uv, say: Callable[[str], None] = print) ->
         folder=request.folder,
         sets=[Part(name=s.version_set.key, files=paths(s.wheels, target), left_out=s.left_out) for s in selected],
         others=others,
+        pythons=pythons,
         fetched=fetched,
         notes=notes,
     )

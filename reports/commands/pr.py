@@ -23,7 +23,8 @@ from matrix.run.execute import Suite
 from matrix.run.request import RunRequest
 from matrix.versions import sets as version_sets
 from reports.commands.options import Device, KeepFree, TorchBackend, Versions, Where, Workers
-from reports.commands.runs.pr_comparison import PrRequest, compare_with_base
+from reports.commands.runs.pr_comparison import compare_with_base
+from reports.commands.runs.pr_request import PrRequest
 from reports.render import diff_documents, progress_bar
 from reports.render.files import write_whole
 from reports.render.text import diff_text

@@ -27,7 +27,8 @@ from reports.commands.diff import alert_document, quarantined
 from reports.commands.nights.culprits import CulpritSearch
 from reports.commands.nights.measuring import NightCells, night_request
 from reports.commands.runs.diff_repeats import repeat
-from reports.commands.runs.pr_comparison import PrRequest, compare_with_base
+from reports.commands.runs.pr_comparison import compare_with_base
+from reports.commands.runs.pr_request import PrRequest
 from reports.render import diff_documents
 from reports.render.files import write_whole
 

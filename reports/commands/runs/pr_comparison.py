@@ -2,73 +2,33 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cases.space.plural import counted
-from matrix.environments import leases
-from matrix.environments.environment import cache_folder, lease_path
+from matrix.environments.environment import cache_folder
 from matrix.errors import UserError
 from matrix.evidence import Evidence
 from matrix.keys import CellKey, EnvironmentKey
-from matrix.run import machine, request, store, timings
-from matrix.run.pipeline import LOCKS
+from matrix.run import timings
 from matrix.run.request import RUNS, RunRequest
-from matrix.run.store import Store
-from matrix.versions import locks, uv
-from matrix.versions.locks import Lock
+from matrix.versions import uv
 from reports.answers.diff import compare, sides
 from reports.answers.diff.changes import ChangeKind
 from reports.commands.runs import diff_repeats, pr_cells
-from reports.results import document
-from reports.results.loading import load
+from reports.commands.runs.pr_base import base_outcomes, base_runs, measure, run_base
+from reports.commands.runs.pr_request import SetOfBothSides, request_of_both, sets_of_both, stored_base
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from cases.space.case import Case
     from matrix.replacements.replaced_sets import ReplacedSets
-    from matrix.run.outcome import Outcome, RunRecord
-    from matrix.run.progress import Progress
-    from matrix.run.timings import Work
-    from matrix.versions.sets import VersionSet
     from reports.answers.diff.changes import ResultDiff
     from reports.commands.runs.pr_cells import ChosenCases
+    from reports.commands.runs.pr_request import PrRequest
 
 BASE, NEW = "base", "new"  # run directories inside the directory of the comparison
-FOLDER: Final = "pr"  # of the cache, with the runs of base sides
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrRequest:
-    """The options of ``ftmatrix pr``.
-
-    Attributes:
-        run_request: the packages of ``--with``, the cases, the device and the build.
-        base: sets to compare with, or the directory of a run or of published results of them.
-        minutes: the time for all cells; None for no limit.
-        repeats: further runs of each cell that became red or green, on the side where it is red.
-        watcher: makes the progress for a number of cells.
-        say: prints a line.
-    """
-
-    run_request: RunRequest
-    base: str
-    minutes: float | None = None
-    repeats: int = 2
-    watcher: Callable[[int], Progress]
-    say: Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetOfBothSides:
-    """A set, the same set with the packages of ``--with``, and the cases that run on both."""
-
-    original: VersionSet
-    replaced: VersionSet
-    cases: tuple[Case, ...]
 
 
 def compare_with_base(wish: PrRequest) -> tuple[ResultDiff, Path]:
@@ -116,64 +76,6 @@ def repeat_red(diff: ResultDiff, runs: Mapping[ChangeKind, Path], run_request: R
             diff_repeats.repeat(
                 directory, wish.repeats, watcher=wish.watcher, say=wish.say, options=options, cells=cells
             )
-
-
-def stored_base(base: str) -> RunRecord | None:
-    """The record of the run, or of the published results, that ``--base`` names; None if it names sets.
-
-    Raises:
-        UserError: it is a path without a run.
-    """
-    folder = Path(base)
-    if (folder / store.RUN).exists() or document.locate(folder) is not None:
-        return load(folder).record
-    if "/" in base:
-        raise UserError(f"--base {base}: no run is there; name the directory of a run, a set, or newest")
-    return None
-
-
-def request_of_both(run_request: RunRequest, stored: RunRecord | None, base: str) -> RunRequest:
-    """The request of both sides: once each, on the device and with the build of a stored base.
-
-    Raises:
-        UserError: the stored base ran on another device or hardware.
-    """
-    run_request = replace(run_request, cold_sample=0, repeats=1)
-    if stored is None:
-        return replace(run_request, sets=base)
-    if run_request.device not in {"auto", stored.device}:
-        raise UserError(f"--base {base} ran on {stored.device}, not on {run_request.device}; leave --device out")
-    here = machine.hardware(stored.device)
-    if here != stored.hardware:
-        raise UserError(
-            f"--base {base} ran on {stored.hardware!r}, and this machine is {here!r}; name a set with --base instead"
-        )
-    build = stored.request.get("torch_backend", "auto") if run_request.torch_backend == "auto" else ""
-    keys = ",".join(dict.fromkeys(CellKey.parse(cell).set for cell in stored.planned))
-    return replace(run_request, sets=keys, device=stored.device, torch_backend=build or run_request.torch_backend)
-
-
-def sets_of_both(run_request: RunRequest, stored: RunRecord | None) -> list[SetOfBothSides]:
-    """The sets of both sides, with the selected cases that a stored base has.
-
-    Raises:
-        UserError: a set or case does not exist, or the stored base has none of the cases.
-    """
-    originals = replace(run_request, replacements=(), resolved=None).version_sets()
-    changed = run_request.version_sets()
-    cases = run_request.cases()
-    known = None if stored is None else {CellKey.parse(cell) for cell in stored.planned}
-    found = [
-        SetOfBothSides(
-            original=original,
-            replaced=replaced,
-            cases=tuple(case for case in cases if known is None or CellKey(original.key, case.id) in known),
-        )
-        for original, replaced in zip(originals, changed, strict=True)
-    ]
-    if not any(each.cases for each in found):
-        raise UserError(f"--base {run_request.sets}: it has none of the selected cases; choose another --profile")
-    return [each for each in found if each.cases]
 
 
 def chosen(
@@ -231,82 +133,6 @@ def name(every: Sequence[SetOfBothSides], device: str) -> str:
     """The directory of a comparison. The key of a set names the changes, so that equal requests share it."""
     first = every[0].replaced.key
     return f"pr-{device}-{first}" if len(every) == 1 else f"pr-{device}-{first}-and-{len(every) - 1}-more"
-
-
-def measure(directory: Path, work: Work, run_request: RunRequest, wish: PrRequest) -> None:
-    """Run the cells of one side that its directory lacks."""
-    planned = sum(len(cases) for _, cases in work)
-    request.run(
-        replace(run_request, out=directory, resume=(directory / store.RUN).exists()),
-        work=work,
-        watcher=wish.watcher(planned),
-        say=wish.say,
-    )
-
-
-def run_base(
-    every: Sequence[SetOfBothSides], run_request: RunRequest, wish: PrRequest, target: Path, replaced: ReplacedSets
-) -> Path:
-    """Run the base side in the cache, where later comparisons find it, and copy the cells of this one."""
-    source = base_runs(run_request)
-    plain = replace(run_request, replacements=(), resolved=None)
-    with leases.held_exclusively(lease_path(source)):  # a comparison of another change waits, and then has these cells
-        measure(source, [(each.original, each.cases) for each in every], plain, wish)
-        copy_cells(source, target, every, run_request, replaced)
-    return target
-
-
-def base_runs(run_request: RunRequest) -> Path:
-    """The directory of the cache with the base sides of a device and a build of torch."""
-    build = run_request.backend(uv.on_this_machine(cache_folder())).name
-    return cache_folder() / FOLDER / f"{run_request.resolved_device}-{build}"
-
-
-def base_outcomes(
-    source: Path, every: Sequence[SetOfBothSides], run_request: RunRequest, replaced: ReplacedSets
-) -> dict[str, Outcome]:
-    """The last outcome of each cell of the base side, of the present locks, case code and hardware."""
-    if not (source / store.RUN).exists():
-        return {}
-    digests = {each.original.key: digest(replaced.original_lock(each.original)) for each in every}
-    hardware = machine.hardware(run_request.resolved_device)
-    return {
-        each.cell: each
-        for each in store.read(source)[2]
-        if each.hardware == hardware
-        and run_request.suite.is_current(each)
-        and EnvironmentKey.parse(each.lock).lock in {"", digests.get(each.set)}
-    }
-
-
-def copy_cells(
-    source: Path, target: Path, every: Sequence[SetOfBothSides], run_request: RunRequest, replaced: ReplacedSets
-) -> None:
-    """Copy the last outcome of each cell, with its logs and the lock of its set."""
-    record, sets, _ = store.read(source)
-    last = base_outcomes(source, every, run_request, replaced)
-    cells = [str(CellKey(each.original.key, case.id)) for each in every for case in each.cases]
-    shutil.rmtree(target, ignore_errors=True)
-    copy = Store.create(target, record.model_copy(update={"planned": tuple(cells)}))
-    try:
-        for column in sets:
-            if any(column.key == each.original.key for each in every):
-                copy.note(column)
-        for cell in cells:
-            if cell in last:
-                copy.append(last[cell])
-                if (source / "logs" / cell).is_dir():
-                    shutil.copytree(source / "logs" / cell, target / "logs" / cell)
-    finally:
-        copy.close()
-    for each in every:
-        lock = replaced.original_lock(each.original)
-        if not isinstance(lock, Evidence):
-            locks.write(lock, folder=target / LOCKS)
-
-
-def digest(lock: Lock | Evidence) -> str:
-    return lock.digest if isinstance(lock, Lock) else ""
 
 
 def compared(base: Path, new: Path, every: Sequence[SetOfBothSides], notes: tuple[str, ...]) -> ResultDiff:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.offline.packing import PackResult, Part
+    from matrix.offline.splitting import SplitPack
 
 
 def table(result: PackResult) -> Table:
@@ -34,7 +35,7 @@ def users(result: PackResult) -> dict[Path, list[str]]:
     return by_wheel
 
 
-def lines(result: PackResult) -> Iterator[str]:
+def lines(result: PackResult, split: SplitPack | None = None) -> Iterator[str]:
     for part in (*result.sets, *result.others):
         yield part_words(part)
     yield (
@@ -42,6 +43,9 @@ def lines(result: PackResult) -> Iterator[str]:
         f" {result.fetched} downloaded now"
     )
     yield from result.notes
+    if split is not None:
+        yield f"{split.folder}: {counted(len(split.parts), 'part')}, {megabytes(split.size):.1f} MB"
+        yield f"on the target: python3 {split.folder.name}/unpack.py FOLDER run --device cuda"
 
 
 def part_words(part: Part) -> str:
@@ -49,8 +53,9 @@ def part_words(part: Part) -> str:
     return f"{part.name}: {counted(len(part.files), 'wheel')}, {megabytes(part.size):.1f} MB{without}"
 
 
-def document(result: PackResult) -> dict[str, Any]:
-    return {
+def document(result: PackResult, split: SplitPack | None = None) -> dict[str, Any]:
+    parts = {} if split is None else {"parts": {"folder": str(split.folder), "files": [p.name for p in split.parts]}}
+    return parts | {
         "folder": str(result.folder),
         "sets": [part_document(part) for part in result.sets],
         "others": [part_document(part) for part in result.others],
