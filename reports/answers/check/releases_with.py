@@ -1,0 +1,129 @@
+"""Says for each release of a package whether it has a name, or whether that depends on a release of another package.
+
+``trl.SFTConfig(eval_strategy)`` is a field of ``transformers.TrainingArguments``, its base, so a release of TRL has it
+with some releases of transformers.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from matrix.api_map.view import BUILT_IN_BASES, UNKNOWN_BASE, Presence, View
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matrix.api_map.query import ApiMap
+    from matrix.api_map.view import Definition
+
+
+class Has(Enum):
+    """If a release has a name; ``UNKNOWN``: the name may be made at run time."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("compare a Has by name")
+
+
+Bases = tuple[str, ...]  # names in other packages, of which one has to be there
+Answer = Has | Bases
+PRESENCES: Final = {Presence.THERE: Has.YES, Presence.MISSING: Has.NO, Presence.UNKNOWN: Has.UNKNOWN}
+
+
+class Releases:
+    """Answers for names, each computed once."""
+
+    def __init__(self, api: ApiMap) -> None:
+        self.api = api
+        self.views: dict[tuple[str, int], View] = {}
+        self.answers: dict[str, tuple[Answer, ...]] = {}
+        self.meeting: dict[tuple[str, str], set[int]] = {}
+
+    def of(self, package: str) -> range:
+        return range(len(self.api.releases.get(package, ())))
+
+    def readable(self, package: str) -> set[int]:
+        return {place for place, each in enumerate(self.api.releases.get(package, ())) if not each.unreadable}
+
+    def version(self, package: str, place: int) -> str:
+        return self.api.releases[package][place].version
+
+    def view(self, package: str, place: int) -> View:
+        """Return a view of one release alone."""
+        key = package, place
+        if key not in self.views:
+            self.views[key] = View(tables=self.api.tables, places={package: place})
+        return self.views[key]
+
+    def having(self, path: str) -> tuple[Answer, ...]:
+        """Return the answer of each release of the path's package, in the order of versions."""
+        if path not in self.answers:
+            package = package_of(path)
+            self.answers[path] = tuple(self.answer(path, self.view(package, place)) for place in self.of(package))
+        return self.answers[path]
+
+    def answer(self, path: str, view: View) -> Answer:
+        presence = view.presence(path)
+        if presence is not Presence.UNKNOWN:
+            return PRESENCES[presence]
+        name, parenthesis, parameter = path.partition("(")
+        rest = f"{parenthesis}{parameter}"
+        if parameter and takes_anything(view, name):
+            return Has.UNKNOWN
+        found, _ = view.find(name)
+        if found is not None and found.kind == "class" and parameter:
+            return self.in_bases(found, view, rest)
+        owner, _, member = name.rpartition(".")
+        holder, _ = view.find(owner) if owner else (None, None)
+        if found is None and holder is not None and holder.kind == "class":
+            return self.in_bases(holder, view, f".{member}{rest}")
+        return Has.UNKNOWN
+
+    def in_bases(self, owner: Definition, view: View, rest: str) -> Answer:
+        """Return the names in other packages that would do, if every base of a class is known."""
+        foreign: dict[str, None] = {}
+        waiting, seen = [owner], {owner.path}
+        while waiting:
+            current = waiting.pop(0)
+            if any(True for _ in view.rows(current.module, f"{current.name}.__getattr__")):
+                return Has.UNKNOWN
+            for base in current.detail.split():
+                if base.startswith("@") or base in BUILT_IN_BASES or base in seen:
+                    continue
+                seen.add(base)
+                found, _ = view.find(base)
+                if found is not None and found.kind == "class":
+                    waiting.append(found)
+                elif package_of(base) in self.api.releases and package_of(base) not in view.places:
+                    foreign[f"{base}{rest}"] = None
+                else:
+                    return Has.UNKNOWN
+        return tuple(foreign) or Has.UNKNOWN
+
+    def is_known(self, path: str) -> bool:
+        """Tell if a release has a name, also through a base in another package."""
+        return any(
+            each is Has.YES or (isinstance(each, tuple) and any(self.is_known(base) for base in each))
+            for each in dict.fromkeys(self.having(path))
+        )
+
+    def rename(self, path: str) -> str:
+        """Return the new name of a parameter as the stack states it; empty if it states none."""
+        owner, parenthesis, parameter = path.partition("(")
+        if not parenthesis:
+            return ""
+        return self.api.rename(owner, parameter.removesuffix(")"))
+
+
+def takes_anything(view: View, name: str) -> bool:
+    """Tell if a function or constructor of this package takes any keyword argument."""
+    parameters: Sequence[str] = [each.name for each in view.parameters(name) or ()]
+    return any(each.startswith("**") and each != UNKNOWN_BASE for each in parameters)
+
+
+def package_of(path: str) -> str:
+    return path.partition(".")[0].partition("(")[0]
