@@ -37,7 +37,7 @@ HELP: Final = (
 COMMANDS: Final = (
     *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor"),
     *("nightly", "diff", "pr", "bisect", "history", "baseline", "notify"),
-    *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "unpack", "sets"),
+    *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "unpack", "sets", "map"),
 )
 
 

@@ -78,7 +78,9 @@ def update(
     return added
 
 
-def add(mapped: PackageMap, wheel: WheelFile, index: PackageIndex, facts: FactsCache, say: Callable[[str], None]) -> Added:
+def add(
+    mapped: PackageMap, wheel: WheelFile, index: PackageIndex, facts: FactsCache, say: Callable[[str], None]
+) -> Added:
     """Add one release to the map of its package. A wheel that cannot be read is recorded with the reason."""
     place = sum(Version(each.version) < Version(wheel.version) for each in mapped.releases)
     if place < len(mapped.releases):

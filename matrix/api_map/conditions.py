@@ -22,7 +22,12 @@ OTHER: Final = "if"
 AVAILABLE: Final = re.compile(r"_?is_(?P<name>\w+?)_(?:available|installed)")
 OPERATORS: Final = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-NAMES: Final = {"bnb": "bitsandbytes", "bnb_4bit": "bitsandbytes", "bitsandbytes_multi_backend": "bitsandbytes", "pytorch": "torch"}
+NAMES: Final = {
+    "bnb": "bitsandbytes",
+    "bnb_4bit": "bitsandbytes",
+    "bitsandbytes_multi_backend": "bitsandbytes",
+    "pytorch": "torch",
+}
 HANDLED: Final = frozenset(
     {"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "AttributeError", "RuntimeError"}
 )
@@ -76,8 +81,8 @@ def call_condition(call: ast.Call, resolve: Callable[[ast.expr], str]) -> str:
         bounds = [each for each in words if each[:1].isdigit()]
         return f"has:{name}>={bounds[0]}" if bounds else f"has:{name}"
     checked = re.fullmatch(r"(?:is|compare)_(\w+?)_?versions?", last)
-    if checked and len(words) >= 2:
-        name = checked[1] if len(words) == 2 else words[0]
+    if checked and len(words) > 1:
+        name = checked[1] if words[0] in MIRRORED else words[0]
         operator, version = words[-2:]
         return f"ver:{NAMES.get(name, name)}{operator}{version}" if operator in MIRRORED else OTHER
     greater = re.fullmatch(r"is_(\w+?)_greater_or_equal(?:_than)?(?:_(\d+)_(\d+))?", last)
@@ -99,9 +104,9 @@ def version_of_package(node: ast.expr, resolve: Callable[[ast.expr], str]) -> st
         match each:
             case ast.Attribute(attr="__version__", value=value):
                 return resolve(value).partition(".")[0]
-            case ast.Call(func=func, args=[ast.Constant(value=str(name))]) if resolve(func).endswith(
-                ("metadata.version", ".version")
-            ) or resolve(func) == "version":
+            case ast.Call(func=func, args=[ast.Constant(value=str(name))]) if (
+                resolve(func).endswith(("metadata.version", ".version")) or resolve(func) == "version"
+            ):
                 return name if not name[:1].isdigit() else ""
             case ast.Name(id=name) if name.endswith("_version") and name.startswith(("_torch", "_transformers")):
                 return name.strip("_").removesuffix("_version")
@@ -123,7 +128,8 @@ def literal_version(node: ast.expr) -> str:
 def handles_imports(statement: ast.Try) -> bool:
     """Tell if a ``try`` goes on when an import in it fails."""
     return any(
-        not any(isinstance(each, ast.Raise) for each in handler.body) and handled(handler.type) for handler in statement.handlers
+        not any(isinstance(each, ast.Raise) for each in handler.body) and handled(handler.type)
+        for handler in statement.handlers
     )
 
 

@@ -19,24 +19,31 @@ if TYPE_CHECKING:
 LONGEST_DEFAULT: Final = 60
 CONSTRUCTORS: Final = frozenset({"__init__", "__post_init__", "__new__"})
 DEPRECATED: Final = re.compile(
-    r"`{1,2}-{0,2}(?P<old>[a-z_]\w+)`{1,2}(?: argument| parameter| field)? (?:is|has been|was) (?:now )?(?:deprecated|renamed)"
+    r"`{1,2}-{0,2}(?P<old>[a-z_]\w+)`{1,2}(?: argument| parameter| field)? (?:is|has been|was) (?:now )?"
+    r"(?:deprecated|renamed)"
     r"[^`]{0,120}?(?:[Uu]se|in favou?r of|to|with|by) `{1,2}-{0,2}(?P<new>[a-z_]\w+)`{1,2}"
 )
+
+NEW_NAME_PLACE: Final = 2  # of the positional arguments of `deprecate_kwarg`: old name, version, new name
+LEAST_TORCH: Final = re.compile(r"Disabling PyTorch because PyTorch >= ([\d.]+\d) is required")
 
 Definition = tuple[str, str, str]  # name within the module, kind, detail
 
 
-def definitions(tree: ast.Module, names: Names, *, outline: bool) -> Iterator[Definition]:
-    """Yield the definitions of a module; with ``outline`` only its classes and functions, without their parts."""
+def definitions(tree: ast.Module, names: Names, *, outline: bool, renaming: bool = True) -> Iterator[Definition]:
+    """Yield the definitions of a module; with ``outline`` only its classes and functions, without their parts.
+
+    ``renaming``: look for parameters that were renamed.
+    """
     for statement in top_level(tree.body):
         match statement:
             case ast.ClassDef():
                 yield statement.name, "class", "" if outline else class_detail(statement, names)
                 if not outline:
-                    yield from class_members(statement, names)
+                    yield from class_members(statement, renaming=renaming)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 yield statement.name, "function", "" if outline else parameters(statement.args)
-                if not outline:
+                if not outline and renaming:
                     yield from renames(statement, statement.name)
             case ast.Assign(targets=targets) if not outline:
                 for target in targets:
@@ -45,6 +52,19 @@ def definitions(tree: ast.Module, names: Names, *, outline: bool) -> Iterator[De
                 yield name, "variable", ""
             case _:
                 pass
+
+
+def least_torch(tree: ast.Module) -> Iterator[Definition]:
+    """Yield the least version of torch below which transformers acts as if torch were not installed.
+
+    It is written in the body of ``is_torch_available``, and in a warning.
+    """
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Constant) and isinstance(each.value, str):
+            found = LEAST_TORCH.search(each.value)
+            if found:
+                yield "TORCH_MIN_VERSION", "variable", found[1]
+                return
 
 
 def top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -82,7 +102,7 @@ def class_detail(node: ast.ClassDef, names: Names) -> str:
     return " ".join([*(each for each in bases if each), *(["@dataclass"] if is_dataclass else [])])
 
 
-def class_members(node: ast.ClassDef, names: Names) -> Iterator[Definition]:
+def class_members(node: ast.ClassDef, *, renaming: bool) -> Iterator[Definition]:
     seen: set[str] = set()
     for statement in top_level(node.body):
         match statement:
@@ -104,7 +124,7 @@ def class_members(node: ast.ClassDef, names: Names) -> Iterator[Definition]:
     for name in dict.fromkeys(instance_attributes(node)):
         if name not in seen:
             yield f"{node.name}.{name}", "attribute", ""
-    for statement in node.body:
+    for statement in node.body if renaming else ():
         is_method = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
         of_class = not is_method or statement.name in CONSTRUCTORS
         yield from renames(statement, node.name if of_class else f"{node.name}.{statement.name}")
@@ -168,12 +188,15 @@ def shortened(value: ast.expr) -> str:
 
 
 def renames(node: ast.stmt, scope: str) -> Iterator[Definition]:
-    """Yield renamed parameters and fields: ``alias`` if ``@deprecate_kwarg`` still accepts the old name, ``rename``
-    if a sentence in the code states it."""
+    """Yield renamed parameters and fields.
+
+    Their kind is ``alias`` if ``@deprecate_kwarg`` still accepts the old name, ``rename`` if a sentence states it.
+    """
     for each in ast.walk(node):
         if isinstance(each, ast.Call) and ast.unparse(each.func).rpartition(".")[2] == "deprecate_kwarg":
             old = each.args[0] if each.args else None
-            new = next((keyword.value for keyword in each.keywords if keyword.arg == "new_name"), None)
+            by_place = each.args[NEW_NAME_PLACE] if len(each.args) > NEW_NAME_PLACE else None
+            new = next((keyword.value for keyword in each.keywords if keyword.arg == "new_name"), by_place)
             if isinstance(old, ast.Constant) and isinstance(new, ast.Constant):
                 yield f"{scope}.{old.value}", "alias", str(new.value)
         elif isinstance(each, ast.Constant) and isinstance(each.value, str) and "`" in each.value:

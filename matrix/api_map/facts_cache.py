@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FactsCache:
-    """Facts by path, checksum and size of a file, which the directory of a wheel states: known files are not fetched."""
+    """Facts by path, checksum and size of a file. A wheel's directory states these, so known files are not fetched."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -119,7 +119,9 @@ class PackageIndex:
             answer.raise_for_status()
             files = answer.json()["files"]
         except (httpx.HTTPError, ValueError, KeyError) as error:
-            raise UserError(f"{address}: cannot list releases ({error}); the map needs the JSON form of an index") from error
+            raise UserError(
+                f"{address}: cannot list releases ({error}); the map needs the JSON form of an index"
+            ) from error
         found: dict[Version, list[WheelFile]] = {}
         for row in files:
             wheel = wheel_file(package, row, address)

@@ -44,7 +44,9 @@ def lazy_exports(tree: ast.Module) -> LazyExports:
                 read_assignment(found, target, value)
             case ast.AugAssign(target=target, value=value):
                 read_extension(found, target, value)
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=target, attr="extend" | "append" | "update"), args=[value])):
+            case ast.Expr(
+                value=ast.Call(func=ast.Attribute(value=target, attr="extend" | "append" | "update"), args=[value])
+            ):
                 read_extension(found, target, value)
             case ast.FunctionDef(name="__getattr__"):
                 found.answered += compared_names(statement)
@@ -53,7 +55,8 @@ def lazy_exports(tree: ast.Module) -> LazyExports:
                 found.required.append(name)
             case _:
                 pass
-    found.scanned = list(dict.fromkeys(scanned_folders(tree)))
+    if not found.listed:  # a module that scans folders lists nothing itself
+        found.scanned = list(dict.fromkeys(scanned_folders(tree)))
     return found
 
 

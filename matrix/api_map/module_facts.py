@@ -9,13 +9,14 @@ import zlib
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from matrix.api_map.definitions import Definition, definitions
+from matrix.api_map.definitions import Definition, definitions, least_torch
 from matrix.api_map.lazy import LazyExports, lazy_exports
 from matrix.api_map.names import Names, names_of
 from matrix.api_map.packages import PACKAGES, is_outlined
 from matrix.api_map.uses import Use, uses_of
 
 FORMAT: Final = 3  # of cached facts; raise it when what is read changes
+LAZY: Final = (b"__all__", b"__getattr__", b"@requires")  # files without these words export nothing lazily
 
 
 @dataclass(kw_only=True)
@@ -60,14 +61,18 @@ def read_module(source: bytes, module: str, *, is_package: bool) -> ModuleFacts:
         return ModuleFacts(unreadable=str(error))
     names = names_of(tree, module, is_package=is_package)
     outline = is_outlined(module)
+    renaming = b"deprecat" in source or b"renamed" in source  # most files rename nothing, and need no search
     if outline:
         return ModuleFacts(definitions=list(definitions(tree, names, outline=True)), lazy=lazy_exports(tree))
     uses, constants = uses_of(tree, names)
     return ModuleFacts(
-        definitions=list(definitions(tree, names, outline=False)),
+        definitions=[
+            *definitions(tree, names, outline=False, renaming=renaming),
+            *(least_torch(tree) if b"Disabling PyTorch" in source else ()),
+        ],
         imports=dict(module_imports(tree, names)),
         stars=module_stars(tree, names),
-        lazy=lazy_exports(tree),
+        lazy=lazy_exports(tree) if is_package or any(word in source for word in LAZY) else LazyExports(),
         uses=uses,
         constants=constants,
     )
@@ -104,4 +109,3 @@ def executed(body: list[ast.stmt]) -> list[ast.stmt]:
         else:
             found.append(statement)
     return found
-

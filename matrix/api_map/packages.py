@@ -23,7 +23,19 @@ PACKAGES: Final = (
 # Scripts and sources from which other modules are generated. Nothing imports them.
 SKIPPED_FILES: Final = ("convert_", "modular_")
 SKIPPED_FOLDERS: Final = {
-    "torch": ("test", "testing", "_inductor", "_dynamo", "_refs", "_decomp", "_functorch", "ao", "fx", "onnx", "package")
+    "torch": (
+        "test",
+        "testing",
+        "_inductor",
+        "_dynamo",
+        "_refs",
+        "_decomp",
+        "_functorch",
+        "ao",
+        "fx",
+        "onnx",
+        "package",
+    )
 }
 TENSORFLOW_AND_FLAX: Final = ("modeling_tf_", "modeling_flax_", "tf_", "flax_", "keras_", "image_transforms_tf")
 

@@ -87,7 +87,7 @@ class ApiMap:
         return tuple(each.version for each in self.releases.get(package, ()))
 
     def place(self, package: str, version: str) -> int | None:
-        """Return the place of a release; a local version such as ``2.5.1+cpu`` has that of its release. None: unknown."""
+        """Return the place of a release, or None. ``2.5.1+cpu`` has the place of its release."""
         try:
             wanted = Version(Version(version).public)
         except InvalidVersion:
@@ -105,7 +105,9 @@ class ApiMap:
     def at(self, versions: Mapping[str, str]) -> View:
         """Return a view of exactly these versions. Packages that it does not know, and other versions, are left out."""
         places = {
-            package: place for package, version in versions.items() if (place := self.place(package, version)) is not None
+            package: place
+            for package, version in versions.items()
+            if (place := self.place(package, version)) is not None
         }
         return View(tables=self.tables, places=places)
 
@@ -169,7 +171,7 @@ class ApiMap:
         """Return the parameters, or fields of a dataclass, in these versions; None if they are not known."""
         return self.at(versions).parameters(path)
 
-    def rename(self, path: str, old: str, *, parameters: bool = True) -> str:
+    def rename(self, path: str, old: str) -> str:
         """Return the new name of a parameter or field, as the newest release that knows the old one states it.
 
         Empty if no release states one.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import Requirement
 
 from matrix.api_map.conditions import FUNCTION, TRY, TYPING
 from matrix.api_map.module_facts import ModuleFacts
 from matrix.api_map.packages import PACKAGES, is_read, module_name
+from matrix.api_map.rows import Name, UsedName
 from matrix.api_map.uses import IMPORT, INHERITED, KEYWORD, MODULE, STAR
 
 if TYPE_CHECKING:
@@ -23,24 +24,6 @@ EXPORT: Final = "export"
 BOUND: Final = "import"
 DYNAMIC: Final = "dynamic"
 OWN_ROOTS: Final = frozenset({"object", "ABC", "abc.ABC", "Protocol", "@dataclass", "str", "Enum", "enum.Enum"})
-
-
-class Name(NamedTuple):
-    """A row of the map: a module (name is empty), or a name in a module, with its kind and detail."""
-
-    module: str
-    name: str
-    kind: str
-    detail: str
-
-
-class UsedName(NamedTuple):
-    """A use: the module that uses, the dotted target, its kind, and the conditions separated by semicolons."""
-
-    module: str
-    target: str
-    kind: str
-    conditions: str
 
 
 @dataclass(kw_only=True)
@@ -121,7 +104,7 @@ class ReleaseFacts:
         return found
 
     def uses(self) -> Iterator[UsedName]:
-        """Yield the uses of other packages, and the package's own imports, without those that only type checkers see."""
+        """Yield the uses of other packages, and the package's own imports, without those for type checkers."""
         for module, facts in self.modules.items():
             for target, kind, conditions in facts.uses:
                 held = self.with_constants(conditions.split(";") if conditions else [])

@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from matrix.api_map.release_facts import Name, UsedName
+from matrix.api_map.rows import Name, UsedName
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
@@ -114,10 +114,18 @@ def write_rows(path: Path, columns: Sequence[str], rows: Mapping[Any, int]) -> N
     types = [pa.string()] * (len(columns) - 2) + [pa.int16()] * 2
     table = pa.table({name: pa.array(column, kind) for name, column, kind in zip(columns, values, types, strict=True)})
     pq.write_table(
-        table, path, compression="zstd", compression_level=19, row_group_size=ROW_GROUP, data_page_version="2.0",
-        use_dictionary=[name for name in columns if name in {"module", "kind", "detail", "conditions", "first", "last"}],
+        table,
+        path,
+        compression="zstd",
+        compression_level=19,
+        row_group_size=ROW_GROUP,
+        data_page_version="2.0",
+        use_dictionary=[
+            name for name in columns if name in {"module", "kind", "detail", "conditions", "first", "last"}
+        ],
         column_encoding={name: "DELTA_BYTE_ARRAY" for name in columns if name in {"name", "target"}},
-        write_statistics=["module"], store_schema=False,
+        write_statistics=["module"],
+        store_schema=False,
     )
 
 
@@ -139,7 +147,8 @@ def read_rows(path: Path, row: Any) -> dict[Any, int]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:
+            table = file.read()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error}); create it with `ftmatrix map build`") from error
     found: dict[Any, int] = {}

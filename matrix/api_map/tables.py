@@ -44,7 +44,8 @@ class Table:
         import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(self.path)
+            with pq.ParquetFile(self.path) as file:  # read_table would import the modules for folders of files as well
+                table = file.read()
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read ({error}); create it with `ftmatrix map build`") from error
         return {name: table.column(name).combine_chunks() for name in table.column_names}
@@ -61,10 +62,12 @@ class Table:
     def rows(self, module: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a module, without its name."""
         start, end = self.places.get(module, (0, 0))
-        columns = [values.slice(start, end - start).to_pylist() for name, values in self.columns.items() if name != "module"]
+        columns = [
+            values.slice(start, end - start).to_pylist() for name, values in self.columns.items() if name != "module"
+        ]
         return zip(*columns, strict=True)
 
-    def matching(self, column: str, pattern: str) -> Iterator[tuple[str, ...]]:
+    def matching(self, column: str, pattern: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows in which a column matches a regular expression (RE2)."""
         import pyarrow.compute as pc
 

@@ -205,7 +205,6 @@ class UseReader(ast.NodeVisitor):
                     self.read_requirements(node.value)
         self.generic_visit(node)
 
-
     def read_requirements(self, table: ast.Dict) -> None:
         for each in table.values:
             if isinstance(each, ast.Constant):

@@ -17,7 +17,9 @@ DEEPEST: Final = 12  # imports that lead to a definition, or bases of a class
 RENAMES: Final = frozenset({"rename", "alias"})
 UNKNOWN_BASE: Final = "**?"  # stands for the parameters of a base that the map does not have
 REDIRECTIONS: Final = frozenset({"import", "export"})
-BUILT_IN_BASES: Final = frozenset({"object", "ABC", "abc.ABC", "Protocol", "typing.Protocol", "Generic", "typing.Generic"})
+BUILT_IN_BASES: Final = frozenset(
+    {"object", "ABC", "abc.ABC", "Protocol", "typing.Protocol", "Generic", "typing.Generic"}
+)
 
 
 class Presence(Enum):
@@ -95,9 +97,7 @@ class View:
                 return self.find_in(module, parts[count], parts[count + 1 :], depth)
         return None, Presence.UNKNOWN
 
-    def find_in(
-        self, module: str, name: str, rest: list[str], depth: int
-    ) -> tuple[Definition | None, Presence]:
+    def find_in(self, module: str, name: str, rest: list[str], depth: int) -> tuple[Definition | None, Presence]:
         redirected: str | None = None
         for row in self.rows(module, name):
             if row.kind in REDIRECTIONS:

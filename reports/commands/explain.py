@@ -13,17 +13,23 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from matrix.api_map.query import ApiMap
 from matrix.errors import UserError
 from matrix.versions import sets
+from reports.answers.api import missing_names
+from reports.answers.api.name_answer import answer
 from reports.answers.diagnosis import logs, outside
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.diagnosis.explain import explain as explanations
 from reports.answers.diagnosis.symptoms import Symptom
 from reports.commands.options import AsJson
-from reports.render.text.explain_text import lines
+from reports.render.text import api_text
+from reports.render.text.explain_text import lines, versions_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from reports.answers.api.name_answer import NameAnswer
 
 NOTHING_KNOWN: Final = 1
 STANDARD_INPUT: Final = "-"
@@ -48,14 +54,25 @@ def explain(
     used = {**logs.versions(Symptom(text=text).clean), **given}
     failure = Symptom(text=text, versions=used)
     answers = explanations(failure)
-    ended = None if answers else outside.end(failure) or outside.foreign_code(failure)
+    named = api_answer(failure, used)
+    ended = None if answers or named else outside.end(failure) or outside.foreign_code(failure)
     if as_json:
         document = {"versions": used, "diagnoses": [each.as_json() for each in answers]}
+        if named:
+            document["missing_name"] = named.as_json()
         unknown = {"standing": UNEXPLAINED, **({"outside": asdict(ended)} if ended else {})}
-        typer.echo(json.dumps(document if answers else {**document, **unknown}, indent=1))
-    else:
+        typer.echo(json.dumps(document if answers or named else {**document, **unknown}, indent=1))
+    elif named is None or (answers and not everything):
         typer.echo("\n".join(lines(answers, used, ended, everything=everything)))
-    raise typer.Exit(0 if answers else NOTHING_KNOWN)
+    else:  # a signature states more than the name, and comes first
+        typer.echo("\n".join([*(lines(answers, used) if answers else [versions_line(used)]), *api_text.lines(named)]))
+    raise typer.Exit(0 if answers or (named and named.known) else NOTHING_KNOWN)
+
+
+def api_answer(failure: Symptom, versions: Mapping[str, str]) -> NameAnswer | None:
+    """Return what the map of the API knows of a name that the log misses."""
+    missing = missing_names.missing_name(failure)
+    return None if missing is None else answer(missing, versions, ApiMap())
 
 
 def stated(versions: str) -> Mapping[str, str]:

@@ -43,12 +43,7 @@ def lines(
         text = f"{UNEXPLAINED}: no known failure matches this log; its cause may still be in your setup."
         yield shortened(outside.sentence, WIDTH) if outside else text
         return
-    known = ", ".join(f"{name} {version}" for name, version in versions.items())
-    yield (
-        f"Versions: {known}"
-        if known
-        else "Versions: the log names none; give them with --versions to narrow the causes."
-    )
+    yield versions_line(versions)
     if not everything:
         yield from short(explanations)
         return
@@ -57,6 +52,15 @@ def lines(
         yield from of(each)
     if len(explanations) > OTHERS + 1:
         yield from ("", f"{len(explanations) - OTHERS - 1} more in --json.")
+
+
+def versions_line(versions: Mapping[str, str]) -> str:
+    known = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return (
+        f"Versions: {known}"
+        if known
+        else "Versions: the log names none; give them with --versions to narrow the causes."
+    )
 
 
 def short(explanations: Sequence[Explanation]) -> Iterator[str]:

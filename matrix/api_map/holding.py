@@ -1,0 +1,80 @@
+"""Tells if a condition of a use holds in given versions."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
+
+from matrix.api_map.packages import PACKAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matrix.api_map.query import ApiMap
+    from matrix.api_map.view import View
+
+CONDITION: Final = re.compile(r"(?P<kind>ver|has):(?P<name>\w+)\s*(?P<bound>(?:[<>=!]=?|==).*)?")
+LEAST: Final = re.compile(r"min_version=(?P<constant>\w*VERSION)")
+
+
+def holds(condition: str, view: View, api: ApiMap, user: str) -> bool | None:
+    """Tell if a condition holds if the packages of a view are installed; None if that cannot be told.
+
+    ``user`` is the package whose code states the condition. Packages outside the map count as unknown.
+    """
+    found = CONDITION.fullmatch(condition.removeprefix("!"))
+    if found is None or found["name"] not in PACKAGES:
+        return None
+    name, bound = found["name"], found["bound"] or ""
+    place = view.places.get(name)
+    if place is None:
+        answer: bool | None = False if found["kind"] == "has" else None
+    else:
+        answer = meets(api.releases[name][place].version, bound or least_version(view, user, name))
+    return None if answer is None else answer is not condition.startswith("!")
+
+
+def meets(version: str, bound: str) -> bool | None:
+    if not bound:
+        return True
+    try:
+        operator = re.match(r"[<>=!]+", bound)
+        limit = Version(bound[operator.end() :] if operator else bound)
+        if operator and operator[0] in {"<", ">", "<=", ">="}:  # specifiers treat 4.38.0.dev0 as no final release
+            actual = Version(version)
+            return {"<": actual < limit, ">": actual > limit, "<=": actual <= limit, ">=": actual >= limit}[operator[0]]
+        return SpecifierSet(bound).contains(version, prereleases=True)
+    except (InvalidSpecifier, ValueError):
+        return None
+
+
+def least_version(view: View, user: str, name: str) -> str:
+    """Return the least version that ``is_NAME_available()`` of a package demands; empty if it demands none."""
+    module = f"{user}.utils.import_utils"
+    if name == "torch":
+        return next((f">={each.detail}" for each in view.rows(module, "TORCH_MIN_VERSION")), "")
+    for row in view.rows(module, f"is_{name}_available"):
+        found = LEAST.search(row.detail)
+        if found:
+            for constant in view.rows(module, found["constant"]):
+                return f">={constant.detail}" if constant.detail else ""
+    return ""
+
+
+def unmet(requirements: Iterable[str], view: View, api: ApiMap) -> list[str]:
+    """Return the requirements that a view's versions do not meet."""
+    broken = []
+    for each in requirements:
+        name = re.split(r"[^\w]", each)[0]
+        place = view.places.get(name)
+        bound = each.removeprefix(name).strip("() ")
+        if place is not None and bound:
+            try:
+                if not SpecifierSet(bound).contains(api.releases[name][place].version, prereleases=True):
+                    broken.append(each)
+            except InvalidSpecifier:
+                continue
+    return broken

@@ -1,0 +1,131 @@
+"""Predicts what an import does in given versions: which modules run, and which names they miss.
+
+It follows the imports that modules execute, across packages and through lazy modules, as the interpreter would. It
+skips statements under conditions that it cannot tell, and errors that the code handles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from matrix.api_map.conditions import FUNCTION, TRY
+from matrix.api_map.holding import holds, unmet
+from matrix.api_map.uses import ATTRIBUTE, CHECKED, IMPORT, INHERITED, KEYWORD, MODULE, STAR
+from matrix.api_map.view import Presence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.api_map.query import ApiMap
+    from matrix.api_map.tables import UseRow
+    from matrix.api_map.view import View
+
+MOST_MODULES: Final = 3000
+NAMED: Final = frozenset({IMPORT, ATTRIBUTE, KEYWORD, INHERITED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """A name that a module uses and that is not there.
+
+    Attributes:
+        module: the module that uses it.
+        target: the dotted name, with ``(PARAMETER)`` for a keyword argument, or an unmet requirement.
+        kind: import, module, attribute, keyword, inherited or checked.
+        conditions: under which the code runs.
+    """
+
+    module: str
+    target: str
+    kind: str
+    conditions: str = ""
+
+
+@dataclass(kw_only=True)
+class ImportPrediction:
+    """Follows imports in one view. ``misses`` are in the order of execution; the first one ends a real import."""
+
+    api: ApiMap
+    view: View
+    executed: dict[str, None] = field(default_factory=dict)
+    misses: list[Miss] = field(default_factory=list)
+    present: dict[str, bool] = field(default_factory=dict)
+
+    def import_name(self, path: str) -> list[Miss]:
+        """Return what ``from MODULE import NAME`` misses, or ``import MODULE`` if the path is a module."""
+        before = len(self.misses)
+        if self.view.has_module(path):
+            self.execute_with_parents(path)
+        else:
+            module, _, name = path.rpartition(".")
+            self.execute_with_parents(module)
+            if self.is_missing(path):
+                self.misses.append(Miss(module="", target=path, kind=IMPORT))
+            else:
+                self.load(module, name)
+        return self.misses[before:]
+
+    def execute_with_parents(self, module: str) -> None:
+        parts = module.split(".")
+        for count in range(1, len(parts) + 1):
+            self.execute(".".join(parts[:count]))
+
+    def execute(self, module: str) -> None:
+        """Run a module once: its uses outside functions, in their stored order."""
+        if module in self.executed or len(self.executed) > MOST_MODULES or not self.view.has_module(module):
+            return
+        self.executed[module] = None
+        for row in self.uses(module):
+            if FUNCTION not in row.conditions and TRY not in row.conditions and self.is_run(module, row):
+                self.use(module, row)
+
+    def uses(self, module: str) -> Iterator[UseRow]:
+        package = module.partition(".")[0]
+        place = self.view.places.get(package)
+        if place is not None and package != "torch":  # whose own imports do not depend on the others
+            for row in self.view.tables[package].uses(module):
+                if row.first <= place <= row.last:
+                    yield row
+
+    def is_run(self, module: str, row: UseRow) -> bool:
+        user = module.partition(".")[0]
+        texts = [each for each in row.conditions.split(";") if each]
+        return all(each == FUNCTION or holds(each, self.view, self.api, user) is True for each in texts)
+
+    def use(self, module: str, row: UseRow) -> None:
+        if row.kind == CHECKED:
+            for requirement in unmet([row.target], self.view, self.api):
+                self.misses.append(Miss(module=module, target=requirement, kind=CHECKED))
+        elif row.kind == STAR:
+            self.execute_with_parents(row.target)
+        elif self.is_missing(row.target):
+            self.misses.append(Miss(module=module, target=row.target, kind=row.kind, conditions=row.conditions))
+        elif row.kind == MODULE:
+            self.execute_with_parents(row.target)
+        elif row.kind in {IMPORT, ATTRIBUTE}:
+            owner, _, name = row.target.rpartition(".")
+            self.load(owner, name)
+
+    def load(self, module: str, name: str) -> None:
+        """Run the module that defines a name of another one, as a lazy module does when the name is first used."""
+        if self.view.has_module(f"{module}.{name}"):
+            self.execute_with_parents(f"{module}.{name}")
+            return
+        for row in self.view.rows(module, name):
+            if row.kind == "export" and row.detail:
+                self.execute_with_parents(row.detail.rpartition(".")[0])
+
+    def is_missing(self, path: str) -> bool:
+        """Tell if a name is not there although another release has it: a name that none has is made at run time."""
+        if path not in self.present:
+            gone = self.view.presence(path) is Presence.MISSING
+            self.present[path] = not gone or not self.api.having(path).known
+        return not self.present[path]
+
+    def used_later(self, module: str) -> Iterator[Miss]:
+        """Yield what functions of a module use and what is not there, as far as their conditions hold."""
+        for row in self.uses(module):
+            later = FUNCTION in row.conditions and TRY not in row.conditions and row.kind in NAMED
+            if later and self.is_run(module, row) and self.is_missing(row.target):
+                yield Miss(module=module, target=row.target, kind=row.kind, conditions=row.conditions)

@@ -1,0 +1,23 @@
+"""The rows of the map."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Name(NamedTuple):
+    """A row of the map: a module (name is empty), or a name in a module, with its kind and detail."""
+
+    module: str
+    name: str
+    kind: str
+    detail: str
+
+
+class UsedName(NamedTuple):
+    """A use: the module that uses, the dotted target, its kind, and the conditions separated by semicolons."""
+
+    module: str
+    target: str
+    kind: str
+    conditions: str
