@@ -6,8 +6,8 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.packages import PACKAGES
-from reports.answers.check.uses import StatedMinimum
-from reports.answers.check.values import Instance, Named, OwnClass, OwnInstance
+from reports.answers.check.uses import OptionOwner, StatedMinimum
+from reports.answers.check.values import Instance, Named, OwnClass, OwnInstance, Parser
 
 if TYPE_CHECKING:
     from reports.answers.check.reader import CodeReader
@@ -30,6 +30,8 @@ def read_call(reader: CodeReader, node: ast.Call) -> None:
     callee = reader.value(node.func)
     if isinstance(callee, Named) and callee.path in {MINIMUM, "transformers.check_min_version"}:
         read_minimum(reader, node)
+    if isinstance(parser := reader.value(node), Parser):
+        read_options(reader, parser)
     called = called_paths(reader, node)
     if not called:
         return
@@ -111,3 +113,12 @@ def read_minimum(reader: CodeReader, node: ast.Call) -> None:
             reader.found.stated.append(StatedMinimum(package="transformers", specifier=f">={version}", place=place))
         case _:
             reader.dynamic(node, "a minimum release that is built at run time")
+
+
+def read_options(reader: CodeReader, parser: Parser) -> None:
+    """Record the classes whose fields are the options of the script."""
+    paths = [each.path for each in parser.classes if isinstance(each, Named)]
+    own = [each for each in parser.classes if isinstance(each, OwnClass)]
+    paths += [base for each in own for base in each.stack_bases]
+    fields = frozenset(name for each in own for name in each.members)
+    reader.found.options.append(OptionOwner(paths=tuple(paths), own_fields=fields))

@@ -72,6 +72,8 @@ class Releases:
             return PRESENCES[presence]
         name, parenthesis, parameter = path.partition("(")
         rest = f"{parenthesis}{parameter}"
+        if parameter and view.presence(name) is Presence.MISSING:
+            return Has.NO
         if parameter and takes_anything(view, name):
             return Has.UNKNOWN
         found, _ = view.find(name)

@@ -62,6 +62,14 @@ class Dynamic:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OptionOwner:
+    """Dataclasses whose fields are the options of a script: those of the stack, and fields of the script's own."""
+
+    paths: tuple[str, ...]
+    own_fields: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class StatedMinimum:
     """A release that the script itself demands, such as by ``check_min_version``."""
 
@@ -79,6 +87,7 @@ class Found:
     dynamic: list[Dynamic] = field(default_factory=list)
     stated: list[StatedMinimum] = field(default_factory=list)
     outside: list[Dynamic] = field(default_factory=list)  # settings that are not passed straight to the stack
+    options: list[OptionOwner] = field(default_factory=list)
 
     def add(self, other: Found) -> None:
         self.uses += other.uses
@@ -86,3 +95,4 @@ class Found:
         self.dynamic += other.dynamic
         self.stated += other.stated
         self.outside += other.outside
+        self.options += other.options

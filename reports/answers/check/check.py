@@ -1,0 +1,199 @@
+"""Checks scripts, notebooks and configurations: which releases have what they take, and with which releases they fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from matrix.api_map.store import ranges
+from matrix.api_map.view import Presence
+from reports.answers.check import configurations, sources
+from reports.answers.check.fit import Fitting
+from reports.answers.check.overrides import narrower_overrides
+from reports.answers.check.reader import read_code
+from reports.answers.check.releases_with import Has, Releases, package_of
+from reports.answers.check.uses import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from matrix.api_map.query import ApiMap
+    from matrix.api_map.view import View
+    from reports.answers.check.fit import Fit
+    from reports.answers.check.overrides import NarrowOverride
+    from reports.answers.check.uses import Use
+
+CODE: Final = (sources.SCRIPT, sources.NOTEBOOK)
+Range = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedUse:
+    """A use with the releases of its package that have it, and the new name that the stack states for it.
+
+    ``known``: a release has it. Of other uses the map says nothing: the name may be made at run time.
+    """
+
+    use: Use
+    ranges: tuple[Range, ...]
+    everywhere: bool
+    known: bool
+    renamed: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageFit:
+    """The releases of a package that fit, as ranges, with what excludes the release before and after each.
+
+    ``first`` and ``newest`` are those of the map.
+    """
+
+    package: str
+    ranges: tuple[Range, ...]
+    first: str
+    newest: str
+    lower: tuple[str, ...] = ()
+    upper: tuple[str, ...] = ()
+
+    @property
+    def is_free(self) -> bool:
+        """Tell if every release of the map fits."""
+        return self.ranges == ((self.first, self.newest),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Misfit:
+    """A use that given versions lack."""
+
+    checked: CheckedUse
+    package: str
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What files take from the stack, and the releases that have it. ``empty``: a package of which no release fits."""
+
+    files: tuple[str, ...]
+    found: Found
+    uses: tuple[CheckedUse, ...]
+    fits: tuple[PackageFit, ...]
+    empty: str
+    overrides: tuple[NarrowOverride, ...]
+
+    @property
+    def has_common_range(self) -> bool:
+        return not self.empty
+
+
+def check(files: Sequence[Path], api: ApiMap) -> Check:
+    """Check files.
+
+    Raises:
+        UserError: a file cannot be read, or has no code or settings to check.
+    """
+    releases = Releases(api)
+    found = Found()
+    for path in (each for each in files if each.suffix.lower() in CODE):
+        found.add(read_code(sources.read(path)))
+    for path in (each for each in files if each.suffix.lower() not in CODE):
+        sources.text_of(path)  # refuses what is no text in this command's words
+        found.add(configurations.read_settings(path, releases, tuple(found.options)))
+    fitting = Fitting(releases, found.uses, found.stated)
+    fit = fitting.run()
+    return Check(
+        files=tuple(map(str, files)),
+        found=found,
+        uses=tuple(checked_use(each, releases) for each in found.uses if package_of(each.paths[0]) in api.releases),
+        fits=tuple(package_fit(name, fit, fitting) for name in fit.domains),
+        empty=fit.empty,
+        overrides=tuple(narrower_overrides(found.overrides, releases)),
+    )
+
+
+def checked_use(use: Use, releases: Releases) -> CheckedUse:
+    known = any(map(releases.is_known, use.paths))
+    places = {place for path in use.paths for place in places_with(path, releases)}
+    readable = releases.readable(use.package)
+    everywhere = places >= readable
+    return CheckedUse(
+        use=use,
+        ranges=as_ranges(use.package, places, releases),
+        everywhere=everywhere,
+        known=known,
+        renamed="" if everywhere or not known else next(filter(None, map(releases.rename, use.paths)), ""),
+    )
+
+
+def places_with(path: str, releases: Releases) -> set[int]:
+    """Return the releases that have a name or may have it, perhaps only with some releases of another package."""
+    return {place for place, answer in enumerate(releases.having(path)) if answer is not Has.NO}
+
+
+def as_ranges(package: str, places: Iterable[int], releases: Releases) -> tuple[Range, ...]:
+    bits = sum(1 << place for place in places)
+    return tuple((releases.version(package, first), releases.version(package, last)) for first, last in ranges(bits))
+
+
+def package_fit(package: str, fit: Fit, fitting: Fitting) -> PackageFit:
+    releases, domain = fitting.releases, fit.domains[package]
+    readable = sorted(releases.readable(package))
+    below = [place for place in readable if domain and place < min(domain)]
+    above = [place for place in readable if domain and place > max(domain)]
+    return PackageFit(
+        package=package,
+        ranges=as_ranges(package, domain, releases),
+        first=releases.version(package, readable[0]),
+        newest=releases.version(package, readable[-1]),
+        lower=tuple(causes(package, below[-1], fit, fitting)) if below else (),
+        upper=tuple(causes(package, above[0], fit, fitting)) if above else (),
+    )
+
+
+def causes(package: str, place: int, fit: Fit, fitting: Fitting) -> Iterable[str]:
+    """Return what excludes a release: names that it lacks, or a requirement."""
+    found = [each.words for each in fitting.uses if each.package == package and not fitting.has(each, place)]
+    found += [each.words for each in fitting.uses if lacks_base(each, package, place, fitting)]
+    if not found and (package, place) in fit.required:
+        found = [fit.required[package, place]]
+    return dict.fromkeys(found)
+
+
+def lacks_base(use: Use, package: str, place: int, fitting: Fitting) -> bool:
+    bases = [each for each in fitting.bases(use) if package_of(each) == package]
+    return use.package != package and bool(bases) and not any(place in fitting.base_places(each) for each in bases)
+
+
+def misfits(checked: Check, versions: Mapping[str, str], api: ApiMap) -> list[Misfit]:
+    """Return the uses that given versions lack, each once per place. Guarded and unknown uses never count."""
+    view = api.at(versions)
+    found: list[Misfit] = []
+    for each in checked.uses:
+        package = each.use.package
+        if each.use.guard or not each.known or package not in view.places:
+            continue
+        if all(is_missing(path, view) for path in each.use.paths):
+            found.append(Misfit(checked=each, package=package, version=versions[package]))
+    return found
+
+
+def is_missing(path: str, view: View) -> bool:
+    owner, parenthesis, _ = path.partition("(")
+    absent = bool(parenthesis) and view.presence(owner) is Presence.MISSING
+    return absent or view.presence(path) is Presence.MISSING
+
+
+def unchecked(checked: Check, versions: Mapping[str, str], api: ApiMap) -> list[str]:
+    """Return a sentence for each package that the files use and whose given version the map does not know."""
+    sentences: list[str] = []
+    for package in dict.fromkeys(each.use.package for each in checked.uses):
+        if package not in versions:
+            sentences.append(f"{package}: no version given, so nothing that is used of it was checked")
+        elif api.place(package, versions[package]) is None:
+            newest = api.releases[package][-1].version
+            sentences.append(
+                f"{package} {versions[package]}: not among the releases of the map ({api.releases[package][0].version} "
+                f"to {newest}), so nothing that is used of it was checked"
+            )
+    return sentences
