@@ -27,6 +27,11 @@ MODULES = [
 PATHS = {".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}
 # Modules that install, run, search or draw.
 ACTING = (
+    "matrix.api_map.build",
+    "matrix.api_map.measured.measure",
+    "matrix.api_map.reading.facts_cache",
+    "matrix.api_map.reading.index",
+    "matrix.api_map.verify",
     "matrix.bisect",
     "matrix.environments",
     "matrix.experiments",

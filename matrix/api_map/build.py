@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from packaging.version import Version
 
 from matrix.api_map import store
-from matrix.api_map.facts_cache import FactsCache
 from matrix.api_map.packages import PACKAGES, SINCE
-from matrix.api_map.release_facts import read_release
+from matrix.api_map.reading.facts_cache import FactsCache
+from matrix.api_map.reading.release_facts import read_release
 from matrix.api_map.store import MappedRelease, PackageMap
 from matrix.errors import UserError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from matrix.api_map.index import PackageIndex, WheelFile
+    from matrix.api_map.reading.index import PackageIndex, WheelFile
 
 CACHE: Final = "api-map/facts.sqlite"  # below the cache folder
 

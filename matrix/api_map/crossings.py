@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from matrix.api_map.conditions import FUNCTION, TRY
 from matrix.api_map.holding import CONDITION, meets
 from matrix.api_map.packages import PACKAGES
+from matrix.api_map.reading.conditions import FUNCTION, TRY
+from matrix.api_map.reading.uses import CHECKED, IMPORT, MODULE, STAR
 from matrix.api_map.store import ranges
-from matrix.api_map.uses import CHECKED, IMPORT, MODULE, STAR
 from matrix.api_map.view import Presence
 
 if TYPE_CHECKING:

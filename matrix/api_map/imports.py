@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from matrix.api_map.conditions import FUNCTION, TRY
 from matrix.api_map.holding import holds, unmet
-from matrix.api_map.uses import ATTRIBUTE, CHECKED, IMPORT, INHERITED, KEYWORD, MODULE, STAR
+from matrix.api_map.reading.conditions import FUNCTION, TRY
+from matrix.api_map.reading.uses import ATTRIBUTE, CHECKED, IMPORT, INHERITED, KEYWORD, MODULE, STAR
 from matrix.api_map.view import Presence
 
 if TYPE_CHECKING:

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.api_map import store
-from matrix.api_map.facts_cache import FactsCache
 from matrix.api_map.packages import PACKAGES, SINCE
-from matrix.api_map.release_facts import read_release
+from matrix.api_map.reading.facts_cache import FactsCache
+from matrix.api_map.reading.release_facts import read_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from matrix.api_map.index import PackageIndex
+    from matrix.api_map.reading.index import PackageIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class StaleRelease:
     """A release whose stored rows differ from its wheel: rows that only one of them has."""
 
     package: str
@@ -35,7 +35,7 @@ def verify(
     packages: Sequence[str] = PACKAGES,
     newest: int = 1,
     say: Callable[[str], None] = lambda _: None,
-) -> list[Difference]:
+) -> list[StaleRelease]:
     """Read the newest releases of each package again and compare each with the stored rows.
 
     Raises:
@@ -57,7 +57,7 @@ def verify(
                     say(f"{package} {version}: {'as stored' if read == stored else 'differs'}")
                     if read != stored:
                         found.append(
-                            Difference(
+                            StaleRelease(
                                 package=package,
                                 version=version,
                                 only_stored=len(stored - read),

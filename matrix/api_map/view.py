@@ -43,7 +43,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class FoundName:
     """Where a path leads: ``kind`` is module, class, function, method, variable, field, attribute or property."""
 
     module: str
@@ -84,26 +84,26 @@ class View:
             return self.presence_of_parameter(owner, parameter.rstrip(")"))
         return self.find(owner)[1]
 
-    def find(self, path: str, depth: int = 0) -> tuple[Definition | None, Presence]:
+    def find(self, path: str, depth: int = 0) -> tuple[FoundName | None, Presence]:
         """Return the definition that a dotted path leads to, through imports and bases."""
         parts = path.split(".")
         if parts[0] not in self.places or depth > DEEPEST:
             return None, Presence.UNKNOWN
         if self.has_module(path):
-            return Definition(path, "", "module"), Presence.THERE
+            return FoundName(path, "", "module"), Presence.THERE
         for count in range(len(parts) - 1, 0, -1):
             module = ".".join(parts[:count])
             if self.has_module(module):
                 return self.find_in(module, parts[count], parts[count + 1 :], depth)
         return None, Presence.UNKNOWN
 
-    def find_in(self, module: str, name: str, rest: list[str], depth: int) -> tuple[Definition | None, Presence]:
+    def find_in(self, module: str, name: str, rest: list[str], depth: int) -> tuple[FoundName | None, Presence]:
         redirected: str | None = None
         for row in self.rows(module, name):
             if row.kind in REDIRECTIONS:
                 redirected = row.detail
             elif row.kind not in RENAMES:
-                return self.part_of(Definition(module, name, row.kind, row.detail), rest, depth)
+                return self.part_of(FoundName(module, name, row.kind, row.detail), rest, depth)
         if redirected is None:
             return None, self.absence(module, name)
         if redirected:
@@ -120,14 +120,14 @@ class View:
         dunder = name.startswith("__") and name.endswith("__")
         return Presence.UNKNOWN if dynamic or skipped or dunder else Presence.MISSING
 
-    def part_of(self, found: Definition, rest: list[str], depth: int) -> tuple[Definition | None, Presence]:
+    def part_of(self, found: FoundName, rest: list[str], depth: int) -> tuple[FoundName | None, Presence]:
         if not rest:
             return found, Presence.THERE
         if found.kind == "class" and len(rest) == 1:
             return self.member(found, rest[0], depth)
         return None, Presence.UNKNOWN
 
-    def member(self, owner: Definition, name: str, depth: int = 0) -> tuple[Definition | None, Presence]:
+    def member(self, owner: FoundName, name: str, depth: int = 0) -> tuple[FoundName | None, Presence]:
         """Return the definition of a class's member, of the class or of a base."""
         if name.startswith("__") and name.endswith("__") and name != "__init__":
             return None, Presence.UNKNOWN
@@ -138,13 +138,13 @@ class View:
                 continue
             for row in self.rows(each.module, f"{each.name}.{name}"):
                 if row.kind not in RENAMES:
-                    return Definition(each.module, f"{each.name}.{name}", row.kind, row.detail), Presence.THERE
+                    return FoundName(each.module, f"{each.name}.{name}", row.kind, row.detail), Presence.THERE
             unknown |= any(True for _ in self.rows(each.module, f"{each.name}.__getattr__"))
         return None, Presence.UNKNOWN if unknown else Presence.MISSING
 
-    def lineage(self, owner: Definition, depth: int = 0) -> Iterator[Definition | None]:
+    def lineage(self, owner: FoundName, depth: int = 0) -> Iterator[FoundName | None]:
         """Yield a class and its bases, nearest first; None for a base that the map does not have."""
-        waiting: list[Definition | None] = [owner]
+        waiting: list[FoundName | None] = [owner]
         seen = {owner.path}
         while waiting:
             current = waiting.pop(0)
@@ -185,7 +185,7 @@ class View:
             return parsed(found.detail, is_method=found.kind == "method")
         return None
 
-    def constructor(self, owner: Definition) -> list[Parameter] | None:
+    def constructor(self, owner: FoundName) -> list[Parameter] | None:
         fields: dict[str, Parameter] = {}
         is_dataclass = False
         for each in self.lineage(owner):
@@ -201,7 +201,7 @@ class View:
                     fields.setdefault(parameter.name, parameter)
         return list(fields.values()) if is_dataclass else None
 
-    def fields(self, owner: Definition) -> Iterator[Parameter]:
+    def fields(self, owner: FoundName) -> Iterator[Parameter]:
         package = owner.module.partition(".")[0]
         place = self.places[package]
         prefix = f"{owner.name}."

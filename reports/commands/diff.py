@@ -12,6 +12,7 @@ Exit codes: 0 no regression, 1 at least one regression that the quarantine does 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,10 +20,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from matrix.api_map.query import ApiMap
 from matrix.errors import UserError
 from reports.alerts import from_diff
 from reports.alerts.document import stored
 from reports.answers import knowledge
+from reports.answers.api import release_changes
 from reports.answers.diff import compare, quarantine, sides
 from reports.answers.diff.quarantine_entry import QuarantineKind
 from reports.commands.options import AsJson, Baselines, History, Results, ResultsDevice, results_device
@@ -102,7 +105,8 @@ def diff(
     if alerts is not None:
         write_alerts(compared, alerts, today, history)
     if chosen == TABLE:
-        Console().print(diff_text.TerminalDiff(diff=compared, every=every))
+        pairs = release_changes.with_sentences(compared.pairs, ApiMap())
+        Console().print(diff_text.TerminalDiff(diff=replace(compared, pairs=pairs), every=every))
     else:
         typer.echo(FORMATS[chosen](compared).rstrip())
     raise typer.Exit(REGRESSED if compared.regressions else 0)

@@ -65,9 +65,12 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check an environment and a job's configuration: known failures, their causes, the smallest verified change."""
+    from matrix.api_map.query import ApiMap
     from matrix.environments.host import package_folders
     from matrix.versions import sets
     from reports.answers import knowledge
+    from reports.answers.api.environment_names import environment_names
+    from reports.answers.api.release_changes import with_changed_defaults
     from reports.answers.checkup import given_versions, installed
     from reports.answers.checkup.doctor import examine
     from reports.answers.configuration import configs, job
@@ -94,7 +97,9 @@ def doctor(
     found_job = job.combine(files, environment.versions) if files else None
     fixes = {name: remedies.load(results, device=name) for name in grids}
     known = MeasuredErrors(grids["cpu"]) if found_job is not None and "cpu" in grids else None
-    checkup = examine(environment, found_job, grids, fixes, known)
+    names = environment_names(environment.versions, ApiMap())
+    checkup = names.added_to(examine(environment, found_job, grids, fixes, known))
+    checkup = with_changed_defaults(checkup, ApiMap())
     repair = checkup.chosen(give_up=give_up)
     written = configs.write(repair.texts) if write and repair else ()
     if as_json:

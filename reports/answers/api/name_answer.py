@@ -74,7 +74,7 @@ class NameAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class NameQuestion:
     """A missing name, the versions of the log, and the map."""
 
     missing: MissingName
@@ -89,7 +89,7 @@ class Question:
 
 def answer(missing: MissingName, versions: Mapping[str, str], api: ApiMap) -> NameAnswer | None:
     """Return what the map knows of a missing name; None if it concerns no package of the map, or nothing differs."""
-    question = Question(missing=missing, versions=versions, api=api)
+    question = NameQuestion(missing=missing, versions=versions, api=api)
     if missing.kind in {"import", "module"}:
         return of_import(question)
     if missing.kind == "attribute":
@@ -99,7 +99,7 @@ def answer(missing: MissingName, versions: Mapping[str, str], api: ApiMap) -> Na
     return None
 
 
-def of_import(question: Question) -> NameAnswer | None:
+def of_import(question: NameQuestion) -> NameAnswer | None:
     missing, api = question.missing, question.api
     package = missing.owner.partition(".")[0]
     if package not in api.packages:
@@ -113,7 +113,7 @@ def of_import(question: Question) -> NameAnswer | None:
     return described(path, found, question, moved=tuple(moved_to(api, package, missing.name)[:MOST_MOVED]))
 
 
-def of_member(question: Question, suffix: str) -> NameAnswer | None:
+def of_member(question: NameQuestion, suffix: str) -> NameAnswer | None:
     """Answer for a member or parameter of a class or function that the message names."""
     missing, api = question.missing, question.api
     owner = missing.owner.removesuffix(".__init__").removesuffix(".__new__")
@@ -124,7 +124,7 @@ def of_member(question: Question, suffix: str) -> NameAnswer | None:
     return None
 
 
-def of_override(question: Question) -> NameAnswer | None:
+def of_override(question: NameQuestion) -> NameAnswer | None:
     """Answer for a method of the user's class that lacks a parameter which a package's method has."""
     missing, api = question.missing, question.api
     owner, _, method = missing.owner.rpartition(".")
@@ -137,7 +137,7 @@ def of_override(question: Question) -> NameAnswer | None:
     return None
 
 
-def is_there(found: Having, question: Question) -> bool:
+def is_there(found: Having, question: NameQuestion) -> bool:
     """Tell if the version in the log has the name all the same, so that something else is wrong."""
     place = question.api.place(found.package, question.versions.get(found.package, ""))
     if place is not None:
@@ -146,7 +146,7 @@ def is_there(found: Having, question: Question) -> bool:
 
 
 def described(
-    path: str, found: Having, question: Question, *, moved: tuple[str, ...] = (), overrides: bool = False
+    path: str, found: Having, question: NameQuestion, *, moved: tuple[str, ...] = (), overrides: bool = False
 ) -> NameAnswer:
     api, versions = question.api, question.versions
     callers = () if overrides else tuple(passing(path, question))
@@ -170,7 +170,7 @@ def described(
     )
 
 
-def fields_instead(path: str, question: Question) -> Iterator[str]:
+def fields_instead(path: str, question: NameQuestion) -> Iterator[str]:
     """Yield the field of ``SFTConfig`` that replaces a parameter of ``SFTTrainer``."""
     owner, _, parameter = path.partition("(")
     name, package = parameter.rstrip(")"), owner.partition(".")[0]
@@ -187,7 +187,7 @@ def fields_instead(path: str, question: Question) -> Iterator[str]:
             return
 
 
-def passing(path: str, question: Question) -> Iterator[NameUser]:
+def passing(path: str, question: NameQuestion) -> Iterator[NameUser]:
     """Yield the packages whose base class has a method's parameter, and therefore pass it to an override."""
     owner, _, parameter = path.partition("(")
     owner, _, method = owner.rpartition(".")

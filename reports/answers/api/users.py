@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from matrix.api_map.conditions import FUNCTION, TRY
 from matrix.api_map.query import runs
+from matrix.api_map.reading.conditions import FUNCTION, TRY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -69,6 +69,8 @@ class Checkup:
     unknown: tuple[str, ...] = ()
     known_red: tuple[Cause, ...] = ()
     places: tuple[EvidencePlace, ...] = ()  # where the evidence was measured
+    changed_defaults: tuple[str, ...] = ()  # by the move to other versions, of what the job does not state
+    used_later: tuple[str, ...] = ()  # names that functions of installed packages use and that are not there
 
     @property
     def sound(self) -> bool:

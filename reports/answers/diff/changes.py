@@ -126,13 +126,15 @@ class CellChange:
 class SetPair:
     """Two sets that are compared, with the packages that moved.
 
-    ``note`` says why the moves may be incomplete; empty if both locks are known.
+    ``note`` says why the moves may be incomplete; empty if both locks are known. ``api`` says what the moves change in
+    the packages' API.
     """
 
     base: str
     new: str
     moves: tuple[MovedPackage, ...] = ()
     note: str = ""
+    api: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

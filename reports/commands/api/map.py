@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from packaging.version import Version
 
 from cases.space.plural import counted
 from matrix.api_map import store
@@ -64,7 +63,7 @@ def update(folder: Folder = store.DATA, packages: Packages = "") -> None:
 
 def read_releases(folder: Path, packages: str) -> None:
     from matrix.api_map import build as building
-    from matrix.api_map.index import PackageIndex
+    from matrix.api_map.reading.index import PackageIndex
     from matrix.environments.environment import cache_folder
 
     added = building.update(
@@ -86,7 +85,7 @@ def verify(
     """Read releases again and compare them with the map."""
     from matrix.api_map import verify as verifying
     from matrix.api_map.build import CACHE
-    from matrix.api_map.index import PackageIndex
+    from matrix.api_map.reading.index import PackageIndex
     from matrix.environments.environment import cache_folder
 
     found = verifying.verify(
@@ -129,36 +128,84 @@ def name(
     raise typer.Exit(0 if found.known else DIFFERS)
 
 
-@app.command("defaults")
-def defaults(
+@app.command("changes")
+def changes(
     package: Annotated[str, typer.Argument(help="Package, e.g. trl.")],
     old: Annotated[str, typer.Argument(help="Older release.")],
     new: Annotated[str, typer.Argument(help="Newer release.")],
     folder: Folder = store.DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Show which defaults of parameters and fields changed between two releases."""
-    from matrix.api_map.defaults import changed_defaults
+    """Show which names, parameters and defaults of a package's API changed between two releases."""
+    from matrix.api_map.changes import of_package
 
     api = ApiMap(folder)
-    places = [checked_place(api, package, version) for version in (old, new)]
-    sides = [api.as_of(package, place).places for place in places]
-    before, after = ({name: api.versions(name)[each] for name, each in side.items()} for side in sides)
-    found = changed_defaults(api, package, before, {**before, package: after[package]})
+    for version in (old, new):
+        check_release(api, package, version)
+    found = of_package(api, package, old, new)
+    typer.echo(json.dumps(asdict(found), indent=1) if as_json else "\n".join(map_text.change_lines(found)))
+
+
+@app.command("measure")
+def measure(
+    python: Annotated[Path, typer.Option("--python", help="Interpreter of an environment with torch.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for unpacked wheels and results; a later call continues.")],
+    minutes: Annotated[float, typer.Option(min=0.1, help="Start no combination afterwards.")] = 25.0,
+    extra: Annotated[
+        Path | None, typer.Option("--extra", help="Folder with libraries that take precedence over the environment's.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Combinations to choose at random.")] = 400,
+    folder: Folder = store.DATA,
+) -> None:
+    """Import combinations of releases for real, and store what each raised."""
+    from datetime import UTC, datetime
+
+    from matrix.api_map.measured import combinations, import_results
+    from matrix.api_map.measured.measure import UnpackedWheels, import_combinations
+    from matrix.api_map.reading.index import PackageIndex
+
+    api = ApiMap(folder)
+    chosen_pairs = combinations.pairs(api)[:count]
+    found = import_combinations(
+        [combinations.filled(pair, api) for pair in chosen_pairs],
+        python=python,
+        wheels=UnpackedWheels(out / "wheels", PackageIndex()),
+        results=out / f"{python.absolute().parents[1].name}.jsonl",
+        minutes=minutes,
+        extra=extra,
+    )
+    name = f"python{found[0].python}-torch{found[0].torch}.json"
+    import_results.save(found, out / name, measured=datetime.now(tz=UTC).date())
+    typer.echo(f"{counted(len(found), 'combination')} imported; results in {out / name}")
+
+
+@app.command("agreement")
+def agreement(
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Folder of results.", show_default="the packaged ones")
+    ] = None,
+    folder: Folder = store.DATA,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the imports that the map predicts with those that were measured."""
+    from matrix.api_map.measured import evaluation, import_results
+
+    found = list(import_results.load(results or import_results.FOLDER))
+    if not found:
+        raise UserError(f"{results or import_results.FOLDER}: no results; create some with `ftmatrix map measure`")
+    outcome = evaluation.evaluate(ApiMap(folder), found)
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in found], indent=1))
+        typer.echo(json.dumps(asdict(outcome), indent=1))
     else:
-        typer.echo("\n".join(map_text.default_lines(found, package, old, new)))
+        typer.echo("\n".join(map_text.agreement_lines(outcome, len(found))))
 
 
-def checked_place(api: ApiMap, package: str, version: str) -> int:
+def check_release(api: ApiMap, package: str, version: str) -> None:
     if package not in api.packages:
         raise UserError(f"{package}: not in the map; choose from {', '.join(api.packages)}")
-    place = api.place(package, version)
-    if place is None:
-        near = sorted(api.versions(package), key=Version)
-        raise UserError(f"{package} {version}: not in the map, which has {near[0]} to {near[-1]}")
-    return place
+    if api.place(package, version) is None:
+        known = api.versions(package)
+        raise UserError(f"{package} {version}: not in the map, which has {known[0]} to {known[-1]}")
 
 
 def chosen(packages: str) -> Sequence[str]:

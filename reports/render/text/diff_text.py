@@ -131,6 +131,7 @@ def pair_lines(pair: SetPair, *, every: bool, several: bool) -> Iterator[str]:
     stack = [each for each in pair.moves if each.is_of_stack]
     others = [each for each in pair.moves if not each.is_of_stack]
     yield plain(f"{start}moved: {listed(stack)}" if stack else f"{start}none of the six packages moved")
+    yield from (plain(f"  {each}") for each in pair.api)
     if others:
         shown = others if every else others[:MOST_MOVES]
         more = f", and {len(others) - len(shown)} more (--all)" if len(shown) < len(others) else ""

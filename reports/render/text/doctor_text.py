@@ -39,6 +39,9 @@ def lines(checkup: Checkup) -> Iterator[str]:
     for each in checkup.possible:
         yield from problem_lines(each, "Possible problem, as no file says otherwise")
     yield from note_lines(checkup)
+    yield from (f"Breaks when it is used: {each}" for each in checkup.used_later[:SHOWN])
+    if len(checkup.used_later) > SHOWN:
+        yield f"  and {len(checkup.used_later) - SHOWN} more in --json"
     if checkup.job is None:
         yield from red_lines(checkup)
     yield from change_lines(checkup)
@@ -149,6 +152,7 @@ def change_lines(checkup: Checkup) -> Iterator[str]:
         python = f"Python {checkup.pins.column.python}"
         shown = f"{shown_on(checkup.pins.hardware)} by {checkup.pins.proof} (pass)"
         yield f"  {shown}, with {python}{without(checkup.pins.rest)}"
+        yield from (f"  this changes a default: {each}" for each in checkup.changed_defaults)
         if checkup.pins.settings is not None:
             yield from repair_lines(checkup.pins.settings, "  and change")
     if (
@@ -266,6 +270,8 @@ def document(checkup: Checkup, written: Iterable[Path] = ()) -> dict[str, Any]:
         "possible": list(map(problem_document, checkup.possible)),
         "notes": [{"id": each.finding.id, "what": each.finding.title} for each in checkup.notes],
         "in_code": [each.finding.id for each in checkup.in_code],
+        "used_later": list(checkup.used_later),
+        "changed_defaults": list(checkup.changed_defaults),
         "green": [each.outcome.cell for each in checkup.greens],
         "unknown": list(checkup.unknown),
         "change": repair_document(checkup.repair),

@@ -10,7 +10,8 @@ from reports.render.text.api_text import joined
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from matrix.api_map.defaults import ChangedDefault
+    from matrix.api_map.changes import ApiChanges
+    from matrix.api_map.measured.evaluation import Evaluation
     from matrix.api_map.query import Having
     from matrix.api_map.store import MappedRelease
     from reports.answers.api.users import NameUser
@@ -38,8 +39,29 @@ def name_lines(found: Having, users: Sequence[NameUser], newest: str) -> Iterato
         yield f"  {each.package} {joined(each.ranges, '')} uses it {when} ({each.module})"
 
 
-def default_lines(found: Sequence[ChangedDefault], package: str, old: str, new: str) -> Iterator[str]:
-    if not found:
-        yield f"{package} {old} and {new}: no default of an exported class or function differs"
-    for each in found:
-        yield f"{each.path}({each.parameter}): {each.old} -> {each.new}"
+def change_lines(found: ApiChanges) -> Iterator[str]:
+    """Yield what is gone, with its new name, then changed defaults."""
+    if not (found.removed or found.defaults):
+        yield f"{found.package} {found.old} and {found.new}: no exported name, parameter or default differs"
+    for name in found.removed:
+        new = found.renamed.get(name)
+        yield f"gone: {name}{f', now {new}' if new else ''}"
+    for each in found.defaults:
+        yield f"default: {each.path}({each.parameter}): {each.old} -> {each.new}"
+
+
+def agreement_lines(found: Evaluation, combinations: int) -> Iterator[str]:
+    """Yield the counts, precision and recall of predicted failures, then the disagreements, most frequent first."""
+    imports = found.broken + found.only_predicted + found.only_measured + found.whole
+    yield f"{counted(combinations, 'combination')}, {counted(imports, 'import')} of a package"
+    yield (
+        f"failed as predicted: {found.broken}; only predicted: {found.only_predicted}; only measured: "
+        f"{found.only_measured}; worked as predicted: {found.whole}"
+    )
+    for name, value in (("precision", found.precision), ("recall", found.recall)):
+        if value is not None:
+            yield f"{name} of `fails at import`: {value:.1%}"
+    for each in found.disagreements:
+        yield f"{each.count} x import {each.package}: measured {each.measured or 'no error'}"
+        yield f"    predicted: {each.predicted or 'none'}"
+        yield f"    e.g. {each.example}"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from matrix.api_map import build
-from matrix.api_map.index import WheelFile
 from matrix.api_map.query import ApiMap
+from matrix.api_map.reading.index import WheelFile
 from matrix.errors import UserError
 
 if TYPE_CHECKING:

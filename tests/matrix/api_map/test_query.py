@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matrix.api_map.defaults import changed_defaults
+from matrix.api_map.changes import changes
 from matrix.api_map.view import Presence
 
 if TYPE_CHECKING:
@@ -51,9 +51,15 @@ def test_a_package_outside_the_versions_is_unknown(api: ApiMap) -> None:
 
 
 def test_a_changed_default_is_listed_with_both_values(api: ApiMap) -> None:
-    (changed,) = changed_defaults(api, "transformers", OLD, NEW)
+    (changed,) = changes(api, "transformers", OLD, NEW).defaults
     assert (changed.path, changed.parameter) == ("transformers.TrainingArguments", "seed")
     assert (changed.old, changed.new) == ("0", "1")
+
+
+def test_a_parameter_that_is_gone_is_listed_with_its_new_name(api: ApiMap) -> None:
+    found = changes(api, "transformers", OLD, NEW)
+    assert found.removed == ("transformers.TrainingArguments(evaluation_strategy)",)
+    assert found.renamed == {"transformers.TrainingArguments(evaluation_strategy)": "eval_strategy"}
 
 
 def test_a_dataclass_has_its_own_fields_and_those_of_its_base(api: ApiMap) -> None:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import zipfile
     from collections.abc import Iterable, Mapping, Sequence
 
-    from matrix.api_map.index import PackageIndex, WheelFile
+    from matrix.api_map.reading.index import PackageIndex, WheelFile
 
-HERE: Final = Path(__file__).parents[2]
+HERE: Final = Path(__file__).parents[3]
 PROBE: Final = "cases.imports.probe"
 LEFT_OUT: Final = (
     "/tests/",

@@ -7,13 +7,13 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from matrix.api_map.conditions import FUNCTION, OTHER, TRY, conditions_of, handles_imports, negated, single
 from matrix.api_map.packages import PACKAGES
+from matrix.api_map.reading.conditions import FUNCTION, OTHER, TRY, conditions_of, handles_imports, negated, single
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.api_map.names import Names
+    from matrix.api_map.reading.names import Names
 
 Use = tuple[str, str, str]  # target, kind, conditions
 

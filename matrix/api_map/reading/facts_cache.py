@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
-from matrix.api_map.module_facts import FORMAT, ModuleFacts, read_module
 from matrix.api_map.packages import module_name
+from matrix.api_map.reading.module_facts import FORMAT, ModuleFacts, read_module
 
 if TYPE_CHECKING:
     import zipfile

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import Final
 
-from matrix.api_map.definitions import top_level
+from matrix.api_map.reading.definitions import top_level
 
 STRUCTURES: Final = frozenset({"_import_structure", "import_structure", "_SUBMOD_ATTRS"})
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import Requirement
 
-from matrix.api_map.conditions import FUNCTION, TRY, TYPING
-from matrix.api_map.module_facts import ModuleFacts
 from matrix.api_map.packages import PACKAGES, is_read, module_name
+from matrix.api_map.reading.conditions import FUNCTION, TRY, TYPING
+from matrix.api_map.reading.module_facts import ModuleFacts
+from matrix.api_map.reading.uses import IMPORT, INHERITED, KEYWORD, MODULE, STAR
 from matrix.api_map.rows import Name, UsedName
-from matrix.api_map.uses import IMPORT, INHERITED, KEYWORD, MODULE, STAR
 
 if TYPE_CHECKING:
     import zipfile
     from collections.abc import Iterator, Mapping
 
-    from matrix.api_map.facts_cache import FactsCache
+    from matrix.api_map.reading.facts_cache import FactsCache
 
 EXPORT: Final = "export"
 BOUND: Final = "import"

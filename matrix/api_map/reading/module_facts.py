@@ -9,11 +9,11 @@ import zlib
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from matrix.api_map.definitions import Definition, definitions, least_torch
-from matrix.api_map.lazy import LazyExports, lazy_exports
-from matrix.api_map.names import Names, names_of
 from matrix.api_map.packages import PACKAGES, is_outlined
-from matrix.api_map.uses import Use, uses_of
+from matrix.api_map.reading.definitions import Definition, definitions, least_torch
+from matrix.api_map.reading.lazy import LazyExports, lazy_exports
+from matrix.api_map.reading.names import Names, names_of
+from matrix.api_map.reading.uses import Use, uses_of
 
 FORMAT: Final = 3  # of cached facts; raise it when what is read changes
 LAZY: Final = (b"__all__", b"__getattr__", b"@requires")  # files without these words export nothing lazily

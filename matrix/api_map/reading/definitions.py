@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.api_map.names import Names
+    from matrix.api_map.reading.names import Names
 
 LONGEST_DEFAULT: Final = 60
 CONSTRUCTORS: Final = frozenset({"__init__", "__post_init__", "__new__"})

@@ -1,0 +1,103 @@
+"""The import matrix: measured imports of combinations of releases, compact in one file per environment."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from matrix.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from cases.imports.wire import CombinationResult, StepResult
+
+SCHEMA: Final = 1
+FOLDER: Final = Path(__file__).parents[1] / "import_results"
+PATH_IN_MESSAGE: Final = re.compile(r"\s?\((?:unknown location|/[^)\s]*)\)|(?:/[\w.+-]+)+/(?=[\w.-]+)")
+LONGEST: Final = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredImports:
+    """One combination: what each step raised (empty if nothing), or why the process ended."""
+
+    versions: Mapping[str, str]
+    errors: Mapping[str, str]
+    python: str
+    torch: str
+    measured: date
+    ended: str = ""
+
+    def imports(self, package: str) -> bool | None:
+        """Tell if a package was imported without an error; None if that was not measured."""
+        error = self.errors.get(f"import {package}")
+        return None if error is None else not error
+
+
+def save(results: Sequence[CombinationResult], path: Path, *, measured: date) -> None:
+    """Write the results of one environment; errors that occur several times are stored once."""
+    packages = sorted({name for each in results for name in each.versions})
+    steps = list(dict.fromkeys(step.step for each in results for step in each.steps))
+    errors: dict[str, int] = {"": 0}
+    rows = []
+    for each in sorted(results, key=lambda result: sorted(result.versions.items())):
+        by_step = {step.step: errors.setdefault(error_text(step), len(errors)) for step in each.steps}
+        rows.append(
+            [[each.versions.get(name, "") for name in packages], [by_step.get(step, -1) for step in steps], each.ended]
+        )
+    document = {
+        "schema": SCHEMA,
+        "measured": measured.isoformat(),
+        "python": results[0].python,
+        "torch": results[0].torch,
+        "packages": packages,
+        "steps": steps,
+        "errors": list(errors),
+        "rows": rows,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    head = json.dumps({name: value for name, value in document.items() if name != "rows"}, indent=0)
+    path.write_text(f'{head[:-2]},\n"rows": [\n{lines}\n]}}\n', encoding="utf-8")
+
+
+def error_text(step: StepResult) -> str:
+    """Return an error without the folders of the machine; empty if there was none."""
+    if not step.error:
+        return ""
+    text = f"{step.error}: {PATH_IN_MESSAGE.sub('', step.message)}"
+    place = next((each for each in reversed(step.places) if not each.startswith("cases.")), "")
+    return f"{text[:LONGEST]}{f' [{place}]' if place else ''}"
+
+
+def load(folder: Path = FOLDER) -> Iterator[MeasuredImports]:
+    """Yield all measured combinations; none if there are no files.
+
+    Raises:
+        UserError: a file cannot be read, or has a newer schema.
+    """
+    for path in sorted(folder.glob("*.json")):
+        try:
+            document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read ({error})") from error
+        if document["schema"] > SCHEMA:
+            raise UserError(f"{path}: schema {document['schema']} is newer than {SCHEMA}; update ftmatrix")
+        for versions, numbers, ended in document["rows"]:
+            yield MeasuredImports(
+                versions=dict(zip(document["packages"], versions, strict=True)),
+                errors={
+                    step: document["errors"][number]
+                    for step, number in zip(document["steps"], numbers, strict=True)
+                    if number >= 0
+                },
+                python=document["python"],
+                torch=document["torch"],
+                measured=date.fromisoformat(document["measured"]),
+                ended=ended,
+            )

@@ -1,0 +1,1 @@
+"""Reads releases from wheels without importing them."""

@@ -1,0 +1,74 @@
+"""Finds in an environment the names that an installed package takes from another and that are not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from matrix.api_map.predictions import predict
+from matrix.api_map.reading.uses import CHECKED
+from reports.answers.checkup.problems import CheckupProblem
+from reports.answers.judgement.judge import JobStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matrix.api_map.imports import Miss
+    from matrix.api_map.query import ApiMap
+    from reports.answers.checkup.doctor import Checkup
+
+FEWEST: Final = 2  # packages, of which one may use the other
+MOST_LATER: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokenImport:
+    """A package whose import fails, and what is missing first."""
+
+    package: str
+    missing: tuple[Miss, ...]
+
+    def sentence(self, versions: Mapping[str, str]) -> str:
+        first = self.missing[0]
+        if first.kind == CHECKED:
+            return f"`import {self.package}` fails: transformers requires {first.target} when it is imported"
+        provider = first.target.partition(".")[0].partition("(")[0]
+        by = f", which {first.module} uses" if first.module else ""
+        who, whose = (f"{name} {versions.get(name, '')}" for name in (self.package, provider))
+        return f"importing {who} fails: {whose} has no `{first.target}`{by}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentNames:
+    """What the map says of an environment: imports that fail, and functions that use what is not there."""
+
+    broken: tuple[BrokenImport, ...]
+    later: tuple[Miss, ...]
+
+    def added_to(self, checkup: Checkup) -> Checkup:
+        """Return a checkup with these problems. Versions that were measured do import, whatever the map says."""
+        versions = checkup.installed.versions
+        problems = () if checkup.same else tuple(problem(each, versions) for each in self.broken)
+        sentences = tuple(dict.fromkeys(later_sentence(each, versions) for each in self.later))
+        status = JobStatus.RED if problems else checkup.status
+        return replace(checkup, problems=(*problems, *checkup.problems), status=status, used_later=sentences)
+
+
+def problem(broken: BrokenImport, versions: Mapping[str, str]) -> CheckupProblem:
+    return CheckupProblem(what=broken.sentence(versions), why="read from the releases, not run")
+
+
+def later_sentence(miss: Miss, versions: Mapping[str, str]) -> str:
+    """Return a sentence about a name that only a function uses."""
+    provider = miss.target.partition(".")[0].partition("(")[0]
+    return f"{miss.module} uses `{miss.target}`, which {provider} {versions.get(provider, '')} does not have"
+
+
+def environment_names(versions: Mapping[str, str], api: ApiMap) -> EnvironmentNames:
+    """Check the versions of an environment; unknown releases are left out."""
+    if sum(api.place(name, version) is not None for name, version in versions.items()) < FEWEST:
+        return EnvironmentNames(broken=(), later=())
+    found = predict(api, versions)
+    broken = tuple(BrokenImport(package=name, missing=misses) for name, misses in found.at_import.items() if misses)
+    crossing = [each for each in found.later if each.target.partition(".")[0] != each.module.partition(".")[0]]
+    return EnvironmentNames(broken=broken, later=tuple(crossing))
