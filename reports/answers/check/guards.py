@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Final
 
-from matrix.api_map.conditions import handles_imports, names_in
+from matrix.api_map.reading.conditions import handles_imports, names_in
 
 # Words of tests that look at a version, or at what is installed or defined.
 TESTS: Final = re.compile(

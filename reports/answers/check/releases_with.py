@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matrix.api_map.query import ApiMap
-    from matrix.api_map.view import Definition
+    from matrix.api_map.view import FoundName
 
 
 class Has(Enum):
@@ -85,7 +85,7 @@ class Releases:
             return self.in_bases(holder, view, f".{member}{rest}")
         return Has.UNKNOWN
 
-    def in_bases(self, owner: Definition, view: View, rest: str) -> Answer:
+    def in_bases(self, owner: FoundName, view: View, rest: str) -> Answer:
         """Return the names in other packages that would do, if every base of a class is known."""
         foreign: dict[str, None] = {}
         waiting, seen = [owner], {owner.path}
