@@ -11,7 +11,7 @@ from reports.answers.check import configurations, sources
 from reports.answers.check.fit import Fitting
 from reports.answers.check.overrides import narrower_overrides
 from reports.answers.check.reader import read_code
-from reports.answers.check.releases_with import Has, Releases, package_of
+from reports.answers.check.releases_with import Has, Releases, package_of, presence_of
 from reports.answers.check.uses import Found
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.api_map.query import ApiMap
-    from matrix.api_map.view import View
     from reports.answers.check.fit import Fit
     from reports.answers.check.overrides import NarrowOverride
+    from reports.answers.check.releases_with import Answer
     from reports.answers.check.uses import Use
 
 CODE: Final = (sources.SCRIPT, sources.NOTEBOOK)
@@ -32,11 +32,13 @@ Range = tuple[str, str]
 class CheckedUse:
     """A use with the releases of its package that have it, and the new name that the stack states for it.
 
-    ``known``: a release has it. Of other uses the map says nothing: the name may be made at run time.
+    ``unknown`` are releases of which the map cannot say it. ``known``: a release has it. Of other uses the map says
+    nothing: the name may be made at run time.
     """
 
     use: Use
     ranges: tuple[Range, ...]
+    unknown: tuple[Range, ...]
     everywhere: bool
     known: bool
     renamed: str = ""
@@ -100,7 +102,10 @@ def check(files: Sequence[Path], api: ApiMap) -> Check:
     for path in (each for each in files if each.suffix.lower() not in CODE):
         sources.text_of(path)  # refuses what is no text in this command's words
         found.add(configurations.read_settings(path, releases, tuple(found.options)))
+    overrides = tuple(narrower_overrides(found.overrides, releases))
     fitting = Fitting(releases, found.uses, found.stated)
+    for each in overrides:
+        fitting.exclude(each)
     fit = fitting.run()
     return Check(
         files=tuple(map(str, files)),
@@ -108,27 +113,30 @@ def check(files: Sequence[Path], api: ApiMap) -> Check:
         uses=tuple(checked_use(each, releases) for each in found.uses if package_of(each.paths[0]) in api.releases),
         fits=tuple(package_fit(name, fit, fitting) for name in fit.domains),
         empty=fit.empty,
-        overrides=tuple(narrower_overrides(found.overrides, releases)),
+        overrides=overrides,
     )
 
 
 def checked_use(use: Use, releases: Releases) -> CheckedUse:
     known = any(map(releases.is_known, use.paths))
-    places = {place for path in use.paths for place in places_with(path, releases)}
+    answers = [releases.having(path) for path in use.paths if package_of(path) == use.package]
     readable = releases.readable(use.package)
-    everywhere = places >= readable
+    having = {place for place in readable if any(is_there(each[place]) for each in answers)}
+    unknown = {place for place in readable - having if any(each[place] is Has.UNKNOWN for each in answers)}
+    everywhere = having | unknown >= readable
     return CheckedUse(
         use=use,
-        ranges=as_ranges(use.package, places, releases),
+        ranges=as_ranges(use.package, having, releases),
+        unknown=as_ranges(use.package, unknown, releases),
         everywhere=everywhere,
         known=known,
         renamed="" if everywhere or not known else next(filter(None, map(releases.rename, use.paths)), ""),
     )
 
 
-def places_with(path: str, releases: Releases) -> set[int]:
-    """Return the releases that have a name or may have it, perhaps only with some releases of another package."""
-    return {place for place, answer in enumerate(releases.having(path)) if answer is not Has.NO}
+def is_there(answer: Answer) -> bool:
+    """Tell if a release has a name, perhaps only with some releases of another package."""
+    return answer is Has.YES or isinstance(answer, tuple)
 
 
 def as_ranges(package: str, places: Iterable[int], releases: Releases) -> tuple[Range, ...]:
@@ -173,15 +181,9 @@ def misfits(checked: Check, versions: Mapping[str, str], api: ApiMap) -> list[Mi
         package = each.use.package
         if each.use.guard or not each.known or package not in view.places:
             continue
-        if all(is_missing(path, view) for path in each.use.paths):
+        if all(presence_of(path, view) is Presence.MISSING for path in each.use.paths):
             found.append(Misfit(checked=each, package=package, version=versions[package]))
     return found
-
-
-def is_missing(path: str, view: View) -> bool:
-    owner, parenthesis, _ = path.partition("(")
-    absent = bool(parenthesis) and view.presence(owner) is Presence.MISSING
-    return absent or view.presence(path) is Presence.MISSING
 
 
 def unchecked(checked: Check, versions: Mapping[str, str], api: ApiMap) -> list[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from matrix.api_map.store import MappedRelease
+    from reports.answers.check.overrides import NarrowOverride
     from reports.answers.check.releases_with import Answer, Releases
     from reports.answers.check.uses import StatedMinimum, Use
 
@@ -68,6 +69,17 @@ class Fitting:
         for place in allowed_places(self.releases, minimum.package, minimum.specifier, domain):
             domain.discard(place)
             self.fit.required[minimum.package, place] = f"{minimum.place} demands {minimum.package}{minimum.specifier}"
+
+    def exclude(self, narrow: NarrowOverride) -> None:
+        """Remove the releases that pass an argument which a method of the script does not accept."""
+        domain = self.fit.domains.get(narrow.package)
+        if domain is None or not narrow.is_passed:
+            return
+        override = narrow.override
+        for place in narrow.places & domain:
+            domain.discard(place)
+            why = f"{override.own_name} lacks {narrow.parameter}, which {narrow.package} passes"
+            self.fit.required[narrow.package, place] = why
 
     def run(self) -> Fit:
         """Remove releases until nothing changes or a package has none left."""

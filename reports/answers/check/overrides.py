@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 class NarrowOverride:
     """A method that lacks a parameter of the method that it replaces.
 
-    ``ranges`` are the releases of ``package`` in which that method has it.
+    ``ranges`` and ``places`` are the releases of ``package`` in which that method has it. ``is_passed``: the package
+    passes it, as TRL's own classes that replace the method accept it. A script that calls the method itself decides
+    what is passed.
     """
 
     override: Override
@@ -28,7 +30,9 @@ class NarrowOverride:
     package: str
     parameter: str
     ranges: tuple[tuple[str, str], ...]
+    places: frozenset[int]
     versions: frozenset[str]
+    is_passed: bool
 
     def is_in(self, version: str) -> bool:
         """Tell if the method that is replaced has the parameter in a release."""
@@ -72,7 +76,10 @@ def lacking(override: Override, path: str, releases: Releases) -> Iterator[Narro
                 package=package,
                 parameter=name,
                 ranges=spans,
+                places=frozenset(places),
                 versions=frozenset(releases.version(package, place) for place in places),
+                is_passed=not override.is_called
+                and releases.is_accepted_elsewhere(package, path.rpartition(".")[2], name),
             )
 
 

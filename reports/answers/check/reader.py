@@ -340,6 +340,7 @@ class CodeReader(ast.NodeVisitor):
                     own_name=f"{own.node.name}.{each.name}",
                     parameters=tuple(names[1:]),
                     place=place,
+                    is_called=f"self.{each.name}(" in ast.unparse(own.node),
                 )
                 self.found.overrides.append(override)
 

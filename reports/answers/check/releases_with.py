@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from matrix.api_map.view import BUILT_IN_BASES, UNKNOWN_BASE, Presence, View
+from reports.answers.check.run_time_names import may_be_made
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,7 @@ class Has(Enum):
 
 Bases = tuple[str, ...]  # names in other packages, of which one has to be there
 Answer = Has | Bases
+FOLLOWERS: Final = frozenset({"trl"})  # packages whose classes derive from those of transformers
 PRESENCES: Final = {Presence.THERE: Has.YES, Presence.MISSING: Has.NO, Presence.UNKNOWN: Has.UNKNOWN}
 
 
@@ -41,6 +43,7 @@ class Releases:
         self.api = api
         self.views: dict[tuple[str, int], View] = {}
         self.answers: dict[str, tuple[Answer, ...]] = {}
+        self.replacing: dict[tuple[str, str], set[str]] = {}
         self.meeting: dict[tuple[str, str], set[int]] = {}
 
     def of(self, package: str) -> range:
@@ -67,13 +70,11 @@ class Releases:
         return self.answers[path]
 
     def answer(self, path: str, view: View) -> Answer:
-        presence = view.presence(path)
+        presence = presence_of(path, view)
         if presence is not Presence.UNKNOWN:
             return PRESENCES[presence]
         name, parenthesis, parameter = path.partition("(")
         rest = f"{parenthesis}{parameter}"
-        if parameter and view.presence(name) is Presence.MISSING:
-            return Has.NO
         if parameter and takes_anything(view, name):
             return Has.UNKNOWN
         found, _ = view.find(name)
@@ -88,11 +89,10 @@ class Releases:
     def in_bases(self, owner: FoundName, view: View, rest: str) -> Answer:
         """Return the names in other packages that would do, if every base of a class is known."""
         foreign: dict[str, None] = {}
-        waiting, seen = [owner], {owner.path}
+        waiting, seen, is_certain = [owner], {owner.path}, True
         while waiting:
             current = waiting.pop(0)
-            if any(True for _ in view.rows(current.module, f"{current.name}.__getattr__")):
-                return Has.UNKNOWN
+            is_certain &= not any(True for _ in view.rows(current.module, f"{current.name}.__getattr__"))
             for base in current.detail.split():
                 if base.startswith("@") or base in BUILT_IN_BASES or base in seen:
                     continue
@@ -103,8 +103,13 @@ class Releases:
                 elif package_of(base) in self.api.releases and package_of(base) not in view.places:
                     foreign[f"{base}{rest}"] = None
                 else:
-                    return Has.UNKNOWN
-        return tuple(foreign) or Has.UNKNOWN
+                    is_certain = False
+        if any(map(self.is_everywhere, foreign)):
+            return Has.YES
+        return tuple(foreign) if foreign and is_certain else Has.UNKNOWN
+
+    def is_everywhere(self, path: str) -> bool:
+        return all(self.having(path)[place] is Has.YES for place in self.readable(package_of(path)))
 
     def is_known(self, path: str) -> bool:
         """Tell if a release has a name, also through a base in another package."""
@@ -113,12 +118,31 @@ class Releases:
             for each in dict.fromkeys(self.having(path))
         )
 
+    def is_accepted_elsewhere(self, package: str, method: str, parameter: str) -> bool:
+        """Tell if a class of another package replaces a method and accepts a parameter: then callers pass it."""
+        key = package, method
+        if key not in self.replacing:
+            others = [tables.name_table for name, tables in self.api.tables.items() if name in FOLLOWERS - {package}]
+            rows = [row for table in others for row in table.matching("name", rf"^\w+\.{method}$")]
+            self.replacing[key] = {line.partition("=")[0] for row in rows for line in row[3].split("\n")}
+        return parameter in self.replacing[key]
+
     def rename(self, path: str) -> str:
         """Return the new name of a parameter as the stack states it; empty if it states none."""
         owner, parenthesis, parameter = path.partition("(")
         if not parenthesis:
             return ""
         return self.api.rename(owner, parameter.removesuffix(")"))
+
+
+def presence_of(path: str, view: View) -> Presence:
+    """Tell if a name is there: a missing class has no parameters, and what is made at run time is unknown."""
+    presence = view.presence(path)
+    owner, parenthesis, _ = path.partition("(")
+    if parenthesis and view.presence(owner) is Presence.MISSING:
+        presence = Presence.MISSING
+    made = presence is Presence.MISSING and may_be_made(path, view)
+    return Presence.UNKNOWN if made else presence
 
 
 def takes_anything(view: View, name: str) -> bool:

@@ -44,13 +44,14 @@ class Use:
 class Override:
     """A method of the script that replaces one of the stack.
 
-    ``parameters`` are those that it accepts by name, without ``self``.
+    ``parameters`` are those that it accepts by name, without ``self``. ``is_called``: the script calls it itself.
     """
 
     path: str
     own_name: str
     parameters: tuple[str, ...]
     place: str
+    is_called: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,7 @@ def side_words(words: str, causes: Sequence[str]) -> str:
 
 def use_lines(checked: Check, *, every: bool) -> Iterator[str]:
     partial = [each for each in checked.uses if each.known and (every or not each.everywhere)]
-    narrowing = grouped(each for each in partial if not each.use.guard)
+    narrowing = ordered(grouped(each for each in partial if not each.use.guard), checked, every=every)
     guarded = grouped(each for each in partial if each.use.guard)
     if narrowing:
         yield from ("", "Names:" if every else "Names that only some releases have:")
@@ -88,6 +88,30 @@ def use_lines(checked: Check, *, every: bool) -> Iterator[str]:
     if guarded:
         yield from ("", "Guarded by the code, so they narrow nothing:")
         yield from shown(list(use_rows(guarded, checked)), every=every)
+
+
+def ordered(
+    groups: dict[tuple[str, ...], list[CheckedUse]], checked: Check, *, every: bool
+) -> dict[tuple[str, ...], list[CheckedUse]]:
+    """Put first what bounds the releases that fit, then what has a new name. Leave out what follows from its owner."""
+    causes = {name for each in checked.fits for name in (*each.lower, *each.upper)}
+    spans = {several[0].use.paths[0]: several[0].ranges for several in groups.values()}
+
+    def rank(several: Sequence[CheckedUse]) -> int:
+        return 0 if several[0].use.words in causes else 1 if several[0].renamed else 2
+
+    kept = {
+        paths: several
+        for paths, several in groups.items()
+        if every or spans.get(owner_of(paths[0])) != several[0].ranges
+    }
+    return dict(sorted(kept.items(), key=lambda pair: rank(pair[1])))
+
+
+def owner_of(path: str) -> str:
+    """Return the class of a parameter or member."""
+    owner, parenthesis, _ = path.partition("(")
+    return owner if parenthesis else owner.rpartition(".")[0]
 
 
 def grouped(uses: Iterable[CheckedUse]) -> dict[tuple[str, ...], list[CheckedUse]]:
@@ -106,8 +130,13 @@ def use_rows(groups: Mapping[tuple[str, ...], Sequence[CheckedUse]], checked: Ch
         place = first.use.place + (f" and {len(several) - 1} more" if len(several) > 1 else "")
         package = first.use.package
         which = range_words(first.ranges, *bounds.get(package, ("", "")))
-        rows.append((place, first.use.words, f"{package} {which}{renamed_words(first)}{guard_words(first)}"))
+        rows.append((place, first.use.words, f"{package} {which}{unknown_words(first)}{renamed_words(first)}{guard_words(first)}"))
     yield from table(rows)
+
+
+def unknown_words(checked: CheckedUse) -> str:
+    spans = ", ".join(low if low == high else f"{low} to {high}" for low, high in checked.unknown)
+    return f", unknown for {spans}" if spans and not checked.everywhere else ""
 
 
 def renamed_words(checked: CheckedUse) -> str:
@@ -141,11 +170,18 @@ def note_lines(checked: Check, *, every: bool) -> Iterator[str]:
 
 
 def unheard(checked: Check) -> list[str]:
-    """Name what no release of the map has by that name: it is made at run time, or it never existed."""
-    return [
-        f"{several[0].use.place}: {several[0].use.words}: no release of the map states it"
-        for several in grouped(each for each in checked.uses if not each.known).values()
-    ]
+    """Name what no release of the map states: it is made or passed on at run time, or it never existed."""
+    owners: dict[str, list[CheckedUse]] = {}
+    for each in checked.uses:
+        if not each.known:
+            owners.setdefault(each.use.words.partition("(")[0], []).append(each)
+    return [f"{several[0].use.place}: {unheard_words(owner, several)}" for owner, several in owners.items()]
+
+
+def unheard_words(owner: str, several: Sequence[CheckedUse]) -> str:
+    parameters = dict.fromkeys(each.use.words.partition("(")[2].removesuffix(")") for each in several)
+    named = ", ".join(each for each in parameters if each)
+    return f"{owner}({named}): no release states them" if named else f"{owner}: no release states it"
 
 
 def override_words(narrow: NarrowOverride) -> str:
@@ -226,7 +262,8 @@ def name_document(checked: CheckedUse) -> dict[str, Any]:
         "guard": checked.use.guard,
         "branch": checked.use.branch,
         "known": checked.known,
-        "ranges": [list(each) for each in checked.ranges] if checked.known else [],
+        "ranges": [list(each) for each in checked.ranges],
+        "unknown": [list(each) for each in checked.unknown],
         "renamed": checked.renamed,
     }
 
