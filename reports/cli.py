@@ -41,7 +41,12 @@ COMMANDS: Final = (
 )
 
 
-FOLDERS: Final = {"pack": "offline", "unpack": "offline", "check": "api", "map": "api"}  # by command: the folder of its module, below commands/
+FOLDERS: Final = {
+    "pack": "offline",
+    "unpack": "offline",
+    "check": "api",
+    "map": "api",
+}  # by command: the folder of its module, below commands/
 
 
 def application(names: Iterable[str] = COMMANDS) -> typer.Typer:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 RUN_TEXT: Final = frozenset({"exec", "eval"})
 IMPORTERS: Final = frozenset({"__import__", "importlib.import_module", "import_module"})
 LOOK_UPS: Final = frozenset({"getattr", "hasattr", "operator.attrgetter"})
+NAMED_PLACES: Final = 2  # of `getattr`: the object and the name
 MINIMUM: Final = "transformers.utils.check_min_version"
 
 
@@ -55,7 +56,9 @@ def keywords(node: ast.Call) -> list[tuple[str | None, ast.expr]]:
             case ast.keyword(value=ast.Dict(keys=keys, values=values)):
                 for key, value in zip(keys, values, strict=True):
                     literal = isinstance(key, ast.Constant) and isinstance(key.value, str)
-                    found.append((str(key.value), value) if literal and isinstance(key, ast.Constant) else (None, value))
+                    found.append(
+                        (str(key.value), value) if literal and isinstance(key, ast.Constant) else (None, value)
+                    )
             case _:
                 found.append((None, each.value))
     return found
@@ -91,7 +94,7 @@ def super_paths(reader: CodeReader, method: str) -> list[str]:
 
 def read_look_up(reader: CodeReader, node: ast.Call) -> None:
     """Note names that are looked up at run time; a constant name with a default, or only tested, asks for nothing."""
-    if len(node.args) < 2 or not isinstance(reader.value(node.args[0]), Named | Instance):
+    if len(node.args) < NAMED_PLACES or not isinstance(reader.value(node.args[0]), Named | Instance):
         return
     if not isinstance(node.args[1], ast.Constant):
         reader.dynamic(node, f"a name that is looked up at run time (`{ast.unparse(node)[:60]}`)")

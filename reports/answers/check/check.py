@@ -1,4 +1,4 @@
-"""Checks scripts, notebooks and configurations: which releases have what they take, and with which releases they fit."""
+"""Checks scripts, notebooks and configurations: which releases have what they take, and which releases fit."""
 
 from __future__ import annotations
 
@@ -169,8 +169,9 @@ def causes(package: str, place: int, fit: Fit, fitting: Fitting) -> Iterable[str
 
 
 def lacks_base(use: Use, package: str, place: int, fitting: Fitting) -> bool:
-    bases = [each for each in fitting.bases(use) if package_of(each) == package]
-    return use.package != package and bool(bases) and not any(place in fitting.base_places(each) for each in bases)
+    """Tell if a release lacks a name that every release of the use's own package takes from it."""
+    needed = fitting.needed(use) if use.package != package else {}
+    return package in needed and place not in needed[package]
 
 
 def misfits(checked: Check, versions: Mapping[str, str], api: ApiMap) -> list[Misfit]:

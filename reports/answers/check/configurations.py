@@ -48,6 +48,9 @@ def read_settings(path: Path, releases: Releases, options: Sequence[OptionOwner]
 
 def read_part(config: Config, releases: Releases, options: Sequence[OptionOwner], found: Found) -> None:
     outside: list[str] = []
+    owner = next(iter(owners(config)), "")
+    if owner and releases.is_known(owner) and not options:
+        found.uses.append(Use(paths=(owner,), place=config.path.name))
     for key in config.values:
         paths = [each for each in paths_of(key, config, options) if releases.is_known(each)]
         if paths:
@@ -55,8 +58,8 @@ def read_part(config: Config, releases: Releases, options: Sequence[OptionOwner]
         elif "." not in key or key.startswith(BNB_SECTION):
             outside.append(key)
     if outside:
-        owner = f"the script that reads it, or {config.dialect.name}," if options else config.dialect.name
-        reason = f"{', '.join(outside)}: read by {owner} itself, or by no release of the map"
+        reader = f"the script that reads it, or {config.dialect.name}," if options else config.dialect.name
+        reason = f"{', '.join(outside)}: read by {reader} itself, or by no release of the map"
         found.outside.append(Dynamic(place=config.path.name, reason=reason))
 
 
@@ -94,6 +97,8 @@ def owners(config: Config) -> tuple[str, ...]:
 
 def place_of(key: str, config: Config) -> str:
     last = re.escape(key.rpartition(".")[2])
-    found = re.search(rf"^\s*[{{,]?\s*[\"']?{last}[\"']?\s*:|--{last.replace('_', '[-_]')}\b", config.text, re.MULTILINE)
+    found = re.search(
+        rf"^\s*[{{,]?\s*[\"']?{last}[\"']?\s*:|--{last.replace('_', '[-_]')}\b", config.text, re.MULTILINE
+    )
     line = config.text.count("\n", 0, found.start() + len(found[0]) - len(found[0].lstrip())) + 1 if found else 0
     return f"{config.path.name}:{line}" if line else config.path.name

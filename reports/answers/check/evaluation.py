@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 Scope = dict[str, "Value"]
 PARSERS: Final = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
-TO_OBJECTS: Final = frozenset({"parse_args_into_dataclasses", "parse_args_and_config", "parse_yaml_file", "parse_json_file", "parse_dict"})
+TO_OBJECTS: Final = frozenset(
+    {"parse_args_into_dataclasses", "parse_args_and_config", "parse_yaml_file", "parse_json_file", "parse_dict"}
+)
 # Functions that return an object of a class of their package.
 RETURNS: Final = {"get_peft_model": "PeftModel"}
 
@@ -51,14 +53,14 @@ class Scopes:
         self.chain[-1].update(scope)
 
     def merge(self, ends: Iterable[Scope]) -> None:
-        """Keep the values on which the ends of alternative blocks agree; a name that one of them lacks is the other's."""
+        """Keep the values on which the ends of alternative blocks agree; a name that one lacks is the other's."""
         several = list(ends)
         for name in {name for each in several for name in each}:
             values = [each[name] for each in several if name in each]
             self.bind(name, values[0] if all(each == values[0] for each in values) else None)
 
 
-def evaluate(node: ast.AST | None, scopes: Scopes) -> Value:
+def evaluate(node: ast.AST | None, scopes: Scopes) -> Value:  # noqa: PLR0911 - one per kind of expression
     """Return what an expression stands for; None if the text does not tell."""
     match node:
         case ast.Name(id=name):
@@ -91,7 +93,7 @@ def attribute_of(value: Value, attribute: str, scopes: Scopes) -> Value:
             return None
 
 
-def result_of(call: ast.Call, scopes: Scopes) -> Value:
+def result_of(call: ast.Call, scopes: Scopes) -> Value:  # noqa: PLR0911 - one per kind of callee
     """Return what a call returns."""
     match call.func:
         case ast.Attribute(value=inner, attr=method):
@@ -144,7 +146,11 @@ def instance_of(value: Value) -> Value:
 
 def parser_of(call: ast.Call, scopes: Scopes) -> Value:
     """Return a parser with the dataclasses that it gets."""
-    given = call.args[0] if call.args else next((each.value for each in call.keywords if each.arg == "dataclass_types"), None)
+    given = (
+        call.args[0]
+        if call.args
+        else next((each.value for each in call.keywords if each.arg == "dataclass_types"), None)
+    )
     value = evaluate(given, scopes)
     if isinstance(value, Several):
         return Parser(value.items)

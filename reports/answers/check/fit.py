@@ -117,16 +117,21 @@ class Fitting:
 
     def narrow_bases(self, use: Use) -> None:
         """Narrow a package that every release left needs for a name."""
-        needed: dict[str, set[int]] = {}
-        for place in self.fit.domains[use.package]:
-            answers = [self.releases.having(path)[place] for path in use.paths]
-            if any(answer is Has.YES or answer is Has.UNKNOWN for answer in answers):
-                return
-            for base in (base for answer in answers if isinstance(answer, tuple) for base in answer):
-                needed.setdefault(package_of(base), set()).update(self.base_places(base))
+        needed = self.needed(use)
         if len(needed) == 1:
             package, places = next(iter(needed.items()))
             self.fit.domains[package] &= places
+
+    def needed(self, use: Use) -> dict[str, set[int]]:
+        """Return the releases of other packages of which one has to be there; none if a release does without."""
+        found: dict[str, set[int]] = {}
+        for place in self.fit.domains[use.package]:
+            answers = [self.releases.having(path)[place] for path in use.paths]
+            if any(answer is Has.YES or answer is Has.UNKNOWN for answer in answers):
+                return {}
+            for base in (base for answer in answers if isinstance(answer, tuple) for base in answer):
+                found.setdefault(package_of(base), set()).update(self.base_places(base))
+        return found
 
     def by_requirement(self) -> None:
         for package, domain in self.fit.domains.items():
@@ -162,14 +167,16 @@ def requirement(release: MappedRelease, other: str) -> str:
 
 @cache
 def requirements(rows: tuple[str, ...]) -> dict[str, str]:
+    """Return the specifiers by package. Requirements of extras, platforms and Pythons are left out."""
     found: dict[str, str] = {}
     for row in rows:
         try:
             wanted = Requirement(row)
         except InvalidRequirement:
             continue
-        if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
-            found[wanted.name.replace("-", "_").lower()] = str(wanted.specifier)
+        if wanted.marker is None:
+            name = wanted.name.replace("-", "_").lower()
+            found[name] = ",".join(filter(None, (found.get(name, ""), str(wanted.specifier))))
     return found
 
 
@@ -182,7 +189,9 @@ def places_meeting(releases: Releases, package: str, specifier: str) -> set[int]
 
 def meeting(releases: Releases, package: str, specifier: str) -> Iterable[int]:
     wanted = SpecifierSet(specifier)
-    return (place for place in releases.of(package) if wanted.contains(releases.version(package, place), prereleases=True))
+    return (
+        place for place in releases.of(package) if wanted.contains(releases.version(package, place), prereleases=True)
+    )
 
 
 def allowed_places(releases: Releases, package: str, specifier: str, domain: set[int]) -> set[int]:

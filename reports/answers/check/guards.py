@@ -40,11 +40,13 @@ def guard_variables(tree: ast.Module) -> set[str]:
 
 def is_test(value: ast.expr) -> bool:
     """Tell if a value is the result of a test, not something else in which a version occurs."""
-    return isinstance(value, ast.Compare | ast.Call | ast.BoolOp | ast.UnaryOp | ast.Attribute) and is_guard(value, set())
+    return isinstance(value, ast.Compare | ast.Call | ast.BoolOp | ast.UnaryOp | ast.Attribute) and is_guard(
+        value, set()
+    )
 
 
 def flags_of(statement: ast.Try) -> set[str]:
-    """Return the names that a ``try`` and a handler of it both assign, or that a handler sets to None, True or False."""
+    """Return the names that a handler of a ``try`` sets to a constant, such as None or False."""
     if not handles(statement):
         return set()
     return {

@@ -63,9 +63,7 @@ def lacking(override: Override, path: str, releases: Releases) -> Iterator[Narro
     added = {name for names in known.values() for name in names} - everywhere - set(override.parameters)
     for name in sorted(added):
         places = {
-            place
-            for place, names in known.items()
-            if name in names and names.index(name) >= len(override.parameters)
+            place for place, names in known.items() if name in names and names.index(name) >= len(override.parameters)
         }
         if places:
             bits = sum(1 << place for place in places)

@@ -106,7 +106,9 @@ class Releases:
                     is_certain = False
         if any(map(self.is_everywhere, foreign)):
             return Has.YES
-        return tuple(foreign) if foreign and is_certain else Has.UNKNOWN
+        if not foreign or not is_certain:
+            return Has.UNKNOWN
+        return tuple(each for each in foreign if set(self.having(each)) != {Has.NO}) or Has.NO
 
     def is_everywhere(self, path: str) -> bool:
         return all(self.having(path)[place] is Has.YES for place in self.readable(package_of(path)))

@@ -26,7 +26,7 @@ def may_be_made(path: str, view: View) -> bool:
     modules = [".".join(parts[:count]) for count in range(2, len(parts))]
     if any(row.detail == ALIAS for module in modules for row in view.rows(module, "")):
         return True
-    is_module = len(parts) > 2 and parts[1].islower()
+    is_module = bool(parts[2:]) and parts[1].islower()
     return is_module and not view.has_module(".".join(parts[:2])) and is_there(ALIASES, view)
 
 

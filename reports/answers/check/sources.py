@@ -41,12 +41,12 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """The code of a script or notebook. ``skipped`` says what could not be read."""
+    """The code of a script or notebook. ``skipped`` names cells that could not be read, each with the reason."""
 
     path: Path
     tree: ast.Module
     cells: tuple[Cell, ...] = ()
-    skipped: tuple[str, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
 
     def place(self, line: int) -> str:
         """Return where a line of the tree stands, such as ``train.py:12`` or ``run.ipynb: cell 3, line 2``."""
@@ -76,7 +76,9 @@ def text_of(path: Path) -> str:
         if path.is_dir():
             raise UserError(f"{path}: is a folder; name the files in it")
         if path.stat().st_size > LARGEST:
-            raise UserError(f"{path}: is larger than {LARGEST // 1_000_000} MB; give a script, notebook or configuration")
+            raise UserError(
+                f"{path}: is larger than {LARGEST // 1_000_000} MB; give a script, notebook or configuration"
+            )
         raw = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); name an existing file") from None
@@ -126,7 +128,7 @@ def notebook(text: str, path: Path) -> Source:
     """
     body: list[ast.stmt] = []
     cells: list[Cell] = []
-    skipped: list[str] = []
+    skipped: list[tuple[str, str]] = []
     line = 1
     for number, code in code_cells(text, path):
         cells.append(Cell(number=number, first=line))
@@ -134,14 +136,14 @@ def notebook(text: str, path: Path) -> Source:
             tree = parsed(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             why = reason(error, code) if isinstance(error, SyntaxError) else "the code cannot be parsed"
-            skipped.append(f"{path.name}: cell {number}: {why}")
+            skipped.append((f"{path.name}: cell {number}", why))
         else:
             body += [ast.increment_lineno(each, line - 1) for each in tree.body]
         line += code.count("\n") + 1
     if not cells:
         raise UserError(f"{path}: the notebook has no code; give one with code cells")
     if not body and skipped:
-        raise UserError(f"{skipped[0]}; no other cell has code")
+        raise UserError(f"{': '.join(skipped[0])}; no other cell has code")
     return Source(path=path, tree=ast.Module(body=body, type_ignores=[]), cells=tuple(cells), skipped=tuple(skipped))
 
 

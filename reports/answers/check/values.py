@@ -107,7 +107,7 @@ def members_of(node: ast.ClassDef) -> set[str]:
 
 
 def assigned_attributes(tree: ast.Module) -> set[str]:
-    """Return the attributes that a script assigns itself, on whatever object: reading them asks nothing of the stack."""
+    """Return the attributes that a script assigns itself, on whatever object: the stack need not have them."""
     found: set[str] = set()
     for each in ast.walk(tree):
         match each:

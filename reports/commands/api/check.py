@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -31,7 +31,9 @@ MISFIT: Final = 1
 def check(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Scripts, notebooks, configuration files and command lines of one job.", show_default=False),
+        typer.Argument(
+            help="Scripts, notebooks, configuration files and command lines of one job.", show_default=False
+        ),
     ],
     versions: Annotated[
         str | None,
@@ -54,7 +56,7 @@ def check(
     """Tell with which releases of the stack a script, notebook or configuration fits, and what it takes from them."""
     from matrix.api_map.query import ApiMap
     from reports.answers.check.check import check as check_files
-    from reports.render.text import check_text
+    from reports.render.text import check_document, check_text
 
     api = ApiMap(folder)
     given = given_versions(versions, set_key, have, api)
@@ -62,7 +64,7 @@ def check(
     if given is not None:
         raise typer.Exit(against(checked, given, api, every=every, as_json=as_json))
     if as_json:
-        typer.echo(json.dumps(check_text.document(checked), indent=1))
+        typer.echo(json.dumps(check_document.document(checked), indent=1))
     else:
         typer.echo(plain("\n".join(check_text.lines(checked, every=every))))
     raise typer.Exit(0 if checked.has_common_range else MISFIT)
@@ -94,14 +96,14 @@ def given_versions(versions: str | None, key: str | None, have: Path | None, api
 def against(checked: Check, given: Installed, api: ApiMap, *, every: bool, as_json: bool) -> int:
     """Print the check of given versions, and return the exit code."""
     from reports.answers.check.check import misfits, unchecked
-    from reports.render.text import check_text
+    from reports.render.text import check_document, check_text
 
     versions = {name.replace("-", "_"): version for name, version in given.versions.items()}
     source = given.source or str(given.where)
     missing, left_out = misfits(checked, versions, api), unchecked(checked, versions, api)
     if as_json:
-        row = check_text.version_document(versions, source, missing, left_out)
-        typer.echo(json.dumps({**check_text.document(checked), "given": row}, indent=1))
+        row = check_document.version_document(versions, source, missing, left_out)
+        typer.echo(json.dumps({**check_document.document(checked), "given": row}, indent=1))
     else:
         texts: Sequence[str] = list(check_text.version_lines(checked, source, versions, missing, left_out, every=every))
         typer.echo(plain("\n".join(texts)))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
 
@@ -21,8 +20,9 @@ SHOWN_CAUSES: Final = 2
 def lines(checked: Check, *, every: bool) -> Iterator[str]:
     """Yield the check without given versions: the releases that fit, and what narrows them."""
     yield heading(checked)
-    yield ""
-    yield from fit_lines(checked)
+    if checked.fits:
+        yield ""
+        yield from fit_lines(checked)
     yield from use_lines(checked, every=every)
     yield from note_lines(checked, every=every)
     yield ""
@@ -30,14 +30,16 @@ def lines(checked: Check, *, every: bool) -> Iterator[str]:
 
 
 def heading(checked: Check) -> str:
-    names = ", ".join(dict.fromkeys(each.use.package for each in checked.uses)) or "no package of the stack"
+    names = ", ".join(dict.fromkeys(each.use.package for each in checked.uses))
+    if not names:
+        return f"{', '.join(checked.files)}: takes nothing from the packages of the map by name"
     return f"{', '.join(checked.files)}: {counted(len(grouped(checked.uses)), 'name')} from {names}"
 
 
 def fit_lines(checked: Check) -> Iterator[str]:
     rows = [("package", "releases that fit", "because of")]
     rows += [(each.package, fit_words(each), cause_words(each)) for each in checked.fits]
-    yield from table(rows if checked.fits else [])
+    yield from table(rows)
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
@@ -130,7 +132,13 @@ def use_rows(groups: Mapping[tuple[str, ...], Sequence[CheckedUse]], checked: Ch
         place = first.use.place + (f" and {len(several) - 1} more" if len(several) > 1 else "")
         package = first.use.package
         which = range_words(first.ranges, *bounds.get(package, ("", "")))
-        rows.append((place, first.use.words, f"{package} {which}{unknown_words(first)}{renamed_words(first)}{guard_words(first)}"))
+        rows.append(
+            (
+                place,
+                first.use.words,
+                f"{package} {which}{unknown_words(first)}{renamed_words(first)}{guard_words(first)}",
+            )
+        )
     yield from table(rows)
 
 
@@ -197,18 +205,25 @@ def summary(checked: Check) -> str:
     if checked.empty:
         return f"No common range: no release of {checked.empty} has everything that is used of it."
     narrow = [each for each in checked.fits if not each.is_free]
+    if not checked.uses:
+        return "Nothing to check."
     if not narrow:
         return "Every release of the map has what the code takes by name."
     return f"Fits {', '.join(f'{each.package} {fit_words(each)}' for each in narrow)}."
 
 
 def version_lines(
-    checked: Check, source: str, versions: Mapping[str, str], misfits: Sequence[Misfit], unchecked: Sequence[str],
-    *, every: bool,
+    checked: Check,
+    source: str,
+    versions: Mapping[str, str],
+    misfits: Sequence[Misfit],
+    unchecked: Sequence[str],
+    *,
+    every: bool,
 ) -> Iterator[str]:
     """Yield the check of given versions."""
     yield heading(checked)
-    used = {each.use.package for each in checked.uses}
+    used = {each.use.package for each in checked.uses} | {each.package for each in checked.fits}
     yield f"Versions from {source}: {', '.join(f'{n} {v}' for n, v in versions.items() if n in used) or 'none of them'}"
     if misfits:
         yield from ("", "These versions lack:")
@@ -237,55 +252,3 @@ def fits_words(checked: Check, unchecked: Sequence[str]) -> str:
     if unchecked and len(unchecked) == len({each.use.package for each in checked.uses}):
         return "Nothing was checked."
     return "Fits: these versions have everything that the code takes by name."
-
-
-def document(checked: Check) -> dict[str, Any]:
-    """Return the check as JSON."""
-    return {
-        "schema": SCHEMA,
-        "files": list(checked.files),
-        "fits": checked.has_common_range,
-        "packages": [asdict(each) for each in checked.fits],
-        "names": [name_document(each) for each in checked.uses],
-        "overrides": [override_document(each) for each in checked.overrides],
-        "unknown": [asdict(each) for each in checked.found.dynamic],
-        "outside": [asdict(each) for each in checked.found.outside],
-    }
-
-
-def name_document(checked: CheckedUse) -> dict[str, Any]:
-    return {
-        "name": checked.use.words,
-        "paths": list(checked.use.paths),
-        "package": checked.use.package,
-        "place": checked.use.place,
-        "guard": checked.use.guard,
-        "branch": checked.use.branch,
-        "known": checked.known,
-        "ranges": [list(each) for each in checked.ranges],
-        "unknown": [list(each) for each in checked.unknown],
-        "renamed": checked.renamed,
-    }
-
-
-def override_document(narrow: NarrowOverride) -> dict[str, Any]:
-    return {
-        "method": narrow.override.own_name,
-        "replaces": narrow.path,
-        "lacks": narrow.parameter,
-        "package": narrow.package,
-        "ranges": [list(each) for each in narrow.ranges],
-        "place": narrow.override.place,
-    }
-
-
-def version_document(
-    versions: Mapping[str, str], source: str, misfits: Sequence[Misfit], unchecked: Sequence[str]
-) -> dict[str, Any]:
-    return {
-        "source": source,
-        "versions": dict(versions),
-        "fits": not misfits,
-        "missing": [{**name_document(each.checked), "version": each.version} for each in misfits],
-        "unchecked": list(unchecked),
-    }
