@@ -21,7 +21,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cases.imports.steps import steps
+from cases.imports.steps import OF_TRL, steps
 from cases.imports.wire import Combination, CombinationResult, StepResult
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ PRELOADED = (
 )
 LONGEST_MESSAGE = 600
 MOST_PLACES = 40
+COMMON = "common"  # name of the report of what all versions of trl share
 
 
 def main() -> None:
@@ -56,26 +57,37 @@ def main() -> None:
         for line in options.combinations.read_text(encoding="utf-8").splitlines():
             if time.monotonic() > end:
                 return
-            sink.write(measured(Combination.parsed(line), limit=options.limit, torch=torch).line() + "\n")
+            for each in measured(Combination.parsed(line), limit=options.limit, torch=torch):
+                sink.write(each.line() + "\n")
 
 
-def measured(combination: Combination, *, limit: float, torch: str) -> CombinationResult:
-    """Run the steps of a combination in a child."""
+def measured(combination: Combination, *, limit: float, torch: str) -> list[CombinationResult]:
+    """Run the steps of a combination in a child, and those of trl in a child of it for each version of trl."""
     started = time.monotonic()
-    with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as report:
+    with tempfile.TemporaryDirectory() as folder:
         child = os.fork()
         if child == 0:
-            run_steps(combination, report.name)
-        ended = wait(child, limit)
-        found = [StepResult.parsed(each) for each in Path(report.name).read_text(encoding="utf-8").splitlines()]
-    return CombinationResult(
-        versions=combination.versions,
-        steps=tuple(found),
-        python=platform.python_version(),
-        torch=torch,
-        seconds=round(time.monotonic() - started, 2),
-        ended=ended,
-    )
+            run_combination(combination, Path(folder), limit)
+        ended = wait(child, limit * (1 + len(combination.variants)))
+        common = results_in(Path(folder) / COMMON)
+        seconds = round((time.monotonic() - started) / len(combination.variants), 2)
+        return [
+            CombinationResult(
+                versions={**combination.versions, "trl": version},
+                steps=(*common, *results_in(Path(folder) / version)),
+                python=platform.python_version(),
+                torch=torch,
+                seconds=seconds,
+                ended=ended,
+            )
+            for version, _ in combination.variants
+        ]
+
+
+def results_in(report: Path) -> tuple[StepResult, ...]:
+    if not report.exists():
+        return ()
+    return tuple(StepResult.parsed(each) for each in report.read_text(encoding="utf-8").splitlines())
 
 
 def wait(child: int, limit: float) -> str:
@@ -91,22 +103,38 @@ def wait(child: int, limit: float) -> str:
     return f"time limit of {limit:.0f} s"
 
 
-def run_steps(combination: Combination, report: str) -> None:
+def run_combination(combination: Combination, reports: Path, limit: float) -> None:
     """Run in the child; it never returns."""
     try:
         quiet = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(quiet, descriptor)
-        sys.path[:0] = combination.folders
-        sys.path_importer_cache.clear()
-        importlib.invalidate_caches()
-        with open(report, "a", encoding="utf-8", buffering=1) as sink:  # noqa: PTH123 - written line by line
-            for name, step in steps().items():
+        lay_over(combination.folders)
+        run_steps(reports / COMMON, of_trl=False)
+        for version, folder in combination.variants:
+            child = os.fork()
+            if child == 0:
+                lay_over((folder,))
+                run_steps(reports / version, of_trl=True)
+                return
+            wait(child, limit)
+    finally:
+        os._exit(0)
+
+
+def lay_over(folders: tuple[str, ...]) -> None:
+    sys.path[:0] = folders
+    sys.path_importer_cache.clear()
+    importlib.invalidate_caches()
+
+
+def run_steps(report: Path, *, of_trl: bool) -> None:
+    with report.open("a", encoding="utf-8", buffering=1) as sink:
+        for name, step in steps().items():
+            if (name in OF_TRL) is of_trl:
                 error = failure(step)
                 result = StepResult(step=name) if error is None else described(name, error)
                 sink.write(result.line() + "\n")
-    finally:
-        os._exit(0)
 
 
 def failure(step: Callable[[], object]) -> BaseException | None:

@@ -25,6 +25,9 @@ IMPORTS: dict[str, tuple[str, ...]] = {
 }
 
 
+OF_TRL = ("import trl", "SFTConfig")
+
+
 def import_names(paths: tuple[str, ...]) -> None:
     """Import modules, and names from modules."""
     for path in paths:
@@ -44,7 +47,7 @@ def training_arguments() -> object:
 def sft_config() -> object:
     from trl import SFTConfig
 
-    return SFTConfig(output_dir=tempfile.gettempdir(), report_to=[])
+    return SFTConfig(output_dir=tempfile.gettempdir(), report_to=[], bf16=False)
 
 
 def quantisation() -> object:

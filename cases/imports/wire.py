@@ -10,10 +10,15 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Combination:
-    """Folders with unpacked wheels to lay over the environment, first one first, and what they contain."""
+    """Folders with unpacked wheels to lay over the environment, first one first, and what they contain.
+
+    ``variants`` are the versions of trl and their folders: nothing else imports trl, so that each is imported in a
+    process that has imported the rest.
+    """
 
     versions: dict[str, str]
     folders: tuple[str, ...]
+    variants: tuple[tuple[str, str], ...]
 
     def line(self) -> str:
         return json.dumps({"schema": SCHEMA, **asdict(self)})
@@ -23,7 +28,8 @@ class Combination:
         row = json.loads(line)
         if row["schema"] != SCHEMA:
             raise ValueError(f"a combination of schema {row['schema']}, expected {SCHEMA}")
-        return cls(versions=row["versions"], folders=tuple(row["folders"]))
+        variants = tuple((version, folder) for version, folder in row["variants"])
+        return cls(versions=row["versions"], folders=tuple(row["folders"]), variants=variants)
 
 
 @dataclass(frozen=True)

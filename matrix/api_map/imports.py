@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from matrix.api_map.holding import holds, unmet
 from matrix.api_map.reading.conditions import FUNCTION, TRY
 from matrix.api_map.reading.uses import ATTRIBUTE, CHECKED, IMPORT, INHERITED, KEYWORD, MODULE, STAR
-from matrix.api_map.view import Presence
+from matrix.api_map.view import DEEPEST, Presence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matrix.api_map.tables import UseRow
     from matrix.api_map.view import View
 
+EXPORT: Final = "export"
 MOST_MODULES: Final = 3000
 NAMED: Final = frozenset({IMPORT, ATTRIBUTE, KEYWORD, INHERITED})
 
@@ -94,12 +95,12 @@ class ImportPrediction:
         return all(each == FUNCTION or holds(each, self.view, self.api, user) is True for each in texts)
 
     def use(self, module: str, row: UseRow) -> None:
-        if row.kind == CHECKED:
+        if row.kind == CHECKED and not row.target.startswith("accelerate"):
             for requirement in unmet([row.target], self.view, self.api):
                 self.misses.append(Miss(module=module, target=requirement, kind=CHECKED))
         elif row.kind == STAR:
             self.execute_with_parents(row.target)
-        elif self.is_missing(row.target):
+        elif is_foreign(module, row.target) and self.is_missing(row.target):
             self.misses.append(Miss(module=module, target=row.target, kind=row.kind, conditions=row.conditions))
         elif row.kind == MODULE:
             self.execute_with_parents(row.target)
@@ -107,14 +108,17 @@ class ImportPrediction:
             owner, _, name = row.target.rpartition(".")
             self.load(owner, name)
 
-    def load(self, module: str, name: str) -> None:
+    def load(self, module: str, name: str, depth: int = 0) -> None:
         """Run the module that defines a name of another one, as a lazy module does when the name is first used."""
         if self.view.has_module(f"{module}.{name}"):
             self.execute_with_parents(f"{module}.{name}")
             return
         for row in self.view.rows(module, name):
-            if row.kind == "export" and row.detail:
-                self.execute_with_parents(row.detail.rpartition(".")[0])
+            source, _, original = row.detail.rpartition(".")
+            if row.kind == EXPORT and source and (source, original) != (module, name):
+                self.execute_with_parents(source)
+                if depth < DEEPEST:
+                    self.load(source, original, depth + 1)
 
     def is_missing(self, path: str) -> bool:
         """Tell if a name is not there although another release has it: a name that none has is made at run time."""
@@ -127,5 +131,10 @@ class ImportPrediction:
         """Yield what functions of a module use and what is not there, as far as their conditions hold."""
         for row in self.uses(module):
             later = FUNCTION in row.conditions and TRY not in row.conditions and row.kind in NAMED
-            if later and self.is_run(module, row) and self.is_missing(row.target):
+            if later and is_foreign(module, row.target) and self.is_run(module, row) and self.is_missing(row.target):
                 yield Miss(module=module, target=row.target, kind=row.kind, conditions=row.conditions)
+
+
+def is_foreign(module: str, target: str) -> bool:
+    """Tell if a target is another package's. A release has what its own modules import from each other."""
+    return module.partition(".")[0] != target.partition(".")[0].partition("(")[0]

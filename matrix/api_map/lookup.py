@@ -6,6 +6,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from matrix.api_map.packages import is_outlined
 from matrix.api_map.view import RENAMES
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from matrix.api_map.query import ApiMap
 
 MOST: Final = 40
+DEFINITIONS: Final = ("class", "function", "variable")
 SEARCHED: Final = ("trl", "peft", "accelerate", "transformers", "bitsandbytes", "datasets", "huggingface_hub")
 
 
@@ -58,9 +60,9 @@ def classes_with(api: ApiMap, member: str, packages: tuple[str, ...]) -> list[st
 def moved_to(api: ApiMap, package: str, name: str) -> list[str]:
     """Return the modules in which the newest release of a package defines a name."""
     newest = len(api.releases[package]) - 1
-    rows = api.tables[package].name_table.matching("name", rf"^{re.escape(name)}$")
+    rows = api.tables[package].name_table.matching("name", rf"^{re.escape(name)}$", DEFINITIONS)
     return [
         f"{module}.{found}"
-        for module, found, kind, _, first, last in rows
-        if kind in {"class", "function", "variable"} and first <= newest <= last
+        for module, found, _, _, first, last in rows
+        if first <= newest <= last and not is_outlined(module)
     ]

@@ -49,6 +49,14 @@ def is_read(package: str, path: str) -> bool:
     return not (len(parts) > 1 and parts[1] in SKIPPED_FOLDERS.get(package, ()))
 
 
+def compiled_module(package: str, path: str) -> str:
+    """Return the dotted name of a compiled module; empty for other files."""
+    folder, _, name = path.rpartition("/")
+    if not path.startswith(f"{package}/") or not name.endswith((".so", ".pyd")) or name.startswith("lib"):
+        return ""
+    return f"{folder.replace('/', '.')}.{name.partition('.')[0]}"
+
+
 def module_name(path: str) -> tuple[str, bool]:
     """Return the dotted name of the module in a file, and if it is a package."""
     dotted = path.rpartition(".")[0].replace("/", ".")

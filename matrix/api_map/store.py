@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = 1
 DATA: Final = Path(__file__).with_name("data")
 RELEASES: Final = "releases.json"
-ROW_GROUP: Final = 50_000
+ROW_GROUP: Final = 12_000  # an answer decodes the groups of a few modules only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

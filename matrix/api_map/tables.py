@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +10,7 @@ from matrix.api_map.store import releases_of
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
@@ -33,47 +34,71 @@ class UseRow(NamedTuple):
 
 
 class Table:
-    """A Parquet file of rows that are sorted by module."""
+    """A Parquet file of rows that are sorted by module. Only the row groups that a question concerns are decoded."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.cached: dict[str, Any] = {}
+        self.groups: dict[int, tuple[list[str], dict[str, Any]]] = {}
 
     @cached_property
-    def columns(self) -> dict[str, Any]:
+    def file(self) -> Any:
         import pyarrow.parquet as pq
 
         try:
-            with pq.ParquetFile(self.path) as file:  # read_table would import the modules for folders of files as well
-                table = file.read()
+            return pq.ParquetFile(self.path, read_dictionary=["module"])
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read ({error}); create it with `ftmatrix map build`") from error
-        return {name: table.column(name).combine_chunks() for name in table.column_names}
 
     @cached_property
-    def places(self) -> dict[str, tuple[int, int]]:
-        """The first row of each module, and the one after its last."""
-        import pyarrow.compute as pc
+    def bounds(self) -> list[tuple[str, str]]:
+        """The first and the last module of each row group."""
+        metadata = self.file.metadata
+        column = self.file.schema.names.index("module")
+        found = [metadata.row_group(number).column(column).statistics for number in range(metadata.num_row_groups)]
+        return [(str(each.min), str(each.max)) for each in found]
 
-        runs = pc.run_end_encode(self.columns["module"], run_end_type="int32")
-        ends = runs.run_ends.to_pylist()
-        return dict(zip(runs.values.to_pylist(), zip([0, *ends], ends, strict=False), strict=True))
+    def group(self, number: int) -> tuple[list[str], dict[str, Any]]:
+        """Return the modules of a row group's rows, and its other columns, undecoded."""
+        if number not in self.groups:
+            table = self.file.read_row_group(number, use_threads=False)
+            columns = {name: table.column(name) for name in table.column_names}
+            self.groups[number] = columns.pop("module").to_pylist(), columns
+        return self.groups[number]
 
     def rows(self, module: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a module, without its name."""
-        start, end = self.places.get(module, (0, 0))
-        columns = [
-            values.slice(start, end - start).to_pylist() for name, values in self.columns.items() if name != "module"
-        ]
-        return zip(*columns, strict=True)
+        for number, (first, last) in enumerate(self.bounds if module in self.modules else ()):
+            if first <= module <= last:
+                modules, columns = self.group(number)
+                start, end = bisect_left(modules, module), bisect_right(modules, module)
+                found = [values.slice(start, end - start).to_pylist() for values in columns.values()]
+                yield from zip(*found, strict=True)
 
-    def matching(self, column: str, pattern: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows in which a column matches a regular expression (RE2)."""
-        import pyarrow.compute as pc
+    def matching(self, column: str, pattern: str, kinds: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows in which a column matches a regular expression (RE2), of some kinds or of all."""
+        from pyarrow import array
+        from pyarrow.compute import and_, indices_nonzero, is_in, match_substring_regex
 
-        mask = pc.match_substring_regex(self.columns[column], pattern)
-        columns = [values.filter(mask).to_pylist() for values in self.columns.values()]
-        return zip(*columns, strict=True)
+        table = self.file.read(columns=[column, "kind"], use_threads=False)
+        mask = match_substring_regex(table.column(column), pattern)
+        if kinds:
+            mask = and_(mask, is_in(table.column("kind"), value_set=array(kinds)))
+        places = indices_nonzero(mask).to_pylist()
+        start = 0
+        for number in range(len(self.bounds)):
+            end = start + self.file.metadata.row_group(number).num_rows
+            inside = [place - start for place in places if start <= place < end]
+            if inside:
+                modules, columns = self.group(number)
+                found = [values.take(inside).to_pylist() for values in columns.values()]
+                yield from zip([modules[place] for place in inside], *found, strict=True)
+            start = end
+
+    @cached_property
+    def modules(self) -> dict[str, None]:
+        """The modules in order. Their column is cheap to read, and most questions name some that do not exist."""
+        chunks = self.file.read(columns=["module"], use_threads=False).column(0).chunks
+        return dict.fromkeys(sorted(name for chunk in chunks for name in chunk.dictionary.to_pylist()))
 
 
 class PackageTables:
@@ -102,7 +127,7 @@ class PackageTables:
         return self.uses_by_module[module]
 
     def modules(self) -> tuple[str, ...]:
-        return tuple(self.name_table.places)
+        return tuple(self.name_table.modules)
 
 
 __all__ = ["NameRow", "PackageTables", "Table", "UseRow", "releases_of"]

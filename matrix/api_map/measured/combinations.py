@@ -11,7 +11,6 @@ from packaging.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import date
 
     from matrix.api_map.query import ApiMap
     from matrix.api_map.store import MappedRelease
@@ -43,6 +42,13 @@ def pairs(api: ApiMap, *, seed: int = 0) -> list[dict[str, str]]:
     return found
 
 
+def trl_variants(versions: Mapping[str, str], api: ApiMap, count: int) -> list[str]:
+    """Return a combination's version of trl, and other minor releases at random, the same ones in each call."""
+    others = [each.version for each in minor_releases(api.releases["trl"]) if each.version != versions["trl"]]
+    chosen = random.Random(repr(sorted(versions.items()))).sample(others, count)  # noqa: S311 - a sample, no secret
+    return [versions["trl"], *chosen]
+
+
 def filled(pair: Mapping[str, str], api: ApiMap) -> dict[str, str]:
     """Add the other packages to a pair: each the newest until the pair's newer release that all requirements admit.
 
@@ -58,6 +64,18 @@ def filled(pair: Mapping[str, str], api: ApiMap) -> dict[str, str]:
         if fitting or candidates:
             chosen[name] = (fitting or newest_first(candidates))[-1].version
     return chosen
+
+
+def is_installable(versions: Mapping[str, str], api: ApiMap) -> bool:
+    """Tell if libraries were found that transformers admits: old ones need releases from before the map."""
+    checked = ("tokenizers", "huggingface_hub", "safetensors")
+    base = release(api, BASE, versions[BASE])
+    return all(
+        bound.contains(versions[name], prereleases=True)
+        for name in checked
+        if name in versions
+        for bound in bounds_on(name, base)
+    )
 
 
 def newest_first(candidates: Sequence[MappedRelease]) -> list[MappedRelease]:
@@ -89,7 +107,3 @@ def release(api: ApiMap, name: str, version: str) -> MappedRelease:
     if place is None:
         raise KeyError(f"{name} {version}")
     return api.releases[name][place]
-
-
-def newest_day(api: ApiMap) -> date:
-    return max(each.uploaded for rows in api.releases.values() for each in rows)

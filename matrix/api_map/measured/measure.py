@@ -14,7 +14,7 @@ from matrix.errors import UserError
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from matrix.api_map.reading.index import PackageIndex, WheelFile
 
@@ -87,6 +87,7 @@ def import_combinations(
     results: Path,
     minutes: float,
     extra: Path | None = None,
+    variants: Callable[[Mapping[str, str]], Sequence[str]] = lambda versions: (versions["trl"],),
 ) -> list[CombinationResult]:
     """Import combinations in an environment that has torch, append each result to a file, and return all of the file.
 
@@ -96,6 +97,7 @@ def import_combinations(
         wheels: where releases are unpacked.
         results: file of JSON lines; combinations in it are not imported again.
         minutes: start no combination afterwards.
+        variants: the versions of trl to import with the rest of a combination.
         extra: folder with libraries that take precedence over those of the environment.
 
     Raises:
@@ -106,8 +108,13 @@ def import_combinations(
     with listed.open("w", encoding="utf-8") as sink:
         for versions in combinations:
             if key(versions) not in done:
-                folders = tuple(str(wheels.unpacked(name, version)) for name, version in versions.items())
-                sink.write(Combination(versions=dict(versions), folders=folders).line() + "\n")
+                rest = {name: version for name, version in versions.items() if name != "trl"}
+                combination = Combination(
+                    versions=rest,
+                    folders=tuple(str(wheels.unpacked(name, version)) for name, version in rest.items()),
+                    variants=tuple((each, str(wheels.unpacked("trl", each))) for each in variants(versions)),
+                )
+                sink.write(combination.line() + "\n")
     finished = processes.call(
         [str(python), "-m", PROBE, str(listed), str(results), "--minutes", str(minutes)]
         + (["--extra", str(extra)] if extra else []),
@@ -127,9 +134,3 @@ def read_results(path: Path) -> list[CombinationResult]:
 
 def key(versions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(versions.items()))
-
-
-def unpack_all(combinations: Iterable[Mapping[str, str]], wheels: UnpackedWheels) -> None:
-    for versions in combinations:
-        for name, version in versions.items():
-            wheels.unpacked(name, version)

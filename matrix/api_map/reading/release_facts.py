@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import Requirement
 
-from matrix.api_map.packages import PACKAGES, is_read, module_name
+from matrix.api_map.packages import PACKAGES, compiled_module, is_read, module_name
 from matrix.api_map.reading.conditions import FUNCTION, TRY, TYPING
+from matrix.api_map.reading.lazy import LazyExports
 from matrix.api_map.reading.module_facts import ModuleFacts
 from matrix.api_map.reading.uses import IMPORT, INHERITED, KEYWORD, MODULE, STAR
 from matrix.api_map.rows import Name, UsedName
@@ -225,6 +226,11 @@ def read_release(package: str, wheel: zipfile.ZipFile, cache: FactsCache) -> Rel
             facts = cache.facts(wheel, file)
             name, _ = module_name(file.filename)
             modules[name] = merged(modules[name], facts) if name in modules else facts
+        compiled = compiled_module(package, file.filename)
+        if compiled:  # whose names are not known, unless a stub states them
+            modules[compiled] = merged(
+                modules.get(compiled, ModuleFacts()), ModuleFacts(lazy=LazyExports(dynamic=True))
+            )
     cache.commit()
     return ReleaseFacts(package=package, modules=modules, requires=requirements(wheel))
 
@@ -235,7 +241,10 @@ def merged(one: ModuleFacts, other: ModuleFacts) -> ModuleFacts:
         definitions=list(dict.fromkeys([*one.definitions, *other.definitions])),
         imports=one.imports | other.imports,
         stars=list(dict.fromkeys([*one.stars, *other.stars])),
-        lazy=one.lazy if one.lazy.listed or one.lazy.names else other.lazy,
+        lazy=replace(
+            one.lazy if one.lazy.listed or one.lazy.names else other.lazy,
+            dynamic=one.lazy.dynamic or other.lazy.dynamic,
+        ),
         uses=one.uses or other.uses,
         constants=one.constants | other.constants,
     )

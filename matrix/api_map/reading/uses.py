@@ -26,7 +26,8 @@ STAR: Final = "star"
 CHECKED: Final = "checked"  # a requirement that is checked when the package is imported
 
 # transformers checks the versions of these packages when it is imported, as this module states them.
-CHECKED_PACKAGES: Final = frozenset({"accelerate", "huggingface_hub", "safetensors", "tokenizers"})
+# accelerate is in the table as well, but is not checked if it is older: transformers then acts as if it were not there.
+CHECKED_PACKAGES: Final = frozenset({"huggingface_hub", "safetensors", "tokenizers"})
 REQUIREMENTS_MODULE: Final = "transformers.dependency_versions_table"
 
 

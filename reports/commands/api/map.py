@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DIFFERS: Final = 1
+TRL_VARIANTS: Final = 5  # further releases of trl with each combination
 Folder = Annotated[Path, typer.Option("--folder", help="Folder of the map.", show_default="the packaged map")]
 Packages = Annotated[str, typer.Option("--packages", help="Packages, separated by commas.", show_default="all")]
 
@@ -165,14 +167,15 @@ def measure(
     from matrix.api_map.reading.index import PackageIndex
 
     api = ApiMap(folder)
-    chosen_pairs = combinations.pairs(api)[:count]
+    filled = (combinations.filled(pair, api) for pair in combinations.pairs(api))
     found = import_combinations(
-        [combinations.filled(pair, api) for pair in chosen_pairs],
+        list(islice((each for each in filled if combinations.is_installable(each, api)), count)),
         python=python,
         wheels=UnpackedWheels(out / "wheels", PackageIndex()),
         results=out / f"{python.absolute().parents[1].name}.jsonl",
         minutes=minutes,
         extra=extra,
+        variants=lambda versions: combinations.trl_variants(versions, api, TRL_VARIANTS),
     )
     name = f"python{found[0].python}-torch{found[0].torch}.json"
     import_results.save(found, out / name, measured=datetime.now(tz=UTC).date())

@@ -46,14 +46,18 @@ def cause(answer: NameAnswer) -> str:
     having = f"{answer.provider} {joined(answer.ranges, answer.newest)}"
     if answer.overrides and not answer.users:
         return f"{having} passes or has {name}; your class does not accept it: add the parameter, or **kwargs"
-    lacks = f"{answer.provider} {answer.installed} has no {name}; " if answer.installed else f"{name}: only "
-    return f"{lacks}{having} has it"
+    lacks = (
+        f"{answer.provider} {answer.installed} has no {name}; "
+        if answer.installed
+        else f"{name} is not in all releases: "
+    )
+    return f"{lacks}it is in {having}"
 
 
 def user_sentence(user: NameUser) -> str:
-    when = " in a function" if user.later else " when it is imported" if user.how == "imports" else ""
-    verb = "passes it" if user.how == "passes" else f"{user.how} it"
-    return f"{user.package} {joined(user.ranges, '')} {verb}{when} ({user.module})"
+    return (
+        f"{user.package} {joined(user.ranges, '')}: {user.module} {user.how} it{' in a function' if user.later else ''}"
+    )
 
 
 def joined(ranges: Sequence[tuple[str, str]], newest: str) -> str:
