@@ -32,6 +32,7 @@ class Has(Enum):
 
 Bases = tuple[str, ...]  # names in other packages, of which one has to be there
 Answer = Has | Bases
+ATTRIBUTE, FIELD = "attribute", "field"  # kinds of names
 FOLLOWERS: Final = frozenset({"trl"})  # packages whose classes derive from those of transformers
 PRESENCES: Final = {Presence.THERE: Has.YES, Presence.MISSING: Has.NO, Presence.UNKNOWN: Has.UNKNOWN}
 
@@ -63,10 +64,16 @@ class Releases:
         return self.views[key]
 
     def having(self, path: str) -> tuple[Answer, ...]:
-        """Return the answer of each release of the path's package, in the order of versions."""
+        """Return the answer of each release of the path's package, in the order of versions.
+
+        A release may set an attribute of objects by ``setattr``, which the map does not show, so none lacks it surely.
+        """
         if path not in self.answers:
             package = package_of(path)
-            self.answers[path] = tuple(self.answer(path, self.view(package, place)) for place in self.of(package))
+            views = [self.view(package, place) for place in self.of(package)]
+            answers = tuple(self.answer(path, view) for view in views)
+            is_set = any(each is Has.YES and is_attribute(path, view) for each, view in zip(answers, views, strict=True))
+            self.answers[path] = tuple(Has.UNKNOWN if is_set and each is Has.NO else each for each in answers)
         return self.answers[path]
 
     def answer(self, path: str, view: View) -> Answer:
@@ -145,6 +152,15 @@ def presence_of(path: str, view: View) -> Presence:
         presence = Presence.MISSING
     made = presence is Presence.MISSING and may_be_made(path, view)
     return Presence.UNKNOWN if made else presence
+
+
+def is_attribute(path: str, view: View) -> bool:
+    """Tell if a name is an attribute that methods assign, or that a class other than a dataclass only annotates."""
+    found = None if "(" in path else view.find(path)[0]
+    if found is None or found.kind not in {ATTRIBUTE, FIELD}:
+        return False
+    owner, _ = view.find(found.path.rpartition(".")[0])
+    return found.kind == ATTRIBUTE or owner is None or "@dataclass" not in owner.detail.split()
 
 
 def takes_anything(view: View, name: str) -> bool:
