@@ -188,15 +188,12 @@ def misfits(checked: Check, versions: Mapping[str, str], api: ApiMap) -> list[Mi
 
 
 def unchecked(checked: Check, versions: Mapping[str, str], api: ApiMap) -> list[str]:
-    """Return a sentence for each package that the files use and whose given version the map does not know."""
-    sentences: list[str] = []
+    """Return the packages that the files use and of which nothing was checked, each with the reason."""
+    reasons: list[str] = []
     for package in dict.fromkeys(each.use.package for each in checked.uses):
         if package not in versions:
-            sentences.append(f"{package}: no version given, so nothing that is used of it was checked")
+            reasons.append(f"{package} (no version given)")
         elif api.place(package, versions[package]) is None:
-            newest = api.releases[package][-1].version
-            sentences.append(
-                f"{package} {versions[package]}: not among the releases of the map ({api.releases[package][0].version} "
-                f"to {newest}), so nothing that is used of it was checked"
-            )
-    return sentences
+            first, newest = api.releases[package][0].version, api.releases[package][-1].version
+            reasons.append(f"{package} {versions[package]} (the map has releases {first} to {newest})")
+    return reasons

@@ -137,11 +137,12 @@ class Releases:
         return parameter in self.replacing[key]
 
     def rename(self, path: str) -> str:
-        """Return the new name of a parameter as the stack states it; empty if it states none."""
-        owner, parenthesis, parameter = path.partition("(")
+        """Return the new name of a parameter or field as the stack states it; empty if it states none."""
+        owner, parenthesis, name = path.partition("(")
         if not parenthesis:
-            return ""
-        return self.api.rename(owner, parameter.removesuffix(")"))
+            owner, _, name = path.rpartition(".")
+        is_member = owner.rpartition(".")[2][:1].isupper()
+        return self.api.rename(owner, name.removesuffix(")")) if parenthesis or is_member else ""
 
 
 def presence_of(path: str, view: View) -> Presence:

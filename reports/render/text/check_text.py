@@ -223,8 +223,7 @@ def version_lines(
 ) -> Iterator[str]:
     """Yield the check of given versions."""
     yield heading(checked)
-    used = {each.use.package for each in checked.uses} | {each.package for each in checked.fits}
-    yield f"Versions from {source}: {', '.join(f'{n} {v}' for n, v in versions.items() if n in used) or 'none of them'}"
+    yield f"Versions from {source}: {', '.join(f'{name} {version}' for name, version in versions.items())}"
     if misfits:
         yield from ("", "These versions lack:")
         groups = grouped(each.checked for each in misfits)
@@ -233,8 +232,8 @@ def version_lines(
     if broken:
         yield from ("", "Methods that accept less than the method that they replace; they break if it is passed:")
         yield from (f"  {override_words(each)}" for each in broken)
-    for each in unchecked:
-        yield f"Not checked: {each}"
+    if unchecked:
+        yield from ("", f"Not checked: {', '.join(unchecked)}")
     unknown = [f"{each.place}: {each.reason}" for each in checked.found.dynamic] + unheard(checked)
     if unknown:
         yield from ("", "Unknown until the code runs:")

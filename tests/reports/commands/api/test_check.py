@@ -126,7 +126,7 @@ def test_versions_that_have_everything_fit(check: Check) -> None:
 
 def test_a_package_without_a_version_is_not_checked(check: Check) -> None:
     _, printed, _ = check(OLD_SCRIPT, "--versions", "transformers==4.40.0")
-    assert "Not checked: trl: no version given" in printed
+    assert "Not checked: trl (no version given)" in printed
 
 
 def test_a_freeze_gives_the_versions(check: Check, tmp_path: Path) -> None:
