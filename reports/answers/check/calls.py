@@ -10,7 +10,7 @@ from reports.answers.check.uses import OptionOwner, StatedMinimum
 from reports.answers.check.values import Instance, Named, OwnClass, OwnInstance, Parser
 
 if TYPE_CHECKING:
-    from reports.answers.check.reader import CodeReader
+    from reports.answers.check.statements import StatementReader
 
 RUN_TEXT: Final = frozenset({"exec", "eval"})
 IMPORTERS: Final = frozenset({"__import__", "importlib.import_module", "import_module"})
@@ -19,7 +19,7 @@ NAMED_PLACES: Final = 2  # of `getattr`: the object and the name
 MINIMUM: Final = "transformers.utils.check_min_version"
 
 
-def read_call(reader: CodeReader, node: ast.Call) -> None:
+def read_call(reader: StatementReader, node: ast.Call) -> None:
     """Record the keyword arguments of a call that reaches the stack."""
     written = ast.unparse(node.func)
     if written in LOOK_UPS:
@@ -64,7 +64,7 @@ def keywords(node: ast.Call) -> list[tuple[str | None, ast.expr]]:
     return found
 
 
-def called_paths(reader: CodeReader, node: ast.Call) -> list[str]:
+def called_paths(reader: StatementReader, node: ast.Call) -> list[str]:
     """Return the functions, classes or methods of the stack that a call may reach."""
     match node.func:
         case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=method):
@@ -80,19 +80,19 @@ def called_paths(reader: CodeReader, node: ast.Call) -> list[str]:
             return []
 
 
-def method_paths(reader: CodeReader, node: ast.Attribute) -> list[str]:
+def method_paths(reader: StatementReader, node: ast.Attribute) -> list[str]:
     owner = reader.value(node.value)
     return reader.attribute_paths(node) if isinstance(owner, Instance | OwnInstance | OwnClass) else []
 
 
-def super_paths(reader: CodeReader, method: str) -> list[str]:
+def super_paths(reader: StatementReader, method: str) -> list[str]:
     own = reader.owner
     if own is None or not own.is_known or any(isinstance(each, OwnClass) and each.has(method) for each in own.bases):
         return []
     return [base if method == "__init__" else f"{base}.{method}" for base in own.stack_bases]
 
 
-def read_look_up(reader: CodeReader, node: ast.Call) -> None:
+def read_look_up(reader: StatementReader, node: ast.Call) -> None:
     """Note names that are looked up at run time; a constant name with a default, or only tested, asks for nothing."""
     if len(node.args) < NAMED_PLACES or not isinstance(reader.value(node.args[0]), Named | Instance):
         return
@@ -100,7 +100,7 @@ def read_look_up(reader: CodeReader, node: ast.Call) -> None:
         reader.dynamic(node, f"a name that is looked up at run time (`{ast.unparse(node)[:60]}`)")
 
 
-def read_import(reader: CodeReader, node: ast.Call) -> None:
+def read_import(reader: StatementReader, node: ast.Call) -> None:
     match node.args:
         case [ast.Constant(value=str(name)), *_]:
             if name.partition(".")[0] in PACKAGES:
@@ -109,7 +109,7 @@ def read_import(reader: CodeReader, node: ast.Call) -> None:
             reader.dynamic(node, f"a module that is imported at run time (`{ast.unparse(node)[:60]}`)")
 
 
-def read_minimum(reader: CodeReader, node: ast.Call) -> None:
+def read_minimum(reader: StatementReader, node: ast.Call) -> None:
     match node.args:
         case [ast.Constant(value=str(version))] if not reader.guard:
             place = reader.source.place(node.lineno)
@@ -118,7 +118,7 @@ def read_minimum(reader: CodeReader, node: ast.Call) -> None:
             reader.dynamic(node, "a minimum release that is built at run time")
 
 
-def read_options(reader: CodeReader, parser: Parser) -> None:
+def read_options(reader: StatementReader, parser: Parser) -> None:
     """Record the classes whose fields are the options of the script."""
     paths = [each.path for each in parser.classes if isinstance(each, Named)]
     own = [each for each in parser.classes if isinstance(each, OwnClass)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.store import ranges
@@ -11,7 +12,7 @@ from reports.answers.check import configurations, sources
 from reports.answers.check.fit import Fitting
 from reports.answers.check.overrides import narrower_overrides
 from reports.answers.check.reader import read_code
-from reports.answers.check.releases_with import Has, Releases, package_of, presence_of
+from reports.answers.check.releases_with import Has, ReleaseAnswers, package_of, presence_of
 from reports.answers.check.uses import Found
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.api_map.query import ApiMap
-    from reports.answers.check.fit import Fit
+    from reports.answers.check.fit import FitResult
     from reports.answers.check.overrides import NarrowOverride
     from reports.answers.check.releases_with import Answer
     from reports.answers.check.uses import Use
@@ -46,9 +47,10 @@ class CheckedUse:
 
 @dataclass(frozen=True, kw_only=True)
 class PackageFit:
-    """The releases of a package that fit, as ranges, with what excludes the release before and after each.
+    """The releases of a package that fit, as ranges, with what excludes the one before the first and after the last.
 
-    ``first`` and ``newest`` are those of the map.
+    ``first`` and ``newest`` are those of the map. If no release fits, ``conflict`` names two uses that no release has
+    both, if there are two.
     """
 
     package: str
@@ -57,6 +59,7 @@ class PackageFit:
     newest: str
     lower: tuple[str, ...] = ()
     upper: tuple[str, ...] = ()
+    conflict: tuple[str, ...] = ()
 
     @property
     def is_free(self) -> bool:
@@ -74,7 +77,7 @@ class Misfit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class CodeCheck:
     """What files take from the stack, and the releases that have it. ``empty``: a package of which no release fits."""
 
     files: tuple[str, ...]
@@ -89,13 +92,13 @@ class Check:
         return not self.empty
 
 
-def check(files: Sequence[Path], api: ApiMap) -> Check:
+def check(files: Sequence[Path], api: ApiMap) -> CodeCheck:
     """Check files.
 
     Raises:
         UserError: a file cannot be read, or has no code or settings to check.
     """
-    releases = Releases(api)
+    releases = ReleaseAnswers(api)
     found = Found()
     for path in (each for each in files if each.suffix.lower() in CODE):
         found.add(read_code(sources.read(path)))
@@ -107,7 +110,7 @@ def check(files: Sequence[Path], api: ApiMap) -> Check:
     for each in overrides:
         fitting.exclude(each)
     fit = fitting.run()
-    return Check(
+    return CodeCheck(
         files=tuple(map(str, files)),
         found=found,
         uses=tuple(checked_use(each, releases) for each in found.uses if package_of(each.paths[0]) in api.releases),
@@ -117,7 +120,7 @@ def check(files: Sequence[Path], api: ApiMap) -> Check:
     )
 
 
-def checked_use(use: Use, releases: Releases) -> CheckedUse:
+def checked_use(use: Use, releases: ReleaseAnswers) -> CheckedUse:
     known = any(map(releases.is_known, use.paths))
     answers = [releases.having(path) for path in use.paths if package_of(path) == use.package]
     readable = releases.readable(use.package)
@@ -139,12 +142,12 @@ def is_there(answer: Answer) -> bool:
     return answer is Has.YES or isinstance(answer, tuple)
 
 
-def as_ranges(package: str, places: Iterable[int], releases: Releases) -> tuple[Range, ...]:
+def as_ranges(package: str, places: Iterable[int], releases: ReleaseAnswers) -> tuple[Range, ...]:
     bits = sum(1 << place for place in places)
     return tuple((releases.version(package, first), releases.version(package, last)) for first, last in ranges(bits))
 
 
-def package_fit(package: str, fit: Fit, fitting: Fitting) -> PackageFit:
+def package_fit(package: str, fit: FitResult, fitting: Fitting) -> PackageFit:
     releases, domain = fitting.releases, fit.domains[package]
     readable = sorted(releases.readable(package))
     below = [place for place in readable if domain and place < min(domain)]
@@ -156,10 +159,23 @@ def package_fit(package: str, fit: Fit, fitting: Fitting) -> PackageFit:
         newest=releases.version(package, readable[-1]),
         lower=tuple(causes(package, below[-1], fit, fitting)) if below else (),
         upper=tuple(causes(package, above[0], fit, fitting)) if above else (),
+        conflict=() if domain else conflict(package, fitting),
     )
 
 
-def causes(package: str, place: int, fit: Fit, fitting: Fitting) -> Iterable[str]:
+def conflict(package: str, fitting: Fitting) -> tuple[str, ...]:
+    """Return two uses that no release of a package has both; none if only several together exclude all."""
+    readable = fitting.releases.readable(package)
+    having = {
+        use.words: frozenset(place for place in readable if fitting.may_have(use, place))
+        for use in fitting.uses
+        if use.package == package
+    }
+    pairs = combinations(having, 2)
+    return next(((one, other) for one, other in pairs if not having[one] & having[other]), ())
+
+
+def causes(package: str, place: int, fit: FitResult, fitting: Fitting) -> Iterable[str]:
     """Return what excludes a release: names that it lacks, or a requirement."""
     found = [each.words for each in fitting.uses if each.package == package and not fitting.has(each, place)]
     found += [each.words for each in fitting.uses if lacks_base(each, package, place, fitting)]
@@ -174,7 +190,7 @@ def lacks_base(use: Use, package: str, place: int, fitting: Fitting) -> bool:
     return package in needed and place not in needed[package]
 
 
-def misfits(checked: Check, versions: Mapping[str, str], api: ApiMap) -> list[Misfit]:
+def misfits(checked: CodeCheck, versions: Mapping[str, str], api: ApiMap) -> list[Misfit]:
     """Return the uses that given versions lack, each once per place. Guarded and unknown uses never count."""
     view = api.at(versions)
     found: list[Misfit] = []
@@ -187,7 +203,7 @@ def misfits(checked: Check, versions: Mapping[str, str], api: ApiMap) -> list[Mi
     return found
 
 
-def unchecked(checked: Check, versions: Mapping[str, str], api: ApiMap) -> list[str]:
+def unchecked(checked: CodeCheck, versions: Mapping[str, str], api: ApiMap) -> list[str]:
     """Return the packages that the files use and of which nothing was checked, each with the reason."""
     reasons: list[str] = []
     for package in dict.fromkeys(each.use.package for each in checked.uses):

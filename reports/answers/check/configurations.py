@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from reports.answers.check.releases_with import Releases
+    from reports.answers.check.releases_with import ReleaseAnswers
     from reports.answers.check.uses import OptionOwner
     from reports.answers.configuration.configs import Config
 
@@ -25,7 +25,7 @@ PEFT_NAMES: Final = {"LORA": "Lora", "IA3": "IA3", "ADALORA": "AdaLora", "LOHA":
 HINT: Final = re.compile(r"; give --config .*$")
 
 
-def read_settings(path: Path, releases: Releases, options: Sequence[OptionOwner] = ()) -> Found:
+def read_settings(path: Path, releases: ReleaseAnswers, options: Sequence[OptionOwner] = ()) -> Found:
     """Return what a configuration file, or a command line, takes from the stack.
 
     Args:
@@ -46,7 +46,7 @@ def read_settings(path: Path, releases: Releases, options: Sequence[OptionOwner]
     return found
 
 
-def read_part(config: Config, releases: Releases, options: Sequence[OptionOwner], found: Found) -> None:
+def read_part(config: Config, releases: ReleaseAnswers, options: Sequence[OptionOwner], found: Found) -> None:
     outside: list[str] = []
     owner = next(iter(owners(config)), "")
     if owner and releases.is_known(owner) and not options:

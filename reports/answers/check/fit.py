@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from matrix.api_map.store import MappedRelease
     from reports.answers.check.overrides import NarrowOverride
-    from reports.answers.check.releases_with import Answer, Releases
+    from reports.answers.check.releases_with import Answer, ReleaseAnswers
     from reports.answers.check.uses import StatedMinimum, Use
 
 
 @dataclass(kw_only=True)
-class Fit:
+class FitResult:
     """The releases that fit, by their places, for each package that the script uses.
 
     ``empty`` names a package of which none is left; the others are then not narrowed further.
@@ -39,13 +39,13 @@ class Fit:
 class Fitting:
     """Removes releases until those that are left agree with each other."""
 
-    def __init__(self, releases: Releases, uses: Sequence[Use], stated: Sequence[StatedMinimum] = ()) -> None:
+    def __init__(self, releases: ReleaseAnswers, uses: Sequence[Use], stated: Sequence[StatedMinimum] = ()) -> None:
         self.releases = releases
         self.uses = [each for each in uses if not each.guard and self.narrows(each)]
         packages = {package_of(path) for each in self.uses for path in each.paths}
         packages |= {package_of(path) for use in self.uses for path in self.bases(use)}
         packages |= {each.package for each in uses if each.package in releases.api.releases}
-        self.fit = Fit(domains={each: releases.readable(each) for each in sorted(packages)})
+        self.fit = FitResult(domains={each: releases.readable(each) for each in sorted(packages)})
         for minimum in stated:
             self.state(minimum)
 
@@ -66,7 +66,7 @@ class Fitting:
         domain = self.fit.domains.get(minimum.package)
         if domain is None:
             return
-        for place in allowed_places(self.releases, minimum.package, minimum.specifier, domain):
+        for place in excluded_places(self.releases, minimum.package, minimum.specifier, domain):
             domain.discard(place)
             self.fit.required[minimum.package, place] = f"{minimum.place} demands {minimum.package}{minimum.specifier}"
 
@@ -81,7 +81,7 @@ class Fitting:
             why = f"{override.own_name} lacks {narrow.parameter}, which {narrow.package} passes"
             self.fit.required[narrow.package, place] = why
 
-    def run(self) -> Fit:
+    def run(self) -> FitResult:
         """Remove releases until nothing changes or a package has none left."""
         changed = True
         while changed and not self.fit.empty:
@@ -105,6 +105,10 @@ class Fitting:
     def has(self, use: Use, place: int) -> bool:
         """Tell if a release has, or may have, what a use takes, with some release of the other packages."""
         return any(self.supported(self.releases.having(path)[place]) for path in use.paths)
+
+    def may_have(self, use: Use, place: int) -> bool:
+        """Tell if a release has, or may have, what a use takes, with any release of the other packages."""
+        return any(self.releases.having(path)[place] is not Has.NO for path in use.paths)
 
     def supported(self, answer: Answer) -> bool:
         if isinstance(answer, tuple):
@@ -180,20 +184,20 @@ def requirements(rows: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def places_meeting(releases: Releases, package: str, specifier: str) -> set[int]:
+def places_meeting(releases: ReleaseAnswers, package: str, specifier: str) -> set[int]:
     known = releases.meeting
     if (package, specifier) not in known:
         known[package, specifier] = set(meeting(releases, package, specifier))
     return known[package, specifier]
 
 
-def meeting(releases: Releases, package: str, specifier: str) -> Iterable[int]:
+def meeting(releases: ReleaseAnswers, package: str, specifier: str) -> Iterable[int]:
     wanted = SpecifierSet(specifier)
     return (
         place for place in releases.of(package) if wanted.contains(releases.version(package, place), prereleases=True)
     )
 
 
-def allowed_places(releases: Releases, package: str, specifier: str, domain: set[int]) -> set[int]:
+def excluded_places(releases: ReleaseAnswers, package: str, specifier: str, domain: set[int]) -> set[int]:
     """Return the places of a domain that a specifier excludes."""
     return domain - places_meeting(releases, package, specifier)

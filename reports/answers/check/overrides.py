@@ -12,7 +12,7 @@ from reports.answers.check.releases_with import Has, package_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from reports.answers.check.releases_with import Releases
+    from reports.answers.check.releases_with import ReleaseAnswers
     from reports.answers.check.uses import Override
 
 
@@ -39,14 +39,14 @@ class NarrowOverride:
         return without_local(version) in self.versions
 
 
-def narrower_overrides(overrides: Iterable[Override], releases: Releases) -> Iterator[NarrowOverride]:
+def narrower_overrides(overrides: Iterable[Override], releases: ReleaseAnswers) -> Iterator[NarrowOverride]:
     """Yield each parameter that only some releases have, and that the script's method does not accept."""
     for override in overrides:
         for path in definitions_of(override.path, releases):
             yield from lacking(override, path, releases)
 
 
-def definitions_of(path: str, releases: Releases) -> set[str]:
+def definitions_of(path: str, releases: ReleaseAnswers) -> set[str]:
     """Return the methods that a path leads to: of its own package, or of bases in others."""
     if package_of(path) not in releases.api.releases:
         return set()
@@ -55,7 +55,7 @@ def definitions_of(path: str, releases: Releases) -> set[str]:
     return found | {base for answer in answers if isinstance(answer, tuple) for base in answer}
 
 
-def lacking(override: Override, path: str, releases: Releases) -> Iterator[NarrowOverride]:
+def lacking(override: Override, path: str, releases: ReleaseAnswers) -> Iterator[NarrowOverride]:
     package = package_of(path)
     by_place = {place: parameters(path, package, place, releases) for place in releases.readable(package)}
     known = {place: names for place, names in by_place.items() if names}
@@ -81,6 +81,6 @@ def lacking(override: Override, path: str, releases: Releases) -> Iterator[Narro
             )
 
 
-def parameters(path: str, package: str, place: int, releases: Releases) -> list[str]:
+def parameters(path: str, package: str, place: int, releases: ReleaseAnswers) -> list[str]:
     found = releases.view(package, place).parameters(path) or []
     return [each.name for each in found if not each.name.startswith("*")]

@@ -15,7 +15,6 @@ from reports.answers.check.statements import StatementReader
 from reports.answers.check.uses import Dynamic, Found, Override
 from reports.answers.check.values import (
     BUILT_IN_BASES,
-    Instance,
     Named,
     OwnClass,
     OwnInstance,
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from reports.answers.check.evaluation import Scopes
-    from reports.answers.check.sources import Source
+    from reports.answers.check.sources import CodeSource
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 
 
-def read_code(source: Source) -> Found:
+def read_code(source: CodeSource) -> Found:
     """Return what the code of a script or notebook takes from the stack."""
     reader = CodeReader(source)
     reader.block(source.tree.body)
@@ -158,18 +157,6 @@ class CodeReader(StatementReader):
         if isinstance(node.ctx, ast.Load):
             self.use(self.attribute_paths(node), node)
         self.visit(node.value)
-
-    def attribute_paths(self, node: ast.Attribute) -> list[str]:
-        """Return the paths in the stack that an attribute may lead to; none if it is the script's own, or unknown."""
-        if node.attr in self.assigned:
-            return []
-        match self.value(node.value):
-            case Named(path=path) | Instance(path=path):
-                return [f"{path}.{node.attr}"]
-            case OwnInstance(owner=own) | (OwnClass() as own) if own.is_known and not own.has(node.attr):
-                return [f"{each}.{node.attr}" for each in own.stack_bases]
-            case _:
-                return []
 
     def visit_Call(self, node: ast.Call) -> None:
         read_call(self, node)

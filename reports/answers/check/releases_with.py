@@ -37,7 +37,7 @@ FOLLOWERS: Final = frozenset({"trl"})  # packages whose classes derive from thos
 PRESENCES: Final = {Presence.THERE: Has.YES, Presence.MISSING: Has.NO, Presence.UNKNOWN: Has.UNKNOWN}
 
 
-class Releases:
+class ReleaseAnswers:
     """Answers for names, each computed once."""
 
     def __init__(self, api: ApiMap) -> None:
@@ -72,7 +72,8 @@ class Releases:
             package = package_of(path)
             views = [self.view(package, place) for place in self.of(package)]
             answers = tuple(self.answer(path, view) for view in views)
-            is_set = any(each is Has.YES and is_attribute(path, view) for each, view in zip(answers, views, strict=True))
+            pairs = zip(answers, views, strict=True)
+            is_set = any(each is Has.YES and is_attribute(path, view) for each, view in pairs)
             self.answers[path] = tuple(Has.UNKNOWN if is_set and each is Has.NO else each for each in answers)
         return self.answers[path]
 

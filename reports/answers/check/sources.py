@@ -40,7 +40,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class CodeSource:
     """The code of a script or notebook. ``skipped`` names cells that could not be read, each with the reason."""
 
     path: Path
@@ -56,7 +56,7 @@ class Source:
         return f"{self.path.name}: cell {cell.number}, line {line - cell.first + 1}"
 
 
-def read(path: Path) -> Source:
+def read(path: Path) -> CodeSource:
     """Return the code of a file.
 
     Raises:
@@ -93,7 +93,7 @@ def text_of(path: Path) -> str:
     return text
 
 
-def script(text: str, path: Path) -> Source:
+def script(text: str, path: Path) -> CodeSource:
     try:
         tree = parsed(text)
     except SyntaxError as error:
@@ -102,7 +102,7 @@ def script(text: str, path: Path) -> Source:
         raise UserError(f"{path}: the code cannot be parsed; it is nested too deeply") from None
     if not tree.body:
         raise UserError(f"{path}: has no code; give a script, notebook or configuration")
-    return Source(path=path, tree=tree)
+    return CodeSource(path=path, tree=tree)
 
 
 def parsed(text: str) -> ast.Module:
@@ -120,7 +120,7 @@ def reason(error: SyntaxError, text: str) -> str:
     return f"the code does not parse as Python 3: {error.msg}"
 
 
-def notebook(text: str, path: Path) -> Source:
+def notebook(text: str, path: Path) -> CodeSource:
     """Join the code cells of a notebook.
 
     Raises:
@@ -144,7 +144,9 @@ def notebook(text: str, path: Path) -> Source:
         raise UserError(f"{path}: the notebook has no code; give one with code cells")
     if not body and skipped:
         raise UserError(f"{': '.join(skipped[0])}; no other cell has code")
-    return Source(path=path, tree=ast.Module(body=body, type_ignores=[]), cells=tuple(cells), skipped=tuple(skipped))
+    return CodeSource(
+        path=path, tree=ast.Module(body=body, type_ignores=[]), cells=tuple(cells), skipped=tuple(skipped)
+    )
 
 
 def code_cells(text: str, path: Path) -> Iterator[tuple[int, str]]:

@@ -15,7 +15,7 @@ from reports.answers.check.values import Instance, Named, OwnClass, OwnInstance,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from reports.answers.check.sources import Source
+    from reports.answers.check.sources import CodeSource
     from reports.answers.check.values import Value
 
 HANDLED: Final = "a handled error"
@@ -26,7 +26,7 @@ TYPING: Final = "only for type checkers"
 class StatementReader(ast.NodeVisitor):
     """Follows the values of names through statements, and collects uses with their conditions."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: CodeSource) -> None:
         self.source = source
         self.found = Found()
         self.scopes = Scopes()
@@ -56,6 +56,18 @@ class StatementReader(ast.NodeVisitor):
 
     def value(self, node: ast.AST | None) -> Value:
         return evaluate(node, self.scopes)
+
+    def attribute_paths(self, node: ast.Attribute) -> list[str]:
+        """Return the paths in the stack that an attribute may lead to; none if it is the script's own, or unknown."""
+        if node.attr in self.assigned:
+            return []
+        match self.value(node.value):
+            case Named(path=path) | Instance(path=path):
+                return [f"{path}.{node.attr}"]
+            case OwnInstance(owner=own) | (OwnClass() as own) if own.is_known and not own.has(node.attr):
+                return [f"{each}.{node.attr}" for each in own.stack_bases]
+            case _:
+                return []
 
     # Conditions
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matrix.api_map.query import ApiMap
-    from reports.answers.check.check import Check
+    from reports.answers.check.check import CodeCheck
     from reports.answers.checkup.installed import Installed
 
 MISFIT: Final = 1
@@ -93,7 +93,7 @@ def given_versions(versions: str | None, key: str | None, have: Path | None, api
     return reading.read(given[0], known, sys.stdin.buffer, packages)
 
 
-def against(checked: Check, given: Installed, api: ApiMap, *, every: bool, as_json: bool) -> int:
+def against(checked: CodeCheck, given: Installed, api: ApiMap, *, every: bool, as_json: bool) -> int:
     """Print the check of given versions, and return the exit code."""
     from reports.answers.check.check import misfits, unchecked
     from reports.render.text import check_document, check_text

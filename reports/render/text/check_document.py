@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from reports.answers.check.check import Check, CheckedUse, Misfit
+    from reports.answers.check.check import CheckedUse, CodeCheck, Misfit
     from reports.answers.check.overrides import NarrowOverride
 
 SCHEMA: Final = 1
 
 
-def document(checked: Check) -> dict[str, Any]:
+def document(checked: CodeCheck) -> dict[str, Any]:
     """Return the check as JSON."""
     return {
         "schema": SCHEMA,

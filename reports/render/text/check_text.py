@@ -9,7 +9,7 @@ from cases.space.plural import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from reports.answers.check.check import Check, CheckedUse, Misfit, PackageFit, Range
+    from reports.answers.check.check import CheckedUse, CodeCheck, Misfit, PackageFit, Range
     from reports.answers.check.overrides import NarrowOverride
 
 SCHEMA: Final = 1
@@ -17,7 +17,7 @@ SHOWN: Final = 12  # rows of a list; --all shows the rest
 SHOWN_CAUSES: Final = 2
 
 
-def lines(checked: Check, *, every: bool) -> Iterator[str]:
+def lines(checked: CodeCheck, *, every: bool) -> Iterator[str]:
     """Yield the check without given versions: the releases that fit, and what narrows them."""
     yield heading(checked)
     if checked.fits:
@@ -29,14 +29,14 @@ def lines(checked: Check, *, every: bool) -> Iterator[str]:
     yield summary(checked)
 
 
-def heading(checked: Check) -> str:
+def heading(checked: CodeCheck) -> str:
     names = ", ".join(dict.fromkeys(each.use.package for each in checked.uses))
     if not names:
         return f"{', '.join(checked.files)}: takes nothing from the packages of the map by name"
     return f"{', '.join(checked.files)}: {counted(len(grouped(checked.uses)), 'name')} from {names}"
 
 
-def fit_lines(checked: Check) -> Iterator[str]:
+def fit_lines(checked: CodeCheck) -> Iterator[str]:
     rows = [("package", "releases that fit", "because of")]
     rows += [(each.package, fit_words(each), cause_words(each)) for each in checked.fits]
     yield from table(rows)
@@ -69,6 +69,8 @@ def one_range(low: str, high: str, first: str, newest: str) -> str:
 
 
 def cause_words(fit: PackageFit) -> str:
+    if fit.conflict:
+        return f"no release has both {' and '.join(fit.conflict)}"
     sides = [("older lack", fit.lower), ("newer lack", fit.upper)]
     return "; ".join(side_words(words, causes) for words, causes in sides if causes)
 
@@ -80,7 +82,7 @@ def side_words(words: str, causes: Sequence[str]) -> str:
     return f"{words} {', '.join(causes[:SHOWN_CAUSES])}{more}"
 
 
-def use_lines(checked: Check, *, every: bool) -> Iterator[str]:
+def use_lines(checked: CodeCheck, *, every: bool) -> Iterator[str]:
     partial = [each for each in checked.uses if each.known and (every or not each.everywhere)]
     narrowing = ordered(grouped(each for each in partial if not each.use.guard), checked, every=every)
     guarded = grouped(each for each in partial if each.use.guard)
@@ -93,7 +95,7 @@ def use_lines(checked: Check, *, every: bool) -> Iterator[str]:
 
 
 def ordered(
-    groups: dict[tuple[str, ...], list[CheckedUse]], checked: Check, *, every: bool
+    groups: dict[tuple[str, ...], list[CheckedUse]], checked: CodeCheck, *, every: bool
 ) -> dict[tuple[str, ...], list[CheckedUse]]:
     """Put first what bounds the releases that fit, then what has a new name. Leave out what follows from its owner."""
     causes = {name for each in checked.fits for name in (*each.lower, *each.upper)}
@@ -124,7 +126,7 @@ def grouped(uses: Iterable[CheckedUse]) -> dict[tuple[str, ...], list[CheckedUse
     return found
 
 
-def use_rows(groups: Mapping[tuple[str, ...], Sequence[CheckedUse]], checked: Check) -> Iterator[str]:
+def use_rows(groups: Mapping[tuple[str, ...], Sequence[CheckedUse]], checked: CodeCheck) -> Iterator[str]:
     bounds = {each.package: (each.first, each.newest) for each in checked.fits}
     rows: list[tuple[str, ...]] = []
     for several in groups.values():
@@ -162,7 +164,7 @@ def shown(rows: Sequence[str], *, every: bool) -> Iterator[str]:
         yield f"  and {len(rows) - limit} more; --all lists them"
 
 
-def note_lines(checked: Check, *, every: bool) -> Iterator[str]:
+def note_lines(checked: CodeCheck, *, every: bool) -> Iterator[str]:
     overrides = [override_words(each) for each in checked.overrides]
     if overrides:
         yield from ("", "Methods that accept less than the method that they replace; they break if it is passed:")
@@ -177,7 +179,7 @@ def note_lines(checked: Check, *, every: bool) -> Iterator[str]:
         yield from shown(outside, every=every)
 
 
-def unheard(checked: Check) -> list[str]:
+def unheard(checked: CodeCheck) -> list[str]:
     """Name what no release of the map states: it is made or passed on at run time, or it never existed."""
     owners: dict[str, list[CheckedUse]] = {}
     for each in checked.uses:
@@ -201,7 +203,7 @@ def override_words(narrow: NarrowOverride) -> str:
     )
 
 
-def summary(checked: Check) -> str:
+def summary(checked: CodeCheck) -> str:
     if checked.empty:
         return f"No common range: no release of {checked.empty} has everything that is used of it."
     narrow = [each for each in checked.fits if not each.is_free]
@@ -213,7 +215,7 @@ def summary(checked: Check) -> str:
 
 
 def version_lines(
-    checked: Check,
+    checked: CodeCheck,
     source: str,
     versions: Mapping[str, str],
     misfits: Sequence[Misfit],
@@ -243,11 +245,11 @@ def version_lines(
     yield f"Does not fit: {counted(count, 'name')} missing." if misfits else fits_words(checked, unchecked)
 
 
-def overrides_at(checked: Check, versions: Mapping[str, str]) -> list[NarrowOverride]:
+def overrides_at(checked: CodeCheck, versions: Mapping[str, str]) -> list[NarrowOverride]:
     return [each for each in checked.overrides if each.package in versions and each.is_in(versions[each.package])]
 
 
-def fits_words(checked: Check, unchecked: Sequence[str]) -> str:
+def fits_words(checked: CodeCheck, unchecked: Sequence[str]) -> str:
     if unchecked and len(unchecked) == len({each.use.package for each in checked.uses}):
         return "Nothing was checked."
     return "Fits: these versions have everything that the code takes by name."

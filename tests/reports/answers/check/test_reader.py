@@ -10,12 +10,12 @@ import pytest
 
 from reports.answers.check import sources
 from reports.answers.check.reader import read_code
-from reports.answers.check.sources import Source
+from reports.answers.check.sources import CodeSource
 
 
 def paths(text: str) -> set[str]:
     """The names that a script takes, without a guard."""
-    source = Source(path=Path("train.py"), tree=ast.parse(text))
+    source = CodeSource(path=Path("train.py"), tree=ast.parse(text))
     return {path for each in read_code(source).uses if not each.guard for path in each.paths}
 
 
@@ -35,7 +35,7 @@ def paths(text: str) -> set[str]:
             "trl.SFTTrainer.log",
         ),
         (
-            "import transformers as t\nclass T(t.Trainer):\n    def __init__(self):\n        super().__init__(tokenizer=1)",
+            "import transformers as t\nclass T(t.Trainer):\n  def __init__(self):\n    super().__init__(tokenizer=1)",
             "transformers.Trainer(tokenizer)",
         ),
         (

@@ -77,6 +77,7 @@ def test_code_that_no_release_fits_exits_with_1(check: Check) -> None:
         1,
         "No common range: no release of transformers has everything that is used of it.",
     )
+    assert "no release has both AdamW and Trainer(processing_class=)" in printed
 
 
 @pytest.mark.parametrize(
