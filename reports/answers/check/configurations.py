@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from matrix.errors import UserError
 from reports.answers.check.uses import Dynamic, Found, Use
 from reports.answers.configuration import configs
+from reports.answers.configuration.command_lines import TOOL_DIALECTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 CLUSTER: Final = "accelerate.commands.config.config_args.ClusterConfig"
 TRAINING: Final = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
+OF_PARSERS: Final = frozenset({"TRL", "transformers"})  # dialects of scripts that parse dataclasses
 BNB_SECTION: Final = "bnb_config_kwargs."
 SPELT: Final = {"reward": "Reward"}  # the others are capitals: SFTConfig, DPOConfig
 PEFT_NAMES: Final = {"LORA": "Lora", "IA3": "IA3", "ADALORA": "AdaLora", "LOHA": "LoHa", "LOKR": "LoKr", "VERA": "Vera"}
@@ -48,7 +50,7 @@ def read_settings(path: Path, releases: ReleaseAnswers, options: Sequence[Option
 
 def read_part(config: Config, releases: ReleaseAnswers, options: Sequence[OptionOwner], found: Found) -> None:
     outside: list[str] = []
-    owner = next(iter(owners(config)), "")
+    owner = "" if is_own_program(config) else next(iter(owners(config)), "")
     if owner and releases.is_known(owner) and not options:
         found.uses.append(Use(paths=(owner,), place=config.path.name))
     for key in config.values:
@@ -58,23 +60,31 @@ def read_part(config: Config, releases: ReleaseAnswers, options: Sequence[Option
         elif "." not in key or key.startswith(BNB_SECTION):
             outside.append(key)
     if outside:
-        reader = f"the script that reads it, or {config.dialect.name}," if options else config.dialect.name
-        reason = f"{', '.join(outside)}: read by {reader} itself, or by no release of the map"
+        reader = config.program if is_own_program(config) else config.dialect.name
+        several = f"the script or {reader}" if options else reader
+        reason = f"{', '.join(outside)}: read by {several} itself, or by no release of the map"
         found.outside.append(Dynamic(place=config.path.name, reason=reason))
 
 
 def paths_of(key: str, config: Config, options: Sequence[OptionOwner]) -> list[str]:
     """Return the fields of the stack that a key may set; none if the tool reads it itself."""
     name = config.dialect.name
+    if is_own_program(config) and not (options and name in OF_PARSERS):
+        return []
     if name == "Axolotl":
         field = key.removeprefix(BNB_SECTION)
         return [f"transformers.BitsAndBytesConfig({field})"] if key.startswith(BNB_SECTION) else []
     if "." in key:
         return []
-    if options and name in {"TRL", "transformers"}:
+    if options and name in OF_PARSERS:
         own = {field for each in options for field in each.own_fields}
         return [] if key in own else [f"{path}({key})" for each in options for path in each.paths]
     return [f"{each}({key})" for each in owners(config)]
+
+
+def is_own_program(config: Config) -> bool:
+    """Tell if a command line starts a launcher or the user's own script, whose options the dialect only resembles."""
+    return bool(config.program) and config.program.partition(" ")[0] not in TOOL_DIALECTS
 
 
 def owners(config: Config) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class CodeReader(StatementReader):
         for each in (
             *node.decorator_list,
             *defaults,
-            *annotations(node.args),
+            *parameter_annotations(node.args),
             *([node.returns] if node.returns else []),
         ):
             self.visit(each)
@@ -163,6 +163,6 @@ class CodeReader(StatementReader):
         self.generic_visit(node)
 
 
-def annotations(arguments: ast.arguments) -> Iterator[ast.expr]:
+def parameter_annotations(arguments: ast.arguments) -> Iterator[ast.expr]:
     several = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
     yield from (each.annotation for each in several if each is not None and each.annotation is not None)

@@ -170,8 +170,9 @@ def code_cells(text: str, path: Path) -> Iterator[tuple[int, str]]:
 
 def listed_cells(document: Any, path: Path) -> Sequence[Any]:
     if isinstance(document, dict):
-        if isinstance(document.get("cells"), list):
-            return document["cells"]
+        cells = document.get("cells")
+        if isinstance(cells, list):
+            return cells
         sheets = document.get("worksheets")
         if isinstance(sheets, list):
             return [cell for sheet in sheets if isinstance(sheet, dict) for cell in sheet.get("cells", ())]

@@ -156,6 +156,19 @@ def test_the_options_of_a_script_are_the_fields_of_its_parser(check: Check, tmp_
     assert "sft.yaml:3  TrainingArguments(evaluation_strategy=)  transformers 4.40.0; now eval_strategy" in printed
 
 
+def test_options_of_a_program_that_is_not_given_are_outside(check: Check) -> None:
+    text = "accelerate launch own.py --use_peft --evaluation_strategy steps\n"
+    _, printed, _ = check(text, name="run.sh")
+    assert "run.sh: use_peft, evaluation_strategy: read by own.py itself" in printed
+
+
+def test_options_of_a_program_that_is_given_are_fields_of_its_parser(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("accelerate launch train.py --use_peft --evaluation_strategy steps\n")
+    script = "from transformers import HfArgumentParser, TrainingArguments\nHfArgumentParser(TrainingArguments)\n"
+    _, printed, _ = check(script, str(tmp_path / "run.sh"))
+    assert "run.sh:1  TrainingArguments(evaluation_strategy=)" in printed
+
+
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
