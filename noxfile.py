@@ -60,6 +60,7 @@ for each in SETS:
     command(f"matrix({each})", f"Install {each}, run its cells, render the matrix.", "run", "--sets", each)
 command("diff", "Compare two results: `nox -s diff -- baseline DIRECTORY`.", "diff")
 command("nightly", "Measure new releases, and name the package that broke a cell.", "nightly")
+command("map", "Add new releases to the map of the API.", "map", "update")
 command("notify", "Send the alerts of a night: `nox -s notify -- ALERTS.json`.", "notify")
 command("report", "Render a run again: the latest one, or `nox -s report -- DIRECTORY`.", "report")
 command(

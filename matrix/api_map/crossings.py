@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from matrix.api_map.holding import CONDITION, meets
+from matrix.api_map.holding import CONDITION, least_version, meets
 from matrix.api_map.packages import PACKAGES
 from matrix.api_map.reading.conditions import FUNCTION, TRY
 from matrix.api_map.reading.uses import CHECKED, IMPORT, MODULE, STAR
@@ -84,7 +84,7 @@ class Crossings:
                 if provider == user or provider not in providers or row.kind in {CHECKED, STAR}:
                     continue
                 lacking = self.lacking(row.target)
-                lacking &= ~self.excluded(row.conditions, provider) if lacking else 0
+                lacking &= ~self.excluded(row, provider, user) if lacking else 0
                 if lacking:
                     eager = roots.get(module, 0) & bits_of(row.first, row.last)
                     yield from self.split(user, module, row, lacking, eager)
@@ -106,14 +106,17 @@ class Crossings:
                     lacking=lacking,
                 )
 
-    def excluded(self, conditions: str, provider: str) -> int:
+    def excluded(self, row: UseRow, provider: str, user: str) -> int:
         """Return the releases of a package for which a version check skips the code, as bits."""
         bits = 0
-        for each in conditions.split(";"):
+        for each in row.conditions.split(";"):
             found = CONDITION.fullmatch(each.removeprefix("!"))
-            if found and found["name"] == provider and found["bound"]:
+            bound = found["bound"] if found else ""
+            if found and found["name"] == provider and found["kind"] == "has" and not bound:
+                bound = least_version(self.api.as_of(user, row.last), user, provider)
+            if found and found["name"] == provider and bound:
                 for place, release in enumerate(self.api.releases[provider]):
-                    holds = meets(release.version, found["bound"])
+                    holds = meets(release.version, bound)
                     if holds is not None and holds is each.startswith("!"):
                         bits |= 1 << place
             elif found and found["name"] == provider and found["kind"] == "has" and each.startswith("!"):

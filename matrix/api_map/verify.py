@@ -71,4 +71,4 @@ def verify(
 
 def at_place(mapped: store.PackageMap, place: int) -> Iterator[tuple[str, ...]]:
     for rows in (mapped.names, mapped.uses):
-        yield from (row for row, bits in rows.items() if bits >> place & 1)  # type: ignore[attr-defined]
+        yield from (row for row, bits in rows.items() if bits >> place & 1)

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cases.imports.steps import IMPORTS
+from matrix.api_map.packages import PACKAGES
 from matrix.api_map.predictions import predict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from matrix.api_map.measured.import_results import MeasuredImports
     from matrix.api_map.query import ApiMap
+
+
+NAMED: Final = re.compile(
+    r"(?:from|No module named|module) ['\"]?(?P<name>\w+)"
+    r"|^\w+: (?P<required>[\w-]+)[<>=!]|(?P<member>object|unexpected keyword)"
+)
+
+
+def concerns_map(error: str) -> bool:
+    """Tell if an error names a package of the map, or a member of a class; others come from other libraries."""
+    found = NAMED.search(error)
+    if found is None:
+        return False
+    name = found["name"] or found["required"] or ""
+    return bool(found["member"]) or name.replace("-", "_") in PACKAGES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +46,16 @@ class Disagreement:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Counts of imports of packages: broken in both, only predicted, only measured, and whole in both."""
+    """Counts of imports of packages: broken in both, only predicted, only measured, and whole in both.
+
+    ``outside`` are those of the only measured ones whose error names no package of the map.
+    """
 
     broken: int
     only_predicted: int
     only_measured: int
     whole: int
+    outside: int
     disagreements: tuple[Disagreement, ...]
 
     @property
@@ -47,14 +68,16 @@ class Evaluation:
         measured = self.broken + self.only_measured
         return self.broken / measured if measured else None
 
+    @property
+    def recall_of_map(self) -> float | None:
+        """The recall among failures that name a package of the map."""
+        measured = self.broken + self.only_measured - self.outside
+        return self.broken / measured if measured else None
 
-def evaluate(
-    api: ApiMap, results: Iterable[MeasuredImports], *, counts: Callable[[str], bool] = lambda _: True
-) -> Evaluation:
-    """Compare each measured import of a package with its prediction.
 
-    ``counts`` tells by the error if a failure belongs to the question; others are left out on both sides.
-    """
+def evaluate(api: ApiMap, results: Iterable[MeasuredImports]) -> Evaluation:
+    """Compare each measured import of a package with its prediction."""
+    outside = 0
     totals: Counter[tuple[bool, bool]] = Counter()
     apart: Counter[tuple[str, str, str]] = Counter()
     examples: dict[tuple[str, str, str], str] = {}
@@ -62,9 +85,10 @@ def evaluate(
         predicted = predict(api, {**each.versions, "torch": each.torch}, later=False).at_import
         for package in IMPORTS:
             error = each.errors.get(f"import {package}")
-            if error is None or (error and not counts(error)):
+            if error is None:
                 continue
             misses = predicted.get(package, ())
+            outside += bool(error) and not concerns_map(error) and not misses
             totals[bool(misses), bool(error)] += 1
             if bool(misses) != bool(error):
                 key = package, error, misses[0].target if misses else ""
@@ -75,6 +99,7 @@ def evaluate(
         only_predicted=totals[True, False],
         only_measured=totals[False, True],
         whole=totals[False, False],
+        outside=outside,
         disagreements=tuple(
             Disagreement(package=key[0], measured=key[1], predicted=key[2], count=count, example=examples[key])
             for key, count in apart.most_common()

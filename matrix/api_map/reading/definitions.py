@@ -124,10 +124,17 @@ def class_members(node: ast.ClassDef, *, renaming: bool) -> Iterator[Definition]
     for name in dict.fromkeys(instance_attributes(node)):
         if name not in seen:
             yield f"{node.name}.{name}", "attribute", ""
-    for statement in node.body if renaming else ():
-        is_method = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
-        of_class = not is_method or statement.name in CONSTRUCTORS
-        yield from renames(statement, node.name if of_class else f"{node.name}.{statement.name}")
+    if renaming:
+        yield from renames_in(node)
+
+
+def renames_in(node: ast.ClassDef) -> Iterator[Definition]:
+    """Yield the renamed parameters of a class's constructor and methods."""
+    for statement in node.body:
+        scope = node.name
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name not in CONSTRUCTORS:
+            scope = f"{node.name}.{statement.name}"
+        yield from renames(statement, scope)
 
 
 def method(owner: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Definition]:
@@ -198,7 +205,7 @@ def renames(node: ast.stmt, scope: str) -> Iterator[Definition]:
             by_place = each.args[NEW_NAME_PLACE] if len(each.args) > NEW_NAME_PLACE else None
             new = next((keyword.value for keyword in each.keywords if keyword.arg == "new_name"), by_place)
             if isinstance(old, ast.Constant) and isinstance(new, ast.Constant):
-                yield f"{scope}.{old.value}", "alias", str(new.value)
+                yield f"{scope}.{old.value!s}", "alias", str(new.value)
         elif isinstance(each, ast.Constant) and isinstance(each.value, str) and "`" in each.value:
             for found in DEPRECATED.finditer(" ".join(each.value.split())):
                 if found["old"] != found["new"]:

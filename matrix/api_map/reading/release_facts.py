@@ -60,7 +60,7 @@ class ReleaseFacts:
     def exports(self, module: str) -> dict[str, str]:
         """Return the names that a lazy module exports, with where each is defined."""
         lazy = self.modules[module].lazy
-        found = {}
+        found: dict[str, str] = {}
         for folder in lazy.scanned:
             found.update(self.scanned(f"{module}.{folder}" if folder else module))
         return found | {name: f"{module}.{sub}.{name}" if sub else name for name, sub in lazy.names.items()}

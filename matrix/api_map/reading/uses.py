@@ -114,7 +114,7 @@ class UseReader(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for each in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)):
             self.visit(each)
-        for annotation in annotations(node) if self.annotated else ():
+        for annotation in annotations_of(node) if self.annotated else ():
             self.visit(annotation)
         self.bound.append({})
         with self.under(FUNCTION):
@@ -214,7 +214,7 @@ class UseReader(ast.NodeVisitor):
                     self.add(str(each.value).replace("-", "_"), CHECKED)
 
 
-def annotations(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
+def annotations_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
     arguments = node.args
     for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
         if each is not None and each.annotation is not None:

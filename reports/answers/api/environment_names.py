@@ -23,19 +23,19 @@ MOST_LATER: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class BrokenImport:
-    """A package whose import fails, and what is missing first."""
+    """Packages from which an import fails, and the name that is missing first."""
 
-    package: str
-    missing: tuple[Miss, ...]
+    packages: tuple[str, ...]
+    missing: Miss
 
     def sentence(self, versions: Mapping[str, str]) -> str:
-        first = self.missing[0]
-        if first.kind == CHECKED:
-            return f"`import {self.package}` fails: transformers requires {first.target} when it is imported"
-        provider = first.target.partition(".")[0].partition("(")[0]
-        by = f", which {first.module} uses" if first.module else ""
-        who, whose = (f"{name} {versions.get(name, '')}" for name in (self.package, provider))
-        return f"importing {who} fails: {whose} has no `{first.target}`{by}"
+        start = f"importing from {' and '.join(self.packages)} fails"
+        if self.missing.kind == CHECKED:
+            return f"{start}: transformers requires {self.missing.target} when it is imported"
+        provider = self.missing.target.partition(".")[0].partition("(")[0]
+        user = self.missing.module.partition(".")[0]
+        by = f", which {self.missing.module} of {user} {versions.get(user, '')} uses" if user else ""
+        return f"{start}: {provider} {versions.get(provider, '')} has no `{self.missing.target}`{by}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +69,10 @@ def environment_names(versions: Mapping[str, str], api: ApiMap) -> EnvironmentNa
     if sum(api.place(name, version) is not None for name, version in versions.items()) < FEWEST:
         return EnvironmentNames(broken=(), later=())
     found = predict(api, versions)
-    broken = tuple(BrokenImport(package=name, missing=misses) for name, misses in found.at_import.items() if misses)
+    by_miss: dict[Miss, list[str]] = {}
+    for name, misses in found.at_import.items():
+        for miss in misses[:1]:
+            by_miss.setdefault(miss, []).append(name)
+    broken = tuple(BrokenImport(packages=tuple(names), missing=miss) for miss, names in by_miss.items())
     crossing = [each for each in found.later if each.target.partition(".")[0] != each.module.partition(".")[0]]
     return EnvironmentNames(broken=broken, later=tuple(crossing))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matrix.api_map.lookup import classes_with, moved_to, paths_of
 from matrix.api_map.view import Presence
+from reports.answers.api.measured import with_measurements
 from reports.answers.api.moves import Move, moves
 from reports.answers.api.users import NameUser, users_of
 
@@ -95,8 +96,10 @@ def answer(missing: MissingName, versions: Mapping[str, str], api: ApiMap) -> Na
     if missing.kind == "attribute":
         return of_member(question, f".{missing.name}")
     if missing.kind == "argument":
-        return of_member(question, f"({missing.name})") or of_override(question)
-    return None
+        return of_member(question, f"({missing.name})") or of_override(question, missing.name)
+    if missing.kind == "required":
+        return of_new_parameter(question)
+    return of_count(question) if missing.kind == "count" else None
 
 
 def of_import(question: NameQuestion) -> NameAnswer | None:
@@ -124,16 +127,64 @@ def of_member(question: NameQuestion, suffix: str) -> NameAnswer | None:
     return None
 
 
-def of_override(question: NameQuestion) -> NameAnswer | None:
+def of_new_parameter(question: NameQuestion) -> NameAnswer | None:
+    """Answer for a parameter that a release added and the caller does not pass."""
+    missing, api = question.missing, question.api
+    for path in paths_of(api, missing.owner.removesuffix(".__init__"), question.user_packages):
+        found = api.having(f"{path}({missing.name})", question.versions)
+        if found.known and len(found.versions) < len(api.releases[found.package]):
+            return described(f"{path}({missing.name})", found, question, overrides=True)
+    return None
+
+
+def of_count(question: NameQuestion) -> NameAnswer | None:
+    """Answer for a method that takes fewer arguments than it gets: it overrides one that a release gave more."""
+    missing, api = question.missing, question.api
+    owner, _, method = missing.owner.rpartition(".")
+    for path in paths_of(api, owner, question.user_packages) if owner else ():
+        for name in lacking_parameters(path, method, question):
+            found = api.having(f"{path}.{method}({name})", question.versions)
+            return described(f"{path}.{method}({name})", found, question)
+    for path in classes_with(api, method, FIRST_OWNERS[:1]) if owner else ():
+        for name in newest_parameters(path, api):
+            answered = of_override(question, name)
+            if answered is not None:
+                return answered
+    return None
+
+
+def lacking_parameters(path: str, method: str, question: NameQuestion) -> Iterator[str]:
+    """Yield the parameters of a base's method, in another package, that a class's method does not have."""
+    api = question.api
+    package = path.partition(".")[0]
+    place = api.place(package, question.versions.get(package, ""))
+    view = api.as_of(package, len(api.releases[package]) - 1 if place is None else place, question.versions)
+    found, _ = view.find(path)
+    own = view.parameters(f"{path}.{method}") or []
+    for base in view.lineage(found) if found is not None and found.kind == "class" else ():
+        if base is not None and not base.module.startswith(f"{package}."):
+            names = [each.name for each in view.parameters(f"{base.path}.{method}") or ()]
+            yield from (name for name in names if name not in {each.name for each in own} and "*" not in name)
+
+
+def newest_parameters(path: str, api: ApiMap) -> Iterator[str]:
+    """Yield the parameters of a method that some releases lack, as the newest release has them."""
+    package = path.partition(".")[0]
+    for each in api.as_of(package, len(api.releases[package]) - 1).parameters(path) or ():
+        if "*" not in each.name and api.having(f"{path}({each.name})").versions[0] != api.versions(package)[0]:
+            yield each.name
+
+
+def of_override(question: NameQuestion, parameter: str) -> NameAnswer | None:
     """Answer for a method of the user's class that lacks a parameter which a package's method has."""
     missing, api = question.missing, question.api
     owner, _, method = missing.owner.rpartition(".")
     if not owner or method.startswith("__") or next(paths_of(api, owner), None):
         return None
     for path in classes_with(api, method, FIRST_OWNERS):
-        found = api.having(f"{path}({missing.name})")
+        found = api.having(f"{path}({parameter})")
         if found.known and found.versions[0] != api.versions(found.package)[0]:
-            return described(f"{path}({missing.name})", found, question, overrides=True)
+            return described(f"{path}({parameter})", found, question, overrides=True)
     return None
 
 
@@ -166,8 +217,17 @@ def described(
         renamed=api.rename(owner, old) if old else api.rename(base, member) if "." in base else "",
         instead=tuple(dict.fromkeys(fields_instead(path, question)))[:MOST_MOVED] if old else (),
         moved=tuple(each for each in moved if each != path),
-        moves=tuple(moves(found, users, versions, api, overrides=overrides)),
+        moves=measured_moves(found, users, question, overrides=overrides),
     )
+
+
+def measured_moves(
+    found: Having, users: tuple[NameUser, ...], question: NameQuestion, *, overrides: bool
+) -> tuple[Move, ...]:
+    smallest = moves(found, users, question.versions, question.api, overrides=overrides)
+    if not users:
+        return tuple(smallest)
+    return tuple(with_measurements(smallest, users[0].package, found.package, question.versions))
 
 
 def fields_instead(path: str, question: NameQuestion) -> Iterator[str]:

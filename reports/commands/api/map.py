@@ -148,6 +148,22 @@ def changes(
     typer.echo(json.dumps(asdict(found), indent=1) if as_json else "\n".join(map_text.change_lines(found)))
 
 
+@app.command("pairs")
+def pairs(
+    out: Annotated[Path, typer.Option("--out", help="Markdown file to write.", show_default=False)],
+    folder: Folder = store.DATA,
+) -> None:
+    """Write a page about each pair of packages: with which releases each release breaks, and on which name."""
+    from matrix.api_map.pairs import all_pairs
+    from reports.render.files import write_whole
+    from reports.render.pairs_page import markdown
+
+    api = ApiMap(folder)
+    tables = all_pairs(api)
+    write_whole(out, markdown(tables, {name: api.versions(name)[-1] for name in api.packages}))
+    typer.echo(f"{counted(len(tables), 'pair')} of packages in {out}")
+
+
 @app.command("measure")
 def measure(
     python: Annotated[Path, typer.Option("--python", help="Interpreter of an environment with torch.")],

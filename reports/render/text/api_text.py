@@ -72,7 +72,7 @@ def joined(ranges: Sequence[tuple[str, str]], newest: str) -> str:
 
 def move_sentence(move: Move) -> str:
     broken = f"; but {'; '.join(move.unmet)}" if move.unmet else ""
-    basis = f"imported with these versions: {move.measured}" if move.measured else "read from the releases, not run"
+    basis = f"imported together: {move.measured}" if move.measured else "read from the releases, not run"
     return f"{move.typed}: {move.why}{broken}  [{basis}]"
 
 

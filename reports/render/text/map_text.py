@@ -58,9 +58,14 @@ def agreement_lines(found: Evaluation, combinations: int) -> Iterator[str]:
         f"failed as predicted: {found.broken}; only predicted: {found.only_predicted}; only measured: "
         f"{found.only_measured}; worked as predicted: {found.whole}"
     )
-    for name, value in (("precision", found.precision), ("recall", found.recall)):
+    yield f"of the only measured ones, {found.outside} name no package of the map"
+    for name, value in (
+        ("precision", found.precision),
+        ("recall", found.recall),
+        ("recall among errors about the map's packages", found.recall_of_map),
+    ):
         if value is not None:
-            yield f"{name} of `fails at import`: {value:.1%}"
+            yield f"{name}: {value:.1%}"
     for each in found.disagreements:
         yield f"{each.count} x import {each.package}: measured {each.measured or 'no error'}"
         yield f"    predicted: {each.predicted or 'none'}"
