@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.store import ranges
 from matrix.api_map.view import Presence
-from reports.answers.check import configurations, sources
+from reports.answers.check import sources
 from reports.answers.check.fit import Fitting
 from reports.answers.check.overrides import narrower_overrides
 from reports.answers.check.reader import read_code
@@ -103,8 +103,7 @@ def check(files: Sequence[Path], api: ApiMap) -> CodeCheck:
     for path in (each for each in files if each.suffix.lower() in CODE):
         found.add(read_code(sources.read(path)))
     for path in (each for each in files if each.suffix.lower() not in CODE):
-        sources.text_of(path)  # refuses what is no text in this command's words
-        found.add(configurations.read_settings(path, releases, tuple(found.options)))
+        found.add(read_settings(path, releases, found))
     overrides = tuple(narrower_overrides(found.overrides, releases))
     fitting = Fitting(releases, found.uses, found.stated)
     for each in overrides:
@@ -118,6 +117,14 @@ def check(files: Sequence[Path], api: ApiMap) -> CodeCheck:
         empty=fit.empty,
         overrides=overrides,
     )
+
+
+def read_settings(path: Path, releases: ReleaseAnswers, scripts: Found) -> Found:
+    """Read a configuration. A check of code alone does not import the reader of YAML, which takes a quarter second."""
+    from reports.answers.check import configurations
+
+    sources.text_of(path)  # refuses what is no text in this command's words
+    return configurations.read_settings(path, releases, tuple(scripts.options))
 
 
 def checked_use(use: Use, releases: ReleaseAnswers) -> CheckedUse:

@@ -6,6 +6,7 @@ with some releases of transformers.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matrix.api_map.query import ApiMap
-    from matrix.api_map.view import FoundName
+    from matrix.api_map.view import FoundName, Parameter
 
 
 class Has(Enum):
@@ -35,6 +36,26 @@ Answer = Has | Bases
 ATTRIBUTE, FIELD = "attribute", "field"  # kinds of names
 FOLLOWERS: Final = frozenset({"trl"})  # packages whose classes derive from those of transformers
 PRESENCES: Final = {Presence.THERE: Has.YES, Presence.MISSING: Has.NO, Presence.UNKNOWN: Has.UNKNOWN}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RememberingView(View):
+    """A view that looks up each name and each list of parameters once."""
+
+    found: dict[str, tuple[FoundName | None, Presence]] = field(default_factory=dict)
+    listed: dict[str, list[Parameter] | None] = field(default_factory=dict)
+
+    def find(self, path: str, depth: int = 0) -> tuple[FoundName | None, Presence]:
+        if depth:
+            return super().find(path, depth)
+        if path not in self.found:
+            self.found[path] = super().find(path)
+        return self.found[path]
+
+    def parameters(self, path: str) -> list[Parameter] | None:
+        if path not in self.listed:
+            self.listed[path] = super().parameters(path)
+        return self.listed[path]
 
 
 class ReleaseAnswers:
@@ -60,7 +81,7 @@ class ReleaseAnswers:
         """Return a view of one release alone."""
         key = package, place
         if key not in self.views:
-            self.views[key] = View(tables=self.api.tables, places={package: place})
+            self.views[key] = RememberingView(tables=self.api.tables, places={package: place})
         return self.views[key]
 
     def having(self, path: str) -> tuple[Answer, ...]:
