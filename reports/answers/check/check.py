@@ -16,7 +16,7 @@ from reports.answers.check.releases_with import Has, ReleaseAnswers, package_of,
 from reports.answers.check.uses import Found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from matrix.api_map.query import ApiMap
@@ -34,7 +34,8 @@ class CheckedUse:
     """A use with the releases of its package that have it, and the new name that the stack states for it.
 
     ``unknown`` are releases of which the map cannot say it. ``known``: a release has it. Of other uses the map says
-    nothing: the name may be made at run time.
+    nothing: the name may be made at run time. ``inherited`` are the releases of other packages whose classes pass it on
+    to a class of this one, if not all do.
     """
 
     use: Use
@@ -43,6 +44,7 @@ class CheckedUse:
     everywhere: bool
     known: bool
     renamed: str = ""
+    inherited: tuple[tuple[str, tuple[Range, ...]], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,14 +136,32 @@ def checked_use(use: Use, releases: ReleaseAnswers) -> CheckedUse:
     having = {place for place in readable if any(is_there(each[place]) for each in answers)}
     unknown = {place for place in readable - having if any(each[place] is Has.UNKNOWN for each in answers)}
     everywhere = having | unknown >= readable
+    inherited = (
+        tuple(inherited_ranges((each[place] for each in answers for place in having), releases)) if known else ()
+    )
     return CheckedUse(
         use=use,
         ranges=as_ranges(use.package, having, releases),
         unknown=as_ranges(use.package, unknown, releases),
         everywhere=everywhere,
         known=known,
-        renamed="" if everywhere or not known else next(filter(None, map(releases.rename, use.paths)), ""),
+        renamed="" if (everywhere and not inherited) or not known else new_name(use, releases),
+        inherited=inherited,
     )
+
+
+def new_name(use: Use, releases: ReleaseAnswers) -> str:
+    return next(filter(None, map(releases.rename, use.paths)), "")
+
+
+def inherited_ranges(answers: Iterable[Answer], releases: ReleaseAnswers) -> Iterator[tuple[str, tuple[Range, ...]]]:
+    """Yield the releases of each other package whose classes have what a class of this one inherits, if not all do."""
+    bases = {base for answer in answers if isinstance(answer, tuple) for base in answer}
+    for package in sorted({package_of(each) for each in bases}):
+        several = [releases.having(each) for each in bases if package_of(each) == package]
+        places = {place for place in releases.readable(package) if any(each[place] is not Has.NO for each in several)}
+        if places != releases.readable(package):
+            yield package, as_ranges(package, places, releases)
 
 
 def is_there(answer: Answer) -> bool:

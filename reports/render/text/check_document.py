@@ -39,6 +39,7 @@ def name_document(checked: CheckedUse) -> dict[str, Any]:
         "known": checked.known,
         "ranges": [list(each) for each in checked.ranges],
         "unknown": [list(each) for each in checked.unknown],
+        "inherited": {name: [list(each) for each in ranges] for name, ranges in checked.inherited},
         "renamed": checked.renamed,
     }
 

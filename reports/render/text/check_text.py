@@ -83,7 +83,7 @@ def side_words(words: str, causes: Sequence[str]) -> str:
 
 
 def use_lines(checked: CodeCheck, *, every: bool) -> Iterator[str]:
-    partial = [each for each in checked.uses if each.known and (every or not each.everywhere)]
+    partial = [each for each in checked.uses if each.known and (every or not each.everywhere or each.inherited)]
     narrowing = ordered(grouped(each for each in partial if not each.use.guard), checked, every=every)
     guarded = grouped(each for each in partial if each.use.guard)
     if narrowing:
@@ -107,7 +107,7 @@ def ordered(
     kept = {
         paths: several
         for paths, several in groups.items()
-        if every or spans.get(owner_of(paths[0])) != several[0].ranges
+        if every or several[0].inherited or spans.get(owner_of(paths[0])) != several[0].ranges
     }
     return dict(sorted(kept.items(), key=lambda pair: rank(pair[1])))
 
@@ -134,19 +134,20 @@ def use_rows(groups: Mapping[tuple[str, ...], Sequence[CheckedUse]], checked: Co
         place = first.use.place + (f" and {len(several) - 1} more" if len(several) > 1 else "")
         package = first.use.package
         which = range_words(first.ranges, *bounds.get(package, ("", "")))
-        rows.append(
-            (
-                place,
-                first.use.words,
-                f"{package} {which}{unknown_words(first)}{renamed_words(first)}{guard_words(first)}",
-            )
-        )
+        words = (which, unknown_words(first), inherited_words(first, bounds), renamed_words(first), guard_words(first))
+        rows.append((place, first.use.words, f"{package} {''.join(words)}"))
     yield from table(rows)
 
 
 def unknown_words(checked: CheckedUse) -> str:
     spans = ", ".join(low if low == high else f"{low} to {high}" for low, high in checked.unknown)
     return f", unknown for {spans}" if spans and not checked.everywhere else ""
+
+
+def inherited_words(checked: CheckedUse, bounds: Mapping[str, Range]) -> str:
+    several = (f"{name} {range_words(ranges, *bounds.get(name, ('', '')))}" for name, ranges in checked.inherited)
+    named = " and ".join(several)
+    return f", with {named}" if named else ""
 
 
 def renamed_words(checked: CheckedUse) -> str:

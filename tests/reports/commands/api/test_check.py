@@ -65,6 +65,14 @@ def test_a_field_of_a_base_in_another_package_narrows_that_package(fits: Callabl
     assert found["transformers"] == [["4.40.0", "4.40.0"]]
 
 
+def test_a_field_of_a_base_is_listed_with_the_package_of_the_base(check: Check) -> None:
+    _, printed, _ = check("from trl import SFTConfig\nSFTConfig(evaluation_strategy='no')\n")
+    assert (
+        "SFTConfig(evaluation_strategy=)  trl all, 0.9.0 to 0.13.0, with transformers 4.40.0; now eval_strategy"
+        in printed
+    )
+
+
 def test_a_release_that_requires_what_does_not_fit_is_excluded(fits: Callable[..., Any]) -> None:
     found = fits("from trl import SFTConfig\nSFTConfig(evaluation_strategy='no')\n")
     assert found["trl"] == [["0.9.0", "0.9.0"]]
