@@ -12,7 +12,7 @@ from matrix.errors import UserError
 from reports.cli import application
 
 if TYPE_CHECKING:
-    from click.testing import Result
+    from typer.testing import Result
 
 
 def run(*words: str) -> Result:

@@ -1,0 +1,58 @@
+"""Stored results of the import matrix, and their comparison with predictions."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cases.imports.wire import CombinationResult, StepResult
+from matrix.api_map.measured import import_results
+from matrix.api_map.measured.evaluation import concerns_map
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STEPS = (
+    StepResult(step="import peft"),
+    StepResult(
+        step="import trl",
+        error="ImportError",
+        message="cannot import name 'A' from 'transformers' (/home/somebody/x/transformers/__init__.py)",
+        places=("trl.trainer.sft_trainer",),
+    ),
+)
+
+
+def result(**versions: str) -> CombinationResult:
+    return CombinationResult(versions=versions, steps=STEPS, python="3.11.7", torch="2.5.1", seconds=1.0)
+
+
+def test_results_are_read_as_they_were_written_without_folders(tmp_path: Path) -> None:
+    import_results.save([result(trl="0.9.0", peft="0.9.0")], tmp_path / "a.json", measured=date(2026, 11, 25))
+    (found,) = import_results.load(tmp_path)
+    assert found.versions == {"trl": "0.9.0", "peft": "0.9.0"}
+    assert (found.imports("peft"), found.imports("trl"), found.imports("torch")) == (True, False, None)
+    assert found.errors["import trl"] == (
+        "ImportError: cannot import name 'A' from 'transformers' [trl.trainer.sft_trainer]"
+    )
+
+
+def test_a_result_survives_its_line() -> None:
+    assert CombinationResult.parsed(result(trl="1").line()) == result(trl="1")
+
+
+@pytest.mark.parametrize(
+    ("error", "concerned"),
+    [
+        ("ImportError: cannot import name 'A' from 'transformers' [x]", True),
+        ("AttributeError: type object 'TrainingArguments' has no attribute 'x'", True),
+        ("ImportError: tokenizers>=0.22 is required", True),
+        ("ModuleNotFoundError: No module named 'triton.ops' [x]", False),
+        ("AttributeError: module 'pyarrow' has no attribute 'json_' [x]", False),
+        ("ImportError: numpy>=1.17,<2.0 is required", False),
+    ],
+)
+def test_an_error_concerns_the_map_if_it_names_one_of_its_packages(error: str, concerned: bool) -> None:  # noqa: FBT001
+    assert concerns_map(error) is concerned
