@@ -10,6 +10,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from matrix.api_map.packages import PACKAGES
+from matrix.errors import UserError
 from reports.answers.check.calls import read_call
 from reports.answers.check.statements import StatementReader
 from reports.answers.check.uses import Dynamic, Found, Override
@@ -32,11 +33,18 @@ Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 
 
 def read_code(source: CodeSource) -> Found:
-    """Return what the code of a script or notebook takes from the stack."""
+    """Return what the code of a script or notebook takes from the stack.
+
+    Raises:
+        UserError: the code is nested too deeply.
+    """
     reader = CodeReader(source)
-    reader.block(source.tree.body)
-    while reader.waiting:
-        reader.waiting.pop(0)()
+    try:
+        reader.block(source.tree.body)
+        while reader.waiting:
+            reader.waiting.pop(0)()
+    except RecursionError:
+        raise UserError(f"{source.path}: the code cannot be read; it is nested too deeply") from None
     reader.found.dynamic += [Dynamic(place=place, reason=reason) for place, reason in source.skipped]
     return reader.found
 

@@ -6,8 +6,10 @@ A notebook is read cell by cell. Lines of IPython, such as ``!pip install`` and 
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
+import tokenize
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -82,15 +84,21 @@ def text_of(path: Path) -> str:
         raw = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); name an existing file") from None
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
+    text = decoded(raw)
     if "\0" in text:
         raise UserError(f"{path}: is not text; give a script, notebook or configuration")
     if not text.strip():
         raise UserError(f"{path}: is empty; give a script, notebook or configuration")
     return text
+
+
+def decoded(raw: bytes) -> str:
+    """Decode a file as Python does: as UTF-8, or as the comment on its first lines says. A null stands for no text."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        return raw.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError):
+        return "\0"
 
 
 def script(text: str, path: Path) -> CodeSource:
@@ -162,8 +170,9 @@ def code_cells(text: str, path: Path) -> Iterator[tuple[int, str]]:
     for number, cell in enumerate(listed_cells(document, path), start=1):
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
-        written = cell.get("source", cell.get("input", ""))  # version 3 of the format calls it input
-        code = python_of("".join(map(str, written)) if isinstance(written, list) else str(written))
+        written = cell.get("source", cell.get("input"))  # version 3 of the format calls it input
+        lines = written if isinstance(written, list) else [written]
+        code = python_of("".join(each for each in lines if isinstance(each, str)))
         if code.strip():
             yield number, code
 

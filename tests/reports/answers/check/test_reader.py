@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from matrix.errors import UserError
 from reports.answers.check import sources
 from reports.answers.check.reader import read_code
 from reports.answers.check.sources import CodeSource
@@ -99,3 +100,16 @@ def test_a_cell_that_does_not_parse_is_named_and_the_others_are_read(tmp_path: P
 def test_a_magic_in_a_block_keeps_the_block_whole(tmp_path: Path) -> None:
     found = read_code(sources.read(notebook(tmp_path, "if True:\n    !nvidia-smi\nimport trl\ntrl.SFTTrainer")))
     assert not found.dynamic
+
+
+def test_a_script_may_state_its_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes("# -*- coding: latin-1 -*-\nimport trl  # caf\xe9\ntrl.SFTTrainer\n".encode("latin-1"))
+    assert [each.paths for each in read_code(sources.read(path)).uses] == [("trl.SFTTrainer",)]
+
+
+def test_code_that_is_nested_too_deeply_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("if a:\n    pass\n" + "".join(f"elif a == {each}:\n    pass\n" for each in range(2000)))
+    with pytest.raises(UserError, match="nested too deeply"):
+        read_code(sources.read(path))

@@ -23,13 +23,15 @@ TRANSFORMERS = {
         "    def push_to_hub(self, message=''): pass\n"
         "class HfArgumentParser:\n    def __init__(self, dataclass_types=None, **kwargs): pass\n"
         "class BitsAndBytesConfig:\n    def __init__(self, load_in_4bit=False, **kwargs): pass\n"
-        "class AdamW: pass\n"
+        "class AdamW: pass\nclass GoneTokenizer: pass\n"
     ),
     "4.46.0": (
         "@dataclass\nclass TrainingArguments:\n    output_dir: str\n    eval_strategy: str = 'no'\n"
         "    def __post_init__(self):\n"
         "        '`evaluation_strategy` is deprecated. Use `eval_strategy` instead'\n"
-        "class Trainer:\n    def __init__(self, model=None, args=None, processing_class=None): pass\n"
+        "class TokenizersBackend: pass\n"
+        "class Trainer:\n    def __init__(self, model=None, args=None, processing_class=None):\n"
+        "        self.accelerator = None\n"
         "    def train(self, resume_from_checkpoint=None): pass\n"
         "    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None): pass\n"
         "    def push_to_hub(self, message='', revision=None): pass\n"

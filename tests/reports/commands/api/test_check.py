@@ -102,6 +102,17 @@ def test_what_a_guard_protects_narrows_nothing(fits: Callable[..., Any], guarded
     assert fits(f"import transformers\n{guarded}")["transformers"] == [["4.40.0", "4.46.0"]]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from transformers import Trainer\nTrainer().accelerator\n",  # which a release may set by `setattr`
+        "from transformers import GoneTokenizer\n",  # for which newer releases find another class
+    ],
+)
+def test_what_a_release_may_make_at_run_time_narrows_nothing(fits: Callable[..., Any], text: str) -> None:
+    assert fits(text)["transformers"] == [["4.40.0", "4.46.0"]]
+
+
 def test_arguments_that_are_built_at_run_time_are_unknown(check: Check) -> None:
     _, printed, _ = check("from transformers import TrainingArguments\nTrainingArguments(**options)\n")
     assert "train.py:2: arguments of TrainingArguments that are built at run time (`**options`)" in printed
