@@ -35,13 +35,18 @@ HELP: Final = (
     "Measure which versions and settings of LLM fine-tuning stacks work together, and answer from the results."
 )
 COMMANDS: Final = (
-    *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor"),
+    *("run", "plan", "report", "explain", "fix", "recommend", "can-i-use", "doctor", "check"),
     *("nightly", "diff", "pr", "bisect", "history", "baseline", "notify"),
     *("devices", "repro", "known", "selfcheck", "mutate", "bench", "pack", "unpack", "sets", "map"),
 )
 
 
-FOLDERS: Final = {"pack": "offline", "unpack": "offline"}  # by command: the folder of its module, below commands/
+FOLDERS: Final = {
+    "pack": "offline",
+    "unpack": "offline",
+    "check": "api",
+    "map": "api",
+}  # by command: the folder of its module, below commands/
 
 
 def application(names: Iterable[str] = COMMANDS) -> typer.Typer:

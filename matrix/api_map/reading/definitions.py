@@ -24,6 +24,7 @@ DEPRECATED: Final = re.compile(
     r"[^`]{0,120}?(?:[Uu]se|in favou?r of|to|with|by) `{1,2}-{0,2}(?P<new>[a-z_]\w+)`{1,2}"
 )
 
+NEW_NAME_PLACE: Final = 2  # of the positional arguments of `deprecate_kwarg`: old name, version, new name
 LEAST_TORCH: Final = re.compile(r"Disabling PyTorch because PyTorch >= ([\d.]+\d) is required")
 
 Definition = tuple[str, str, str]  # name within the module, kind, detail
@@ -201,7 +202,8 @@ def renames(node: ast.stmt, scope: str) -> Iterator[Definition]:
     for each in ast.walk(node):
         if isinstance(each, ast.Call) and ast.unparse(each.func).rpartition(".")[2] == "deprecate_kwarg":
             old = each.args[0] if each.args else None
-            new = next((keyword.value for keyword in each.keywords if keyword.arg == "new_name"), None)
+            by_place = each.args[NEW_NAME_PLACE] if len(each.args) > NEW_NAME_PLACE else None
+            new = next((keyword.value for keyword in each.keywords if keyword.arg == "new_name"), by_place)
             if isinstance(old, ast.Constant) and isinstance(new, ast.Constant):
                 yield f"{scope}.{old.value!s}", "alias", str(new.value)
         elif isinstance(each, ast.Constant) and isinstance(each.value, str) and "`" in each.value:

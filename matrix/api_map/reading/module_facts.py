@@ -15,7 +15,7 @@ from matrix.api_map.reading.lazy import LazyExports, lazy_exports
 from matrix.api_map.reading.names import Names, names_of
 from matrix.api_map.reading.uses import Use, uses_of
 
-FORMAT: Final = 3  # of cached facts; raise it when what is read changes
+FORMAT: Final = 4  # of cached facts; raise it when what is read changes
 LAZY: Final = (b"__all__", b"__getattr__", b"@requires")  # files without these words export nothing lazily
 
 

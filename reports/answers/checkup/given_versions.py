@@ -47,33 +47,36 @@ class GivenText:
     path: Path
 
 
-def read(given: str, sets: Iterable[VersionSet | SetRecord], stdin: BinaryIO) -> Installed:
+def read(
+    given: str, sets: Iterable[VersionSet | SetRecord], stdin: BinaryIO, packages: Sequence[str] = PACKAGES
+) -> Installed:
     """Return the versions that a user gives.
 
     Args:
         given: ``-`` for standard input, the key of a set, a file, or versions as text.
         sets: the sets whose keys are known.
         stdin: standard input.
+        packages: those whose versions matter; by default the six of version sets.
 
     Raises:
-        UserError: the text names no version of the six packages, or cannot be read.
+        UserError: the text names no version of these packages, or cannot be read.
     """
     text = given.strip()
     if text == STANDARD_INPUT:
-        return from_stdin(text_of_stdin(stdin))
+        return from_stdin(text_of_stdin(stdin), packages)
     by_key = {each.key: each for each in sets}
     if text in by_key:
         return from_set(by_key[text])
     path = Path(text).expanduser() if text.startswith("~/") else Path(text)
     if text and is_file(path):
-        return from_listing(GivenText(text=version_listings.text_of(path), source=str(path), path=path))
+        return from_listing(GivenText(text=version_listings.text_of(path), source=str(path), path=path), packages)
     if SET_KEY.fullmatch(text):
         near = get_close_matches(text, by_key, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f'unknown version set "{text}"{hint}; `ftmatrix sets` lists them')
     if text.lower().endswith(FILE_ENDINGS) or text.startswith(("/", "./", "../", "~")):
         raise UserError(f"{text}: there is no such file; give --versions {EXAMPLE}")
-    return installed(from_argument(text), source="the command line", path=Path())
+    return installed(from_argument(text, packages), source="the command line", path=Path(), packages=packages)
 
 
 def is_file(path: Path) -> bool:
@@ -100,20 +103,20 @@ def text_of_stdin(stdin: BinaryIO) -> GivenText:
     return GivenText(text=text, source="standard input", path=Path("standard input"))
 
 
-def from_listing(given: GivenText) -> Installed:
+def from_listing(given: GivenText, packages: Sequence[str] = PACKAGES) -> Installed:
     listing = version_listings.of_text(given.text, given.path)
-    return installed(listing, source=given.source, path=given.path)
+    return installed(listing, source=given.source, path=given.path, packages=packages)
 
 
-def from_stdin(given: GivenText) -> Installed:
+def from_stdin(given: GivenText, packages: Sequence[str] = PACKAGES) -> Installed:
     """Read a listing, or one line of versions as people type them."""
     try:
-        return from_listing(given)
+        return from_listing(given, packages)
     except UserError:
         line = given.text.strip()
         if "\n" in line or len(line.split()) == 1:
             raise
-        return installed(from_words(line), source=given.source, path=given.path)
+        return installed(from_words(line, packages), source=given.source, path=given.path, packages=packages)
 
 
 def from_set(column: VersionSet | SetRecord) -> Installed:
@@ -122,17 +125,17 @@ def from_set(column: VersionSet | SetRecord) -> Installed:
     )
 
 
-def from_argument(text: str) -> Listing:
+def from_argument(text: str, packages: Sequence[str] = PACKAGES) -> Listing:
     """Read versions as people type them, or a whole listing, as of ``--versions "$(pip freeze)"``."""
     try:
-        return from_words(text)
+        return from_words(text, packages)
     except UserError:
         if "\n" not in text:
             raise
         return version_listings.of_text(text, Path("the command line"))
 
 
-def from_words(text: str) -> Listing:
+def from_words(text: str, packages: Sequence[str] = PACKAGES) -> Listing:
     """Read versions as people type them.
 
     Raises:
@@ -145,17 +148,17 @@ def from_words(text: str) -> Listing:
         if word is None:
             at = re.split(r"[\s,;]", text[position:].lstrip(" \t\n,;"))[0]
             raise UserError(f'--versions: "{at}" is no package with a version; give {EXAMPLE}')
-        entry = from_word(word)
+        entry = from_word(word, packages)
         python = python or (entry.version if entry.name == "python" else "")
         found.append(entry)
         position = word.end()
     return Listing(kind="text", entries=tuple(each for each in found if each.name != "python"), python=python)
 
 
-def from_word(word: re.Match[str]) -> Entry:
+def from_word(word: re.Match[str], packages: Sequence[str] = PACKAGES) -> Entry:
     name = version_entries.package_name(word["name"])
-    near = get_close_matches(name, PACKAGES, n=1, cutoff=SIMILAR)
-    if near and name not in PACKAGES:
+    near = get_close_matches(name, packages, n=1, cutoff=SIMILAR)
+    if near and name not in packages:
         raise UserError(f'--versions: unknown package "{name}"; did you mean {near[0]}?')
     if word["version"] and not word["version"].endswith("*"):
         found = version_entries.exact(name, word["version"])
@@ -164,23 +167,23 @@ def from_word(word: re.Match[str]) -> Entry:
         wildcard = word["version"]
         if wildcard:
             return version_entries.Entry(name=name, why=f"not pinned: {name} {wildcard}")
-    if name in PACKAGES and found.why and not found.why.startswith("not pinned"):
+    if name in packages and found.why and not found.why.startswith("not pinned"):
         raise UserError(f"--versions: {found.why}; give {EXAMPLE}")
     return found
 
 
-def installed(listing: Listing, *, source: str, path: Path) -> Installed:
+def installed(listing: Listing, *, source: str, path: Path, packages: Sequence[str] = PACKAGES) -> Installed:
     """Return the versions of a listing as an environment.
 
     Raises:
         UserError: no package has an exact version, or one has two.
     """
-    named = entries_by_package(listing.entries)
+    named = entries_by_package(listing.entries, packages)
     versions = dict(pinned_versions(named, source))
     open_ones = [row for name, rows in named.items() if name not in versions for row in rows]
     reasons = tuple(dict.fromkeys(row.why for row in open_ones if row.why))
     if not versions:
-        what = f"pins none of {', '.join(PACKAGES)}" if open_ones else f"names none of {', '.join(PACKAGES)}"
+        what = f"{'pins' if open_ones else 'names'} none of {', '.join(packages)}"
         stated = f" ({'; '.join(reasons)})" if reasons else ""
         raise UserError(f"{source} {what}{stated}; give exact versions, such as `pip freeze` lists{beside(path)}")
     releases_notes = (*unreleased(versions, newer=True), *yanked_notes(versions))
@@ -197,9 +200,9 @@ def installed(listing: Listing, *, source: str, path: Path) -> Installed:
     )
 
 
-def entries_by_package(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """Group the entries of the six packages; optional and excluded ones count only where there are no others."""
-    by_name = {name: [each for each in entries if each.name == name] for name in PACKAGES}
+def entries_by_package(entries: Sequence[Entry], packages: Sequence[str] = PACKAGES) -> dict[str, list[Entry]]:
+    """Group the entries of the packages; optional and excluded ones count only where there are no others."""
+    by_name = {name: [each for each in entries if each.name == name] for name in packages}
     for name, rows in by_name.items():
         applying = [each for each in rows if not each.excluded]
         required = [each for each in applying if not each.optional]
