@@ -61,6 +61,12 @@ CALL_REQUIREMENTS = (
             ("callback_states", "restore_callback_states_from_checkpoint"),
         )
     ),
+    Requirement(
+        "fused_optimisers",
+        only_calls,
+        partial(arithmetic.fused_step, rule="Adagrad"),  # the last one that torch fused
+        "this torch does not fuse all of its optimisers for the device",
+    ),
     Requirement("sft_config", only_calls, libraries.sft_config, "this trl has no SFTConfig"),
     Requirement(
         "non_padding_tokens", only_calls, libraries.non_padding_tokens, "this transformers counts padding as tokens"
