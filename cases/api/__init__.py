@@ -42,6 +42,8 @@ MODULES = (  # below cases, each with its calls
     "behaviour.accelerating.device_maps",
     "behaviour.accelerating.loaded_parts",
     "behaviour.accelerating.saved_models",
+    "behaviour.accelerating.stream_loaders",
+    "behaviour.accelerating.wrapped_models",
     "behaviour.adapters.activated_lora",
     "behaviour.adapters.adapter_combining",
     "behaviour.adapters.adapter_exchange",

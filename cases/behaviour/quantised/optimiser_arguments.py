@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GROUP = "8-bit optimisers"
 STEP = ("adamw_8bit_step",)
-SIZES = ((64, 64), (4097,), (5, 17, 61))  # whole and incomplete blocks of 256
+SIZES = ((64, 64), (5, 17, 61))  # whole and incomplete blocks of 256
 RISE = 3  # the steps of AdEMAMix's schedules
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 

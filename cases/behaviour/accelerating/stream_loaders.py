@@ -1,0 +1,156 @@
+"""Loaders of accelerate over streams and samplers: the rows of each rank and the number of batches that they announce.
+
+https://huggingface.co/docs/accelerate/package_reference/torch_wrappers
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from cases.api import call
+from cases.behaviour.parallel import loader_shards
+from cases.behaviour.parallel.clipping import accelerator
+from cases.behaviour.trainers.stock_trainer import gathered
+from cases.space.verdict import Phase, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.apply.context import Context
+    from cases.space.verdict import Check
+
+GROUP = "Rows of ranks"
+SIZES = (8, 11, 12, 13, 16, 19)
+BATCH = 4
+
+
+def sized(rows: int) -> Any:
+    """A stream that knows its length."""
+    import torch
+
+    class SizedStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # as the stack, typed as Any
+        def __iter__(self) -> Iterator[Any]:
+            return iter([torch.tensor(number) for number in range(rows)])
+
+        def __len__(self) -> int:
+            return rows
+
+    return SizedStream()
+
+
+def prepared(ctx: Context, data: Any, batch: int = BATCH, *, drop: bool = False, **chosen: Any) -> Any:
+    import torch
+    from accelerate.utils import DataLoaderConfiguration
+
+    made = accelerator(ctx, dataloader_config=DataLoaderConfiguration(**chosen))
+    return made.prepare(torch.utils.data.DataLoader(data, batch_size=batch, drop_last=drop))
+
+
+def dispatched(rows: int, batch: int, ranks: int, *, drop: bool, split: bool) -> list[loader_shards.Batches]:
+    """The batches of each rank if rank 0 reads for all: each gets an equal part of what all get at once.
+
+    The first rows complete the last parts.
+    """
+    at_once = loader_shards.cut(range(rows), batch if split else batch * ranks)
+    if len(at_once[-1]) < len(at_once[0]) and drop:
+        at_once.pop()
+    parts = [loader_shards.completed(each, ranks) for each in at_once]
+    parts[-1] = (at_once[-1] + at_once[0])[: len(parts[-1])]
+    return [[each[rank * len(each) // ranks : (rank + 1) * len(each) // ranks] for each in parts] for rank in range(ranks)]
+
+
+def expected_of(rows: int, ranks: int, *, dispatch: bool, split: bool, drop: bool) -> list[loader_shards.Batches]:
+    if dispatch:
+        return dispatched(rows, BATCH, ranks, drop=drop, split=split)
+    deal = loader_shards.in_parts if split else loader_shards.in_turn
+    return deal(rows, BATCH, ranks, drop=drop, even=True)
+
+
+@call(GROUP, phase=Phase.LOAD)
+def sized_stream_lengths(_ctx: Context) -> Iterator[Check]:
+    """IterableDatasetShard of a stream with a length announces the rows that it gives each rank."""
+    from accelerate.data_loader import IterableDatasetShard
+
+    for ranks, drop in itertools.product((1, 2, 3), (False, True)):
+        wrong = []
+        for rows in loader_shards.SIZES:
+            for rank in range(ranks):
+                shard = IterableDatasetShard(sized(rows), 3, drop, ranks, rank)
+                wrong += [rows] * (len(shard) != len(list(shard)) or not isinstance(len(shard), int))
+        yield equal(f"sizes with another length, {ranks} ranks, drop_last={drop}", str(wrong), "[]")
+
+
+@call(GROUP, phase=Phase.LOAD)
+def sized_stream_lengths_split(_ctx: Context) -> Iterator[Check]:
+    """With split_batches=True too, IterableDatasetShard announces the rows that it gives each rank."""
+    from accelerate.data_loader import IterableDatasetShard
+
+    for drop in (False, True):
+        wrong = []
+        for rows in loader_shards.SIZES:
+            shard = IterableDatasetShard(sized(rows), 4, drop, 2, 0, split_batches=True)
+            wrong += [rows] * (len(shard) != len(list(shard)))
+        yield equal(f"sizes with another length, drop_last={drop}", str(wrong), "[]")
+
+
+@call(GROUP, phase=Phase.LOAD, ranks=2)
+def streams_on_ranks(ctx: Context) -> Iterator[Check]:
+    """Each rank gets its rows of a stream, whether it reads the stream or rank 0 reads for all, split or in turn.
+
+    The loader announces as many batches as it gives, as far as a stream knows its length.
+    """
+    for dispatch, split, drop in itertools.product((False, True), (False, True), (False, True)):
+        wrong, other = [], []
+        for rows in SIZES:
+            given = prepared(ctx, sized(rows), drop=drop, dispatch_batches=dispatch, split_batches=split)
+            found = gathered(ctx, loader_shards.read(given))
+            expected = expected_of(rows, ctx.place.world_size, dispatch=dispatch, split=split, drop=drop)
+            wrong += [rows] * (found != expected)
+            if not split and not dispatch:
+                other += [rows] * (len(given) != len(expected[ctx.place.rank]))
+        name = f"dispatch_batches={dispatch}, split_batches={split}, drop_last={drop}"
+        yield equal(f"sizes with other rows, {name}", str(wrong), "[]")
+        yield equal(f"sizes with another number of batches, {name}", str(other), "[]")
+
+
+@call(GROUP, phase=Phase.LOAD, ranks=2)
+def datasets_on_ranks(ctx: Context) -> Iterator[Check]:
+    """As streams_on_ranks for a data set with random access: every combination of dispatching, splitting, dropping."""
+    for dispatch, split, drop in itertools.product((False, True), (False, True), (False, True)):
+        wrong, other = [], []
+        for rows in SIZES:
+            given = prepared(ctx, list(range(rows)), drop=drop, dispatch_batches=dispatch, split_batches=split)
+            found = gathered(ctx, loader_shards.read(given))
+            expected = expected_of(rows, ctx.place.world_size, dispatch=dispatch, split=split, drop=drop)
+            wrong += [rows] * (found != expected)
+            other += [rows] * (len(given) != len(expected[ctx.place.rank]))
+        name = f"dispatch_batches={dispatch}, split_batches={split}, drop_last={drop}"
+        yield equal(f"sizes with other rows, {name}", str(wrong), "[]")
+        yield equal(f"sizes with another number of batches, {name}", str(other), "[]")
+
+
+@call(GROUP, phase=Phase.LOAD)
+def seedable_samplers(ctx: Context) -> Iterator[Check]:
+    """use_seedable_sampler keeps what a RandomSampler draws: how many rows, and with or without replacement.
+
+    The order of an epoch depends on the seed and the epoch alone, also with data_seed.
+    """
+    import torch
+    from accelerate.utils import DataLoaderConfiguration, set_seed
+
+    rows = list(range(40))
+    for replaced, count in ((False, None), (False, 25), (True, None), (True, 70)):
+        orders = []
+        for seed, drawn in ((3, 0), (3, 5), (4, 0)):
+            made = accelerator(ctx, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True))
+            set_seed(seed)
+            sampler = torch.utils.data.RandomSampler(rows, replacement=replaced, num_samples=count)
+            given = made.prepare(torch.utils.data.DataLoader(rows, batch_size=5, sampler=sampler))
+            torch.rand(drawn)
+            orders.append([row for batch in loader_shards.read(given) for row in batch])
+        name = f"replacement={replaced}, num_samples={count}"
+        yield equal(f"rows drawn, {name}", len(orders[0]), count or len(rows))
+        yield equal(f"rows drawn twice, {name}", len(set(orders[0])) < len(orders[0]), replaced)
+        yield equal(f"the same order again, {name}", orders[0] == orders[1], bound=True)
+        yield equal(f"the order of another seed, {name}", orders[0] == orders[2], bound=False)
