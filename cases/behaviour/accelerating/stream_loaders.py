@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from cases.space.verdict import Check
 
 GROUP = "Rows of ranks"
-SIZES = (8, 11, 12, 13, 16, 19)
+SIZES = (3, 8, 11, 12, 13, 16)
 BATCH = 4
+EVERY_WAY = tuple(itertools.product((False, True), (False, True)))  # split_batches, drop_last
 
 
 def sized(rows: int) -> Any:
@@ -39,32 +40,17 @@ def sized(rows: int) -> Any:
     return SizedStream()
 
 
-def prepared(ctx: Context, data: Any, batch: int = BATCH, *, drop: bool = False, **chosen: Any) -> Any:
-    import torch
+def dealing(ctx: Context, **chosen: Any) -> Any:
+    """An Accelerator whose loaders deal rows in this way."""
     from accelerate.utils import DataLoaderConfiguration
 
-    made = accelerator(ctx, dataloader_config=DataLoaderConfiguration(**chosen))
-    return made.prepare(torch.utils.data.DataLoader(data, batch_size=batch, drop_last=drop))
+    return accelerator(ctx, dataloader_config=DataLoaderConfiguration(**chosen))
 
 
-def dispatched(rows: int, batch: int, ranks: int, *, drop: bool, split: bool) -> list[loader_shards.Batches]:
-    """The batches of each rank if rank 0 reads for all: each gets an equal part of what all get at once.
+def loader(data: Any, *, drop: bool) -> Any:
+    import torch
 
-    The first rows complete the last parts.
-    """
-    at_once = loader_shards.cut(range(rows), batch if split else batch * ranks)
-    if len(at_once[-1]) < len(at_once[0]) and drop:
-        at_once.pop()
-    parts = [loader_shards.completed(each, ranks) for each in at_once]
-    parts[-1] = (at_once[-1] + at_once[0])[: len(parts[-1])]
-    return [[each[rank * len(each) // ranks : (rank + 1) * len(each) // ranks] for each in parts] for rank in range(ranks)]
-
-
-def expected_of(rows: int, ranks: int, *, dispatch: bool, split: bool, drop: bool) -> list[loader_shards.Batches]:
-    if dispatch:
-        return dispatched(rows, BATCH, ranks, drop=drop, split=split)
-    deal = loader_shards.in_parts if split else loader_shards.in_turn
-    return deal(rows, BATCH, ranks, drop=drop, even=True)
+    return torch.utils.data.DataLoader(data, batch_size=BATCH, drop_last=drop)
 
 
 @call(GROUP, phase=Phase.LOAD)
@@ -96,36 +82,40 @@ def sized_stream_lengths_split(_ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.LOAD, ranks=2)
 def streams_on_ranks(ctx: Context) -> Iterator[Check]:
-    """Each rank gets its rows of a stream, whether it reads the stream or rank 0 reads for all, split or in turn.
+    """Each rank reads a stream for its own rows, parts of batches or batches in turn, with and without drop_last.
 
     The loader announces as many batches as it gives, as far as a stream knows its length.
     """
-    for dispatch, split, drop in itertools.product((False, True), (False, True), (False, True)):
+    for split, drop in EVERY_WAY:
         wrong, other = [], []
+        made = dealing(ctx, dispatch_batches=False, split_batches=split)
         for rows in SIZES:
-            given = prepared(ctx, sized(rows), drop=drop, dispatch_batches=dispatch, split_batches=split)
+            given = made.prepare(loader(sized(rows), drop=drop))
             found = gathered(ctx, loader_shards.read(given))
-            expected = expected_of(rows, ctx.place.world_size, dispatch=dispatch, split=split, drop=drop)
+            deal = loader_shards.in_parts if split else loader_shards.in_turn
+            expected = deal(rows, BATCH, ctx.place.world_size, drop=drop, even=True)
             wrong += [rows] * (found != expected)
-            if not split and not dispatch:
+            if not split:
                 other += [rows] * (len(given) != len(expected[ctx.place.rank]))
-        name = f"dispatch_batches={dispatch}, split_batches={split}, drop_last={drop}"
+        name = f"split_batches={split}, drop_last={drop}"
         yield equal(f"sizes with other rows, {name}", str(wrong), "[]")
         yield equal(f"sizes with another number of batches, {name}", str(other), "[]")
 
 
 @call(GROUP, phase=Phase.LOAD, ranks=2)
 def datasets_on_ranks(ctx: Context) -> Iterator[Check]:
-    """As streams_on_ranks for a data set with random access: every combination of dispatching, splitting, dropping."""
-    for dispatch, split, drop in itertools.product((False, True), (False, True), (False, True)):
+    """Each rank gets its rows of a data set with random access, parts of batches or batches in turn."""
+    for split, drop in EVERY_WAY:
         wrong, other = [], []
+        made = dealing(ctx, dispatch_batches=False, split_batches=split)
         for rows in SIZES:
-            given = prepared(ctx, list(range(rows)), drop=drop, dispatch_batches=dispatch, split_batches=split)
+            given = made.prepare(loader(list(range(rows)), drop=drop))
             found = gathered(ctx, loader_shards.read(given))
-            expected = expected_of(rows, ctx.place.world_size, dispatch=dispatch, split=split, drop=drop)
+            deal = loader_shards.in_parts if split else loader_shards.in_turn
+            expected = deal(rows, BATCH, ctx.place.world_size, drop=drop, even=True)
             wrong += [rows] * (found != expected)
             other += [rows] * (len(given) != len(expected[ctx.place.rank]))
-        name = f"dispatch_batches={dispatch}, split_batches={split}, drop_last={drop}"
+        name = f"split_batches={split}, drop_last={drop}"
         yield equal(f"sizes with other rows, {name}", str(wrong), "[]")
         yield equal(f"sizes with another number of batches, {name}", str(other), "[]")
 
