@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cases.space.verdict import Check
 
 GROUP = "Rows of ranks"
-SIZES = (3, 8, 11, 12, 13, 16)
+SIZES = (8, 11, 12, 13, 16)
 BATCH = 4
 EVERY_WAY = tuple(itertools.product((False, True), (False, True)))  # split_batches, drop_last
 
