@@ -79,6 +79,8 @@ MODULES = (  # below cases, each with its calls
     "behaviour.data.packing",
     "behaviour.data.prepared_loaders",
     "behaviour.data.worker_randomness",
+    "behaviour.distributed.between_passes",
+    "behaviour.distributed.checkpoint_contents",
     "behaviour.dropout.model_dropout",
     "behaviour.dropout.randomness",
     "behaviour.dropout.recomputed_masks",

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.behaviour.parallel import loader_shards
 from cases.behaviour.parallel.clipping import accelerator
-from cases.behaviour.trainers.stock_trainer import gathered
 from cases.space.verdict import Phase, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cases.apply.context import Context
     from cases.space.verdict import Check
 
 GROUP = "Rows of ranks"
 SIZES = (8, 11, 12, 13, 16)
-BATCH = 4
+BATCH, RANKS = 4, 2
 EVERY_WAY = tuple(itertools.product((False, True), (False, True)))  # split_batches, drop_last
 
 
@@ -40,17 +39,14 @@ def sized(rows: int) -> Any:
     return SizedStream()
 
 
-def dealing(ctx: Context, **chosen: Any) -> Any:
-    """An Accelerator whose loaders deal rows in this way."""
-    from accelerate.utils import DataLoaderConfiguration
-
-    return accelerator(ctx, dataloader_config=DataLoaderConfiguration(**chosen))
-
-
-def loader(data: Any, *, drop: bool) -> Any:
+def prepared(ctx: Context, data: Any, rank: int, *, drop: bool, **chosen: Any) -> Any:
+    """The loader of a rank of two, made in one process: no rank needs another one to read its rows."""
     import torch
+    from accelerate.data_loader import prepare_data_loader
 
-    return torch.utils.data.DataLoader(data, batch_size=BATCH, drop_last=drop)
+    accelerator(ctx)  # which knows the device
+    plain = torch.utils.data.DataLoader(data, batch_size=BATCH, drop_last=drop)
+    return prepare_data_loader(plain, num_processes=RANKS, process_index=rank, dispatch_batches=False, **chosen)
 
 
 @call(GROUP, phase=Phase.LOAD)
@@ -80,41 +76,32 @@ def sized_stream_lengths_split(_ctx: Context) -> Iterator[Check]:
         yield equal(f"sizes with another length, drop_last={drop}", str(wrong), "[]")
 
 
-@call(GROUP, phase=Phase.LOAD, ranks=2)
+@call(GROUP, phase=Phase.LOAD)
 def streams_on_ranks(ctx: Context) -> Iterator[Check]:
     """Each rank reads a stream for its own rows, parts of batches or batches in turn, with and without drop_last.
 
     The loader announces as many batches as it gives, as far as a stream knows its length.
     """
-    for split, drop in EVERY_WAY:
-        wrong, other = [], []
-        made = dealing(ctx, dispatch_batches=False, split_batches=split)
-        for rows in SIZES:
-            given = made.prepare(loader(sized(rows), drop=drop))
-            found = gathered(ctx, loader_shards.read(given))
-            deal = loader_shards.in_parts if split else loader_shards.in_turn
-            expected = deal(rows, BATCH, ctx.place.world_size, drop=drop, even=True)
-            wrong += [rows] * (found != expected)
-            if not split:
-                other += [rows] * (len(given) != len(expected[ctx.place.rank]))
-        name = f"split_batches={split}, drop_last={drop}"
-        yield equal(f"sizes with other rows, {name}", str(wrong), "[]")
-        yield equal(f"sizes with another number of batches, {name}", str(other), "[]")
+    yield from dealt(ctx, sized, counted=lambda split: not split)
 
 
-@call(GROUP, phase=Phase.LOAD, ranks=2)
+@call(GROUP, phase=Phase.LOAD)
 def datasets_on_ranks(ctx: Context) -> Iterator[Check]:
     """Each rank gets its rows of a data set with random access, parts of batches or batches in turn."""
+    yield from dealt(ctx, lambda rows: list(range(rows)), counted=lambda _: True)
+
+
+def dealt(ctx: Context, data: Callable[[int], Any], counted: Callable[[bool], bool]) -> Iterator[Check]:
+    """Compare the rows of both ranks; ``counted``: whether the number of batches is compared too."""
     for split, drop in EVERY_WAY:
         wrong, other = [], []
-        made = dealing(ctx, dispatch_batches=False, split_batches=split)
         for rows in SIZES:
-            given = made.prepare(loader(list(range(rows)), drop=drop))
-            found = gathered(ctx, loader_shards.read(given))
             deal = loader_shards.in_parts if split else loader_shards.in_turn
-            expected = deal(rows, BATCH, ctx.place.world_size, drop=drop, even=True)
-            wrong += [rows] * (found != expected)
-            other += [rows] * (len(given) != len(expected[ctx.place.rank]))
+            expected = deal(rows, BATCH, RANKS, drop=drop, even=True)
+            loaders = [prepared(ctx, data(rows), rank, drop=drop, split_batches=split) for rank in range(RANKS)]
+            wrong += [rows] * ([loader_shards.read(each) for each in loaders] != expected)
+            if counted(split):
+                other += [rows] * ([len(each) for each in loaders] != [len(each) for each in expected])
         name = f"split_batches={split}, drop_last={drop}"
         yield equal(f"sizes with other rows, {name}", str(wrong), "[]")
         yield equal(f"sizes with another number of batches, {name}", str(other), "[]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -190,7 +191,8 @@ def torch_optimiser_settings(_ctx: Context) -> Iterator[Check]:
 
     for name, (kind, arguments, _) in {**COUPLED, **DECOUPLED}.items():
         shared = {"lr": RATE, "weight_decay": 0.1, "maximize": True, "foreach": False, "differentiable": True}
-        given = {**shared, **arguments}
+        known = inspect.signature(getattr(torch.optim, kind).__init__).parameters
+        given = {**shared, **({"capturable": True} if "capturable" in known else {}), **arguments}
         groups = [{"params": [torch.nn.Parameter(torch.ones(2))]} for _ in range(2)]
         groups[1]["lr"] = 2 * RATE  # type: ignore[assignment]
         state = getattr(torch.optim, kind)(groups, **given).state_dict()
