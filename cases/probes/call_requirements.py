@@ -137,6 +137,12 @@ CALL_REQUIREMENTS = (
         "this transformers has one implementation of experts",
     ),
     Requirement(
+        "prefilled_embeddings",
+        only_calls,
+        libraries.prefilled_embeddings,
+        "this transformers continues a cache from tokens alone",
+    ),
+    Requirement(
         "mean_resizing", only_calls, libraries.mean_resizing, "this transformers starts new rows without the old ones"
     ),
     Requirement(
