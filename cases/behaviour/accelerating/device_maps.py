@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -143,7 +144,7 @@ def full(
 ) -> Iterator[Check]:
     """Check that each layer is on the first device with room for it after those before it."""
     early = []
-    for (_, before), (entry, after) in zip(order, order[1:], strict=False):
+    for (_, before), (entry, after) in itertools.pairwise(order):
         if devices.index(after) < devices.index(before):
             early.append(entry)
         for device in devices[devices.index(before) : devices.index(after)]:

@@ -110,7 +110,7 @@ def place_of(key: str, places: dict[str, str]) -> str:
 
 @call(GROUP, phase=Phase.LOAD)
 def accelerate_loads_every_store(ctx: Context) -> Iterator[Check]:
-    """load_checkpoint_in_model reads a folder, an index and a file, of safetensors or pickled, with a map or without."""
+    """load_checkpoint_in_model reads a folder, an index or a file, of safetensors or pickled, with and without a map."""
     from accelerate import load_checkpoint_in_model
 
     wanted = {name: each for name, each in offloading.model().state_dict().items() if name != "head.weight"}
@@ -129,7 +129,7 @@ def accelerate_loads_every_store(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.LOAD)
 def accelerate_loads_path_objects(ctx: Context) -> Iterator[Check]:
-    """load_checkpoint_in_model takes a path of a folder, of an index and of a file as os.PathLike too, as documented."""
+    """load_checkpoint_in_model takes the path of a folder, of an index and of a file as os.PathLike too."""
     from accelerate import load_checkpoint_in_model
 
     for kind, path in stored(ctx.kept).items():
@@ -173,7 +173,11 @@ def accelerate_loads_dtypes(ctx: Context) -> Iterator[Check]:
         yield equal(f"tensors off, {name}", ", ".join(off) or "none", "none")
         disk = OffloadedWeightsLoader(save_folder=away)
         yield equal(f"parameters on the disk, {name}", len([key for key in disk if "scale" not in key]), 6)
-        lost = [key for key in exact if key not in held and key in disk and offloading.differing(disk[key].half(), exact[key])]
+        lost = [
+            key
+            for key in exact
+            if key not in held and key in disk and offloading.differing(disk[key].half(), exact[key])
+        ]
         yield equal(f"tensors off on the disk, {name}", ", ".join(lost) or "none", "none")
 
 

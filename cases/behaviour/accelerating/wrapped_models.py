@@ -111,7 +111,7 @@ def accelerate_no_sync_is_local(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2)
 def accelerate_accumulates_several_models(ctx: Context) -> Iterator[Check]:
-    """accumulate of two models keeps the gradients of both local within a window, and averages both at its end."""
+    """Accumulate of two models keeps the gradients of both local within a window, and averages both at its end."""
     made = accelerator(ctx, gradient_accumulation_steps=2)
     first, second = (made.prepare(networks.network()) for _ in range(2))
     own = networks.expected_gradients(networks.network().double(), networks.losses((0,), ctx))

@@ -108,7 +108,7 @@ def fsdp2_compiled_layers(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.SAVE, ranks=2, requires=(*jobs.FSDP1, "fsdp1_optimiser_state"))
 def fsdp1_kinds_of_optimiser_state(ctx: Context) -> Iterator[Check]:
-    """optim_state_dict of FSDP1 is whole or sharded as set_state_dict_type says; the sharded one loads back as it was."""
+    """optim_state_dict of FSDP1 is whole or sharded as state_dict_type says; the sharded one loads back as it was."""
     import torch
     from torch.distributed.fsdp import FullyShardedDataParallel as Wrapped
     from torch.distributed.fsdp import StateDictType

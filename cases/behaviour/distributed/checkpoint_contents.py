@@ -89,7 +89,7 @@ def dcp_plans_of_other_names(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.SAVE, requires=("dcp_checkpoint_id",))
 def dcp_metadata(ctx: Context) -> Iterator[Check]:
-    """The metadata of a checkpoint state where it was saved, its tensors with sizes and types, and a new id each time."""
+    """The metadata of a checkpoint state where it is, its tensors with sizes and types, and a new id each time."""
     import torch.distributed.checkpoint as dcp
 
     state = {**weights("first"), "nested": {"second": tiny.values("second", (4,)).double(), "step": 3}}

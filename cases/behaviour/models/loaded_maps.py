@@ -93,7 +93,7 @@ def generation_settings_of_files(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.LOAD)
 def model_in_subfolder(ctx: Context) -> Iterator[Check]:
-    """subfolder names the folder of a model, of its configuration and of its tokeniser below the given one."""
+    """With subfolder, a model, its configuration and its tokeniser are read from the folder below the given one."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     model = ingredients.base(ctx)

@@ -49,7 +49,8 @@ def optimiser_step_hooks(_ctx: Context) -> Iterator[Check]:
         def note(name: str, parameter: Any = parameter, made: Any = made, seen: list[str] = seen) -> Any:
             def hook(first: Any, arguments: Any, named: Any) -> None:
                 moved = bool((parameter != 1).any())
-                seen.append(f"{name}: {shown(made, first, [each() for each in arguments if each is not made], sorted(named))}, {moved}")
+                values = [each() for each in arguments if each is not made]
+                seen.append(f"{name}: {shown(made, first, values, sorted(named))}, {moved}")
 
             return hook
 
@@ -64,7 +65,9 @@ def optimiser_step_hooks(_ctx: Context) -> Iterator[Check]:
             handle.remove()
         made.step()
         given = "optimiser True, [3.0], []"
-        wanted = [f"{each}: {given}, {each.endswith('after')}" for each in ("all before", "before", "after", "all after")]
+        wanted = [
+            f"{each}: {given}, {each.endswith('after')}" for each in ("all before", "before", "after", "all after")
+        ]
         yield equal(f"hooks of a step, {kind}", str(sorted(seen)), str(sorted(wanted)))
 
 

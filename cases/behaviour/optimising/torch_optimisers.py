@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 GROUP = "torch's optimisers"
 STEPS = 9  # RAdam rectifies from the sixth on; ASGD averages from the fourth on
 SHAPES = {"matrix": (5, 7), "vector": (6,)}
-# Allowed distances, in units of float32's roundoff: a step is rounded some tens of times, and the weight that it changes
-# up to four times.
+# Allowed distances, in units of float32's roundoff: a step is rounded some tens of times, and the weight that it
+# changes up to four times.
 OF_STEPS, OF_WEIGHT = 64.0, 4.0
 DECAYS = (0.0, 0.1, 1.0)
 ADAMS: dict[str, Any] = {"betas": BETAS, "eps": EPS}
@@ -125,7 +125,7 @@ def every_way(name: str, *, decoupled: bool) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.OPTIMIZER)
 def torch_coupled_optimisers(_ctx: Context) -> Iterator[Check]:
-    """Each optimiser of torch with weight_decay in the gradient steps by its formula, also with foreach and maximize."""
+    """Each optimiser of torch with weight_decay in the gradient follows its formula, also with foreach and maximize."""
     for name in COUPLED:
         yield from every_way(name, decoupled=False)
 

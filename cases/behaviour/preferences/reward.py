@@ -28,8 +28,8 @@ LENGTHS = ((5, 4), (2, 7), (7, 2), (3, 5), (4, 3), (6, 6), (1, 8), (8, 2))
 MARGINS = (0.0, 0.5, 1.25, 0.25, 2.0, 0.75, 0.0, 1.0)
 CENTRED = 0.3  # center_rewards_coefficient
 HEAD = "score.weight"
-# A reward is not bounded, and its gradients here have norms of 8 and more: alignment.RATE would move the head by several
-# times its size, so that the second step magnifies the rounding of the first.
+# A reward is not bounded, and its gradients here have norms of 8 and more: alignment.RATE would move the head by
+# several times its size, so that the second step magnifies the rounding of the first.
 RATE = 0.1
 
 

@@ -1,4 +1,4 @@
-"""bitsandbytes' optimisers by their arguments: dtypes and sizes of weights, schedules, and settings of one parameter."""
+"""bitsandbytes' optimisers by their arguments: dtypes and sizes of weights, schedules, and settings by parameter."""
 
 from __future__ import annotations
 

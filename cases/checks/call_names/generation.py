@@ -51,6 +51,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "passes",
         "tokens seen",
     ),
+    "cases.behaviour.generation.returned_parts": (
+        "tokens without a text",
+        "scores off, {model}",
+        "tokens in the cache, {model}",
+        "logits off, {model}",
+        "the most probable tokens are kept, {size}, {share}, row {row}",
+        "steps of {name}, {model}, {title}, {asked}",
+        "layers of {name}, {title}, {asked}",
+    ),
     "cases.behaviour.generation.stopping": (
         "tokens, {name}",
         "rows that stop, {name}",

@@ -29,7 +29,7 @@ def factors(number: int, wanted: int) -> tuple[int, int]:
     """
     if wanted > 0 and number % wanted == 0:
         return wanted, number // wanted
-    most = int(math.isqrt(number)) if wanted == -1 else min(wanted, int(math.isqrt(number)))
+    most = math.isqrt(number) if wanted == -1 else min(wanted, math.isqrt(number))
     small = max(each for each in range(1, most + 1) if number % each == 0)
     return small, number // small
 
