@@ -83,6 +83,12 @@ def copied_adapter(_place: Place, _cache: Path) -> None:
         raise LackingError("DPOTrainer compares with the model without its adapter")
 
 
+def repeat_sampler(_place: Place, _cache: Path) -> None:
+    from trl.trainer.utils import RepeatSampler
+
+    assert RepeatSampler  # noqa: S101 - the import is the probe
+
+
 # By the name of the requirement: the probe, and the beginning of the sentence of the skip.
 REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "dpo_rpo_alpha": (weighted_likelihood, "this trl weights no likelihood by rpo_alpha"),
@@ -90,6 +96,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "packed_attention": (packed_attention, "packed documents need FlashAttention in this transformers"),
     "dpo_copied_adapter": (copied_adapter, "this trl takes the model without adapters as reference"),
     "sft_tokenised": (tokenised_rows, "this trl takes no tokenised rows"),
+    "repeat_sampler": (repeat_sampler, "this trl repeats prompts in another way"),
     "grpo": (partial(trainer, kind="GRPO"), "this trl has no GRPOTrainer"),
     "orpo": (partial(trainer, kind="ORPO"), "this trl has no ORPOTrainer"),
     "cpo": (partial(trainer, kind="CPO"), "this trl has no CPOTrainer"),

@@ -110,7 +110,7 @@ def place_of(key: str, places: dict[str, str]) -> str:
 
 @call(GROUP, phase=Phase.LOAD)
 def accelerate_loads_every_store(ctx: Context) -> Iterator[Check]:
-    """load_checkpoint_in_model reads a folder, an index or a file, of safetensors or pickled, with and without a map."""
+    """load_checkpoint_in_model reads a folder, an index or a file, of both formats, with and without a map."""
     from accelerate import load_checkpoint_in_model
 
     wanted = {name: each for name, each in offloading.model().state_dict().items() if name != "head.weight"}

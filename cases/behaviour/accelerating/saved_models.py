@@ -159,7 +159,7 @@ def accelerate_saves_wrapped(ctx: Context) -> Iterator[Check]:
     yield equal("tensors off or missing", wrong_tensors(stored(read(folder)), weights()), "none")
 
 
-class Counter:
+class StepCounter:
     """An object of a script that a checkpoint keeps."""
 
     def __init__(self) -> None:
@@ -238,7 +238,7 @@ def accelerate_saves_on_each_node(ctx: Context) -> Iterator[Check]:
     for each_node in (False, True):
         made = accelerator(ctx, project_config=ProjectConfiguration(save_on_each_node=each_node))
         PartialState().local_process_index = 0  # a machine of its own for each rank
-        counter = Counter()
+        counter = StepCounter()
         made.register_for_checkpointing(counter)
         trained(made, 1)
         found = files(made, Path(f"{ctx.kept}-node{ctx.place.rank}-{each_node}"))

@@ -68,7 +68,7 @@ def dcp_broadcasts_beside_objects(ctx: Context) -> Iterator[Check]:
     yield equal("tensors that differ", unlike(found, weights("first", "second")), "none")
 
 
-@call(GROUP, phase=Phase.SAVE, requires=("dcp_cached_plans",))
+@call(GROUP, phase=Phase.SAVE, ranks=2, requires=("dcp_cached_plans",))
 def dcp_plans_of_other_names(ctx: Context) -> Iterator[Check]:
     """With enable_plan_caching, saves of other names, dtypes or parts of the same sizes are stored as what they are.
 

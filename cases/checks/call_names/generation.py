@@ -15,6 +15,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "scores off the search by its definition",
     ),
     "cases.behaviour.generation.cached_passes": ("logits off, {name}",),
+    "cases.behaviour.generation.caches_by_configuration": (
+        "layers that store nothing",
+        "layers, {kind}, {title}",
+        "windows, {kind}, {title}",
+    ),
     "cases.behaviour.generation.continuing": (
         "logits off in turn {turn}{name}",
         "new tokens with {name}",

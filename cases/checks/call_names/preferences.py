@@ -23,9 +23,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "{kind} refuses a column {column}",
     ),
     "cases.behaviour.preferences.auxiliary_losses": ("what the coefficient adds, off, {kind}",),
-    "cases.behaviour.preferences.auxiliary_losses": (
-        "what the coefficient adds, off, {kind}",
-    ),
     "cases.behaviour.preferences.continued_adapters": (
         "first loss off log 2",
         "weights of the reference that changed",
