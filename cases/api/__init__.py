@@ -90,6 +90,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.generation.cached_passes",
     "behaviour.generation.caches_by_configuration",
     "behaviour.generation.continuing",
+    "behaviour.generation.ending_rules",
     "behaviour.generation.generated_logits",
     "behaviour.generation.generation",
     "behaviour.generation.processed_scores",
