@@ -106,6 +106,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.models.model_files",
     "behaviour.models.new_weights",
     "behaviour.models.resizing",
+    "behaviour.models.rotary_frequencies",
     "behaviour.models.rotary_lengths",
     "behaviour.models.rotary_settings",
     "behaviour.optimising.optimiser_hooks",

@@ -14,7 +14,7 @@ from cases.model import tiny
 from cases.space.verdict import Phase, at_least, at_most
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cases.apply.context import Context
     from cases.space.verdict import Check
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 GROUP = "Generation"
 PADDINGS = (0, 9, 100)
 BEAMS, LONGEST, SAME = 3, 12, 1e-5
+
+
+def ending(ends: list[int]) -> Callable[[int, list[int]], bool]:
+    return lambda _row, tokens: tokens[-1] in ends
 
 
 @call(GROUP, phase=Phase.INFER)
@@ -38,7 +42,7 @@ def ends_with_any_padding(ctx: Context) -> Iterator[Check]:
         torch.manual_seed(4)
         free = stopping.new_rows(model, eos_token_id=stopping.NONE, **more)
         ends = [free[0][1], free[1][3]]
-        wanted = stopping.stopped(free, lambda _, tokens, ends=ends: tokens[-1] in ends, padding)
+        wanted = stopping.stopped(free, ending(ends), padding)
         torch.manual_seed(4)
         found = stopping.new_rows(model, eos_token_id=ends, **more)
         title = f"sampled {sampled}, padding {padding}"

@@ -75,8 +75,11 @@ def optimiser_step_hooks(_ctx: Context) -> Iterator[Check]:
 def optimiser_hook_changes(_ctx: Context) -> Iterator[Check]:
     """A hook before step may replace its arguments: "it must be a tuple of args and kwargs", as documented."""
     parameter, made = optimiser()
-    own = lambda given: tuple(each if each is made else lambda: 7.0 for each in given)  # noqa: E731 - beside its use
-    made.register_step_pre_hook(lambda _made, arguments, named: (own(arguments), named))
+
+    def other_loss(_made: Any, arguments: Any, named: Any) -> Any:
+        return tuple(each if each is made else lambda: 7.0 for each in arguments), named
+
+    made.register_step_pre_hook(other_loss)
     yield equal("loss that step returns", made.step(lambda: 3.0), 7.0)
     yield equal("weights", str(parameter.detach().flatten().tolist()), str([0.5] * 4))
 

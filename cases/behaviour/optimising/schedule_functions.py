@@ -167,6 +167,10 @@ def schedules_with_stable_rates(_ctx: Context) -> Iterator[Check]:
         yield at_most(f"learning rate off, {rise} and {fall}", off(rates(made), wanted.__getitem__), SAME)
 
 
+def later(factors: Factors, steps: int) -> Factors:
+    return lambda step: factors(step + steps)
+
+
 @call(GROUP, phase=Phase.RESUME)
 def schedules_resumed(_ctx: Context) -> Iterator[Check]:
     """A schedule that loads its state goes on where it was, and last_epoch begins one in the middle."""
@@ -181,7 +185,7 @@ def schedules_resumed(_ctx: Context) -> Iterator[Check]:
         again.load_state_dict(made.state_dict())
         again.optimizer.load_state_dict(made.optimizer.state_dict())
         found = rates(again, 10)
-        yield at_most(f"learning rate off, {title}", off(found, lambda step, wanted=wanted: wanted(step + 8)), SAME)
+        yield at_most(f"learning rate off, {title}", off(found, later(wanted, 8)), SAME)
     started = optimiser()
     started.param_groups[0]["initial_lr"] = RATE
     made = get_cosine_schedule_with_warmup(started, 6, STEPS, last_epoch=8)

@@ -26,6 +26,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "regret with {name}",
         "passes over candidates with {name}",
     ),
+    "cases.behaviour.generation.ending_rules": (
+        "rows that end sooner with early_stopping=True",
+        "score off the best, early_stopping=False, row {row}",
+        "steps beyond those of never, row {row}",
+        "steps beyond those of False, row {row}",
+        "score above the best, early_stopping=True, row {row}",
+    ),
     "cases.behaviour.generation.generated_logits": (
         "new tokens, {name}",
         "logits off, {name}",

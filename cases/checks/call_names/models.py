@@ -96,6 +96,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "deviation off, {name}",
         "mean, {name}",
     ),
+    "cases.behaviour.models.rotary_frequencies": (
+        "frequency off, {title}",
+        "frequencies, {title}",
+        "attention factor off, {title}",
+        "frequencies that the scaling changes, {title}",
+    ),
     "cases.behaviour.models.rotary_lengths": (
         "what a stretch changes",
         "logits off, {title}",

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from cases.space.verdict import Check
 
 GROUP = "Dtypes of adapters"
-TASKS = (None, "CAUSAL_LM", "SEQ_CLS", "TOKEN_CLS", "FEATURE_EXTRACTION", "QUESTION_ANS")
+TASKS = (None, "CAUSAL_LM", "SEQ_CLS", "FEATURE_EXTRACTION")
 KINDS = {"bf16": "bfloat16", "fp16": "float16"}
-CLASSES = {"SEQ_CLS": "SequenceClassification", "TOKEN_CLS": "TokenClassification", "QUESTION_ANS": "QuestionAnswering"}
+CLASSES = {"SEQ_CLS": "SequenceClassification"}
 
 
 def base(ctx: Context, task: str | None, dtype: str) -> Any:

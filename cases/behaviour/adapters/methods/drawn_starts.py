@@ -82,7 +82,7 @@ def within_range(tensor: Any) -> bool:
 
     Of 20 numbers or more, all are in the inner half with a probability of at most 1e-6.
     """
-    largest = float(tensor.detach().abs().max()) * tensor.shape[1] ** 0.5
+    largest = float(tensor.detach().abs().max() * tensor.shape[1] ** 0.5)
     return (0.5 if tensor.numel() >= 20 else 0.0) < largest <= 1.0  # noqa: PLR2004 - see above
 
 
