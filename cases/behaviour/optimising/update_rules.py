@@ -1,4 +1,4 @@
-"""The updates of torch's optimisers as torch documents them, written out in float64.
+"""The updates of torch's optimisers as torch documents them, in float64.
 
 https://docs.pytorch.org/docs/stable/optim.html#algorithms. A rule returns the new weight and changes the state; the
 coefficients are those that ``cases.behaviour.optimising.torch_optimisers`` passes.
