@@ -83,6 +83,12 @@ def copied_adapter(_place: Place, _cache: Path) -> None:
         raise LackingError("DPOTrainer compares with the model without its adapter")
 
 
+def repeat_sampler(_place: Place, _cache: Path) -> None:
+    from trl.trainer.utils import RepeatSampler
+
+    assert RepeatSampler  # noqa: S101 - the import is the probe
+
+
 # By the name of the requirement: the probe, and the beginning of the sentence of the skip.
 REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "dpo_rpo_alpha": (weighted_likelihood, "this trl weights no likelihood by rpo_alpha"),
@@ -90,6 +96,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "packed_attention": (packed_attention, "packed documents need FlashAttention in this transformers"),
     "dpo_copied_adapter": (copied_adapter, "this trl takes the model without adapters as reference"),
     "sft_tokenised": (tokenised_rows, "this trl takes no tokenised rows"),
+    "repeat_sampler": (repeat_sampler, "this trl repeats prompts in another way"),
     "grpo": (partial(trainer, kind="GRPO"), "this trl has no GRPOTrainer"),
     "orpo": (partial(trainer, kind="ORPO"), "this trl has no ORPOTrainer"),
     "cpo": (partial(trainer, kind="CPO"), "this trl has no CPOTrainer"),
@@ -128,6 +135,8 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
                 '"trainer_state"',
                 "rewards of this GRPOTrainer do not see the trainer's state",
             ),
+            ("grpo_environment_mask", "GRPO", '"env_mask"', "rollouts of this GRPOTrainer have no environment"),
+            ("kto_cast_labels", "KTO", "dtype=torch.bool", "this KTOTrainer takes labels that are true or false alone"),
             ("dpo_images", "DPO", '"images" in dataset_sample', "this DPOTrainer does not look for images"),
             ("sft_compute_loss_func", "SFT", "compute_loss_func:", "this SFTTrainer takes no compute_loss_func"),
             ("grpo_log_metric", "GRPO", '"log_metric"', "rewards of this GRPOTrainer log no metrics"),
@@ -148,6 +157,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("Reward", "center_rewards_coefficient"),
             ("GRPO", "loss_type"),
             ("GRPO", "num_iterations"),
+            ("GRPO", "router_aux_loss_coef"),
             ("GRPO", "epsilon_high"),
             ("GRPO", "use_bias_correction_kl"),
             ("GRPO", "delta"),

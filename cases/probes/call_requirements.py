@@ -61,6 +61,12 @@ CALL_REQUIREMENTS = (
             ("callback_states", "restore_callback_states_from_checkpoint"),
         )
     ),
+    Requirement(
+        "fused_optimisers",
+        only_calls,
+        partial(arithmetic.fused_step, rule="Adagrad"),  # the last one that torch fused
+        "this torch does not fuse all of its optimisers for the device",
+    ),
     Requirement("sft_config", only_calls, libraries.sft_config, "this trl has no SFTConfig"),
     Requirement(
         "non_padding_tokens", only_calls, libraries.non_padding_tokens, "this transformers counts padding as tokens"
@@ -129,6 +135,12 @@ CALL_REQUIREMENTS = (
         only_calls,
         libraries.experts_implementation,
         "this transformers has one implementation of experts",
+    ),
+    Requirement(
+        "prefilled_embeddings",
+        only_calls,
+        libraries.prefilled_embeddings,
+        "this transformers continues a cache from tokens alone",
     ),
     Requirement(
         "mean_resizing", only_calls, libraries.mean_resizing, "this transformers starts new rows without the old ones"

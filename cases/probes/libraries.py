@@ -256,3 +256,10 @@ def all_on_disk(_place: Place, cache: Path) -> None:
     from accelerate import dispatch_model
 
     dispatch_model(torch.nn.Sequential(torch.nn.Linear(2, 2)), {"0": "disk"}, offload_dir=cache / "all-on-disk")
+
+
+def prefilled_embeddings(_place: Place, _cache: Path) -> None:
+    from transformers import GenerationMixin
+
+    if not hasattr(GenerationMixin, "_prefill"):
+        raise LackingError("GenerationMixin has no step that fills a cache which a script began")

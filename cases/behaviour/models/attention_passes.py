@@ -180,7 +180,10 @@ def experts_of_mixtral(ctx: Context) -> Iterator[Check]:
 
     https://huggingface.co/docs/transformers/main/en/experts_interface
     """
-    few = building.rows().part(0, 1).each(lambda tensor: tensor[:, :3])
+    # The gradient of a router is a difference of what its experts add, which may cancel: perturbed inputs move the
+    # gradients of the other rows by up to 51 times the perturbation, and those of this one by 5.5 times. What float32
+    # does to it (cases.reference.tolerance) is then less than the bound. It also leaves experts unused.
+    few = building.rows().each(lambda tensor: tensor[2:3, :3])
     for name, changes in (("two of four", {}), ("three of six", {"num_local_experts": 6, "num_experts_per_tok": 3})):
         folder = Variant("mixtral", changes).written(ctx, name)
         for implementation in ("eager", "batched_mm", "grouped_mm"):

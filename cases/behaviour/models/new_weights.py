@@ -104,7 +104,17 @@ def new_t5(ctx: Context) -> Iterator[Check]:
 
     As in Mesh TensorFlow, since T5 does not scale attention scores: https://arxiv.org/abs/1910.10683, section 2.1.
     """
-    tensors, config = made(ctx, "t5", initializer_factor=FACTOR)
+    yield from made_t5(ctx, initializer_factor=FACTOR)
+
+
+@call(GROUP, phase=Phase.LOAD)
+def new_gated_t5(ctx: Context) -> Iterator[Check]:
+    """As new_t5, with the gated activation of T5 1.1 and FLAN-T5, whose two inner matrices start alike."""
+    yield from made_t5(ctx, initializer_factor=FACTOR, feed_forward_proj="gated-gelu")
+
+
+def made_t5(ctx: Context, **changes: Any) -> Iterator[Check]:
+    tensors, config = made(ctx, "t5", **changes)
     hidden, width, heads, inner = config.d_model, config.d_kv, config.num_heads, config.d_ff
 
     def deviation(name: str) -> float | None:

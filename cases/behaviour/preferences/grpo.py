@@ -183,8 +183,11 @@ def prompts() -> list[str]:
     return [policies.text(policies.tokens(length, 500 + row)) for row, length in enumerate(PROMPTS)]
 
 
-def trainer(ctx: Context, chosen: dict[str, Any], kind: str = "GRPO") -> tuple[Any, Rollouts]:
-    """A trainer on a few prompts; ``columns`` of ``chosen`` are further ones, ``evaluated``: on the same rows."""
+def trainer(ctx: Context, chosen: dict[str, Any], kind: str = "GRPO", **more: Any) -> tuple[Any, Rollouts]:
+    """A trainer on a few prompts; ``columns`` of ``chosen`` are further ones, ``evaluated``: on the same rows.
+
+    ``more`` goes to the trainer.
+    """
     settings = {
         "per_device_train_batch_size": 2 * GENERATIONS,
         "num_generations": GENERATIONS,
@@ -204,6 +207,7 @@ def trainer(ctx: Context, chosen: dict[str, Any], kind: str = "GRPO") -> tuple[A
         train_dataset=data,
         **judged,
         **adapted,
+        **more,
     )
     rollouts = Rollouts(ctx.place.rank)
     made.model.generate = rollouts.generate

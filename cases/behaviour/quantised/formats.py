@@ -48,13 +48,14 @@ def int8_weight(weight: Any) -> Any:
     return quantised * absmax / LARGEST
 
 
-def int8_product(inputs: Any, weight: Any) -> Any:
+def int8_product(inputs: Any, weight: Any, threshold: float = THRESHOLD) -> Any:
     """LLM.int8 (https://arxiv.org/abs/2208.07339, section 3.2): 8-bit products, and outlier features in full.
 
-    ``inputs`` (..., in) and ``weight`` (out, in); the result (..., out) is float64.
+    ``inputs`` (..., in) and ``weight`` (out, in); the result (..., out) is float64. No feature is an outlier with a
+    threshold of 0.
     """
     rows = inputs.reshape(-1, inputs.shape[-1]).double()
-    outlier = (rows.abs() >= THRESHOLD).any(dim=0)
+    outlier = (rows.abs() >= (threshold or float("inf"))).any(dim=0)
     quantised, scale = int8(rows.masked_fill(outlier, 0.0))
     plain = (quantised * scale / LARGEST) @ int8_weight(weight).T
     full = rows[:, outlier] @ int8_weight(weight)[:, outlier].T

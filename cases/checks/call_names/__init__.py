@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cases.checks.call_names import (
+    accelerating,
     adapters,
     data,
+    distributed,
     dropout,
     generation,
     models,
+    optimising,
     parallel,
     preferences,
     quantised,
@@ -20,5 +23,19 @@ from cases.checks.call_names import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ROOMS = (adapters, data, dropout, generation, models, parallel, preferences, quantised, starts, trainers)
+ROOMS = (
+    accelerating,
+    adapters,
+    data,
+    distributed,
+    dropout,
+    generation,
+    models,
+    optimising,
+    parallel,
+    preferences,
+    quantised,
+    starts,
+    trainers,
+)
 CHECKS: Mapping[str, tuple[str, ...]] = {name: checks for room in ROOMS for name, checks in room.CHECKS.items()}

@@ -89,5 +89,14 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "steps",
         "steps after resuming",
     ),
+    "cases.behaviour.data.repeated_rows": (
+        "rows of an epoch",
+        "order in rounds",
+        "the same order by the same seed",
+        "the same order by another seed",
+        "the same order in the next epoch",
+        "order, {title}",
+        "length, {title}",
+    ),
     "cases.behaviour.data.worker_randomness": ("numbers of {source} drawn twice",),
 }

@@ -15,11 +15,23 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "scores off the search by its definition",
     ),
     "cases.behaviour.generation.cached_passes": ("logits off, {name}",),
+    "cases.behaviour.generation.caches_by_configuration": (
+        "layers that store nothing",
+        "layers, {kind}, {title}",
+        "windows, {kind}, {title}",
+    ),
     "cases.behaviour.generation.continuing": (
         "logits off in turn {turn}{name}",
         "new tokens with {name}",
         "regret with {name}",
         "passes over candidates with {name}",
+    ),
+    "cases.behaviour.generation.ending_rules": (
+        "rows that end sooner with early_stopping=True",
+        "score off the best, early_stopping=False, row {row}",
+        "steps beyond those of never, row {row}",
+        "steps beyond those of False, row {row}",
+        "score above the best, early_stopping=True, row {row}",
     ),
     "cases.behaviour.generation.generated_logits": (
         "new tokens, {name}",
@@ -50,6 +62,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "scores off, {name}, use_cache={use_cache}",
         "passes",
         "tokens seen",
+    ),
+    "cases.behaviour.generation.returned_parts": (
+        "tokens without a text",
+        "scores off, {model}",
+        "tokens in the cache, {model}",
+        "logits off, {model}",
+        "the most probable tokens are kept, {size}, {share}, row {row}",
+        "steps of {name}, {model}, {title}, {asked}",
+        "layers of {name}, {title}, {asked}",
     ),
     "cases.behaviour.generation.stopping": (
         "tokens, {name}",

@@ -22,9 +22,17 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "use_reentrant of {kind}",
         "{kind} refuses a column {column}",
     ),
+    "cases.behaviour.preferences.auxiliary_losses": ("what the coefficient adds, off, {kind}",),
     "cases.behaviour.preferences.continued_adapters": (
         "first loss off log 2",
         "weights of the reference that changed",
+    ),
+    "cases.behaviour.preferences.given_data": (
+        "steps, {kind}",
+        "weights that move, {kind}",
+        "weights of the reference that would train, {kind}",
+        "parts that the card lacks, {kind}",
+        "mean reward, {title}",
     ),
     "cases.behaviour.preferences.grpo": ("expected share of clipped tokens",),
     "cases.behaviour.preferences.grpo_metrics": (
@@ -45,6 +53,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "extra column of the table",
         "{column} of the table off",
         "evaluated {metric} off, {name} of {group}",
+    ),
+    "cases.behaviour.preferences.grpo_rollouts": (
+        "steps with a time, {accumulation}",
+        "least time of a step, {accumulation}",
+        "times of all steps over the whole time, {accumulation}",
+        "rows that are kept, {threshold}",
     ),
     "cases.behaviour.preferences.kto": ("largest KL estimate",),
     "cases.behaviour.preferences.logged_metrics": (

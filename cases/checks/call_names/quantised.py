@@ -92,6 +92,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "gradient off: {kind}",
         "saved tensors that changed: {kind}",
     ),
+    "cases.behaviour.quantised.layer_arguments": (
+        "outputs off: threshold {threshold}, {rows} rows",
+        "dtype of the outputs: {title}",
+        "outputs off: {title}",
+        "outputs that {computed} does not hold: {title}",
+    ),
     "cases.behaviour.quantised.moved_layers": (
         "settings: {kind}",
         "settings of the state: {kind}",
@@ -103,6 +109,14 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "same bytes: {name}",
         "outputs off: {kind}",
         "as under float32, default {kind}: {name}",
+    ),
+    "cases.behaviour.quantised.optimiser_arguments": (
+        "dtypes of the states",
+        "weights that both rates move alike",
+        "steps off, in roundings of the weight: {title}",
+        "dtypes of the states: {title}",
+        "share of weights off: {title}",
+        "blocks: {title}",
     ),
     "cases.behaviour.quantised.prepared_bases": (
         "quantised weights, {title}",

@@ -116,6 +116,16 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "loss off, filtered",
         "loss, not filtered, is NaN",
     ),
+    "cases.behaviour.trainers.evaluating_alone": (
+        "the folder of a new trainer",
+        "eval_results.json",
+        "loss that is stored, off",
+        "all_results.json",
+        "losses in trainer_state.json",
+        "weights that moved",
+        "files missing, {name}",
+        "arguments that are stored, {name}",
+    ),
     "cases.behaviour.trainers.evaluation": (
         "loss off",
         "rows counted",

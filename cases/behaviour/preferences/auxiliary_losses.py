@@ -1,0 +1,77 @@
+"""The loss that balances the experts of a mixture, in TRL's trainers: what router_aux_loss_coef adds to each loss.
+
+https://huggingface.co/docs/trl/grpo_trainer; the auxiliary loss is that of Switch Transformer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cases.api import call, ingredients
+from cases.behaviour.models import building
+from cases.behaviour.models.building import Variant
+from cases.behaviour.preferences import alignment, grpo, kto, policies, preference
+from cases.model import tiny
+from cases.reference.models import mixtral
+from cases.reference.network import Batch
+from cases.space.verdict import Phase, at_most
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cases.apply.context import Context
+    from cases.space.verdict import Check
+
+GROUP = "Preference losses"
+NEEDS = ("model_mixtral", "grpo", "grpo_router_aux_loss_coef")
+SHARE = 0.5  # router_aux_loss_coef
+SAME = 1e-5  # of a loss
+
+
+def balance(ctx: Context, kind: str, rows: Sequence[list[int]]) -> float:
+    """The auxiliary loss of rows together, each read alone: float64. Padding does not count."""
+    import torch
+
+    network = building.network(Variant("mixtral").written(ctx, f"balance {kind}"))
+    layers: list[list[Any]] = [[] for _ in range(network.config["num_hidden_layers"])]
+    for row in rows:
+        mixtral.logits(network, Batch(ids=torch.tensor([row])))
+        for number, found in enumerate(layers):
+            found.append(building.recorded(network, f"model.layers.{number}.block_sparse_moe.gate")[0])
+    routed = torch.stack([torch.cat(each) for each in layers])[:, None]
+    return float(mixtral.balance_loss(routed, network.config["num_experts_per_tok"]))
+
+
+def first_loss(ctx: Context, kind: str, share: float, data: Any, **chosen: Any) -> tuple[float, Any]:
+    """The loss of the first batch of a trainer with this coefficient, and what generated it, if something did."""
+    model = building.loaded(ctx, Variant("mixtral").written(ctx, f"{kind} {share}"))
+    settings = {"max_steps": 1, "router_aux_loss_coef": share, "learning_rate": 0.0, **chosen}
+    if kind == "GRPO":
+        made, rollouts = grpo.trainer(ctx, {"model": model, "temperature": 1.0, "beta": 0.0, **settings})
+        made.train()
+        return made.micro_losses[0], rollouts.calls[0]
+    made = alignment.create(ctx, kind, {"per_device_train_batch_size": 4, **settings}, model=model, train_dataset=data)
+    made.train()
+    return made.micro_losses[0], None
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=NEEDS)
+def auxiliary_losses(ctx: Context) -> Iterator[Check]:
+    """router_aux_loss_coef adds the balance of experts over the tokens that the policy reads, times itself, once.
+
+    For SFTTrainer, DPOTrainer, KTOTrainer and GRPOTrainer; 0 adds nothing.
+    """
+    pairs, judged = preference.pairs()[:4], kto.rows()[:4]
+    texts = [policies.tokens(length, 900 + length) for length in (5, 9, 3, 7)]
+    sets: dict[str, tuple[Any, list[list[int]]]] = {
+        "SFT": (ingredients.dataset(text=[*map(policies.text, texts)]), [[*each, tiny.END] for each in texts]),
+        "DPO": (preference.columns(pairs), [[*one, *other] for row in pairs for one, other in row.sequences]),
+        "KTO": (kto.columns(judged), [[*row.prompt, *row.completion, tiny.END] for row in judged]),
+        "GRPO": (None, []),
+    }
+    for kind, (data, rows) in sets.items():
+        without, _ = first_loss(ctx, kind, 0.0, data)
+        found, calls = first_loss(ctx, kind, SHARE, data)
+        read = rows or [[*prompt, *completion] for prompt, completion in calls]
+        wanted = SHARE * balance(ctx, kind, read)
+        yield at_most(f"what the coefficient adds, off, {kind}", abs(found - without - wanted), SAME)

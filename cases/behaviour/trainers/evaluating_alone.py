@@ -1,0 +1,64 @@
+"""A Trainer that only evaluates or predicts: its folder, its files, and what it leaves alone.
+
+https://huggingface.co/docs/transformers/main_classes/trainer
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from cases.api import call
+from cases.behaviour.trainers import stock_trainer
+from cases.space.verdict import Phase, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.apply.context import Context
+    from cases.space.verdict import Check
+
+GROUP = "Trainer: evaluation"
+
+
+@call(GROUP, phase=Phase.INFER)
+def trainer_evaluates_alone(ctx: Context) -> Iterator[Check]:
+    """A Trainer without a training has its output directory, and writes metrics and state of an evaluation there.
+
+    save_metrics writes eval_results.json and adds to all_results.json, and save_state writes trainer_state.json.
+    """
+    folder = ctx.kept / "evaluated" / "here"
+    made = stock_trainer.trainer(ctx, 2, evaluated=5, output_dir=str(folder))
+    yield equal("the folder of a new trainer", folder.is_dir(), bound=True)
+    before = {name: p.detach().clone() for name, p in made.model.named_parameters()}
+    found = made.evaluate()
+    made.save_metrics("eval", found)
+    made.save_metrics("test", {"test_loss": 2.0})
+    made.save_state()
+    stored = {name: json.loads((folder / name).read_text()) for name in ("eval_results.json", "all_results.json")}
+    yield equal("eval_results.json", str(sorted(stored["eval_results.json"])), str(sorted(found)))
+    yield at_most("loss that is stored, off", abs(stored["eval_results.json"]["eval_loss"] - found["eval_loss"]), 1e-6)
+    both = {**found, "test_loss": 2.0}
+    yield equal("all_results.json", str(sorted(stored["all_results.json"])), str(sorted(both)))
+    state = json.loads((folder / "trainer_state.json").read_text())
+    logged = [entry["eval_loss"] for entry in state["log_history"] if "eval_loss" in entry]
+    yield equal("losses in trainer_state.json", len(logged), 1)
+    moved = [name for name, p in made.model.named_parameters() if bool((p != before[name]).any())]
+    yield equal("weights that moved", len(moved), 0)
+
+
+@call(GROUP, phase=Phase.SAVE)
+def trainer_saves_alone(ctx: Context) -> Iterator[Check]:
+    """save_model writes the weights and the arguments, to output_dir or elsewhere, also without a training."""
+    import torch
+
+    folder = ctx.kept / "saved"
+    made = stock_trainer.trainer(ctx, 2, output_dir=str(folder), save_strategy="no")
+    for name, where in (("output_dir", None), ("elsewhere", str(ctx.kept / "elsewhere"))):
+        made.save_model(where)
+        path = folder if where is None else ctx.kept / "elsewhere"
+        files = {each.name for each in path.iterdir()}
+        missing = sorted({"config.json", "model.safetensors", "training_args.bin"} - files)
+        yield equal(f"files missing, {name}", ", ".join(missing) or "none", "none")
+        arguments: Any = torch.load(path / "training_args.bin", weights_only=False)
+        yield equal(f"arguments that are stored, {name}", arguments.output_dir, str(folder))
