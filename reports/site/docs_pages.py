@@ -64,7 +64,9 @@ def described(name: str, command: Any) -> Iterator[Command]:
             name=name,
             summary=plain(command.help),
             epilog=plain(command.epilog),
-            parameters=tuple(parameter(each) for each in command.params if each.name != "help"),
+            parameters=tuple(
+                parameter(each) for each in command.params if each.name != "help" and not getattr(each, "hidden", False)
+            ),
         )
     for inner, each in group:
         yield from described(f"{name} {inner}", each)

@@ -31,6 +31,7 @@ POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'"
 )
 UNSAFE: Final = re.compile(r"[^A-Za-z0-9._+-]+")
+CODE: Final = re.compile("`([^`]*)`")
 LONGEST_NAME: Final = 120
 JAVASCRIPT_LINES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "\u2028\u2029"}
 
@@ -38,7 +39,7 @@ JAVASCRIPT_LINES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "\u2028\
 def file_name(name: str) -> str:
     """Return a name for a file: as it is if it is short and plain, else with a digest that keeps it unique."""
     plain = UNSAFE.sub("_", name).strip(".")[:LONGEST_NAME]
-    if plain == name:
+    if plain == name != "":
         return plain
     return f"{plain}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
 
@@ -104,8 +105,6 @@ def breakable(text: str) -> Markup:
 
 def inline_code(text: str) -> Markup:
     """Return a text with the parts between backticks as code."""
-    parts = safe(text).split("`")
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if number % 2 and number < len(parts) - 1 else part
-        for number, part in enumerate(parts)
-    )
+    *parts, last = CODE.split(safe(text))
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return Markup("").join(Markup("{}<code>{}</code>").format(plain, inner) for plain, inner in pairs) + last

@@ -77,7 +77,6 @@
     key(event) {
       const last = (this.results?.length ?? 0) - 1;
       if (event.key === "Escape") this.close();
-      else if (event.key === "Enter" && this.input.tagName === "TEXTAREA") { event.preventDefault(); this.open(); }
       else if (!this.list.hidden && event.key === "ArrowDown") { event.preventDefault(); this.selected = Math.min(last, this.selected + 1); this.mark(); }
       else if (!this.list.hidden && event.key === "ArrowUp") { event.preventDefault(); this.selected = Math.max(0, this.selected - 1); this.mark(); }
     }

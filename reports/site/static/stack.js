@@ -39,15 +39,30 @@
 
   const jobOf = (flow, options) => data.jobs.find((each) => each.options[0] === flow && options.every((value, i) => each.options[i + 1] === value));
 
-  /** Merge the settings of several tasks; null if two contradict each other. */
-  function merged(texts) {
-    const settings = new Map();
-    for (const part of texts.flatMap((text) => text.split(/;?\s+/)).filter(Boolean)) {
+  /** Add settings to others; null if two contradict each other. */
+  function joined(settings, text) {
+    const both = new Map(settings);
+    for (const part of text.split(/;?\s+/).filter(Boolean)) {
       const [name, value] = part.split("=");
-      if (settings.has(name) && settings.get(name) !== value) return null;
-      settings.set(name, value);
+      if (both.has(name) && both.get(name) !== value) return null;
+      both.set(name, value);
     }
-    return [...settings].map(([name, value]) => `${name}=${value}`);
+    return both;
+  }
+
+  /** Choose one way of each task so that no two contradict each other, with the fewest settings; null if none fit. */
+  function chosen(rows) {
+    let best = null;
+    (function search(place, settings, cells) {
+      if (best && settings.size >= best.settings.size) return;
+      if (place === rows.length) { best = { settings, cells }; return; }
+      const [, own, shown, others] = rows[place].status;
+      for (const [words, cell] of others ?? [[own, null]]) {
+        const both = joined(settings, words);
+        if (both) search(place + 1, both, [...cells, cell ? [cell] : Array.isArray(shown) ? shown : []]);
+      }
+    })(0, new Map(), []);
+    return best && { settings: [...best.settings].map(([name, value]) => `${name}=${value}`), cells: best.cells };
   }
 
   /** Return the status of a set for all tasks of a job: what is missing, what is needed, and what shows it. */
@@ -56,7 +71,10 @@
       .map((row) => ({ ...row, status: row.job?.sets[device]?.[set.key] }));
     const red = rows.filter((row) => row.status?.[0] === "red");
     const unknown = rows.filter((row) => !row.status || row.status[0] === "unknown");
-    const settings = red.length ? [] : merged(rows.filter((row) => !unknown.includes(row)).map((row) => row.status[1]));
+    const good = rows.filter((row) => !unknown.includes(row));
+    const way = red.length ? null : chosen(good);
+    way?.cells.forEach((cells, i) => (good[i].cells = cells));
+    const settings = way?.settings ?? null;
     return { set, rows, red, unknown, settings, works: rows.length > 0 && !red.length && !unknown.length && settings !== null };
   }
 
@@ -75,10 +93,11 @@
   const copyable = (id, text, title) => element("div", { class: "snippet" }, element("button", { type: "button", class: "copy", "data-copy": id }, title),
     element("pre", { tabindex: 0, "aria-label": title.replace("Copy ", "") }, element("code", { id }, text)));
 
+  const shownCells = (row) => row.cells ?? (Array.isArray(row.status?.[2]) ? row.status[2] : []);
+
   function proof(judged, device) {
     return element("ul", {}, judged.rows.map((row) => element("li", {}, `${words(row.task)}: ${row.status?.[0] ?? "not measured"}`,
-      row.status?.[1] ? element("span", {}, " (", element("code", {}, row.status[1]), ")") : null,
-      Array.isArray(row.status?.[2]) && row.status[2].length ? ["; ", ...row.status[2].slice(0, 3).flatMap((cell, i) => [i ? ", " : "", cellLink(cell, device)])] : row.status?.[2] ? ` (${row.status[2]})` : null)));
+      shownCells(row).length ? ["; ", ...shownCells(row).slice(0, 3).flatMap((cell, i) => [i ? ", " : "", cellLink(cell, device)])] : typeof row.status?.[2] === "string" && row.status[2] ? ` (${row.status[2]})` : null)));
   }
 
   function recommend() {
