@@ -25,7 +25,6 @@ from reports.results.grid import findings
 from reports.results.location_words import location_words
 from reports.results.wording import LIMITS, again, headline, is_distance, rates
 from reports.site.names import device_name
-from reports.site.safe_text import shortened
 from reports.site.writer import file_name
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ class CaseWriter:
             "phase": outcome.phase.value if outcome.phase else "",
             "rates": rates(flaky) if flaky else "",
             "cause": self.published.cause_of.get(key, ""),
-            "traceback": shortened(error.traceback or f"{error.type}: {error.message}") if error else "",
+            "traceback": error.traceback or f"{error.type}: {error.message}" if error else "",
             "checks": [check_row(each) for each in outcome.checks],
             "location": location_words(outcome.location),
             "metrics": {words: outcome.metrics[name] for name, words in METRICS.items() if name in outcome.metrics},

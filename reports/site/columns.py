@@ -7,7 +7,7 @@ column of its own, so nothing is hidden by the pairing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +34,7 @@ class Column:
     sets: Mapping[str, SetRecord]
     cells: int
     near: Nearness | None = None
+    is_main: bool = True  # whether it has many cells, or all columns have few
 
     @cached_property
     def first(self) -> SetRecord:
@@ -42,10 +43,6 @@ class Column:
     @property
     def as_of(self) -> str:
         return self.first.as_of
-
-    @property
-    def is_main(self) -> bool:
-        return self.cells >= MANY
 
     def versions(self, name: str) -> dict[str, str]:
         """The version of a package by device, or once under an empty name if it is the same."""
@@ -73,7 +70,9 @@ def columns_of(grids: Mapping[str, Grid]) -> tuple[Column, ...]:
         Column(key=unused(column.key, device, known), sets={device: column}, cells=cells[device, column.key])
         for device, column in [*((CUDA, each) for each in gpu if each.key not in taken), *others]
     ]
-    return tuple(sorted(columns, key=lambda each: (each.as_of, each.key)))
+    least = min(MANY, max((each.cells for each in columns), default=0))
+    marked = (replace(each, is_main=each.cells >= least) for each in columns)
+    return tuple(sorted(marked, key=lambda each: (each.as_of, each.key)))
 
 
 def unused(key: str, device: str, known: set[str]) -> str:

@@ -29,7 +29,8 @@ def harmful() -> re.Pattern[str]:
 
 
 def safe(text: str) -> str:
-    """Return the text without harmful characters."""
+    """Return the text without harmful characters, and without its middle if it is very long."""
+    text = shortened(text)
     if text.isascii() and text.isprintable():
         return text
     return harmful().sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))

@@ -40,11 +40,15 @@ class Visit:
         self.page.on("console", self.heard)
         self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
         self.page.on("request", self.requested)
-        self.page.on("requestfailed", lambda request: self.problems.append(f"failed: {request.url}"))
+        self.page.on("requestfailed", self.failed)
 
     def heard(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.problems.append(f"{message.type}: {message.text}")
+
+    def failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # as a download is, from the page's point of view
+            self.problems.append(f"failed: {request.url}: {request.failure}")
 
     def requested(self, request: Request) -> None:
         if not request.url.startswith((self.root.as_uri(), "data:", "blob:")):
