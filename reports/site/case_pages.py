@@ -43,7 +43,7 @@ METRICS: Final = {
     "peak_cuda_mib": "peak GPU memory, MiB",
     "longest_silence_s": "longest silence, s",
 }
-MOST_HISTORY: Final = 400  # measurements of one case on its page
+MOST_HISTORY: Final = 100  # measurements of one case on its page, the newest ones
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,9 @@ them: their cells count as further measurements, and fill cells that no other fo
 
 from __future__ import annotations
 
+import gzip
 import math
+import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -63,6 +65,7 @@ class PublishedData:
     groups: tuple[Group, ...]
     measurements: tuple[Measurement, ...]
     sources: tuple[str, ...]
+    documents: tuple[MatrixDocument, ...] = ()
 
     @cached_property
     def cases(self) -> tuple[str, ...]:
@@ -129,7 +132,7 @@ def load(folder: Path = knowledge.PUBLISHED) -> PublishedData:
     paths = data.locate_all(folder)
     if not paths:
         raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
-    documents = [data.read(path) for path in paths]
+    documents = tuple(map(read, paths))
     names = [path.parent.relative_to(folder).as_posix() for path in paths]
     grids = {device: knowledge.grid_of(of_device(documents, device)) for device in devices_of(documents)}
     measurements = [each for name, document in zip(names, documents, strict=True) for each in measured(name, document)]
@@ -145,7 +148,23 @@ def load(folder: Path = knowledge.PUBLISHED) -> PublishedData:
         groups=headings(grids),
         measurements=tuple(sorted(measurements, key=lambda each: each.day, reverse=True)),
         sources=(*names, *sources),
+        documents=documents,
     )
+
+
+def read(path: Path) -> MatrixDocument:
+    """Read a document as `document.read` does, but without the nested data between its text and its values.
+
+    Raises:
+        UserError: the file is no such document, or a newer harness wrote it.
+    """
+    content = data.content(path)
+    try:
+        return data.MatrixDocument.model_validate_json(
+            gzip.decompress(content) if content[:2] == data.GZIP else content
+        )
+    except (ValueError, OSError, EOFError, zlib.error):
+        return data.read(path)  # which says what is wrong with it
 
 
 def devices_of(documents: Iterable[MatrixDocument]) -> list[str]:

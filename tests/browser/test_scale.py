@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 
 CASES, SETS = 1_000, 100
 BUILD: Final = """
-import resource, sys
+import gc, resource, sys
 from pathlib import Path
 from reports.site.build import build
+gc.set_threshold(200_000)  # as the command does
 build(Path(sys.argv[1]), Path(sys.argv[2]))
 usage = resource.getrusage(resource.RUSAGE_SELF)
 print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 """
-# Seconds of a processor, which other work on the machine does not change, and MiB.
-MOST_SECONDS, MOST_MEMORY = 120, 1024
+# Seconds of a processor, which other work on the machine changes least, and MiB. Two thirds of the memory are what
+# pydantic needs for the outcomes.
+MOST_SECONDS, MOST_MEMORY = 120, 1800
 HEAP: Final = 300e6
 
 
@@ -60,7 +62,6 @@ def test_the_matrix_is_usable(chromium: Browser, large: tuple[Path, float, float
         )
         heap = page.evaluate("performance.memory.usedJSHeapSize")
         assert page.locator("#grid [role=row]").count() < 100
-        print(f"matrix {opened:.2f} s, filter {filtered:.0f} ms, heap {heap / 1e6:.0f} MB")
         assert opened < 6  # 2 on an idle machine
         assert filtered < 1000  # 200 on an idle machine
         assert heap < HEAP
