@@ -47,7 +47,7 @@ MOST_HISTORY: Final = 100  # measurements of one case on its page, the newest on
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class ExplainedFailure:
     """A failure of the case on one device, with its cause and the fixes of its cells."""
 
     device: str
@@ -111,7 +111,7 @@ class CaseWriter:
             if record is not None and verdict is not None:
                 yield column.key, record.key, verdict
 
-    def failures(self, case: str) -> Iterator[Failure]:
+    def failures(self, case: str) -> Iterator[ExplainedFailure]:
         for device in self.published.grids:
             red = [each for on, each in self.published.outcomes_by_case[case] if on == device and each.verdict in RED]
             for finding in sorted(findings(red), key=lambda each: each.sets[-1], reverse=True):
@@ -119,7 +119,7 @@ class CaseWriter:
                 ways = (self.fixes.get((device, case, key)) for key in reversed(finding.sets))
                 once = {each.words: each for each in ways if each is not None}
                 cause = next((self.causes[each] for each in ids if each in self.causes), None)
-                yield Failure(device=device, finding=finding, cause=cause, fixes=best_first(once.values()))
+                yield ExplainedFailure(device=device, finding=finding, cause=cause, fixes=best_first(once.values()))
 
     def disagreements(self, case: str) -> Iterator[tuple[str, str]]:
         """Yield the columns on which devices disagree, with how near their versions are."""

@@ -27,7 +27,7 @@ CPU, CUDA = "cpu", "cuda"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class MatrixColumn:
     """A stack of versions. ``sets`` has the version set by device; ``near`` tells how near the two are."""
 
     key: str
@@ -54,7 +54,7 @@ class Column:
         yield from (name for name in PACKAGES if name not in IN_HEAD)
 
 
-def columns_of(grids: Mapping[str, Grid]) -> tuple[Column, ...]:
+def columns_of(grids: Mapping[str, Grid]) -> tuple[MatrixColumn, ...]:
     """Return the columns of all devices, oldest first."""
     cells = {(device, column.key): 0 for device, grid in grids.items() for column in grid.sets}
     for device, grid in grids.items():
@@ -67,7 +67,7 @@ def columns_of(grids: Mapping[str, Grid]) -> tuple[Column, ...]:
     taken = {partner.key for _, partner in partners.values()}
     known = {column.key for column in columns}
     columns += [
-        Column(key=unused(column.key, device, known), sets={device: column}, cells=cells[device, column.key])
+        MatrixColumn(key=unused(column.key, device, known), sets={device: column}, cells=cells[device, column.key])
         for device, column in [*((CUDA, each) for each in gpu if each.key not in taken), *others]
     ]
     least = min(MANY, max((each.cells for each in columns), default=0))
@@ -81,11 +81,11 @@ def unused(key: str, device: str, known: set[str]) -> str:
 
 def with_partner(
     column: SetRecord, partner: tuple[Nearness, SetRecord] | None, cells: Mapping[tuple[str, str], int]
-) -> Column:
+) -> MatrixColumn:
     near, other = partner or (None, None)
     sets = {CPU: column} if other is None else {CPU: column, CUDA: other}
     count = max(cells[device, record.key] for device, record in sets.items())
-    return Column(key=column.key, sets=sets, cells=count, near=near)
+    return MatrixColumn(key=column.key, sets=sets, cells=count, near=near)
 
 
 def paired(cpu: tuple[SetRecord, ...], gpu: tuple[SetRecord, ...]) -> dict[str, tuple[Nearness, SetRecord]]:

@@ -13,7 +13,7 @@ from reports.site.writer import file_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from reports.site.columns import Column
+    from reports.site.columns import MatrixColumn
     from reports.site.published_data import PublishedData
 
 LETTERS: Final[Mapping[Verdict, str]] = {
@@ -61,7 +61,7 @@ def unknown() -> list[str]:
     return [UNKNOWN.css, UNKNOWN.sign, UNKNOWN.word, UNKNOWN.meaning]
 
 
-def column_data(column: Column) -> dict[str, Any]:
+def column_data(column: MatrixColumn) -> dict[str, Any]:
     return {
         "key": column.key,
         "date": column.as_of,

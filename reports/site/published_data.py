@@ -22,7 +22,7 @@ from reports.answers import knowledge
 from reports.answers.diagnosis import diagnose
 from reports.results import document as data
 from reports.results.grid import NOT_RUN, Grid, Group
-from reports.site.columns import Column, columns_of
+from reports.site.columns import MatrixColumn, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ class PublishedData:
     folder: Path
     answers: Mapping[str, Grid]
     grids: Mapping[str, Grid]
-    columns: tuple[Column, ...]
+    columns: tuple[MatrixColumn, ...]
     groups: tuple[Group, ...]
     measurements: tuple[Measurement, ...]
     sources: tuple[str, ...]

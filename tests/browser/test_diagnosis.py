@@ -113,7 +113,7 @@ def test_no_job_gets_a_set_that_the_command_refuses(visit: Visit) -> None:
     known = MeasuredErrors(grids["cpu"])
     page = visit.open("stack.html")
     page.wait_for_selector("#recommended h3")
-    wrong = []
+    wrong: list[tuple[str, str, list[str]]] = []
     for device in ("cpu", "cuda"):
         index = SupportIndex(grids[device], known=known, device=device)
         for method, quant, strategy in (

@@ -200,7 +200,7 @@
     open = new Map([...(stored.get("open") ?? "").split(".").filter(Boolean).map((group) => [Number(group), true]),
       ...(stored.get("shut") ?? "").split(".").filter(Boolean).map((group) => [Number(group), false])]);
     const more = form.querySelector("details");
-    if (more.querySelectorAll("select").values().some((select) => select.value)) more.open = true;
+    if ([...more.querySelectorAll("select")].some((select) => select.value)) more.open = true;
   }
 
   const bar = document.querySelector(".top");
