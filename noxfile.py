@@ -62,6 +62,13 @@ command("diff", "Compare two results: `nox -s diff -- baseline DIRECTORY`.", "di
 command("nightly", "Measure new releases, and name the package that broke a cell.", "nightly")
 command("map", "Add new releases to the map of the API.", "map", "update")
 command("notify", "Send the alerts of a night: `nox -s notify -- ALERTS.json`.", "notify")
+command(
+    "site",
+    "Write the site of all published results to ./site, or: `nox -s site -- --site FOLDER`.",
+    "report",
+    "--site",
+    "site",
+)
 command("report", "Render a run again: the latest one, or `nox -s report -- DIRECTORY`.", "report")
 command(
     "known_problems",
@@ -85,6 +92,13 @@ def tests(session: nox.Session) -> None:
     """Run unit tests, the whole harness on a fake ecosystem, and one real version set."""
     install(session, "tests")
     session.run("pytest", "-n", "auto", "--dist", "worksteal", *session.posargs, env=KEEP_COMPILED)
+
+
+@nox.session(default=False)
+def browser(session: nox.Session) -> None:
+    """Test the site of the published results in Chromium: the system's, or the one that FTMATRIX_CHROMIUM names."""
+    install(session, "tests", "browser")
+    session.run("pytest", "tests/browser", *session.posargs, env=KEEP_COMPILED)
 
 
 @nox.session(default=False)
@@ -113,5 +127,5 @@ def workflows(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check types with mypy in strict mode."""
-    install(session, "types", "tests")
+    install(session, "types", "tests", "browser")
     session.run("mypy")

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+BROWSER = "browser"  # tests that need Chromium: they run only if the command names them, as `nox -s browser` does
 IDLE = Usage(4.0)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    is_left_out = collection_path.name == BROWSER and not any(BROWSER in argument for argument in config.args)
+    return True if is_left_out else None
 
 
 @dataclass

@@ -47,8 +47,20 @@ def report(
     index: Annotated[
         bool, typer.Option("--index", help="Write the index of a folder of published results, which answers load.")
     ] = False,
+    site: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the site of all results in a folder of published results to this folder: a page per case, "
+            "feature, cause and finding. Without a folder of results, those that come with ftmatrix."
+        ),
+    ] = None,
 ) -> None:
     """Render a run, finished or not: index.html, matrix.md, matrix.json, outcomes.parquet, junit.xml, terminal."""
+    if site is not None:
+        if index or publish is not None or out is not None or len(directories or []) > 1:
+            raise UserError("--site takes one folder of published results, and no other option")
+        write_site((directories or [knowledge.PUBLISHED])[0], site)
+        return
     first, *others = directories or [store.newest_run(request.RUNS)]
     if index:
         if publish is not None or others or out is not None:
@@ -57,6 +69,19 @@ def report(
         typer.echo(f"Index: {first / answer_index.FILE}")
         return
     raise typer.Exit(show(first, Console(), out=out, publish=publish, others=others))
+
+
+def write_site(results: Path, folder: Path) -> None:
+    """Write the site, and print its size.
+
+    Raises:
+        UserError: the results cannot be read, or the folder cannot be written.
+    """
+    from reports.site.build import build  # its pages need everything that answers questions
+
+    site = build(results, folder)
+    size = f"{site.files} files, {site.size / 1e6:.0f} MB"
+    typer.echo(f"Site: {site.folder / 'index.html'} ({size}, {site.cells} cells, {site.seconds:.0f} s)")
 
 
 def show(

@@ -209,7 +209,12 @@ def of_sets(base: str, new: str, folder: Path, device: str) -> Sides:
     for key in (base, new):
         if key not in known:
             raise UserError(unknown_set(key, known, folder, device))
-    columns = {each.key: each for matrix in grids for each in matrix.sets}  # the newest last
+    return of_grids(base, new, grids, folder, device)
+
+
+def of_grids(base: str, new: str, grids: Sequence[Grid], folder: Path, device: str) -> Sides:
+    """Return two sets of the results of one device, which a caller has read already."""
+    columns = {each.key: each for matrix in grids for each in matrix.sets if each.key in (base, new)}  # the newest last
     pairs = [
         best
         for case in dict.fromkeys(case for matrix in grids for case in matrix.cases)

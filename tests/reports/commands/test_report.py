@@ -120,3 +120,32 @@ def test_red_cells_fail_a_run_only_on_request(
     store.append(small[2][0].model_copy(update={"verdict": verdict}))
     store.close()
     assert show(tmp_path / "run", Console(quiet=True), fail_on_red=fail_on_red) == code
+
+
+def test_the_site_of_published_results_is_written(run: Path, ftmatrix: Command, tmp_path: Path) -> None:
+    ftmatrix("report", str(run), "--publish", str(tmp_path / "published"))
+    code, out, _ = ftmatrix("report", str(tmp_path / "published"), "--site", str(tmp_path / "site"))
+    assert code == 0
+    assert f"Site: {tmp_path / 'site' / 'index.html'}" in out
+    cases = {path.stem for path in (tmp_path / "site" / "case").iterdir()}
+    assert cases == {outcome.case for outcome in read(tmp_path / "published" / "matrix.json.gz").cells}
+
+
+@pytest.mark.parametrize("other", [["--out", "page"], ["--index"], ["--publish", "folder"]])
+def test_the_site_takes_no_other_option(run: Path, ftmatrix: Command, tmp_path: Path, other: list[str]) -> None:
+    code, _, error = ftmatrix("report", str(run), "--site", str(tmp_path / "site"), *other)
+    assert code == 2
+    assert "--site takes one folder" in error
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b'{"schema": 99}', "update ftmatrix"), (b"\xff\xfe", "not JSON"), (b'{"schema": 5, "cells": [', "not JSON")],
+)
+def test_the_site_refuses_results_that_cannot_be_read(
+    ftmatrix: Command, tmp_path: Path, content: bytes, words: str
+) -> None:
+    (tmp_path / "matrix.json").write_bytes(content)
+    code, _, error = ftmatrix("report", str(tmp_path), "--site", str(tmp_path / "site"))
+    assert code == 2
+    assert words in error

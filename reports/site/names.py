@@ -1,0 +1,22 @@
+"""Words that several pages of the site share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEVICE_NAMES: Final = {"cpu": "CPU", "cuda": "GPU"}
+NAVIGATION: Final = (
+    ("matrix.html", "Matrix"),
+    ("features.html", "Features"),
+    ("findings.html", "Findings"),
+    ("causes.html", "Causes"),
+    ("stack.html", "My stack"),
+    ("error.html", "My error"),
+    ("changes.html", "What changed"),
+    ("data.html", "Data"),
+    ("docs/index.html", "Docs"),
+)
+
+
+def device_name(device: str) -> str:
+    return DEVICE_NAMES.get(device, device)

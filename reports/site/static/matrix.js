@@ -1,0 +1,225 @@
+/* The matrix page: filters, folded groups, and what the squares show. */
+"use strict";
+
+(async () => {
+  const { element } = ftm;
+  const place = document.getElementById("grid"), form = document.getElementById("filters");
+  const peek = document.getElementById("peek"), summary = document.getElementById("summary");
+  const [matrix] = await Promise.all([ftm.load("matrix"), ftm.query.ready()]);
+  const { letters, rows, columns, devices, squares } = matrix;
+  const red = new Set(matrix.red), ran = new Set([...red, "p"]);
+  const names = { cpu: "CPU", cuda: "GPU" };
+  const label = (device) => names[device] ?? device;
+  const causeOf = Object.fromEntries(devices.map((device) => [device, new Map()]));
+  for (const device of devices) {
+    const [ofRows, ofColumns, causes] = matrix.cellCauses[device];
+    ofRows.forEach((row, i) => causeOf[device].set(row * columns.length + ofColumns[i], causes[i]));
+  }
+  const rowNumber = new Map(rows.map((row, number) => [row, number]));
+  let shown = { columns: [], devices: [], lines: [] };
+  let open = null; // names of groups that the user opened or closed, by number
+
+  const letter = (device, row, column) => squares[device][row][column];
+  const differs = (row, column) => {
+    const seen = devices.map((device) => letter(device, row, column)).filter((each) => ran.has(each));
+    return seen.length > 1 && new Set(seen.map((each) => red.has(each))).size > 1;
+  };
+
+  // --- filters ---
+  const fields = () => Object.fromEntries([...form.elements].filter((each) => each.name).map((each) => [each.name, each.value]));
+
+  function fill() {
+    const options = (name, values) => {
+      const select = form.elements[name];
+      if (select) select.append(...values.map(([value, text]) => element("option", { value }, text)));
+    };
+    matrix.options.forEach((name, place) => {
+      options(name, [...new Set(rows.map((row) => row[2][place]))].filter(Boolean).sort().map((value) => [value, value]));
+    });
+    options("cause", matrix.causes.map((cause) => [cause, cause]));
+    options("device", devices.map((device) => [device, label(device)]));
+    options("verdict", Object.entries(letters).filter(([key]) => key !== ".").map(([key, look]) => [look[2], look[2]]));
+    const versions = ["torch", "transformers", "peft", "bitsandbytes"].flatMap((name) =>
+      [...new Set(columns.flatMap((column) => Object.values(column.versions[name]).map((version) => version.split("+")[0])))]
+        .sort(ftm.query.compare).map((version) => [`${name}==${version}`, `${name} ${version}`]));
+    options("version", versions);
+  }
+
+  async function apply(keepOpen) {
+    const values = fields();
+    const asked = ftm.query.parse(values.q);
+    const wanted = [...asked.versions];
+    if (values.version) wanted.push({ name: values.version.split("==")[0], operator: "==", version: values.version.split("==")[1] });
+    const all = columns.map((_, number) => number);
+    const pickedColumns = all.filter((number) => (values.sets === "all" || columns[number].main || wanted.length)
+      && (!wanted.length || ftm.admitsColumn(columns[number], wanted)));
+    const shownDevices = values.device ? [values.device] : devices;
+    let picked = values.q && (asked.rest.length || Object.keys(asked.options).length) ? await ftm.matching(matrix, asked) : rows;
+    picked = picked.filter((row) => matrix.options.every((name, i) => !values[name] || row[2][i] === values[name]));
+    const squareTest = tester(values, shownDevices);
+    if (squareTest) picked = picked.filter((row) => pickedColumns.some((column) => squareTest(rowNumber.get(row), column)));
+    else if (!values.q && values.sets !== "all") {
+      picked = picked.filter((row) => pickedColumns.some((column) => shownDevices.some((device) => letter(device, rowNumber.get(row), column) !== ".")));
+    }
+    if (!keepOpen) open = new Map();
+    shown = { columns: pickedColumns, devices: shownDevices, picked, filtered: Boolean(values.q || squareTest || matrix.options.some((name) => values[name])) };
+    draw();
+    ftm.state.write({ ...values, open: [...open].filter(([, is]) => is).map(([group]) => group).join("."), shut: [...open].filter(([, is]) => !is).map(([group]) => group).join(".") });
+  }
+
+  /** Return a test of one square, or null if the filters ask for none. */
+  function tester(values, shownDevices) {
+    const tests = [];
+    if (values.verdict === "red") tests.push((row, column) => shownDevices.some((device) => red.has(letter(device, row, column))));
+    else if (values.verdict === "differs") tests.push(differs);
+    else if (values.verdict) {
+      const key = Object.keys(letters).find((each) => letters[each][2] === values.verdict);
+      tests.push((row, column) => shownDevices.some((device) => letter(device, row, column) === key));
+    }
+    if (values.cause) {
+      const number = matrix.causes.indexOf(values.cause);
+      tests.push((row, column) => shownDevices.some((device) => causeOf[device].get(row * columns.length + column) === number));
+    }
+    return tests.length ? (row, column) => tests.every((test) => test(row, column)) : null;
+  }
+
+  // --- lines: headings and cases ---
+  function lines() {
+    const groups = new Map();
+    for (const row of shown.picked) {
+      if (!groups.has(row[1])) groups.set(row[1], []);
+      groups.get(row[1]).push(row);
+    }
+    const made = [];
+    for (const [group, members] of groups) {
+      const tallies = shown.columns.map((column) => members.filter((row) => shown.devices.some((device) => red.has(letter(device, rowNumber.get(row), column)))).length);
+      const count = members.reduce((sum, row) => sum + shown.columns.reduce((inner, column) => inner + shown.devices.filter((device) => red.has(letter(device, rowNumber.get(row), column))).length, 0), 0);
+      const differing = members.some((row) => shown.columns.some((column) => differs(rowNumber.get(row), column)));
+      const isLong = members.length > 60 && !shown.filtered;
+      const isOpen = open.get(group) ?? ((count > 0 || differing || shown.filtered) && !isLong);
+      made.push({ group, members: members.length, tallies, count, isOpen });
+      if (isOpen) made.push(...members.map((row) => ({ row })));
+    }
+    return made;
+  }
+
+  function draw() {
+    shown.lines = lines();
+    grid.reset(shown.lines.length, shown.columns.length);
+    const total = shown.lines.filter((line) => line.tallies).reduce((sum, line) => sum + line.count, 0);
+    const number = (value, word) => `${value.toLocaleString("en")} ${word}${value === 1 ? "" : "s"}`;
+    summary.textContent = `${number(shown.picked.length, "case")} on ${number(shown.columns.length, "version set")}: ${number(total, "red cell")}`;
+    place.querySelector(".empty")?.remove();
+    if (!shown.lines.length) grid.body.append(element("p", { class: "empty" }, "No case matches. Remove a filter, or show all version sets."));
+  }
+
+  function drawHead() {
+    const corner = element("div", { class: "first corner", role: "columnheader", "aria-colindex": 1 },
+      ...["version set", "torch", "transformers", "peft", "bitsandbytes", "red cells"].map((name) => element("span", { class: "line" }, name, element("br"))));
+    const heads = shown.columns.map((number, place) => {
+      const column = columns[number];
+      const count = shown.picked.reduce((sum, row) => sum + shown.devices.filter((device) => red.has(letter(device, rowNumber.get(row), number))).length, 0);
+      const variant = column.key.includes("+") ? "+" : "";
+      const versions = Object.entries(column.versions).map(([name, by]) => {
+        const values = Object.entries(by).map(([device, version]) => [device, version.split("+")[0]]);
+        const same = new Set(values.map(([, version]) => version)).size === 1;
+        const text = same ? values[0][1] : values.map(([, version]) => version.split(".").slice(0, 2).join(".")).join("|");
+        const title = values.map(([device, version]) => `${name} ${version}${device ? ` on ${label(device)}` : ""}`).join(", ");
+        return element("span", { class: same ? null : "two", title }, text);
+      });
+      return element("div", { class: "col", role: "columnheader", "aria-colindex": place + 2, title: `${column.key}${column.near ? `; CPU and GPU have ${column.near}` : ""}` },
+        element("span", { class: "date" }, column.key.split("+")[0].split("@")[0] + variant), ...versions, element("span", { class: "redcount" }, String(count || "–")));
+    });
+    return element("div", { class: "head", role: "row", "aria-rowindex": 1 }, corner, ...heads);
+  }
+
+  function drawRow(index) {
+    const line = shown.lines[index];
+    if (line.tallies) {
+      const toggle = element("button", { type: "button", "aria-expanded": String(line.isOpen), tabindex: -1 },
+        matrix.groups[line.group], " ", element("small", {}, `${line.members}${line.count ? ` · ${line.count} red` : " · no red"}`));
+      toggle.addEventListener("click", () => { open.set(line.group, !line.isOpen); keepFocus(() => apply(true)); });
+      return element("div", { class: "group" }, element("div", { class: "first", role: "rowheader" }, toggle),
+        ...line.tallies.map((count) => element("div", { class: "tally", role: "gridcell", "aria-label": `${count} red` }, count ? String(count) : "")));
+    }
+    const number = rowNumber.get(line.row), file = line.row[3] ?? line.row[0];
+    const head = element("div", { class: "first rowhead", role: "rowheader" },
+      element("a", { href: ftm.casePage(file), tabindex: -1, title: line.row[0] }, short(line.row)));
+    return element("div", { class: "case" }, head, ...shown.columns.map((column) => square(line.row, number, column, file)));
+  }
+
+  /** The id without what its heading says already. */
+  const short = (row) => row[0];
+
+  function square(row, number, column, file) {
+    const halves = devices.filter((device) => shown.devices.includes(device)).map((device) => {
+      const record = columns[column].sets[device];
+      const look = letters[letter(device, number, column)];
+      return record === undefined ? element("i", { class: "none" }) : element("i", { class: look[0] }, look[0] === "unknown" ? "·" : look[1]);
+    });
+    const spoken = shown.devices.filter((device) => columns[column].sets[device] !== undefined).map((device) => `${label(device)} ${letters[letter(device, number, column)][2]}`).join(", ");
+    const isDifferent = shown.devices.length > 1 && differs(number, column);
+    const link = element("a", { href: ftm.casePage(file, `set=${encodeURIComponent(columns[column].key)}`), tabindex: -1, "aria-label": `${columns[column].key}: ${spoken}${isDifferent ? "; CPU and GPU disagree" : ""}` }, ...halves);
+    return element("div", { class: `square${isDifferent ? " differs" : ""}`, role: "gridcell" }, link);
+  }
+
+  // --- the line below the grid ---
+  let reasons = null;
+  async function describe({ row: index, column: place }) {
+    const line = shown.lines[index];
+    if (!line?.row || place === 0) { peek.replaceChildren(line?.row ? `${line.row[0]}` : line ? `${matrix.groups[line.group]}: ${line.members} cases` : ""); return; }
+    const column = columns[shown.columns[place - 1]], number = rowNumber.get(line.row);
+    reasons ??= await ftm.load("reasons");
+    const parts = shown.devices.flatMap((device) => {
+      const set = column.sets[device];
+      if (set === undefined) return [];
+      const look = letters[letter(device, number, columns.indexOf(column))];
+      const reason = reasons[device]?.[`${set}__${line.row[0]}`];
+      return [element("b", {}, ` ${label(device)} ${look[2]}`), reason ? ` ${reason} ` : ""];
+    });
+    peek.replaceChildren(`${line.row[0]} on ${column.key}:`, ...parts);
+  }
+
+  async function keepFocus(change) {
+    const { row, column } = grid.active, hadFocus = place.contains(document.activeElement);
+    await change();
+    if (hadFocus) grid.focus(row, column);
+  }
+
+  const grid = new ftm.Grid(place, { drawHead, drawRow });
+  grid.onfocus = describe;
+  place.addEventListener("mouseover", (event) => {
+    const cell = event.target.closest("[data-column]"), row = event.target.closest("[data-row]");
+    if (cell && row) describe({ row: Number(row.dataset.row), column: Number(cell.dataset.column) });
+  });
+
+  function restore() {
+    const stored = ftm.state.read();
+    for (const each of form.elements) if (each.name) each.value = stored.get(each.name) ?? "";
+    if (stored.get("sets") !== "all") form.elements.sets.value = "";
+    open = new Map([...(stored.get("open") ?? "").split(".").filter(Boolean).map((group) => [Number(group), true]),
+      ...(stored.get("shut") ?? "").split(".").filter(Boolean).map((group) => [Number(group), false])]);
+    const more = form.querySelector("details");
+    if ([...more.querySelectorAll("select")].some((select) => select.value)) more.open = true;
+  }
+
+  const bar = document.querySelector(".top");
+  const fit = () => document.documentElement.style.setProperty("--bar", `${bar.offsetHeight}px`);
+  new ResizeObserver(fit).observe(bar);
+  fit();
+  fill();
+  restore();
+  await apply(true);
+  place.setAttribute("aria-busy", "false");
+  form.addEventListener("submit", (event) => { event.preventDefault(); apply(); });
+  let typing = 0;
+  form.addEventListener("input", (event) => {
+    clearTimeout(typing);
+    if (event.target.name === "q") typing = setTimeout(apply, 120); else apply();
+  });
+  form.addEventListener("reset", () => setTimeout(apply));
+  document.getElementById("fold").addEventListener("click", () => { open = new Map(matrix.groups.map((_, number) => [number, false])); apply(true); });
+  document.getElementById("unfold").addEventListener("click", () => { open = new Map(matrix.groups.map((_, number) => [number, true])); apply(true); });
+  document.getElementById("link").addEventListener("click", (event) => ftm.copy(event.currentTarget, location.href));
+  addEventListener("hashchange", () => { restore(); apply(true); });
+})();

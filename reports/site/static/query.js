@@ -1,0 +1,96 @@
+/* Reads a query in a user's words, with the vocabulary of `ftmatrix can-i-use`. */
+"use strict";
+
+ftm.query = (() => {
+  const VERSION = String.raw`\d+(?:\.\d+)*(?:\.?(?:post|rc|dev)\d*)?`;
+  const TERM = /^([a-z_0-9]+)(!?=)(.+)$/;
+  let vocabulary = null;
+
+  async function ready() {
+    if (vocabulary) return vocabulary;
+    const data = await ftm.load("words");
+    const names = [...Object.keys(data.aliases), ...data.packages].join("|");
+    vocabulary = {
+      ...data,
+      fillers: new Set(data.fillers),
+      phrases: data.phrases.map(([pattern, words]) => [new RegExp(pattern, "g"), ` ${words} `]),
+      version: new RegExp(
+        String.raw`\b(${names})(?: version)? ?(==|>=|<=|~=|<|>|=|@)? ?v?(${VERSION})(?:\+\w+)?(?![\w.*])`, "g"),
+    };
+    return vocabulary;
+  }
+
+  const plain = (text) => text.toLowerCase().replace(/[\u2010-\u2015]/g, "-").replace(/\u2019/g, "'")
+    .replace(/[?;]|(?<!\w)["'(]|["')](?!\w)|[,.:!](?= |$)/g, " ").replace(/\s+/g, " ").trim();
+
+  /** Return the options, the versions and the remaining words that a text names. */
+  function parse(text) {
+    const options = {}, versions = [], rest = [], contradictions = [];
+    const v = vocabulary;
+    let left = plain(text).replace(v.version, (_, name, operator, version) => {
+      versions.push({ name: v.aliases[name] ?? name, operator: (operator ?? "").replace(/^[=@]$/, "") || "==", version });
+      return " ";
+    });
+    const exact = Object.hasOwn(v.options, "flow") && /(?:train|merge|api|load|resume|save_reload|generate)[-_][\w-]+-/.test(left);
+    if (!exact) for (const [pattern, words] of v.phrases) left = left.replace(pattern, words);
+    for (const token of left.split(/\s+/)) {
+      const word = token.replace(/^[,.:!+&|/()'"]+|[,.:!+&|/()'"]+$/g, "");
+      for (const part of word.includes("=") || exact ? [word] : word.split(/[/+&]/)) {
+        if (!part || v.fillers.has(part.replaceAll("_", "-"))) continue;
+        const named = meaning(part);
+        if (!named) rest.push(part);
+        for (const [name, values] of Object.entries(named ?? {})) {
+          const both = values.filter((value) => (options[name] ?? values).includes(value));
+          if (both.length === 0) contradictions.push(name);
+          options[name] = both.length ? both : values;
+        }
+      }
+    }
+    return { options, versions, rest, contradictions };
+  }
+
+  function meaning(word) {
+    const v = vocabulary, term = TERM.exec(word);
+    if (term) {
+      const name = v.renamed[term[1]] ?? term[1], values = v.options[name];
+      if (!values) return null;
+      const wanted = term[3].split(",");
+      return { [name]: term[2] === "=" ? wanted : values.filter((value) => !wanted.includes(value)) };
+    }
+    const key = word.replaceAll("_", "-");
+    return Object.hasOwn(v.words, key) ? v.words[key] : null;
+  }
+
+  /** The parts of a version as numbers; a local build and a suffix do not count. */
+  const parts = (version) => version.split("+")[0].split(/[.a-z]/).map(Number).filter((part) => !Number.isNaN(part));
+
+  function compare(one, other) {
+    const [a, b] = [parts(one), parts(other)];
+    for (let i = 0; i < Math.max(a.length, b.length); i++) {
+      const difference = (a[i] ?? 0) - (b[i] ?? 0);
+      if (difference) return Math.sign(difference);
+    }
+    return 0;
+  }
+
+  /** Tell if a version satisfies `torch 2.8` (every 2.8 release), `torch==2.8.0` or `torch>=2.8`. */
+  function admits(wanted, version) {
+    if (!version) return false;
+    if (wanted.operator === "==") {
+      const w = parts(wanted.version);
+      return w.length < 3 ? w.every((part, i) => part === (parts(version)[i] ?? 0)) : compare(version, wanted.version) === 0;
+    }
+    if (wanted.operator === "~=") {
+      const w = parts(wanted.version).slice(0, -1);
+      return compare(version, wanted.version) >= 0 && w.every((part, i) => part === (parts(version)[i] ?? 0));
+    }
+    const order = compare(version, wanted.version);
+    return { ">=": order >= 0, "<=": order <= 0, ">": order > 0, "<": order < 0 }[wanted.operator];
+  }
+
+  const TRACE = /Traceback \(most recent call last\)|^\s*File "[^"]+", line \d+|(?:Error|Exception)\b:|\bloss\b.*\bnan\b/m;
+  const looksLikeLog = (text) => TRACE.test(text) && (text.includes("\n") || /Error|Exception/.test(text));
+  const looksLikeFreeze = (text) => (text.match(/^[\w.-]+(?:==|\s{2,})\d[\w.+!]*\s*$/gm) ?? []).length >= 2;
+
+  return { ready, parse, admits, compare, looksLikeLog, looksLikeFreeze };
+})();
