@@ -30,7 +30,7 @@ SPACES: Final = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class CommandParameter:
     name: str
     words: str
 
@@ -42,7 +42,7 @@ class Command:
     name: str
     summary: str
     epilog: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[CommandParameter, ...]
 
 
 def commands() -> list[Command]:
@@ -72,9 +72,9 @@ def described(name: str, command: Any) -> Iterator[Command]:
         yield from described(f"{name} {inner}", each)
 
 
-def parameter(each: Any) -> Parameter:
+def parameter(each: Any) -> CommandParameter:
     is_option = each.param_type_name == "option"
-    return Parameter(
+    return CommandParameter(
         name=", ".join(each.opts) if is_option else str(each.metavar or each.name).upper(),
         words=plain(getattr(each, "help", "")),
     )

@@ -28,7 +28,7 @@ PROMPT = tiny.LENGTH // 2
 
 @call(GROUP, phase=Phase.INFER)
 def returned_parts(ctx: Context) -> Iterator[Check]:
-    """With return_dict_in_generate, generate returns the parts that are asked for, of each step, and no others.
+    """With return_dict_in_generate, generate returns the requested parts of each step, and no others.
 
     Attentions and states of an encoder-decoder are those of its encoder, its decoder, and between them.
     """

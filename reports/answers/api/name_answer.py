@@ -13,7 +13,7 @@ from reports.answers.api.moves import Move, moves
 from reports.answers.api.users import NameUser, users_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from matrix.api_map.query import ApiMap, Having
     from reports.answers.api.missing_names import MissingName
@@ -98,18 +98,16 @@ def answer(missing: MissingName, versions: Mapping[str, str], api: ApiMap) -> Na
     """Return what the map knows of a missing name; None if it concerns no package of the map, or nothing differs."""
     if missing.owner in BUILT_IN:
         return None
-    question = NameQuestion(missing=missing, versions=versions, api=api)
-    if missing.kind in {"import", "module"}:
-        return of_import(question)
-    if missing.kind == "model":
-        return of_model_type(question)
-    if missing.kind == "attribute":
-        return of_member(question, f".{missing.name}") or of_inherited(question)
-    if missing.kind == "argument":
-        return of_member(question, f"({missing.name})") or of_override(question, missing.name)
-    if missing.kind == "required":
-        return of_new_parameter(question)
-    return of_count(question) if missing.kind == "count" else None
+    return ANSWERS[missing.kind](NameQuestion(missing=missing, versions=versions, api=api))
+
+
+def of_attribute(question: NameQuestion) -> NameAnswer | None:
+    return of_member(question, f".{question.missing.name}") or of_inherited(question)
+
+
+def of_argument(question: NameQuestion) -> NameAnswer | None:
+    name = question.missing.name
+    return of_member(question, f"({name})") or of_override(question, name)
 
 
 def of_import(question: NameQuestion) -> NameAnswer | None:
@@ -305,3 +303,14 @@ def passing(path: str, question: NameQuestion) -> Iterator[NameUser]:
             if having.known:
                 yield NameUser(package=having.package, module=base.module, ranges=having.ranges, how="passes")
                 return
+
+
+ANSWERS: Final[Mapping[str, Callable[[NameQuestion], NameAnswer | None]]] = {
+    "import": of_import,
+    "module": of_import,
+    "model": of_model_type,
+    "attribute": of_attribute,
+    "argument": of_argument,
+    "required": of_new_parameter,
+    "count": of_count,
+}  # by kind of missing name
