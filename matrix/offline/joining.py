@@ -113,7 +113,7 @@ def check_parts(parts: Path, index: Mapping[str, Any]) -> None:
 
 def is_intact(path: Path, row: Mapping[str, Any]) -> bool:
     try:
-        return path.stat().st_size == row["bytes"] and sha256(path) == row["sha256"]
+        return bool(path.stat().st_size == row["bytes"] and sha256(path) == row["sha256"])
     except OSError:
         return False
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def uv_that_finds(path: str, folder: Path) -> Uv:
-    def call(_: Sequence[str], **__: Any) -> Finished:
+    def call(argv: Sequence[str], **_: Any) -> Finished:
+        assert argv[1:3] == ["python", "find"]
         return Finished(exit_code=0 if path else 2, log=f"{path}\n")
 
     return Uv(binary=Path("uv"), workdir=folder, variables={}, call=call)

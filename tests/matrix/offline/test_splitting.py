@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -128,7 +129,7 @@ def test_full_disk_leaves_nothing(parts: Path, tmp_path: Path, monkeypatch: pyte
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(joining.tarfile.TarFile, "extract", full)
+    monkeypatch.setattr(tarfile.TarFile, "extract", full)
     with pytest.raises(joining.UnpackError, match="No space left on device; free some space"):
         list(joining.unpack(parts, tmp_path / "target"))
     assert not list((tmp_path / "target").iterdir())
@@ -154,7 +155,7 @@ def test_script_runs_without_ftmatrix(parts: Path, tmp_path: Path) -> None:
 def test_names_that_lead_out_of_the_folder_are_refused() -> None:
     for name in ("/etc/passwd", "wheels/../../passwd"):
         with pytest.raises(joining.UnpackError, match="leads out of the folder"):
-            joining.check_member(joining.tarfile.TarInfo(name))
+            joining.check_member(tarfile.TarInfo(name))
 
 
 def test_needs_of_wheels() -> None:

@@ -26,7 +26,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[packing.PackRequest]:
     def note(order: packing.PackRequest, **_: Any) -> packing.PackResult:
         seen.append(order)
         return packing.PackResult(
-            folder=order.folder, sets=[packing.Part(name="2025-03", files=[])], others=[], fetched=0
+            folder=order.folder, sets=[packing.Part(name="2025-03", files=[])], others=[], pythons=["3.11"], fetched=0
         )
 
     monkeypatch.setattr(packing, "pack", note)
@@ -61,11 +61,37 @@ def test_json_describes_the_pack(run: Run, orders: list[packing.PackRequest], tm
     assert json.loads(out)["sets"][0]["name"] == "2025-03"
 
 
+@pytest.mark.usefixtures("orders")
+def test_split_writes_parts_that_unpack_joins(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pack = tmp_path / "pack"
+    (pack / "wheels").mkdir(parents=True)
+    (pack / "wheels" / "peft-0.17.1-py3-none-any.whl").write_bytes(b"x" * 1_500_000)
+    _, out, _ = run("--sets", "2025-03", "--out", str(pack), "--split", "1M", "--json")
+    assert json.loads(out)["parts"]["files"] == ["part-0000", "part-0001"]
+    monkeypatch.setattr(sys, "argv", ["ftmatrix", "unpack", str(tmp_path / "pack-parts"), str(tmp_path / "target")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code in {0, None}
+    assert (tmp_path / "target/pack/wheels/peft-0.17.1-py3-none-any.whl").stat().st_size == 1_500_000
+
+
+def test_unpack_names_missing_parts_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ftmatrix", "unpack", str(tmp_path), str(tmp_path / "target")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"ftmatrix: {tmp_path / 'parts.json'} is missing; carry it with the parts\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("--sets", "2025-04"), "unknown version set '2025-04'"),
         (("--sets", "2025-03", "--python", "3"), "--python 3: expected a version such as 3.12"),
+        (("--sets", "2025-03", "--split", "60"), "--split 60: expected a size such as 60M"),
+        (("--sets", "2025-03", "--interpreter"), "--interpreter needs --split"),
     ],
 )
 def test_bad_input_is_one_sentence(run: Run, tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:

@@ -26,6 +26,7 @@ def made(tmp_path: Path) -> PackResult:
         folder=tmp_path,
         sets=[Part(name="a", files=[torch, peft]), Part(name="b", files=[peft], left_out=["torch", "triton"])],
         others=[],
+        pythons=["3.11"],
         fetched=1,
         notes=["there: do this"],
     )
