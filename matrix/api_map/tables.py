@@ -76,22 +76,19 @@ class Table:
 
     def matching(self, column: str, pattern: str, kinds: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
         """Yield the rows in which a column matches a regular expression (RE2), of some kinds or of all."""
-        from pyarrow import array
-        from pyarrow.compute import and_, indices_nonzero, is_in, match_substring_regex
+        from pyarrow.compute import indices_nonzero, match_substring_regex
 
-        table = self.file.read(columns=[column, "kind"], use_threads=False)
-        mask = match_substring_regex(table.column(column), pattern)
-        if kinds:
-            mask = and_(mask, is_in(table.column("kind"), value_set=array(kinds)))
-        places = indices_nonzero(mask).to_pylist()
+        values = self.file.read(columns=[column], use_threads=False).column(0)
+        places = indices_nonzero(match_substring_regex(values, pattern)).to_pylist()
         start = 0
         for number in range(len(self.bounds)):
             end = start + self.file.metadata.row_group(number).num_rows
-            inside = [place - start for place in places if start <= place < end]
-            if inside:
+            for place in (place - start for place in places if start <= place < end):
                 modules, columns = self.group(number)
-                found = [values.take(inside).to_pylist() for values in columns.values()]
-                yield from zip([modules[place] for place in inside], *found, strict=True)
+                # One by one: to take several at once, pyarrow imports pandas.
+                row = {name: values[place].as_py() for name, values in columns.items()}
+                if not kinds or row["kind"] in kinds:
+                    yield modules[place], *row.values()
             start = end
 
     @cached_property

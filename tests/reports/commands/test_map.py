@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +13,8 @@ from typer.testing import CliRunner
 
 from matrix.errors import UserError
 from reports.cli import application
+
+ROOT = Path(__file__).parents[3]
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -33,6 +38,18 @@ def test_a_name_that_never_existed_exits_with_1() -> None:
     found = run("name", "peft.NeverExisted")
     assert found.exit_code == 1
     assert "no release of peft in the map has peft.NeverExisted" in found.stdout
+
+
+def test_an_answer_for_a_missing_name_imports_no_pandas(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("ImportError: cannot import name 'gone' from 'peft.utils' (/x)\npeft==0.17.0\n", encoding="utf-8")
+    code = (
+        "import sys\nfrom reports.cli import main\n"
+        f"sys.argv = ['ftmatrix', 'explain', {str(log)!r}]\n"
+        "try:\n    main()\nfinally:\n    print('pyarrow' in sys.modules, 'pandas' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "True False"
 
 
 def test_changes_are_json() -> None:
