@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from matrix.keys import CellKey
-from reports.answers.devices.nearness import near
 from reports.answers.judgement.known_errors import MeasuredErrors
 from reports.answers.support.query import parse
-from reports.answers.support.status import CPU, SupportIndex, SupportStatus, newest_first
+from reports.answers.support.status import CPU, GOOD, SupportIndex, SupportStatus, newest_first
 from reports.answers.support.whole_job import facts_of
+from reports.site.feature_pages import contradictions
 from reports.site.writer import file_name
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matrix.run.outcome import SetRecord
     from reports.answers.support.query import Query
     from reports.answers.support.status import GreenCase
-    from reports.answers.support.support import Support
     from reports.site.feature_pages import Feature
     from reports.site.problem_pages import ProblemPage
     from reports.site.published_data import PublishedData
@@ -57,14 +56,14 @@ def stack_data(
                 "options": [each.stated.get(name, "") for name in ("flow", *CHOICES)],
                 "file": each.file,
                 "sets": {
-                    device: dict(statuses(support, alternatives.of(each, device)))
-                    for device, support in each.support.items()
+                    device: dict(statuses(each, device, alternatives.of(each, device), published))
+                    for device in each.support
                 },
             }
             for each in jobs
         ],
         "sets": {
-            device: [set_data(record, published, device, locks) for record in newest_first(grid.sets)]
+            device: [set_data(record, locks) for record in newest_first(grid.sets)]
             for device, grid in published.grids.items()
         },
         "errors": errors(published, problems),
@@ -75,11 +74,18 @@ def choices(jobs: Iterable[Feature], name: str) -> list[str]:
     return sorted({each.stated[name] for each in jobs if name in each.stated})
 
 
-def statuses(support: Support, other: Mapping[str, list[list[str]]]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield each set with its status, settings, the cells that show it or why it is unknown, and other settings."""
-    for each in support.sets:
-        shown = [each.status.value, each.settings, list(each.cells) or each.reason]
-        yield each.set, [*shown, other[each.set]] if other.get(each.set) else shown
+def statuses(
+    feature: Feature, device: str, alternatives: Mapping[str, list[list[str]]], published: PublishedData
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield each set with its status, settings, the cells that show it or why it is unknown, and two lists.
+
+    The first has other settings with their cells, the second what other devices show against any of these cells.
+    """
+    for each in feature.support[device].sets:
+        other = alternatives.get(each.set, [])
+        shown = each.model_copy(update={"cells": (*each.cells, *(cell for _, cell in other))})
+        against = list(contradictions(feature, device, shown, published)) if each.status in GOOD else []
+        yield each.set, [each.status.value, each.settings, list(each.cells) or each.reason, other, against]
 
 
 class Alternatives:
@@ -121,22 +127,13 @@ class Alternatives:
         return not any(each.certain and each.is_failure for each in met)
 
 
-def set_data(record: SetRecord, published: PublishedData, device: str, locks: frozenset[str]) -> dict[str, Any]:
-    """Return a set with its pins, and the sets of other devices that have its versions, or all but torch."""
-    others = [
-        [other, column.key, nearness.value]
-        for other, grid in published.grids.items()
-        if other != device
-        for column in grid.sets
-        if (nearness := near(record, column)) is not None
-    ]
+def set_data(record: SetRecord, locks: frozenset[str]) -> dict[str, Any]:
     return {
         "key": record.key,
         "date": record.as_of,
         "python": record.python,
         "pins": record.pins,
         "lock": f"download/locks/{file_name(record.key)}.txt" if record.key in locks else "",
-        "near": others,
     }
 
 

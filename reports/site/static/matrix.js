@@ -84,6 +84,22 @@
   }
 
   // --- lines: headings and cases ---
+  /** Count the red cells of some rows: rows with one by column, all of them, and whether devices disagree. */
+  function counted(members) {
+    const tallies = new Array(shown.columns.length).fill(0);
+    let count = 0, differing = false;
+    for (const row of members) {
+      const number = rowNumber.get(row), texts = shown.devices.map((device) => squares[device][number]);
+      shown.columns.forEach((column, place) => {
+        let reds = 0;
+        for (const text of texts) if (red.has(text[column])) reds += 1;
+        if (reds) { tallies[place] += 1; count += reds; shown.totals[place] += reds; }
+        if (reds === 1 && !differing) differing = differs(number, column);
+      });
+    }
+    return { tallies, count, differing };
+  }
+
   function lines() {
     const groups = new Map();
     for (const row of shown.picked) {
@@ -91,10 +107,9 @@
       groups.get(row[1]).push(row);
     }
     const made = [];
+    shown.totals = new Array(shown.columns.length).fill(0);
     for (const [group, members] of groups) {
-      const tallies = shown.columns.map((column) => members.filter((row) => shown.devices.some((device) => red.has(letter(device, rowNumber.get(row), column)))).length);
-      const count = members.reduce((sum, row) => sum + shown.columns.reduce((inner, column) => inner + shown.devices.filter((device) => red.has(letter(device, rowNumber.get(row), column))).length, 0), 0);
-      const differing = members.some((row) => shown.columns.some((column) => differs(rowNumber.get(row), column)));
+      const { tallies, count, differing } = counted(members);
       const isLong = members.length > 60 && !shown.filtered;
       const isOpen = open.get(group) ?? ((count > 0 || differing || shown.filtered) && !isLong);
       made.push({ group, members: members.length, tallies, count, isOpen });
@@ -118,7 +133,7 @@
       ...["version set", "torch", "transformers", "peft", "bitsandbytes", "red cells"].map((name) => element("span", { class: "line" }, name, element("br"))));
     const heads = shown.columns.map((number, place) => {
       const column = columns[number];
-      const count = shown.picked.reduce((sum, row) => sum + shown.devices.filter((device) => red.has(letter(device, rowNumber.get(row), number))).length, 0);
+      const count = shown.totals[place];
       const variant = column.key.includes("+") ? "+" : "";
       const versions = Object.entries(column.versions).map(([name, by]) => {
         const values = Object.entries(by).map(([device, version]) => [device, version.split("+")[0]]);

@@ -57,7 +57,7 @@
       if (best && settings.size >= best.settings.size) return;
       if (place === rows.length) { best = { settings, cells }; return; }
       const [, own, shown, others] = rows[place].status;
-      for (const [words, cell] of others ?? [[own, null]]) {
+      for (const [words, cell] of others.length ? others : [[own, null]]) {
         const both = joined(settings, words);
         if (both) search(place + 1, both, [...cells, cell ? [cell] : Array.isArray(shown) ? shown : []]);
       }
@@ -78,12 +78,8 @@
     return { set, rows, red, unknown, settings, works: rows.length > 0 && !red.length && !unknown.length && settings !== null };
   }
 
-  /** What another device shows against a set, on the same versions or all but torch. */
-  function against(judged, { device, options, tasks }) {
-    return judged.set.near.flatMap(([other, key, near]) => tasks
-      .filter((task) => jobOf(task, options)?.sets[other]?.[key]?.[0] === "red")
-      .map((task) => `${words(task)} is red on the ${label(other)} with ${key} (${near})`));
-  }
+  /** What other devices show against the cells of a set, on the same versions or all but torch. */
+  const against = (judged) => judged.rows.flatMap((row) => (row.status?.[4] ?? []).map((line) => `${words(row.task)} is ${line}`));
 
   const words = (task) => data.tasks.find(([flow]) => flow === task)[1];
   const cellLink = (cell, device) => {
@@ -116,7 +112,7 @@
         near ? element("p", {}, `Nearest: ${near.set.key}; ${why || "its tasks need contradicting settings"}.`) : null, near ? proof(near, wanted.device) : null);
     }
     const [best, next] = good, { set } = best;
-    const warnings = against(best, wanted);
+    const warnings = against(best);
     recommended.dataset.set = set.key;
     recommended.dataset.complete = String(full.length > 0);
     const skipped = judged.slice(0, judged.indexOf(best)).filter((each) => each.red.length);
@@ -174,7 +170,7 @@
     const nearest = ranked[0], judged = judge(nearest.set, wanted);
     const found = data.errors.filter((error) => versions[error.package] && has(error, versions[error.package]) !== "no" && concerns(error, wanted.options, wanted.device))
       .sort((a, b) => b.silent - a.silent);
-    const warnings = against(judged, wanted);
+    const warnings = against(judged);
     known.replaceChildren(...[
       element("h3", {}, `Nearest measured set: ${nearest.set.key}`),
       element("p", {}, `${nearest.same} of ${count} versions are equal, ${nearest.close} in the minor release, on the ${label(wanted.device)}.`),

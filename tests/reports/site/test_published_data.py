@@ -17,6 +17,7 @@ from reports.site import feature_pages, published_data
 from reports.site.matrix_data import LETTERS, NOTHING, matrix_data
 from reports.site.names import device_name
 from reports.site.problem_pages import headlines, load
+from reports.site.stack_data import stack_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,18 +105,39 @@ def test_red_on_another_device_stands_beside_every_recommendation(
     assert warned > 0
 
 
+def test_red_on_another_device_stands_beside_every_status_of_my_stack(
+    published: PublishedData, features: Sequence[Feature]
+) -> None:
+    data = stack_data(published, features, load(knowledge.PUBLISHED), frozenset())
+    silent = []
+    for job in data["jobs"]:
+        for device, by_set in job["sets"].items():
+            for key, (status, _, cells, others, against) in by_set.items():
+                shown = [*cells, *(cell for _, cell in others)] if status.startswith("green") else []
+                cases = [CellKey.parse(cell).case for cell in shown]
+                red = red_elsewhere(published, device, key, cases)
+                silent += [
+                    (job["file"], device, key) for _, there in red if not any(f" {there} (" in line for line in against)
+                ]
+    assert silent == []
+
+
 def contradicting(published: PublishedData, each: feature_pages.Recommended) -> set[tuple[str, str]]:
     """Return the device and the set of every red cell with the versions and a case of a recommendation."""
     assert each.best is not None
-    own = published.records[each.device, each.best.set]
     cases = [CellKey.parse(cell).case for cell in each.best.cells]
+    return red_elsewhere(published, each.device, each.best.set, cases)
+
+
+def red_elsewhere(published: PublishedData, device: str, key: str, cases: Sequence[str]) -> set[tuple[str, str]]:
+    own = published.records[device, key]
     return {
         (other, column.key)
         for other, grid in published.grids.items()
         for column in grid.sets
-        if (other, column.key) != (each.device, each.best.set) and near(own, column) is not None
+        if other != device and near(own, column) is not None
         for case in cases
-        if other != each.device and grid.verdicts.get((case, column.key)) in RED
+        if grid.verdicts.get((case, column.key)) in RED
     }
 
 
