@@ -102,6 +102,15 @@ def browser(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def pictures(session: nox.Session) -> None:
+    """Take the pictures of the documentation from the site of the published results, in Chromium."""
+    install(session, "tests", "browser")
+    folder = session.create_tmp()
+    session.run("ftmatrix", "report", "reports/published", "--site", f"{folder}/site")
+    session.run("python", "tests/browser/take_pictures.py", f"{folder}/site")
+
+
+@nox.session(default=False)
 def minimatrix(session: nox.Session) -> None:
     """Run the whole harness on a fake ecosystem."""
     install(session, "tests")
