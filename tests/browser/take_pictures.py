@@ -12,7 +12,6 @@ from playwright.sync_api import sync_playwright
 
 CHROMIUM: Final = os.environ.get("FTMATRIX_CHROMIUM") or shutil.which("chromium")
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "pictures"
-SIZE: Final = {"width": 1280, "height": 800}
 PICTURES: Final = {
     "home.png": "index.html",
     "matrix.png": "matrix.html",
@@ -24,7 +23,7 @@ def take(site: Path, folder: Path) -> None:
     """Write one picture of each page into a folder."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport=SIZE, color_scheme="light")
+        page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
         for name, path in PICTURES.items():
             page.goto((site / path).absolute().as_uri())
             page.wait_for_selector('#grid[aria-busy="false"]' if path == "matrix.html" else "h1")
