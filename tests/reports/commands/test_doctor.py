@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,8 @@ BETWEEN = {
 BEYOND = {"torch": "3.0.0", "transformers": "6.0.0", "peft": "0.30.0", "accelerate": "2.0.0"}
 TRAINER = "trl_qlora.yaml"
 QLORA = (FSDP1, TRAINER)
+CPU = ("--device", "cpu")
+INFERRED = re.compile(r"inferred from \S+ and \S+, between which these versions lie")
 # As measured on GPUs.
 ON_GPUS = {
     "torch": "2.11.0+cu130",
@@ -186,11 +189,11 @@ def test_a_job_that_needs_a_gpu_is_unknown_on_cpu_results(examine: Callable[...,
 
 def test_a_failure_of_cpus_only_is_no_problem_of_a_job_on_gpus(examine: Callable[..., Any], tmp_path: Path) -> None:
     """FSDP2 in torch 2.8 trains wrongly over gloo, and so does such a job only if it is one on a CPU."""
-    code, out, _ = examine("2025-09", "accelerate_fsdp2.yaml")
+    code, out, _ = examine("2025-06", "accelerate_fsdp2.yaml")  # without results on GPUs
     assert (code, "is red because of the machine that it ran on: In torch 2.7 and 2.8, gloo's" in out) == (0, True)
     config = tmp_path / "accelerate_fsdp2.yaml"
     config.write_text(config.read_text().replace("use_cpu: false", "use_cpu: true"))
-    code, out, _ = examine("2025-09", "accelerate_fsdp2.yaml")
+    code, out, _ = examine("2025-06", "accelerate_fsdp2.yaml")
     assert (code, "why: In torch 2.7 and 2.8, gloo's" in out) == (1, True)
 
 
@@ -253,7 +256,7 @@ def test_a_failure_of_two_sets_is_inferred_only_for_versions_between_them(
     arguments = ("--python", str(environment({**ON_GPUS, **other})), *files)
     _, out, _ = ftmatrix("doctor", *arguments, "--device", "cuda")
     assert "these versions were not measured; on the nearest set" in out
-    assert ("inferred from 2024-09 and 2026-11, between which these versions lie" in out) is inferred
+    assert bool(INFERRED.search(out)) is inferred
 
 
 @pytest.mark.parametrize("build", ["cpu", "cpu.cxx11.abi", "rocm6.4"])
@@ -306,10 +309,10 @@ def test_a_part_of_the_job_is_dropped_only_with_give_up(
     config = tmp_path / "trl.yaml"
     text = PLAIN_TRL if "optim" not in old else PLAIN_TRL.replace("optim: adamw_torch\n", "")
     config.write_text(f"{text}{old}\n")
-    code, out, _ = examine(version_set, "trl.yaml", *launcher, options=("--write",))
+    code, out, _ = examine(version_set, "trl.yaml", *launcher, options=("--write", *CPU))
     assert (code, "Change: " in out, f"{old} -> " in out, config.read_text()) == (1, False, True, f"{text}{old}\n")
     assert "Alternative that drops " in out
-    assert examine(version_set, "trl.yaml", *launcher, options=("--write", "--give-up"))[0] == 0
+    assert examine(version_set, "trl.yaml", *launcher, options=("--write", "--give-up", *CPU))[0] == 0
     assert config.read_text() == f"{text}{new}\n"
 
 
@@ -336,7 +339,7 @@ def test_an_unverified_change_is_not_written(
         shutil.copy(EXAMPLES / name, tmp_path / name)
     files = (word for name in QLORA for word in ("--config", str(tmp_path / name)))
     code, out, _ = ftmatrix("doctor", "--python", str(environment(BETWEEN)), *files, "--write")
-    assert "inferred from 2024-09 and 2026-11, between which these versions lie" in out
+    assert INFERRED.search(out)
     assert (code, "Nothing was written" in out) == (1, True)
     assert changed_lines(tmp_path / TRAINER) == []
 
