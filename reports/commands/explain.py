@@ -54,7 +54,8 @@ def explain(
     used = {**logs.versions(Symptom(text=text).clean), **given}
     failure = Symptom(text=text, versions=used)
     answers = explanations(failure)
-    named = api_answer(failure, used)
+    is_shown = not answers or everything or as_json  # a signature states more than the name
+    named = api_answer(failure, used) if is_shown else None
     ended = None if answers or named else outside.end(failure) or outside.foreign_code(failure)
     if as_json:
         document = {"versions": used, "diagnoses": [each.as_json() for each in answers]}
@@ -62,9 +63,9 @@ def explain(
             document["missing_name"] = named.as_json()
         unknown = {"standing": UNEXPLAINED, **({"outside": asdict(ended)} if ended else {})}
         typer.echo(json.dumps(document if answers or named else {**document, **unknown}, indent=1))
-    elif named is None or (answers and not everything):
+    elif named is None:
         typer.echo("\n".join(lines(answers, used, ended, everything=everything)))
-    else:  # a signature states more than the name, and comes first
+    else:
         typer.echo("\n".join([*(lines(answers, used) if answers else [versions_line(used)]), *api_text.lines(named)]))
     raise typer.Exit(0 if answers or (named and named.known) else NOTHING_KNOWN)
 

@@ -12,7 +12,7 @@ from reports.answers.check import sources
 from reports.answers.check.fit import Fitting
 from reports.answers.check.overrides import narrower_overrides
 from reports.answers.check.reader import read_code
-from reports.answers.check.releases_with import Has, ReleaseAnswers, package_of, presence_of
+from reports.answers.check.releases_with import ReleaseAnswers, package_of, presence_of
 from reports.answers.check.uses import Found
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def checked_use(use: Use, releases: ReleaseAnswers) -> CheckedUse:
     answers = [releases.having(path) for path in use.paths if package_of(path) == use.package]
     readable = releases.readable(use.package)
     having = {place for place in readable if any(is_there(each[place]) for each in answers)}
-    unknown = {place for place in readable - having if any(each[place] is Has.UNKNOWN for each in answers)}
+    unknown = {place for place in readable - having if any(each[place] is Presence.UNKNOWN for each in answers)}
     everywhere = having | unknown >= readable
     inherited = (
         tuple(inherited_ranges((each[place] for each in answers for place in having), releases)) if known else ()
@@ -159,14 +159,18 @@ def inherited_ranges(answers: Iterable[Answer], releases: ReleaseAnswers) -> Ite
     bases = {base for answer in answers if isinstance(answer, tuple) for base in answer}
     for package in sorted({package_of(each) for each in bases}):
         several = [releases.having(each) for each in bases if package_of(each) == package]
-        places = {place for place in releases.readable(package) if any(each[place] is not Has.NO for each in several)}
+        places = {
+            place
+            for place in releases.readable(package)
+            if any(each[place] is not Presence.MISSING for each in several)
+        }
         if places != releases.readable(package):
             yield package, as_ranges(package, places, releases)
 
 
 def is_there(answer: Answer) -> bool:
     """Tell if a release has a name, perhaps only with some releases of another package."""
-    return answer is Has.YES or isinstance(answer, tuple)
+    return answer is Presence.THERE or isinstance(answer, tuple)
 
 
 def as_ranges(package: str, places: Iterable[int], releases: ReleaseAnswers) -> tuple[Range, ...]:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 
-from reports.answers.check.releases_with import Has, package_of
+from matrix.api_map.view import Presence
+from reports.answers.check.releases_with import package_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -108,16 +109,16 @@ class Fitting:
 
     def may_have(self, use: Use, place: int) -> bool:
         """Tell if a release has, or may have, what a use takes, with any release of the other packages."""
-        return any(self.releases.having(path)[place] is not Has.NO for path in use.paths)
+        return any(self.releases.having(path)[place] is not Presence.MISSING for path in use.paths)
 
     def supported(self, answer: Answer) -> bool:
         if isinstance(answer, tuple):
             return any(self.base_places(base) & self.fit.domains[package_of(base)] for base in answer)
-        return answer is not Has.NO
+        return answer is not Presence.MISSING
 
     def base_places(self, base: str) -> set[int]:
         """Return the releases that have a name; one that depends on a third package counts as there."""
-        return {place for place, answer in enumerate(self.releases.having(base)) if answer is not Has.NO}
+        return {place for place, answer in enumerate(self.releases.having(base)) if answer is not Presence.MISSING}
 
     def narrow_bases(self, use: Use) -> None:
         """Narrow a package that every release left needs for a name."""
@@ -131,7 +132,7 @@ class Fitting:
         found: dict[str, set[int]] = {}
         for place in self.fit.domains[use.package]:
             answers = [self.releases.having(path)[place] for path in use.paths]
-            if any(answer is Has.YES or answer is Has.UNKNOWN for answer in answers):
+            if any(answer is Presence.THERE or answer is Presence.UNKNOWN for answer in answers):
                 return {}
             for base in (base for answer in answers if isinstance(answer, tuple) for base in answer):
                 found.setdefault(package_of(base), set()).update(self.base_places(base))

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.api_map.store import ranges
+from matrix.api_map.view import Presence
 from matrix.keys import without_local
-from reports.answers.check.releases_with import Has, package_of
+from reports.answers.check.releases_with import package_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,7 +52,7 @@ def definitions_of(path: str, releases: ReleaseAnswers) -> set[str]:
     if package_of(path) not in releases.api.releases:
         return set()
     answers = set(releases.having(path))
-    found = {path} if Has.YES in answers else set()
+    found = {path} if Presence.THERE in answers else set()
     return found | {base for answer in answers if isinstance(answer, tuple) for base in answer}
 
 

@@ -7,8 +7,7 @@ with some releases of transformers.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.view import BUILT_IN_BASES, UNKNOWN_BASE, Presence, View
 from reports.answers.check.run_time_names import may_be_made
@@ -20,22 +19,10 @@ if TYPE_CHECKING:
     from matrix.api_map.view import FoundName, Parameter
 
 
-class Has(Enum):
-    """If a release has a name; ``UNKNOWN``: the name may be made at run time."""
-
-    YES = "yes"
-    NO = "no"
-    UNKNOWN = "unknown"
-
-    def __bool__(self) -> NoReturn:
-        raise TypeError("compare a Has by name")
-
-
 Bases = tuple[str, ...]  # names in other packages, of which one has to be there
-Answer = Has | Bases
+Answer = Presence | Bases
 ATTRIBUTE, FIELD = "attribute", "field"  # kinds of names
 FOLLOWERS: Final = frozenset({"trl"})  # packages whose classes derive from those of transformers
-PRESENCES: Final = {Presence.THERE: Has.YES, Presence.MISSING: Has.NO, Presence.UNKNOWN: Has.UNKNOWN}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,18 +81,20 @@ class ReleaseAnswers:
             views = [self.view(package, place) for place in self.of(package)]
             answers = tuple(self.answer(path, view) for view in views)
             pairs = zip(answers, views, strict=True)
-            is_set = any(each is Has.YES and is_attribute(path, view) for each, view in pairs)
-            self.answers[path] = tuple(Has.UNKNOWN if is_set and each is Has.NO else each for each in answers)
+            is_set = any(each is Presence.THERE and is_attribute(path, view) for each, view in pairs)
+            self.answers[path] = tuple(
+                Presence.UNKNOWN if is_set and each is Presence.MISSING else each for each in answers
+            )
         return self.answers[path]
 
     def answer(self, path: str, view: View) -> Answer:
         presence = presence_of(path, view)
         if presence is not Presence.UNKNOWN:
-            return PRESENCES[presence]
+            return presence
         name, parenthesis, parameter = path.partition("(")
         rest = f"{parenthesis}{parameter}"
         if parameter and takes_anything(view, name):
-            return Has.UNKNOWN
+            return Presence.UNKNOWN
         found, _ = view.find(name)
         if found is not None and found.kind == "class" and parameter:
             return self.in_bases(found, view, rest)
@@ -113,7 +102,7 @@ class ReleaseAnswers:
         holder, _ = view.find(owner) if owner else (None, None)
         if found is None and holder is not None and holder.kind == "class":
             return self.in_bases(holder, view, f".{member}{rest}")
-        return Has.UNKNOWN
+        return Presence.UNKNOWN
 
     def in_bases(self, owner: FoundName, view: View, rest: str) -> Answer:
         """Return the names in other packages that would do, if every base of a class is known."""
@@ -134,18 +123,18 @@ class ReleaseAnswers:
                 else:
                     is_certain = False
         if any(map(self.is_everywhere, foreign)):
-            return Has.YES
+            return Presence.THERE
         if not foreign or not is_certain:
-            return Has.UNKNOWN
-        return tuple(each for each in foreign if set(self.having(each)) != {Has.NO}) or Has.NO
+            return Presence.UNKNOWN
+        return tuple(each for each in foreign if set(self.having(each)) != {Presence.MISSING}) or Presence.MISSING
 
     def is_everywhere(self, path: str) -> bool:
-        return all(self.having(path)[place] is Has.YES for place in self.readable(package_of(path)))
+        return all(self.having(path)[place] is Presence.THERE for place in self.readable(package_of(path)))
 
     def is_known(self, path: str) -> bool:
         """Tell if a release has a name, also through a base in another package."""
         return any(
-            each is Has.YES or (isinstance(each, tuple) and any(self.is_known(base) for base in each))
+            each is Presence.THERE or (isinstance(each, tuple) and any(self.is_known(base) for base in each))
             for each in dict.fromkeys(self.having(path))
         )
 

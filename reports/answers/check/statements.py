@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.packages import PACKAGES
 from reports.answers.check import guards
-from reports.answers.check.evaluation import Scope, Scopes, evaluate
+from reports.answers.check.evaluation import Scope, Scopes, evaluate, instance_of
 from reports.answers.check.uses import Dynamic, Found, Use
 from reports.answers.check.values import Instance, Named, OwnClass, OwnInstance, Several, assigned_attributes
 
@@ -225,10 +225,4 @@ class StatementReader(ast.NodeVisitor):
                 annotation = ast.parse(annotation.value, mode="eval").body
             except SyntaxError:
                 return None
-        match self.value(annotation):
-            case Named() as named if named.is_class:
-                return Instance(named.path)
-            case OwnClass() as own:
-                return OwnInstance(own)
-            case _:
-                return None
+        return instance_of(self.value(annotation))

@@ -19,7 +19,7 @@ STEPS = (
     StepResult(
         step="import trl",
         error="ImportError",
-        message="cannot import name 'A' from 'transformers' (/home/somebody/x/transformers/__init__.py)",
+        message="cannot import name 'A' from 'transformers' (/x/transformers/__init__.py)",
         places=("trl.trainer.sft_trainer",),
     ),
 )

@@ -14,7 +14,7 @@ import torch
 from accelerate.data_loader import IterableDatasetShard
 
 
-class Stream(torch.utils.data.IterableDataset):
+class SizedStream(torch.utils.data.IterableDataset):
     def __iter__(self):
         return iter(range(12))
 
@@ -23,7 +23,7 @@ class Stream(torch.utils.data.IterableDataset):
 
 
 def announced_and_given(split):
-    shard = IterableDatasetShard(Stream(), batch_size=4, num_processes=2, process_index=0, split_batches=split)
+    shard = IterableDatasetShard(SizedStream(), batch_size=4, num_processes=2, process_index=0, split_batches=split)
     return len(shard), len(list(shard))
 
 

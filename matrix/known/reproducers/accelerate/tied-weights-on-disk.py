@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 WEIGHT = torch.arange(66.0).reshape(11, 6)
 
 
-class Tied(torch.nn.Module):
+class TiedHead(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.head = torch.nn.Embedding(11, 6), torch.nn.Linear(6, 11, bias=False)
@@ -32,7 +32,7 @@ class Tied(torch.nn.Module):
 
 def off(place):
     with init_empty_weights():
-        model = Tied()
+        model = TiedHead()
     model.head.weight = model.embed.weight
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         file = str(pathlib.Path(folder, "model.safetensors"))
