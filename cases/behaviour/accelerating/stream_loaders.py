@@ -29,14 +29,14 @@ def sized(rows: int) -> Any:
     """A stream that knows its length."""
     import torch
 
-    class SizedStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # as the stack, typed as Any
+    class CountedStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # as the stack, typed as Any
         def __iter__(self) -> Iterator[Any]:
             return iter([torch.tensor(number) for number in range(rows)])
 
         def __len__(self) -> int:
             return rows
 
-    return SizedStream()
+    return CountedStream()
 
 
 def prepared(ctx: Context, data: Any, rank: int, *, drop: bool, **chosen: Any) -> Any:
