@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from cases.grid.profiles import Profile
     from cases.probes.requirement import Requirement
-    from cases.runtime.wire import Job
+    from cases.runtime.wire import CellReport, Job
     from cases.space.case import Case
 
 
@@ -88,6 +88,13 @@ class LibrarySuite:
         from cases.probes import requirements  # probes are not part of the code of other cells
 
         return requirements.applicable(self.cases[name].options, device)
+
+    def why_settled(self, name: str, session: Path) -> str:  # noqa: ARG002 - the protocol's
+        """No cell of the grid answers for another."""
+        return ""
+
+    def note(self, report: CellReport, session: Path) -> None:
+        """Nothing: see ``why_settled``."""
 
     def silence_timeout(self, name: str, device: str) -> silence.SilenceTimeout:
         return silence.timeout(self.cases[name].options, device)

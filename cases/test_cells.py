@@ -36,11 +36,14 @@ def test_cell(
 ) -> None:
     facts: dict[str, Any] = {}
     modules: tuple[str, ...] = ()  # of the probe that decides a skip
+    session = Path(session_request.folder)
     try:
         facts = environment_facts(session_request, server)
         reason = why_torch_is_unusable(facts)
         if reason:
             facts = {**facts, **gpu_pool.LACKING}
+        if not reason:
+            reason = suite.why_settled(cell, session)
         if not reason:
             reason, modules = why_skipped(cell, session_request, suite, server)
         if not reason:
@@ -56,6 +59,7 @@ def test_cell(
     if cell in session_request.cold_sample:
         report = confirm(report, replace(job, folder=f"{job.folder}-cold"), request)
     report = replace(report, facts={**facts, **report.facts})
+    suite.note(report, session)
     record_property(REPORT_PROPERTY, report.to_json())
     if report.verdict is Verdict.SKIP:
         pytest.skip(report.reason)

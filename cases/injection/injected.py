@@ -10,9 +10,10 @@ from cases.suite import SUITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from cases.runtime.silence import SilenceTimeout
-    from cases.runtime.wire import Job
+    from cases.runtime.wire import CellReport, Job
     from cases.space.options import Options
 
 
@@ -44,6 +45,13 @@ class InjectionSuite:
 
     def requirements(self, name: str, device: str) -> Any:
         return SUITE.requirements(self.case(name).clean, device)
+
+    def why_settled(self, name: str, session: Path) -> str:  # noqa: ARG002 - the protocol's
+        """No injected cell answers for another, unless a suite says so."""
+        return ""
+
+    def note(self, report: CellReport, session: Path) -> None:
+        """Nothing: see ``why_settled``."""
 
     def silence_timeout(self, name: str, device: str) -> SilenceTimeout:
         return SUITE.silence_timeout(self.case(name).clean, device)

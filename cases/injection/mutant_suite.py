@@ -11,16 +11,18 @@ from cases import suite
 from cases.injection import mutated_modules, numbers, source_mutants
 from cases.injection.injected import InjectionSuite
 from cases.space.case import Case
+from cases.space.verdict import RED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FunctionType
 
-    from cases.runtime.wire import Job
+    from cases.runtime.wire import CellReport, Job
 
 MUTANTS = "FTMATRIX_MUTANTS"  # names the file of the mutants, one JSON object on each line
 INFIX = "-with-mutant-"
 NONE = "none"  # the name that leaves the stack unchanged
+NOTICED = "another cell noticed the mutant"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,18 @@ class MutatedCases(dict[str, MutatedCase]):
 
 
 class MutantSuite(InjectionSuite):
-    """Keeps what a mutated rank saves apart from what other cells read, and reports digests of the numbers."""
+    """Keeps what a mutated rank saves apart from what other cells read, and reports digests of the numbers.
+
+    A mutant that one cell notices needs no other cell.
+    """
+
+    def why_settled(self, name: str, session: Path) -> str:
+        return NOTICED if mark(session, self.cases[name].mutant).exists() else ""
+
+    def note(self, report: CellReport, session: Path) -> None:
+        mutant = self.cases[report.name].mutant
+        if report.verdict in RED and mutant != NONE:
+            mark(session, mutant).touch()
 
     def companions(self, job: Job) -> dict[str, Callable[[], None]]:
         return super().companions(own_cache(job))
@@ -69,6 +82,11 @@ class MutantSuite(InjectionSuite):
         watched = [each.__code__ for each in changed] if mutated_modules.REQUESTED in os.environ else []
         with numbers.reported(reporter, rank, stage), mutated_modules.reported(reporter, rank, stage, watched):
             suite.SUITE.run(self.clean(own_cache(job)), rank, stage, companion, reporter)
+
+
+def mark(session: Path, mutant: str) -> Path:
+    """The file that says that a cell noticed a mutant."""
+    return session / f"noticed-{mutant}"
 
 
 def own_cache(job: Job) -> Job:

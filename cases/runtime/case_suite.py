@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from cases.runtime.silence import SilenceTimeout
-    from cases.runtime.wire import Job
+    from cases.runtime.wire import CellReport, Job
     from cases.space.verdict import Check, Phase
 
 
@@ -73,6 +74,12 @@ class CaseSuite(Protocol):
 
     def requirements(self, name: str, device: str) -> Sequence[ProbedRequirement]:
         """The requirements of a case on a device."""
+
+    def why_settled(self, name: str, session: Path) -> str:
+        """The reason why a cell need not run, if reports of others left one in the session's folder; else empty."""
+
+    def note(self, report: CellReport, session: Path) -> None:
+        """Leave in the session's folder what spares other cells, if the report of a cell does."""
 
     def silence_timeout(self, name: str, device: str) -> SilenceTimeout:
         """The time that a rank of a case may pass without a report."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.injection import mutated_modules
-from cases.injection.mutant_suite import INFIX, MUTANTS, NONE, mutated_case
+from cases.injection.mutant_suite import INFIX, MUTANTS, NONE, NOTICED, mutated_case
 from cases.space.verdict import RED, Verdict
 from matrix.experiments import executed_lines, mutant_reviews, mutant_sample
 from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result, numbers
@@ -163,7 +163,7 @@ def measure(
         resume=(out / store.RUN).exists(),
         repeats=repeats,
         cold_sample=0,
-        suite=SUITE,
+        suite=replace(SUITE, in_order=name == MUTATED),
         variables=variables | ({mutated_modules.REQUESTED: "1"} if is_located else {}),
         locate="wrong" if is_located else location.NONE,
         profile="",
@@ -172,30 +172,20 @@ def measure(
 
 
 def run_batch(version_set: VersionSet, batch: Plan, request: MutationRequest) -> None:
-    """Run the first cell of each mutant, then the second of those that survived, then two more, four, and so on.
-
-    Most mutants die in the first cells; the rounds grow because each one starts a test session.
-    """
-    begin, end = 0, 1
-    while begin < request.most:
-        killed = {mutant_of(each) for each in outcomes(version_set, request, MUTATED) if each.verdict in RED}
-        cells = [
-            mutated_case(case, mutant.id)
-            for mutant, cases in batch
-            if mutant.id not in killed
-            for case in cases[begin:end]
-        ]
-        measure(version_set, cells, request, MUTATED)
-        begin, end = end, min(2 * end, request.most)
+    """Run the cells of each mutant until one is red: a cell that is red spares those after it."""
+    killed = {mutant_of(each) for each in outcomes(version_set, request, MUTATED) if each.verdict in RED}
+    cells = [mutated_case(case, mutant.id) for mutant, cases in batch if mutant.id not in killed for case in cases]
+    measure(version_set, cells, request, MUTATED)
 
 
 def outcomes(version_set: VersionSet, request: MutationRequest, name: str) -> list[Outcome]:
-    """The latest outcome of each cell of a set, and of each repeat."""
+    """The latest outcome of each cell of a set that ran, and of each repeat."""
     directory = request.directory / name
     if not (directory / store.RUN).exists():
         return []
     _, _, found = store.read(directory)
-    return list({(each.case, each.repeat): each for each in found if each.set == version_set.key}.values())
+    mine = (each for each in found if each.set == version_set.key and each.reason != NOTICED)
+    return list({(each.case, each.repeat): each for each in mine}.values())
 
 
 def mutant_of(outcome: Outcome) -> str:

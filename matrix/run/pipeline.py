@@ -22,7 +22,7 @@ from matrix.run.store import WORK
 from matrix.versions import locking, locks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cases.space.case import Case
     from matrix.environments.environment import Environment
@@ -198,8 +198,7 @@ def run_cells(
         sources = {case.id: str(carried(ctx, case.source, case.begun)) for case in waiting.values() if case.source}
         # A script starts its own processes, so a cold start would only run it again.
         chosen = sample(version_set, [name for name, case in waiting.items() if not script_cells.is_script(case)], ctx)
-        order = sorted(waiting, key=lambda name: -waiting[name].ranks)  # cells with most ranks first
-        for report in bench.run(order, environment, cold_sample=chosen, sources=sources):
+        for report in bench.run(starting_order(waiting, ctx), environment, cold_sample=chosen, sources=sources):
             case = waiting.get(report.name)
             if case is None or (report.verdict is Verdict.LOST and not last):
                 continue  # reported twice, or due for another attempt
@@ -229,6 +228,11 @@ def run_cells(
             ctx=ctx,
         )
         finish(builder.unreported(), ctx)
+
+
+def starting_order(cases: Mapping[str, Case], ctx: RunContext) -> list[str]:
+    """Cells with most ranks first, so that none of them is the last to run beside idle workers."""
+    return list(cases) if ctx.suite.in_order else sorted(cases, key=lambda name: -cases[name].ranks)
 
 
 def carried(ctx: RunContext, version_set: str, case: str) -> Path:

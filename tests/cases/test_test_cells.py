@@ -1,4 +1,4 @@
-"""A cell on GPUs reports how long it waited for them, and how long it took until they were free again."""
+"""A cell on GPUs reports how long it waited for them and until they were free again; a settled cell does not run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 
 from cases import test_cells as running
 from cases.runtime.gpu_pool import BusyError
-from cases.runtime.wire import CellReport, ErrorReport, Job
+from cases.runtime.wire import REPORT_PROPERTY, CellReport, ErrorReport, Job, SessionRequest
 from cases.space.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 REPORT = CellReport("a", Verdict.PASS, metrics={"body_s": 1.0})
 
@@ -78,3 +79,27 @@ def test_a_cold_start_that_agrees_adds_its_time() -> None:
 )
 def test_a_cold_start_that_disagrees_makes_the_cell_lost(cold: CellReport) -> None:
     assert running.compare(REPORT, cold).verdict is Verdict.LOST
+
+
+def test_a_settled_cell_starts_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stated: dict[str, Any] = {}
+    monkeypatch.setattr(running, "environment_facts", lambda *_: {"device": "cpu"})
+    monkeypatch.setattr(running, "run", lambda *_: pytest.fail("it ran"))
+    suite: Any = SimpleNamespace(why_settled=lambda cell, session: f"{cell} is known in {session}")
+    request: Any = SessionRequest(("a",), "cpu", folder=str(tmp_path), cache=str(tmp_path))
+    with pytest.raises(pytest.skip.Exception):
+        running.test_cell("a", request, suite, "server", stated.__setitem__, SimpleNamespace())  # type: ignore[arg-type]
+    report = CellReport.from_json(stated[REPORT_PROPERTY])
+    assert (report.verdict, report.reason) == (Verdict.SKIP, f"a is known in {tmp_path}")
+
+
+def test_the_suite_takes_note_of_a_finished_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    noted: list[tuple[CellReport, Path]] = []
+    monkeypatch.setattr(running, "environment_facts", lambda *_: {"device": "cpu"})
+    monkeypatch.setattr(running, "why_skipped", lambda *_: ("", ()))
+    monkeypatch.setattr(running, "job_of_cell", lambda *_: job("cpu"))
+    monkeypatch.setattr(running, "run", lambda *_: REPORT)
+    suite: Any = SimpleNamespace(why_settled=lambda *_: "", note=lambda *found: noted.append(found))
+    request: Any = SessionRequest(("a",), "cpu", folder=str(tmp_path), cache=str(tmp_path))
+    running.test_cell("a", request, suite, "server", lambda *_: None, SimpleNamespace())  # type: ignore[arg-type]
+    assert noted == [(replace(REPORT, facts={"device": "cpu"}), tmp_path)]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cases.runtime.case_suite import CaseSuite
     from cases.runtime.silence import SilenceTimeout
-    from cases.runtime.wire import Job
+    from cases.runtime.wire import CellReport, Job
 
 QUICK = 24  # cases that only pass, to have something to interrupt
 ODD = "\x00\x1b[31m</script> \u202e \ud800 \U0001f600 {{ 7 * 7 }} &amp; |"
@@ -336,6 +336,11 @@ class MiniSuite:
 
     def requirements(self, name: str, device: str) -> Sequence[Need]:  # noqa: ARG002 - the protocol's
         return self.cases[name].needs
+
+    def why_settled(self, name: str, session: Path) -> str:  # noqa: ARG002 - the protocol's
+        return ""
+
+    def note(self, report: CellReport, session: Path) -> None: ...
 
     def silence_timeout(self, name: str, device: str) -> SilenceTimeout:  # noqa: ARG002 - the protocol's
         return silence.usual(device)

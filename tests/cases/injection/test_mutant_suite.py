@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cases.injection.mutant_suite import SUITE, mutated_case, own_cache
-from cases.runtime.wire import Job
+from cases.injection.mutant_suite import NONE, NOTICED, SUITE, mutated_case, own_cache
+from cases.runtime.wire import CellReport, Job
+from cases.space.verdict import Verdict
 from cases.suite import CASES
 
 if TYPE_CHECKING:
@@ -41,3 +42,25 @@ def test_a_job_whose_stack_saves_a_shared_checkpoint_has_its_own_cache(tmp_path:
 
 def test_other_jobs_share_the_cache(tmp_path: Path) -> None:
     assert own_cache(a_job(tmp_path)).cache == str(tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "mutant", "settled"),
+    [
+        (Verdict.WRONG, "m1", True),
+        (Verdict.HANG, "m1", True),
+        (Verdict.PASS, "m1", False),
+        (Verdict.SKIP, "m1", False),
+        (Verdict.FAIL, NONE, False),  # the unchanged stack: every cell must show that it is green
+    ],
+)
+def test_a_red_cell_spares_the_others_of_its_mutant(
+    tmp_path: Path,
+    verdict: Verdict,
+    mutant: str,
+    settled: bool,  # noqa: FBT001 - a row
+) -> None:
+    one, other = (mutated_case(CASES[name], mutant).id for name in ("train-lora-single-fp32", "train-lora-ddp-bf16"))
+    SUITE.note(CellReport(one, verdict), tmp_path)
+    assert SUITE.why_settled(other, tmp_path) == (NOTICED if settled else "")
+    assert not SUITE.why_settled(mutated_case(CASES["train-lora-single-fp32"], "m2").id, tmp_path)

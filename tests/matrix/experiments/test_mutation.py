@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cases.injection.mutant_suite import mutated_case
+from cases.injection.mutant_suite import NOTICED, mutated_case
 from cases.injection.numbers import FACT
 from cases.injection.source_mutants import SourceMutant
 from cases.space.verdict import Verdict
@@ -16,6 +16,7 @@ from matrix.experiments import mutation, mutation_score
 from matrix.experiments.mutant_sample import Sample
 from matrix.experiments.mutants import Mutant
 from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result
+from matrix.run import store
 from matrix.run.outcome import CheckRecord, Outcome
 from matrix.run.progress import Silent
 from matrix.run.request import RunRequest
@@ -138,16 +139,23 @@ def request_(tmp_path: Path) -> mutation.MutationRequest:
     return mutation.MutationRequest(run=run, directory=tmp_path, most=2, watcher=lambda _: Silent())
 
 
-def test_a_killed_mutant_runs_no_second_cell(
+def test_the_cells_of_a_mutant_start_one_after_the_other(
     request_: mutation.MutationRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = FakeRuns(killed="wrong")
+    runs = FakeRuns()
     monkeypatch.setattr(mutation, "measure", runs.measure)
-    monkeypatch.setattr(mutation, "outcomes", lambda *_: runs.stored)
+    monkeypatch.setattr(mutation, "outcomes", lambda *_: [an_outcome("a-with-mutant-killed", "wrong")])
     cells = [CASES[FIRST], CASES[SECOND]]
-    mutation.run_batch(VERSION_SET, [(a_mutant("killed"), cells), (a_mutant("other"), cells)], request_)
-    first = [mutated_case(CASES[FIRST], name).id for name in ("killed", "other")]
-    assert runs.rounds == [first, [mutated_case(CASES[SECOND], "other").id]]
+    mutation.run_batch(VERSION_SET, [(a_mutant(name), cells) for name in ("killed", "m1", "m2")], request_)
+    assert runs.rounds == [[mutated_case(case, name).id for name in ("m1", "m2") for case in cells]]
+
+
+def test_a_spared_cell_is_no_result(request_: mutation.MutationRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    (request_.directory / mutation.MUTATED).mkdir()
+    (request_.directory / mutation.MUTATED / "run.json").touch()
+    stored = [an_outcome("a-with-mutant-m1", "wrong"), an_outcome("b-with-mutant-m1", "skip", reason=NOTICED)]
+    monkeypatch.setattr(store, "read", lambda _: (None, None, stored))
+    assert mutation.outcomes(VERSION_SET, request_, mutation.MUTATED) == stored[:1]
 
 
 def test_a_mutant_is_written_once_for_the_ranks(tmp_path: Path) -> None:
