@@ -39,9 +39,10 @@ def paths_of(api: ApiMap, name: str, prefer: tuple[str, ...] = ()) -> Iterator[s
         yield from islice(dict.fromkeys(defined_anywhere(api, name, packages)), MOST)
 
 
-def defined_anywhere(api: ApiMap, name: str, packages: list[str]) -> Iterator[str]:
+def defined_anywhere(api: ApiMap, name: str, packages: list[str], kinds: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the paths of a name in the modules of packages; without ``kinds`` also where it is imported."""
     for package in packages:
-        rows = api.tables[package].name_table.matching("name", rf"^{re.escape(name)}$")
+        rows = api.tables[package].name_table.matching("name", rf"^{re.escape(name)}$", kinds)
         for module, found, kind, *_ in rows:
             if kind not in RENAMES:
                 yield f"{module}.{found}"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 DEEPEST: Final = 12  # imports that lead to a definition, or bases of a class
 RENAMES: Final = frozenset({"rename", "alias"})
 UNKNOWN_BASE: Final = "**?"  # stands for the parameters of a base that the map does not have
+CONSTRUCTORS: Final = frozenset({"__init__", "__new__"})
 REDIRECTIONS: Final = frozenset({"import", "export"})
 BUILT_IN_BASES: Final = frozenset(
     {"object", "ABC", "abc.ABC", "Protocol", "typing.Protocol", "Generic", "typing.Generic"}
@@ -129,7 +130,7 @@ class View:
 
     def member(self, owner: FoundName, name: str, depth: int = 0) -> tuple[FoundName | None, Presence]:
         """Return the definition of a class's member, of the class or of a base."""
-        if name.startswith("__") and name.endswith("__") and name != "__init__":
+        if name.startswith("__") and name.endswith("__") and name not in CONSTRUCTORS:
             return None, Presence.UNKNOWN
         unknown = False
         for each in self.lineage(owner, depth):

@@ -16,8 +16,7 @@ import typer
 from matrix.api_map.query import ApiMap
 from matrix.errors import UserError
 from matrix.versions import sets
-from reports.answers.api import missing_names
-from reports.answers.api.name_answer import answer
+from reports.answers.api.explain_name import explain_name
 from reports.answers.diagnosis import logs, outside
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.diagnosis.explain import explain as explanations
@@ -29,7 +28,6 @@ from reports.render.text.explain_text import lines, versions_line
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reports.answers.api.name_answer import NameAnswer
 
 NOTHING_KNOWN: Final = 1
 STANDARD_INPUT: Final = "-"
@@ -51,11 +49,12 @@ def explain(
     """Explain a failure from its log: the cause, fixes with their proof, and links to upstream issues."""
     given = stated(versions)
     text = logs.read(None if file == STANDARD_INPUT else Path(file))
-    used = {**logs.versions(Symptom(text=text).clean), **given}
+    clean = Symptom(text=text).clean
+    used = {**logs.versions(clean), **given}
     failure = Symptom(text=text, versions=used)
     answers = explanations(failure)
     is_shown = not answers or everything or as_json  # a signature states more than the name
-    named = api_answer(failure, used) if is_shown else None
+    named = explain_name(failure, {**logs.library_versions(clean), **used}, ApiMap()) if is_shown else None
     ended = None if answers or named else outside.end(failure) or outside.foreign_code(failure)
     if as_json:
         document = {"versions": used, "diagnoses": [each.as_json() for each in answers]}
@@ -68,12 +67,6 @@ def explain(
     else:
         typer.echo("\n".join([*(lines(answers, used) if answers else [versions_line(used)]), *api_text.lines(named)]))
     raise typer.Exit(0 if answers or (named and named.known) else NOTHING_KNOWN)
-
-
-def api_answer(failure: Symptom, versions: Mapping[str, str]) -> NameAnswer | None:
-    """Return what the map of the API knows of a name that the log misses."""
-    missing = missing_names.missing_name(failure)
-    return None if missing is None else answer(missing, versions, ApiMap())
 
 
 def stated(versions: str) -> Mapping[str, str]:

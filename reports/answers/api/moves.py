@@ -45,12 +45,21 @@ class Move:
 
 
 def moves(
-    found: Having, users: Sequence[NameUser], versions: Mapping[str, str], api: ApiMap, *, overrides: bool
+    found: Having,
+    users: Sequence[NameUser],
+    versions: Mapping[str, str],
+    api: ApiMap,
+    *,
+    overrides: bool = False,
+    has: str = "it has the name",
 ) -> Iterator[Move]:
-    """Yield moves of the packages whose versions are known: those that requirements admit first, then the smallest."""
-    has = set(found.versions)
-    admitted = set(api.versions(found.package)) - has if overrides else has
-    why = "it does not have the parameter yet" if overrides else "it has the name"
+    """Yield moves of the packages whose versions are known: those that requirements admit first, then the smallest.
+
+    ``overrides``: releases without the name are wanted. ``has`` says what a release with it is good for.
+    """
+    having = set(found.versions)
+    admitted = set(api.versions(found.package)) - having if overrides else having
+    why = "it does not have the parameter yet" if overrides else has
     candidates = list(nearest(found.package, admitted, versions, api, why))
     for user in users:
         using = within(user.ranges, api.versions(user.package))
@@ -60,7 +69,12 @@ def moves(
 
 
 def negated(verb: str) -> str:
-    return {"imports": "does not import", "uses": "does not use", "passes": "does not pass"}[verb]
+    return {
+        "imports": "does not import",
+        "uses": "does not use",
+        "passes": "does not pass",
+        "states": "does not state",
+    }[verb]
 
 
 def within(ranges: Sequence[tuple[str, str]], versions: Sequence[str]) -> set[str]:

@@ -23,7 +23,7 @@ MOST: Final = 3
 class NameUser:
     """A package that uses a name: the module, the ranges of releases that do, and how.
 
-    ``how`` is a verb: imports, uses or passes. ``later`` is true if only functions use it.
+    ``how`` is a verb: imports, uses, passes or states (a requirement). ``later`` is true if only functions use it.
     """
 
     package: str

@@ -11,6 +11,7 @@ import io
 import re
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
 from packaging.version import InvalidVersion, Version
@@ -36,24 +37,46 @@ ELLIPSIS: Final = b" ... "
 CONTROLS: Final = bytes({*range(32), 127} - set(b"\t\n\r\b\f\x1b"))
 LARGEST_CONTROL_SHARE: Final = 0.05  # of the bytes of a text
 
-NAMES: Final = r"(?P<name>pytorch|torch|transformers|peft|bitsandbytes|accelerate|trl)"
+STACK: Final = r"pytorch|torch|transformers|peft|bitsandbytes|accelerate|trl"
+LIBRARIES: Final = r"(?:huggingface|hf)[ _-]hub|tokenizers|safetensors|datasets"  # which the map of the API has as well
 NUMBER: Final = r"v?(?P<version>\d+(?:\.\d+)+[\w.+!]*)"
 QUOTE: Final = r"[`'\"*]*"
-STATED: Final = (
-    rf"(?<![\w.-]){NAMES}\s?===?\s?{NUMBER}",  # pip freeze
-    rf"(?<![\w.-]){NAMES}-{NUMBER}(?=\.dist-info|-(?:cp|py)\d|[\s,)]|$)",  # a folder, a wheel, what pip installed
-    rf"(?<![\w.-]){NAMES}{QUOTE}(?: version)?{QUOTE}(?: \([^)\n]*\))?{QUOTE} ?[:=] ?{QUOTE}{NUMBER}",  # accelerate env
-    rf"^[ \t]*{NAMES}[ \t]{{2,}}{NUMBER}(?=[ \t]*$|[ \t]{{2,}})",  # pip list
-)
-INCOMPATIBLE: Final = rf"\byou(?:'ll)? have {NAMES} {NUMBER}"  # pip's complaint about an installed version
 NOT_INSTALLED: Final = (  # lines about required, requested or uninstalled packages
     r"\brequires\b|requirement|depends on|user requested|no matching distribution|\bcollecting\b|"
     r"\buninstall|existing installation|\b(?:pip3?|conda|mamba) install\b|\buv (?:pip install|add)\b"
 )
-MENTIONED: Final = rf"(?:^[\s*•>-]*|[,;(|]\s*){NAMES}(?: version)? {NUMBER}(?=\s*(?:[,;)|]|$))"
-STATEMENT: Final = tuple(re.compile(pattern, re.IGNORECASE | re.MULTILINE) for pattern in STATED)
-MENTION: Final = re.compile(MENTIONED, re.IGNORECASE | re.MULTILINE)
-INCOMPATIBILITY: Final = re.compile(INCOMPATIBLE, re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionPatterns:
+    """Patterns of texts that name versions: clear statements, mentions in sentences, and pip's complaints."""
+
+    statements: tuple[re.Pattern[str], ...]
+    mention: re.Pattern[str]
+    incompatibility: re.Pattern[str]
+
+    @classmethod
+    def of(cls, packages: str) -> VersionPatterns:
+        """Return the patterns for packages, whose names are alternatives of a regular expression."""
+        names = rf"(?P<name>{packages})"
+        stated = (
+            rf"(?<![\w.-]){names}\s?===?\s?{NUMBER}",  # pip freeze
+            rf"(?<![\w.-]){names}-{NUMBER}(?=\.dist-info|-(?:cp|py)\d|[\s,)]|$)",  # a folder, a wheel
+            rf"(?<![\w.-]){names}{QUOTE}(?: version)?{QUOTE}(?: \([^)\n]*\))?{QUOTE} ?[:=] ?{QUOTE}{NUMBER}",  # env
+            rf"^[ \t]*{names}[ \t]{{2,}}{NUMBER}(?=[ \t]*$|[ \t]{{2,}})",  # pip list
+        )
+        mentioned = rf"(?:^[\s*•>-]*|[,;(|]\s*){names}(?: version)? {NUMBER}(?=\s*(?:[,;)|]|$))"
+        return cls(
+            statements=tuple(re.compile(pattern, re.IGNORECASE | re.MULTILINE) for pattern in stated),
+            mention=re.compile(mentioned, re.IGNORECASE | re.MULTILINE),
+            incompatibility=re.compile(rf"\byou(?:'ll)? have {names} {NUMBER}", re.IGNORECASE),
+        )
+
+
+STACK_VERSIONS: Final = VersionPatterns.of(STACK)
+STATEMENT: Final = STACK_VERSIONS.statements
+MENTION: Final = STACK_VERSIONS.mention
+INCOMPATIBILITY: Final = STACK_VERSIONS.incompatibility
 NOT_INSTALLED_LINE: Final = re.compile(NOT_INSTALLED, re.IGNORECASE)
 
 
@@ -178,17 +201,22 @@ def error_lines(lines: list[bytes], text: bytes) -> Iterator[bytes]:
             end = max(end, number + LINES_AFTER)
 
 
-def versions(text: str) -> dict[str, str]:
-    """Return the installed versions that a text names, by package.
+def versions(text: str, patterns: VersionPatterns = STACK_VERSIONS) -> dict[str, str]:
+    """Return the installed versions that a text names, by package; those of the stack without other ``patterns``.
 
     A clear statement, such as a line of ``pip list``, goes before a mention in a sentence. Lines about requirements,
     requests to pip and uninstalled packages do not count.
     """
-    mentioned = installed_versions(MENTION, text)
-    stated = [match for each in STATEMENT for match in installed_versions(each, text)]
-    every = [*mentioned, *stated, *INCOMPATIBILITY.finditer(text)]
+    mentioned = installed_versions(patterns.mention, text)
+    stated = [match for each in patterns.statements for match in installed_versions(each, text)]
+    every = [*mentioned, *stated, *patterns.incompatibility.finditer(text)]
     known = {canonical_name(match["name"]): exact_version(match["version"]) for match in every}
     return {name: version for name, version in sorted(known.items()) if version}
+
+
+def library_versions(text: str) -> dict[str, str]:
+    """Return the installed versions of libraries below the stack that a text names, such as tokenizers."""
+    return versions(text, VersionPatterns.of(LIBRARIES))
 
 
 def installed_versions(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
@@ -204,7 +232,8 @@ def installed_versions(pattern: re.Pattern[str], text: str) -> Iterator[re.Match
 
 
 def canonical_name(name: str) -> str:
-    return "torch" if name.lower() == "pytorch" else name.lower()
+    plain = re.sub("[ -]", "_", name.lower())
+    return {"pytorch": "torch", "hf_hub": "huggingface_hub"}.get(plain, plain)
 
 
 def exact_version(version: str) -> str:

@@ -19,7 +19,7 @@ FIRST_MOVES: Final = 3
 
 def lines(answer: NameAnswer) -> Iterator[str]:
     """Yield the cause, new names, and the smallest moves, with what they rest on."""
-    yield f"{'missing-name' if answer.known else 'unknown-name'} (from the map of {answer.provider}'s releases)"
+    yield f"{heading(answer)} (from the map of {answer.provider}'s releases)"
     yield f"  line:   {textwrap.shorten(answer.line, WIDTH - 10, placeholder=' ...')}"
     yield from indented(cause(answer), "  cause:  ")
     for each in answer.users:
@@ -36,14 +36,36 @@ def lines(answer: NameAnswer) -> Iterator[str]:
         yield from indented(together(answer), "  fits:   ")
 
 
+def heading(answer: NameAnswer) -> str:
+    if answer.is_requirement:
+        return "unmet-requirement"
+    return "missing-name" if answer.known else "unknown-name"
+
+
 def cause(answer: NameAnswer) -> str:
     name = f"`{answer.path}`"
+    having = f"{answer.provider} {joined(answer.ranges, answer.newest)}"
+    if answer.is_requirement:
+        return requirement(answer, having)
     if not answer.known:
         return (
             f"no final release of {answer.provider} since June 2023 has {name}, up to {answer.newest}; it may be "
             "older, misspelt, or made at run time"
         )
-    having = f"{answer.provider} {joined(answer.ranges, answer.newest)}"
+    if answer.contradicts:
+        return contradiction(answer, having)
+    return difference(answer, name, having)
+
+
+def difference(answer: NameAnswer, name: str, having: str) -> str:
+    """Return in which releases a name is that others lack."""
+    if answer.read_from:
+        return (
+            f"no release of `{answer.read_from}` has it; {name} is in {having}: pass an object of that class, or of "
+            "your trainer's configuration class"
+        )
+    if answer.accepts_any:
+        return f"{having} accepts any argument, and with it {name}; other releases do not accept it"
     if answer.overrides and not answer.users:
         return f"{having} passes or has {name}; your class does not accept it: add the parameter, or **kwargs"
     lacks = (
@@ -52,6 +74,24 @@ def cause(answer: NameAnswer) -> str:
         else f"{name} is not in all releases: "
     )
     return f"{lacks}it is in {having}"
+
+
+def requirement(answer: NameAnswer, having: str) -> str:
+    found = f", but the log has {answer.provider} {answer.installed}" if answer.installed else ""
+    met = f"{having} meets it" if answer.known else f"no final release of {answer.provider} since June 2023 meets it"
+    return f"`{answer.path}` is required{found}; {met}"
+
+
+def contradiction(answer: NameAnswer, having: str) -> str:
+    """Return what a log means that misses a name which its version has."""
+    other = (
+        "another installation, or a file or folder of that name, was imported, or the process had started before an "
+        "upgrade"
+    )
+    if answer.installed:
+        stated = f"{answer.provider} {answer.installed}"
+        return f"{stated}, which the log names, has `{answer.path}` (it is in {having}): {other}"
+    return f"`{answer.path}` is in every release since June 2023 ({having}): yours is older; if not, {other}"
 
 
 def user_sentence(user: NameUser) -> str:
@@ -79,7 +119,7 @@ def move_sentence(move: Move) -> str:
 def together(answer: NameAnswer) -> str:
     """Return which releases go together, if the log states too few versions for a move."""
     if not answer.known:
-        return "nothing; check the name"
+        return "no release of the map" if answer.is_requirement else "nothing; check the name"
     provider = f"{answer.provider} {joined(answer.ranges, answer.newest)}"
     if answer.users:
         user = answer.users[0]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from matrix.api_map.query import ApiMap
+from reports.answers.api.explain_name import answer, explain_name
 from reports.answers.api.missing_names import MissingName
-from reports.answers.api.name_answer import NameAnswer, answer
+from reports.answers.diagnosis.symptoms import Symptom
 from reports.render.text import api_text
+
+if TYPE_CHECKING:
+    from reports.answers.api.name_answer import NameAnswer
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +46,24 @@ def test_a_parameter_that_moved_to_the_configuration_is_named_there(api: ApiMap)
     assert found.instead == ("trl.SFTConfig(packing)",)
 
 
-def test_a_name_that_is_there_has_no_answer(api: ApiMap) -> None:
-    missing = MissingName(kind="import", owner="peft", name="LoraConfig", line="")
-    assert answer(missing, {"peft": "0.17.0"}, api) is None
+def test_a_name_that_the_version_of_the_log_has_contradicts_the_log(api: ApiMap) -> None:
+    found = answered(api, "import", "trl.trainer.utils", "ConstantLengthDataset", trl="0.19.1")
+    assert found.contradicts
+    assert found.ranges == (("0.4.2", "0.19.1"),)
+    assert "trl 0.19.1, which the log names, has" in api_text.cause(found)
+
+
+def test_a_name_of_every_release_means_an_older_one(api: ApiMap) -> None:
+    found = answered(api, "import", "bitsandbytes.nn", "Linear4bit")
+    assert found.contradicts
+    assert "in every release since June 2023" in api_text.cause(found)
+
+
+def test_a_module_that_is_half_imported_has_no_answer(api: ApiMap) -> None:
+    line = "ImportError: cannot import name 'LoraConfig' from partially initialized module 'peft' (/x)"
+    assert (
+        answer(MissingName(kind="import", owner="peft", name="LoraConfig", line=line), {"peft": "0.17.0"}, api) is None
+    )
 
 
 def test_a_name_that_never_existed_is_said_in_one_sentence(api: ApiMap) -> None:
@@ -76,3 +97,106 @@ def test_an_attribute_of_the_users_model_is_looked_up_in_its_usual_base(api: Api
 def test_an_attribute_of_no_usual_base_has_no_answer(api: ApiMap) -> None:
     missing = MissingName(kind="attribute", owner="MyModel", name="my_own_attribute", line="")
     assert answer(missing, {}, api) is None
+
+
+def test_a_module_from_before_the_map_is_in_no_release(api: ApiMap) -> None:
+    assert not answered(api, "module", "torch", "_six").known
+
+
+def test_a_name_in_other_case_is_found(api: ApiMap) -> None:
+    found = answered(api, "import", "torch.distributed.tensor", "dtensor")
+    assert (found.path, found.ranges[0][0]) == ("torch.distributed.tensor.DTensor", "2.5.0")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "path"),
+    [
+        ("import", "HybridCache", "transformers.HybridCache"),
+        ("word", "PreTrainedConfig", "transformers.PreTrainedConfig"),
+        ("class", "List", "datasets.List"),
+        ("field", "evaluation_strategy", "transformers.TrainingArguments(evaluation_strategy)"),
+    ],
+)
+def test_a_name_without_its_module_is_looked_up_in_the_packages(api: ApiMap, kind: str, name: str, path: str) -> None:
+    assert answered(api, kind, "", name).path == path
+
+
+def test_a_word_that_no_package_exports_has_no_answer(api: ApiMap) -> None:
+    assert answer(MissingName(kind="word", owner="", name="my_variable", line=""), {}, api) is None
+
+
+def test_an_attribute_that_only_a_derived_class_has_names_this_class(api: ApiMap) -> None:
+    found = answered(api, "attribute", "TrainingArguments", "packing", "trl.trainer.sft_trainer")
+    assert (found.path, found.read_from) == ("trl.SFTConfig.packing", "transformers.TrainingArguments")
+
+
+def test_releases_that_accept_any_argument_are_listed(api: ApiMap) -> None:
+    found = answered(api, "argument", "Params4bit.__new__", "_is_hf_initialized")
+    assert found.accepts_any
+    assert found.ranges[0][0] == "0.50.0"
+
+
+def test_an_argument_that_the_version_of_the_log_accepts_contradicts_the_log(api: ApiMap) -> None:
+    assert answered(api, "argument", "DPOTrainer.__init__", "beta", trl="0.11.3").contradicts
+
+
+def test_an_argument_that_no_release_accepts_is_said(api: ApiMap) -> None:
+    assert not answered(api, "argument", "LoraConfig.__init__", "enable_lora").known
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "first"),
+    [("_set_gradient_checkpointing", "enable", "4.35.0"), ("forward", "num_items_in_batch", "4.46.0")],
+)
+def test_an_argument_that_a_newer_caller_passes_has_the_first_release(
+    api: ApiMap, method: str, name: str, first: str
+) -> None:
+    found = answered(api, "argument", method, name)
+    assert found.overrides
+    assert found.ranges[0][0] == first
+
+
+def explained(api: ApiMap, text: str, **versions: str) -> NameAnswer:
+    found = explain_name(Symptom(text=text), versions, api)
+    assert found is not None
+    return found
+
+
+def test_another_name_of_the_log_is_looked_up_if_the_last_one_is_of_no_package(api: ApiMap) -> None:
+    text = "AttributeError: 'Qwen3Config' object has no attribute 'rope_theta'\n'list' object has no attribute 'keys'"
+    assert explained(api, text).path == "transformers.Qwen3Config.rope_theta"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "installed"),
+    [
+        (
+            "ImportError: tokenizers>=0.11.1,<0.14 is required for a normal functioning, but found tokenizers==0.15.0.",
+            "tokenizers<0.14,>=0.11.1",
+            "0.15.0",
+        ),
+        (
+            "trl 0.12.0 requires transformers>=4.46.0, but you have transformers 4.40.1 which is incompatible.",
+            "transformers>=4.46.0",
+            "4.40.1",
+        ),
+        ("ImportError: Using the `Trainer` with PyTorch requires `accelerate>=0.26.0`", "accelerate>=0.26.0", ""),
+    ],
+)
+def test_a_requirement_that_is_not_met_has_the_releases_that_meet_it(
+    api: ApiMap, text: str, path: str, installed: str
+) -> None:
+    found = explained(api, text)
+    assert found.is_requirement
+    assert (found.path, found.installed) == (path, installed)
+
+
+def test_a_requirement_names_the_releases_of_the_package_that_states_it(api: ApiMap) -> None:
+    found = explained(api, "trl 0.12.0 requires transformers>=4.46.0, but you have transformers 4.40.1 which is bad.")
+    assert [each.package for each in found.users] == ["trl"]
+    assert {each.package for each in found.moves} == {"transformers", "trl"}
+
+
+def test_a_requirement_that_is_met_has_no_answer(api: ApiMap) -> None:
+    text = "Using the `Trainer` with PyTorch requires `accelerate>=0.26.0`"
+    assert explain_name(Symptom(text=text), {"accelerate": "1.2.0"}, api) is None

@@ -1,0 +1,154 @@
+"""Answers for attributes of objects, and arguments of classes and functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from matrix.api_map.lookup import paths_of
+from matrix.api_map.query import Having, runs
+from reports.answers.api.name_description import described, differs, is_everywhere, is_there
+from reports.answers.api.new_parameters import of_override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.api_map.query import ApiMap
+    from reports.answers.api.name_answer import NameAnswer, NameQuestion
+
+EXTENDED: Final = (  # classes that users extend
+    *("transformers.PreTrainedModel", "transformers.PretrainedConfig", "transformers.PreTrainedTokenizerBase"),
+    *("transformers.Trainer", "transformers.TrainingArguments", "trl.SFTTrainer", "trl.GRPOTrainer", "peft.PeftModel"),
+)
+# Packages whose classes derive from those of others, with the suffix of these classes.
+DERIVING: Final = (("trl", "Config"), ("trl", "Trainer"))
+
+
+def of_attribute(question: NameQuestion) -> NameAnswer | None:
+    return of_member(question, f".{question.missing.name}") or of_inherited(question) or of_derived(question)
+
+
+def of_argument(question: NameQuestion) -> NameAnswer | None:
+    name = question.missing.name
+    return (
+        of_member(question, f"({name})")
+        or of_override(question, name, EXTENDED)
+        or of_unstated(question)
+        or of_stated_version(question)
+    )
+
+
+def of_field(question: NameQuestion) -> NameAnswer | None:
+    """Answer for an option of a command line or a configuration, which a class of fields does not have."""
+    for path in ("transformers.TrainingArguments", *derived_classes(question.api, "trl", "Config")):
+        found = question.api.having(f"{path}({question.missing.name})", question.versions)
+        if differs(found, question):
+            return described(found.path, found, question)
+    return None
+
+
+def of_member(question: NameQuestion, suffix: str) -> NameAnswer | None:
+    """Answer for a member or parameter of a class or function that the message names."""
+    for path in paths(question):
+        found = question.api.having(f"{path}{suffix}", question.versions)
+        if found.known and not is_there(found, question):
+            return described(f"{path}{suffix}", found, question)
+    return None
+
+
+def paths(question: NameQuestion) -> Iterator[str]:
+    owner = question.missing.owner.removesuffix(".__init__").removesuffix(".__new__")
+    if owner:
+        yield from paths_of(question.api, owner, question.user_packages)
+
+
+def of_unstated(question: NameQuestion) -> NameAnswer | None:
+    """Answer for an argument that no release states: some releases accept any, or none does."""
+    api = question.api
+    for path in paths(question):
+        for callee in (path, f"{path}.__new__"):
+            found = api.having(f"{callee}({question.missing.name})", question.versions)
+            taking = accepting(found, callee, question)
+            if taking is not None and differs(taking, question):
+                return described(found.path, taking, question, accepts_any=True)
+            if not found.known and not found.unknown:
+                return described(found.path, found, question)
+    return None
+
+
+def accepting(found: Having, callee: str, question: NameQuestion) -> Having | None:
+    """Return the releases in which a function accepts any keyword; None if it has no such releases, or no others."""
+    api = question.api
+    versions = api.versions(found.package)
+    takes: list[bool] = []
+    for place in range(len(versions)):
+        parameters = api.as_of(found.package, place, question.versions).parameters(callee)
+        takes.append(any(each.name.startswith("**") and each.name != "**?" for each in parameters or ()))
+    if found.known or not any(takes):
+        return None
+    return Having(
+        path=found.path,
+        package=found.package,
+        versions=tuple(each for each, yes in zip(versions, takes, strict=True) if yes),
+        unknown=(),
+        ranges=tuple((versions[first], versions[last]) for first, last in runs(takes)),
+    )
+
+
+def of_stated_version(question: NameQuestion) -> NameAnswer | None:
+    """Answer for an argument that only some releases accept, the one in the log among them: another one ran."""
+    for path in paths(question):
+        found = question.api.having(f"{path}({question.missing.name})", question.versions)
+        if differs(found, question, installed=False):
+            return described(found.path, found, question, contradicts=True)
+    return None
+
+
+def of_inherited(question: NameQuestion) -> NameAnswer | None:
+    """Answer for an attribute of a class of the user's that only some releases of a usual base class have."""
+    missing, api = question.missing, question.api
+    if not missing.owner or next(paths_of(api, missing.owner), None):
+        return None
+    for base in EXTENDED:
+        found = api.having(f"{base}.{missing.name}", question.versions)
+        # Where a model has __getattr__, the map cannot tell that an attribute is missing, but the log can.
+        is_installed = question.versions.get(found.package, "") in found.versions
+        if found.known and not is_installed and not is_everywhere(found, api):
+            return described(f"{base}.{missing.name}", found, question)
+    return None
+
+
+def of_derived(question: NameQuestion) -> NameAnswer | None:
+    """Answer for an attribute that no release of a class has, but a class derived from it in another package.
+
+    The other package reads the attribute of an object that the job made from the base, such as ``TrainingArguments``
+    for trl's ``SFTConfig``.
+    """
+    missing, api = question.missing, question.api
+    bases = [path for path in paths(question) if path.count(".") == 1]
+    for package, suffix in DERIVING if bases else ():
+        for path in derived_classes(api, package, suffix):
+            found = api.having(f"{path}.{missing.name}")
+            if found.known and is_derived(path, bases[0], found.versions[-1], api) and is_of_user(path, missing.users):
+                return described(found.path, found, question, read_from=bases[0])
+    return None
+
+
+def derived_classes(api: ApiMap, package: str, suffix: str) -> Iterator[str]:
+    """Yield the classes that a package exports, those for supervised fine-tuning first."""
+    names = [each for each in api.tables[package].names(package) if each.endswith(suffix) and "." not in each]
+    yield from (f"{package}.{each}" for each in sorted(names, key=lambda name: (not name.startswith("SFT"), name)))
+
+
+def is_derived(path: str, base: str, version: str, api: ApiMap) -> bool:
+    package = path.partition(".")[0]
+    place = api.place(package, version)
+    view = api.as_of(package, place or 0)
+    found, _ = view.find(path)
+    wanted, _ = view.find(base)
+    return found is not None and wanted is not None and any(each == wanted for each in view.lineage(found))
+
+
+def is_of_user(path: str, users: tuple[str, ...]) -> bool:
+    """Tell if the innermost module of a traceback may work with a class: ``trl.trainer.dpo_trainer``, ``DPOConfig``."""
+    stem = path.rpartition(".")[2].removesuffix("Config").removesuffix("Trainer").lower()
+    return not users or any(stem in each.rpartition(".")[2] for each in users)
