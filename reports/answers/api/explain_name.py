@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from reports.answers.api.imported_names import of_class, of_import, of_model_type, of_word
-from reports.answers.api.members import of_argument, of_attribute, of_field
+from reports.answers.api.members import of_argument, of_attribute, of_field, of_value
 from reports.answers.api.missing_names import missing_names
 from reports.answers.api.name_answer import NameQuestion
 from reports.answers.api.new_parameters import of_count, of_new_parameter
@@ -31,6 +31,7 @@ ANSWERS: Final[Mapping[str, Callable[[NameQuestion], NameAnswer | None]]] = {
     "model": of_model_type,
     "attribute": of_attribute,
     "argument": of_argument,
+    "value": of_value,
     "field": of_field,
     "required": of_new_parameter,
     "count": of_count,

@@ -27,6 +27,11 @@ def of_attribute(question: NameQuestion) -> NameAnswer | None:
     return of_member(question, f".{question.missing.name}") or of_inherited(question) or of_derived(question)
 
 
+def of_value(question: NameQuestion) -> NameAnswer | None:
+    """Answer for a value of an enumeration, whose member has the same name in upper case."""
+    return of_member(question, f".{question.missing.name.upper()}")
+
+
 def of_argument(question: NameQuestion) -> NameAnswer | None:
     name = question.missing.name
     return (

@@ -24,6 +24,8 @@ PATTERNS: Final = tuple(
         ("import", rf"[Cc]annot import name {NAME}"),
         ("module", r"No module named ['\"`]?(?P<owner>\w+(?:\.\w+)*)\.(?P<name>\w+)"),
         ("import", rf"module ['\"`]?{OWNER}['\"`]? has no attribute {NAME}"),
+        ("import", rf"Can'?t get attribute {NAME} on <module ['\"`]?{OWNER}"),
+        ("value", rf"{NAME} is not a valid {OWNER}"),
         ("attribute", rf"type object ['\"`]?{OWNER}['\"`]? has no attribute {NAME}"),
         ("attribute", rf"['\"`]?\b{OWNER}['\"`]? object has no attribute {NAME}"),
         ("argument", rf"\b{OWNER}\(\) got an unexpected keyword argument {NAME}"),
@@ -42,6 +44,7 @@ PATTERNS: Final = tuple(
 WORDS: Final = (
     *("has no attribute", "import name", "No module named", "() ", "unexpected keyword", PARSER, "KeyError"),
     *("has model type", "unrecognized arguments", "is not defined", "does not exist", "not found"),
+    *("is not a valid", "get attribute"),
 )
 CONSTRUCTOR: Final = ("__init__", "__new__", "")
 BARE_INIT: Final = re.compile(r"(?:^|(?<=\.))init$")  # Markdown takes the underscores of a pasted message for bold type
@@ -59,7 +62,8 @@ class MissingName:
     Attributes:
         kind: import, module, attribute, argument, required (an argument that the caller does not pass), count, model
             (a model type, whose name its module has), field (an option of a command line or a configuration), word (a
-            name that code does not define), or class (a class that a library looks up by its name).
+            name that code does not define), class (a class that a library looks up by its name), or value (of an
+            enumeration).
         owner: what should have it: a dotted module, or the name of a class, method or function; empty if the message
             does not state it.
         name: the missing name; for ``count`` the number of arguments that the function takes.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matrix.api_map.query import ApiMap
     from reports.answers.diagnosis.symptoms import Symptom
 
-NAME: Final = rf"(?P<name>{'|'.join(each.replace('_', '[_-]') for each in PACKAGES)}|PyTorch|PEFT|TRL)"
+NAME: Final = rf"(?P<name>(?i:{'|'.join(each.replace('_', '[_-]') for each in PACKAGES)}|pytorch))"
 ONE_BOUND: Final = r"(?:[<>=!~]=?=?)\s*v?\d[\w.*]*"
 BOUND: Final = rf"\(?(?P<bound>{ONE_BOUND}(?:\s*,\s*{ONE_BOUND})*)"
 VERSION: Final = r"v?(?P<version>\d+(?:\.\w+)+(?:\+\w+)?)"
@@ -27,13 +27,14 @@ MESSAGES: Final = tuple(
     re.compile(pattern)
     for pattern in (
         rf"(?P<user>[\w-]+) (?P<of>\d[\w.+]*) requires {NAME}\s?{BOUND}\)?, but you(?:'ll)? have [\w-]+ {VERSION}",
-        rf"(?<![\w-]){NAME}\s?{BOUND}\)? is required.{{0,80}}? found [\w-]+==\s?{VERSION}",
+        rf"(?<![\w-]){NAME}\s?{BOUND}\)? is required.{{0,80}}? found (?:[\w-]+==\s?)?{VERSION}",
         rf"(?<![\w-]){NAME}\s?{BOUND}\)? is required",
+        rf"(?P<user>[\w-]+) (?P<of>\d[\w.+]*) depends on {NAME}\s?{BOUND}",
         rf"(?:[Rr]equire[sd]?|[Nn]eeds?|install|upgrade)\b[^.\n]{{0,60}}?[`'\" ]{NAME}(?: version)?[`'\"]*\s?{BOUND}",
         rf"[`'\" ]{NAME}(?: version)?[`'\"]*\s?{BOUND}[^.\n]{{0,40}}? found {VERSION}",
     )
 )
-MARKS: Final = ("requir", "need", "install", "upgrade", "found")
+MARKS: Final = ("requir", "need", "install", "upgrade", "found", "depends on")
 
 
 def explain_requirement(failure: Symptom, versions: Mapping[str, str], api: ApiMap) -> NameAnswer | None:

@@ -39,6 +39,11 @@ def first(text: str) -> MissingName:
         ("ValueError: Feature type 'List' not found. Available feature types: ['B']", ("class", "", "List")),
         ("ValueError: Tokenizer class My does not exist or is not currently imported.", ("class", "", "My")),
         ("ValueError: Some keys are not used by the HfArgumentParser: ['a', 'b']", ("field", "", "a")),
+        (
+            "ValueError: 'a_b' is not a valid OptimizerNames, please select one of ['c']",
+            ("value", "OptimizerNames", "a_b"),
+        ),
+        ("AttributeError: Can't get attribute 'A' on <module 'trl.core' from '/x'>", ("import", "trl.core", "A")),
         ("train.py: error: unrecognized arguments: --a epoch", ("field", "", "a")),
     ],
 )

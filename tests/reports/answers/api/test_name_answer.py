@@ -180,6 +180,8 @@ def test_another_name_of_the_log_is_looked_up_if_the_last_one_is_of_no_package(a
             "transformers>=4.46.0",
             "4.40.1",
         ),
+        ("The conflict is caused by:\n    trl 0.12.0 depends on transformers>=4.46.0", "transformers>=4.46.0", ""),
+        ("Disabling PyTorch because PyTorch >= 2.4 is required but found 2.3.1", "torch>=2.4", "2.3.1"),
         ("ImportError: Using the `Trainer` with PyTorch requires `accelerate>=0.26.0`", "accelerate>=0.26.0", ""),
     ],
 )
@@ -200,3 +202,9 @@ def test_a_requirement_names_the_releases_of_the_package_that_states_it(api: Api
 def test_a_requirement_that_is_met_has_no_answer(api: ApiMap) -> None:
     text = "Using the `Trainer` with PyTorch requires `accelerate>=0.26.0`"
     assert explain_name(Symptom(text=text), {"accelerate": "1.2.0"}, api) is None
+
+
+def test_a_value_of_an_enumeration_is_its_member(api: ApiMap) -> None:
+    found = answered(api, "value", "PeftType", "vblora")
+    assert found.path.endswith("PeftType.VBLORA")
+    assert found.ranges[0][0] == "0.13.0"
