@@ -22,6 +22,13 @@ def lora_field(_place: Place, _cache: Path, name: str) -> None:
         raise LackingError(f"LoraConfig has no {name}")
 
 
+def lora_layer(_place: Place, _cache: Path, name: str) -> None:
+    from peft.tuners.lora import layer
+
+    if not hasattr(layer, name):
+        raise LackingError(f"peft.tuners.lora.layer has no {name}")
+
+
 def anchored_patterns(_place: Place, _cache: Path) -> None:
     """Look for an expression with ^ in the documentation of rank_pattern."""
     from peft import LoraConfig
@@ -97,6 +104,24 @@ def ignore_mismatched_sizes(_place: Place, _cache: Path) -> None:
 
 # By the names of requirements: the probe, and the beginning of the sentence of a skip.
 PROBES: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
+    "corda": (partial(lora_field, name="corda_config"), "this peft has no CorDA"),
+    "eva": (partial(lora_field, name="eva_config"), "this peft has no EVA"),
+    "lora_ga": (partial(lora_field, name="lora_ga_config"), "this peft has no LoRA-GA"),
+    "kasa": (partial(lora_field, name="kasa_config"), "this peft has no KaSA"),
+    "bdlora": (partial(lora_field, name="use_bdlora"), "this peft has no BD-LoRA"),
+    "layer_replication": (partial(lora_field, name="layer_replication"), "this peft repeats no layers"),
+    "convolutions_of_three_dimensions": (
+        partial(lora_layer, name="Conv3d"),
+        "this peft has no LoRA on convolutions of three dimensions",
+    ),
+    "convolutions_of_one_dimension": (
+        partial(lora_layer, name="Conv1d"),
+        "this peft has no LoRA on convolutions of one dimension",
+    ),
+    "attention_adapters": (
+        partial(lora_layer, name="MultiheadAttention"),
+        "this peft has no LoRA on torch's MultiheadAttention",
+    ),
     "exclude_modules": (partial(lora_field, name="exclude_modules"), "this peft excludes no modules"),
     "parameter_targets": (partial(lora_field, name="target_parameters"), "this peft adapts no parameters by name"),
     "trainable_tokens": (

@@ -94,11 +94,9 @@ CALL_REQUIREMENTS = (
         "BroadcastingTorchSaveReader needs a GPU in this torch",
         cpu_only=True,
     ),
-    Requirement(
-        "lora_orthogonal",
-        only_calls,
-        partial(libraries.lora_start, name="orthogonal"),
-        "this peft has no orthogonal start of LoRA",
+    *(
+        Requirement(f"lora_{name}", only_calls, partial(libraries.lora_start, name=name), "this peft lacks the start")
+        for name in ("orthogonal", "mica")
     ),
     *(
         Requirement(

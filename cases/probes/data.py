@@ -39,6 +39,26 @@ class Offer:
 CHAT = ("transformers", "PreTrainedTokenizerBase.apply_chat_template")
 # By the name of the requirement: the offer, and the start of the sentence that explains a skip.
 OFFERS = {
+    "chatml_conversion": (
+        Offer("trl.data_utils", "maybe_convert_to_chatml"),
+        "this trl converts no other names of roles",
+    ),
+    "repetition_reward": (Offer("trl.rewards", "get_repetition_penalty_reward"), "this trl has no such reward"),
+    "overlong_reward": (Offer("trl.rewards", "get_soft_overlong_punishment"), "this trl has no such reward"),
+    "format_reward": (Offer("trl.rewards", "think_format_reward"), "this trl has no such reward"),
+    "padded_to_multiples": (
+        Offer("trl.trainer.utils", "pad", "pad_to_multiple_of"),
+        "this trl pads to the longest row",
+    ),
+    "flushed_rows": (Offer("trl.trainer.utils", "flush_left"), "this trl shifts no rows"),
+    "selective_log_softmax": (Offer("trl.trainer.utils", "selective_log_softmax"), "this trl has no such function"),
+    "entropy_from_logits": (Offer("trl.trainer.utils", "entropy_from_logits"), "this trl has no such function"),
+    "row_statistics": (Offer("trl.trainer.utils", "nanstd", "keepdim"), "this trl has no such functions"),
+    "norm_in_two_steps": (Offer("torch.nn.utils", "get_total_norm"), "this torch computes and clips norms in one step"),
+    "quantised_parameters": (
+        Offer("bitsandbytes.nn.parametrize", "replace_parameter_4bit"),
+        "this bitsandbytes quantises no parameters of other layers",
+    ),
     "flattening": (Offer("transformers", "DataCollatorWithFlattening"), "this transformers flattens no batches"),
     "flattening_bounds": (
         Offer("transformers", "DataCollatorWithFlattening", "return_flash_attn_kwargs"),

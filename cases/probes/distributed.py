@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cases.apply import compat
+from cases.probes.data import Offer
 from cases.space.verdict import LackingError
 
 if TYPE_CHECKING:
@@ -158,6 +159,10 @@ def fsdp_plugin(_place: Place, _cache: Path) -> None:
 
 
 ONE_RANK: Mapping[str, tuple[Probe, str]] = {  # as PARTS, for probes without communication
+    "quantised_gradients": (
+        Offer("torch.distributed.algorithms.ddp_comm_hooks.quantization_hooks", "_quantize_per_tensor_backend"),
+        "this torch quantises gradients on GPUs only",
+    ),
     "dcp_checkpoint_id": (checkpoint_id, "this torch saves checkpoints with a writer and a process group only"),
     "dcp_overwrite": (partial(writer_argument, name="overwrite"), "this torch always overwrites checkpoints"),
     "fsdp1_plugin": (fsdp_plugin, "this accelerate has no FSDP plugin without a GPU"),

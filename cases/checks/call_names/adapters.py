@@ -174,6 +174,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "{what} of {key} are the same",
         "parts of {key} without a gradient",
     ),
+    "cases.behaviour.adapters.methods.lora_variants": (
+        "logits off at the start",
+        "logits off",
+        "different base weights",
+        "outputs off, {title}",
+        "merged kernel off, {title}, {safe}",
+        "unmerged kernel off, {title}, {safe}",
+        "class after unloading",
+    ),
     "cases.behaviour.adapters.methods.method_dropout": (
         "weights off in evaluation",
         "weights off, merged in training",
@@ -294,6 +303,16 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "layers adapted or left out",
         "logits off",
         "logits off the base",
+    ),
+    "cases.behaviour.adapters.refusals": (
+        "numbers of logits that differ afterwards",
+        "active adapters afterwards",
+        "adapters afterwards",
+        "names in training",
+        "names beside a merged adapter",
+        "a name less than rows",
+        "alone",
+        "embeddings",
     ),
     "cases.behaviour.adapters.saved_modules": (
         "the copy starts as the module",

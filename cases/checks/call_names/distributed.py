@@ -35,4 +35,16 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "number",
         "where it was saved, {name}",
     ),
+    "cases.behaviour.distributed.communication_hooks": (
+        "gradient before PowerSGD off, {title}",
+        "part of a gradient beyond its rank, {title}",
+        "sent gradients and the error off, {title}",
+        "numbers before compression, {title}",
+        "numbers after compression, {title}",
+        "gradients off, {title}",
+        "sent gradients and the error off",
+        "gradient of the last step off",
+        "weights off, step {step}",
+        "largest error, in half steps",
+    ),
 }

@@ -8,6 +8,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.optimising.clipped_gradients": (
+        "gradients off, {title}",
+        "norm off, {title}",
+        "norm of one tensor off",
+        "norm of no gradients",
+        "entries off, foreach={foreach}, bound {bound}",
+        "gradients stay, {title}",
+        "finite norm, {title}",
+        "norm off, {kind}",
+    ),
     "cases.behaviour.optimising.optimiser_hooks": (
         "loss that step returns",
         "weights",
@@ -35,4 +45,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "arguments lost, {name}",
         "arguments not loaded, {name}",
     ),
+    "cases.behaviour.optimising.torch_plateaus": (
+        "values with other rates, {title}",
+        "average off, {kind}",
+        "averaged models, {kind}",
+        "buffers that differ from the last ones, {kind}",
+    ),
+    "cases.behaviour.optimising.torch_schedules": ("rates off, {title}",),
 }

@@ -18,6 +18,21 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "{name} off its distribution",
         "mean square of {name} off",
     ),
+    "cases.behaviour.starts.component_starts": (
+        "ranks",
+        "numbers of lora_B that are not zero",
+        "rank_pattern",
+        "scalings off",
+        "rank of {name}",
+        "scaling off, {name}",
+        "numbers of lora_A that are not zero",
+    ),
+    "cases.behaviour.starts.covariance_starts": (
+        "layers that keep decompositions",
+        "name",
+        "layers whose {part} differs with {kind}",
+        "shapes of lora_A",
+    ),
     "cases.behaviour.starts.decomposed_starts": (
         "magnitudes off",
         "filled weights off",
