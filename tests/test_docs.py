@@ -170,6 +170,7 @@ RETIRED: dict[str, tuple[str, ...]] = {
     r"(?-i:class (Asked|Quest|Lent|Witness)\b)": (),
     r"(?<![a-z])untouched(?![a-z])": (),
     r"(?<![a-z])patience(?![a-z])": (  # of early stopping and of a schedule, as transformers and torch name it
+        "cases/behaviour/optimising/torch_plateaus.py",
         "cases/behaviour/trainers/control_flags.py",
         "cases/behaviour/trainers/optimiser_settings.py",
         "cases/checks/call_names/trainers.py",
