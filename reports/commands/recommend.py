@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from matrix.api_map.query import ApiMap
 from matrix.errors import UserError
 from reports.answers import knowledge
 from reports.answers.support.question import VERSIONS_ALONE, asked
@@ -54,7 +55,7 @@ def recommend(
     device, grids = results_device(device, implied=question.device), knowledge.by_device(results)
     question = question.with_results(grids)
     if question.queries:
-        recommendation = recommend_on(device, grids, question.queries, question.have)
+        recommendation = recommend_on(device, grids, question.queries, question.have, ApiMap())
     else:
         recommendation = Recommendation(queries=(), have=question.have, device=device, considered=0)
     typer.echo(json_text(question, recommendation) if as_json else "\n".join(text_lines(question, recommendation)))

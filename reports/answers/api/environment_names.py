@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -11,9 +12,10 @@ from reports.answers.checkup.problems import CheckupProblem
 from reports.answers.judgement.judge import JobStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from matrix.api_map.imports import Miss
+    from matrix.api_map.predictions import Predicted
     from matrix.api_map.query import ApiMap
     from reports.answers.checkup.doctor import Checkup
 
@@ -27,6 +29,11 @@ class BrokenImport:
 
     packages: tuple[str, ...]
     missing: Miss
+
+    @property
+    def pair(self) -> frozenset[str]:
+        """The package that uses the name, and the one that lacks it."""
+        return packages_of(self.missing)
 
     def sentence(self, versions: Mapping[str, str]) -> str:
         start = f"importing from {' and '.join(self.packages)} fails"
@@ -54,6 +61,11 @@ class EnvironmentNames:
         return replace(checkup, problems=(*problems, *checkup.problems), status=status, used_later=sentences)
 
 
+def packages_of(miss: Miss) -> frozenset[str]:
+    """Return the package that uses a name, and the one that lacks it."""
+    return frozenset({miss.module.partition(".")[0], re.split(r"\W", miss.target)[0]})
+
+
 def problem(broken: BrokenImport, versions: Mapping[str, str]) -> CheckupProblem:
     return CheckupProblem(what=broken.sentence(versions), why="read from the releases, not run")
 
@@ -69,10 +81,15 @@ def environment_names(versions: Mapping[str, str], api: ApiMap) -> EnvironmentNa
     if sum(api.place(name, version) is not None for name, version in versions.items()) < FEWEST:
         return EnvironmentNames(broken=(), later=())
     found = predict(api, versions)
+    crossing = [each for each in found.later if each.target.partition(".")[0] != each.module.partition(".")[0]]
+    return EnvironmentNames(broken=tuple(broken_imports(found)), later=tuple(crossing))
+
+
+def broken_imports(predicted: Predicted) -> Iterator[BrokenImport]:
+    """Yield the imports that fail, by the name that is missing first."""
     by_miss: dict[Miss, list[str]] = {}
-    for name, misses in found.at_import.items():
+    for name, misses in predicted.at_import.items():
         for miss in misses[:1]:
             by_miss.setdefault(miss, []).append(name)
-    broken = tuple(BrokenImport(packages=tuple(names), missing=miss) for miss, names in by_miss.items())
-    crossing = [each for each in found.later if each.target.partition(".")[0] != each.module.partition(".")[0]]
-    return EnvironmentNames(broken=broken, later=tuple(crossing))
+    for miss, names in by_miss.items():
+        yield BrokenImport(packages=tuple(names), missing=miss)

@@ -18,6 +18,7 @@ from packaging.version import Version
 from matrix.errors import UserError
 from reports.answers.judgement.known_errors import MeasuredErrors
 from reports.answers.judgement.nearest_sets import public
+from reports.answers.pairs.kept_versions import combination, kept_versions
 from reports.answers.support.candidates import Candidate, candidates, unmet_json
 from reports.answers.support.query import Query, check, parse
 from reports.answers.support.requirements import has
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
+    from matrix.api_map.query import ApiMap
+    from reports.answers.pairs.kept_versions import KeptVersions
     from reports.results.grid import Grid
 
 SHOWN: Final = 3  # other sets
@@ -50,8 +53,9 @@ class Recommendation:
     ``without_settings`` is the newest set that needs no setting. If no set fulfils all queries, ``nearest`` is the
     newest of those that fulfil most, ``obstacles`` are the sets that ran some of the unfulfilled queries, and ``hints``
     list what to give up. ``around`` are the nearest sets before and after the given versions that fulfil all queries,
-    if both exist. ``measured`` is False if nothing was measured on the device; ``on_cpu`` then holds the answer
-    for a CPU, which is no answer for a GPU.
+    if both exist. ``kept`` is what the map of the API says of the given versions with green sets, if no set with them
+    is green. ``measured`` is False if nothing was measured on the device; ``on_cpu`` then holds the answer for a CPU,
+    which is no answer for a GPU.
     """
 
     queries: tuple[Query, ...]
@@ -66,6 +70,7 @@ class Recommendation:
     obstacles: tuple[Candidate, ...] = ()
     hints: tuple[Hint, ...] = ()
     around: tuple[Candidate, ...] = ()
+    kept: KeptVersions | None = None
     unmeasured: tuple[Query, ...] = ()
     on_cpu: Recommendation | None = None
 
@@ -83,6 +88,7 @@ class Recommendation:
             "in_the_way": [each for candidate in self.obstacles for each in unmet_json(candidate)],
             "hints": [{"gives_up": each.gives_up, "set": each.key} for each in self.hints],
             "around": [each.as_json() for each in self.around],
+            "kept": self.kept and self.kept.as_json(),
             "unmeasured": [each.terms for each in self.unmeasured],
             "on_cpu": self.on_cpu and self.on_cpu.as_json(),
         }
@@ -112,9 +118,14 @@ def recommended(index: SupportIndex, *, device: str) -> tuple[tuple[UsualJob, Re
 
 
 def recommend(
-    index: SupportIndex, queries: Sequence[Query], have: Sequence[Requirement] = (), *, device: str
+    index: SupportIndex,
+    queries: Sequence[Query],
+    have: Sequence[Requirement] = (),
+    *,
+    device: str,
+    api: ApiMap | None = None,
 ) -> Recommendation:
-    """Return the newest set that fulfils the queries and has the packages.
+    """Return the newest set that fulfils the queries and has the packages; ``api`` narrows what it may advise.
 
     Raises:
         UserError: no legal case can match a query.
@@ -129,12 +140,14 @@ def recommend(
         partly = (
             nearest if nearest is not None and any(query_status.good for query_status in nearest.statuses) else None
         )
+        kept = narrowed(everything, have, api) if api is not None and have else None
         return replace(
             recommendation,
             nearest=partly,
             obstacles=tuple(each for each in fitting if tried(each)) if len(unmeasured) < len(queries) else (),
             hints=hints(index, queries, have, everything),
-            around=() if any(map(tried, fitting)) else around(everything, have),
+            around=() if any(map(tried, fitting)) else importable(around(everything, have), kept, api),
+            kept=kept,
             unmeasured=unmeasured,
         )
     plain = next((each for each in good if each.without_settings), None)
@@ -144,6 +157,21 @@ def recommend(
         others=tuple(good[1 : SHOWN + 1]),
         without_settings=None if plain is good[0] else plain,
     )
+
+
+def narrowed(everything: Iterable[Candidate], have: Sequence[Requirement], api: ApiMap) -> KeptVersions | None:
+    """Return what the map says of the given versions with the green sets."""
+    return kept_versions(have, {each.key: each.column.pins for each in everything if each.fulfils}, api)
+
+
+def importable(sets: tuple[Candidate, ...], kept: KeptVersions | None, api: ApiMap | None) -> tuple[Candidate, ...]:
+    """Return sets if all of them import with the given versions, as far as the map knows; else none."""
+    if kept is None or api is None:
+        return sets
+    works = not kept.broken and all(
+        combination(each.key, {**each.column.pins, **kept.versions}, api).works for each in sets
+    )
+    return sets if works else ()
 
 
 def around(everything: Iterable[Candidate], have: Sequence[Requirement]) -> tuple[Candidate, ...]:
@@ -171,7 +199,11 @@ def tried(candidate: Candidate) -> bool:
 
 
 def recommend_on(
-    device: str, grids: Mapping[str, Grid], queries: Sequence[Query], have: Sequence[Requirement] = ()
+    device: str,
+    grids: Mapping[str, Grid],
+    queries: Sequence[Query],
+    have: Sequence[Requirement] = (),
+    api: ApiMap | None = None,
 ) -> Recommendation:
     """Return a recommendation for a device, with the CPU's in ``on_cpu`` if the device has none.
 
@@ -181,7 +213,7 @@ def recommend_on(
     known = MeasuredErrors(grids[CPU]) if CPU in grids else None
     if device in grids:
         recommendation = recommend(
-            SupportIndex(grids[device], known=known, device=device), queries, have, device=device
+            SupportIndex(grids[device], known=known, device=device), queries, have, device=device, api=api
         )
     else:
         for query in queries:
@@ -191,7 +223,8 @@ def recommend_on(
         )
     if recommendation.best is not None or device == CPU or CPU not in grids:
         return recommendation
-    return replace(recommendation, on_cpu=recommend(SupportIndex(grids[CPU], known=known), queries, have, device=CPU))
+    on_cpu = recommend(SupportIndex(grids[CPU], known=known), queries, have, device=CPU, api=api)
+    return replace(recommendation, on_cpu=on_cpu)
 
 
 def hints(

@@ -19,6 +19,7 @@ from matrix.run.outcome import Stored
 from matrix.versions.sets import PACKAGES
 from reports.answers import knowledge
 from reports.answers.judgement.known_errors import MeasuredErrors
+from reports.answers.pairs.pair_answers import PairAnswer
 from reports.answers.support.candidates import candidates
 from reports.answers.support.query import ALWAYS_STATED, Query, check, parse
 from reports.answers.support.recommend import USUAL
@@ -85,6 +86,9 @@ class SupportDocument(Stored):
     not_measured: tuple[str, ...] = Field(default=(), description="parts of the question without any result")
     notes: tuple[str, ...] = ()
     devices: tuple[DeviceSupport, ...]
+    pairs: tuple[PairAnswer, ...] = Field(
+        default=(), description="what the map of the API says of the given versions, if no set has them"
+    )
 
 
 def json_schema() -> str:

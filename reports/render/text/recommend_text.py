@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cases.space.plural import counted
 from matrix.keys import CellKey
 from reports.answers.support.status import NOT_RUN, SupportStatus
+from reports.render.text.pairs_text import kept_lines
 from reports.results.wording import again, headline, trimmed
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def next_lines(result: Recommendation) -> list[str]:
 
 def none_lines(result: Recommendation) -> list[str]:
     if not result.considered:
-        return ["No published set has these versions together.", *around_lines(result), *hint_lines(result.hints)]
+        text = ["No published set has these versions together.", *kept_lines(result.kept)]
+        return [*text, *around_lines(result), *hint_lines(result.hints)]
     fitting = " with these versions" if result.have else ""
     sets = counted(result.considered, "published set")
     text = [f"No set is green: none of the {sets}{fitting}."]
@@ -105,6 +107,7 @@ def none_lines(result: Recommendation) -> list[str]:
     if result.nearest is not None:
         text.append(f"Nearest: {result.nearest.key}, {versions(result.nearest.column)}")
     text.extend(f"No published run has a case for: {each.terms}" for each in result.unmeasured)
+    text += kept_lines(result.kept)
     return [*text, *obstacles(result), *around_lines(result), *hint_lines(result.hints)]
 
 

@@ -6,6 +6,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from reports.answers.support.status import GOOD, SupportStatus
+from reports.render.text.pairs_text import pair_lines
 from reports.render.text.question_text import question_lines
 from reports.render.text.recommend_text import CAUTION
 from reports.results.wording import trimmed
@@ -25,8 +26,9 @@ CPU_RESULTS: Final = "CPU results, which may not hold for a GPU:"
 
 def lines(document: SupportDocument) -> list[str]:
     head = question_lines(document.not_measured, document.notes, rest=bool(document.devices))
+    together = ["These releases together:", *pair_lines(document.pairs)] if document.pairs else []
     if not document.devices:
-        return head
+        return [*head, *together]
     first, *others = document.devices
     request = [f"Needed: {each}" for each in first.support[0].needs]
     given = [f"Given: {', '.join(document.have)}"] if document.have else []
@@ -37,6 +39,7 @@ def lines(document: SupportDocument) -> list[str]:
         "",
         *device_lines(first, given=bool(given)),
         *(line for each in others for line in ("", CPU_RESULTS, *device_lines(each, given=bool(given)))),
+        *together,
     ]
 
 
