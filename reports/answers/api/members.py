@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.lookup import paths_of
 from matrix.api_map.query import Having, runs
-from reports.answers.api.name_description import described, differs, is_everywhere, is_there
+from reports.answers.api.name_description import described, differs, is_there
 from reports.answers.api.new_parameters import of_override
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 EXTENDED: Final = (  # classes that users extend
     *("transformers.PreTrainedModel", "transformers.PretrainedConfig", "transformers.PreTrainedTokenizerBase"),
-    *("transformers.Trainer", "transformers.TrainingArguments", "trl.SFTTrainer", "trl.GRPOTrainer", "peft.PeftModel"),
+    *("transformers.GenerationMixin", "transformers.ProcessorMixin", "transformers.Trainer"),
+    *("transformers.TrainingArguments", "transformers.TrainerCallback", "trl.SFTTrainer", "trl.DPOTrainer"),
+    *("trl.GRPOTrainer", "trl.PPOTrainer", "peft.PeftModel"),
 )
 # Packages whose classes derive from those of others, with the suffix of these classes.
 DERIVING: Final = (("trl", "Config"), ("trl", "Trainer"))
@@ -115,9 +117,7 @@ def of_inherited(question: NameQuestion) -> NameAnswer | None:
         return None
     for base in EXTENDED:
         found = api.having(f"{base}.{missing.name}", question.versions)
-        # Where a model has __getattr__, the map cannot tell that an attribute is missing, but the log can.
-        is_installed = question.versions.get(found.package, "") in found.versions
-        if found.known and not is_installed and not is_everywhere(found, api):
+        if differs(found, question):
             return described(f"{base}.{missing.name}", found, question)
     return None
 

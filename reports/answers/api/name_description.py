@@ -105,10 +105,13 @@ def passing(path: str, question: NameQuestion) -> Iterator[NameUser]:
 
 
 def is_there(found: Having, question: NameQuestion) -> bool:
-    """Tell if the version in the log has the name all the same, so that something else is wrong."""
+    """Tell if the version in the log has the name all the same, so that something else is wrong.
+
+    Where the map cannot tell, as in classes with ``__getattr__``, the log does: the name is not there.
+    """
     place = question.api.place(found.package, question.versions.get(found.package, ""))
     if place is not None:
-        return found.admits(question.api.releases[found.package][place].version)
+        return question.api.releases[found.package][place].version in found.versions
     return is_everywhere(found, question.api)
 
 

@@ -208,3 +208,8 @@ def test_a_value_of_an_enumeration_is_its_member(api: ApiMap) -> None:
     found = answered(api, "value", "PeftType", "vblora")
     assert found.path.endswith("PeftType.VBLORA")
     assert found.ranges[0][0] == "0.13.0"
+
+
+def test_the_log_shows_that_a_name_is_missing_where_the_map_cannot_tell(api: ApiMap) -> None:
+    found = answered(api, "attribute", "Qwen2TokenizerFast", "batch_encode_plus", transformers="5.3.0")
+    assert found.ranges[-1][1] == "4.57.6"
