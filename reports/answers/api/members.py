@@ -8,6 +8,7 @@ from matrix.api_map.lookup import paths_of
 from matrix.api_map.query import Having, runs
 from reports.answers.api.name_description import described, differs, is_there
 from reports.answers.api.new_parameters import of_override
+from reports.answers.api.user_classes import all_bases, usual_bases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,13 +16,8 @@ if TYPE_CHECKING:
     from matrix.api_map.query import ApiMap
     from reports.answers.api.name_answer import NameAnswer, NameQuestion
 
-EXTENDED: Final = (  # classes that users extend
-    *("transformers.PreTrainedModel", "transformers.PretrainedConfig", "transformers.PreTrainedTokenizerBase"),
-    *("transformers.GenerationMixin", "transformers.ProcessorMixin", "transformers.Trainer"),
-    *("transformers.TrainingArguments", "transformers.TrainerCallback", "trl.SFTTrainer", "trl.DPOTrainer"),
-    *("trl.GRPOTrainer", "trl.PPOTrainer", "peft.PeftModel"),
-)
 # Packages whose classes derive from those of others, with the suffix of these classes.
+ARGUMENTS: Final = "transformers.TrainingArguments"
 DERIVING: Final = (("trl", "Config"), ("trl", "Trainer"))
 
 
@@ -38,7 +34,7 @@ def of_argument(question: NameQuestion) -> NameAnswer | None:
     name = question.missing.name
     return (
         of_member(question, f"({name})")
-        or of_override(question, name, EXTENDED)
+        or of_override(question, name)
         or of_unstated(question)
         or of_stated_version(question)
     )
@@ -46,20 +42,25 @@ def of_argument(question: NameQuestion) -> NameAnswer | None:
 
 def of_field(question: NameQuestion) -> NameAnswer | None:
     """Answer for an option of a command line or a configuration, which a class of fields does not have."""
-    for path in ("transformers.TrainingArguments", *derived_classes(question.api, "trl", "Config")):
+    for path in (ARGUMENTS, *derived_classes(question.api, "trl", "Config")):
         found = question.api.having(f"{path}({question.missing.name})", question.versions)
-        if differs(found, question):
+        if differs(found, question) and (
+            path == ARGUMENTS or is_derived(path, ARGUMENTS, found.versions[-1], question.api)
+        ):
             return described(found.path, found, question)
     return None
 
 
 def of_member(question: NameQuestion, suffix: str) -> NameAnswer | None:
     """Answer for a member or parameter of a class or function that the message names."""
-    for path in paths(question):
-        found = question.api.having(f"{path}{suffix}", question.versions)
-        if found.known and not is_there(found, question):
-            return described(f"{path}{suffix}", found, question)
-    return None
+    candidates = [question.api.having(f"{path}{suffix}", question.versions) for path in paths(question)]
+    lacking = [each for each in candidates if each.known and not is_there(each, question)]
+    called = [each for each in lacking if any(each.path.startswith(f"{user}.") for user in question.missing.users)]
+    best = (called or lacking)[:1]
+    # Classes of the same name that differ: it takes the traceback to tell which one is meant.
+    if not best or (not called and any(each.ranges != best[0].ranges for each in lacking if each.path.count(".") > 1)):
+        return None
+    return described(best[0].path, best[0], question)
 
 
 def paths(question: NameQuestion) -> Iterator[str]:
@@ -77,7 +78,8 @@ def of_unstated(question: NameQuestion) -> NameAnswer | None:
             taking = accepting(found, callee, question)
             if taking is not None and differs(taking, question):
                 return described(found.path, taking, question, accepts_any=True)
-            if not found.known and not found.unknown:
+            is_module = api.having(f"{path}.forward").known  # whose ``from_pretrained`` passes on what it does not know
+            if not found.known and not found.unknown and not is_module:
                 return described(found.path, found, question)
     return None
 
@@ -115,7 +117,8 @@ def of_inherited(question: NameQuestion) -> NameAnswer | None:
     missing, api = question.missing, question.api
     if not missing.owner or next(paths_of(api, missing.owner), None):
         return None
-    for base in EXTENDED:
+    is_of_words = "_" in missing.name.strip("_")  # which few classes of users name alike
+    for base in usual_bases(missing.owner) or (all_bases() if is_of_words else ()):
         found = api.having(f"{base}.{missing.name}", question.versions)
         if differs(found, question):
             return described(f"{base}.{missing.name}", found, question)

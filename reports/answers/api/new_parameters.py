@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from matrix.api_map.lookup import classes_with, paths_of
+from matrix.api_map.lookup import paths_of
 from reports.answers.api.name_description import described, differs
+from reports.answers.api.user_classes import all_bases, usual_bases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matrix.api_map.query import ApiMap
     from reports.answers.api.name_answer import NameAnswer, NameQuestion
-
-FIRST_OWNERS: Final = ("transformers", "trl", "peft", "accelerate")  # whose classes users extend
 
 
 def of_new_parameter(question: NameQuestion) -> NameAnswer | None:
@@ -34,8 +33,8 @@ def of_count(question: NameQuestion) -> NameAnswer | None:
         for name in lacking_parameters(path, method, question):
             found = api.having(f"{path}.{method}({name})", question.versions)
             return described(f"{path}.{method}({name})", found, question)
-    for path in classes_with(api, method, FIRST_OWNERS[:1]) if owner else ():
-        for name in newest_parameters(path, api):
+    for base in usual_bases(owner) or all_bases() if owner else ():
+        for name in newest_parameters(f"{base}.{method}", api):
             answered = of_override(question, name)
             if answered is not None:
                 return answered
@@ -60,23 +59,28 @@ def newest_parameters(path: str, api: ApiMap) -> Iterator[str]:
     """Yield the parameters of a method that some releases lack, as the newest release has them."""
     package = path.partition(".")[0]
     for each in api.as_of(package, len(api.releases[package]) - 1).parameters(path) or ():
-        if "*" not in each.name and api.having(f"{path}({each.name})").versions[0] != api.versions(package)[0]:
+        found = api.having(f"{path}({each.name})")
+        if "*" not in each.name and found.known and found.versions[0] != api.versions(package)[0]:
             yield each.name
 
 
-def of_override(question: NameQuestion, parameter: str, usual: tuple[str, ...] = ()) -> NameAnswer | None:
+def of_override(question: NameQuestion, parameter: str) -> NameAnswer | None:
     """Answer for a method of the user's class that lacks a parameter which a package's method has.
 
-    If the message names no class, as those of Python 3.9 do, the method is one of the ``usual`` base classes. If none
-    of them has it, their other methods may pass the parameter on, as ``Trainer.compute_loss`` does to ``forward``.
+    The name of the class tells what it extends, or else the traceback which package calls the method: messages of
+    Python 3.9 name no class. If no usual base has the method, its other methods may pass the parameter on, as
+    ``Trainer.compute_loss`` does to ``forward``.
     """
     missing, api = question.missing, question.api
     owner, _, method = missing.owner.rpartition(".")
     is_packages = next(paths_of(api, owner), None) if owner else is_exported(method, api)
+    bases = usual_bases(owner) or [each for each in all_bases() if each.partition(".")[0] in question.user_packages]
     if method.startswith("__") or is_packages:
         return None
-    methods = classes_with(api, method, FIRST_OWNERS) if owner else [f"{each}.{method}" for each in usual]
-    for path in (*methods, *(path for each in usual for path in methods_with(each, parameter, api))):
+    methods = (f"{each}.{method}" for each in bases)
+    calling = [each for each in all_bases() if each.partition(".")[0] in question.user_packages]
+    passing = (path for each in calling for path in methods_with(each, parameter, api))
+    for path in (*methods, *passing):
         found = api.having(f"{path}({parameter})")
         if found.known and found.versions[0] != api.versions(found.package)[0]:
             return described(f"{path}({parameter})", found, question, overrides=True)

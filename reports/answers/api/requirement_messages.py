@@ -66,6 +66,8 @@ def of_message(found: re.Match[str], line: str, versions: Mapping[str, str], api
     if named.get("user") and plain(found["user"]) in api.packages:
         known[plain(found["user"])] = found["of"]
     having = meeting(package, bound, api)
+    if not installed and having.versions == api.versions(package):
+        return None
     users = tuple(stating(package, bound, installed, plain(named.get("user") or ""), api))
     return NameAnswer(
         path=having.path,

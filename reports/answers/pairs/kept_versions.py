@@ -90,7 +90,7 @@ def kept_versions(
     )
     if broken:
         return KeptVersions(versions=versions, broken=broken)
-    refused = []
+    refused: list[Combination] = []
     for key, pins in islice(green.items(), MOST_TRIED):
         tried = combination(key, {**pins, **versions}, api, results)
         if tried.works:

@@ -85,8 +85,8 @@ def requirement(answer: NameAnswer, having: str) -> str:
 def contradiction(answer: NameAnswer, having: str) -> str:
     """Return what a log means that misses a name which its version has."""
     other = (
-        "another installation, or a file or folder of that name, was imported, or the process had started before an "
-        "upgrade"
+        "another installation, or a file or folder of that name, was imported, its module fails for another reason, or "
+        "the process had started before an upgrade"
     )
     if answer.installed:
         stated = f"{answer.provider} {answer.installed}"

@@ -151,7 +151,7 @@ def test_an_argument_that_no_release_accepts_is_said(api: ApiMap) -> None:
 def test_an_argument_that_a_newer_caller_passes_has_the_first_release(
     api: ApiMap, method: str, name: str, first: str
 ) -> None:
-    found = answered(api, "argument", method, name)
+    found = answered(api, "argument", method, name, "transformers.trainer")
     assert found.overrides
     assert found.ranges[0][0] == first
 
@@ -213,3 +213,22 @@ def test_a_value_of_an_enumeration_is_its_member(api: ApiMap) -> None:
 def test_the_log_shows_that_a_name_is_missing_where_the_map_cannot_tell(api: ApiMap) -> None:
     found = answered(api, "attribute", "Qwen2TokenizerFast", "batch_encode_plus", transformers="5.3.0")
     assert found.ranges[-1][1] == "4.57.6"
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "name"),
+    [
+        ("argument", "LogisticRegression.fit", "tokenizer"),
+        ("argument", "TextClassifier.forward", "labels"),
+        ("count", "MetricBar.log", "2"),
+        ("attribute", "SimpleNamespace", "model"),
+        ("field", "", "load_in_4bit"),
+        ("argument", "LlamaForCausalLM.__init__", "my_option"),
+    ],
+)
+def test_a_name_of_the_users_own_code_has_no_answer(api: ApiMap, kind: str, owner: str, name: str) -> None:
+    assert answer(MissingName(kind=kind, owner=owner, name=name, line=""), {}, api) is None
+
+
+def test_a_requirement_that_every_release_meets_has_no_answer(api: ApiMap) -> None:
+    assert explain_name(Symptom(text="ValueError: You need torch>=1.10, using an Ampere GPU"), {}, api) is None
