@@ -111,3 +111,19 @@ def test_the_answer_needs_nothing_of_the_stack() -> None:
         [sys.executable, "-c", start, "can-i-use", "qlora fsdp2"], check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_pair_that_no_cell_measured_is_answered_from_the_map(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("can-i-use", "peft 0.17 with transformers 5.1", "--device", "cpu")
+    assert code == 1
+    assert "peft 0.17.1 with transformers 5.1.0: breaks at import" in out
+
+
+def test_a_pair_as_json_matches_the_schema(ftmatrix: Command) -> None:
+    out = json.loads(ftmatrix("can-i-use", "peft 0.17 with transformers 5.1", "--device", "cpu", "--json")[1])
+    jsonschema.validate(out, json.loads(support.SCHEMA_FILE.read_text()))
+    assert [each["status"] for each in out["pairs"]] == ["breaks at import"]
+
+
+def test_a_pair_of_a_measured_set_is_answered_by_its_cells(ftmatrix: Command) -> None:
+    assert "pairs" not in json.loads(ftmatrix("can-i-use", "peft 0.14 with torch 2.5", "--device", "cpu", "--json")[1])

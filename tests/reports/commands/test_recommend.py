@@ -122,3 +122,10 @@ def test_the_answer_imports_none_of_the_packages() -> None:
         [sys.executable, "-c", start, "recommend", "--need", "qlora fsdp2"], check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_kept_versions_narrow_the_recommendation(ftmatrix: Command) -> None:
+    code, out, _ = ftmatrix("recommend", "--have", "transformers==4.46.3", "--device", "cpu", "--json")
+    kept = json.loads(out)["kept"]
+    assert (code, kept["best"]["pins"]["transformers"]) == (1, "4.46.3")
+    assert kept["refused"][0]["set"] > kept["best"]["set"]
