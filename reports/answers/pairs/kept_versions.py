@@ -34,7 +34,7 @@ MOST_TRIED: Final = 12  # sets; each takes an eighth of a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Combination:
+class KeptCombination:
     """A green set with the versions that a user keeps instead of its own, and what is against it, with the proof."""
 
     set: str
@@ -62,8 +62,8 @@ class KeptVersions:
 
     versions: Mapping[str, str]
     broken: tuple[PairAnswer, ...] = ()
-    refused: tuple[Combination, ...] = ()
-    best: Combination | None = None
+    refused: tuple[KeptCombination, ...] = ()
+    best: KeptCombination | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -90,7 +90,7 @@ def kept_versions(
     )
     if broken:
         return KeptVersions(versions=versions, broken=broken)
-    refused: list[Combination] = []
+    refused: list[KeptCombination] = []
     for key, pins in islice(green.items(), MOST_TRIED):
         tried = combination(key, {**pins, **versions}, api, results)
         if tried.works:
@@ -101,7 +101,7 @@ def kept_versions(
 
 def combination(
     key: str, versions: Mapping[str, str], api: ApiMap, results: Sequence[MeasuredImports] = ()
-) -> Combination:
+) -> KeptCombination:
     """Return what is against a set of versions: requirements that are not met, and imports that fail."""
     known = {name: version for name, version in versions.items() if api.place(name, version) is not None}
     every = completed(known, api)
@@ -111,4 +111,4 @@ def combination(
         measured = (each for each in results if has_releases(each, pair) and fails(each, pair, broken.missing.target))
         proof = next((measured_words(each) for each in measured), READ)
         reasons.insert(0, f"{broken.sentence(every)}  [{proof}]")
-    return Combination(set=key, versions=versions, reasons=tuple(reasons))
+    return KeptCombination(set=key, versions=versions, reasons=tuple(reasons))
