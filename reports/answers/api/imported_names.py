@@ -39,12 +39,20 @@ def of_import(question: NameQuestion) -> NameAnswer | None:
     if not found.known:
         path = next(spelt_alike(path, api), path)
         found = api.having(path)
+    if not found.known and missing.kind == "import" and not is_module(missing.owner, api):
+        return of_class(question) or described(path, found, question)  # a long line may be cut in the module's name
     if is_there(found, question):
         # A module that is half imported lacks its names until its import ends.
         return None if "partially initialized" in missing.line else described(path, found, question, contradicts=True)
     # A name that left a package's root seldom has another place, and looking for it takes a quarter of a second.
     moved = moved_to(api, package, missing.name)[:MOST_MOVED] if "." in missing.owner else []
     return described(path, found, question, moved=tuple(moved))
+
+
+def is_module(path: str, api: ApiMap) -> bool:
+    """Tell if some release has a module, or what may be one."""
+    package = path.partition(".")[0]
+    return path in api.tables[package].modules() or api.having(path).known
 
 
 def of_module(path: str, api: ApiMap) -> Having:
@@ -76,9 +84,11 @@ def of_word(question: NameQuestion) -> NameAnswer | None:
 
 
 def of_class(question: NameQuestion) -> NameAnswer | None:
-    """Answer for a class that a message names without its module, of the packages in the traceback or of any."""
+    """Answer for a name of which the module is not known: of its package, of those in the traceback, or of any."""
     missing, api = question.missing, question.api
-    searched = [each for each in (*question.user_packages, *api.packages) if each in api.packages and each != "torch"]
+    package = missing.owner.partition(".")[0]
+    others = () if package else (*question.user_packages, *api.packages)
+    searched = [each for each in (package, *others) if each in api.packages and each != "torch"]
     exported = (f"{each}.{missing.name}" for each in searched if api.tables[each].names(each).get(missing.name))
     defined = islice(defined_anywhere(api, missing.name, list(dict.fromkeys(searched)), DEFINITIONS), MOST_DEFINITIONS)
     for paths in (exported, defined):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.lookup import paths_of
 from matrix.api_map.query import Having, runs
-from reports.answers.api.name_description import described, differs, is_there
+from reports.answers.api.name_description import described, differs, is_everywhere, is_there
 from reports.answers.api.new_parameters import of_override
 from reports.answers.api.user_classes import all_bases, usual_bases
 
@@ -37,6 +37,7 @@ def of_argument(question: NameQuestion) -> NameAnswer | None:
         or of_override(question, name)
         or of_unstated(question)
         or of_stated_version(question)
+        or of_no_release(question)
     )
 
 
@@ -70,17 +71,25 @@ def paths(question: NameQuestion) -> Iterator[str]:
 
 
 def of_unstated(question: NameQuestion) -> NameAnswer | None:
-    """Answer for an argument that no release states: some releases accept any, or none does."""
-    api = question.api
+    """Answer for an argument that no release states, but some accept with any other."""
     for path in paths(question):
         for callee in (path, f"{path}.__new__"):
-            found = api.having(f"{callee}({question.missing.name})", question.versions)
+            found = question.api.having(f"{callee}({question.missing.name})", question.versions)
             taking = accepting(found, callee, question)
             if taking is not None and differs(taking, question):
                 return described(found.path, taking, question, accepts_any=True)
-            is_module = api.having(f"{path}.forward").known  # whose ``from_pretrained`` passes on what it does not know
-            if not found.known and not found.unknown and not is_module:
-                return described(found.path, found, question)
+    return None
+
+
+def of_no_release(question: NameQuestion) -> NameAnswer | None:
+    """Answer for an argument that no release accepts, as far as the map can tell."""
+    api = question.api
+    for path in paths(question):
+        found = api.having(f"{path}({question.missing.name})", question.versions)
+        is_certain = len(found.unknown) < len(api.releases[found.package])
+        is_module = api.having(f"{path}.forward").known  # whose ``from_pretrained`` passes on what it does not know
+        if not found.known and is_certain and not is_module:
+            return described(found.path, found, question)
     return None
 
 
@@ -104,10 +113,11 @@ def accepting(found: Having, callee: str, question: NameQuestion) -> Having | No
 
 
 def of_stated_version(question: NameQuestion) -> NameAnswer | None:
-    """Answer for an argument that only some releases accept, the one in the log among them: another one ran."""
+    """Answer for an argument that the log's version accepts, or all of the map: another one ran."""
     for path in paths(question):
         found = question.api.having(f"{path}({question.missing.name})", question.versions)
-        if differs(found, question, installed=False):
+        is_exported = path.count(".") == 1
+        if differs(found, question, installed=False) or (is_exported and is_everywhere(found, question.api)):
             return described(found.path, found, question, contradicts=True)
     return None
 

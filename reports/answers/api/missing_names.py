@@ -27,9 +27,9 @@ PATTERNS: Final = tuple(
         ("import", rf"Can'?t get attribute {NAME} on <module ['\"`]?{OWNER}"),
         ("value", rf"{NAME} is not a valid {OWNER}"),
         ("attribute", rf"type object ['\"`]?{OWNER}['\"`]? has no attribute {NAME}"),
-        ("attribute", rf"['\"`]?\b{OWNER}['\"`]? object has no attribute {NAME}"),
-        ("argument", rf"\b{OWNER}\(\) got an unexpected keyword argument {NAME}"),
-        ("argument", rf"unexpected keyword argument {NAME}"),
+        ("attribute", rf"['\"`]?\b{OWNER}['\"`]?(?: object)? has no attribute {NAME}"),
+        ("argument", rf"\b{OWNER}\(\)\s*got an unexpected keyword argument\s*{NAME}"),
+        ("argument", rf"unexpected keyword argument\s*{NAME}"),
         ("required", rf"\b{OWNER}\(\) missing \d+ required (?:positional|keyword-only) arguments?: {NAME}"),
         ("count", rf"\b{OWNER}\(\) takes (?:from \d+ to )?(?P<name>\d+) positional arguments? but \d+ "),
         ("model", r"has model type ['\"`]?(?P<name>[\w-]+)['\"`]? but Transformers does not recognize"),
@@ -90,10 +90,10 @@ def missing_names(failure: Symptom) -> Iterator[MissingName]:
 
 def mentioned(failure: Symptom) -> Iterator[MissingName]:
     recovered = failure.log_failures.recovered
-    for number, line in enumerate(failure.lines):
+    for number, line in enumerate(failure.bare_lines):
         if number not in recovered and any(each in line for each in WORDS):
             calls = failure.log_failures.calls(number)
-            found = parsed(line, calls, failure.lines[max(0, number - LINES_BEFORE) : number])
+            found = parsed(line, calls, failure.bare_lines[max(0, number - LINES_BEFORE) : number])
             if found is not None:
                 yield found
 

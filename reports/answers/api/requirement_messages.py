@@ -34,13 +34,18 @@ MESSAGES: Final = tuple(
         rf"[`'\" ]{NAME}(?: version)?[`'\"]*\s?{BOUND}[^.\n]{{0,40}}? found {VERSION}",
     )
 )
-MARKS: Final = ("requir", "need", "install", "upgrade", "found", "depends on")
+AT_LEAST: Final = re.compile(
+    rf"(?<![\w-]){NAME}\b[^\n]{{0,80}}?\b(?:greater than|at least|newer than|minimum version(?: of)?)"
+    r" v?(?P<least>\d+(?:\.\d+)+)"
+)
+ASKS_FOR_NEWER: Final = re.compile(r"\b(?:upgrade|update|install)\b", re.IGNORECASE)
+MARKS: Final = ("requir", "need", "install", "upgrade", "found", "depends on", "greater than", "at least")
 
 
 def explain_requirement(failure: Symptom, versions: Mapping[str, str], api: ApiMap) -> NameAnswer | None:
     """Return the answer for the last requirement in a log that its versions do not meet; None if there is none."""
     for line in reversed(failure.lines):
-        for pattern in MESSAGES if any(each in line for each in MARKS) else ():
+        for pattern in (*MESSAGES, AT_LEAST) if any(each in line for each in MARKS) else ():
             found = pattern.search(line)
             if found is not None:
                 answered = of_message(found, line.strip(), versions, api)
@@ -56,7 +61,7 @@ def of_message(found: re.Match[str], line: str, versions: Mapping[str, str], api
     if package not in api.packages:
         return None
     try:
-        bound = SpecifierSet(found["bound"].replace(" ", "").rstrip("."))
+        bound = SpecifierSet(named.get("bound", f">={named.get('least')}").replace(" ", "").rstrip("."))
     except InvalidSpecifier:
         return None
     installed = named.get("version") or versions.get(package, "")
@@ -66,7 +71,7 @@ def of_message(found: re.Match[str], line: str, versions: Mapping[str, str], api
     if named.get("user") and plain(found["user"]) in api.packages:
         known[plain(found["user"])] = found["of"]
     having = meeting(package, bound, api)
-    if not installed and having.versions == api.versions(package):
+    if not installed and having.versions == api.versions(package) and not ASKS_FOR_NEWER.search(line):
         return None
     users = tuple(stating(package, bound, installed, plain(named.get("user") or ""), api))
     return NameAnswer(

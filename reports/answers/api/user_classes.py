@@ -21,7 +21,12 @@ EXTENDED: Final = (  # bases by what the names of users' classes contain
 
 def usual_bases(name: str) -> tuple[str, ...]:
     """Return the classes that a user's class of some name may extend; empty if the name does not tell."""
-    return tuple(base for pattern, bases in EXTENDED if re.search(pattern, name) for base in bases)
+    return tuple(
+        base
+        for pattern, bases in EXTENDED
+        if re.search(pattern, name, re.IGNORECASE if name.islower() else 0)
+        for base in bases
+    )
 
 
 def all_bases() -> tuple[str, ...]:

@@ -43,6 +43,12 @@ def first(text: str) -> MissingName:
             "ValueError: 'a_b' is not a valid OptimizerNames, please select one of ['c']",
             ("value", "OptimizerNames", "a_b"),
         ),
+        ("AttributeError: Ab has no attribute c", ("attribute", "Ab", "c")),
+        (
+            "AttributeError: \N{LEFT SINGLE QUOTATION MARK}A\N{RIGHT SINGLE QUOTATION MARK} object has no attribute b",
+            ("attribute", "A", "b"),
+        ),
+        ("TypeError: a.b()got an unexpected keyword argument'c'", ("argument", "a.b", "c")),
         ("AttributeError: Can't get attribute 'A' on <module 'trl.core' from '/x'>", ("import", "trl.core", "A")),
         ("train.py: error: unrecognized arguments: --a epoch", ("field", "", "a")),
     ],

@@ -181,6 +181,8 @@ def test_another_name_of_the_log_is_looked_up_if_the_last_one_is_of_no_package(a
             "4.40.1",
         ),
         ("The conflict is caused by:\n    trl 0.12.0 depends on transformers>=4.46.0", "transformers>=4.46.0", ""),
+        ("The version of PEFT is not compatible, use a version that is greater than 0.5.0", "peft>=0.5.0", ""),
+        ("4 bit quantization requires bitsandbytes>=0.39.0 - please upgrade", "bitsandbytes>=0.39.0", ""),
         ("Disabling PyTorch because PyTorch >= 2.4 is required but found 2.3.1", "torch>=2.4", "2.3.1"),
         ("ImportError: Using the `Trainer` with PyTorch requires `accelerate>=0.26.0`", "accelerate>=0.26.0", ""),
     ],
@@ -232,3 +234,13 @@ def test_a_name_of_the_users_own_code_has_no_answer(api: ApiMap, kind: str, owne
 
 def test_a_requirement_that_every_release_meets_has_no_answer(api: ApiMap) -> None:
     assert explain_name(Symptom(text="ValueError: You need torch>=1.10, using an Ampere GPU"), {}, api) is None
+
+
+def test_a_module_name_that_the_log_cuts_is_completed(api: ApiMap) -> None:
+    assert answered(api, "import", "transformers.modeling_", "shard_checkpoint").path == (
+        "transformers.modeling_utils.shard_checkpoint"
+    )
+
+
+def test_an_argument_of_every_release_means_an_older_one(api: ApiMap) -> None:
+    assert answered(api, "argument", "hf_hub_download", "token").contradicts
