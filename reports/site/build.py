@@ -18,6 +18,7 @@ from reports.site import (
     download_pages,
     feature_pages,
     home,
+    pair_pages,
     problem_pages,
     published_data,
 )
@@ -88,6 +89,7 @@ def build(results: Path, folder: Path) -> Site:
     site.page("stack.html", "stack.html.j2")
     changes = change_pages.pages(published)
     change_pages.write(site, changes, published)
+    pair_pages.write(site)
     download_pages.write(site, published, features, problems, changes)
     docs_pages.write(site)
     cases = case_pages.CaseWriter(

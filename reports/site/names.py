@@ -12,6 +12,7 @@ NAVIGATION: Final = (
     ("causes.html", "Causes"),
     ("stack.html", "My stack"),
     ("error.html", "My error"),
+    ("pairs.html", "Pairs"),
     ("changes.html", "What changed"),
     ("data.html", "Data"),
     ("docs/index.html", "Docs"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PAGES: Final = (
     *("index.html", "features.html", "feature/qlora-fsdp2.html", "findings.html", "causes.html", "data.html"),
-    *("stack.html", "error.html", "changes.html", "changes/cpu-2025-09-to-2025-12.html"),
+    *("stack.html", "error.html", "pairs.html", "changes.html", "changes/cpu-2025-09-to-2025-12.html"),
     *("finding/trainer-accumulation-halves.html", "cause/fsdp1-uniform-dtype.html"),
     *("case/train-lora-fsdp1-bf16.html#set=2026-11&on=cpu", "case/train-full-fsdp2-fp32.html#set=2025-09&on=cpu"),
     *("docs/index.html", "docs/commands.html", "docs/verdicts.html", "docs/add.html", "docs/runner.html"),
