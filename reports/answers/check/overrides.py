@@ -59,7 +59,7 @@ def definitions_of(path: str, releases: ReleaseAnswers) -> set[str]:
 def lacking(override: Override, path: str, releases: ReleaseAnswers) -> Iterator[NarrowOverride]:
     package = package_of(path)
     by_place = {place: parameters(path, package, place, releases) for place in releases.readable(package)}
-    known = {place: names for place, names in by_place.items() if names}
+    known = {place: names for place, names in by_place.items() if names is not None}
     everywhere = set.intersection(*map(set, known.values())) if known else set()
     added = {name for names in known.values() for name in names} - everywhere - set(override.parameters)
     for name in sorted(added):
@@ -82,6 +82,7 @@ def lacking(override: Override, path: str, releases: ReleaseAnswers) -> Iterator
             )
 
 
-def parameters(path: str, package: str, place: int, releases: ReleaseAnswers) -> list[str]:
-    found = releases.view(package, place).parameters(path) or []
-    return [each.name for each in found if not each.name.startswith("*")]
+def parameters(path: str, package: str, place: int, releases: ReleaseAnswers) -> list[str] | None:
+    """Return the names of a method's parameters in a release, without ``self``; None if it has no such method."""
+    found = releases.view(package, place).parameters(path)
+    return None if found is None else [each.name for each in found if not each.name.startswith("*")]

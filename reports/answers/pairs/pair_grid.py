@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.crossings import Breaks
@@ -33,6 +33,7 @@ class GridCell:
     status: PairStatus
     because: str = ""
     proof: str = READ
+    missing: str = ""  # the name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +89,12 @@ def broken_cells(
 
 
 def cell_of(broken: BrokenRange) -> GridCell:
-    verb = "is imported" if broken.breaks is Breaks.AT_MODULE else "runs"
-    when = "" if broken.breaks is Breaks.AT_IMPORT else f" when a part of it {verb}"
-    return GridCell(
-        status=MOMENTS[broken.breaks], because=f"{broken.module} takes {broken.target}, which is not there{when}"
-    )
+    verb = {
+        Breaks.AT_IMPORT: "imports",
+        Breaks.AT_MODULE: "is imported on first use, and takes",
+        Breaks.AT_USE: "uses in a function",
+    }[broken.breaks]
+    return GridCell(status=MOMENTS[broken.breaks], because=f"{broken.module} {verb} {broken.target}: it is not there", missing=broken.target)
 
 
 def worse(one: GridCell, other: GridCell | None) -> GridCell:
@@ -114,13 +116,11 @@ def by_releases(
 
 def with_measurements(read: GridCell | None, measured: Sequence[MeasuredImports], pair: tuple[str, str]) -> GridCell:
     """Return the cell of two releases: what was measured goes before what was read."""
-    missing = read.because.rpartition(" takes ")[2].partition(", ")[0] if read is not None else ""
+    missing = read.missing if read is not None else ""
     works = next((each for each in measured if all(each.imports(name) is not False for name in pair)), None)
     if works is not None:
         if read is not None and read.status is not PairStatus.AT_IMPORT:
-            return GridCell(
-                status=read.status, because=read.because, proof=f"{READ}; the import was {measured_words(works)}"
-            )
+            return replace(read, proof=f"{READ}; the import was {measured_words(works)}")
         return GridCell(status=PairStatus.IMPORTS, proof=measured_words(works))
     failed = next((each for each in measured if fails(each, pair, missing)), None)
     if failed is not None:

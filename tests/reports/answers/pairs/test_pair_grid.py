@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from reports.answers.pairs.pair_grid import PairGrid
 
 PAIR = ("peft", "transformers")
-BREAKS = GridCell(status=PairStatus.AT_IMPORT, because="peft.peft_model takes transformers.Name, which is not there")
-USES = GridCell(status=PairStatus.AT_USE, because="peft.tuners takes transformers.Name, which is not there")
+BREAKS = GridCell(status=PairStatus.AT_IMPORT, because="peft.peft_model imports it", missing="transformers.Name")
+USES = GridCell(status=PairStatus.AT_USE, because="peft.tuners uses it", missing="transformers.Name")
 
 
 @pytest.fixture(scope="module")
