@@ -16,7 +16,7 @@ from matrix.api_map.measured import import_results
 from matrix.api_map.query import ApiMap
 from matrix.errors import UserError
 from reports.answers import knowledge
-from reports.answers.pairs.pair_answers import pair_answers
+from reports.answers.pairs.pair_answers import pair_answers, without_release
 from reports.answers.support.question import asked
 from reports.answers.support.status import GOOD
 from reports.answers.support.support import dumped, support_document, support_of
@@ -63,8 +63,10 @@ def can_i_use(
         update={"not_measured": question.not_measured, "notes": question.notes}
     )
     if len(question.have) > 1 and not any(each.sets for of in document.devices for each in of.support):
-        pairs = pair_answers(question.have, ApiMap(), list(import_results.load()))
-        document = document.model_copy(update={"pairs": pairs})
+        api = ApiMap()
+        pairs = pair_answers(question.have, api, list(import_results.load()))
+        notes = (*document.notes, *without_release(question.have, api))
+        document = document.model_copy(update={"pairs": pairs, "notes": notes})
     typer.echo(dumped(document).rstrip() if as_json else "\n".join(lines(document)))
     sets = document.devices[0].support[0].sets if document.devices else ()
     raise typer.Exit(0 if any(each.status in GOOD for each in sets) and not question.not_measured else NOWHERE)

@@ -78,6 +78,20 @@ def newest_releases(have: Iterable[Requirement], api: ApiMap) -> dict[str, str]:
     return found
 
 
+def without_release(have: Iterable[Requirement], api: ApiMap) -> Iterator[str]:
+    """Yield a sentence for each requirement that no usable release of the map meets."""
+    wanted = list(have)
+    found = newest_releases(wanted, api)
+    for each in wanted:
+        if each.name not in found:
+            versions = api.versions(each.name)
+            meeting = [version for version in versions if each.specifier.contains(version, prereleases=True)]
+            if meeting:
+                yield f"{each}: {meeting[-1]} is yanked or cannot be read; name another version"
+            else:
+                yield f"{each}: not in the map of the API, which has {versions[0]} to {versions[-1]}"
+
+
 def pair_answer(pair: Mapping[str, str], api: ApiMap, results: Iterable[MeasuredImports]) -> PairAnswer:
     """Return the answer for two releases of the map.
 

@@ -94,7 +94,8 @@ def cell_of(broken: BrokenRange) -> GridCell:
         Breaks.AT_MODULE: "is imported on first use, and takes",
         Breaks.AT_USE: "uses in a function",
     }[broken.breaks]
-    return GridCell(status=MOMENTS[broken.breaks], because=f"{broken.module} {verb} {broken.target}: it is not there", missing=broken.target)
+    because = f"{broken.module} {verb} {broken.target}: it is not there"
+    return GridCell(status=MOMENTS[broken.breaks], because=because, missing=broken.target)
 
 
 def worse(one: GridCell, other: GridCell | None) -> GridCell:

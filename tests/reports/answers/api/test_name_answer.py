@@ -244,3 +244,9 @@ def test_a_module_name_that_the_log_cuts_is_completed(api: ApiMap) -> None:
 
 def test_an_argument_of_every_release_means_an_older_one(api: ApiMap) -> None:
     assert answered(api, "argument", "hf_hub_download", "token").contradicts
+
+
+def test_no_move_leads_to_a_yanked_release(api: ApiMap) -> None:
+    found = answered(api, "argument", "Trainer.__init__", "processing_class", transformers="4.45.2")
+    assert found.ranges[0][0] == "4.46.0"
+    assert "transformers==4.46.1" in {each.typed for each in found.moves}

@@ -6,7 +6,14 @@ import pytest
 
 from matrix.api_map.measured import import_results
 from matrix.api_map.query import ApiMap
-from reports.answers.pairs.pair_answers import READ, PairStatus, newest_releases, pair_answer, pair_answers
+from reports.answers.pairs.pair_answers import (
+    READ,
+    PairStatus,
+    newest_releases,
+    pair_answer,
+    pair_answers,
+    without_release,
+)
 from reports.answers.support.requirements import requirement
 
 
@@ -68,3 +75,15 @@ def test_each_two_of_three_packages_are_a_pair(api: ApiMap) -> None:
         ("peft", "trl"),
         ("transformers", "trl"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("have", "sentence"),
+    [
+        ("peft==99.0", "peft==99.0.*: not in the map of the API, which has 0.4.0 to "),
+        ("transformers==4.46.0", "transformers==4.46.0: 4.46.0 is yanked or cannot be read; name another version"),
+    ],
+)
+def test_a_version_that_cannot_be_answered_is_one_sentence(api: ApiMap, have: str, sentence: str) -> None:
+    (found,) = without_release([requirement(have), requirement("trl==0.12.0")], api)
+    assert found.startswith(sentence)
