@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from cases.space.verdict import Verdict
+from matrix.versions.moved_packages import MovedPackage
 
 SCHEMA: Final = 1
 ANSWER: Final = "bisect.json"  # in the run directory
@@ -58,6 +59,14 @@ class Culprit(StoredPart):
     )
     first_bad_set: str = Field(description="name of the first red candidate in the run directory")
     commits: CommitRange | None = None
+    api: str = Field(
+        default="", description="names and parameters that the first bad release lacks, and defaults that it changed"
+    )
+
+    @property
+    def move(self) -> MovedPackage:
+        """The package from its last good to its first bad release."""
+        return MovedPackage(name=self.package, old=self.last_good, new=self.first_bad)
 
 
 class Certainty(StoredPart):

@@ -5,22 +5,18 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from cases.space.renamed import current_case_id
-from cases.space.verdict import Verdict
-from matrix.bisect import commits
-from matrix.bisect.answer import ANSWER, BisectAnswer, Certainty
+from matrix.bisect.answer import ANSWER
+from matrix.bisect.answering import answered, no_api, with_api_changes
 from matrix.bisect.candidate import MixedEnvironment, of_text
-from matrix.bisect.confidence import highest_flake_rate, missed_red
 from matrix.bisect.differences import Differences, packages, replaced
 from matrix.bisect.failure import no_cause
 from matrix.bisect.releases import NearbyResolution
 from matrix.bisect.runner import FOLDER, CandidateRunner
-from matrix.bisect.search import Bisection, End, differing, lock_of
-from matrix.bisect.state import State
+from matrix.bisect.search import Bisection, End, lock_of
 from matrix.environments.repository import opened
 from matrix.errors import UserError
 from matrix.evidence import Evidence
@@ -35,13 +31,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cases.space.case import Case
-    from matrix.bisect.answer import Culprit
+    from matrix.bisect.answer import BisectAnswer
     from matrix.environments.linked_environment import InstalledPackage
-    from matrix.environments.repository import Repository
     from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
     from matrix.run.request import RunRequest
     from matrix.versions.locks import Lock
+    from matrix.versions.moved_packages import MovedPackage
     from matrix.versions.sets import VersionSet
 
 SUGGESTIONS: Final = 3
@@ -126,11 +122,21 @@ def found_case(name: str, run_request: RunRequest) -> Case:
 
 
 def run(
-    request: BisectRequest, *, cause: Callable[[Outcome], str] = no_cause, say: Callable[[str], None] = print
+    request: BisectRequest,
+    *,
+    cause: Callable[[Outcome], str] = no_cause,
+    api: Callable[[MovedPackage, Outcome], str] = no_api,
+    say: Callable[[str], None] = print,
 ) -> tuple[Path, BisectAnswer]:
     """Search; return the run directory and the answer, which is stored there as well.
 
     The same request continues an interrupted search: finished cells are not run again.
+
+    Args:
+        request: the options.
+        cause: returns the known cause of a failure; empty if it is unknown.
+        api: returns what a release changed in the API of its package, given the failure; empty if nothing.
+        say: prints the progress.
 
     Raises:
         UserError: bad input, or nothing to search; cells that ran are kept.
@@ -148,7 +154,7 @@ def run(
         repository = opened(request.git, parent=ctx.cache / FOLDER) if request.git else None
         bisection = prepared(task, request, ctx, stack, say)
         bisection.cause = cause
-        answer = answered(bisection, task, repository, began=began)
+        answer = with_api_changes(answered(bisection, task.case, repository, began=began), bisection, api)
     (directory / ANSWER).write_text(answer.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
     return directory, answer
 
@@ -243,94 +249,3 @@ def width(case: Case, ctx: RunContext) -> int:
     """The number of cells that run at once: one per worker, and per group of as many cores or GPUs as ranks."""
     places = len(ctx.pool.gpus) if ctx.pool is not None else ctx.workers
     return max(1, min(ctx.workers, places // case.ranks))
-
-
-def answered(bisection: Bisection, task: BisectTask, repository: Repository | None, *, began: float) -> BisectAnswer:
-    """Run the search to its end."""
-    bisection.run_ends()
-    guilty = bisection.guilty_groups()
-    culprits = tuple(bisection.culprit(each, guilty) for each in sorted(guilty.culprits))
-    no_commit = ""
-    if repository is not None:
-        try:
-            culprits = with_commits(bisection, culprits, repository)
-        except UserError as error:  # the packages and releases are an answer all the same
-            no_commit = str(error)
-    if bisection.failure is None:
-        raise UserError("the bad end has no failure")
-    pins, base, green = remedy(bisection, culprits)
-    ctx = bisection.runner.ctx
-    required = bisection.differences.packages(bisection.differences.closure(guilty.all) - guilty.culprits)
-    first_bad = culprits[0].first_bad_set
-    outcome = next(each for each in reversed(ctx.store.outcomes) if each.set == first_bad)
-    return BisectAnswer(
-        generated=datetime.now(UTC).replace(microsecond=0),
-        case=task.case.id,
-        good=bisection.good.candidate.key,
-        bad=bisection.bad.candidate.key,
-        device=ctx.device,
-        hardware=ctx.hardware,
-        verdict=bisection.failure.verdict,
-        failure=bisection.failure.reason,
-        cause=bisection.cause(bisection.failure),
-        differing=len(bisection.differences.names),
-        culprits=culprits,
-        required=required,
-        pins=pins,
-        pins_base=base,
-        pins_green=green,
-        certainty=certainty(bisection),
-        steps=tuple(bisection.steps),
-        cells=sum(each.verdict is not Verdict.BLOCKED for each in ctx.store.outcomes),
-        seconds=round(time.monotonic() - began, 1),
-        log=outcome.evidence.get("log", next(iter(outcome.evidence.values()), "")),
-        no_commit=no_commit,
-    )
-
-
-def with_commits(bisection: Bisection, culprits: tuple[Culprit, ...], repository: Repository) -> tuple[Culprit, ...]:
-    """The culprits, with the commit that made the cell red for the one that the repository is of.
-
-    Raises:
-        UserError: the package has no two releases to compare, or the repository lacks one of them.
-    """
-    number = repository.culprit_of([each.package for each in culprits])
-    culprit = culprits[number]
-    lock = bisection.locks.get(culprit.first_bad_set)
-    if lock is None or not (culprit.last_good and culprit.first_bad):
-        raise UserError(f"--git: {culprit.package} has no two releases to compare; leave --git out")
-    found = commits.first_bad_commit(bisection, culprit, lock, repository)
-    return (*culprits[:number], culprit.model_copy(update={"commits": found}), *culprits[number + 1 :])
-
-
-def remedy(bisection: Bisection, culprits: tuple[Culprit, ...]) -> tuple[dict[str, str], str, bool]:
-    """Versions to use meanwhile: the bad set with the first culprit at its last good release, if that is green.
-
-    Otherwise those of the last green candidate. Returns the pins, the set that they change, and whether it is green.
-    """
-    culprit, bad = culprits[0], bisection.bad.lock
-    if culprit.last_good and culprit.first_bad:
-        pins = {culprit.package: culprit.last_good}
-        label = f"{bad.version_set.key} with {culprit.package} {culprit.last_good}"
-        candidate = bisection.resolved(pins, bad, bad.versions, label=label)
-        if bisection.test("pins", [candidate])[candidate.key] is State.GREEN:
-            moved = differing(bisection.bad.candidate, candidate)
-            return {name: new for name, (_, new) in moved.items() if new}, bad.version_set.key, True
-        moved_along = {name: old for name, (old, _) in culprit.moved_along.items() if old}
-        return {culprit.package: culprit.last_good, **moved_along}, bisection.good.candidate.key, True
-    return {}, bisection.good.candidate.key, True
-
-
-def certainty(bisection: Bisection) -> Certainty:
-    ends = bisection.end_states
-    greens = sum(step.state == State.GREEN.value for step in bisection.steps)
-    missed = missed_red(ends.red_rate, ends.repeats)
-    runs = len(ends.good) + len(ends.bad)
-    return Certainty(
-        end_runs=len(ends.bad),
-        flake_rate=round(ends.flake_rate, 3),
-        highest_flake_rate=round(highest_flake_rate(runs), 2) if not ends.flaked else round(ends.flake_rate, 2),
-        repeats=ends.repeats,
-        boundary_runs=bisection.boundary_runs,
-        confidence=round((1.0 - missed) ** greens, 4),
-    )

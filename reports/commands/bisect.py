@@ -8,12 +8,11 @@ or not red at the bad end, 130 interrupted.
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads it
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from matrix.api_map.query import ApiMap
 from matrix.bisect import request as bisection
 from matrix.bisect.request import BisectRequest
 from matrix.bisect.search import FlakyDifferenceError
@@ -22,16 +21,9 @@ from matrix.run import user_scripts
 from matrix.run.execute import Suite
 from matrix.run.request import RunRequest
 from matrix.versions import sets as known_sets
-from matrix.versions.moved_packages import MovedPackage
-from reports.answers.api import release_changes
 from reports.commands.options import AsJson, Device, KeepFree, Scripts, TorchBackend, Versions, Workers
 from reports.commands.runs import bisect_report
 from reports.render.text import bisect_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from matrix.bisect.answer import BisectAnswer
 
 NOT_REPRODUCED = 1
 
@@ -82,7 +74,7 @@ def bisect(
     )
     say = Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print
     try:
-        directory, answer = bisection.run(request, cause=bisect_report.cause, say=say)
+        directory, answer = bisection.run(request, cause=bisect_report.cause, api=bisect_report.api_changes, say=say)
     except FlakyDifferenceError as error:
         typer.echo(f"ftmatrix: {error}", err=True)
         raise typer.Exit(NOT_REPRODUCED) from None
@@ -90,13 +82,4 @@ def bisect(
     if as_json:
         typer.echo(answer.model_dump_json(by_alias=True, indent=1))
     else:
-        typer.echo("\n".join([bisect_text.text(answer, directory), *api_changes(answer)]))
-
-
-def api_changes(answer: BisectAnswer) -> Iterator[str]:
-    """Yield what each culprit changed in its API, which may be the reason."""
-    api = ApiMap()
-    for each in answer.culprits:
-        found = release_changes.sentence(api, MovedPackage(name=each.package, old=each.last_good, new=each.first_bad))
-        if found:
-            yield f"  {found} (`ftmatrix map changes {each.package} {each.last_good} {each.first_bad}`)"
+        typer.echo(bisect_text.text(answer, directory))

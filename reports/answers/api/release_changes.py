@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from reports.answers.diff.changes import SetPair
 
 EXAMPLES: Final = 3
+WORD: Final = re.compile(r"\w+")
 MOST_DEFAULTS: Final = 6
 # What a job's configuration fills in, whatever its trainer.
 OF_ANY_JOB: Final = frozenset(
@@ -26,19 +28,28 @@ OF_ANY_JOB: Final = frozenset(
 )
 
 
-def sentence(api: ApiMap, moved: MovedPackage) -> str:
-    """Return what is gone and which defaults changed, with examples; empty if nothing, or for unknown releases."""
+def sentence(api: ApiMap, moved: MovedPackage, *, failure: str = "") -> str:
+    """Return what is gone and which defaults changed, with examples; empty if nothing, or for unknown releases.
+
+    The examples begin with those that the text of a failure mentions.
+    """
     if api.place(moved.name, moved.old) is None or api.place(moved.name, moved.new) is None:
         return ""
     found = of_package(api, moved.name, moved.old, moved.new)
     parts = []
     if found.removed:
         gone = counted(len(found.removed), "name or parameter", "names or parameters")
-        parts.append(f"{gone} gone, e.g. {', '.join(found.removed[:EXAMPLES])}")
+        parts.append(f"{gone} gone, e.g. {', '.join(mentioned_first(found.removed, failure)[:EXAMPLES])}")
     if found.defaults:
         changed = ", ".join(map(default_words, found.defaults[:EXAMPLES]))
         parts.append(f"{counted(len(found.defaults), 'changed default')}, e.g. {changed}")
     return f"API of {moved.name} {moved.old} -> {moved.new}: {'; '.join(parts)}" if parts else ""
+
+
+def mentioned_first(paths: Iterable[str], text: str) -> list[str]:
+    """Return paths such as ``trl.GRPOTrainer(tokenizer)``; those whose last name a text has come first."""
+    words = {*WORD.findall(text)}
+    return sorted(paths, key=lambda path: WORD.findall(path)[-1] not in words)
 
 
 def default_words(changed: ChangedDefault) -> str:

@@ -90,7 +90,9 @@ class CulpritSearch:
             return with_words(record, f"Not bisected, as the time of the night was over: `{self.command(cell)}`.")
         self.say(f"Bisecting {cell}")
         try:
-            directory, answer = bisection.run(self.wish(cell, record), cause=bisect_report.cause, say=self.say)
+            directory, answer = bisection.run(
+                self.wish(cell, record), cause=bisect_report.cause, api=bisect_report.api_changes, say=self.say
+            )
         except UserError as error:
             return with_words(record, f"The bisection of `{cell.case}` ended without an answer: {error}.")
         self.say(bisect_report.write(directory, answer))

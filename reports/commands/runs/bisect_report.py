@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from matrix.api_map.query import ApiMap
 from matrix.errors import UserError
 from matrix.run import store
+from reports.answers.api import release_changes
 from reports.answers.diagnosis import diagnose
 from reports.answers.scripts.repro_cells import host_pins
 from reports.answers.scripts.repro_script import reproducer
@@ -15,10 +17,12 @@ from reports.render.text.issue_text import issue
 from reports.results.grid import grid
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from matrix.bisect.answer import BisectAnswer
     from matrix.run.outcome import Outcome
+    from matrix.versions.moved_packages import MovedPackage
 
 REPORT: Final = "bisect.md"
 ISSUE: Final = "issue.md"
@@ -34,6 +38,17 @@ def cause(outcome: Outcome) -> str:
     """The id of the signature that explains a failure; empty if none does."""
     best = next(iter(diagnose.diagnose(diagnose.symptom(outcome, {}))), None)
     return best.signature.id if best else ""
+
+
+def api_changes(moved: MovedPackage, failure: Outcome) -> str:
+    """What a release changed in its API, names of the failure first; empty if nothing, or if the map lacks it."""
+    return release_changes.sentence(ApiMap(), moved, failure="\n".join(symptom_texts(failure)))
+
+
+def symptom_texts(failure: Outcome) -> Iterator[str]:
+    yield failure.reason
+    if failure.error is not None:
+        yield failure.error.message
 
 
 def write_issue(directory: Path, answer: BisectAnswer) -> str:

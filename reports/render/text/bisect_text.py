@@ -70,6 +70,8 @@ def details(culprit: Culprit) -> Iterator[str]:
     commits = culprit.commits
     if commits:
         yield from commit_lines(commits)
+    if culprit.api:
+        yield f"  {culprit.api} (`ftmatrix map changes {culprit.package} {culprit.last_good} {culprit.first_bad}`)"
 
 
 def commit_lines(commits: CommitRange) -> Iterator[str]:

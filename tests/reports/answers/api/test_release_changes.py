@@ -32,3 +32,11 @@ def test_a_job_relies_on_the_defaults_that_it_does_not_state(api: ApiMap) -> Non
     assert words in list(release_changes.defaults_of_job(api, TRL, trainer="SFTTrainer", stated=()))
     assert words not in list(release_changes.defaults_of_job(api, TRL, trainer="SFTTrainer", stated={"max_seq_length"}))
     assert words not in list(release_changes.defaults_of_job(api, TRL, trainer="DPOTrainer", stated=()))
+
+
+def test_examples_begin_with_what_the_failure_mentions() -> None:
+    paths = ["trl.AlignPropTrainer", "trl.GRPOTrainer(tokenizer)", "trl.KTOTrainer"]
+    first = release_changes.mentioned_first(paths, "ImportError: cannot import name 'KTOTrainer' from 'trl'")
+    assert first == ["trl.KTOTrainer", "trl.AlignPropTrainer", "trl.GRPOTrainer(tokenizer)"]
+    assert release_changes.mentioned_first(paths, "unexpected keyword argument 'tokenizer'")[0] == paths[1]
+    assert release_changes.mentioned_first(paths, "") == paths

@@ -53,3 +53,9 @@ def test_a_commit_broke_the_cell_or_repaired_it(answer: MakeAnswer, *, repair: b
 def test_an_answer_without_a_commit_says_why(answer: MakeAnswer) -> None:
     for words in both(answer(PEFT, no_commit="no tag of peft 0.18.0")):
         assert "o commit: no tag of peft 0.18.0" in words
+
+
+def test_the_answer_says_what_the_release_changed_in_the_api(answer: MakeAnswer) -> None:
+    api = "API of peft 0.18.0 -> 0.17.1: 1 name or parameter gone, e.g. peft.LoraConfig(r)"
+    for words in both(answer({**PEFT, "api": api})):
+        assert f"{api} (`ftmatrix map changes peft 0.18.0 0.17.1`)" in words

@@ -1,0 +1,131 @@
+"""Runs a prepared bisection to its end, and makes its answer."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from cases.space.verdict import Verdict
+from matrix.bisect import commits
+from matrix.bisect.answer import BisectAnswer, Certainty
+from matrix.bisect.confidence import highest_flake_rate, missed_red
+from matrix.bisect.search import differing
+from matrix.bisect.state import State
+from matrix.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cases.space.case import Case
+    from matrix.bisect.answer import Culprit
+    from matrix.bisect.search import Bisection
+    from matrix.environments.repository import Repository
+    from matrix.run.outcome import Outcome
+    from matrix.versions.moved_packages import MovedPackage
+
+
+def answered(bisection: Bisection, case: Case, repository: Repository | None, *, began: float) -> BisectAnswer:
+    """Run the search to its end."""
+    bisection.run_ends()
+    guilty = bisection.guilty_groups()
+    culprits = tuple(bisection.culprit(each, guilty) for each in sorted(guilty.culprits))
+    no_commit = ""
+    if repository is not None:
+        try:
+            culprits = with_commits(bisection, culprits, repository)
+        except UserError as error:  # the packages and releases are an answer all the same
+            no_commit = str(error)
+    if bisection.failure is None:
+        raise UserError("the bad end has no failure")
+    pins, base, green = remedy(bisection, culprits)
+    ctx = bisection.runner.ctx
+    required = bisection.differences.packages(bisection.differences.closure(guilty.all) - guilty.culprits)
+    first_bad = culprits[0].first_bad_set
+    outcome = next(each for each in reversed(ctx.store.outcomes) if each.set == first_bad)
+    return BisectAnswer(
+        generated=datetime.now(UTC).replace(microsecond=0),
+        case=case.id,
+        good=bisection.good.candidate.key,
+        bad=bisection.bad.candidate.key,
+        device=ctx.device,
+        hardware=ctx.hardware,
+        verdict=bisection.failure.verdict,
+        failure=bisection.failure.reason,
+        cause=bisection.cause(bisection.failure),
+        differing=len(bisection.differences.names),
+        culprits=culprits,
+        required=required,
+        pins=pins,
+        pins_base=base,
+        pins_green=green,
+        certainty=certainty(bisection),
+        steps=tuple(bisection.steps),
+        cells=sum(each.verdict is not Verdict.BLOCKED for each in ctx.store.outcomes),
+        seconds=round(time.monotonic() - began, 1),
+        log=outcome.evidence.get("log", next(iter(outcome.evidence.values()), "")),
+        no_commit=no_commit,
+    )
+
+
+def no_api(_: MovedPackage, __: Outcome) -> str:
+    """No known change."""
+    return ""
+
+
+def with_api_changes(
+    answer: BisectAnswer, bisection: Bisection, api: Callable[[MovedPackage, Outcome], str]
+) -> BisectAnswer:
+    """The answer with what each culprit changed in its API, which may be the reason."""
+    if bisection.failure is None:
+        return answer
+    culprits = [each.model_copy(update={"api": api(each.move, bisection.failure)}) for each in answer.culprits]
+    return answer.model_copy(update={"culprits": tuple(culprits)})
+
+
+def with_commits(bisection: Bisection, culprits: tuple[Culprit, ...], repository: Repository) -> tuple[Culprit, ...]:
+    """The culprits, with the commit that made the cell red for the one that the repository is of.
+
+    Raises:
+        UserError: the package has no two releases to compare, or the repository lacks one of them.
+    """
+    number = repository.culprit_of([each.package for each in culprits])
+    culprit = culprits[number]
+    lock = bisection.locks.get(culprit.first_bad_set)
+    if lock is None or not (culprit.last_good and culprit.first_bad):
+        raise UserError(f"--git: {culprit.package} has no two releases to compare; leave --git out")
+    found = commits.first_bad_commit(bisection, culprit, lock, repository)
+    return (*culprits[:number], culprit.model_copy(update={"commits": found}), *culprits[number + 1 :])
+
+
+def remedy(bisection: Bisection, culprits: tuple[Culprit, ...]) -> tuple[dict[str, str], str, bool]:
+    """Versions to use meanwhile: the bad set with the first culprit at its last good release, if that is green.
+
+    Otherwise those of the last green candidate. Returns the pins, the set that they change, and whether it is green.
+    """
+    culprit, bad = culprits[0], bisection.bad.lock
+    if culprit.last_good and culprit.first_bad:
+        pins = {culprit.package: culprit.last_good}
+        label = f"{bad.version_set.key} with {culprit.package} {culprit.last_good}"
+        candidate = bisection.resolved(pins, bad, bad.versions, label=label)
+        if bisection.test("pins", [candidate])[candidate.key] is State.GREEN:
+            moved = differing(bisection.bad.candidate, candidate)
+            return {name: new for name, (_, new) in moved.items() if new}, bad.version_set.key, True
+        moved_along = {name: old for name, (old, _) in culprit.moved_along.items() if old}
+        return {culprit.package: culprit.last_good, **moved_along}, bisection.good.candidate.key, True
+    return {}, bisection.good.candidate.key, True
+
+
+def certainty(bisection: Bisection) -> Certainty:
+    ends = bisection.end_states
+    greens = sum(step.state == State.GREEN.value for step in bisection.steps)
+    missed = missed_red(ends.red_rate, ends.repeats)
+    runs = len(ends.good) + len(ends.bad)
+    return Certainty(
+        end_runs=len(ends.bad),
+        flake_rate=round(ends.flake_rate, 3),
+        highest_flake_rate=round(highest_flake_rate(runs), 2) if not ends.flaked else round(ends.flake_rate, 2),
+        repeats=ends.repeats,
+        boundary_runs=bisection.boundary_runs,
+        confidence=round((1.0 - missed) ** greens, 4),
+    )
