@@ -72,12 +72,12 @@ class Culprit(StoredPart):
 class Certainty(StoredPart):
     """How sure the answer is."""
 
-    end_runs: int = Field(description="runs of each end")
-    flake_rate: float = Field(description="share of the runs of the bad end without the failure, assumed for all steps")
+    end_runs: int = Field(description="runs of the bad end")
+    flake_rate: float = Field(description="share of the runs of red candidates without the failure")
     highest_flake_rate: float = Field(description="the highest rate that these runs leave possible, at 95 % confidence")
-    repeats: int = Field(description="runs of a step before it counts as green")
-    boundary_runs: int = Field(description="runs of the last green and the first red release, each")
-    confidence: float = Field(description="probability that no step was green by chance, at the assumed rate")
+    repeats: int = Field(description="runs of a step before it counts as green; the search corrects wrong steps")
+    boundary_runs: int = Field(description="runs of the last green release, and of all that the answer calls green")
+    confidence: float = Field(description="probability that nothing that the answer calls green is so by chance")
 
 
 class BisectAnswer(StoredPart):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cases.space.verdict import Verdict
 from matrix.bisect import commits
 from matrix.bisect.answer import BisectAnswer, Certainty
-from matrix.bisect.confidence import highest_flake_rate, missed_red
+from matrix.bisect.confidence import highest_flake_rate
 from matrix.bisect.search import differing
 from matrix.bisect.state import State
 from matrix.errors import UserError
@@ -108,7 +108,7 @@ def remedy(bisection: Bisection, culprits: tuple[Culprit, ...]) -> tuple[dict[st
         pins = {culprit.package: culprit.last_good}
         label = f"{bad.version_set.key} with {culprit.package} {culprit.last_good}"
         candidate = bisection.resolved(pins, bad, bad.versions, label=label)
-        if bisection.test("pins", [candidate])[candidate.key] is State.GREEN:
+        if bisection.test("pins", [candidate], bisection.rate.repeats)[candidate.key] is State.GREEN:
             moved = differing(bisection.bad.candidate, candidate)
             return {name: new for name, (_, new) in moved.items() if new}, bad.version_set.key, True
         moved_along = {name: old for name, (old, _) in culprit.moved_along.items() if old}
@@ -117,15 +117,14 @@ def remedy(bisection: Bisection, culprits: tuple[Culprit, ...]) -> tuple[dict[st
 
 
 def certainty(bisection: Bisection) -> Certainty:
-    ends = bisection.end_states
-    greens = sum(step.state == State.GREEN.value for step in bisection.steps)
-    missed = missed_red(ends.red_rate, ends.repeats)
-    runs = len(ends.good) + len(ends.bad)
+    rate, runs = bisection.rate, bisection.boundary_runs
+    flake_rate = 1.0 - rate.red / rate.runs
     return Certainty(
-        end_runs=len(ends.bad),
-        flake_rate=round(ends.flake_rate, 3),
-        highest_flake_rate=round(highest_flake_rate(runs), 2) if not ends.flaked else round(ends.flake_rate, 2),
-        repeats=ends.repeats,
-        boundary_runs=bisection.boundary_runs,
-        confidence=round((1.0 - missed) ** greens, 4),
+        end_runs=len(bisection.end_states.bad),
+        flake_rate=round(flake_rate, 3),
+        highest_flake_rate=round(flake_rate if rate.flakes else highest_flake_rate(rate.runs), 2),
+        repeats=rate.step_repeats,
+        boundary_runs=runs,
+        # Each red candidate could have passed for green.
+        confidence=round((1.0 - rate.missed_red(runs)) ** len(bisection.red_runs), 4),
     )

@@ -50,7 +50,7 @@ def first_bad_commit(bisection: Bisection, culprit: Culprit, lock: Lock, reposit
 
     def test(indices: Sequence[int]) -> dict[int, State]:
         tested = {each: of_commit(bisection, culprit.package, lock, repository, shas[each]) for each in indices}
-        states = bisection.test("commits", list(tested.values()))
+        states = bisection.test("commits", list(tested.values()), bisection.rate.repeats)
         return {each: states[candidate.key] for each, candidate in tested.items()}
 
     found = find_boundary(len(shas), test, width=bisection.runner.width)

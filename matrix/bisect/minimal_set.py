@@ -28,7 +28,8 @@ class MinimalSetSearch:
 
     Args:
         count: the number of changes. In this order, a change comes after those that it requires.
-        test: returns the state of some sets of changes.
+        test: returns the state of some sets of changes; a red set may be green by chance, but no green one is red.
+        confirm: returns the state of some sets more surely, by default as ``test`` does.
         closure: adds the changes that some changes require.
         width: the number of sets that are tested at once.
         weights: how likely each change is necessary; equal by default.
@@ -36,6 +37,7 @@ class MinimalSetSearch:
 
     count: int
     test: BatchTest[Changes]
+    confirm: BatchTest[Changes] | None = None
     closure: Callable[[Changes], Changes] = lambda changes: changes
     width: int = 1
     weights: Sequence[float] | None = None
@@ -54,15 +56,22 @@ class MinimalSetSearch:
         likely = sorted(needed, key=lambda each: (-self.prior[each], each))  # the parts of ddmin are consecutive
         return ddmin(likely, self.states, width=self.width)
 
-    def culprits(self, red: Changes) -> Changes:
-        """The changes of a minimal red set without which it is green.
+    def culprits(self, red: Changes) -> tuple[Changes, Changes]:
+        """A minimal red set, and those of its changes without which it is green.
 
-        Without one of the others, it is untestable: they let the set run, but do not break it.
+        Without one of the others, it is untestable: they let the set run, but do not break it. A change without which
+        the set is red after all, although a test of the search was green, is left out.
+
+        Args:
+            red: a red set, which ``run`` found.
         """
-        if len(red) == 1:
-            return red
-        states = self.states([red - {each} for each in sorted(red)])
-        return frozenset(each for each in red if states[red - {each}] is State.GREEN)
+        while len(red) > 1:
+            states = self.confirmed([red - {each} for each in sorted(red)])
+            smaller = next((each for each, state in states.items() if state is State.RED), None)
+            if smaller is None:
+                return red, frozenset(each for each in red if states[red - {each}] is State.GREEN)
+            red = smaller
+        return red, red
 
     @property
     def prior(self) -> Sequence[float]:
@@ -84,6 +93,14 @@ class MinimalSetSearch:
 
     def state(self, changes: Changes) -> State:
         return self.states([changes])[changes]
+
+    def confirmed(self, candidates: Sequence[Changes]) -> dict[Changes, State]:
+        """The state of each set, closed under what its changes require, as sure as an answer must be."""
+        if self.confirm is None:
+            return self.states(candidates)
+        closed = {each: self.closure(each) for each in candidates}
+        states = self.confirm(list(dict.fromkeys(closed.values())))
+        return {each: states[closure] for each, closure in closed.items()}
 
     def states(self, candidates: Sequence[Changes]) -> dict[Changes, State]:
         """The state of each set, closed under what its changes require; each set is tested once."""

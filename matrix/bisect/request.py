@@ -13,6 +13,7 @@ from matrix.bisect.answer import ANSWER
 from matrix.bisect.answering import answered, no_api, with_api_changes
 from matrix.bisect.candidate import MixedEnvironment, of_text
 from matrix.bisect.differences import Differences, packages, replaced
+from matrix.bisect.ends import MINUTES
 from matrix.bisect.failure import no_cause
 from matrix.bisect.releases import NearbyResolution
 from matrix.bisect.runner import FOLDER, CandidateRunner
@@ -55,6 +56,7 @@ class BisectRequest:
         since: instead of ``good``, a package at an earlier version, such as ``peft==0.11.1``.
         pre: try pre-releases as well.
         git: a repository of the guilty package.
+        minutes: how long the search may take if the bad end flakes.
     """
 
     run_request: RunRequest
@@ -64,6 +66,7 @@ class BisectRequest:
     since: str = ""
     pre: bool = False
     git: str = ""
+    minutes: float = MINUTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +179,9 @@ def prepared(
     bad = end(bad_lock, runner, stack, install=True)
     python = bad_lock.version_set.python
     differences = compared(contents(good, runner), contents(bad, runner), python=python)
-    return Bisection(runner=runner, good=good, bad=bad, differences=differences, pre=request.pre, say=say)
+    return Bisection(
+        runner=runner, good=good, bad=bad, differences=differences, pre=request.pre, minutes=request.minutes, say=say
+    )
 
 
 def contents(of_end: End, runner: CandidateRunner) -> list[InstalledPackage]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
-from cases.space.verdict import RED, Verdict
+from cases.space.verdict import Verdict
 from matrix.bisect import candidate as candidates
 from matrix.bisect.answer import Culprit, StepRecord
 from matrix.bisect.boundary import find_boundary
-from matrix.bisect.confidence import END_RUNS, FLAKY_RUNS, Ends
-from matrix.bisect.failure import gist, no_cause, state_of, state_of_run
+from matrix.bisect.confidence import Ends, FailureRate
+from matrix.bisect.ends import MINUTES, EndRuns, FlakyDifferenceError, words
+from matrix.bisect.failure import no_cause, state_of, state_of_run
 from matrix.bisect.minimal_set import MinimalSetSearch
 from matrix.bisect.releases import NearbyResolution, bounds, releases_between
 from matrix.bisect.state import State
@@ -30,11 +32,7 @@ if TYPE_CHECKING:
     from matrix.bisect.runner import CandidateRunner
     from matrix.run.outcome import Outcome
 
-BOUNDARY_RUNS: Final = 3  # runs of the last green and the first red release; more if the cell flakes
-
-
-class FlakyDifferenceError(UserError):
-    """The difference between the ends, or a result on the way, does not reproduce."""
+BOUNDARY_RUNS: Final = 4  # runs of the last green and the first red release; the green one runs more if the cell flakes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +70,12 @@ class Bisection:
         differences: the packages that differ.
         cause: returns the known cause of a failure; empty if it is unknown.
         pre: try pre-releases as well.
+        minutes: how long the search may take if the bad end flakes.
         say: prints the progress.
         steps: the tested candidates, in order.
         failure: the failure of the bad end, after ``run_ends``.
         end_states: the states of all runs of the ends, after ``run_ends``.
+        red_runs: how often the failure shows in each red candidate, by its name.
     """
 
     runner: CandidateRunner
@@ -84,11 +84,13 @@ class Bisection:
     differences: Differences
     cause: Callable[[Outcome], str] = no_cause
     pre: bool = False
+    minutes: float = MINUTES
     say: Callable[[str], object] = print
     steps: list[StepRecord] = field(default_factory=list)
     failure: Outcome | None = None
     locks: dict[str, Lock] = field(default_factory=dict)  # of the last green and first red candidates, by name
     end_states: Ends = field(default_factory=lambda: Ends(good=(), bad=()))
+    red_runs: dict[str, FailureRate] = field(default_factory=dict)
 
     # The ends.
 
@@ -96,34 +98,20 @@ class Bisection:
         """Run both ends a few times, and more often if only the runs of the bad end disagree.
 
         Raises:
-            FlakyDifferenceError: the difference does not reproduce.
+            FlakyDifferenceError: the difference does not reproduce, or its search would take too long.
             UserError: the cell is not green at the good end, or not red at the bad one.
         """
-        for runs in (END_RUNS, FLAKY_RUNS):
-            known = self.runner.measure_ends([self.good.candidate, self.bad.candidate], runs)
-            good, bad = known[self.good.candidate.key], known[self.bad.candidate.key]
-            self.failure = commonest_failure(bad)
-            self.end_states = Ends(good=self.states(good), bad=self.states(bad))
-            if not self.end_states.flaked or self.end_states.good_flaked:
-                break  # more runs would not change the answer
-        self.note("ends", self.good.candidate, good)
-        self.note("ends", self.bad.candidate, bad)
-        self.check_ends(good, bad)
+        found = self.end_runs.measured()
+        self.failure, self.end_states = found.failure, found.states
+        self.note("ends", self.good.candidate, found.good)
+        self.note("ends", self.bad.candidate, found.bad)
         self.runner.is_failure = lambda outcome: self.states([outcome]) == (State.RED,)
 
-    def check_ends(self, good: Sequence[Outcome], bad: Sequence[Outcome]) -> None:
-        problem = self.end_states.why_not
-        if self.end_states.flaked and problem:
-            raise FlakyDifferenceError(f"the difference does not reproduce: {problem}; run the cell with --repeat 10")
-        case = self.runner.case.id
-        if not all(each.verdict is Verdict.PASS for each in good):
-            raise UserError(
-                f"{case} is not green at the good end {self.good.candidate.key} ({words(good)}); choose another --good"
-            )
-        if problem:
-            raise UserError(
-                f"{case} is not red at the bad end {self.bad.candidate.key} ({words(bad)}); choose another --bad"
-            )
+    @cached_property
+    def end_runs(self) -> EndRuns:
+        """The runs of the ends; its time begins at the first use."""
+        good, bad = self.good.candidate, self.bad.candidate
+        return EndRuns(runner=self.runner, good=good, bad=bad, cause=self.cause, minutes=self.minutes)
 
     def states(self, outcomes: Sequence[Outcome]) -> tuple[State, ...]:
         return tuple(state_of_run(each, self.failure, self.cause) for each in outcomes)
@@ -138,19 +126,19 @@ class Bisection:
         search = MinimalSetSearch(
             count=len(groups),
             test=self.test_groups,
+            confirm=lambda sets: self.test_groups(sets, self.rate.repeats),
             closure=self.differences.closure,
             width=self.runner.width,
             weights=self.differences.weights(traceback),
         )
-        red = search.run()
-        culprits = search.culprits(red)
+        red, culprits = search.culprits(search.run())
         if not culprits:
             return Guilty(culprits=red, separable=False)
         return Guilty(culprits=culprits, companions=red - culprits)
 
-    def test_groups(self, sets: Sequence[frozenset[int]]) -> dict[frozenset[int], State]:
+    def test_groups(self, sets: Sequence[frozenset[int]], repeats: int = 0) -> dict[frozenset[int], State]:
         by_set = {each: self.mixed(each) for each in sets}
-        states = self.test("packages", list(by_set.values()))
+        states = self.test("packages", list(by_set.values()), repeats)
         return {each: states[candidate.key] for each, candidate in by_set.items()}
 
     def mixed(self, groups: frozenset[int]) -> MixedEnvironment:
@@ -187,9 +175,12 @@ class Bisection:
             return {each: states[tried[each].key] for each in indices}
 
         boundary = find_boundary(len(releases), test, width=runner.width)
+        while not self.is_confirmed(tried[boundary.last_good], tried[boundary.first_bad]):
+            if not boundary.last_good:
+                raise FlakyDifferenceError(f"{before.label} was green, then red; the good end flakes")
+            boundary = find_boundary(len(releases), test, width=runner.width)  # what is known by now does not run again
         ends = (tried[boundary.last_good], tried[boundary.first_bad])
         self.locks |= {each.key: lock_of(each) for each in ends}
-        self.confirm(*ends)
         return self.described(main, releases, boundary, tried)
 
     def described(
@@ -246,34 +237,61 @@ class Bisection:
 
     # All phases.
 
-    def confirm(self, last_good: MixedEnvironment, first_bad: MixedEnvironment) -> None:
-        """Repeat the final boundary.
+    def is_confirmed(self, last_good: MixedEnvironment, first_bad: MixedEnvironment) -> bool:
+        """Repeat the boundary; return whether the last good release is as green as the answer claims.
+
+        If it is red after all, the failure flakes, and it was green by chance.
 
         Raises:
-            FlakyDifferenceError: a repeat differs.
+            FlakyDifferenceError: the good end, or the last good release, is red with another failure or by chance.
         """
-        runs = self.boundary_runs
-        known = self.runner.measure([last_good], runs)[last_good.key]
-        if state_of(known, self.failure, self.cause) is not State.GREEN:
-            raise FlakyDifferenceError(f"{last_good.label} was green, then not ({words(known)}); the cell flakes")
-        known = self.runner.measure_ends([first_bad], BOUNDARY_RUNS)[first_bad.key]
-        if State.RED not in self.states(known) or (not self.end_states.flaked and {*self.states(known)} != {State.RED}):
-            raise FlakyDifferenceError(f"{first_bad.label} was red, then not ({words(known)}); the cell flakes")
+        self.observe(first_bad, self.runner.measure_ends([first_bad], BOUNDARY_RUNS)[first_bad.key])
+        for each in (last_good, self.good.candidate):
+            known = self.runner.measure([each], self.boundary_runs)[each.key]
+            self.observe(each, known)
+            state = state_of(known, self.failure, self.cause)
+            if state is State.RED and each is last_good:
+                return False
+            if state is not State.GREEN:
+                raise FlakyDifferenceError(f"{each.label} was green, then not ({words(known)}); the cell flakes")
+        return True
+
+    @property
+    def rate(self) -> FailureRate:
+        """How often the failure shows, by the runs of all red candidates."""
+        runs = self.red_runs.values()
+        return FailureRate(red=sum(each.red for each in runs), runs=sum(each.runs for each in runs))
+
+    def observe(self, candidate: MixedEnvironment, outcomes: Sequence[Outcome]) -> None:
+        """Count the runs of a red candidate; those of others say nothing about the rate."""
+        states = self.states(outcomes)
+        if State.RED in states and State.UNTESTABLE not in states:
+            self.red_runs[candidate.key] = FailureRate(red=states.count(State.RED), runs=len(states))
 
     @property
     def boundary_runs(self) -> int:
-        return max(BOUNDARY_RUNS, self.end_states.repeats)
+        return max(BOUNDARY_RUNS, self.rate.repeats)
 
-    def test(self, phase: str, tested: Sequence[MixedEnvironment]) -> dict[str, State]:
-        """The state of each candidate by its name."""
+    def test(self, phase: str, tested: Sequence[MixedEnvironment], repeats: int = 0) -> dict[str, State]:
+        """The state of each candidate by its name.
+
+        A candidate is green after so many ``repeats`` without the failure; by default, after those of a step, whose
+        result the search corrects later.
+
+        Raises:
+            FlakyDifferenceError: the bad end flakes, and the time for the search is over.
+        """
+        if self.rate.flakes:
+            self.end_runs.refuse_if_over(self.rate)
         states: dict[str, State] = {}
-        outcomes = self.runner.measure(tested, self.end_states.repeats)
+        outcomes = self.runner.measure(tested, repeats or self.rate.step_repeats)
         for each in tested:
             states[each.key] = self.note(phase, each, outcomes[each.key])
         return states
 
     def note(self, phase: str, candidate: MixedEnvironment, outcomes: Sequence[Outcome]) -> State:
         state = state_of(outcomes, self.failure, self.cause)
+        self.observe(candidate, outcomes)
         shown = next((each for each in outcomes if each.verdict is not Verdict.PASS), outcomes[-1])
         record = StepRecord(
             phase=phase,
@@ -289,20 +307,6 @@ class Bisection:
             why = f" ({shown.verdict.value}: {shown.reason[:100]})" if state is State.UNTESTABLE else ""
             self.say(f"{state.value}: {candidate.label}{why}")
         return state
-
-
-def commonest_failure(outcomes: Sequence[Outcome]) -> Outcome | None:
-    """A red outcome with the failure that most runs have; None if no run is red."""
-    red = [each for each in outcomes if each.verdict in RED]
-    keys = [(each.verdict.value, gist(each.reason)) for each in red]
-    return max(zip(red, keys, strict=True), key=lambda pair: keys.count(pair[1]))[0] if red else None
-
-
-def words(outcomes: Sequence[Outcome]) -> str:
-    """The verdicts of some runs, and the reason of one that is not green."""
-    verdicts = ", ".join(each.verdict.value for each in outcomes)
-    reason = next((each.reason for each in outcomes if each.reason and each.verdict is not Verdict.PASS), "")
-    return f"{verdicts}: {reason[:120]}" if reason else verdicts
 
 
 def lock_of(candidate: MixedEnvironment) -> Lock:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from matrix.run.timings import Timings
     from matrix.versions.sets import VersionSet
 
-USUAL_S: Final = 3.0  # a cell on a machine without past timings
-OVERHEAD_S: Final = 45.0  # the installation and the start of a set, likewise
+OVERHEAD_S: Final = 45.0  # the installation and the start of a set on a machine without past timings
 # Packages that only some jobs use, and the words that the names of such calls' modules have.
 WORDS_OF_MODULES: Final = {
     "peft": ("adapter", "adapting", "lora", "tuner", "methods", "starts"),
@@ -85,12 +83,11 @@ def uses(case: Case, package: str) -> bool:
 
 
 def fitting(cases: Sequence[Case], timings: Timings, *, workers: int, seconds: float) -> tuple[Case, ...]:
-    """Return the first cells that fit into some seconds, by the times that they took before on this machine."""
-    usual = statistics.median(timings.cells.values()) if timings.cells else USUAL_S
+    """Return the first cells that fit into some seconds, by their times before on this machine, or by usual ones."""
     left = (seconds - (timings.overhead_s or OVERHEAD_S)) * workers
     chosen = []
     for each in cases:
-        left -= timings.cells.get(each.id, usual)
+        left -= timings.seconds(each)
         if left < 0:
             break
         chosen.append(each)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import statistics
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,32 @@ if TYPE_CHECKING:
     Work = Sequence[tuple[VersionSet, Sequence[Case]]]
 
 FILE: Final = "timings.json"
+# Mean seconds of the published cells by device and flow: on two to eight cores, and on H100 and H200.
+USUAL_S: Final[Mapping[str, Mapping[str, float]]] = {
+    "cpu": {
+        "api": 0.5,
+        "generate": 2.3,
+        "load": 0.6,
+        "merge": 1.8,
+        "merge_reload": 2.1,
+        "portability": 0.7,
+        "resume": 3.2,
+        "save_reload": 3.5,
+        "script": 20.2,
+        "train": 1.8,
+    },
+    "cuda": {
+        "api": 3.3,
+        "generate": 2.9,
+        "load": 1.8,
+        "merge": 3.3,
+        "merge_reload": 5.2,
+        "portability": 3.5,
+        "resume": 6.9,
+        "save_reload": 4.6,
+        "train": 3.6,
+    },
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,18 +62,37 @@ class Timings:
 
     cells: Mapping[str, float]
     overhead_s: float
+    device: str = "cpu"
+
+    def seconds(self, case: Case) -> float:
+        """The seconds of a cell: its last time on this machine, or the usual time of its flow at this machine's speed.
+
+        The speed is the median ratio of the past times to the usual ones of their flows.
+        """
+        known = self.cells.get(case.id)
+        return self.speed * usual_seconds(case.options.flow, self.device) if known is None else known
+
+    @cached_property
+    def speed(self) -> float:
+        ratios = [seconds / usual_seconds(name.partition("-")[0], self.device) for name, seconds in self.cells.items()]
+        return statistics.median(ratios) if ratios else 1.0
 
     def estimate(
         self, work: Work, *, workers: int, repeats: int, limits: Mapping[str, float] = MappingProxyType({})
     ) -> float | None:
         """Estimated seconds of work; None without any past timing.
 
-        A case that never ran counts as the median or, if it is among ``limits``, as the seconds that it may take.
+        A case that never ran counts as a usual one of its flow or, if it is among ``limits``, as the seconds that it
+        may take.
         """
         if not self.cells and not limits:
             return None
-        usual = statistics.median(self.cells.values()) if self.cells else 0.0
-        bodies = sum(self.cells.get(case.id, limits.get(case.id, usual)) for _, cases in work for case in cases)
+
+        def seconds(case: Case) -> float:
+            limited = case.id in limits and case.id not in self.cells
+            return limits[case.id] if limited else self.seconds(case)
+
+        bodies = sum(seconds(case) for _, cases in work for case in cases)
         return repeats * (self.overhead_s * len(work) + bodies / workers)
 
 
@@ -57,9 +103,16 @@ def read(cache: Path, device: str) -> Timings:
         return Timings(
             cells={current_case_id(case): float(seconds) for case, seconds in known["cells"].items()},
             overhead_s=float(known["beside_s"]),
+            device=device,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return Timings(cells={}, overhead_s=0.0)
+        return Timings(cells={}, overhead_s=0.0, device=device)
+
+
+def usual_seconds(flow: str, device: str) -> float:
+    """The usual time of a cell of a flow; of a training, if the flow was never measured on the device."""
+    usual = USUAL_S.get(device, USUAL_S["cpu"])
+    return usual.get(flow, usual["train"])
 
 
 def note(cache: Path, device: str, outcomes: Sequence[Outcome], *, wall_s: float, workers: int) -> None:

@@ -40,6 +40,7 @@ class AlertKind(StrEnum):
     KNOWN_GREEN = "known red turned green"
     STABLE = "flaky became stable"
     EXPIRED = "expired quarantine"
+    GONE = "quarantine of cells that do not run"
 
     @property
     def is_red(self) -> bool:

@@ -77,4 +77,4 @@ def causes(document: AlertDocument) -> Iterator[CauseUpdate]:
     for record in document.alerts:
         groups.setdefault(record.alert.fingerprint, []).append(record)
     for records in groups.values():
-        yield CauseUpdate(document=document.model_copy(update={"alerts": tuple(records), "green": ()}))
+        yield CauseUpdate(document=document.model_copy(update={"alerts": tuple(records), "green": (), "red": ()}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
@@ -21,8 +21,12 @@ from matrix.run.secrets import data_without_secrets
 from matrix.versions.moved_packages import MovedPackage
 from reports.alerts.alert import Alert, AlertKind, printable
 
-SCHEMA: Final = 1
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SCHEMA: Final = 2  # 2 added the red cells
 SCHEMA_FILE: Final = Path(__file__).parents[1] / "schema" / "alerts.schema.json"
+NO_CELLS: Final[frozenset[CellKey]] = frozenset()
 NEEDED: Final = "give a document of alerts"
 
 
@@ -72,8 +76,8 @@ class AlertRecord(AlertRow):
         return Alert(**{**values, "moved": moved, "cells": cells})
 
 
-class GreenRow(AlertRow):
-    """The cells of one set that were green on a device."""
+class CellsRow(AlertRow):
+    """Cells of one set on a device."""
 
     device: str = Field(min_length=1)
     set: str = Field(min_length=1)
@@ -90,13 +94,26 @@ class AlertDocument(AlertRow):
     schema_: int = Field(default=SCHEMA, alias="schema")
     night: date = Field(description="day on which the night's run started")
     alerts: tuple[AlertRecord, ...]
-    green: tuple[GreenRow, ...] = Field(
+    green: tuple[CellsRow, ...] = Field(
         default=(), description="all cells that were green, changed or not; an issue closes when all of its cells are"
+    )
+    red: tuple[CellsRow, ...] = Field(
+        default=(),
+        description="all other cells that ran, changed or not; a cell in neither list did not run",
     )
 
     def green_cells(self, device: str) -> frozenset[CellKey]:
         """The cells that were green on a device."""
-        return frozenset().union(*(each.cells for each in self.green if each.device == device))
+        return cells_of(self.green, device)
+
+    def cells_that_ran(self, device: str) -> frozenset[CellKey]:
+        """The cells that ran on a device; none if the document does not say which did."""
+        red = cells_of(self.red, device)
+        return red | self.green_cells(device) if self.schema_ == SCHEMA else NO_CELLS
+
+
+def cells_of(rows: Iterable[CellsRow], device: str) -> frozenset[CellKey]:
+    return NO_CELLS.union(*(each.cells for each in rows if each.device == device))
 
 
 def read(path: Path, *, secrets: frozenset[str]) -> AlertDocument:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from matrix.keys import CellKey
 from reports.alerts.alert import Alert, AlertKind, normal_gist, shortened
-from reports.alerts.document import AlertDocument, AlertRecord, GreenRow
+from reports.alerts.document import AlertDocument, AlertRecord, CellsRow
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.diff.changes import ChangeKind
 from reports.answers.diff.compare import OTHER_HARDWARE
@@ -18,7 +18,7 @@ from reports.answers.diff.quarantine_entry import AlarmKind, QuarantineKind
 from reports.results.wording import first_line, gist
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import date
 
     from matrix.versions.moved_packages import MovedPackage
@@ -49,7 +49,12 @@ def alert_document(diff: ResultDiff, *, today: date, red_nights: RedNights | Non
     """
     night = night_of(diff, today)
     alerts = (*alerts_of_cells(diff, night, red_nights or {}), *alerts_of_entries(diff, night))
-    return AlertDocument(night=night, alerts=tuple(map(AlertRecord.of, alerts)), green=tuple(green_rows(diff)))
+    return AlertDocument(
+        night=night,
+        alerts=tuple(map(AlertRecord.of, alerts)),
+        green=tuple(rows(diff, lambda each: each.is_green and each.reason != OTHER_HARDWARE)),
+        red=tuple(rows(diff, lambda each: each.new is not None and each.new.ran and not each.is_green)),
+    )
 
 
 def night_of(diff: ResultDiff, today: date) -> date:
@@ -58,13 +63,16 @@ def night_of(diff: ResultDiff, today: date) -> date:
     return min(days, default=today)
 
 
-def green_rows(diff: ResultDiff) -> Iterator[GreenRow]:
-    """Yield the cells that are green on the new side, by set, except those that ran on other hardware than before."""
+def rows(diff: ResultDiff, is_listed: Callable[[CellChange], bool]) -> Iterator[CellsRow]:
+    """Yield the cells of the new side that a list has, by set.
+
+    A cell that ran on other hardware than before is not green: there it may never have been red.
+    """
     cases: dict[str, list[str]] = {}
     for each in diff.changes:
-        if each.is_green and each.reason != OTHER_HARDWARE:
+        if is_listed(each):
             cases.setdefault(each.new_set, []).append(each.case)
-    yield from (GreenRow(device=diff.new.device, set=key, cases=tuple(names)) for key, names in cases.items())
+    yield from (CellsRow(device=diff.new.device, set=key, cases=tuple(names)) for key, names in cases.items())
 
 
 def alerts_of_cells(diff: ResultDiff, night: date, red_nights: RedNights) -> Iterator[Alert]:
@@ -106,9 +114,9 @@ def alerts_of_entries(diff: ResultDiff, night: date) -> Iterator[Alert]:
     """Yield an alert for each entry of the quarantine that is no longer needed: its cells are green or stable."""
     for each in diff.alarms:
         cells = each.green if each.kind is AlarmKind.EXPIRED else each.cells
-        if cells and not (each.kind is AlarmKind.EXPIRED and each.cells):
+        if each.kind is AlarmKind.GONE or (cells and not (each.kind is AlarmKind.EXPIRED and each.cells)):
             yield Alert(
-                kind=AlertKind.KNOWN_GREEN if each.entry.kind is QuarantineKind.RED else AlertKind.STABLE,
+                kind=entry_kind(each),
                 device=diff.new.device,
                 title=shortened(entry_title(each), TITLE_LIMIT),
                 cause=each.entry.reason,
@@ -119,8 +127,19 @@ def alerts_of_entries(diff: ResultDiff, night: date) -> Iterator[Alert]:
             )
 
 
+def entry_kind(alarm: EntryAlarm) -> AlertKind:
+    if alarm.kind is AlarmKind.GONE:
+        return AlertKind.GONE
+    return AlertKind.KNOWN_GREEN if alarm.entry.kind is QuarantineKind.RED else AlertKind.STABLE
+
+
 def entry_title(alarm: EntryAlarm) -> str:
-    states = {AlarmKind.GREEN: "Green", AlarmKind.STABLE: "Stable", AlarmKind.EXPIRED: "Expired, and green"}
+    states = {
+        AlarmKind.GREEN: "Green",
+        AlarmKind.STABLE: "Stable",
+        AlarmKind.EXPIRED: "Expired, and green",
+        AlarmKind.GONE: "Not run any more",
+    }
     return f"{states[alarm.kind]}, but in the quarantine: {alarm.entry.words}"
 
 

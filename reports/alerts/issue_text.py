@@ -11,15 +11,15 @@ import hashlib
 import json
 import re
 import zlib
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, field
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final
 
 from matrix.keys import CellKey
 from reports.alerts.alert import cell_lines, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from matrix.versions.moved_packages import MovedPackage
     from reports.alerts.alert import Alert
@@ -38,10 +38,11 @@ STATE: Final = re.compile(r"<!-- ftmatrix-state: ([A-Za-z0-9+/=]+) -->")
 LARGEST_STATE: Final = 4 * 1024 * 1024  # bytes of its JSON: somebody may have edited it
 CODE: Final = re.compile(r"(```.*?(?:```|\Z)|`[^`\n]+`)", re.DOTALL)
 FENCE: Final = re.compile(r"^ {0,3}```", re.MULTILINE)
+GONE_AFTER: Final = timedelta(days=14)  # without a run, a cell counts as gone
 NOTE: Final = (
     "ftmatrix keeps the list of cells up to date, closes this issue when each of them was green, and reopens it when "
-    "the cause comes back. A cell that was not run, or is red for another reason, stays in the list. ftmatrix does not "
-    "reopen an issue that somebody closed as not planned."
+    "the cause comes back. A cell that was not run, or is red for another reason, stays in the list; one that has not "
+    f"run for {GONE_AFTER.days} days leaves it. ftmatrix does not reopen an issue that somebody closed as not planned."
 )
 INVISIBLE: Final = "\N{ZERO WIDTH SPACE}"
 
@@ -50,13 +51,15 @@ INVISIBLE: Final = "\N{ZERO WIDTH SPACE}"
 class IssueState:
     """What an issue says: its red cells with their device, and the last night that changed it.
 
-    ``more`` counts the cells for which there was no room. Later nights cannot tell them from new ones.
+    ``more`` counts the cells for which there was no room. Later nights cannot tell them from new ones. ``absent`` has
+    the first night on which a cell did not run, for cells that have not run since.
     """
 
     night: date
     device: str
     cells: frozenset[CellKey]
     more: int = 0
+    absent: Mapping[CellKey, date] = field(default_factory=dict)
 
 
 def fingerprint_in(body: str) -> str:
@@ -75,7 +78,8 @@ def state_in(body: str) -> IssueState | None:
         data = json.loads(packed.decompress(base64.b64decode(matches[-1], validate=True), LARGEST_STATE))
         cells = frozenset(CellKey.parse(each) for each in data["cells"])
         night, device = date.fromisoformat(data["night"]), str(data["device"])
-        return IssueState(night=night, device=device, cells=cells, more=int(data["more"]))
+        absent = {CellKey.parse(each): date.fromisoformat(day) for each, day in data.get("absent", {}).items()}
+        return IssueState(night=night, device=device, cells=cells, more=int(data["more"]), absent=absent)
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error):
         return None
 
@@ -84,12 +88,15 @@ def packed_state(state: IssueState) -> str:
     """Write a state as text, with as many cells as there is room for."""
     cells, more = sorted(map(str, state.cells)), state.more
     while True:
-        data = json.dumps({"night": state.night.isoformat(), "device": state.device, "cells": cells, "more": more})
+        kept = frozenset(cells)
+        absent = {str(cell): f"{day}" for cell, day in sorted(state.absent.items()) if str(cell) in kept}
+        values = {"night": f"{state.night}", "device": state.device, "cells": cells, "more": more}
+        data = json.dumps({**values, **({"absent": absent} if absent else {})})
         text = base64.b64encode(zlib.compress(data.encode(), 9)).decode()
         if len(text) <= LONGEST_STATE:
             return text
-        kept = len(cells) * 9 // 10
-        more, cells = more + len(cells) - kept, cells[:kept]
+        left = len(cells) * 9 // 10
+        more, cells = more + len(cells) - left, cells[:left]
 
 
 def title(alert: Alert) -> str:
@@ -134,6 +141,9 @@ def region(state: IssueState) -> str:
     names = "cell was red when it" if number == 1 else "cells were red when they"
     heading = f"As of {state.night}, {number or 'no'} {names} last ran{':' if number else '.'}"
     lines = cell_lines(state.cells, limit=LONGEST_LIST)
+    if state.absent:
+        verb = "has" if len(state.absent) == 1 else "have"
+        lines += ["", f"{len(state.absent)} of them {verb} not run since the night of {min(state.absent.values())}."]
     return "\n".join((BEGIN, heading, "", *lines, "", f"<!-- ftmatrix-state: {packed_state(state)} -->", END))
 
 
@@ -149,16 +159,18 @@ def comment(
     moved: Iterable[MovedPackage] = (),
     new: Iterable[CellKey],
     green: Iterable[CellKey],
+    gone: Iterable[CellKey] = (),
     night: date,
 ) -> tuple[str, str]:
     """Return a comment and the digest in its marker."""
-    new, green, moves = sorted(new), sorted(green), ", ".join(map(str, moved))
+    new, green, gone, moves = sorted(new), sorted(green), sorted(gone), ", ".join(map(str, moved))
     digest = comment_digest(fingerprint, night, sentence, new, green)
     parts = (
         f"<!-- ftmatrix-comment: {digest} -->",
         f"{sentence} (night of {night})",
         "\n".join(("Red:", "", *cell_lines(new, limit=LONGEST_LIST))) if new else "",
         "\n".join(("Green:", "", *cell_lines(green, limit=LONGEST_LIST))) if green else "",
+        "\n".join(("Not run any more:", "", *cell_lines(gone, limit=LONGEST_LIST))) if gone else "",
         f"Moved packages: {shortened(moves, 2_000)}" if moves else "",
     )
     return "\n\n".join(part for part in parts if part), digest

@@ -36,12 +36,16 @@ NEVER: Final = datetime.min.replace(tzinfo=UTC).date()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueChange:
-    """What to do with an issue: the first sentence of the comment, its cells, and what the issue says afterwards."""
+    """What to do with an issue: the first sentence of the comment, its cells, and what the issue says afterwards.
+
+    Without a sentence there is no comment: only the list in the body changes.
+    """
 
     sentence: str
     state: IssueState
     new: frozenset[CellKey] = NO_CELLS
     green: frozenset[CellKey] = NO_CELLS
+    gone: frozenset[CellKey] = NO_CELLS
     becomes: str = ""  # open or closed, if that changes
 
     @property
@@ -128,13 +132,21 @@ class IssueTracker:
         self, issue: Issue, fingerprint: str, change: IssueChange, *, moved: Iterable[MovedPackage] = ()
     ) -> Iterator[str]:
         night = change.state.night
-        text, digest = issue_text.comment(
-            change.sentence, fingerprint=fingerprint, moved=moved, new=change.new, green=change.green, night=night
-        )
-        self.comment_once(issue, text, digest, night)
+        if change.sentence:
+            text, digest = issue_text.comment(
+                change.sentence,
+                fingerprint=fingerprint,
+                moved=moved,
+                new=change.new,
+                green=change.green,
+                gone=change.gone,
+                night=night,
+            )
+            self.comment_once(issue, text, digest, night)
         body = issue_text.changed_body(issue.body, change.state)
         self.set(issue, fingerprint, becomes=change.becomes, body=body)
-        yield f"{change.done} issue {issue.number}: {change.sentence}"
+        if change.sentence:
+            yield f"{change.done} issue {issue.number}: {change.sentence}"
 
     def close_duplicate(self, issue: Issue, of: Issue, update: CauseUpdate) -> Iterator[str]:
         """Close a second issue of a cause, which two machines can file at the same time."""
@@ -191,7 +203,8 @@ def change_of(issue: Issue, update: CauseUpdate) -> IssueChange | None:
     new = NO_CELLS if before.more else update.red - before.cells
     green = before.cells if update.is_gone else before.cells & update.green
     cells, more = (before.cells | new) - green, 0 if update.is_gone else before.more
-    state = replace(before, night=update.night, cells=cells, more=more)
+    absent = {each: since for each, since in before.absent.items() if each in cells - update.red}
+    state = replace(before, night=update.night, cells=cells, more=more, absent=absent)
     is_repeated = before.night == update.night and not new and not green
     if is_repeated or not (new or green or update.is_red or update.is_gone):
         return None
@@ -216,20 +229,45 @@ def transition(issue: Issue, change: IssueChange, *, is_red: bool, update: Cause
 
 
 def recovery_of(issue: Issue, document: AlertDocument) -> IssueChange | None:
-    """Decide what the green cells of a night change in an open issue; None if it lists none of them.
+    """Decide what the cells of a night change in an open issue; None if they change nothing.
 
-    A cell that was not run is not green. An issue whose list somebody damaged, or that a later night changed, stays.
+    A cell that was not run is not green, but leaves the list after some time. An issue whose list somebody damaged, or
+    that a later night changed, stays.
     """
     old = state_in(issue.body) if issue.is_open else None
     if old is None or old.night > document.night:
         return None
     green = old.cells & document.green_cells(old.device)
-    if not green:
+    absent = absent_cells(old, document)
+    gone = frozenset(each for each, since in absent.items() if document.night - since >= issue_text.GONE_AFTER)
+    if not green and not gone and absent == old.absent:
         return None
-    state = replace(old, night=document.night, cells=old.cells - green)
+    absent = {each: since for each, since in absent.items() if each not in gone}
+    state = replace(old, night=document.night, cells=old.cells - green - gone, absent=absent)
+    change = IssueChange(sentence=partly_over(green, gone, state), state=state, green=green, gone=gone)
     if state.cells or state.more:
-        return IssueChange(sentence=partly_green(green, state), state=state, green=green)
-    return IssueChange(sentence="Closed: green again.", state=state, green=green, becomes=CLOSED)
+        return change
+    if gone:
+        return replace(change, sentence=f"Closed: {words(gone)} not run any more, and no other is red.", becomes=CLOSED)
+    return replace(change, sentence="Closed: green again.", becomes=CLOSED)
+
+
+def absent_cells(old: IssueState, document: AlertDocument) -> dict[CellKey, date]:
+    """Return the cells of an issue that did not run, with the first night of that; as before if the night ran none."""
+    ran = document.cells_that_ran(old.device)
+    if not ran:
+        return dict(old.absent)
+    return {each: old.absent.get(each, document.night) for each in old.cells - ran}
+
+
+def partly_over(green: frozenset[CellKey], gone: frozenset[CellKey], state: IssueState) -> str:
+    """Describe cells that leave the list of an issue; empty if none does."""
+    if not gone:
+        return partly_green(green, state) if green else ""
+    days = issue_text.GONE_AFTER.days
+    parts = [f"{words(green)} turned green; "] if green else []
+    left = counted(len(state.cells) + state.more, "cell")
+    return f"{''.join(parts)}{words(gone)} not run for {days} days; {left} left."
 
 
 def partly_green(green: Iterable[CellKey], state: IssueState) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reports.alerts.journal import Journal
 
 GITHUB, WEBHOOK = "github", "webhook"
-GREEN: Final = "green"  # in place of a fingerprint
+CELLS: Final = "green"  # in place of a fingerprint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +61,11 @@ class Sender:
         if self.configuration.github:
             for update in causes(document):
                 yield f"{GITHUB}/{night}/{update.fingerprint}/{update.digest}", update.data
-            if document.green:
+            if document.green or document.red:
                 data = documents.stored(document.model_copy(update={"alerts": ()}))
-                yield f"{GITHUB}/{night}/{GREEN}/{digest_of(data)}", data
+                yield f"{GITHUB}/{night}/{CELLS}/{digest_of(data)}", data
         if self.configuration.webhook and document.alerts:
-            data = documents.stored(document.model_copy(update={"green": ()}))
+            data = documents.stored(document.model_copy(update={"green": (), "red": ()}))
             yield f"{WEBHOOK}/{night}/{digest_of(data)}", data
 
     def waiting(self, channel: str) -> list[tuple[str, AlertDocument]]:
@@ -156,7 +156,7 @@ class Sender:
         url = f"{self.api}/repos/{table.repository}/issues"
         if not document.alerts:
             count = counted(sum(len(each.cases) for each in document.green), "green cell")
-            yield f"PATCH {url}/NUMBER, if an open issue lists any of {count}; one that lists no other is closed"
+            yield f"PATCH {url}/NUMBER, if an open issue lists any of {count}, or cells that did not run"
             return
         update = only_cause(document)
         if update.is_red:
@@ -178,7 +178,7 @@ def only_cause(document: AlertDocument, others: Iterable[AlertDocument] = ()) ->
 
 def subject(document: AlertDocument) -> str:
     """Name what an item of the journal is about."""
-    return document.alerts[0].alert.line if document.alerts else f"green cells of the night {document.night}"
+    return document.alerts[0].alert.line if document.alerts else f"cells of the night {document.night}"
 
 
 def digest_of(data: Any) -> str:

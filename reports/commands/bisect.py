@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 
 from matrix.bisect import request as bisection
+from matrix.bisect.ends import MINUTES, FlakyDifferenceError
 from matrix.bisect.request import BisectRequest
-from matrix.bisect.search import FlakyDifferenceError
 from matrix.environments import disk
 from matrix.run import user_scripts
 from matrix.run.execute import Suite
@@ -40,6 +40,9 @@ def bisect(
     git: Annotated[
         str, typer.Option(help="Repository of the guilty package, to go on to its commits; pure-Python packages only.")
     ] = "",
+    minutes: Annotated[
+        float, typer.Option(min=0, help="Refuse a failure that does not show in every run, if its search takes longer.")
+    ] = MINUTES,
     scripts: Scripts = None,
     device: Device = "auto",
     torch_backend: TorchBackend = "auto",
@@ -71,6 +74,7 @@ def bisect(
         since=since,
         pre=pre,
         git=git,
+        minutes=minutes,
     )
     say = Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print
     try:

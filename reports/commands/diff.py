@@ -27,7 +27,6 @@ from reports.alerts.document import stored
 from reports.answers import knowledge
 from reports.answers.api import release_changes
 from reports.answers.diff import compare, quarantine, sides
-from reports.answers.diff.quarantine_entry import QuarantineKind
 from reports.commands.options import AsJson, Baselines, History, Results, ResultsDevice, results_device
 from reports.commands.runs.diff_repeats import repeat as repeat_red
 from reports.render import diff_documents, progress_bar
@@ -140,9 +139,9 @@ def alert_document(compared: ResultDiff, *, today: date, history: Path) -> Alert
 
 
 def quarantined(compared: ResultDiff, entries: quarantine.Quarantine, history: Path, nights: int) -> ResultDiff:
-    """Apply the quarantine; entries of flaky cells are compared with the history, if there is one."""
+    """Apply the quarantine; its entries are compared with the history, if there is one."""
     recent = None
-    if any(each.kind is QuarantineKind.FLAKY for each in entries.entries) and any(history.glob("*.parquet")):
+    if entries.entries and any(history.glob("*.parquet")):
         from reports.results import history as stored  # pyarrow takes a second to import
 
         recent = stored.recent_verdicts(history, device=compared.new.device, nights=nights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     from cases.runtime.wire import Job
 
-RELEASE, PAIR, SKIPPED, FLAKY = "lora", "dora", "vera", "ia3"  # methods of the cases
+RELEASE, PAIR, SKIPPED, FLAKY, OFTEN = "lora", "dora", "vera", "ia3", "rslora"  # methods of the cases
+OFTEN_RED = 0.7  # probability
 CASES = {
     each.id: each
     for each in (
@@ -25,6 +27,7 @@ CASES = {
         case("bisected", "red from trl 0.0.2 with accelerate 0.0.2", method=PAIR),
         case("bisected", "red from trl 0.0.3, with another failure in 0.0.2", method=SKIPPED),
         case("bisected", "red in every other run, with any version", method=FLAKY),
+        case("flaky", "red from trl 0.0.3, in some runs", method=OFTEN),
     )
 }
 
@@ -36,10 +39,17 @@ def failure(method: str) -> str:
     if method == SKIPPED and trl == "0.0.2":
         return "something else"
     if method == FLAKY:
-        with (Path(os.environ["FTMATRIX_MINISUITE_NOTES"]) / f"flaky-{trl}").open("a+", encoding="utf-8") as file:
-            file.write(".")
-            return "now and then" if file.tell() % 2 else ""
-    return "not like this" if trl >= "0.0.3" else ""
+        return "now and then" if run_number(trl) % 2 else ""
+    if method == OFTEN and trl >= "0.0.3":
+        return "often" if random.Random(run_number(trl)).random() < OFTEN_RED else ""  # noqa: S311 - a seed repeats it
+    return "not like this" if method != OFTEN and trl >= "0.0.3" else ""
+
+
+def run_number(trl: str) -> int:
+    """How often the case ran with a release, this run included."""
+    with (Path(os.environ["FTMATRIX_MINISUITE_NOTES"]) / f"flaky-{trl}").open("a+", encoding="utf-8") as file:
+        file.write(".")
+        return file.tell()
 
 
 class BisectSuite(FixSuite):  # type: ignore[misc]

@@ -68,6 +68,15 @@ def test_a_flaky_difference_is_refused(later: Any) -> None:
     assert done.stderr.startswith("FlakyDifferenceError: the difference does not reproduce: ")
 
 
+def test_a_failure_that_shows_in_some_runs_is_found(later: Any) -> None:
+    done = bisect(later, "train-rslora-single-fp32")
+    assert culprits(done) == [("trl", "0.0.2", "0.0.3")]
+    sure = json.loads(done.stdout)["certainty"]
+    assert 0.0 < sure["flake_rate"] < 1.0
+    assert sure["boundary_runs"] > sure["repeats"] > 1
+    assert 0.9 < sure["confidence"] < 1.0
+
+
 @pytest.mark.parametrize(
     ("case", "good", "bad", "problem"),
     [

@@ -133,6 +133,8 @@ def alarms(
             over = [change for change in covered if is_stable(recent.get((change.new_set, change.case), ()), nights)]
         if over:
             yield EntryAlarm(kind=kind, entry=each, cells=cells(over), nights=nights)
+        if device == each.device and is_gone(each, covered, recent, nights):
+            yield EntryAlarm(kind=AlarmKind.GONE, entry=each, nights=nights)
     for each in quarantine.expired:
         covered = [change for change in diff.changes if each.covers(cell_of(change), device)]
         red = [change for change in covered if change.new is not None and not RED.isdisjoint(change.new.runs)]
@@ -143,6 +145,19 @@ def alarms(
 
 def cells(changes: Iterable[CellChange]) -> tuple[CellKey, ...]:
     return tuple(map(cell_of, changes))
+
+
+def is_gone(
+    entry: QuarantineEntry,
+    covered: Iterable[CellChange],
+    recent: Mapping[tuple[str, str], Sequence[frozenset[str]]],
+    nights: int,
+) -> bool:
+    """Tell if no cell of an entry ran tonight, nor on any of enough nights before."""
+    if any(each.new is not None and each.new.ran for each in covered):
+        return False
+    known = max(map(len, recent.values()), default=0)
+    return known >= nights and not any(entry.covers(CellKey(*cell), entry.device) for cell in recent)
 
 
 def is_stable(verdicts: Sequence[frozenset[str]], nights: int) -> bool:

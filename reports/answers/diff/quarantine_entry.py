@@ -59,6 +59,7 @@ class AlarmKind(StrEnum):
     GREEN = "green"
     STABLE = "stable"
     EXPIRED = "expired"
+    GONE = "gone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,8 @@ class EntryAlarm:
     """An entry that no longer holds.
 
     ``cells`` show it: they are green, or stable for so many ``nights``. Those of an expired entry are red in any run,
-    and no other entry covers them; ``green`` are its green cells.
+    and no other entry covers them; ``green`` are its green cells. An entry that is gone has none: no cell that it
+    covers ran for so many nights.
     """
 
     kind: AlarmKind
@@ -78,6 +80,9 @@ class EntryAlarm:
     def __str__(self) -> str:
         if self.kind is AlarmKind.EXPIRED:
             return f"quarantine expired on {self.entry.expires}: {self.entry.words}"
+        if self.kind is AlarmKind.GONE:
+            nights = counted(self.nights, "night")
+            return f"quarantined, but no such cell ran for {nights}; remove the entry {self.entry.words}"
         state = "green" if self.kind is AlarmKind.GREEN else f"stable for {counted(self.nights, 'night')}"
         names = ", ".join(map(str, self.cells))
         return f"quarantined as {self.entry.kind}, but {state}: {names}; remove or narrow the entry {self.entry.words}"

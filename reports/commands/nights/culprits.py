@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cases.space.plural import counted
 from cases.space.verdict import Verdict
 from matrix.bisect import request as bisection
+from matrix.bisect.ends import MINUTES
 from matrix.bisect.request import BisectRequest
 from matrix.errors import UserError
 from matrix.keys import CellKey, SetKey
@@ -123,7 +124,11 @@ class CulpritSearch:
     def wish(self, cell: CellKey, record: AlertRecord) -> BisectRequest:
         directory = self.directory / FOLDER / record.alert.fingerprint
         return BisectRequest(
-            run_request=replace(self.request, out=directory), cell=str(cell), good=self.base, pre=self.pre
+            run_request=replace(self.request, out=directory),
+            cell=str(cell),
+            good=self.base,
+            pre=self.pre,
+            minutes=min(MINUTES, self.clock.left() / 60.0),
         )
 
     def command(self, cell: CellKey) -> str:

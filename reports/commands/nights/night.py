@@ -237,8 +237,14 @@ def with_change(document: AlertDocument, diff: ResultDiff, request: NightRequest
         each.model_copy(update={"cells": tuple(row.model_copy(update={"set": names[row.set]}) for row in each.cells)})
         for each in more.alerts
     ]
-    green = [row.model_copy(update={"set": names[row.set]}) for row in more.green]
-    return document.model_copy(update={"alerts": (*document.alerts, *alerts), "green": (*document.green, *green)})
+    green, red = ([row.model_copy(update={"set": names[row.set]}) for row in rows] for rows in (more.green, more.red))
+    return document.model_copy(
+        update={
+            "alerts": (*document.alerts, *alerts),
+            "green": (*document.green, *green),
+            "red": (*document.red, *red),
+        }
+    )
 
 
 def resolved(request: NightRequest, say: Callable[[str], None]) -> tuple[VersionSet, ...]:

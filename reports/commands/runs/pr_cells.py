@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from filecmp import cmp
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from matrix.environments.environment import site_packages
 from matrix.environments.linked_environment import installed_packages
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from cases.space.case import Case
     from matrix.environments.linked_environment import InstalledPackage
     from matrix.run.timings import Timings
-
-UNKNOWN_S: Final = 10.0  # of a cell, on a machine without past timings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ def choose(
         cases: of the profile.
         executing: those that execute a changed file; None if that is unknown.
         minutes: the time for all cells; None for no limit.
-        past: past timings on this machine.
+        past: past timings on this machine; other cells count as usual ones of their flow.
         workers: the number of cells that run at once.
         known: the cases whose base side is known, so that only the new side runs.
     """
@@ -61,7 +59,7 @@ def choose(
     sides = 1 if all(case.id in known for case in cases) else 2
     remaining = float("inf") if minutes is None else minutes * 60 - sides * past.overhead_s
     for case in ordered:
-        remaining -= (1 if case.id in known else 2) * past.cells.get(case.id, UNKNOWN_S) / workers
+        remaining -= (1 if case.id in known else 2) * past.seconds(case) / workers
         if remaining >= 0 or not kept:
             kept.append(case)
     return ChosenCases(

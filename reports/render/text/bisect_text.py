@@ -97,9 +97,9 @@ def certainty_words(sure: Certainty) -> str:
         else f"no flake, so the rate is below {sure.highest_flake_rate:.0%} at 95 % confidence"
     )
     return (
-        f"each end ran {counted(sure.end_runs, 'time')} ({flakes}); a step is green after"
-        f" {counted(sure.repeats, 'run')}; the boundary ran {counted(sure.boundary_runs, 'time')} on each side;"
-        f" {sure.confidence:.1%} that no step was green by chance at a flake rate of {sure.flake_rate:.0%}"
+        f"the bad end ran {counted(sure.end_runs, 'time')} ({flakes}); a step is green after"
+        f" {counted(sure.repeats, 'run')}, the last good release after {sure.boundary_runs};"
+        f" {sure.confidence:.1%} that nothing in this answer is green by chance"
     )
 
 

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from matrix.bisect.confidence import Ends, highest_flake_rate, missed_red, repeats_for
+from matrix.bisect.confidence import ERROR, FLAKY_RUNS, LEAST_RED, Ends, FailureRate, highest_flake_rate
 from matrix.bisect.state import State
 
 GREEN, RED, OTHER = State.GREEN, State.RED, State.UNTESTABLE
 
 
-@pytest.mark.parametrize(("rate", "repeats"), [(1.0, 1), (0.9, 2), (0.5, 7), (0.3, 13)])
-def test_repeats_reach_99_percent(rate: float, repeats: int) -> None:
-    assert repeats_for(rate) == repeats
-    assert missed_red(rate, repeats) <= 0.01
+@pytest.mark.parametrize(("red", "step", "repeats"), [(10, 1, 1), (9, 2, 5), (7, 3, 9), (5, 4, 16), (3, 8, 38)])
+def test_repeats_follow_from_the_red_runs_of_the_bad_end(red: int, step: int, repeats: int) -> None:
+    rate = FailureRate(red=red, runs=10)
+    assert (rate.step_repeats, rate.repeats) == (step, repeats)
+    assert rate.missed_red(repeats) <= ERROR
+
+
+def test_a_red_candidate_passes_for_green_in_at_most_one_of_a_hundred_searches() -> None:
+    """Draws a rate, the runs of the bad end and those of a candidate that is as red, as a search would see them."""
+    draw = random.Random(7)  # noqa: S311 - a seed makes the test repeatable
+    missed = searches = 0
+    while searches < 20_000:
+        rate = draw.random()
+        red = sum(draw.random() < rate for _ in range(FLAKY_RUNS))
+        if LEAST_RED <= red < FLAKY_RUNS:  # it flakes, and is not refused
+            searches += 1
+            repeats = FailureRate(red=red, runs=FLAKY_RUNS).repeats
+            missed += all(draw.random() >= rate for _ in range(repeats))
+    assert missed / searches <= ERROR
 
 
 @pytest.mark.parametrize(

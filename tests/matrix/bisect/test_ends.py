@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -13,7 +14,8 @@ import pytest
 from cases.space.verdict import Verdict
 from matrix.bisect.candidate import MixedEnvironment
 from matrix.bisect.confidence import END_RUNS, FLAKY_RUNS
-from matrix.bisect.search import Bisection, End, FlakyDifferenceError
+from matrix.bisect.ends import EndRuns, FlakyDifferenceError
+from matrix.bisect.failure import no_cause
 from matrix.errors import UserError
 from matrix.run.outcome import ErrorRecord, Outcome
 from matrix.versions.locks import Lock
@@ -23,13 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GOOD, BAD = "2025-12", "2026-03"
+MOST = 12  # runs that a fake end has
 
 
-def end(key: str) -> End:
+def end(key: str) -> MixedEnvironment:
     pins = dict.fromkeys(PACKAGES, "1.0")
     version_set = VersionSet(key=key, python="3.11", as_of=date(2025, 12, 15), why="test", pins=pins)
     lock = Lock(version_set=version_set, text="")
-    return End(lock=lock, candidate=MixedEnvironment(label=key, version_set=version_set, lock=lock))
+    return MixedEnvironment(label=key, version_set=version_set, lock=lock)
 
 
 @dataclass
@@ -40,9 +43,15 @@ class FakeRunner:
     runs: Counter[str] = field(default_factory=Counter)
     case: Any = field(default_factory=lambda: SimpleNamespace(id="a"))
 
-    def measure_ends(self, candidates: Sequence[MixedEnvironment], runs: int) -> dict[str, tuple[Outcome, ...]]:
+    @property
+    def cells_run(self) -> int:
+        return self.runs.total()
+
+    def measure_ends(self, candidates: Sequence[MixedEnvironment], runs: int) -> None:
         self.runs.update({each.key: runs - self.runs[each.key] for each in candidates})
-        return {each.key: tuple(map(outcome, self.verdicts[each.key][:runs])) for each in candidates}
+
+    def known(self, candidate: MixedEnvironment) -> tuple[Outcome, ...]:
+        return tuple(map(outcome, self.verdicts[candidate.key][: self.runs[candidate.key]]))
 
 
 def outcome(sign: str) -> Outcome:
@@ -53,44 +62,57 @@ def outcome(sign: str) -> Outcome:
     return Outcome(**place, **result, started=datetime.now(UTC))
 
 
-def ran(good: str, bad: str) -> tuple[int, str]:
+def ran(good: str, bad: str, *, spent_s: float = 0.0) -> tuple[int, int, str]:
     """Run the ends; return how often each ran, and the error."""
-    runner: Any = FakeRunner({GOOD: good * FLAKY_RUNS, BAD: bad * FLAKY_RUNS})
-    differences: Any = None
-    search = Bisection(runner=runner, good=end(GOOD), bad=end(BAD), differences=differences, say=lambda _: None)
+    runner: Any = FakeRunner({GOOD: good * MOST, BAD: bad * MOST})
+    start = time.monotonic() - spent_s
+    runs = EndRuns(runner=runner, good=end(GOOD), bad=end(BAD), cause=no_cause, minutes=15.0, start=start)
     error = ""
     try:
-        search.run_ends()
+        runs.measured()
     except UserError as caught:
         error = f"{type(caught).__name__}: {caught}"
-    assert runner.runs[GOOD] == runner.runs[BAD]
-    return runner.runs[GOOD], error
+    return runner.runs[GOOD], runner.runs[BAD], error
 
 
 def test_ends_that_agree_run_a_few_times() -> None:
-    assert ran("+", "-") == (END_RUNS, "")
+    assert ran("+", "-") == (END_RUNS, END_RUNS, "")
 
 
-def test_a_bad_end_that_flakes_runs_more_often() -> None:
-    assert ran("+", "-+") == (FLAKY_RUNS, "")
+def test_ends_of_which_the_bad_one_flakes_run_more_often() -> None:
+    assert ran("+", "-+") == (FLAKY_RUNS, FLAKY_RUNS, "")
 
 
 @pytest.mark.parametrize(
-    ("good", "bad", "why"),
+    ("good", "bad", "runs", "why"),
     [
-        ("+-", "-", "the good end shows the failure of the bad end in 1 of 3 runs"),
-        ("+x", "-+", "the good end is green in only 2 of 3 runs"),
+        ("+-", "-", 2, "the good end shows the failure of the bad end in 1 of 2 runs"),
+        ("++++-", "-+", 5, "the good end shows the failure of the bad end in 1 of 5 runs"),
+        ("+x", "-+", 2, "the good end is green in only 1 of 2 runs"),
     ],
 )
-def test_a_good_end_that_flakes_is_refused_at_once(good: str, bad: str, why: str) -> None:
-    runs, error = ran(good, bad)
-    assert runs == END_RUNS
+def test_a_good_end_that_flakes_is_refused_at_its_first_flake(good: str, bad: str, runs: int, why: str) -> None:
+    ran_good, _, error = ran(good, bad)
+    assert ran_good == runs
     assert error.startswith(f"{FlakyDifferenceError.__name__}: the difference does not reproduce: {why}")
 
 
 def test_a_good_end_that_is_always_red_is_bad_input() -> None:
-    assert "a is not green at the good end 2025-12 (fail, fail, fail" in ran("-", "-")[1]
+    assert "a is not green at the good end 2025-12 (fail, fail, fail" in ran("-", "-")[2]
 
 
 def test_a_bad_end_that_is_rarely_red_is_refused() -> None:
-    assert "the bad end is red in only 1 of 10 runs" in ran("+", "+-++++++++")[1]
+    assert "the bad end is red in only 1 of 10 runs" in ran("+", "+-++++++++")[2]
+
+
+def test_a_flaky_search_that_takes_too_long_is_refused_after_few_runs() -> None:
+    good, bad, error = ran("+", "+--", spent_s=120.0)  # six runs in two minutes
+    assert (good, bad) == (END_RUNS, END_RUNS)
+    assert "the failure flakes: it shows in 2 of 3 runs, so that a search needs about" in error
+    assert ran("+", "-", spent_s=120.0)[2] == ""  # one run decides each step
+
+
+def test_a_flaky_search_ends_when_its_time_is_over() -> None:
+    good, bad, error = ran("+", "-+", spent_s=901.0)
+    assert (good, bad) == (2, 2)
+    assert "the search was not finished after 15 minutes; its runs are kept" in error

@@ -8,8 +8,8 @@ import pytest
 
 from cases import grid
 from cases.grid.profiles import PROFILES
-from matrix.nightly.slices import USUAL_S, Clock, fitting, slices, uses
-from matrix.run.timings import Timings
+from matrix.nightly.slices import Clock, fitting, slices, uses
+from matrix.run.timings import Timings, usual_seconds
 from matrix.versions.sets import VersionSet
 
 EVERY = {each.id: each for each in PROFILES["nightly"].cases}
@@ -51,14 +51,15 @@ def test_cells_fit_by_their_past_times() -> None:
     past = Timings(cells={"train-lora-single-bf16": 10.0, "train-lora-ddp-bf16": 30.0}, overhead_s=20.0)
     assert fitting(cases, past, workers=2, seconds=26.0) == tuple(cases[:1])
     assert fitting(cases, past, workers=2, seconds=40.0) == tuple(cases[:2])
-    assert fitting(cases, past, workers=2, seconds=60.0) == tuple(cases)
+    assert fitting(cases, past, workers=2, seconds=60.0) == tuple(cases)  # the last one at the speed of the others
     assert fitting(cases, past, workers=2, seconds=20.0) == ()
 
 
-def test_without_past_times_every_cell_counts_as_a_usual_one() -> None:
-    cases = list(EVERY.values())[:10]
+def test_without_past_times_every_cell_counts_as_a_usual_one_of_its_flow() -> None:
+    cases = [each for each in EVERY.values() if each.options.flow == "resume"]
     nothing = Timings(cells={}, overhead_s=10.0)
-    assert len(fitting(cases, nothing, workers=1, seconds=10.0 + 4 * USUAL_S)) == 4
+    seconds = 10.0 + 4.5 * usual_seconds("resume", "cpu")
+    assert len(fitting(cases, nothing, workers=1, seconds=seconds)) == 4
 
 
 def test_a_clock_has_shares_of_its_time() -> None:

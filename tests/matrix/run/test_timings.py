@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import statistics
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+import pytest
 
 from cases.space.case import case
 from cases.space.verdict import Verdict
 from matrix.run import timings
 from matrix.run.outcome import Outcome
 from matrix.versions.sets import load
+from reports.answers import knowledge
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+MANY = 50
 SET = load()[0]
 ONE, OTHER = case("a heading", "a reason"), case("a heading", "a reason", method="dora")
 
@@ -40,9 +45,31 @@ def test_workers_share_the_cells_and_each_set_adds_its_overhead_once(tmp_path: P
     assert timings.read(tmp_path, "cpu").estimate([(SET, [ONE, ONE])], workers=2, repeats=3) == 3 * (10.0 + 4.0)
 
 
-def test_a_case_that_never_ran_counts_as_the_median(tmp_path: Path) -> None:
-    timings.note(tmp_path, "cpu", [took(4.0)], wall_s=2.0, workers=2)
-    assert timings.read(tmp_path, "cpu").estimate([(SET, [OTHER])], workers=1, repeats=1) == 4.0
+def test_a_case_that_never_ran_counts_as_a_usual_one_of_its_flow_at_the_speed_of_the_machine(tmp_path: Path) -> None:
+    slow = 3.0 * timings.usual_seconds("train", "cpu")
+    timings.note(tmp_path, "cpu", [took(slow)], wall_s=slow / 2, workers=2)
+    past = timings.read(tmp_path, "cpu")
+    assert past.estimate([(SET, [OTHER])], workers=1, repeats=1) == pytest.approx(slow)
+    resumed = case("a heading", "a reason", flow="resume")
+    assert past.seconds(resumed) == pytest.approx(3.0 * timings.usual_seconds("resume", "cpu"))
+
+
+def test_a_flow_that_a_device_never_ran_counts_as_a_training() -> None:
+    assert timings.usual_seconds("script", "cuda") == timings.usual_seconds("train", "cuda")
+    assert timings.usual_seconds("resume", "other") == timings.usual_seconds("resume", "cpu")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_usual_times_are_those_of_the_published_cells(device: str) -> None:
+    seconds: dict[str, list[float]] = {}
+    for each in knowledge.load(device=device).cells.values():
+        if each.seconds:
+            seconds.setdefault(str(each.options["flow"]), []).append(each.seconds)
+    usual = timings.USUAL_S[device]
+    assert seconds.keys() == usual.keys()
+    for flow, values in seconds.items():
+        if len(values) >= MANY:  # newly published cells may move the mean of few
+            assert statistics.fmean(values) == pytest.approx(usual[flow], rel=0.5)
 
 
 def test_a_case_that_never_ran_counts_as_its_limit_if_it_has_one(tmp_path: Path) -> None:

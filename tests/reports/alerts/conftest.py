@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -45,15 +46,26 @@ def a_record(**other: Any) -> dict[str, Any]:
 
 
 def a_document(
-    *records: dict[str, Any], night: int = 24, green: Sequence[str] | None = None, device: str = "cpu"
+    *records: dict[str, Any],
+    night: int = 24,
+    green: Sequence[str] | None = None,
+    red: Sequence[str] = (),
+    device: str = "cpu",
+    schema: int = 2,
 ) -> AlertDocument:
-    """A night of November 2026; each record states only what differs from a usual alert.
+    """A night of November 2026, or of December if the number is larger; each record states only what differs.
 
-    ``green`` are the sets on which the usual case was green; a night with them, and without records, has no alert.
+    ``green`` and ``red`` are the sets on which the usual case was so; a night with green ones, and without records,
+    has no alert.
     """
     alerts = [a_record(**each) for each in records or (({},) if green is None else ())]
-    rows = [{"device": device, "set": each, "cases": ["train-lora-fsdp1-bf16"]} for each in green or ()]
-    data = {"schema": 1, "night": f"2026-11-{night:02}", "alerts": alerts, "green": rows}
+    day = date(2026, 11, 1) + timedelta(days=night - 1)
+    listed = {"green": green or (), "red": red}
+    rows = {
+        name: [{"device": device, "set": each, "cases": ["train-lora-fsdp1-bf16"]} for each in sets]
+        for name, sets in listed.items()
+    }
+    data = {"schema": schema, "night": f"{day}", "alerts": alerts, **rows}
     return AlertDocument.model_validate(data)
 
 

@@ -54,7 +54,7 @@ def test_the_committed_schema_is_the_documents(assert_golden: Fixture) -> None:
     ("data", "words"),
     [
         ([], "no whole number under 'schema'"),
-        ({"schema": 2}, "newer than 1"),
+        ({"schema": 3}, "newer than 2"),
         ({"schema": 1, "night": "x", "alerts": []}, "night: "),
         ({"schema": 1, "night": "2026-11-24", "alerts": [{"kind": "bad"}]}, "alerts[0].kind: "),
     ],

@@ -60,6 +60,37 @@ def test_other_devices_earlier_nights_and_other_cells_change_nothing(
     assert (two_cells.service.open, two_cells.service.all_comments()) == ([1], [])
 
 
+def test_cells_that_have_not_run_for_two_weeks_close_their_issue(two_cells: Fixture, document: Fixture) -> None:
+    for night in range(25, 39):
+        two_cells.notify(document(night=night, green=["2026-09"]))
+    assert (two_cells.service.open, two_cells.service.all_comments()) == ([1], [])  # nobody is told in between
+    assert "2 of them have not run since the night of 2026-11-25." in two_cells.service.issues[0]["body"]
+    two_cells.notify(document(night=39, green=["2026-09"]))
+    assert two_cells.service.open == []
+    (comment,) = two_cells.service.all_comments()
+    assert "Closed: 2 cells not run any more, and no other is red." in comment
+    assert comment.count("`2026-11`") == 1  # the list of cells that are gone
+    two_cells.notify(document(night=45))
+    assert two_cells.service.open == [1]  # the same cause came back
+
+
+def test_a_cell_that_runs_again_is_not_gone(two_cells: Fixture, document: Fixture) -> None:
+    two_cells.notify(document(night=25, green=["2026-09"]))
+    two_cells.notify(document(night=30, green=[], red=["2026-06"]))
+    two_cells.notify(document(night=39, green=["2026-09"]))
+    assert (two_cells.service.open, red_sets(two_cells.service.issues[0])) == ([1], {"2026-06"})
+    assert "1 cell not run for 14 days; 1 cell left." in two_cells.service.all_comments()[0]
+
+
+def test_nights_without_cells_of_the_device_or_without_a_list_make_no_cell_absent(
+    two_cells: Fixture, document: Fixture
+) -> None:
+    body = two_cells.service.issues[0]["body"]
+    two_cells.notify(document(night=25, green=["2026-09"], device="cuda"))
+    two_cells.notify(document(night=26, green=["2026-09"], schema=1))
+    assert two_cells.service.issues[0]["body"] == body
+
+
 def test_a_cause_that_moves_and_recovers_gets_one_comment(two_cells: Fixture, document: Fixture, sets: Fixture) -> None:
     two_cells.notify(document({"cells": sets("2026-09")}, night=25, green=["2026-06", "2026-11"]))
     assert (two_cells.service.open, red_sets(two_cells.service.issues[0])) == ([1], {"2026-09"})
@@ -96,7 +127,7 @@ def test_one_refused_issue_does_not_keep_the_others_open(desk: Fixture, document
     desk.notify(document({}, {"cause_id": "other"}))
     desk.service.seen, desk.service.faults = [], {2: "422"}  # the comment on the first
     (sentence,) = desk.notify(document(night=25, green=["2026-11"]))
-    assert "green cells of the night 2026-11-25: issue 1: GitHub refuses the issue" in sentence
+    assert "cells of the night 2026-11-25: issue 1: GitHub refuses the issue" in sentence
     assert desk.service.open == [1]
     assert desk.notify(document(night=25, green=["2026-11"])) == []
     assert desk.service.open == []

@@ -68,6 +68,17 @@ def test_a_flaky_cell_is_an_alarm_after_enough_stable_nights(nights: int, alarms
     assert len(diff.alarms) == alarms
 
 
+@pytest.mark.parametrize(("nights", "cell", "alarms"), [(3, "a", 1), (2, "a", 0), (3, "train-a", 0)])
+def test_an_entry_whose_cells_do_not_run_any_more_is_an_alarm(
+    nights: int, cell: str, alarms: int, compared: Compare
+) -> None:
+    recent = {("2024-06", cell): [frozenset({"pass"})] * nights}
+    entries = parsed(ENTRY.replace('"train-*"', '"train-a*"'))
+    found = quarantine.applied(compared("pass", "pass"), entries, recent=recent, nights=3).alarms
+    words = "quarantined, but no such cell ran for 3 nights; remove the entry train-a* on 2024-*, cpu, red (owner: ann)"
+    assert [str(each) for each in found] == [words] * alarms
+
+
 def test_an_expired_entry_is_named_and_counts_as_absent(compared: Compare) -> None:
     diff = quarantine.applied(compared("pass", "fail"), parsed(ENTRY.replace("2026-12-01", "2026-11-20")))
     assert len(diff.regressions) == 1
