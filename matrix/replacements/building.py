@@ -17,6 +17,7 @@ from matrix.environments.linked_environment import InstalledPackage, installed_p
 from matrix.environments.pytest_runner import remove_folder
 from matrix.errors import UserError
 from matrix.evidence import Evidence
+from matrix.replacements.compiled_part import compiled_checkout, compiled_release, lay_over_wheel
 from matrix.replacements.content import content_of, write_copy
 from matrix.replacements.source import SourceKind
 from matrix.versions.uv import blame_machine, reason
@@ -102,12 +103,13 @@ def replacement(source: ReplacementSource, *, python: str, cache: Path, uv: Uv) 
     package = packages[0]
     if source.name not in {"", package.name}:
         raise UserError(f"{source.option}: this is {package.name}, not {source.name}; correct the name")
+    release = compiled_release(folder)
     return Replacement(
         source=source,
         package=package,
         label=content.label,
-        version=f"{Version(package.version).public}+{content.local}",
-        facts=content.facts,
+        version=f"{Version(package.version).public}+{content.local}{f'.lib{release}' if release else ''}",
+        facts={**content.facts, **({"compiled_part": f"of the wheel of {release}"} if release else {})},
     )
 
 
@@ -133,6 +135,11 @@ def build(source: ReplacementSource, content: Content, folder: Path, *, python: 
     try:
         write_copy(content, files)
         is_wheel = source.kind is SourceKind.WHEEL
+        compiled = None if is_wheel else compiled_checkout(files)
+        if compiled is not None:
+            lay_over_wheel(compiled, new, source, python=python, parent=folder.parent, uv=uv)
+            put_in_place(new, folder)
+            return
         if not is_wheel:
             refuse_compilation(files, source)
         target = ("--python", python, "--target", new, "--no-deps")
@@ -143,12 +150,16 @@ def build(source: ReplacementSource, content: Content, folder: Path, *, python: 
             raise UserError(f"{source.option}: cannot be installed: {reason(result.log)}")
         if not is_wheel and not is_pure(new):
             raise UserError(f"{source.option}: it has compiled code, which differs between machines; {REMEDY}")
-        remove_folder(folder)
-        installed_packages.cache_clear()
-        new.rename(folder)
+        put_in_place(new, folder)
     finally:
         remove_folder(files)
         remove_folder(new)
+
+
+def put_in_place(new: Path, folder: Path) -> None:
+    remove_folder(folder)
+    installed_packages.cache_clear()
+    new.rename(folder)
 
 
 def refuse_compilation(files: Path, source: ReplacementSource) -> None:

@@ -199,6 +199,7 @@ def body(diff: ResultDiff, changes: Sequence[CellChange], *, is_suspected: bool,
     first = changes[0]
     side = red_side(first)
     lines = [f"{diff.base.name} against {diff.new.name}, on {diff.new.hardware}.", *notes]
+    lines += dict.fromkeys(each.proof for each in changes if each.proof)
     if not is_suspected:
         lines.append(NO_SUSPECT)
     if first.kind is not ChangeKind.FIXED:

@@ -52,6 +52,10 @@ def bisect(
             "--out", help="Run directory; the same command continues it.", show_default="runs/bisect-CASE-GOOD-BAD"
         ),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Also store the answer in this folder of published results, and draw its page."),
+    ] = None,
     workers: Workers = None,
     keep_free: KeepFree = disk.BUDGET / disk.GIGABYTE,
     versions: Versions = known_sets.PACKAGED,
@@ -83,6 +87,8 @@ def bisect(
         typer.echo(f"ftmatrix: {error}", err=True)
         raise typer.Exit(NOT_REPRODUCED) from None
     say(bisect_report.write(directory, answer))
+    if record is not None:
+        say(f"Recorded in {bisect_report.recorded(answer, record)}")
     if as_json:
         typer.echo(answer.model_dump_json(by_alias=True, indent=1))
     else:

@@ -22,16 +22,18 @@ from rich.console import Console
 
 from matrix.api_map.query import ApiMap
 from matrix.errors import UserError
+from matrix.known import findings
 from reports.alerts import from_diff
 from reports.alerts.document import stored
 from reports.answers import knowledge
 from reports.answers.api import release_changes
-from reports.answers.diff import compare, quarantine, sides
+from reports.answers.diff import compare, narrowing, quarantine, sides
 from reports.commands.options import AsJson, Baselines, History, Results, ResultsDevice, results_device
 from reports.commands.runs.diff_repeats import repeat as repeat_red
 from reports.render import diff_documents, progress_bar
 from reports.render.files import write_whole
 from reports.render.text import diff_text
+from reports.results import bisections
 
 if TYPE_CHECKING:
     from datetime import date
@@ -100,7 +102,7 @@ def diff(
         across_hardware=across_hardware,
     )
     compared = compare.compare(found.base, found.new, found.pairs, across_hardware=across_hardware)
-    compared = quarantined(compared, entries, history, nights)
+    compared = quarantined(narrowed(compared, results), entries, history, nights)
     if alerts is not None:
         write_alerts(compared, alerts, today, history)
     if chosen == TABLE:
@@ -109,6 +111,22 @@ def diff(
     else:
         typer.echo(FORMATS[chosen](compared).rstrip())
     raise typer.Exit(REGRESSED if compared.regressions else 0)
+
+
+def narrowed(compared: ResultDiff, results: Path) -> ResultDiff:
+    """Return a comparison whose regressions name only the packages that published results leave as suspects.
+
+    Raises:
+        UserError: the published results cannot be read.
+    """
+    if not any(each.kind in narrowing.NARROWED for each in compared.changes):
+        return compared
+    try:
+        matrix = knowledge.load(results, device=compared.new.device)
+    except UserError:  # no published results of this device
+        matrix = compared.new.matrix
+    other = narrowing.OtherResults(matrix=matrix, findings=findings.load(), bisected=bisections.load(results))
+    return narrowing.narrowed(compared, other)
 
 
 def write_alerts(compared: ResultDiff, path: Path, today: date, history: Path) -> None:

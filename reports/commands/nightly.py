@@ -21,6 +21,7 @@ from matrix.versions.sets import PACKAGES
 from reports.alerts import from_diff
 from reports.answers import knowledge
 from reports.answers.diff import compare, quarantine, sides
+from reports.commands.diff import narrowed
 from reports.commands.history import add_night
 from reports.commands.nights import base_set, night
 from reports.commands.nights.night import NightRequest
@@ -167,7 +168,7 @@ def print_replay(compared: list[str], results: Path, device: str, *, dry_run: bo
     if len(compared) != 2:  # noqa: PLR2004 - a base and a new side
         raise UserError("name two results to compare, BASE and NEW")
     found = sides.find(*compared, results_folder=results, device=results_device(device))
-    diff = compare.compare(found.base, found.new, found.pairs)
+    diff = narrowed(compare.compare(found.base, found.new, found.pairs), results)
     document = from_diff.alert_document(diff, today=night.today())
     Console().print(diff_text.TerminalDiff(diff=diff, every=False))
     typer.echo(night.filed_text(document))

@@ -17,6 +17,7 @@ from reports.render.text.diff_text import (
     by_verdict,
     cell,
     heading,
+    moved_heading,
     pair_lines,
     remark,
     summary,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reports.answers.diff.changes import CellChange, ResultDiff, SideResult
+    from reports.answers.diff.numbers import NumberWarning
 
 SCHEMA: Final = 1
 TABLE: Final = "| cell | base | new | why |"
@@ -36,7 +38,7 @@ UNKNOWN: Final = (Verdict.SKIP, Verdict.LOST, Verdict.BLOCKED, None)
 
 def as_json(diff: ResultDiff) -> str:
     """Return every compared cell; cells that are green on both sides are counted, and listed only with a warning."""
-    listed = [each for each in diff.changes if each.kind is not ChangeKind.GREEN or each.warnings]
+    listed = [each for each in diff.changes if each.kind is not ChangeKind.GREEN or each.warnings or each.moved_checks]
     document = {
         "schema": SCHEMA,
         "device": diff.new.device,
@@ -77,9 +79,15 @@ def change_data(change: CellChange) -> dict[str, Any]:
         "cause": change.cause.title if change.cause else "",
         "base_cause": change.base_cause.title if change.base_cause else "",
         "suspects": list(change.suspects),
+        "proof": change.proof,
         "quarantine": change.quarantine,
-        "warnings": [{"what": each.what, "old": each.old, "new": each.new} for each in change.warnings],
+        "warnings": [number_data(each) for each in change.warnings],
+        "moved_checks": [number_data(each) for each in change.moved_checks],
     }
+
+
+def number_data(number: NumberWarning) -> dict[str, str]:
+    return {"what": number.what, "old": number.old, "new": number.new}
 
 
 def side_data(side: SideResult | None) -> dict[str, Any] | None:
@@ -106,13 +114,22 @@ def markdown_lines(diff: ResultDiff) -> Iterator[str]:
             yield from ("", f"## {heading(kind, diff.counts[kind])}", "")
             for verdict, cells in by_verdict(diff.by_kind[kind]).items():
                 yield f"* {look(verdict).word} ({len(cells)}): {', '.join(code(cell(each)) for each in cells)}"
-    if diff.warned:
-        yield from ("", f"## Warnings about numbers ({len(diff.warned)})", "")
-        yield from (f"* {code(cell(each))}: {escaped('; '.join(map(str, each.warnings)))}" for each in diff.warned)
+    yield from number_lines(diff)
     if diff.by_kind[ChangeKind.UNKNOWN]:
         yield from ("", f"## {heading(ChangeKind.UNKNOWN, diff.counts[ChangeKind.UNKNOWN])}", "")
         for reason, cells in by_reason(diff.by_kind[ChangeKind.UNKNOWN]).items():
             yield f"* {escaped(reason)} ({len(cells)}): {', '.join(code(cell(each)) for each in cells)}"
+
+
+def number_lines(diff: ResultDiff) -> Iterator[str]:
+    """Yield the numbers of green cells that got worse, or that moved within their tolerance."""
+    if diff.warned:
+        yield from ("", f"## Warnings about numbers ({len(diff.warned)})", "")
+        yield from (f"* {code(cell(each))}: {escaped('; '.join(map(str, each.warnings)))}" for each in diff.warned)
+    if diff.with_moved_checks:
+        yield from ("", f"## {moved_heading(diff)}", "")
+        for each in diff.with_moved_checks:
+            yield f"* {code(cell(each))}: {escaped('; '.join(map(str, each.moved_checks)))}"
 
 
 def markdown_row(change: CellChange) -> str:

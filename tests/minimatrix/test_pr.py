@@ -59,6 +59,17 @@ def test_a_change_without_effect_is_no_regression(pr: Pr, peft: Any) -> None:
     assert "0 regressed" in done.stdout
 
 
+def test_a_check_that_moves_within_its_tolerance_is_listed(mini: Any, pr: Pr, peft: Any) -> None:
+    peft.change("SCALE = 1.03\n")
+    summary = mini.folder / "summary.md"
+    done = pr("--with", str(peft.folder), "--summary", str(summary))
+    assert done.returncode == 0, done.stderr
+    words = "gradient: 0% -> 50% of the tolerance"
+    assert words in done.stdout
+    assert "## Green, but checks moved within their tolerance (1)" in summary.read_text()
+    assert words in summary.read_text()
+
+
 def test_a_cell_that_becomes_green_is_repeated_on_the_base_side(mini: Any, pr: Pr, peft: Any) -> None:
     peft.change("REPAIRED = True\n")
     done = pr("--with", str(peft.folder))

@@ -152,3 +152,18 @@ def test_a_name_that_the_checkout_does_not_have_is_refused(
     refused: Callable[..., str], checkout: Callable[..., Any]
 ) -> None:
     assert "this is peft, not trl; correct the name" in refused(f"trl={checkout('peft').folder}")
+
+
+def test_a_checkout_with_compiled_code_takes_its_libraries_from_the_nearest_wheel(
+    mini: Any, run: Callable[..., dict[tuple[str, str], str]], checkout: Callable[..., Any]
+) -> None:
+    folder = checkout("bitsandbytes").folder
+    project = '[build-system]\nrequires = ["scikit-build-core"]\n[project]\nname = "bitsandbytes"\n'
+    (folder / "pyproject.toml").write_text(project)
+    (folder / "bitsandbytes").mkdir()
+    (folder / "bitsandbytes" / "__init__.py").write_text('__version__ = "0.0.2.dev0"\n')
+    (key,) = {key for key, _ in run(str(folder))}
+    assert key.startswith("good+bitsandbytes@")
+    assert record(mini)["facts"]["bitsandbytes_compiled_part"] == "of the wheel of 0.0.1"
+    lock = (mini.out / "locks" / f"{key}.txt").read_text()
+    assert re.search(r"^bitsandbytes==0\.0\.2\.dev0\+g[0-9a-f]{12}\.d[0-9a-f]{12}\.lib0\.0\.1$", lock, re.MULTILINE)

@@ -100,7 +100,9 @@ class CellChange:
     cause: CellCause | None = None
     base_cause: CellCause | None = None
     suspects: tuple[str, ...] = ()
+    proof: str = ""  # how the suspects are known, if not by the failure alone
     warnings: tuple[NumberWarning, ...] = ()
+    moved_checks: tuple[NumberWarning, ...] = ()  # within their tolerance, if the comparison looks for them
     quarantine: str = ""  # the reason of the entry that covers the cell
 
     @property
@@ -178,6 +180,10 @@ class ResultDiff:
     @cached_property
     def warned(self) -> tuple[CellChange, ...]:
         return tuple(each for each in self.changes if each.warnings)
+
+    @cached_property
+    def with_moved_checks(self) -> tuple[CellChange, ...]:
+        return tuple(each for each in self.changes if each.moved_checks)
 
     @cached_property
     def unknown_verdicts(self) -> Counter[Verdict | None]:

@@ -20,7 +20,7 @@ from reports.answers.diff.changes import (
     SetPair,
     SideResult,
 )
-from reports.answers.diff.numbers import median_slowdown, warnings
+from reports.answers.diff.numbers import median_slowdown, moves, warnings
 from reports.answers.diff.packages import suspects
 from reports.results.wording import first_line, gist
 
@@ -133,6 +133,12 @@ def green_pairs(changes: Iterable[CellChange]) -> Iterator[tuple[Outcome, Outcom
 def with_warnings(change: CellChange, slowdown: float) -> CellChange:
     found = [warning for base, new in green_pairs([change]) for warning in warnings(base, new, slowdown=slowdown)]
     return replace(change, warnings=tuple(found)) if found else change
+
+
+def with_moved_checks(change: CellChange) -> CellChange:
+    """Return a change with the checks that moved a lot within their tolerance."""
+    found = [move for base, new in green_pairs([change]) for move in moves(base, new)]
+    return replace(change, moved_checks=tuple(found)) if found else change
 
 
 def side_result(side: DiffSide, case: str, key: str) -> SideResult | None:

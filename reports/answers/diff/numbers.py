@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Shares of a tolerance. Repeats of a cell rise by at most 0.39 of it, and only in calls that draw random numbers.
 FAR: Final = 0.4
 NEAR: Final = 0.8
+MOVED: Final = 0.4  # more than repeats of a cell differ
 SLOWER: Final = 2.0
 SECONDS: Final = 3.0
 MORE_MEMORY: Final = 1.5
@@ -66,6 +67,23 @@ def nearer(base: Outcome, new: Outcome) -> Iterator[NumberWarning]:
         if was is not None and now is not None and was <= FAR and now >= NEAR:
             bound = f"of the tolerance ({shown(check.value)} {check.op} {shown(check.bound)})"
             yield NumberWarning(what=check.name, old=f"{was:.0%}", new=f"{now:.0%} {bound}")
+
+
+def moves(base: Outcome, new: Outcome) -> tuple[NumberWarning, ...]:
+    """The checks of a cell, green on both sides, that moved a lot within their tolerance, in either direction.
+
+    This is for a change of one package, with which most numbers stay as they are.
+    """
+    if base.verdict is not Verdict.PASS or new.verdict is not Verdict.PASS:
+        return ()
+    before = {check.name: check for check in base.checks}
+    found = []
+    for check in new.checks:
+        old = before.get(check.name)
+        was, now = share(old) if old is not None and old.op == check.op else None, share(check)
+        if was is not None and now is not None and abs(now - was) >= MOVED:
+            found.append(NumberWarning(what=check.name, old=f"{was:.0%}", new=f"{now:.0%} of the tolerance"))
+    return tuple(found)
 
 
 def share(check: CheckRecord) -> float | None:

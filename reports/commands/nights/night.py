@@ -22,8 +22,9 @@ from matrix.versions.sets import PACKAGES
 from reports.alerts.causes import causes
 from reports.alerts.document import AlertDocument, stored
 from reports.alerts.issue_text import new_body, title
+from reports.answers import knowledge
 from reports.answers.diff import compare, sides
-from reports.commands.diff import alert_document, quarantined
+from reports.commands.diff import alert_document, narrowed, quarantined
 from reports.commands.nights.culprits import CulpritSearch
 from reports.commands.nights.measuring import NightCells, night_request
 from reports.commands.runs.diff_repeats import repeat
@@ -294,7 +295,8 @@ def compared_runs(request: NightRequest) -> ResultDiff:
     found = compare.compare(
         replace(base, name=key), new, [(key, each.key) for each in new.matrix.sets], across_hardware=False
     )
-    return quarantined(found, request.quarantine, request.history, request.nights)
+    known = narrowed(found, knowledge.PUBLISHED)
+    return quarantined(known, request.quarantine, request.history, request.nights)
 
 
 def blocked(diff: ResultDiff) -> Iterator[str]:

@@ -11,9 +11,11 @@ from reports.answers.api import release_changes
 from reports.answers.diagnosis import diagnose
 from reports.answers.scripts.repro_cells import host_pins
 from reports.answers.scripts.repro_script import reproducer
+from reports.render import bisections_page
 from reports.render.files import write_whole
 from reports.render.text import bisect_text
 from reports.render.text.issue_text import issue
+from reports.results import bisections
 from reports.results.grid import grid
 
 if TYPE_CHECKING:
@@ -32,6 +34,18 @@ def write(directory: Path, answer: BisectAnswer) -> str:
     """Write both; return a sentence about the bug report."""
     write_whole(directory / REPORT, bisect_text.markdown(answer, directory))
     return write_issue(directory, answer)
+
+
+def recorded(answer: BisectAnswer, results: Path) -> Path:
+    """Store an answer in a folder of published results, and draw the page of all of them; return the page.
+
+    Raises:
+        UserError: the folder cannot be written, or has a damaged answer.
+    """
+    bisections.record(answer, results)
+    page = results / bisections_page.PAGE
+    write_whole(page, bisections_page.markdown(bisections.load(results)))
+    return page
 
 
 def cause(outcome: Outcome) -> str:

@@ -143,4 +143,5 @@ def compared(base: Path, new: Path, every: Sequence[SetOfBothSides], notes: tupl
     now = replace(now, name=", ".join(new_keys), notes=(*now.notes, *notes))
     diff = compare.compare(before, now, list(zip(old_keys, new_keys, strict=True)))
     cells = {CellKey(each.replaced.key, case.id) for each in every for case in each.cases}
-    return replace(diff, changes=tuple(each for each in diff.changes if CellKey(each.new_set, each.case) in cells))
+    selected = (each for each in diff.changes if CellKey(each.new_set, each.case) in cells)
+    return replace(diff, changes=tuple(map(compare.with_moved_checks, selected)))

@@ -61,6 +61,7 @@ class TerminalDiff:
             yield from self.by_cause(kind)
         yield from self.one_sided()
         yield from self.warnings()
+        yield from self.moved_checks()
         yield from self.unknown()
         yield Text()
         for line in (*diff.alarms, *diff.notes):
@@ -101,6 +102,17 @@ class TerminalDiff:
         for change in self.diff.warned:
             yield Text(f"  {cell(change)}")
             yield from (Text(f"    {plain(str(warning))}", style="dim") for warning in change.warnings)
+
+    def moved_checks(self) -> Iterator[RenderableType]:
+        moved = self.diff.with_moved_checks
+        if moved:
+            yield Text()
+            yield Text(moved_heading(self.diff), style="bold underline")
+        for change in moved if self.every else moved[:MOST_ROWS]:
+            yield Text(f"  {cell(change)}")
+            yield from (Text(f"    {plain(str(each))}", style="dim") for each in change.moved_checks)
+        if not self.every and len(moved) > MOST_ROWS:
+            yield Text(f"  and {len(moved) - MOST_ROWS} more (--all)", style="dim")
 
     def unknown(self) -> Iterator[RenderableType]:
         changes = self.diff.by_kind[ChangeKind.UNKNOWN]
@@ -148,6 +160,10 @@ def heading(kind: ChangeKind, count: int) -> str:
     return f"{kind[0].upper()}{kind[1:]} ({count})"
 
 
+def moved_heading(diff: ResultDiff) -> str:
+    return f"Green, but checks moved within their tolerance ({len(diff.with_moved_checks)})"
+
+
 def cause_lines(group: CauseGroup, kind: ChangeKind, diff: ResultDiff) -> Iterator[str]:
     """Yield the cause of some cells and the packages that it involves."""
     yield plain(f"  {trimmed(group.cause.title)} ({len(group.changes)})")
@@ -157,6 +173,7 @@ def cause_lines(group: CauseGroup, kind: ChangeKind, diff: ResultDiff) -> Iterat
         yield plain(f"    before: {trimmed(group.before.title)}")
     if group.suspects and kind is not ChangeKind.SAME_REASON:
         yield plain(f"    moved and involved: {listed(group.suspects)}")
+        yield from dict.fromkeys(plain(f"    {each.proof}") for each in group.changes if each.proof)
     elif any(pair.moves for pair in diff.pairs) and kind is not ChangeKind.SAME_REASON:
         yield "    neither a traceback nor a known cause names a package; any that moved may be the reason"
 

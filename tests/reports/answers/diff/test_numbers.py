@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from matrix.run.outcome import CheckRecord
-from reports.answers.diff.numbers import ENOUGH, median_slowdown, warnings
+from reports.answers.diff.numbers import ENOUGH, median_slowdown, moves, warnings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,22 @@ def test_only_large_changes_are_warned_of(
     old: dict[str, Any], new: dict[str, Any], said: list[str], build_outcome: Build
 ) -> None:
     assert [*map(str, warnings(build_outcome(**old), build_outcome(**new), slowdown=1.0))] == said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (0.01, 0.06, ["loss: 10% -> 60% of the tolerance"]),
+        (0.09, 0.04, ["loss: 90% -> 40% of the tolerance"]),
+        (0.01, 0.04, []),
+    ],
+)
+def test_checks_that_move_within_their_tolerance_are_listed(
+    old: float, new: float, said: list[str], build_outcome: Build
+) -> None:
+    base, changed = build_outcome(**check(old)), build_outcome(**check(new))
+    assert [*map(str, moves(base, changed))] == said
+    assert moves(base, build_outcome(verdict="wrong", **check(new))) == ()
 
 
 def test_a_slower_machine_is_no_slower_cell(build_outcome: Build) -> None:
