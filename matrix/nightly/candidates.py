@@ -185,6 +185,12 @@ class CandidateSearch:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The arguments that say for which day, Python and platform to resolve."""
+        """The arguments that say for which day, Python and platform to resolve.
+
+        The day does not count for packages of which nightly builds count: their indexes state no upload dates, and uv
+        would see none of their files.
+        """
         day = ("--exclude-newer", f"{self.night}T23:59:59Z") if self.uv.dated else ()
+        undated = (f"{name}=false" for name in sorted(self.pre)) if day else ()
+        day = (*day, *(word for each in undated for word in ("--exclude-newer-package", each)))
         return (*day, "--python-version", self.base.version_set.python, "--python-platform", PLATFORM)

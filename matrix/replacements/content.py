@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SHORT: Final = 7  # digits in the name of a set
 LONG: Final = 12  # digits in a lock
 UNREACHABLE: Final = re.compile(r"Could not resolve host|Failed to connect|timed out|Could not connect|unreachable")
+DUMB: Final = re.compile(r"dumb http transport does not support")
 COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
 # What builds and tools leave in a checkout. ``build`` at the top has files that setuptools would install again.
 LEFT_AT_TOP: Final = frozenset({"build", "dist"})
@@ -95,6 +96,9 @@ def fetched(store: Repository, source: ReplacementSource) -> str:
         ["-C", str(store.folder), "fetch", "--quiet", "--depth", "1", "--", source.place, source.reference]
     )
     if shallow.exit_code == 0:
+        return store.git("rev-parse", "FETCH_HEAD^{commit}").strip()
+    if DUMB.search(shallow.log):  # a plain web server sends whole histories only
+        store.git("fetch", "--quiet", "--", source.place, source.reference)
         return store.git("rev-parse", "FETCH_HEAD^{commit}").strip()
     if COMMIT.fullmatch(source.reference):  # some servers send only branches and tags
         store.git("fetch", "--quiet", "--", source.place, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")

@@ -174,6 +174,16 @@ def index(folder: Path) -> str:
     return folder.as_uri()
 
 
+@pytest.fixture
+def build_index() -> Callable[[Path], str]:
+    return index
+
+
+@pytest.fixture
+def build_wheel() -> Callable[[Path, str, str, str], Path]:
+    return wheel
+
+
 def versions_file(path: Path) -> Path:
     """The sets of ``SETS``; ``good`` is the default."""
     base = dict.fromkeys(sets.PACKAGES, "0.0.1")
