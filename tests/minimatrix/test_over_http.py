@@ -154,7 +154,8 @@ def test_a_nightly_build_of_a_further_index_is_a_candidate(
     made = build_wheel(builds / "torch", "torch", NIGHTLY_TORCH, '__version__ = "{version}"\n')
     (builds / "torch" / "index.html").write_text(f'<a href="{made.name}">{made.name}</a>')
     urls = [serve(partial(QuietFiles, directory=str(each))) for each in (stable, builds)]
-    variables = {**mini.variables, "UV_DEFAULT_INDEX": "", "PIP_INDEX_URL": urls[0], "PIP_EXTRA_INDEX_URL": urls[1]}
+    kept = {name: value for name, value in mini.variables.items() if name != "UV_DEFAULT_INDEX"}
+    variables = {**kept, "PIP_INDEX_URL": urls[0], "PIP_EXTRA_INDEX_URL": urls[1]}
     tool = uv.on_this_machine(mini.folder / "cache", environ=variables)
     (good,) = sets.select(sets.load(mini.versions), "good")
     text = "".join(f"{name}=={version}\n" for name, version in good.pins.items())

@@ -1,7 +1,8 @@
 """Narrows down which of the moved packages a regression involves, by what other results say about its cell.
 
 In this order: a recorded bisection between the same two sets; published sets on which the cell is green, and which
-differ from the red set in one package of the stack; the package of a finding with this cell.
+differ from the red set in one package of the stack; the package of a finding with this cell; the package that moved
+into the versions with the known cause of the failure.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from reports.answers.diff.changes import ChangeKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from packaging.specifiers import SpecifierSet
+
     from matrix.bisect.answer import BisectAnswer
     from matrix.known.findings import Finding
+    from matrix.versions.moved_packages import MovedPackage
     from reports.answers.diff.changes import CellChange, ResultDiff
     from reports.results.grid import Grid
 
@@ -43,24 +47,26 @@ class KnownSuspects:
 
 def narrowed(diff: ResultDiff, other: OtherResults) -> ResultDiff:
     """Return a comparison whose regressions name only the packages that other results leave as suspects."""
-    moved = {(pair.base, pair.new): frozenset(each.name for each in pair.moves) for pair in diff.pairs}
+    moved = {(pair.base, pair.new): pair.moves for pair in diff.pairs}
 
     def change(each: CellChange) -> CellChange:
-        names = moved[each.base_set, each.new_set]
-        found = known_suspects(each, names, diff, other) if each.kind in NARROWED else None
+        moves = moved[each.base_set, each.new_set]
+        found = known_suspects(each, moves, diff, other) if each.kind in NARROWED else None
         return each if found is None else replace(each, suspects=found.names, proof=found.proof)
 
     return replace(diff, changes=tuple(map(change, diff.changes)))
 
 
 def known_suspects(
-    change: CellChange, moved: frozenset[str], diff: ResultDiff, other: OtherResults
+    change: CellChange, moves: Sequence[MovedPackage], diff: ResultDiff, other: OtherResults
 ) -> KnownSuspects | None:
     """Return what is known of a cell; None if nothing is."""
+    moved = frozenset(each.name for each in moves)
     for found in (
         *of_bisections(change, diff.new.device, other.bisected),
         *of_neighbours(change, new_pins(change, diff), other.matrix),
         *of_findings(change, other.findings),
+        *of_cause(change, moves),
     ):
         if moved.issuperset(found.names):
             return found
@@ -94,3 +100,23 @@ def of_findings(change: CellChange, findings: Iterable[Finding]) -> Iterator[Kno
     for each in findings:
         if any(cells.case == change.case and change.new_set in cells.sets for cells in each.red):
             yield KnownSuspects(names=(each.package,), proof=f"The finding {each.id} is an error of {each.package}.")
+
+
+def of_cause(change: CellChange, moves: Iterable[MovedPackage]) -> Iterator[KnownSuspects]:
+    """Yield the one package that moved into the versions that the known cause of a failure requires."""
+    if change.cause is None or change.cause.signature is None:
+        return
+    bounds = change.cause.signature.specifiers
+    entered = [
+        each
+        for each in moves
+        if each.name in bounds and each.old and each.new and is_entered(bounds[each.name], each.old, each.new)
+    ]
+    if len(entered) == 1:
+        (found,) = entered
+        words = f"Only {found.name} moved into the versions of this cause, {found.name}{bounds[found.name]}."
+        yield KnownSuspects(names=(found.name,), proof=words)
+
+
+def is_entered(bound: SpecifierSet, old: str, new: str) -> bool:
+    return not bound.contains(old, prereleases=True) and bound.contains(new, prereleases=True)

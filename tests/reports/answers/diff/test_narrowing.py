@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from matrix.known import findings
 from reports.alerts.from_diff import alert_document
-from reports.answers.diff.changes import DiffSide
+from reports.answers.diagnosis.signatures import CauseKind, Signature
+from reports.answers.diff.changes import CellCause, DiffSide
 from reports.answers.diff.compare import compare
 from reports.answers.diff.narrowing import OtherResults, narrowed
 from reports.results.grid import grid
@@ -43,7 +45,7 @@ def build_grid(
 @pytest.fixture
 def regressed(build_grid: Callable[..., Grid]) -> Callable[..., ResultDiff]:
     def made(case: str = CASE) -> ResultDiff:
-        sides = [
+        before, now = (
             DiffSide(
                 name=key,
                 device="cpu",
@@ -52,8 +54,8 @@ def regressed(build_grid: Callable[..., Grid]) -> Callable[..., ResultDiff]:
                 locks={key: pins},
             )
             for key, pins, verdict in ((BASE, OLD_PINS, "pass"), (NEW, NEW_PINS, "wrong"))
-        ]
-        return compare(*sides, [(BASE, NEW)], rows=[])
+        )
+        return compare(before, now, [(BASE, NEW)], rows=[])
 
     return made
 
@@ -109,3 +111,22 @@ def test_a_bisection_between_the_same_sets_comes_first(
     (alert,) = alert_document(narrowed(regressed(), other), today=later).alerts
     assert [each.name for each in alert.moved] == ["torch"]
     assert proof in alert.body
+
+
+@pytest.mark.parametrize(
+    ("bounds", "names"),
+    [
+        ({"transformers": ">=5"}, ("transformers",)),
+        ({"transformers": ">=4.50"}, ()),  # both versions have the cause
+        ({"transformers": ">=5", "peft": ">=0.18.1"}, ()),  # either may be the reason
+    ],
+)
+def test_a_package_that_moved_into_the_versions_of_the_cause_is_named(
+    bounds: dict[str, str], names: tuple[str, ...], regressed: Callable[..., ResultDiff], build_grid: Any
+) -> None:
+    row = Signature(id="known", pattern="x", cause="It broke.", kind=CauseKind.BUG, versions=bounds)
+    diff = regressed("api-another")
+    (change,) = diff.changes
+    explained = replace(diff, changes=(replace(change, cause=CellCause(title="known", signature=row)),))
+    found, proof = suspects(explained, OtherResults(matrix=build_grid(BASE, OLD_PINS, "pass")))
+    assert (found, bool(proof)) == (names, bool(names))
