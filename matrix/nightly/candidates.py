@@ -7,7 +7,7 @@ requires; and that release with the lowest versions of the others that it declar
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import Requirement
@@ -64,6 +64,7 @@ class CandidateSearch:
     uv: Uv
     pre: frozenset[str] = frozenset()
     lowest: bool = True
+    known: dict[str, str] = field(default_factory=dict, repr=False)  # the newest version of each package
 
     def candidates(self) -> tuple[CandidateSet, ...]:
         """Return the candidates, each different from the base and from the others.
@@ -100,12 +101,20 @@ class CandidateSearch:
         """Return the newest release of each package, if it is newer than the base set's."""
         newest = {}
         for name in PACKAGES:
-            result = self.source.compile((self.line(name),), "--no-deps", *self.place, timeout_s=RESOLVE_LIMIT_S)
-            found = self.text_of(result, doing=f"looking for releases of {name}")
-            version = "" if isinstance(found, Evidence) else versions_in(found).get(name, "")
+            version = self.newest(name)
             if version and Version(version) > Version(self.base.versions[name]):
                 newest[name] = version
         return newest
+
+    def newest(self, name: str) -> str:
+        """Return the newest release of a package, or pre-release if those count; empty if there is none."""
+        if name not in self.known:
+            allowed = ("--prerelease", "allow") if name in self.pre else ()
+            words = ("--no-deps", *allowed, *self.place)
+            result = self.source.compile((name,), *words, timeout_s=RESOLVE_LIMIT_S)
+            found = self.text_of(result, doing=f"looking for releases of {name}")
+            self.known[name] = "" if isinstance(found, Evidence) else versions_in(found).get(name, "")
+        return self.known[name]
 
     def alone(self, name: str, version: str) -> CandidateSet:
         found = self.nearby().resolve({name: version})
@@ -171,8 +180,12 @@ class CandidateSearch:
         return unresolvable(result, doing=doing, uv=self.uv)
 
     def line(self, name: str) -> str:
-        """A requirement of any version; of a pre-release too, if those of the package count."""
-        return f"{name}>=0.dev0" if name in self.pre else name
+        """A requirement of any version, or of the newest one of a package whose pre-releases count.
+
+        A lower bound such as ``>=0.dev0`` would not do: with several indexes, uv prefers the final release of another.
+        """
+        version = self.newest(name) if name in self.pre else ""
+        return f"{name}=={version}" if version else name
 
     @property
     def extra_names(self) -> tuple[str, ...]:
