@@ -156,7 +156,8 @@ class Sender:
         url = f"{self.api}/repos/{table.repository}/issues"
         if not document.alerts:
             count = counted(sum(len(each.cases) for each in document.green), "green cell")
-            yield f"PATCH {url}/NUMBER, if an open issue lists any of {count}, or cells that did not run"
+            listed = f"{count}, or cells that did not run; one that lists no other is closed"
+            yield f"PATCH {url}/NUMBER, if an open issue lists any of {listed}"
             return
         update = only_cause(document)
         if update.is_red:

@@ -63,7 +63,7 @@ def test_other_devices_earlier_nights_and_other_cells_change_nothing(
 def test_cells_that_have_not_run_for_two_weeks_close_their_issue(two_cells: Fixture, document: Fixture) -> None:
     for night in range(25, 39):
         two_cells.notify(document(night=night, green=["2026-09"]))
-    assert (two_cells.service.open, two_cells.service.all_comments()) == ([1], [])  # nobody is told in between
+    assert (two_cells.service.open, two_cells.service.all_comments()) == ([1], [])  # no comment in between
     assert "2 of them have not run since the night of 2026-11-25." in two_cells.service.issues[0]["body"]
     two_cells.notify(document(night=39, green=["2026-09"]))
     assert two_cells.service.open == []
