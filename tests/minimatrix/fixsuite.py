@@ -13,9 +13,10 @@ from cases.space.verdict import Phase, equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from cases.runtime.silence import SilenceTimeout
-    from cases.runtime.wire import Job
+    from cases.runtime.wire import CellReport, Job
 
 CASES = {
     each.id: each
@@ -43,6 +44,11 @@ class FixSuite:
 
     def preload(self, *, to_fork: bool = False) -> None:  # noqa: ARG002 - the protocol's
         import torch  # noqa: F401
+
+    def why_settled(self, name: str, session: Path) -> str:  # noqa: ARG002 - the protocol's
+        return ""
+
+    def note(self, report: CellReport, session: Path) -> None: ...
 
     def why_unforkable(self) -> str:
         return ""
