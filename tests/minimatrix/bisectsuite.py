@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cases.runtime.wire import Job
 
 RELEASE, PAIR, SKIPPED, FLAKY, OFTEN = "lora", "dora", "vera", "ia3", "rslora"  # methods of the cases
-OFTEN_RED = 0.7  # probability
+OFTEN_RED = 0.9  # probability
 CASES = {
     each.id: each
     for each in (
