@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from matrix.bisect.answer import BisectAnswer
     from matrix.known.findings import Finding
+    from matrix.run.outcome import Outcome
     from matrix.versions.moved_packages import MovedPackage
     from reports.answers.diff.changes import CellChange, ResultDiff
     from reports.results.grid import Grid
@@ -90,10 +91,16 @@ def of_neighbours(change: CellChange, pins: Mapping[str, str], matrix: Grid) -> 
     for column in matrix.sets:
         outcome = matrix.lookup(change.case, column.key)
         differing = [name for name in PACKAGES if column.pins.get(name) != pins.get(name)]
-        if outcome is not None and outcome.verdict is Verdict.PASS and len(differing) == 1:
+        if outcome is not None and len(differing) == 1 and is_comparable_green(outcome, change):
             (name,) = differing
             words = f"`{column.key}`, which has {name} {column.pins[name]} and otherwise the same stack, is green."
             yield KnownSuspects(names=(name,), proof=words)
+
+
+def is_comparable_green(outcome: Outcome, change: CellChange) -> bool:
+    """Tell if a cell is green with the case code of the red one: another check may be what is red."""
+    red = change.new.outcome if change.new else None
+    return outcome.verdict is Verdict.PASS and red is not None and outcome.has_same_code(red)
 
 
 def of_findings(change: CellChange, findings: Iterable[Finding]) -> Iterator[KnownSuspects]:
