@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cases.space.verdict import Verdict
 from matrix.keys import CellKey
+from reports.answers.diagnosis import signatures
 from reports.results.verdict_style import LOOKS
 from reports.site import (
     case_fixes,
@@ -22,6 +23,7 @@ from reports.site import (
     problem_pages,
     published_data,
 )
+from reports.site.evidence_data import SignatureEvidence
 from reports.site.explain_data import errors_data
 from reports.site.matrix_data import matrix_data, reasons_data
 from reports.site.names import NAVIGATION
@@ -42,6 +44,11 @@ OPTION_FILTERS = (
     ("torch_dtype", "Precision"),
     ("front_end", "Front end"),
     ("model", "Model"),
+)
+# In the order of their use: each takes names of those before it.
+DIAGNOSIS_SCRIPTS = (
+    *("rules", "logs", "ranks", "frames", "tracebacks", "symptoms", "outside", "blame", "diagnose"),
+    *("observed_options", "proven", "consequences", "explain"),
 )
 
 
@@ -82,8 +89,12 @@ def build(results: Path, folder: Path) -> Site:
     site.data("options", options_data(published))
     site.data("pages", pages_data(features, problems, causes))
     locks = case_pages.write_locks(site, published)
-    errors = errors_data(published)
+    errors = errors_data()
     site.data("errors", errors)
+    evidence = SignatureEvidence(published)
+    for row in signatures.load():
+        site.data(f"explain/{row.id}", evidence.of(row))
+    site.data("consequences", evidence.consequences())
     site.data("stack", stack_data(published, features, problems, locks))
     site.page("error.html", "error.html.j2", signatures=len(errors["signatures"]))
     site.page("stack.html", "stack.html.j2")
@@ -124,6 +135,7 @@ def common(published: PublishedData) -> dict[str, object]:
         "first_day": min(days, default=""),
         "last_day": max(days, default=""),
         "harness": harness(),
+        "diagnosis_scripts": DIAGNOSIS_SCRIPTS,
     }
 
 

@@ -12,6 +12,7 @@ from reports.answers.judgement.known_errors import MeasuredErrors
 from reports.answers.support.query import parse
 from reports.answers.support.status import CPU, GOOD, SupportIndex, SupportStatus, newest_first
 from reports.answers.support.whole_job import facts_of
+from reports.site.consequence_data import versions_data
 from reports.site.feature_pages import contradictions
 from reports.site.writer import file_name
 
@@ -147,9 +148,7 @@ def errors(published: PublishedData, problems: Iterable[ProblemPage]) -> list[di
             "file": each.path,
             "title": each.title,
             "silent": each.silent,
-            "package": each.row["package"],
-            "versions": each.row["versions"],
-            "measured": {str(v): red for v, red in measured.by_version(rows[each.id]).items()},
+            **versions_data(rows[each.id], measured),
             "when": each.row["when"],
         }
         for each in problems

@@ -94,8 +94,8 @@ class SiteWriter:
         self.largest = max(self.largest, (len(content), path))
 
     def static(self) -> None:
-        for path in sorted(STATIC.iterdir()):
-            self.content(f"assets/{path.name}", path.read_bytes())
+        for path in sorted(STATIC.rglob("*.*")):
+            self.content(f"assets/{path.relative_to(STATIC).as_posix()}", path.read_bytes())
 
 
 def breakable(text: str) -> Markup:

@@ -1,17 +1,17 @@
-"""The browser answers as `ftmatrix explain`, query words mean the same, and jobs get no set that Python refuses."""
+"""Signatures, versions and query words mean the same in the browser, and jobs get no set that Python refuses."""
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
+from matrix.known import findings
 from reports.answers import knowledge
-from reports.answers.diagnosis import logs, outside, signatures
-from reports.answers.diagnosis.diagnose import diagnose
-from reports.answers.diagnosis.symptoms import Symptom
+from reports.answers.diagnosis import signatures
 from reports.answers.judgement.known_errors import MeasuredErrors
 from reports.answers.support.candidates import candidates
 from reports.answers.support.query import parse
@@ -19,71 +19,61 @@ from reports.answers.support.question import read
 from reports.answers.support.status import SupportIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.browser.conftest import Visit
 
 LOGS: Final = Path(__file__).parents[1] / "reports" / "answers" / "diagnosis"
-FOLDERS: Final = ("logs", "unrelated", "unrelated_b", "unrelated_c", "unrelated_d")
 QUERIES: Final = (
     *("qlora fsdp2", "8 bit dora", "8-bit DoRA", "4bit lora ddp", "QLoRA + FSDP", "full fine-tuning fsdp2"),
     *("lora merge", "int8 resume", "dora fsdp1 bf16", "use_orig_params=false fsdp1", "gradient checkpointing lora"),
     *("nf4 double quant", "rslora single gpu", "quant=nf4 loop!=eval", "sfttrainer qlora", "torch.compile lora"),
     *("flash attention 2 lora", "prompt tuning", "ia3 8 bit", "paged adamw 8bit qlora"),
 )
-EXPLAIN: Final = """async (texts) => {
+IDS: Final = """async (texts) => {
   const answers = [];
-  for (const text of texts) {
-    const { diagnoses, versions, outside } = await ftm.diagnosis.explain(text);
-    const found = diagnoses.map((each) => [each.row.id, each.line, each.confirmed, each.open]);
-    answers.push([found, versions, outside?.id ?? null]);
-  }
+  for (const text of texts) answers.push((await ftm.diagnosis.explain(text)).diagnoses.map((each) => each.row.id));
   return answers;
 }"""
-
-
-def texts() -> Iterator[tuple[str, str, str]]:
-    """Yield the name of each log, its text as a user pastes it, and as the command reads it."""
-    for folder in FOLDERS:
-        for path in sorted((LOGS / folder).glob("*.txt")):
-            yield f"{folder}/{path.name}", path.read_text(encoding="utf-8", errors="replace"), logs.read(path)
-    for name in ("reported.toml", "reported_b.toml"):
-        for row in tomllib.loads((LOGS / name).read_text(encoding="utf-8"))["reported"]:
-            yield row["id"], row["symptom"], row["symptom"]
+VERSIONS: Final = (
+    *("0.45", "0.45.0", "0.45.0.dev0", "0.45.0rc1", "0.45.0.post1", "1.0", "1.0.1", "1.10.0", "2.8.0+cu128", "2.8.0a0"),
+    *("2.8.0.dev20250601", "2.9", "2.9.1", "5.0.0rc0", "5.0.0rc3", "5.0.0", "5.1.0.dev0", "v0.17.1", "0.9.0b2", "0.9"),
+)
 
 
 def written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def answer(text: str) -> list[Any]:
-    """Return what the command finds in a text."""
-    failure = Symptom(text=text, versions=logs.versions(Symptom(text=text).clean))
-    found = diagnose(failure)
-    ended = None if found else outside.end(failure) or outside.foreign_code(failure)
-    return [
-        [[each.signature.id, each.line, list(each.confirmed), list(each.open)] for each in found],
-        failure.versions,
-        ended.id if ended else None,
-    ]
-
-
-def test_all_logs_get_the_answers_of_the_command(visit: Visit) -> None:
-    rows = list(texts())
-    page = visit.open("error.html")
-    browser = page.evaluate(EXPLAIN, [pasted for _, pasted, _ in rows])
-    different = {name: got for (name, _, text), got in zip(rows, browser, strict=True) if got != answer(text)}
-    assert len(rows) > 700
-    assert different == {}
-
-
 def test_every_signature_with_a_pattern_has_a_log_that_the_browser_explains(visit: Visit) -> None:
     page = visit.open("error.html")
     rows = [row for row in signatures.load() if row.pattern and (LOGS / "logs" / f"{row.id}.txt").exists()]
     assert len(rows) > 180
-    found = page.evaluate(EXPLAIN, [(LOGS / "logs" / f"{row.id}.txt").read_text(encoding="utf-8") for row in rows])
-    first = {row.id: [each[0] for each in answers[0]] for row, answers in zip(rows, found, strict=True)}
-    assert {name: ids for name, ids in first.items() if name not in ids} == {}
+    found = page.evaluate(IDS, [(LOGS / "logs" / f"{row.id}.txt").read_text(encoding="utf-8") for row in rows])
+    assert {row.id: ids for row, ids in zip(rows, found, strict=True) if row.id not in ids} == {}
+
+
+def test_versions_mean_what_pep_440_says(visit: Visit) -> None:
+    """All specifiers of signatures and findings, and the normal form and the order of versions."""
+    texts = {str(each) for row in signatures.load() for each in row.specifiers.values()}
+    texts |= {row.versions for row in findings.load() if row.versions} | {
+        "~=2.8",
+        "~=2.8.0",
+        "==2.8.*",
+        "!=2.9.*,>1.0",
+        "<5.0.0",
+    }
+    page = visit.open("index.html")
+    browser = page.evaluate(
+        "([texts, versions]) => [texts.map((text) => versions.map((each) => ftm.versions.contains(text, each))),"
+        " versions.map((each) => ftm.versions.normal(each)),"
+        " versions.map((one) => versions.map((other) => ftm.versions.compare(one, other)))]",
+        [sorted(texts), VERSIONS],
+    )
+    public = [Version(Version(each).public) for each in VERSIONS]
+    assert browser == [
+        [[SpecifierSet(text).contains(each, prereleases=True) for each in VERSIONS] for text in sorted(texts)],
+        [str(Version(each)) for each in VERSIONS],
+        [[(one > other) - (one < other) for other in public] for one in public],
+    ]
 
 
 def test_a_long_log_is_explained_in_a_second(visit: Visit) -> None:

@@ -22,7 +22,7 @@ from reports.results import known_results, wording
 from reports.results.known_results import AdviceResult
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from cases.space.verdict import Phase
@@ -129,20 +129,38 @@ class PublishedEvidence:
         return [self.problems[name] for name in row.problems]
 
     def red(self, row: Signature) -> dict[str, tuple[Outcome, ...]]:
-        """Return the red cells that a signature explains, by device.
+        """Return the red cells that a signature explains, by device, whatever else the evidence was loaded for.
 
         Cells of its known problems count even if a narrower signature explains them better.
         """
-        cases = {cells.case for each in self.problems_of(row) for cells in each.red}
-        return {device: tuple(self.explained_cells(row, matrix, cases)) for device, matrix in self.grids.items()}
+        cases = self.cases_of(row)
+        return {
+            device: tuple(
+                each for each, failure in failures if each.case in cases and self.explains(row, each, failure)
+            )
+            for device, failures in self.failures.items()
+        }
 
-    def explained_cells(self, row: Signature, matrix: Grid, cases: Container[str]) -> Iterator[Outcome]:
-        for outcome in matrix.red:
-            failure = diagnose.symptom(outcome, self.pins[outcome.set])
-            if diagnose.match_signature(row, failure) is not None and (
-                outcome.case in cases or diagnose.diagnose(failure)[0].signature == row
-            ):
-                yield outcome
+    @cached_property
+    def failures(self) -> Mapping[str, tuple[tuple[Outcome, Symptom], ...]]:
+        """The red cells of each device with their symptoms, which are compared with every signature."""
+        return {
+            device: tuple((each, diagnose.symptom(each, self.pins[each.set])) for each in matrix.red)
+            for device, matrix in self.grids.items()
+        }
+
+    def explains(self, row: Signature, outcome: Outcome, failure: Symptom) -> bool:
+        """Tell if a signature explains a red cell best, or fits it and names its case in a known problem."""
+        if diagnose.match_signature(row, failure) is None:
+            return False
+        return outcome.case in self.red_cases(row) or diagnose.diagnose(failure)[0].signature == row
+
+    def red_cases(self, row: Signature) -> frozenset[str]:
+        return frozenset(cells.case for each in self.problems_of(row) for cells in each.red)
+
+    def cases_of(self, row: Signature) -> frozenset[str]:
+        """Return the cases that may show or fix what a signature explains."""
+        return cases_of(self.problems_of(row), self.remedies)
 
     def fixes(self, row: Signature, red: Mapping[str, Sequence[Outcome]]) -> Iterator[ProvenFix]:
         for device, matrix in self.grids.items():
@@ -193,12 +211,21 @@ def load_evidence(rows: Sequence[Signature], folder: Path) -> PublishedEvidence:
     named = {name for row in rows for name in row.problems}
     problems = {each.id: each for each in findings.with_known_problems() if each.id in named}
     stored = {device: remedies.load(folder, device=device) for device in DEVICES}
-    cases = {cells.case for each in problems.values() for cells in (*each.red, *each.green)}
-    cases |= {case for each in problems.values() for _, case in each.cells()}
-    cases |= {each.fix.case for by_cell in stored.values() for each in by_cell.values()}
+    cases = cases_of(problems.values(), stored)
     return PublishedEvidence(
         problems=problems, grids=knowledge.by_device(folder, only=cases), remedies=stored, folder=folder
     )
+
+
+def cases_of(problems: Iterable[Problem], stored: Mapping[str, Mapping[str, Remedy]]) -> frozenset[str]:
+    """Return the cases that some problems name, and those of all stored fixes."""
+    named = {case for each in problems for case in cases_named_by(each)}
+    return frozenset(named | {each.fix.case for by_cell in stored.values() for each in by_cell.values()})
+
+
+def cases_named_by(problem: Problem) -> Iterator[str]:
+    yield from (cells.case for cells in (*problem.red, *problem.green))
+    yield from (case for _, case in problem.cells())
 
 
 def explain_diagnosis(diagnosis: Diagnosis, published: PublishedEvidence, failure: Symptom) -> Explanation:

@@ -119,7 +119,7 @@ def distinct_text(stream: IO[bytes], name: str) -> str:
     parts: list[bytes] = []
     end = b""
     room, error_room = ALL_LINES_SIZE, ERROR_LINES_SIZE
-    for lines in new_lines(blocks(stream, name)):
+    for lines in filter(None, new_lines(blocks(stream, name))):
         text = b"\n".join(lines)
         if room > 0:
             parts.append(text)
@@ -130,11 +130,11 @@ def distinct_text(stream: IO[bytes], name: str) -> str:
             errors = b"\n".join(error_lines(lines, text))[:ERROR_LINES_PER_BLOCK]
             parts.append(errors)
             error_room -= len(errors)
-    return b"\n".join([*parts, end]).decode("utf-8", "replace")
+    return b"\n".join([*parts, end] if end else parts).decode("utf-8", "replace")
 
 
 def blocks(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the text as UTF-8, cut between lines.
+    """Yield the text as UTF-8, cut between lines, without the line breaks at the cuts.
 
     Raises:
         UserError: the first block is not text.
@@ -149,9 +149,10 @@ def blocks(stream: IO[bytes], name: str) -> Iterator[bytes]:
     while first:
         block = (rest + first).replace(b"\r", b"\n")
         cut = block.rfind(b"\n") + 1 or len(block)
-        yield block[:cut]
+        yield block[:cut].removesuffix(b"\n")
         rest, first = block[cut:], stream.read(BLOCK_SIZE)
-    yield rest
+    if rest:
+        yield rest
 
 
 class PushedBack(io.RawIOBase):

@@ -63,17 +63,32 @@ def by_problem(
     ``keep_unquantised`` leaves out fixes that quantise a base which the red cell does not quantise.
     """
     pins = {column.key: column.pins for column in matrix.sets}
+    for green, because, before in proofs(problem, red, matrix, pins):
+        fix = by_comparable_pair(before[0], green, because, device, pins, keep_unquantised=keep_unquantised)
+        if fix is not None:
+            yield fix
+
+
+def proofs(
+    problem: Problem, red: Sequence[Outcome], matrix: Grid, pins: Pins
+) -> Iterator[tuple[Outcome, str, list[Outcome]]]:
+    """Yield each green cell of a known problem, why it is green, and the red cells beside it, the nearest first."""
     for cells in problem.green:
         beside = {each.case for each in problem.red_beside(cells)}
         shown = [each for each in red if each.case in beside]
         for key in () if not shown else pins if is_a_setting(cells, problem) else cells.sets:
             green = matrix.lookup(cells.case, key)
             if green is not None and green.verdict is Verdict.PASS:
-                before = nearest_red(shown, green, pins)
-                fix = by_pair(before, green, cells.because, device, pins)
-                comparable = before.set == green.set or before.case == green.case
-                if fix.says and comparable and not (keep_unquantised and adds_quantisation(before, green)):
-                    yield fix
+                yield green, cells.because, nearest_first(shown, green, pins)
+
+
+def by_comparable_pair(
+    red: Outcome, green: Outcome, because: str, device: str, pins: Pins, *, keep_unquantised: bool
+) -> ProvenFix | None:
+    """Return the fix that two cells prove; None if they differ in case and set, or if it says nothing."""
+    fix = by_pair(red, green, because, device, pins)
+    comparable = red.set == green.set or red.case == green.case
+    return fix if fix.says and comparable and not (keep_unquantised and adds_quantisation(red, green)) else None
 
 
 def adds_quantisation(red: Outcome, green: Outcome) -> bool:
@@ -88,10 +103,12 @@ def is_a_setting(green: Cells, problem: Problem) -> bool:
     return any(green.case != red.case and set(green.sets) & set(red.sets) for red in problem.red_beside(green))
 
 
-def nearest_red(red: Sequence[Outcome], green: Outcome, pins: Pins) -> Outcome:
-    """Return the red cell nearest to a green one; for a call, the same call on another set if there is one."""
-    same = [each for each in red if "call" in green.options and each.case == green.case]
-    return min(same or red, key=lambda each: distance(each, green, pins))
+def nearest_first(red: Sequence[Outcome], green: Outcome, pins: Pins) -> list[Outcome]:
+    """Sort red cells by their distance from a green one; for a call, the same call on other sets comes first."""
+    return sorted(
+        red,
+        key=lambda each: (not ("call" in green.options and each.case == green.case), *distance(each, green, pins)),
+    )
 
 
 def distance(red: Outcome, green: Outcome, pins: Pins) -> tuple[bool, bool, int, int]:

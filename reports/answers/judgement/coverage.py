@@ -204,7 +204,10 @@ class MeasuredCells:
 
     def is_of_other_machine(self, cell: MeasuredCell) -> bool:
         """Tell if a cell failed because of the machine that ran it, so that a job elsewhere may pass."""
-        row = cell.signature
+        return self.depends_on_machine(cell.signature)
+
+    def depends_on_machine(self, row: Signature | None) -> bool:
+        """Tell if a signature explains failures of the machine that ran a cell."""
         if row is None:
             return False
         return row.kind is CauseKind.MACHINE or (row.device == "cpu" and not self.on_cpu)

@@ -41,7 +41,7 @@
     options("verdict", Object.entries(letters).filter(([key]) => key !== ".").map(([key, look]) => [look[2], look[2]]));
     const versions = ["torch", "transformers", "peft", "bitsandbytes"].flatMap((name) =>
       [...new Set(columns.flatMap((column) => Object.values(column.versions[name]).map((version) => version.split("+")[0])))]
-        .sort(ftm.query.compare).map((version) => [`${name}==${version}`, `${name} ${version}`]));
+        .sort(ftm.versions.compare).map((version) => [`${name}==${version}`, `${name} ${version}`]));
     options("version", versions);
   }
 

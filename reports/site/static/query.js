@@ -61,30 +61,20 @@ ftm.query = (() => {
     return Object.hasOwn(v.words, key) ? v.words[key] : null;
   }
 
-  /** The parts of a version as numbers; a local build and a suffix do not count. */
-  const parts = (version) => version.split("+")[0].split(/[.a-z]/).map(Number).filter((part) => !Number.isNaN(part));
-
-  function compare(one, other) {
-    const [a, b] = [parts(one), parts(other)];
-    for (let i = 0; i < Math.max(a.length, b.length); i++) {
-      const difference = (a[i] ?? 0) - (b[i] ?? 0);
-      if (difference) return Math.sign(difference);
-    }
-    return 0;
-  }
+  const parts = (version) => ftm.versions.parsed(version)?.release ?? [];
 
   /** Tell if a version satisfies `torch 2.8` (every 2.8 release), `torch==2.8.0` or `torch>=2.8`. */
   function admits(wanted, version) {
     if (!version) return false;
     if (wanted.operator === "==") {
       const w = parts(wanted.version);
-      return w.length < 3 ? w.every((part, i) => part === (parts(version)[i] ?? 0)) : compare(version, wanted.version) === 0;
+      return w.length < 3 ? w.every((part, i) => part === (parts(version)[i] ?? 0)) : ftm.versions.compare(version, wanted.version) === 0;
     }
     if (wanted.operator === "~=") {
       const w = parts(wanted.version).slice(0, -1);
-      return compare(version, wanted.version) >= 0 && w.every((part, i) => part === (parts(version)[i] ?? 0));
+      return ftm.versions.compare(version, wanted.version) >= 0 && w.every((part, i) => part === (parts(version)[i] ?? 0));
     }
-    const order = compare(version, wanted.version);
+    const order = ftm.versions.compare(version, wanted.version);
     return { ">=": order >= 0, "<=": order <= 0, ">": order > 0, "<": order < 0 }[wanted.operator];
   }
 
@@ -92,5 +82,5 @@ ftm.query = (() => {
   const looksLikeLog = (text) => TRACE.test(text) && (text.includes("\n") || /Error|Exception/.test(text));
   const looksLikeFreeze = (text) => (text.match(/^[\w.-]+(?:==|\s{2,})\d[\w.+!]*\s*$/gm) ?? []).length >= 2;
 
-  return { ready, parse, admits, compare, looksLikeLog, looksLikeFreeze };
+  return { ready, parse, admits, looksLikeLog, looksLikeFreeze };
 })();

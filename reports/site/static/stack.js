@@ -140,18 +140,7 @@
     return versions;
   }
 
-  const minor = (version) => version.split("+")[0].split(".").slice(0, 2).join(".");
-  const has = (error, version) => {
-    if (error.versions) return ftm.diagnosis.contains(error.versions, version) ? "yes" : "no";
-    const measured = Object.entries(error.measured);
-    const exact = measured.find(([each]) => ftm.query.compare(each, version) === 0);
-    if (exact) return exact[1] ? "yes" : "no";
-    const before = measured.filter(([each]) => ftm.query.compare(each, version) < 0).sort(([a], [b]) => ftm.query.compare(b, a))[0];
-    const after = measured.filter(([each]) => ftm.query.compare(each, version) > 0).sort(([a], [b]) => ftm.query.compare(a, b))[0];
-    const around = [before, after].filter(Boolean).map(([, red]) => red);
-    if (!around.some(Boolean)) return "no";
-    return around.every(Boolean) && before && after ? "yes" : "open";
-  };
+  const has = (error, version) => ftm.knownErrors.affects(error, version);
 
   /** Tell if a job can meet an error: no fact of one of its conditions contradicts the choices. */
   const concerns = (error, options, device) => error.when.some((condition) => Object.keys(data.choices).every((name, i) =>
@@ -164,8 +153,8 @@
     const wanted = asked();
     const ranked = data.sets[wanted.device].map((set) => ({
       set,
-      same: Object.entries(versions).filter(([name, version]) => ftm.query.compare(set.pins[name] ?? "", version) === 0).length,
-      close: Object.entries(versions).filter(([name, version]) => minor(set.pins[name] ?? "") === minor(version)).length,
+      same: Object.entries(versions).filter(([name, version]) => ftm.versions.compare(set.pins[name] ?? "", version) === 0).length,
+      close: Object.entries(versions).filter(([name, version]) => ftm.versions.haveSameMinor(set.pins[name] ?? "", version)).length,
     })).sort((a, b) => b.same + b.close - a.same - a.close);
     const nearest = ranked[0], judged = judge(nearest.set, wanted);
     const found = data.errors.filter((error) => versions[error.package] && has(error, versions[error.package]) !== "no" && concerns(error, wanted.options, wanted.device))
@@ -202,6 +191,5 @@
     update();
   });
   freeze.addEventListener("input", compare);
-  await ftm.diagnosis.ready();
   update();
 })();
