@@ -58,7 +58,7 @@
       facts([["Phase", cell.phase], ["Repeats", cell.rates], ["Location", cell.location],
         ["Cause", cell.cause ? element("a", { href: ftm.page(`cause/${encodeURIComponent(cell.cause)}.html`) }, cell.cause) : undefined]]),
       ...(cell.checks ? checks(cell) : []),
-      ...(cell.traceback ? [element("h3", {}, "Traceback"), copyable("traceback", cell.traceback, "Copy traceback")] : []),
+      cell.traceback ? element("details", {}, element("summary", {}, "Traceback"), copyable("traceback", cell.traceback, "Copy traceback")) : null,
       element("h3", {}, "Run just this cell"), copyable("command", [cell.command, cell.repro].filter(Boolean).join("\n"), "Copy command"),
       cell.script ? element("p", {}, link(cell.script, "Download the reproducer"), " one file with exact pins, for ", element("code", {}, "uv run")) : null,
       element("details", {}, element("summary", {}, "Environment"), facts(environment)),

@@ -50,7 +50,7 @@
     const asked = ftm.query.parse(values.q);
     const wanted = [...asked.versions];
     if (values.version) wanted.push({ name: values.version.split("==")[0], operator: "==", version: values.version.split("==")[1] });
-    const all = columns.map((_, number) => number);
+    const all = columns.map((_, number) => number).toReversed(); // newest first
     const pickedColumns = all.filter((number) => (values.sets === "all" || columns[number].main || wanted.length)
       && (!wanted.length || ftm.admitsColumn(columns[number], wanted)));
     const shownDevices = values.device ? [values.device] : devices;
@@ -128,12 +128,11 @@
     if (!shown.lines.length) grid.body.append(element("p", { class: "empty" }, "No case matches. Remove a filter, or show all version sets."));
   }
 
-  function drawHead() {
-    const corner = element("div", { class: "first corner", role: "columnheader", "aria-colindex": 1 },
+  function drawHead(first, last) {
+    const corner = element("div", { class: "first corner", role: "columnheader" },
       ...["version set", "torch", "transformers", "peft", "bitsandbytes", "red cells"].map((name) => element("span", { class: "line" }, name, element("br"))));
-    const heads = shown.columns.map((number, place) => {
-      const column = columns[number];
-      const count = shown.totals[place];
+    const heads = shown.columns.slice(first, last).map((number, i) => {
+      const column = columns[number], count = shown.totals[first + i];
       const variant = column.key.includes("+") ? "+" : "";
       const versions = Object.entries(column.versions).map(([name, by]) => {
         const values = Object.entries(by).map(([device, version]) => [device, version.split("+")[0]]);
@@ -142,25 +141,25 @@
         const title = values.map(([device, version]) => `${name} ${version}${device ? ` on ${label(device)}` : ""}`).join(", ");
         return element("span", { class: same ? null : "two", title }, text);
       });
-      return element("div", { class: "col", role: "columnheader", "aria-colindex": place + 2, title: `${column.key}${column.near ? `; CPU and GPU have ${column.near}` : ""}` },
+      return element("div", { class: "col", role: "columnheader", title: `${column.key}${column.near ? `; CPU and GPU have ${column.near}` : ""}` },
         element("span", { class: "date" }, column.key.split("+")[0].split("@")[0] + variant), ...versions, element("span", { class: "redcount" }, String(count || "–")));
     });
     return element("div", { class: "head", role: "row", "aria-rowindex": 1 }, corner, ...heads);
   }
 
-  function drawRow(index) {
+  function drawRow(index, first, last) {
     const line = shown.lines[index];
     if (line.tallies) {
       const toggle = element("button", { type: "button", "aria-expanded": String(line.isOpen), tabindex: -1 },
         matrix.groups[line.group], " ", element("small", {}, `${line.members}${line.count ? ` · ${line.count} red` : " · no red"}`));
       toggle.addEventListener("click", () => { open.set(line.group, !line.isOpen); keepFocus(() => apply(true)); });
       return element("div", { class: "group" }, element("div", { class: "first", role: "rowheader" }, toggle),
-        ...line.tallies.map((count) => element("div", { class: "tally", role: "gridcell", "aria-label": `${count} red` }, count ? String(count) : "")));
+        ...line.tallies.slice(first, last).map((count) => element("div", { class: "tally", role: "gridcell", "aria-label": `${count} red` }, count ? String(count) : "")));
     }
     const number = rowNumber.get(line.row), file = line.row[3] ?? line.row[0];
     const head = element("div", { class: "first rowhead", role: "rowheader" },
       element("a", { href: ftm.casePage(file), tabindex: -1, title: line.row[0] }, short(line.row)));
-    return element("div", { class: "case" }, head, ...shown.columns.map((column) => square(line.row, number, column, file)));
+    return element("div", { class: "case" }, head, ...shown.columns.slice(first, last).map((column) => square(line.row, number, column, file)));
   }
 
   /** The id without what its heading says already. */

@@ -140,11 +140,35 @@
     return versions;
   }
 
-  const has = (error, version) => ftm.knownErrors.affects(error, version);
+  const has = ftm.knownErrors.affects;
 
   /** Tell if a job can meet an error: no fact of one of its conditions contradicts the choices. */
-  const concerns = (error, options, device) => error.when.some((condition) => Object.keys(data.choices).every((name, i) =>
-    !condition[name] || condition[name].includes(options[i])) && (!condition.device || condition.device.includes(device)));
+  const concerns = (error, options, device) => error.when.some((condition) => fits(condition, options, device));
+  const fits = (condition, options, device) => Object.keys(data.choices).every((name, i) =>
+    !condition[name] || condition[name].includes(options[i])) && (!condition.device || condition.device.includes(device));
+
+  /** Tell if a job meets an error only if its code makes a call, or its data has a property, that no setting states. */
+  const needsOwnCode = (error, options, device) => error.when.every((condition) => condition.own_code || !fits(condition, options, device));
+
+  function errorItem(error, version) {
+    const notes = [
+      `${error.package} ${version}`, has(error, version) === "open" && "if this version has it: it was not tried", error.silent && "raises nothing",
+    ].filter(Boolean);
+    return element("li", {}, element("a", { href: ftm.page(error.file) }, error.title), ` (${notes.join("; ")})`);
+  }
+
+  /** Return the known errors of some versions: those that settings lead to, and folded those of calls in own code. */
+  function errorLists(versions, { options, device }) {
+    const found = data.errors.filter((error) => versions[error.package] && has(error, versions[error.package]) !== "no" && concerns(error, options, device))
+      .sort((a, b) => b.silent - a.silent);
+    const { true: ofCode = [], false: ofSettings = [] } = Object.groupBy(found, (error) => needsOwnCode(error, options, device));
+    const list = (errors) => element("ul", {}, errors.map((error) => errorItem(error, versions[error.package])));
+    return [
+      element("h3", {}, ofSettings.length ? `Known errors of these versions that such a job can meet: ${ofSettings.length}` : "No finding concerns these versions and this job"),
+      list(ofSettings),
+      ofCode.length ? element("details", {}, element("summary", {}, `${ofCode.length} more that only a call in your own code, or a property of your data, leads to`), list(ofCode)) : null,
+    ];
+  }
 
   async function compare() {
     const versions = pasted(), count = Object.keys(versions).length;
@@ -157,8 +181,6 @@
       close: Object.entries(versions).filter(([name, version]) => ftm.versions.haveSameMinor(set.pins[name] ?? "", version)).length,
     })).sort((a, b) => b.same + b.close - a.same - a.close);
     const nearest = ranked[0], judged = judge(nearest.set, wanted);
-    const found = data.errors.filter((error) => versions[error.package] && has(error, versions[error.package]) !== "no" && concerns(error, wanted.options, wanted.device))
-      .sort((a, b) => b.silent - a.silent);
     const warnings = against(judged);
     known.replaceChildren(...[
       element("h3", {}, `Nearest measured set: ${nearest.set.key}`),
@@ -168,8 +190,7 @@
       element("h3", {}, "The job on this set"), proof(judged, wanted.device),
       ...warnings.map((line) => element("p", { class: "warn" }, `${line[0].toUpperCase()}${line.slice(1)}.`)),
       element("p", { class: "small" }, element("a", { href: ftm.page(`matrix.html#q=${encodeURIComponent(Object.keys(data.choices).map((name, i) => `${name}=${wanted.options[i]}`).join(" "))}&verdict=red&device=${wanted.device}&sets=all`) }, "All red cells of this job in the matrix")),
-      element("h3", {}, found.length ? `${found.length} known errors of these versions that such a job can meet` : "No finding concerns these versions and this job"),
-      element("ul", {}, found.map((error) => element("li", {}, element("a", { href: ftm.page(error.file) }, error.title), ` (${error.package} ${versions[error.package]}${has(error, versions[error.package]) === "open" ? ", if this version has it: it was not tried" : ""}${error.silent ? "; raises nothing" : ""})`))),
+      ...errorLists(versions, wanted),
     ].filter(Boolean));
   }
 
