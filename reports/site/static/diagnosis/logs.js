@@ -1,5 +1,5 @@
 /* The distinct lines of a log, and the versions that it names. */
-// Follows reports/answers/diagnosis/logs.py (new_lines, versions, installed_versions, canonical_name, exact_version) as of 3ee19eb6.
+// Follows reports/answers/diagnosis/logs.py (new_lines, versions, installed_versions, canonical_name, exact_version) as of 788b2c67.
 "use strict";
 
 ftm.diagnosis.logs = (() => {
