@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cases import suite
 from matrix.errors import UserError
 from matrix.versions import sets as known_sets
+from reports.answers.devices.nearness import red_elsewhere
 from reports.answers.fixes import remedies
 from reports.answers.fixes.green_neighbours import green_neighbour
 
@@ -31,6 +32,7 @@ class CellFix:
     diff: str
     proven: bool
     device: str = ""
+    against: tuple[str, ...] = ()  # where another device shows the green cell red
 
     @property
     def lines(self) -> list[tuple[str, str]]:
@@ -54,7 +56,8 @@ def fixes(published: PublishedData) -> dict[tuple[str, str, str], CellFix]:
             fix = by_search(red, stored[red.cell], packaged, device) if red.cell in stored and same else None
             fix = fix or by_neighbour(red, grid, device)
             if fix is not None:
-                found[device, red.case, red.set] = fix
+                against = tuple(red_elsewhere(fix.green, device, published.grids)) if fix.green else ()
+                found[device, red.case, red.set] = replace(fix, against=against)
     return found
 
 

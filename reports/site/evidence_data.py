@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.keys import CellKey
 from reports.answers.diagnosis import dangers, diagnose, observed_options
-from reports.answers.diagnosis.explain import load_evidence, of_advice, usual_phase
+from reports.answers.diagnosis.explain import load_evidence, of_advice, red_elsewhere, usual_phase
 from reports.answers.diagnosis.signatures import load
 from reports.answers.fixes import proven
 from reports.results import known_results
@@ -111,6 +111,7 @@ class SignatureEvidence:
             "measured": fix.measured,
             "typed": list(fix.typed),
             "options": list(fix.options),
+            "against": list(red_elsewhere(fix, self.evidence)),
             "set": CellKey.parse(fix.green[0]).set,
             "jobs": None if None in jobs else [self.jobs[fix.device].number(each) for each in jobs if each is not None],
         }

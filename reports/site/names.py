@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-DEVICE_NAMES: Final = {"cpu": "CPU", "cuda": "GPU"}
+from reports.answers.devices.nearness import DEVICES
+
 NAVIGATION: Final = (
     ("matrix.html", "Matrix"),
     ("features.html", "Features"),
@@ -20,4 +21,4 @@ NAVIGATION: Final = (
 
 
 def device_name(device: str) -> str:
-    return DEVICE_NAMES.get(device, device)
+    return DEVICES.get(device, device)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import expect
 
+from matrix.errors import UserError
+from reports.results.document import PLAIN
 from reports.site.build import build
 from reports.site.writer import file_name
 from tests.browser.conftest import PHONE, visiting
@@ -17,6 +22,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 CASES = tuple(f"train-{text.replace('__', '_')}-{number}" for number, text in enumerate(HOSTILE))
+PASTE: Final = """([field, text]) => {
+  const place = document.querySelector(field);
+  place.value = text;
+  for (const name of ["input", "change"]) place.dispatchEvent(new Event(name, { bubbles: true }));
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +72,69 @@ def test_the_matrix_and_the_causes_show_hostile_text(chromium: Browser, hostile:
 def test_a_line_of_ten_megabytes_makes_no_large_page(hostile: Path) -> None:
     assert max(path.stat().st_size for path in hostile.rglob("*.html")) < 2_000_000
     assert max(path.stat().st_size for path in (hostile / "data").rglob("*.js")) < 2_000_000
+
+
+@pytest.mark.parametrize(
+    "text", [*HOSTILE, "\ud800 a lone surrogate \udfff", "x" * 10_000_000], ids=range(len(HOSTILE) + 2)
+)
+def test_pasted_text_is_shown_as_text_or_not_at_all(chromium: Browser, site: Path, text: str) -> None:
+    """In every place that takes text: the explanation of a log, versions, filters, the search box and the address."""
+    with visiting(chromium, site) as visit:
+        visit.page.on("dialog", lambda dialog: visit.problems.append(f"dialog: {dialog.message}"))
+        error = visit.open("error.html")
+        error.evaluate(PASTE, ["#log", f"Traceback (most recent call last):\nValueError: {text}"])
+        error.get_by_role("button", name="Explain").click()
+        expect(error.locator("#answer h2")).to_be_visible()
+        stack = visit.open("stack.html")
+        stack.evaluate(PASTE, ["#freeze", f"torch==2.8.0\n{text}==1.0\npeft=={text}"])
+        expect(stack.locator("#known h3").first).to_be_visible()
+        short = text.replace("\x00", "")[:2000].encode("utf-8", "replace").decode()
+        matrix = visit.matrix(f"#q={quote(short)}&verdict={quote(short)}&open={quote(short)}")
+        expect(matrix.locator("#summary")).to_contain_text("case")
+        home = visit.open("index.html")
+        home.evaluate(PASTE, [".box", short])
+        expect(home.get_by_role("option").first).to_be_visible()
+        case = visit.open(f"case/train-lora-fsdp1-bf16.html#set={quote(short)}&on={quote(short)}")
+        for page in (error, stack, matrix, home, case):
+            assert page.locator("img[onerror], script:not([src])").count() == 0
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_set_with_a_hostile_name_is_shown(chromium: Browser, tmp_path: Path) -> None:
+    column = a_set(0).model_copy(update={"key": f"2030-01+{MARKUP}", "why": MARKUP, "python": MARKUP})
+    outcome = an_outcome("train-a", column.key, 0).model_copy(update={"hardware": f"cpu: {MARKUP}"})
+    write(tmp_path / "results", (outcome,), (column,))
+    build(tmp_path / "results", tmp_path / "site")
+    with visiting(chromium, tmp_path / "site") as visit:
+        visit.page.on("dialog", lambda dialog: visit.problems.append(f"dialog: {dialog.message}"))
+        page = visit.matrix("#sets=all")
+        page.locator(".square a").first.click()
+        expect(page.locator("#selected")).to_contain_text("fail")
+        for name in ("case/train-a.html", "stack.html", "changes.html", "data.html", "matrix.html"):
+            assert visit.open(name).locator("img[onerror], script:not([src])").count() == 0
+
+
+def test_a_lone_surrogate_in_results_is_shown_or_refused_in_a_sentence(tmp_path: Path) -> None:
+    column = a_set(0)
+    write(tmp_path, (an_outcome("train-a", column.key, 0, text="SURROGATE"),), (column,))
+    stored = tmp_path / PLAIN
+    stored.write_text(stored.read_text(encoding="utf-8").replace("SURROGATE", "\\ud800"), encoding="utf-8")
+    try:
+        build(tmp_path, tmp_path / "site")
+    except UserError as error:
+        assert str(stored) in str(error)  # noqa: PT017 - either is right
+    else:
+        assert "made up \N{REPLACEMENT CHARACTER}" in (tmp_path / "site/case/train-a.html").read_text(encoding="utf-8")
+
+
+def test_the_time_to_write_does_not_grow_faster_than_the_text(tmp_path: Path) -> None:
+    def seconds(length: int) -> float:
+        column, folder = a_set(0), tmp_path / str(length)
+        text = ("ValueError: word=1, " * (length // 20))[:length]
+        write(folder, (an_outcome("train-long", column.key, 0, text=text),), (column,))
+        start = time.process_time()
+        build(folder, folder / "site")
+        return time.process_time() - start
+
+    seconds(1_000)  # what is loaded once
+    assert seconds(8_000_000) < 8 * 1.5 * seconds(1_000_000)

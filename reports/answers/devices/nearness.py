@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from matrix.keys import SetKey
+from cases.space.verdict import RED
+from matrix.keys import CellKey, SetKey
 from matrix.versions.sets import PACKAGES
 from reports.answers.judgement.nearest_sets import public, without_build
 from reports.results.comparison import Nearness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from packaging.version import Version
 
     from matrix.run.outcome import SetRecord
+    from reports.results.grid import Grid
+
+DEVICES: Final = {"cpu": "CPU", "cuda": "GPU"}
 
 
 def near(cpu: SetRecord, gpu: SetRecord) -> Nearness | None:
@@ -37,6 +41,17 @@ def nearby(columns: Iterable[SetRecord], gpu: SetRecord) -> Iterator[tuple[Nearn
         return list(Nearness).index(nearness), torch_distance(column, gpu), is_other_set, column.key
 
     yield from sorted(((nearness, column) for nearness, column in candidates if nearness is not None), key=distance)
+
+
+def red_elsewhere(cell: str, device: str, grids: Mapping[str, Grid]) -> Iterator[str]:
+    """Yield where other devices show a green cell of a device red, on sets with its versions, as ends of a sentence."""
+    key = CellKey.parse(cell)
+    own = [column for column in grids[device].sets if column.key == key.set]
+    for other, matrix in grids.items():
+        for column in matrix.sets if own and other != device else ():
+            nearness = near(own[0], column)
+            if nearness is not None and matrix.verdicts.get((key.case, column.key)) in RED:
+                yield f"red on the {DEVICES.get(other, other)} with {column.key} ({nearness.value})"
 
 
 def release(column: SetRecord, name: str) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from matrix.keys import CellKey
 from matrix.known import findings
 from reports.answers import knowledge
+from reports.answers.devices import nearness
 from reports.answers.diagnosis import dangers, diagnose
 from reports.answers.diagnosis.observed_options import observe
 from reports.answers.fixes import proven, remedies
@@ -250,15 +251,24 @@ def with_dangers(
 ) -> ProvenFix:
     """Return a fix with what the judgement of the changed job knows against it."""
     red, green = (published.cell(name, fix.device) for name in (fix.red, fix.green[0]))
-    if red is None or green is None:
-        return fix
+    found = consequences(red, green, row, published, fix.device, versions) if red and green else ()
+    return replace(fix, dangers=tuple(dict.fromkeys([*found, *red_elsewhere(fix, published)])))
+
+
+def consequences(
+    red: Outcome, green: Outcome, row: Signature, published: PublishedEvidence, device: str, versions: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what is red of the job of a green cell, with the versions of its set and with those of the user."""
     pins = published.pins[green.set]
-    found = (
-        danger
-        for each in (pins, {**pins, **versions})
-        for danger in dangers.of_change(red, green, each, published.consequences[fix.device], row.problems)
-    )
-    return replace(fix, dangers=tuple(dict.fromkeys(found)))
+    for each in (pins, {**pins, **versions}):
+        yield from dangers.of_change(red, green, each, published.consequences[device], row.problems)
+
+
+def red_elsewhere(fix: ProvenFix, published: PublishedEvidence) -> Iterator[str]:
+    """Yield which of the cells that prove a fix another device contradicts."""
+    for cell in fix.green:
+        for where in nearness.red_elsewhere(cell, fix.device, published.grids):
+            yield f"{cell} is {where}"
 
 
 def of_advice(row: Signature, published: PublishedEvidence, red: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:

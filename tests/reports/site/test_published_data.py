@@ -13,7 +13,9 @@ from matrix.errors import UserError
 from matrix.keys import CellKey
 from reports.answers import knowledge
 from reports.answers.devices.nearness import near
-from reports.site import feature_pages, published_data
+from reports.answers.diagnosis import signatures
+from reports.site import case_fixes, feature_pages, published_data
+from reports.site.evidence_data import SignatureEvidence
 from reports.site.matrix_data import LETTERS, NOTHING, matrix_data
 from reports.site.names import device_name
 from reports.site.problem_pages import headlines, load
@@ -120,6 +122,35 @@ def test_red_on_another_device_stands_beside_every_status_of_my_stack(
                     (job["file"], device, key) for _, there in red if not any(f" {there} (" in line for line in against)
                 ]
     assert silent == []
+
+
+def test_red_on_another_device_stands_beside_every_fix_of_a_cell(published: PublishedData) -> None:
+    """On the pages of cases and causes."""
+    silent, warned = [], 0
+    for (device, case, key), fix in case_fixes.fixes(published).items():
+        if fix.green:
+            green = CellKey.parse(fix.green)
+            for other, there in red_elsewhere(published, device, green.set, [green.case]):
+                named = any(f"red on the {device_name(other)} with {there} " in line for line in fix.against)
+                warned += named
+                silent += [] if named else [(device, case, key, other, there)]
+    assert silent == []
+    assert warned > 0
+
+
+def test_red_on_another_device_stands_beside_every_fix_of_an_error(published: PublishedData) -> None:
+    """On My error and on its answer in a terminal: see ``tests/browser/test_explanations.py``."""
+    evidence = SignatureEvidence(published)
+    silent, warned = [], 0
+    for row in signatures.load():
+        for fix in (fix for proof in evidence.of(row)["proofs"] for _, fix in proof if fix):
+            for cell in map(CellKey.parse, fix["green"]):
+                for other, there in red_elsewhere(published, fix["device"], cell.set, [cell.case]):
+                    named = any(f"red on the {device_name(other)} with {there} " in line for line in fix["against"])
+                    warned += named
+                    silent += [] if named else [(row.id, fix["device"], str(cell), other, there)]
+    assert silent == []
+    assert warned > 0
 
 
 def contradicting(published: PublishedData, each: feature_pages.Recommended) -> set[tuple[str, str]]:

@@ -1,5 +1,5 @@
 /* Explains a pasted log: its diagnoses, with the fixes that published runs prove, and what is known against them. */
-// Follows reports/answers/diagnosis/explain.py (explain, explain_diagnosis, with_dangers) as of 90be4124.
+// Follows reports/answers/diagnosis/explain.py (explain, explain_diagnosis, with_dangers, consequences, red_elsewhere) as of 07eba554.
 // Follows reports/answers/diagnosis/dangers.py (of_change) as of c16c5e7d.
 "use strict";
 
@@ -10,7 +10,7 @@ ftm.diagnosis.explain = (() => {
   function withDangers(fix, row, versions, judges, sets) {
     const pins = sets[fix.set];
     const found = fix.jobs ? [pins, { ...pins, ...versions }].flatMap((each) => judges[fix.device].newDangers(fix.jobs, each, row.problems)) : [];
-    return { ...fix, dangers: [...new Set(found)] };
+    return { ...fix, dangers: [...new Set([...found, ...fix.against])] };
   }
 
   /** Explain a text: its diagnoses, best first, with their evidence; or why it has none. */

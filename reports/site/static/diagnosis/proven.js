@@ -37,7 +37,8 @@ ftm.diagnosis.proven = (() => {
       const because = best.find((fix) => fix.because)?.because ?? "";
       const [close, young] = likeness.get(best[0]);
       const rank = [Number(best[0].device === "cpu"), kinds.indexOf(best[0].kind), close, best[0].change.split(",").length, young];
-      return [rank, { ...best[0], because, green: [...new Set(best.flatMap((fix) => fix.green))] }];
+      const green = [...new Set(best.flatMap((fix) => fix.green))], against = best.flatMap((fix) => fix.against);
+      return [rank, { ...best[0], because, green, against }];
     });
     return merged.sort(([a], [b]) => compared(a, b)).map(([, fix]) => fix);
   }
