@@ -25,6 +25,14 @@
     return seen.length > 1 && new Set(seen.map((each) => red.has(each))).size > 1;
   };
 
+  /** Return the numbers of the columns: the newest first, and each set before its variants. */
+  function newestFirst() {
+    const numbers = columns.map((_, number) => number).toReversed(), base = (number) => columns[number].key.split("+")[0];
+    const place = new Map([...new Set(numbers.map(base))].map((key, i) => [key, i]));
+    const isVariant = (number) => Number(columns[number].key.includes("+"));
+    return numbers.sort((a, b) => place.get(base(a)) - place.get(base(b)) || isVariant(a) - isVariant(b));
+  }
+
   // --- filters ---
   const fields = () => Object.fromEntries([...form.elements].filter((each) => each.name).map((each) => [each.name, each.value]));
 
@@ -50,8 +58,7 @@
     const asked = ftm.query.parse(values.q);
     const wanted = [...asked.versions];
     if (values.version) wanted.push({ name: values.version.split("==")[0], operator: "==", version: values.version.split("==")[1] });
-    const all = columns.map((_, number) => number).toReversed(); // newest first
-    const pickedColumns = all.filter((number) => (values.sets === "all" || columns[number].main || wanted.length)
+    const pickedColumns = newestFirst().filter((number) => (values.sets === "all" || columns[number].main || wanted.length)
       && (!wanted.length || ftm.admitsColumn(columns[number], wanted)));
     const shownDevices = values.device ? [values.device] : devices;
     let picked = values.q && (asked.rest.length || Object.keys(asked.options).length) ? await ftm.matching(matrix, asked) : rows;
