@@ -44,7 +44,7 @@ MOST_CELLS: Final = 3
 
 def errors_data(published: PublishedData) -> dict[str, Any]:
     """Return the signatures, the ends outside the stack, and the expressions to read a log."""
-    evidence = load_evidence(load(), published.folder)
+    evidence = load_evidence(load(), published.folder, published.answers)
     red = red_by_signature(published)
     return {
         "signatures": [signature_data(row, evidence, red.get(row.id, {})) for row in load()],
