@@ -32,7 +32,7 @@ from cases.space.place import Place
 from cases.space.verdict import missed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from cases.space.verdict import Check, Phase
 
@@ -55,6 +55,10 @@ class Printer:
 
     def metric(self, name: str, value: float) -> None:
         print(name, value)
+
+    def series(self, series: Mapping[str, tuple[float, ...]]) -> None:
+        for name, values in series.items():
+            print(name, *values)
 
     def facts(self, facts: dict[str, Any]) -> None:
         print(facts)

@@ -17,8 +17,7 @@ from cases.space.verdict import Phase, Verdict
 from matrix.versions import sets
 from reports import cli
 from reports.render.markdown import excerpt
-from reports.results import document as data
-from reports.results.grid import grid
+from reports.results.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,10 +118,7 @@ EXCERPT_CASES = (
 
 
 def test_the_readme_shows_what_was_published() -> None:
-    path = data.locate(ROOT / "reports" / "published")
-    assert path is not None
-    published = data.read(path)
-    matrix = grid(published.run, published.sets, published.cells)
+    matrix = load(ROOT / "reports" / "published").matrix
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
     shown = f"\n{excerpt(matrix, cases=EXCERPT_CASES, sets=EXCERPT_SETS)}\n"

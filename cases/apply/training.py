@@ -11,7 +11,7 @@ from cases.checks import observers
 from cases.checks.engagement import evidence
 from cases.checks.engagement.recorder import EngagementRecorder
 from cases.model import adapter_start, adapters, architectures, data, tiny
-from cases.reference import tolerance
+from cases.reference import series, tolerance
 from cases.reference.twin import Trajectory, dequantised
 from cases.space.verdict import Check, LackingError, Phase, at_most, equal
 
@@ -200,6 +200,8 @@ def checks(job: Trainee) -> list[Check]:
     if options.torch_compile:
         job.ctx.reporter.metric("graph_breaks", compiling.breaks())
     job.found.after = {name: after[name].float() for name in sorted(job.recorder.trainable) if name in after}
+    if place.rank == 0:
+        job.ctx.reporter.series(series.series(job.found, job.ctx.twin()))
     return [
         *evidence.checks(job.recorder),
         *job.loading,

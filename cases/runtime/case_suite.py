@@ -25,6 +25,9 @@ class Reporter(Protocol):
 
     def metric(self, name: str, value: float) -> None: ...
 
+    def series(self, series: Mapping[str, tuple[float, ...]]) -> None:
+        """Report values of each step by name; a later report replaces it."""
+
     def facts(self, facts: dict[str, Any]) -> None: ...
 
     def modules(self, names: Sequence[str]) -> None:

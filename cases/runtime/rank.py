@@ -19,7 +19,7 @@ from cases.runtime.wire import ErrorReport, Event
 from cases.space.verdict import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cases.runtime.wire import Job
     from cases.space.verdict import Check
@@ -92,6 +92,9 @@ class PipeReporter:
 
     def metric(self, name: str, value: float) -> None:
         self.send(Event(metrics={name: value}))
+
+    def series(self, series: Mapping[str, tuple[float, ...]]) -> None:
+        self.send(Event(series=series))
 
     def facts(self, facts: dict[str, Any]) -> None:
         self.send(Event(facts=facts))

@@ -9,7 +9,7 @@ from cases.runtime.wire import ErrorReport, Event, WireError
 from cases.space.verdict import Check, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SHOWN_BYTES = 200  # of a line that is no event
 
@@ -29,6 +29,7 @@ class RankState:
     checks: list[Check] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     modules: frozenset[str] = frozenset()
     late_modules: tuple[str, ...] = ()
     error: ErrorReport | None = None
@@ -54,6 +55,7 @@ class RankState:
         self.checks += event.checks
         self.metrics.update(event.metrics)
         self.facts.update(event.facts)
+        self.series = event.series or self.series
         self.modules |= frozenset(event.modules)
         self.late_modules = event.late_modules or self.late_modules
         for name, seconds in event.spent.items():

@@ -282,6 +282,7 @@ class Supervisor:
             error=judgement.error,
             metrics=self.metrics(judgement, seconds, left),
             facts={**facts, **({"failure": judgement.failure} if judgement.failure else {})},
+            series=next((state.series for state in reversed(first) if state.series), {}),
             modules=tuple(sorted({name for state in self.states for name in state.modules})),
             late_modules=tuple(name for state in first for name in state.late_modules),
             started=began,

@@ -114,6 +114,8 @@ def plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
     return value
 
 
@@ -218,15 +220,16 @@ class ErrorReport(Message):
 class Event(Message):
     """One event of a rank, which also proves that the rank is alive: an empty event reports nothing else.
 
-    ``spent`` are seconds to add to metrics; ``modules`` are the modules of the case code that the rank imported, e.g.
-    ``cases.apply.build``; ``late_modules`` are modules that the rank had to import itself; ``done``
-    says that the rank has finished its work.
+    ``series`` are values of each step by name; ``spent`` are seconds to add to metrics; ``modules`` are the modules of
+    the case code that the rank imported, e.g. ``cases.apply.build``; ``late_modules`` are modules that the rank had to
+    import itself; ``done`` says that the rank has finished its work.
     """
 
     phase: Phase | None = None
     checks: tuple[Check, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     spent: Mapping[str, float] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     late_modules: tuple[str, ...] = ()
@@ -256,9 +259,10 @@ class ServerStart(Message):
 class CellReport(Message):
     """The results of one job. Times in seconds, memory in MiB.
 
-    ``metrics`` and ``facts`` are open: cases and probes choose the names. ``modules`` are the modules of the case code
-    that the job's processes imported; empty if no process reported them. ``late_modules`` are modules that a rank
-    imported although the fork server had preloaded the stack; the supervisor collects them only for a profile.
+    ``metrics``, ``facts`` and ``series`` are open: cases and probes choose the names. ``modules`` are the modules of
+    the case code that the job's processes imported; empty if no process reported them. ``late_modules`` are modules
+    that a rank imported although the fork server had preloaded the stack; the supervisor collects them only for a
+    profile.
     """
 
     name: str
@@ -269,6 +273,7 @@ class CellReport(Message):
     error: ErrorReport | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    series: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     late_modules: tuple[str, ...] = ()
     started: datetime | None = None
@@ -300,6 +305,7 @@ def parsed_result(found: Plain) -> Plain:
         "phase": None if phase is None else Phase(phase),
         "checks": tuple(Check(**check) for check in found.get("checks", ())),
         "error": None if error is None else ErrorReport.from_plain(error),
+        "series": {name: tuple(values) for name, values in found.get("series", {}).items()},
         "modules": tuple(found.get("modules", ())),
         "late_modules": tuple(found.get("late_modules", ())),
     }

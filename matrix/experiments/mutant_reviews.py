@@ -6,7 +6,9 @@ a random part of them gives an estimate of the share that is missed.
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,16 +87,17 @@ def summary(of_set: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def results(path: Path, option: str) -> dict[str, Any]:
-    """The document of a mutation run.
+    """The document of a mutation run, which is compressed where it is published.
 
     Raises:
         UserError: the file cannot be read, or is no such document; the text names the option.
     """
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        document: dict[str, Any] = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
         if all("id" in mutant and "status" in mutant for of_set in document["sets"] for mutant in of_set["mutants"]):
             return document
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{option} {path} is no mutation.json: {error}") from None
     raise UserError(f"{option} {path} is no mutation.json: a mutant lacks its id or status")
 

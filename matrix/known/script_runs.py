@@ -2,7 +2,7 @@
 
 ``matrix/known/reproducers/`` has one script per finding, named after its id; those of behaviour by design have a folder
 of their own. A script prints one line with the value that it found and the value that it expected, and its exit code is
-its answer. ``reproducers.json`` keeps the runs.
+its answer. ``reproducers.json.gz`` keeps the runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 FOLDER: Final = Path(__file__).with_name("reproducers")
-FILE: Final = "reproducers.json"
+FILE: Final = "reproducers.json.gz"
 SCHEMA: Final = 1
 RIGHT_CODE, SHOWN_CODE, CANNOT_RUN_CODE = 0, 1, 77  # 77 is the exit code of a skipped test in Automake
 

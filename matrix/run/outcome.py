@@ -17,7 +17,7 @@ from matrix.run import code_digest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 FORMER_GROUPS: Final = {
     "Advice, judged": "Advice from upstream threads",
     "Adapters, checkpointing and optimisers together": "Combinations of adapters, checkpointing and optimisers",
@@ -129,6 +129,9 @@ class Outcome(Stored):
     evidence: dict[str, str] = Field(default_factory=dict, description="path in the run directory by kind of file")
     metrics: dict[str, float] = Field(default_factory=dict)
     facts: dict[str, Scalar | None] = Field(default_factory=dict)
+    series: dict[str, tuple[float, ...]] = Field(
+        default_factory=dict, description="values of each step by name, of the job and its twin; none before schema 5"
+    )
     attempt: int = 1
     repeat: int = Field(default=1, description="number of the repeat; attempts count retries of lost cells")
     lock: str = Field(default="", description="digest of the lock, and the build of torch")

@@ -71,6 +71,7 @@ class OutcomeBuilder:
                 "error": self.error(report.error),
                 "evidence": {} if report.verdict in {Verdict.PASS, Verdict.SKIP} else self.evidence(),
                 "metrics": report.metrics,
+                "series": dict(report.series),
                 "facts": {**report.every_fact, **self.packages.facts(self.case)},
                 "code": code_digest.digest(modules),
                 "modules": modules,

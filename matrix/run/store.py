@@ -22,7 +22,7 @@ from matrix.run.outcome import SCHEMA, Outcome, RunRecord, SetRecord, Stored
 from matrix.run.secrets import masked_record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 RUN: Final = "run.json"
@@ -148,34 +148,48 @@ def read_run(directory: Path) -> StoredRun:
     Raises:
         UserError: there is no run, ``run.json`` or ``sets.json`` is damaged, or a newer harness wrote it.
     """
+    record, sets = read_head(directory)
+    found = list(lines(directory / OUTCOMES))
+    outcomes = tuple(outcome for _, _, outcome in found if outcome is not None)
+    damaged = [number for number, _, outcome in found if outcome is None]
+    return StoredRun(record=record, sets=sets, outcomes=outcomes, problems=damage_words(damaged))
+
+
+def read_head(directory: Path) -> tuple[RunRecord, tuple[SetRecord, ...]]:
+    """Return the request and the sets of a run.
+
+    Raises:
+        UserError: there is no run, ``run.json`` or ``sets.json`` is damaged, or a newer harness wrote it.
+    """
     if not (directory / RUN).exists():
         raise UserError(f"{directory} has no {RUN}, so it is no run; `ftmatrix run` writes one")
     record = checked(RunRecord, loaded(read_text(directory / RUN), RUN), RUN)
     listed = loaded(read_text(directory / SETS), SETS) if (directory / SETS).exists() else []
-    sets = tuple(checked(SetRecord, each, SETS) for each in listed)
-    outcomes, damaged = stored_outcomes(directory / OUTCOMES)
-    return StoredRun(record=record, sets=sets, outcomes=outcomes, problems=damage_words(damaged))
+    return record, tuple(checked(SetRecord, each, SETS) for each in listed)
 
 
-def stored_outcomes(path: Path) -> tuple[tuple[Outcome, ...], tuple[int, ...]]:
-    """Return the outcomes of a file, and the numbers of the lines that are not JSON in UTF-8.
+def lines(path: Path) -> Iterator[tuple[int, int, Outcome | None]]:
+    """Yield the number of each whole line, its place in bytes, and its outcome; None if it is not JSON in UTF-8.
 
     Raises:
         UserError: a line is JSON but no outcome, or a newer harness wrote it.
     """
     if not path.exists():
-        return (), ()
-    outcomes: list[Outcome] = []
-    damaged: list[int] = []
-    *whole, _torn = path.read_bytes().split(b"\n")  # bytes: a line may be torn in the middle of a character
-    for number, line in enumerate(whole, start=1):
-        try:
-            data = json.loads(line)
-        except ValueError:  # also raised for invalid UTF-8
-            damaged.append(number)
-        else:
-            outcomes.append(checked(Outcome, data, f"{path.name} line {number}"))
-    return tuple(outcomes), tuple(damaged)
+        return
+    place = 0
+    with path.open("rb") as file:  # bytes: a line may be torn in the middle of a character
+        for number, line in enumerate(file, start=1):
+            if line.endswith(b"\n"):
+                yield number, place, parsed_line(line, f"{path.name} line {number}")
+            place += len(line)
+
+
+def parsed_line(line: bytes, name: str) -> Outcome | None:
+    try:
+        data = json.loads(line)
+    except ValueError:  # also raised for invalid UTF-8
+        return None
+    return checked(Outcome, data, name)
 
 
 def damage_words(damaged: Sequence[int]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """An index of published results: every cell that answers use, merged by device, in one small file.
 
-The documents below a folder hold each run as it was. Merging them takes longer than an answer should, so that
-``ftmatrix report FOLDER --index`` stores the result. It counts only while the documents are those that it names. An
+The files below a folder hold each run as it was. Merging them takes longer than an answer should, so that
+``ftmatrix report FOLDER --index`` stores the result. It counts only while the files are those that it names. An
 outcome is read from it at its first use: most answers need the verdicts of all cells, but the outcomes of few.
 """
 
@@ -42,10 +42,10 @@ class DeviceIndex(Stored):
 
 
 class AnswerIndex(Stored):
-    """The results of every device, and the documents that they were merged from."""
+    """The results of every device, and the files that they were merged from."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
-    sources: dict[str, str] = Field(description="SHA-256 of each document by its path below the folder")
+    sources: dict[str, str] = Field(description="SHA-256 of each file by its path below the folder")
     shared: list[Any] = Field(description="texts and options that cells name by their number")
     devices: dict[str, DeviceIndex]
 
@@ -98,7 +98,7 @@ class IndexedCells(Mapping[tuple[str, str], Outcome]):
 
 
 def digests(contents: Iterable[tuple[str, bytes]]) -> dict[str, str]:
-    """Return the SHA-256 of documents by their path."""
+    """Return the SHA-256 of files by their path."""
     return {path: hashlib.sha256(content).hexdigest() for path, content in contents}
 
 
@@ -109,7 +109,7 @@ def index_of(grids: Mapping[str, Grid], sources: dict[str, str]) -> bytes:
         device: DeviceIndex(
             sets=matrix.sets,
             groups=tuple((group.name, group.cases) for group in matrix.groups),
-            cells=[row(outcome, shared) for outcome in matrix.cells.values()],
+            cells=[row(bare(outcome), shared) for outcome in matrix.cells.values()],
             repeats=[(case, key, each) for (case, key), each in matrix.repeats.items() if len(each) > 1],
         )
         for device, matrix in grids.items()
@@ -130,6 +130,13 @@ class SharedValues:
         if found == len(self.values):
             self.values.append(value)
         return found
+
+
+def bare(outcome: Outcome) -> Outcome:
+    """Return an outcome without what no answer uses of it."""
+    if outcome.verdict not in (Verdict.PASS, Verdict.SKIP):
+        return outcome
+    return outcome.model_copy(update={"checks": (), "metrics": {}, "facts": {}})
 
 
 def row(outcome: Outcome, shared: SharedValues) -> dict[str, Any]:

@@ -1,68 +1,72 @@
 """Loads all published results as one grid per device, for the commands that answer questions.
 
-Reads every ``matrix.json`` and ``matrix.json.gz`` in a folder and below it, or the folder's index of them. A grid never
-mixes devices.
+Reads every ``outcomes.parquet`` or ``matrix.json`` in a folder and below it, or the folder's index of them. A grid
+never mixes devices.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cases.space.renamed import current_case_id
+from cases.space.verdict import RED
 from matrix.errors import UserError
 from matrix.keys import EnvironmentKey
 from matrix.run import store
 from reports.answers import answer_index
 from reports.answers.diagnosis.diagnose import is_ours
 from reports.results import document as data
+from reports.results import stored_results
 from reports.results.grid import grid
+from reports.results.outcome_rows import OutcomeRow, have_same_code, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from matrix.run.outcome import Outcome, SetRecord
+    from matrix.run.outcome import SetRecord
     from reports.answers.answer_index import AnswerIndex
-    from reports.results.document import MatrixDocument
     from reports.results.grid import Grid
+    from reports.results.outcome_rows import AnyOutcome
+    from reports.results.stored_results import StoredResults
 
 PUBLISHED: Final = Path(__file__).parents[1] / "published"
 # A process that asks again for the same results gets those that it has; what it keeps is limited.
 GRIDS: Final = 4
-DOCUMENTS: Final = 64
+RESULTS: Final = 64
 
 
 class File(NamedTuple):
-    """A document as it is stored. The content is the identity: a file that changes is read again."""
+    """A file of results as it is stored. The content is the identity: a file that changes is read again."""
 
     path: Path
     content: bytes
 
 
 class PublishedFiles(NamedTuple):
-    """The documents of a folder and below it, and the index of the folder."""
+    """The files of results in a folder and below it, and the index of the folder."""
 
     folder: Path
-    documents: tuple[File, ...]
+    files: tuple[File, ...]
     index_file: File | None
 
     @property
     def digests(self) -> dict[str, str]:
-        return answer_index.digests((path.relative_to(self.folder).as_posix(), each) for path, each in self.documents)
+        return answer_index.digests((path.relative_to(self.folder).as_posix(), each) for path, each in self.files)
 
 
 def load(folder: Path = PUBLISHED, *, device: str = "cpu") -> Grid:
     """Return the grid of one kind of device (``cpu`` or ``cuda``).
 
-    Where documents have the same cell, the newest lock, case code and hardware count, with all their repeats.
+    Where several runs have the same cell, the newest lock, case code and hardware count, with all their repeats.
 
     Raises:
-        UserError: there is no result of that device, or a document cannot be read.
+        UserError: there is no result of that device, or a file cannot be read.
     """
     files = files_in(folder)
     if device not in devices(files):
-        raise UserError(f"{folder}: holds no matrix.json measured on {device}; give a folder of published results")
+        raise UserError(f"{folder}: holds no results measured on {device}; give a folder of published results")
     return device_grid(files, device)
 
 
@@ -70,12 +74,12 @@ def by_device(folder: Path = PUBLISHED, *, only: Collection[str] | None = None) 
     """Return the grid of each device; ``only`` restricts it to some cases, which is quicker.
 
     Raises:
-        UserError: there is no result at all, or a document cannot be read.
+        UserError: there is no result at all, or a file cannot be read.
     """
     files, cases = files_in(folder), None if only is None else frozenset(only)
-    if not files.documents:
-        raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
-    return {device: device_grid(files, device, cases) for device in devices(files, cases)}
+    if not devices(files):
+        raise UserError(f"{folder}: {stored_results.NONE}")
+    return {device: device_grid(files, device, cases) for device in devices(files)}
 
 
 def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
@@ -84,64 +88,90 @@ def other_devices(than: str, directories: Iterable[Path]) -> dict[str, Grid]:
     Raises:
         UserError: there is no such run, it cannot be read, or it is of the same kind.
     """
-    documents_by_device: dict[str, list[MatrixDocument]] = {}
+    runs_by_device: dict[str, list[StoredResults]] = {}
     for directory in directories:
-        record, sets, outcomes = store.read(directory)
-        if record.device == than:
+        run = stored_results.read_run(directory)
+        if run.device == than:
             raise UserError(f"{directory} is a run on {than} as well: a run is compared with those of another device")
-        run = data.document(record, grid(record, sets, outcomes), generated=record.started)
-        documents_by_device.setdefault(record.device, []).append(run)
-    return {device: grid_of(each) for device, each in documents_by_device.items()}
+        runs_by_device.setdefault(run.device, []).append(run)
+    return {device: grid_of(each) for device, each in runs_by_device.items()}
 
 
-def grid_of(documents: Sequence[MatrixDocument]) -> Grid:
-    """Return the grid of one device's documents, without cells that only a since-repaired harness bug made red."""
-    newest = max(documents, key=lambda each: each.run.started)
-    nothing_planned = newest.run.model_copy(update={"planned": ()})
-    sets = columns(documents)
+def grid_of(runs: Sequence[StoredResults]) -> Grid:
+    """Return the grid of one device's runs, without cells that only a since-repaired harness bug made red."""
+    newest = max(runs, key=lambda each: each.record.started)
+    nothing_planned = newest.record.model_copy(update={"planned": ()})
+    sets = columns(runs)
     pins = {column.key: column.pins for column in sets}
-    measured = latest(documents, {column.key: column.lock for column in sets})
-    return grid(nothing_planned, sets, (each for each in measured if not is_ours(each, pins.get(each.set, {}))))
+    measured = latest(runs, {column.key: column.lock for column in sets})
+    return grid(nothing_planned, sets, (each for each in measured if not is_harness_bug(each, pins.get(each.set, {}))))
 
 
-def documents(folder: Path) -> Iterator[MatrixDocument]:
-    return (document(each) for each in files_in(folder).documents)
+def is_harness_bug(outcome: AnyOutcome, pins: Mapping[str, str]) -> bool:
+    """Tell if only a since-repaired bug of the harness made an outcome red; only red ones are read."""
+    return outcome.verdict in RED and is_ours(whole(outcome), pins)
+
+
+def stored(folder: Path) -> Iterator[StoredResults]:
+    """Yield the results of each run in a folder and below it.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    return (each for file in files_in(folder).files if (each := results(file)) is not None)
+
+
+def outcomes(folder: Path) -> Iterator[AnyOutcome]:
+    """Yield the outcomes of a run, or those of all published results below a folder without superseded attempts.
+
+    They are unread as far as they are in a file that allows it.
+
+    Raises:
+        UserError: the folder holds neither, or a file is damaged.
+    """
+    if (folder / store.RUN).exists():
+        yield from store.read(folder)[2]
+        return
+    runs = list(stored(folder))
+    if not runs:
+        raise UserError(f"{folder}: {stored_results.NONE}")
+    yield from (each for run in runs for each in run.counted)
 
 
 def files_in(folder: Path) -> PublishedFiles:
     path = folder / answer_index.FILE
     return PublishedFiles(
         folder=folder,
-        documents=tuple(File(each, data.content(each)) for each in data.locate_all(folder)),
+        files=tuple(File(each, data.content(each)) for each in stored_results.locate_all(folder)),
         index_file=File(path, data.content(path)) if path.exists() else None,
     )
 
 
 def index_content(folder: Path) -> bytes:
-    """Return the content of a new index of a folder's documents.
+    """Return the content of a new index of a folder's results.
 
     Raises:
-        UserError: the folder has no document, or one cannot be read.
+        UserError: the folder has no results, or a file cannot be read.
     """
     files = files_in(folder)._replace(index_file=None)
-    if not files.documents:
-        raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
     grids = {device: grid_of(of_device(files, device)) for device in devices(files)}
+    if not grids:
+        raise UserError(f"{folder}: {stored_results.NONE}")
     return answer_index.index_of(grids, files.digests)
 
 
 @lru_cache(maxsize=GRIDS)
 def current_index(files: PublishedFiles) -> AnswerIndex | None:
-    """Return the folder's index if it was made of the documents that are there now."""
+    """Return the folder's index if it was made of the files that are there now."""
     index = answer_index.parsed(files.index_file.content, files.index_file.path) if files.index_file else None
     return index if index is not None and index.sources == files.digests else None
 
 
-def devices(files: PublishedFiles, only: frozenset[str] | None = None) -> tuple[str, ...]:
+def devices(files: PublishedFiles) -> tuple[str, ...]:
     index = current_index(files)
     if index is not None:
         return tuple(sorted(index.devices))
-    return tuple(sorted({document(each, only).device for each in files.documents}))
+    return tuple(sorted({each.device for file in files.files if (each := results(file)) is not None}))
 
 
 @lru_cache(maxsize=GRIDS)
@@ -151,51 +181,52 @@ def device_grid(files: PublishedFiles, device: str, only: frozenset[str] | None 
     return grid_of(of_device(files, device, only)) if index is None else index.grid(device, only)
 
 
-def of_device(files: PublishedFiles, device: str, only: frozenset[str] | None = None) -> list[MatrixDocument]:
-    return [each for file in files.documents if (each := document(file, only)).device == device]
+def of_device(files: PublishedFiles, device: str, only: frozenset[str] | None = None) -> list[StoredResults]:
+    """Return the results of a device; ``only`` restricts them to some cases."""
+    found = (each for file in files.files if (each := results(file)) is not None and each.device == device)
+    return [each if only is None else restricted(each, only) for each in found]
 
 
-@lru_cache(maxsize=DOCUMENTS)
-def document(file: File, only: frozenset[str] | None = None) -> MatrixDocument:
-    return data.validated(trimmed(data.parsed(file.content, file.path), only), file.path)
+def restricted(run: StoredResults, only: frozenset[str]) -> StoredResults:
+    return replace(run, outcomes=tuple(each for each in run.outcomes if each.case in only))
 
 
-def trimmed(document: dict[str, Any], only: Container[str] | None = None) -> dict[str, Any]:
-    """Remove the parts of a document that no answer uses, so that parsing it takes less than a second."""
-    document.pop("devices", None)
-    cells = document.get("cells")
-    if only is not None and isinstance(cells, list):
-        cells = [cell for cell in cells if isinstance(cell, dict) and current_case_id(str(cell.get("case"))) in only]
-        document["cells"] = cells
-    for cell in cells if isinstance(cells, list) else ():
-        if isinstance(cell, dict) and cell.get("verdict") in {"pass", "skip"}:
-            cell.update(checks=(), metrics={}, facts={})
-    return document
+@lru_cache(maxsize=RESULTS)
+def results(file: File) -> StoredResults | None:
+    return stored_results.parsed(file.content, file.path)
 
 
-def columns(documents: Iterable[MatrixDocument]) -> tuple[SetRecord, ...]:
+def columns(runs: Iterable[StoredResults]) -> tuple[SetRecord, ...]:
     """Return each set once, as last recorded; a record with an installed environment comes first."""
     records = sorted(
-        ((document.run.started, column) for document in documents for column in document.sets),
+        ((run.record.started, column) for run in runs for column in run.sets),
         key=lambda each: (bool(each[1].lock) and not each[1].blocked, each[0]),
     )
     return tuple({column.key: column for _, column in records}.values())
 
 
-def latest(documents: Iterable[MatrixDocument], locks: Mapping[str, str]) -> Iterator[Outcome]:
+def latest(runs: Iterable[StoredResults], locks: Mapping[str, str]) -> Iterator[AnyOutcome]:
     """Yield the outcomes of every cell under the lock of its set, from the newest code and machine that ran it.
 
-    Numbers the repeats of several documents consecutively. Leaves out cells that ran under another lock.
+    Numbers the repeats of several runs consecutively. Leaves out cells that ran under another lock.
     """
-    cells: dict[tuple[str, str], list[Outcome]] = {}
-    for document in documents:
-        for outcome in document.cells:
+    cells: dict[tuple[str, str], list[AnyOutcome]] = {}
+    for run in runs:
+        for outcome in run.counted:
             if has_lock(outcome.lock, locks.get(outcome.set, "")):
                 cells.setdefault((outcome.case, outcome.set), []).append(outcome)
     for outcomes in cells.values():
         newest = max(outcomes, key=lambda each: (bool(each.lock), each.started))  # without a lock, nothing could run
         counted = (each for each in outcomes if are_repeats(each, newest))
-        yield from (each.model_copy(update={"repeat": number}) for number, each in enumerate(counted, start=1))
+        yield from (numbered(each, number) for number, each in enumerate(counted, start=1))
+
+
+def numbered(outcome: AnyOutcome, repeat: int) -> AnyOutcome:
+    if outcome.repeat == repeat:
+        return outcome
+    if isinstance(outcome, OutcomeRow):
+        return replace(outcome, repeat=repeat)
+    return outcome.model_copy(update={"repeat": repeat})
 
 
 def has_lock(lock: str, digest: str) -> bool:
@@ -203,7 +234,7 @@ def has_lock(lock: str, digest: str) -> bool:
     return not lock or not digest or EnvironmentKey.parse(lock).lock == digest
 
 
-def are_repeats(one: Outcome, other: Outcome) -> bool:
+def are_repeats(one: AnyOutcome, other: AnyOutcome) -> bool:
     """Tell if two outcomes of a cell have the same lock, hardware and case code."""
     same_place = (one.lock, one.hardware) == (other.lock, other.hardware)
-    return same_place and one.has_same_code(other)
+    return same_place and have_same_code(one, other)

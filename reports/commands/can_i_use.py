@@ -42,7 +42,10 @@ def can_i_use(
     device: ResultsDevice = "auto",
     results: Results = knowledge.PUBLISHED,
     write: Annotated[
-        Path | None, typer.Option("--write", help="Write the answers for every feature to this file, as support.json.")
+        Path | None,
+        typer.Option(
+            "--write", help="Write the answers for every feature to this file, compressed if its name ends in .gz."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

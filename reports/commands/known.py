@@ -73,7 +73,7 @@ def known(
         bool,
         typer.Option(
             "--reproduce",
-            help="With --findings, run the script of each instead of cells, and add the results to reproducers.json "
+            help="With --findings, run the script of each instead of cells, and add the results to reproducers.json.gz "
             "in --out. With --resume, leave out what that file has.",
         ),
     ] = False,
@@ -129,7 +129,7 @@ def show_known(
     scripts = script_runs.read(directory / script_runs.FILE)
     for page, draw in (pages_of_findings(scripts) if findings else PROBLEM_PAGES).items():
         write_whole(target / page, draw(results.record, problem_results))
-    write_whole(target / f"{name}.json", json.dumps(known_results.document(problem_results), indent=1) + "\n")
+    write_whole(target / f"{name}.json.gz", json.dumps(known_results.document(problem_results), indent=1) + "\n")
     for each in problem_results:
         console.print(f"{each.status.value:20} {each.problem.id}", highlight=False, markup=False)
     console.print(f"Details: {target / name}.md", soft_wrap=True, highlight=False)

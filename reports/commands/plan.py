@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003 - typer reads annotations
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from matrix.errors import UserError
 from matrix.run import plan as plan_module
-from matrix.run import request, run_plan, store, user_scripts
+from matrix.run import request, run_plan, user_scripts
 from matrix.run.execute import Suite
 from matrix.run.staleness import staleness
 from matrix.versions import sets as version_sets
@@ -35,9 +34,7 @@ from reports.commands.options import (
     Workers,
 )
 from reports.render.text import plan_text
-
-if TYPE_CHECKING:
-    from matrix.run.outcome import Outcome
+from reports.results.outcome_rows import whole
 
 
 def plan(
@@ -63,7 +60,7 @@ def plan(
 ) -> None:
     """List the cells that `run` with the same options would run, and estimate the time from past runs."""
     if stale is not None:
-        result = staleness(outcomes(stale), Suite().code)
+        result = staleness(tuple(map(whole, knowledge.outcomes(stale))), Suite().code)
         typer.echo(json.dumps(asdict(result), indent=1) if as_json else "\n".join(plan_text.stale_lines(result)))
         return
     run_request = request.RunRequest(
@@ -84,17 +81,3 @@ def plan(
         typer.echo(renaming, err=True)
     planned = run_plan.plan_of(run_request)
     typer.echo(json.dumps(planned.as_json(), indent=1) if as_json else "\n".join(plan_text.lines(planned)))
-
-
-def outcomes(directory: Path) -> tuple[Outcome, ...]:
-    """Return the outcomes of a run, or of all published results below a folder.
-
-    Raises:
-        UserError: the directory holds neither, or a file is damaged.
-    """
-    if (directory / store.RUN).exists():
-        return store.read(directory)[2]
-    cells = tuple(each for document in knowledge.documents(directory) for each in document.cells)
-    if not cells:
-        raise UserError(f"{directory} holds no results; give a run directory, or a folder of published results")
-    return cells

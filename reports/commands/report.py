@@ -20,6 +20,7 @@ from reports.answers.overview import overview
 from reports.render import write
 from reports.render.files import write_whole
 from reports.render.terminal import TerminalReport
+from reports.results import stored_results
 from reports.results.loading import load
 
 if TYPE_CHECKING:
@@ -42,33 +43,48 @@ def report(
     ] = None,
     publish: Annotated[
         Path | None,
-        typer.Option(help="Write matrix.json.gz, matrix.md and outcomes.parquet to this folder, instead of a page."),
+        typer.Option(help="Write outcomes.parquet to this folder of published results, instead of a page."),
     ] = None,
     index: Annotated[
-        bool, typer.Option("--index", help="Write the index of a folder of published results, which answers load.")
+        bool,
+        typer.Option(
+            "--index",
+            help="Write the index of a folder of published results, which answers load, and matrix.md of its own run.",
+        ),
     ] = False,
     site: Annotated[
         Path | None,
         typer.Option(
-            help="Write the site of all results in a folder of published results to this folder: a page per case, "
-            "feature, cause and finding. Without a folder of results, those that come with ftmatrix."
+            help="Write the site of all results in a folder to this folder: a page per case, feature, cause and "
+            "finding. The results may be published ones, a run, or several runs; by default those of ftmatrix itself."
         ),
     ] = None,
 ) -> None:
     """Render a run, finished or not: index.html, matrix.md, matrix.json, outcomes.parquet, junit.xml, terminal."""
     if site is not None:
         if index or publish is not None or out is not None or len(directories or []) > 1:
-            raise UserError("--site takes one folder of published results, and no other option")
+            raise UserError("--site takes one folder of results, and no other option")
         write_site((directories or [knowledge.PUBLISHED])[0], site)
         return
     first, *others = directories or [store.newest_run(request.RUNS)]
     if index:
         if publish is not None or others or out is not None:
             raise UserError("--index takes one folder of published results, and no other option")
-        write_whole(first / answer_index.FILE, knowledge.index_content(first))
-        typer.echo(f"Index: {first / answer_index.FILE}")
+        write_index(first)
         return
     raise typer.Exit(show(first, Console(), out=out, publish=publish, others=others))
+
+
+def write_index(folder: Path) -> None:
+    """Write what a folder of published results keeps of them for answers and for readers on GitHub.
+
+    Raises:
+        UserError: the folder holds no results, or a file cannot be read or written.
+    """
+    write_whole(folder / answer_index.FILE, knowledge.index_content(folder))
+    typer.echo(f"Index: {folder / answer_index.FILE}")
+    if stored_results.locate(folder) is not None:
+        typer.echo(f"Summary: {write.summarise(load(folder), folder)}")
 
 
 def write_site(results: Path, folder: Path) -> None:
@@ -81,6 +97,8 @@ def write_site(results: Path, folder: Path) -> None:
 
     site = build(results, folder)
     size = f"{site.files} files, {site.size / 1e6:.0f} MB"
+    for problem in site.problems:
+        typer.echo(problem, err=True)
     typer.echo(f"Site: {site.folder / 'index.html'} ({size}, {site.cells} cells, {site.seconds:.0f} s)")
 
 

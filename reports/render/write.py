@@ -15,17 +15,18 @@ from reports.render.junit import junit
 from reports.render.markdown import markdown
 from reports.render.page import page
 from reports.results.document import COMPRESSED, PLAIN, compressed, document, dumped
+from reports.results.outcome_rows import last_attempts, whole
+from reports.results.stored_results import FILE as OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from matrix.run.outcome import Outcome
     from reports.answers.overview import Overview
-    from reports.results.document import MatrixDocument
     from reports.results.loading import RunResults
 
 PAGE: Final = "index.html"
 SUMMARY: Final = "matrix.md"
-OUTCOMES: Final = "outcomes.parquet"
 
 
 def render(
@@ -52,7 +53,7 @@ def render(
     contents: dict[str, str | bytes] = {
         PLAIN: dumped(document(record, matrix, generated=generated, devices=known.compared)),
         SUMMARY: markdown(record, matrix, known, generated=generated),
-        OUTCOMES: parquet(results),
+        OUTCOMES: parquet(results, generated=generated, known=known),
         "junit.xml": junit(matrix),
         PAGE: page(record, matrix, known, generated=generated, evidence=evidence_path(directory, evidence)),
     }
@@ -61,37 +62,62 @@ def render(
 
 
 def publish(results: RunResults, folder: Path, *, now: datetime | None = None, known: Overview | None = None) -> Path:
-    """Write a run into a folder of published results; return the path of its ``matrix.md``.
+    """Write a run into a folder of published results, as ``outcomes.parquet``; return its path.
 
-    The folder gets ``matrix.json.gz``, from which ``ftmatrix report FOLDER --out OTHER`` renders the page,
-    ``matrix.md`` and ``outcomes.parquet``. Log files stay in the run directory, so outcomes lose their links to them.
+    ``ftmatrix report FOLDER --out OTHER`` renders the page and the other files from it. Log files stay in the run
+    directory, so outcomes lose their links to them. Of several attempts of a cell, the last one is published.
 
     Raises:
         UserError: the folder cannot be written.
     """
-    record, generated = results.record, now or datetime.now(UTC)
-    known = known or overview(record, results.matrix)
-    contents: dict[str, str | bytes] = {
-        COMPRESSED: compact(results, generated=generated, known=known),
-        SUMMARY: markdown(record, results.matrix, known, generated=generated),
-        OUTCOMES: parquet(results),
-    }
-    write_all(folder, contents)
-    (folder / PLAIN).unlink(missing_ok=True)
+    known = known or overview(results.record, results.matrix)
+    bare = replace(results, outcomes=tuple(without_links(whole(each)) for each in last_attempts(results.outcomes)))
+    write_all(folder, {OUTCOMES: parquet(bare, generated=now or datetime.now(UTC), known=known)})
+    remove_documents(folder)
+    return folder / OUTCOMES
+
+
+def summarise(results: RunResults, folder: Path) -> Path:
+    """Write ``matrix.md`` of published results beside them; return its path.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    known = overview(results.record, results.matrix)
+    generated = results.generated or results.record.started
+    write_all(folder, {SUMMARY: markdown(results.record, results.matrix, known, generated=generated)})
     return folder / SUMMARY
+
+
+def without_links(outcome: Outcome) -> Outcome:
+    """Return an outcome without the links to its log files."""
+    return outcome.model_copy(update={"evidence": {}}) if outcome.evidence else outcome
+
+
+def remove_documents(folder: Path) -> None:
+    """Remove older results of a folder, which would count instead of its ``outcomes.parquet``."""
+    for name in (PLAIN, COMPRESSED):
+        (folder / name).unlink(missing_ok=True)
 
 
 def compact(results: RunResults, *, generated: datetime, known: Overview | None = None) -> bytes:
     """Return ``matrix.json.gz`` of a run, without the links to its log files."""
-    bare = {cell: outcome.model_copy(update={"evidence": {}}) for cell, outcome in results.matrix.cells.items()}
+    bare = {cell: without_links(outcome) for cell, outcome in results.matrix.cells.items()}
     matrix, devices = replace(results.matrix, cells=bare), known.compared if known is not None else None
     return compressed(dumped(document(results.record, matrix, generated=generated, devices=devices)))
 
 
-def parquet(results: RunResults) -> bytes:
-    from reports.results import frame  # pandas takes a second to import
+def parquet(results: RunResults, *, generated: datetime, known: Overview | None = None) -> bytes:
+    """Return ``outcomes.parquet`` of a run: every outcome, the cells of the matrix row by row."""
+    from reports.results import outcome_table  # importing pyarrow takes a moment
 
-    return frame.parquet(results.outcomes, results.sets)
+    devices = known.compared if known is not None else None
+    header = document(results.record, results.matrix, generated=generated, devices=devices)
+    order = {case: place for place, case in enumerate(results.matrix.cases)}
+    columns = {column.key: place for place, column in enumerate(results.matrix.sets)}
+    return outcome_table.content(
+        header, sorted(results.outcomes, key=lambda each: (order[each.case], columns[each.set]))
+    )
 
 
 def write_all(folder: Path, contents: Mapping[str, str | bytes]) -> None:
@@ -109,7 +135,12 @@ def evidence_path(directory: Path, evidence: Path | None) -> str:
     return "" if relative == "." else relative
 
 
-def write_document(matrix: MatrixDocument, folder: Path) -> None:
-    """Write ``matrix.json.gz`` into a folder of published results, in place of an uncompressed one."""
-    write_whole(folder / COMPRESSED, compressed(dumped(matrix)))
-    (folder / PLAIN).unlink(missing_ok=True)
+def write_results(results: RunResults, folder: Path, *, generated: datetime) -> None:
+    """Write ``outcomes.parquet`` into a folder of published results, in place of older files.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    counted = replace(results, outcomes=tuple(map(whole, last_attempts(results.outcomes))))
+    write_whole(folder / OUTCOMES, parquet(counted, generated=generated))
+    remove_documents(folder)

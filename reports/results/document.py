@@ -1,4 +1,4 @@
-"""A run as one JSON document: ``matrix.json``, or ``matrix.json.gz`` where it is published.
+"""A run as one JSON document: ``matrix.json``, or ``matrix.json.gz`` of a baseline and of older published results.
 
 Its JSON Schema is ``schema/matrix.schema.json``.
 """
@@ -6,7 +6,6 @@ Its JSON Schema is ``schema/matrix.schema.json``.
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import zlib
 from collections import Counter
@@ -20,6 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import from_json
 
 from cases.space.verdict import Verdict
+from matrix import documents
 from matrix.errors import UserError
 from matrix.run.outcome import NOT_FINITE, CaseId, Outcome, RunRecord, SetRecord, Stored
 from reports.results.comparison import Comparison
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pydantic_core import core_schema
 
 
-SCHEMA: Final = 5
+SCHEMA: Final = 6
 PLAIN: Final = "matrix.json"
 COMPRESSED: Final = "matrix.json.gz"
 GZIP: Final = b"\x1f\x8b"
@@ -99,7 +99,11 @@ def document(
 
 def results(matrix: MatrixDocument) -> Grid:
     """Return the grid of a document, with the repeats of its flaky cells."""
-    results_grid = grid(matrix.run, matrix.sets, matrix.cells)
+    return with_flaky(grid(matrix.run, matrix.sets, matrix.cells), matrix)
+
+
+def with_flaky(results_grid: Grid, matrix: MatrixDocument) -> Grid:
+    """Add the repeats of a document's flaky cells to a grid, which may lack them."""
     repeats = {(each.case, each.set): tuple(Counter(each.verdicts).elements()) for each in matrix.flaky}
     return replace(results_grid, repeats={**results_grid.repeats, **repeats})
 
@@ -110,10 +114,7 @@ def dumped(matrix: MatrixDocument) -> str:
 
 def compressed(text: str) -> bytes:
     """Return the text as gzip, with the same bytes on every machine and at every time."""
-    packed = io.BytesIO()
-    with gzip.GzipFile(filename="", fileobj=packed, mode="wb", compresslevel=9, mtime=0) as file:
-        file.write(text.encode())
-    return packed.getvalue()
+    return documents.compressed([text])
 
 
 def locate(folder: Path) -> Path | None:
@@ -126,16 +127,6 @@ def locate(folder: Path) -> Path | None:
     if len(paths) > 1:
         raise UserError(f"{folder}: holds both {PLAIN} and {COMPRESSED}; remove the older one")
     return paths[0] if paths else None
-
-
-def locate_all(folder: Path) -> list[Path]:
-    """Return every document in a folder and below it, sorted by folder.
-
-    Raises:
-        UserError: a folder has both spellings.
-    """
-    folders = sorted({path.parent for name in (PLAIN, COMPRESSED) for path in folder.rglob(name)})
-    return [path for each in folders if (path := locate(each))]
 
 
 def read(path: Path) -> MatrixDocument:

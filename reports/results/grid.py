@@ -11,12 +11,14 @@ from cases.space.verdict import RED, Phase, Verdict
 from matrix.errors import UserError
 from matrix.keys import CellKey
 from reports.results.location_words import location_words
+from reports.results.outcome_rows import LazyOutcomes, OutcomeRow, last_attempts
 from reports.results.wording import first_line, gist, headline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from matrix.run.outcome import Outcome, RunRecord, SetRecord
+    from reports.results.outcome_rows import AnyOutcome
 
 NOT_RUN = "not run"
 RANKING = (
@@ -67,17 +69,29 @@ class Grid:
     def cases(self) -> tuple[str, ...]:
         return tuple(case for group in self.groups for case in group.cases)
 
+    @property
+    def rows(self) -> Mapping[tuple[str, str], AnyOutcome]:
+        """The outcomes by case and set, unread as far as they are still in their file."""
+        return self.cells.rows if isinstance(self.cells, LazyOutcomes) else self.cells
+
+    def measured(self) -> Iterator[tuple[str, str]]:
+        """Yield the case and set of every cell that was run, row by row."""
+        pairs = ((case, column.key) for case in self.cases for column in self.sets)
+        yield from (pair for pair in pairs if pair in self.cells)
+
+    def each_outcome(self) -> Iterator[Outcome]:
+        """Read the outcome of every cell that was run, row by row, without keeping it."""
+        yield from (self.cells[pair] for pair in self.measured())
+
     @cached_property
     def outcomes(self) -> tuple[Outcome, ...]:
         """The outcome of every cell that was run, row by row."""
-        pairs = ((case, column.key) for case in self.cases for column in self.sets)
-        return tuple(self.cells[pair] for pair in pairs if pair in self.cells)
+        return tuple(self.each_outcome())
 
     @cached_property
     def red(self) -> tuple[Outcome, ...]:
         """The outcome of every red cell, row by row."""
-        pairs = ((case, column.key) for case in self.cases for column in self.sets)
-        return tuple(self.cells[pair] for pair in pairs if self.verdicts.get(pair) in RED)
+        return tuple(self.cells[pair] for pair in self.measured() if self.verdicts[pair] in RED)
 
     def lookup(self, case: str, version_set: str) -> Outcome | None:
         return self.cells.get((case, version_set))
@@ -152,20 +166,17 @@ def finding(outcomes: Sequence[Outcome]) -> CaseFailure:
     )
 
 
-def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcome]) -> Grid:
+def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[AnyOutcome]) -> Grid:
     """Build the grid of a run, whose outcomes come in the order in which they were stored.
-
-    A later outcome of the same repeat replaces an earlier one, even if its time is earlier: a clock may go back.
 
     Raises:
         UserError: an outcome belongs to none of the sets.
     """
     columns = tuple(sorted(sets, key=lambda column: (column.as_of, column.key)))
-    attempts = {(outcome.case, outcome.set, outcome.repeat): outcome for outcome in outcomes}
-    repeats: dict[tuple[str, str], list[Outcome]] = {}
-    for (case, key, _), outcome in attempts.items():
-        repeats.setdefault((case, key), []).append(outcome)
-    last = {cell: max(reversed(each), key=severity) for cell, each in repeats.items()}
+    repeats: dict[tuple[str, str], list[AnyOutcome]] = {}
+    for each in last_attempts(outcomes):
+        repeats.setdefault((each.case, each.set), []).append(each)
+    last = {cell: max(reversed(of_cell), key=severity) for cell, of_cell in repeats.items()}
     strangers = {key for _, key in last} - {column.key for column in columns}
     if strangers:
         raise UserError(
@@ -174,29 +185,30 @@ def grid(record: RunRecord, sets: Iterable[SetRecord], outcomes: Iterable[Outcom
     return Grid(
         sets=columns,
         groups=tuple(grouped(list(rows(record, last.values())), last.values())),
-        cells=last,
+        cells=LazyOutcomes(last),
         verdicts={cell: outcome.verdict for cell, outcome in last.items()},
         options={cell: outcome.options for cell, outcome in last.items()},
         planned=frozenset((case, key) for key, case in map(CellKey.parse, record.planned)),
-        repeats={cell: tuple(outcome.verdict for outcome in each) for cell, each in repeats.items()},
+        repeats={cell: tuple(outcome.verdict for outcome in of_cell) for cell, of_cell in repeats.items()},
     )
 
 
-def severity(outcome: Outcome) -> tuple[int, bool]:
+def severity(outcome: AnyOutcome) -> tuple[int, bool]:
     """Return the sort key that chooses the repeat to show: red before lost before green, so that no failure is hidden.
 
     Among repeats with the same verdict, one published in full wins over a shortened one; then the latest wins.
     """
-    return RANKING.index(outcome.verdict), bool(outcome.facts)
+    has_facts = outcome.has_facts if isinstance(outcome, OutcomeRow) else bool(outcome.facts)
+    return RANKING.index(outcome.verdict), has_facts
 
 
-def rows(record: RunRecord, outcomes: Iterable[Outcome]) -> Iterator[str]:
+def rows(record: RunRecord, outcomes: Iterable[AnyOutcome]) -> Iterator[str]:
     """Yield every case once, the planned ones first, in planned order."""
     planned = [CellKey.parse(key).case for key in record.planned]
     yield from dict.fromkeys([*planned, *(outcome.case for outcome in outcomes)])
 
 
-def grouped(cases: Sequence[str], outcomes: Iterable[Outcome]) -> Iterator[Group]:
+def grouped(cases: Sequence[str], outcomes: Iterable[AnyOutcome]) -> Iterator[Group]:
     """Yield the cases by feature; a case that never ran has no known feature and comes last."""
     feature = {outcome.case: outcome.group for outcome in outcomes}
     cases_by_group: dict[str, list[str]] = {}

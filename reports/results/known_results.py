@@ -209,7 +209,7 @@ def address(link: str) -> str:
 
 
 def document(results: Sequence[ProblemResult]) -> dict[str, Any]:
-    """Return the content of ``known_problems.json``."""
+    """Return the content of ``known_problems.json.gz``."""
     return {
         "schema": SCHEMA,
         "counts": {each.value: number for each, number in counts(results).items()},

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from matrix.errors import UserError
 from matrix.run import store
-from reports.results import document
+from reports.results import stored_results
 from reports.results.grid import grid
+from reports.results.outcome_rows import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
     from pathlib import Path
 
     from matrix.run.outcome import Outcome, RunRecord, SetRecord
@@ -25,6 +28,7 @@ class RunResults:
     sets: tuple[SetRecord, ...]
     outcomes: tuple[Outcome, ...]
     matrix: Grid
+    generated: datetime | None = None  # when published results were written
     problems: tuple[str, ...] = ()
 
 
@@ -34,10 +38,18 @@ def load(directory: Path) -> RunResults:
     Raises:
         UserError: the directory holds neither, or a newer ftmatrix wrote it.
     """
-    published = None if (directory / store.RUN).exists() else document.locate(directory)
+    published = None if (directory / store.RUN).exists() else stored_results.locate(directory)
     if published is not None:
-        matrix = document.read(published)
-        return RunResults(record=matrix.run, sets=matrix.sets, outcomes=matrix.cells, matrix=document.results(matrix))
+        found = stored_results.read(published)
+        if found is None:
+            raise UserError(f"{published}: a table of an older version, without the run; give its run directory")
+        return RunResults(
+            record=found.record,
+            sets=found.sets,
+            outcomes=tuple(map(whole, found.outcomes)),
+            matrix=found.grid(),
+            generated=found.header.generated if found.header is not None else None,
+        )
     stored = store.read_run(directory)
     return results(stored.record, stored.sets, stored.outcomes, problems=stored.problems)
 

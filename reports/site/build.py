@@ -62,10 +62,11 @@ class Site:
     largest: tuple[int, str]
     cells: int
     seconds: float
+    problems: tuple[str, ...] = ()  # parts of runs that could not be read
 
 
 def build(results: Path, folder: Path) -> Site:
-    """Write the site of a folder of published results.
+    """Write the site of a folder of published results, of a run directory, or of a folder with several of both.
 
     Raises:
         UserError: the results cannot be read, or the site cannot be written.
@@ -121,6 +122,7 @@ def build(results: Path, folder: Path) -> Site:
         largest=site.largest,
         cells=sum(len(grid.verdicts) for grid in published.grids.values()),
         seconds=time.monotonic() - started,
+        problems=published.problems,
     )
 
 

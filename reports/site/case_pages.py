@@ -24,6 +24,8 @@ from reports.answers.support.set_locks import lock_text
 from reports.results.grid import findings
 from reports.results.location_words import location_words
 from reports.results.wording import LIMITS, again, headline, is_distance, rates
+from reports.site.chart import charted
+from reports.site.log_tails import tails
 from reports.site.names import device_name
 from reports.site.writer import file_name
 
@@ -72,10 +74,10 @@ class CaseWriter:
     locks: frozenset[str]
 
     def write(self, case: str, group: str) -> None:
-        outcomes = self.published.outcomes_by_case.get(case, [])
+        outcomes = self.published.outcomes_of(case)
         newest = outcomes[-1][1]
         file = file_name(case)
-        scripts = dict(self.scripts(case))
+        scripts = dict(self.scripts(outcomes))
         self.site.page(
             f"case/{file}.html",
             "case.html.j2",
@@ -86,7 +88,8 @@ class CaseWriter:
             options=newest.options,
             code=code_of(newest, self.pins(outcomes[-1][0], newest.set)),
             strips={device: list(self.strip(case, device)) for device in self.published.grids},
-            failures=list(self.failures(case)),
+            charts=charted(outcomes),
+            failures=list(self.failures(outcomes)),
             problems=self.problems.get(case, ()),
             disagreements=list(self.disagreements(case)),
             history=self.published.measurements_by_case.get(case, [])[:MOST_HISTORY],
@@ -95,7 +98,10 @@ class CaseWriter:
         )
         self.site.data(
             f"cases/{file}",
-            {f"{device} {outcome.set}": self.cell(device, outcome, scripts) for device, outcome in outcomes},
+            {
+                f"{device} {outcome.set}": self.cell(device, outcome, scripts) | self.logs(device, outcome)
+                for device, outcome in outcomes
+            },
         )
 
     def pins(self, device: str, key: str) -> Mapping[str, str]:
@@ -111,12 +117,12 @@ class CaseWriter:
             if record is not None and verdict is not None:
                 yield column.key, record.key, verdict
 
-    def failures(self, case: str) -> Iterator[ExplainedFailure]:
+    def failures(self, outcomes: Sequence[tuple[str, Outcome]]) -> Iterator[ExplainedFailure]:
         for device in self.published.grids:
-            red = [each for on, each in self.published.outcomes_by_case[case] if on == device and each.verdict in RED]
+            red = [each for on, each in outcomes if on == device and each.verdict in RED]
             for finding in sorted(findings(red), key=lambda each: each.sets[-1], reverse=True):
-                ids = {self.published.cause_of[device, case, key] for key in finding.sets}
-                ways = (self.fixes.get((device, case, key)) for key in reversed(finding.sets))
+                ids = {self.published.cause_of[device, finding.case, key] for key in finding.sets}
+                ways = (self.fixes.get((device, finding.case, key)) for key in reversed(finding.sets))
                 once = {each.words: each for each in ways if each is not None}
                 cause = next((self.causes[each] for each in ids if each in self.causes), None)
                 yield ExplainedFailure(device=device, finding=finding, cause=cause, fixes=best_first(once.values()))
@@ -131,10 +137,10 @@ class CaseWriter:
             if len({each in RED for each in ran}) > 1:
                 yield column.key, column.near.value if column.near else ""
 
-    def scripts(self, case: str) -> Iterator[tuple[str, str]]:
+    def scripts(self, outcomes: Sequence[tuple[str, Outcome]]) -> Iterator[tuple[str, str]]:
         """Write the reproducer of the newest red cell of each device that has one; yield its cell and path."""
         for device, grid in self.published.grids.items():
-            for on, red in reversed(self.published.outcomes_by_case[case]):
+            for on, red in reversed(outcomes):
                 if on != device or red.verdict not in RED:
                     continue
                 try:
@@ -145,6 +151,15 @@ class CaseWriter:
                 self.site.text(path, made.text)
                 yield f"{device} {red.set}", path
                 break
+
+    def logs(self, device: str, outcome: Outcome) -> dict[str, str]:
+        """Write the ends of a cell's log files to a file of their own; return its name, if there are any."""
+        found = tails(self.published.grids[device].rows[outcome.case, outcome.set], outcome)
+        if not found:
+            return {}
+        name = f"logs/{device}-{file_name(outcome.cell)}"
+        self.site.data(name, found)
+        return {"logs": name}
 
     def cell(self, device: str, outcome: Outcome, scripts: Mapping[str, str]) -> dict[str, Any]:
         """Return what the page shows of one cell; empty values are left out."""

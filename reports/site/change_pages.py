@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from reports.answers.diff import compare, sides
 from reports.answers.diff.changes import ChangeKind
-from reports.results import document as data
 from reports.site.names import device_name
 from reports.site.writer import file_name
 
@@ -51,8 +50,8 @@ def pages(published: PublishedData) -> tuple[ChangePage, ...]:
     found = []
     for device in published.answers:
         main = [column.sets[device].key for column in published.columns if column.is_main and device in column.sets]
-        of_device = (each for each in published.documents if each.device == device)
-        grids = [data.results(each) for each in sorted(of_device, key=lambda each: each.run.started)]
+        of_device = (each for each in published.runs if each.device == device)
+        grids = [each.grid() for each in sorted(of_device, key=lambda each: each.record.started)]
         for base, new in list(pairwise(main))[-PAIRS:]:
             both = sides.of_grids(base, new, grids, published.folder, device)
             diff = compare.compare(both.base, both.new, both.pairs)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from matrix import documents
 from reports.alerts import badge
 from reports.alerts.feed import NAMESPACE, FeedEntry, feed
 from reports.answers.diff.changes import ChangeKind
 from reports.answers.support.status import SupportStatus
-from reports.results import document as data
-from reports.results import frame
+from reports.results import outcome_table
 from reports.results.document import SCHEMA_FILE
+from reports.results.outcome_columns import whole_text
+from reports.results.outcome_rows import whole
 from reports.site.names import device_name
 from reports.site.writer import file_name
 
@@ -27,10 +30,10 @@ if TYPE_CHECKING:
     from reports.site.writer import SiteWriter
 
 COPIED: Final = {
-    "support.json": "Support of every job by device: version ranges, settings, and the cells that show them",
+    "support.json.gz": "Support of every job by device: version ranges, settings, and the cells that show them",
     "devices.json": "Where CPU and GPU disagree on the nearest sets",
-    "findings.json": "Findings with cells, conditions and threads",
-    "known_problems.json": "Upstream reports, run as cells",
+    "findings.json.gz": "Findings with cells, conditions and threads",
+    "known_problems.json.gz": "Upstream reports, run as cells",
     "fixes.json": "Proven fixes of red cells",
     "matrix.md": "The matrix of the default profile as Markdown, for GitHub",
 }
@@ -55,21 +58,32 @@ def write(
     downloads = [*tables(site, published), *copies(site, published), *schemas(site)]
     badges = write_badges(site, features)
     site.text("feed.xml", feed(entries(problems, changes, published), title=TITLE, url=ADDRESS))
-    site.page("data.html", "data.html.j2", downloads=downloads, badges=badges, sources=published.sources)
+    site.page(
+        "data.html",
+        "data.html.j2",
+        downloads=downloads,
+        badges=badges,
+        sources=published.sources,
+        problems=published.problems,
+    )
 
 
 def tables(site: SiteWriter, published: PublishedData) -> Iterator[Download]:
     """Write all cells of a device as Parquet, and as JSON with checks and tracebacks."""
     for device, grid in published.grids.items():
-        parquet = frame.parquet(grid.outcomes, grid.sets)
+        rows = [grid.rows[cell] for cell in grid.measured()]
+        table = io.BytesIO()
+        outcome_table.write(table, rows, grid.sets)
         yield written(
-            site, f"download/{device}.parquet", parquet, f"All {device_name(device)} cells, one row each, for pandas"
+            site,
+            f"download/{device}.parquet",
+            table.getvalue(),
+            f"All {device_name(device)} cells, one row each, for pandas",
         )
-        lines = "\n".join(outcome.model_dump_json(by_alias=True, exclude_defaults=True) for outcome in grid.outcomes)
         yield written(
             site,
             f"download/{device}.jsonl.gz",
-            data.compressed(lines + "\n"),
+            documents.compressed(f"{whole_text(whole(each))}\n" for each in rows),
             f"All {device_name(device)} cells with checks, tracebacks and facts, one JSON object a line",
         )
 
@@ -78,7 +92,7 @@ def copies(site: SiteWriter, published: PublishedData) -> Iterator[Download]:
     for name, words in COPIED.items():
         path = published.folder / name
         if path.exists():
-            yield written(site, f"download/{name}", path.read_bytes(), words)
+            yield written(site, f"download/{name.removesuffix('.gz')}", documents.content(path), words)
 
 
 def schemas(site: SiteWriter) -> Iterator[Download]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import ValidationError
 
 from cases.space.verdict import RED
+from matrix import documents
 from matrix.errors import UserError
 from matrix.keys import CellKey
 from reports.answers.devices.nearness import near
@@ -97,7 +98,7 @@ def document(published: PublishedData) -> SupportDocument:
     if not path.exists():
         return support.support_document(published.answers)
     try:
-        return support.SupportDocument.model_validate_json(path.read_bytes())
+        return support.SupportDocument.model_validate_json(documents.content(path))
     except ValidationError as error:
         raise UserError(f"{path}: not a support document ({error.errors()[0]['msg']}); write it again") from None
 

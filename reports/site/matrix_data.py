@@ -75,7 +75,7 @@ def column_data(column: MatrixColumn) -> dict[str, Any]:
 
 def row_data(published: PublishedData, place: int, case: str) -> list[Any]:
     """Return the case, the number of its group, its filtered options, and its file if it has another name."""
-    outcomes = published.outcomes_by_case.get(case, [])
+    outcomes = published.rows_by_case.get(case, [])
     options = outcomes[-1][1].options if outcomes else {}
     file = file_name(case)
     row = [case, place, [str(options[name]) if name in options else "" for name in FILTERED]]
@@ -110,7 +110,10 @@ def reasons_data(published: PublishedData) -> dict[str, dict[str, str]]:
     """Return the reason of each square that is not green, by device and ``set__case``."""
     return {
         device: {
-            outcome.cell: headline(outcome, 160) for outcome in grid.outcomes if outcome.verdict is not Verdict.PASS
+            outcome.cell: headline(outcome, 160)
+            for cell in grid.measured()
+            if grid.verdicts[cell] is not Verdict.PASS
+            for outcome in [grid.cells[cell]]
         }
         for device, grid in published.grids.items()
     }

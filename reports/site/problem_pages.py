@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from matrix import documents
 from matrix.errors import UserError
 from matrix.known.findings import PACKAGED
 from reports.site.writer import file_name
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from reports.site.published_data import PublishedData
     from reports.site.writer import SiteWriter
 
-FILES: Final = (("finding", "findings.json"), ("problem", "known_problems.json"))
+FILES: Final = (("finding", "findings.json.gz"), ("problem", "known_problems.json.gz"))
 SCRIPTS: Final = PACKAGED.parent / "reproducers"
 NARROW: Final = 10  # more facts than a condition has
 # What only findings have.
@@ -37,7 +38,7 @@ DEFAULTS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemPage:
-    """A row of ``findings.json`` or ``known_problems.json``."""
+    """A row of ``findings.json.gz`` or ``known_problems.json.gz``."""
 
     sort: str
     row: dict[str, Any]
@@ -110,7 +111,7 @@ def rows_of(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     try:
-        yield from json.loads(path.read_text(encoding="utf-8"))["problems"]
+        yield from json.loads(documents.content(path))["problems"]
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{path}: not a table of problems; write it again with ftmatrix known") from None
 

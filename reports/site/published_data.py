@@ -1,36 +1,37 @@
 """Loads everything that the site shows: the merged grids of all devices, and every single measurement of a cell.
 
-Answers use the merged grids alone. Some published folders hold only ``outcomes.parquet``, because answers do not use
-them: their cells count as further measurements, and fill cells that no other folder has.
+Answers use the merged grids alone. Some published folders hold only a table of an older version, which answers do not
+use: their cells count as further measurements, and fill cells that no other folder has.
 """
 
 from __future__ import annotations
 
-import gzip
-import math
-import zlib
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cases import suite
-from cases.space.verdict import RED, Phase, Verdict
 from matrix.errors import UserError
-from matrix.run.outcome import ErrorRecord, Outcome
+from matrix.run import store
 from reports.answers import knowledge
 from reports.answers.diagnosis import diagnose
 from reports.results import document as data
+from reports.results import stored_results
 from reports.results.grid import NOT_RUN, Grid, Group
+from reports.results.outcome_rows import LazyOutcomes, last_attempts, whole
 from reports.site.columns import MatrixColumn, columns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from matrix.run.outcome import SetRecord
+    from cases.space.verdict import Verdict
+    from matrix.run.outcome import Outcome, SetRecord
     from reports.answers.diagnosis.diagnose import Cause
-    from reports.results.document import MatrixDocument
+    from reports.results.outcome_rows import AnyOutcome
+    from reports.results.stored_results import StoredResults
 
 DEVICES: Final = ("cpu", "cuda")
 UNPLACED: Final = "Outside the grid"
@@ -65,7 +66,8 @@ class PublishedData:
     groups: tuple[Group, ...]
     measurements: tuple[Measurement, ...]
     sources: tuple[str, ...]
-    documents: tuple[MatrixDocument, ...] = ()
+    runs: tuple[StoredResults, ...] = ()
+    problems: tuple[str, ...] = ()
 
     @cached_property
     def cases(self) -> tuple[str, ...]:
@@ -87,13 +89,17 @@ class PublishedData:
         }
 
     @cached_property
-    def outcomes_by_case(self) -> Mapping[str, list[tuple[str, Outcome]]]:
-        """The outcomes of a case with their device, oldest set first."""
-        found: dict[str, list[tuple[str, Outcome]]] = {}
+    def rows_by_case(self) -> Mapping[str, list[tuple[str, AnyOutcome]]]:
+        """The outcomes of a case with their device, oldest set first, unread as far as they are in their file."""
+        found: dict[str, list[tuple[str, AnyOutcome]]] = {}
         for device, grid in self.grids.items():
-            for outcome in grid.outcomes:
-                found.setdefault(outcome.case, []).append((device, outcome))
+            for cell in grid.measured():
+                found.setdefault(cell[0], []).append((device, grid.rows[cell]))
         return found
+
+    def outcomes_of(self, case: str) -> list[tuple[str, Outcome]]:
+        """Read the outcomes of a case with their device, oldest set first."""
+        return [(device, whole(each)) for device, each in self.rows_by_case.get(case, ())]
 
     @cached_property
     def measurements_by_case(self) -> Mapping[str, list[Measurement]]:
@@ -124,22 +130,28 @@ class PublishedData:
 
 
 def load(folder: Path = knowledge.PUBLISHED) -> PublishedData:
-    """Load a folder of published results.
+    """Load a folder of published results, a run directory, or a folder with several of both.
 
     Raises:
         UserError: the folder holds no results, or a file cannot be read.
     """
-    paths = data.locate_all(folder)
-    if not paths:
-        raise UserError(f"{folder}: holds no matrix.json; give a folder of published results")
-    documents = tuple(map(read, paths))
-    names = [path.parent.relative_to(folder).as_posix() for path in paths]
-    grids = {device: knowledge.grid_of(of_device(documents, device)) for device in devices_of(documents)}
-    measurements = [each for name, document in zip(names, documents, strict=True) for each in measured(name, document)]
-    extra, sources = table_outcomes(folder, {path.parent for path in paths})
-    measurements += (measurement(name, outcome) for name, outcome in extra)
-    answers = grids
-    grids = {device: with_missing(grid, (each for _, each in extra), device) for device, grid in grids.items()}
+    runs: dict[str, StoredResults] = {}
+    tables: dict[str, tuple[AnyOutcome, ...]] = {}
+    for path in paths_in(folder):
+        name = path.parent.relative_to(folder).as_posix()
+        found = stored_results.read_run(path.parent) if path.name == store.RUN else stored_results.read(path)
+        if found is not None:
+            runs[name] = found
+        else:
+            tables[name] = table_outcomes(path)
+    if not runs:
+        raise UserError(f"{folder}: {stored_results.NONE}")
+    answers = {device: knowledge.grid_of(of_device(runs.values(), device)) for device in devices_of(runs.values())}
+    extra = [each for outcomes in tables.values() for each in outcomes]
+    grids = {device: with_missing(grid, extra, device) for device, grid in answers.items()}
+    outcomes = [(name, each) for name, run in runs.items() for each in run.counted]
+    outcomes += [(name, each) for name, of_table in tables.items() for each in of_table]
+    measurements = (measurement(name, each) for name, each in outcomes)
     return PublishedData(
         folder=folder,
         answers=answers,
@@ -147,106 +159,56 @@ def load(folder: Path = knowledge.PUBLISHED) -> PublishedData:
         columns=columns_of(grids),
         groups=headings(grids),
         measurements=tuple(sorted(measurements, key=lambda each: each.day, reverse=True)),
-        sources=(*names, *sources),
-        documents=documents,
+        sources=(*runs, *tables),
+        problems=tuple(problem for run in runs.values() for problem in run.problems),
+        runs=tuple(runs.values()),
     )
 
 
-def read(path: Path) -> MatrixDocument:
-    """Read a document as `document.read` does, but without the nested data between its text and its values.
+def paths_in(folder: Path) -> list[Path]:
+    """Return the files of results in a folder and below it; of a run directory, the run itself and not its reports."""
+    runs = {path.parent: path for path in folder.rglob(store.RUN)}
+    others = (path for path in stored_results.locate_all(folder) if path.parent not in runs)
+    return sorted([*runs.values(), *others])
+
+
+def table_outcomes(path: Path) -> tuple[AnyOutcome, ...]:
+    """Return the outcomes of a table of an older version, which has no run.
 
     Raises:
-        UserError: the file is no such document, or a newer harness wrote it.
+        UserError: the file is damaged.
     """
-    content = data.content(path)
-    try:
-        return data.MatrixDocument.model_validate_json(
-            gzip.decompress(content) if content[:2] == data.GZIP else content
-        )
-    except (ValueError, OSError, EOFError, zlib.error):
-        return data.read(path)  # which says what is wrong with it
+    from reports.results.outcome_table import OutcomeTable  # importing pyarrow takes a moment
+
+    return last_attempts(OutcomeTable(data.content(path), path).plain_outcomes())
 
 
-def devices_of(documents: Iterable[MatrixDocument]) -> list[str]:
-    known = {each.device for each in documents}
+def devices_of(runs: Iterable[StoredResults]) -> list[str]:
+    known = {each.device for each in runs}
     return [*(each for each in DEVICES if each in known), *sorted(known - {*DEVICES})]
 
 
-def of_device(documents: Iterable[MatrixDocument], device: str) -> list[MatrixDocument]:
-    return [each for each in documents if each.device == device]
+def of_device(runs: Iterable[StoredResults], device: str) -> list[StoredResults]:
+    return [each for each in runs if each.device == device]
 
 
-def measured(source: str, document: MatrixDocument) -> Iterator[Measurement]:
-    yield from (measurement(source, outcome) for outcome in document.cells)
-
-
-def measurement(source: str, outcome: Outcome) -> Measurement:
+def measurement(source: str, outcome: AnyOutcome) -> Measurement:
     return Measurement(
         source=source,
-        device=outcome.hardware.partition(":")[0],
+        device=sys.intern(outcome.hardware.partition(":")[0]),
         set=outcome.set,
         case=outcome.case,
         verdict=outcome.verdict,
         hardware=outcome.hardware,
-        day=f"{outcome.started:%Y-%m-%d}",
+        day=sys.intern(f"{outcome.started:%Y-%m-%d}"),
         reason=outcome.reason,
     )
 
 
-def table_outcomes(folder: Path, with_document: set[Path]) -> tuple[list[tuple[str, Outcome]], list[str]]:
-    """Return the outcomes of the folders that hold only a table of them, and the names of these folders."""
-    from reports.results import frame  # pandas takes a second to import
-
-    found: list[tuple[str, Outcome]] = []
-    sources = []
-    for path in sorted(folder.rglob(frame.FILE)):
-        if path.parent in with_document:
-            continue
-        name = path.parent.relative_to(folder).as_posix()
-        sources.append(name)
-        found += (
-            (name, outcome)
-            for row in frame.read(path).to_dict("records")
-            if (outcome := outcome_of({str(key): value for key, value in row.items()}))
-        )
-    return found, sources
-
-
-def outcome_of(row: Mapping[str, Any]) -> Outcome | None:
-    """Return the outcome that a row of the table holds; None if it names no verdict of this version."""
-    known = {name: value for name, value in row.items() if is_known(value)}
-    if known["verdict"] not in [*Verdict]:
-        return None
-    options = {name: known[name] for name in list(row)[list(row).index("failed_checks") + 1 :] if name in known}
-    error = ErrorRecord(type=known["error"], message=known.get("message", "")) if "error" in known else None
-    return Outcome(
-        set=known["set"],
-        case=known["case"],
-        group=known["group"],
-        why="",
-        options=options,
-        verdict=Verdict(known["verdict"]),
-        reason=known.get("reason", ""),
-        phase=Phase(known["phase"]) if known.get("phase") in [*Phase] else None,
-        error=error,
-        lock=known.get("lock", ""),
-        code=known.get("code", ""),
-        hardware=known.get("hardware", ""),
-        started=known["started"],
-        seconds=known["seconds"],
-    )
-
-
-def is_known(value: object) -> bool:
-    import pandas as pd
-
-    return not (value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)))
-
-
-def with_missing(grid: Grid, extra: Iterable[Outcome], device: str) -> Grid:
+def with_missing(grid: Grid, extra: Iterable[AnyOutcome], device: str) -> Grid:
     """Add the cells of a device that a grid lacks, on sets that it has; the latest measurement counts."""
     keys = {column.key for column in grid.sets}
-    added: dict[tuple[str, str], Outcome] = {}
+    added: dict[tuple[str, str], AnyOutcome] = {}
     for outcome in sorted(extra, key=lambda each: each.started):
         cell = outcome.case, outcome.set
         if outcome.hardware.startswith(f"{device}:") and outcome.set in keys and cell not in grid.cells:
@@ -255,7 +217,7 @@ def with_missing(grid: Grid, extra: Iterable[Outcome], device: str) -> Grid:
         return grid
     return replace(
         grid,
-        cells={**grid.cells, **added},
+        cells=LazyOutcomes({**grid.rows, **added}),
         verdicts={**grid.verdicts, **{cell: each.verdict for cell, each in added.items()}},
         options={**grid.options, **{cell: each.options for cell, each in added.items()}},
         repeats={**grid.repeats, **{cell: (each.verdict,) for cell, each in added.items()}},
@@ -263,7 +225,7 @@ def with_missing(grid: Grid, extra: Iterable[Outcome], device: str) -> Grid:
     )
 
 
-def regrouped(outcomes: Iterable[Outcome], known: set[str]) -> Iterator[Group]:
+def regrouped(outcomes: Iterable[AnyOutcome], known: set[str]) -> Iterator[Group]:
     cases: dict[str, dict[str, None]] = {}
     for each in outcomes:
         if each.case not in known:
@@ -293,11 +255,3 @@ def headings(grids: Mapping[str, Grid]) -> tuple[Group, ...]:
         Group(name=name, cases=tuple(sorted(by_group[name], key=lambda case: places.get(case, len(places)))))
         for name in names
     )
-
-
-def is_red(verdict: Verdict | None) -> bool:
-    return verdict in RED
-
-
-def by_set(outcomes: Sequence[tuple[str, Outcome]]) -> Mapping[tuple[str, str], Outcome]:
-    return {(device, outcome.set): outcome for device, outcome in outcomes}

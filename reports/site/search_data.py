@@ -47,14 +47,14 @@ def options_data(published: PublishedData) -> dict[str, Any]:
     numbers: dict[str, int] = {}
     rows = []
     for case in published.cases:
-        outcomes = published.outcomes_by_case.get(case, [])
+        outcomes = published.rows_by_case.get(case, [])
         stated = outcomes[-1][1].options if outcomes else {}
         rows.append([numbers.setdefault(f"{name}={text(value)}", len(numbers)) for name, value in stated.items()])
     return {"values": list(numbers), "rows": rows, "why": [why(published, case) for case in published.cases]}
 
 
 def why(published: PublishedData, case: str) -> str:
-    return next((each.why for _, each in published.outcomes_by_case.get(case, []) if each.why), "")
+    return next((each.why for _, each in published.rows_by_case.get(case, []) if each.why), "")
 
 
 def pages_data(features: Iterable[Feature], problems: Iterable[ProblemPage], causes: Iterable[Any]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from cases.space.verdict import Phase, Verdict
 from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, RunRecord, SetRecord
-from reports.results.document import PLAIN, MatrixDocument, dumped
+from reports.render.write import write_results
+from reports.results.loading import results
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,11 +74,8 @@ def write(folder: Path, outcomes: tuple[Outcome, ...], sets: tuple[SetRecord, ..
     record = RunRecord(
         harness="0", code="0", started=NOON, device="cpu", request={}, planned=(), hardware="cpu: made up x 2"
     )
-    document = MatrixDocument(
-        generated=NOON, harness="0", device="cpu", hardware=record.hardware, run=record, sets=sets, cells=outcomes
-    )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PLAIN).write_text(dumped(document), encoding="utf-8")
+    write_results(results(record, sets, outcomes), folder, generated=NOON)
 
 
 def write_many(folder: Path, *, cases: int, sets: int) -> None:

@@ -53,7 +53,7 @@ def test_every_red_cell_gets_its_nearest_fix(two_sets: Any) -> None:
     runs = [each.cell for each in outcomes]
     assert {runs.count(f"{fix.to_set}__{fix.to_case}") for fix in found.values()} == {2}
     assert {runs.count(f"{fix.set}__{fix.case}") for fix in found.values()} == {1}  # one more run: it was red already
-    assert (folder / "published" / "fixes" / "matrix.json.gz").exists()
+    assert (folder / "published" / "fixes" / "outcomes.parquet").exists()
 
 
 def test_a_search_in_a_pack_changes_settings_and_stays_within_its_sets(

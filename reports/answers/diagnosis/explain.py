@@ -207,15 +207,19 @@ def explain(failure: Symptom, folder: Path = knowledge.PUBLISHED) -> tuple[Expla
     return tuple(explain_diagnosis(each, published, failure) for each in diagnoses)
 
 
-def load_evidence(rows: Sequence[Signature], folder: Path) -> PublishedEvidence:
-    """Load the published evidence for some signatures. For speed, it reads only the cases that may concern them."""
+def load_evidence(
+    rows: Sequence[Signature], folder: Path, grids: Mapping[str, Grid] | None = None
+) -> PublishedEvidence:
+    """Load the published evidence for some signatures.
+
+    Without the grids of the folder it reads them, for speed those of the cases that may concern the signatures.
+    """
     named = {name for row in rows for name in row.problems}
     problems = {each.id: each for each in findings.with_known_problems() if each.id in named}
     stored = {device: remedies.load(folder, device=device) for device in DEVICES}
     cases = cases_of(problems.values(), stored)
-    return PublishedEvidence(
-        problems=problems, grids=knowledge.by_device(folder, only=cases), remedies=stored, folder=folder
-    )
+    known = knowledge.by_device(folder, only=cases) if grids is None else grids
+    return PublishedEvidence(problems=problems, grids=known, remedies=stored, folder=folder)
 
 
 def cases_of(problems: Iterable[Problem], stored: Mapping[str, Mapping[str, Remedy]]) -> frozenset[str]:

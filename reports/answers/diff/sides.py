@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from matrix.errors import UserError
 from matrix.keys import SEPARATOR
@@ -18,6 +18,7 @@ from reports.answers.support.set_locks import lock_text
 from reports.results import document as data
 from reports.results.grid import Grid, grouped
 from reports.results.loading import RunResults, load, results
+from reports.results.outcome_lines import TORN, is_torn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 
     from cases.space.verdict import Verdict
     from matrix.run.outcome import Outcome, SetRecord
+    from reports.results.stored_results import StoredResults
 
 BASELINE: Final = "baseline"
 REPEATS: Final = "repeats"  # the run of --repeat, inside the run whose cells it repeats
-TORN: Final = "ends in an incomplete line, whose cell counts as not run; run it again with --resume"
 
 
 class DamagedBaselineError(UserError):
@@ -147,15 +148,6 @@ def of_folder(directory: Path) -> DiffSide:
     )
 
 
-def is_torn(path: Path) -> bool:
-    """Tell if a file of outcomes ends in the middle of a line: its writer was killed."""
-    if not path.exists() or not path.stat().st_size:
-        return False
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read() != b"\n"
-
-
 def repeated_run(directory: Path) -> tuple[RunResults, tuple[str, ...]]:
     """Return a run with the outcomes of its ``repeats``, and a note about those that do not count.
 
@@ -245,25 +237,29 @@ def stored_grids(folder: Path, device: str, keys: Sequence[str]) -> tuple[list[G
     if (folder / store.RUN).exists():
         matrix = of_folder(folder).matrix
         return [matrix], {each.key for each in matrix.sets}
-    documents = [(path, data.loaded(path)) for path in data.locate_all(folder)]
-    of_device = [(path, raw) for path, raw in documents if raw.get("device") == device]
+    of_device = [each for each in knowledge.stored(folder) if each.device == device]
     if not of_device:
         raise UserError(f"{folder}: holds no results of {device}; name another folder with --results, or --device")
-    known = {str(each.get("key")) for _, raw in of_device for each in raw.get("sets", ())}
-    found = [data.validated(only_sets(raw, keys), path) for path, raw in of_device]
-    found.sort(key=lambda each: each.run.started)
-    return [data.results(each) for each in found if each.sets], known
+    known = {column.key for each in of_device for column in each.sets}
+    of_device.sort(key=lambda each: each.record.started)
+    found = (only_sets(each, keys) for each in of_device)
+    return [each.grid() for each in found if each.sets], known
 
 
-def only_sets(raw: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """Return a document with the cells of some sets only, which is quicker to validate."""
-    raw.pop("devices", None)
-    rows = {name: [each for each in raw.get(name, ()) if each.get("set") in keys] for name in ("cells", "flaky")}
-    run = raw.get("run", {})
+def only_sets(results: StoredResults, keys: Sequence[str]) -> StoredResults:
+    """Return results with the cells of some sets only."""
     starts = tuple(f"{key}{SEPARATOR}" for key in keys)
-    planned = [each for each in run.get("planned", ()) if each.startswith(starts)]
-    sets = [each for each in raw.get("sets", ()) if each.get("key") in keys]
-    return {**raw, **rows, "sets": sets, "run": {**run, "planned": planned}}
+    planned = tuple(each for each in results.record.planned if each.startswith(starts))
+    header = results.header
+    if header is not None:
+        header = header.model_copy(update={"flaky": tuple(each for each in header.flaky if each.set in keys)})
+    return replace(
+        results,
+        record=results.record.model_copy(update={"planned": planned}),
+        sets=tuple(each for each in results.sets if each.key in keys),
+        outcomes=tuple(each for each in results.outcomes if each.set in keys),
+        header=header,
+    )
 
 
 def measured(grids: Iterable[Grid], case: str, column: SetRecord) -> list[Measured]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
 
@@ -66,26 +66,41 @@ class MeasuredErrors:
         self.matrix = matrix
         self.reds = {row.id: tuple(red_cells(row, matrix)) for row in self.rows}
         self.measured: dict[str, dict[Version, bool]] = {}
+        self.by_versions: dict[frozenset[tuple[str, str]], list[tuple[Finding, Affected]]] = {}
+        self.by_facts: dict[frozenset[tuple[str, Any]], dict[str, bool | None]] = {}
 
     def met_by(self, facts: Facts, versions: Mapping[str, str], assumed: Container[str] = ()) -> Iterator[KnownError]:
         """Yield the errors that a job with these facts and versions meets, or may meet.
 
         An error that depends on an ``assumed`` fact is not certain.
         """
-        stated = {name: value for name, value in facts.items() if name not in assumed}
-        for row in self.rows:
-            met = any_holds(row.when, facts)
-            if met is False or row.package not in versions:
-                continue
-            affected = self.affects(row, public(versions[row.package]))
-            if affected is not Affected.NO:
+        met = self.conditions(facts)
+        stated = self.conditions({name: value for name, value in facts.items() if name not in assumed})
+        for row, affected in self.affecting(versions):
+            if met[row.id] is not False:
                 yield KnownError(
                     finding=row,
                     affected=affected,
-                    certain=any_holds(row.when, stated) is True and affected in (Affected.YES, Affected.BETWEEN),
-                    in_code=met is None and any_holds(row.when, {**facts, "own_code": False}) is False,
+                    certain=stated[row.id] is True and affected in (Affected.YES, Affected.BETWEEN),
+                    in_code=met[row.id] is None and any_holds(row.when, {**facts, "own_code": False}) is False,
                     cells=self.shown(row, versions),
                 )
+
+    def affecting(self, versions: Mapping[str, str]) -> list[tuple[Finding, Affected]]:
+        """Return the rows that these versions have or may have; many jobs ask for the same versions."""
+        key = frozenset(versions.items())
+        if key not in self.by_versions:
+            known = (row for row in self.rows if row.package in versions)
+            placed_rows = ((row, self.affects(row, public(versions[row.package]))) for row in known)
+            self.by_versions[key] = [(row, affected) for row, affected in placed_rows if affected is not Affected.NO]
+        return self.by_versions[key]
+
+    def conditions(self, facts: Facts) -> Mapping[str, bool | None]:
+        """Tell which rows' conditions a job with these facts meets; the same job is judged with many versions."""
+        key = frozenset(facts.items())
+        if key not in self.by_facts:
+            self.by_facts[key] = {row.id: any_holds(row.when, facts) for row in self.rows}
+        return self.by_facts[key]
 
     def shown(self, row: Finding, versions: Mapping[str, str]) -> tuple[Outcome, ...]:
         """Return the red cells with this version of the package, or else all of them."""

@@ -1,6 +1,6 @@
 """Computes, for each package, the version ranges with which something is green, green with a setting, red or unknown.
 
-``support.json`` stores the result; ``schema/support.schema.json`` is its JSON Schema.
+``support.json.gz`` stores the result; ``schema/support.schema.json`` is its JSON Schema.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pydantic import AliasChoices, Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from cases.space.options import OWN_CODE
+from matrix import documents
 from matrix.errors import UserError
 from matrix.keys import CellKey
 from matrix.run.outcome import Stored
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = 2  # 1 called a status ``standing`` and moves ``turns``
 SCHEMA_FILE: Final = Path(__file__).parents[2] / "schema" / "support.schema.json"
-PUBLISHED: Final = knowledge.PUBLISHED / "support.json"
+PUBLISHED: Final = knowledge.PUBLISHED / "support.json.gz"
 
 
 class SetSupport(Stored):
@@ -79,7 +80,7 @@ class DeviceSupport(Stored):
 
 
 class SupportDocument(Stored):
-    """``support.json``."""
+    """``support.json.gz``, and the answer of ``ftmatrix can-i-use --json``."""
 
     schema_: int = Field(alias="schema")
     have: tuple[str, ...] = Field(default=(), description="versions that the sets have")
@@ -122,7 +123,7 @@ def published(device: str, path: Path = PUBLISHED) -> tuple[Support, ...]:
         UserError: the document cannot be read.
     """
     try:
-        document = SupportDocument.model_validate_json(path.read_bytes())
+        document = SupportDocument.model_validate_json(documents.content(path))
     except (OSError, ValidationError) as error:
         raise UserError(f"{path}: not a support document: {error}") from None
     return tuple(each for of in document.devices if of.device == device for each in of.support if each.job)

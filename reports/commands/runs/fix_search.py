@@ -31,9 +31,10 @@ from reports.answers.fixes import remedies
 from reports.answers.fixes.remedies import FIXES, Remedy
 from reports.answers.scripts import edits
 from reports.render.files import write_whole
-from reports.render.write import write_document
-from reports.results import document as data
-from reports.results.grid import grid
+from reports.render.write import write_results
+from reports.results import outcome_rows
+from reports.results.loading import results
+from reports.results.outcome_rows import have_same_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from matrix.run.request import RunRequest
     from matrix.search.fixes import Fix
     from matrix.versions.sets import VersionSet
+    from reports.results.outcome_rows import AnyOutcome
 
 CELLS: Final = "fixes"  # folder of the cells that a search ran, in a folder of published results
 
@@ -72,7 +74,7 @@ class FixRequest:
 
     run_request: RunRequest
     cells: Sequence[Cell]
-    before: Sequence[Outcome]
+    before: Sequence[AnyOutcome]
     advised: Mapping[str, Sequence[Case]]
     kinds: frozenset[Kind]
     environments: int
@@ -87,7 +89,7 @@ def order(run_request: RunRequest, wish: FixOptions) -> FixRequest:
         UserError: an option is invalid, or no red cell matches.
     """
     run_request.check()
-    before = tuple(each for each in outcomes(wish.results) if of_device(each, run_request.resolved_device))
+    before = tuple(each for each in knowledge.outcomes(wish.results) if of_device(each, run_request.resolved_device))
     cases = {**cases_outside_grid(before), **run_request.suite.cases}
     problems = known_problems.load()
     return FixRequest(
@@ -144,25 +146,25 @@ def kinds(only: str) -> frozenset[Kind]:
     return frozenset(by_name[name] for name in names) or frozenset(by_name.values())
 
 
-def of_device(outcome: Outcome, device: str) -> bool:
+def of_device(outcome: AnyOutcome, device: str) -> bool:
     return outcome.hardware.partition(":")[0] == device
 
 
-def verdicts(before: Iterable[Outcome]) -> dict[str, Verdict]:
+def verdicts(before: Iterable[AnyOutcome]) -> dict[str, Verdict]:
     """Return the verdict of each cell with its newest case code: red if any run was red.
 
     Lost and skipped runs do not count.
     """
-    newest: dict[str, Outcome] = {}
+    newest: dict[str, AnyOutcome] = {}
     conclusive = (each for each in before if each.verdict not in INCONCLUSIVE)
     for each in sorted(conclusive, key=lambda each: each.started):
         last = newest.get(each.cell)
-        if last is None or not last.has_same_code(each) or last.verdict not in RED:
+        if last is None or not have_same_code(last, each) or last.verdict not in RED:
             newest[each.cell] = each
     return {cell: each.verdict for cell, each in newest.items()}
 
 
-def cases_outside_grid(before: Iterable[Outcome]) -> dict[str, Case]:
+def cases_outside_grid(before: Iterable[AnyOutcome]) -> dict[str, Case]:
     """Rebuild the measured cases that no grid has from their stored options."""
     cases: dict[str, Case] = {}
     for each in before:
@@ -200,7 +202,7 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
     directory = ctx.store.directory
     try:
         fixes = FixSearch(
-            runner=PipelineRunner(ctx=ctx, table=table, before=order.before),
+            runner=PipelineRunner(ctx=ctx, table=table, before=tuple(map(outcome_rows.whole, order.before))),
             tasks=[FixTask(version_set=version_set, case=case) for version_set, case in order.cells],
             table=table,
             cases=run_request.suite.cases,
@@ -258,10 +260,10 @@ def publish(directory: Path, folder: Path) -> None:
         UserError: there is no run, or the folder cannot be written.
     """
     record, sets, outcomes = store.read(directory)
-    matrix = data.document(record, grid(record, sets, map(shortened, outcomes)), generated=datetime.now(UTC))
+    run = results(record, sets, map(shortened, outcomes))
     try:
         (folder / CELLS).mkdir(parents=True, exist_ok=True)
-        write_document(matrix, folder / CELLS)
+        write_results(run, folder / CELLS, generated=datetime.now(UTC))
         write_whole(folder / FIXES, (directory / FIXES).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
@@ -275,21 +277,6 @@ def shortened(outcome: Outcome) -> Outcome:
     missed = tuple(check for check in outcome.checks if not check.ok)
     left_out: dict[str, object] = {"evidence": {}, "metrics": {}, "facts": {}}
     return outcome.model_copy(update={**left_out, "checks": missed, "error": error})
-
-
-def outcomes(folder: Path) -> Iterator[Outcome]:
-    """Yield the outcomes of a run, or of all published results below a folder.
-
-    Raises:
-        UserError: the folder holds neither, or a file is damaged.
-    """
-    if (folder / store.RUN).exists():
-        yield from store.read(folder)[2]
-        return
-    documents = list(knowledge.documents(folder))
-    if not documents:
-        raise UserError(f"{folder}: holds no run and no matrix.json; give a run's folder or a folder of results")
-    yield from (outcome for document in documents for outcome in document.cells)
 
 
 def named(cell: str, sets: Iterable[VersionSet], cases: Mapping[str, Case]) -> Cell:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matrix.errors import UserError
 from matrix.keys import CellKey
 from matrix.run import machine, store
-from reports.results import document
+from reports.results import stored_results
 from reports.results.loading import load
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def stored_base(base: str) -> RunRecord | None:
         UserError: it is a path without a run.
     """
     folder = Path(base)
-    if (folder / store.RUN).exists() or document.locate(folder) is not None:
+    if (folder / store.RUN).exists() or stored_results.locate(folder) is not None:
         return load(folder).record
     if "/" in base:
         raise UserError(f"--base {base}: no run is there; name the directory of a run, a set, or newest")

@@ -41,6 +41,17 @@
     return [element("h3", {}, title), drawn];
   }
 
+  /** The ends of the log files of a cell, which are loaded when somebody opens them. */
+  function logs(name) {
+    const drawn = element("div");
+    const show = async () => {
+      if (drawn.childElementCount) return;
+      const files = await ftm.load(name);
+      drawn.replaceChildren(...Object.entries(files).flatMap(([kind, text], number) => [element("h4", {}, kind), copyable(`log-${number}`, text, `Copy ${kind}`)]));
+    };
+    return element("details", { ontoggle: show }, element("summary", {}, "End of the log files"), drawn);
+  }
+
   function draw(name) {
     const cell = cells[name];
     const link = (path, text) => element("a", { href: ftm.page(path), download: true }, text);
@@ -59,6 +70,7 @@
         ["Cause", cell.cause ? element("a", { href: ftm.page(`cause/${encodeURIComponent(cell.cause)}.html`) }, cell.cause) : undefined]]),
       ...(cell.checks ? checks(cell) : []),
       cell.traceback ? element("details", {}, element("summary", {}, "Traceback"), copyable("traceback", cell.traceback, "Copy traceback")) : null,
+      cell.logs ? logs(cell.logs) : null,
       element("h3", {}, "Run just this cell"), copyable("command", [cell.command, cell.repro].filter(Boolean).join("\n"), "Copy command"),
       cell.script ? element("p", {}, link(cell.script, "Download the reproducer"), " one file with exact pins, for ", element("code", {}, "uv run")) : null,
       element("details", {}, element("summary", {}, "Environment"), facts(environment)),

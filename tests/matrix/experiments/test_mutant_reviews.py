@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,9 @@ def test_what_no_cell_noticed_and_no_review_calls_harmless_runs_again() -> None:
 
 def test_results_are_read(tmp_path: Path) -> None:
     (tmp_path / "mutation.json").write_text(json.dumps(a_document()))
-    assert mutant_reviews.results(tmp_path / "mutation.json", "--again") == a_document()
+    (tmp_path / "mutation.json.gz").write_bytes(gzip.compress(json.dumps(a_document()).encode()))
+    for name in ("mutation.json", "mutation.json.gz"):
+        assert mutant_reviews.results(tmp_path / name, "--again") == a_document()
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"sets": [{"mutants": [{"id": "a"}]}]}'])

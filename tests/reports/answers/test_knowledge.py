@@ -116,9 +116,9 @@ def test_each_device_has_its_own_grid(publish: Callable[..., Path], build_outcom
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds no matrix\.json measured on cpu"):
+    with pytest.raises(UserError, match=r"holds no results measured on cpu"):
         knowledge.load(tmp_path)
-    with pytest.raises(UserError, match=r"holds no matrix\.json; give"):
+    with pytest.raises(UserError, match=r"holds no results; give"):
         knowledge.by_device(tmp_path)
 
 

@@ -9,8 +9,8 @@ from reports.answers.fixes import remedies
 from reports.answers.overview import overview
 from reports.answers.support.recommend import USUAL
 from reports.render.text.recommend_text import none_of
-from reports.results import document
 from reports.results.grid import grid
+from reports.results.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def test_published_results_do_not_apply_to_a_set_with_other_pins(
 
 def test_usual_jobs_are_listed_if_the_run_has_them() -> None:
     matrix = knowledge.load()
-    record = next(each.run for each in knowledge.documents(knowledge.PUBLISHED))
+    record = load(knowledge.PUBLISHED).record
     found = overview(record, matrix)
     assert [usual.job for usual, _ in found.recommended] == [each.job for each in USUAL]
     assert [each.job for each in found.support] == [each.job for each in USUAL]
@@ -82,20 +82,18 @@ def test_jobs_that_a_run_does_not_have_are_left_out(small: Run) -> None:
 
 def test_a_fix_has_a_diff_of_the_users_files() -> None:
     matrix = knowledge.load()
-    record = next(each.run for each in knowledge.documents(knowledge.PUBLISHED) if each.device == "cpu")
+    record = load(knowledge.PUBLISHED).record
     edit = overview(record, matrix).edits["2026-11__train-lora-fsdp1-use_orig_params_false-fp32"]
     assert "-    use_orig_params=False,\n+    use_orig_params=True," in edit
 
 
 def test_a_fix_found_with_other_case_code_says_so() -> None:
     searched = fixes.read(knowledge.PUBLISHED / remedies.FIXES)
-    path = document.locate(knowledge.PUBLISHED)
-    assert path is not None
-    run = document.read(path)
+    run = load(knowledge.PUBLISHED)
     cell = "2026-11__train-lora-fsdp1-use_orig_params_false-fp32"
-    (red,) = (each for each in run.cells if each.cell == cell)
+    (red,) = (each for each in run.outcomes if each.cell == cell)
     proofs = [
-        overview(run.run, grid(run.run, run.sets, [each])).fixes[cell].proof
+        overview(run.record, grid(run.record, run.sets, [each])).fixes[cell].proof
         for each in (red.model_copy(update={"code": searched.code, "modules": ""}), red)
     ]
     assert [proof.endswith("; found with another case code") for proof in proofs] == [False, True]

@@ -41,9 +41,9 @@ def test_a_feature_that_works_on_no_set_exits_with_1(ftmatrix: Command) -> None:
 
 
 def test_support_of_everything_is_written(ftmatrix: Command, tmp_path: Path) -> None:
-    code, _, _ = ftmatrix("can-i-use", "--write", str(tmp_path / "support.json"))
+    code, _, _ = ftmatrix("can-i-use", "--write", str(tmp_path / "support.json.gz"))
     assert code == 0
-    assert (tmp_path / "support.json").read_bytes() == support.PUBLISHED.read_bytes()
+    assert (tmp_path / "support.json.gz").read_bytes() == support.PUBLISHED.read_bytes()
 
 
 def test_a_question_has_the_answer_of_its_terms(ftmatrix: Command) -> None:

@@ -109,7 +109,7 @@ def test_without_results_of_both_nothing_is_compared(ftmatrix: Command, write_ru
     [
         (("--write", "devices.md"), "expected a name that ends in .json"),
         (("--write", "no/such/folder/devices.json"), "cannot write the file"),
-        (("--results", "none"), "holds no matrix.json"),
+        (("--results", "none"), "holds no results"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -429,8 +429,8 @@ def test_a_file_of_200_megabytes_is_one_sentence(
         (("--python", "nowhere/python"), "there is no such interpreter"),
         (("--config", "missing.yaml"), "cannot be read"),
         (("--write",), "--write needs configuration files"),
-        (("--device", "tpu"), "holds no matrix.json measured on tpu"),
-        (("--results", "nowhere"), "holds no matrix.json"),
+        (("--device", "tpu"), "holds no results measured on tpu"),
+        (("--results", "nowhere"), "holds no results"),
     ],
 )
 def test_bad_arguments_are_one_sentence(

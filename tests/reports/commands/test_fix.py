@@ -10,7 +10,7 @@ import pytest
 
 from matrix.search.fixes import Change, Fix, Fixes, Kind
 from reports.answers import knowledge
-from reports.results import document
+from reports.results import stored_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ NONE = Fix(set="2025-09", case=CASE, kind=Kind.NONE, tried=9, within="9 single s
 @pytest.fixture
 def results(tmp_path: Path) -> Callable[[Fix], tuple[str, str]]:
     """Return a function that publishes results with one fix."""
-    published = document.locate(knowledge.PUBLISHED)
+    published = stored_results.locate(knowledge.PUBLISHED)
     assert published is not None
     (tmp_path / published.name).symlink_to(published)
 
@@ -87,7 +87,7 @@ def test_json_has_the_same_fix(ftmatrix: Command, results: Callable[[Fix], tuple
         (("--all", "--profile", "vast"), "unknown profile 'vast'; choose from"),
         (("--known", "no-such-problem"), "unknown problem 'no-such-problem'"),
         ((CELL, "--only", "luck"), "--only luck: unknown kind of change; choose from settings, versions, alternative"),
-        ((CELL, "--from", "nowhere"), "nowhere: holds no run and no matrix.json"),
+        ((CELL, "--from", "nowhere"), "nowhere: holds no results"),
         ((CELL, "--device", "tpu"), "--device tpu: expected auto, cpu or cuda"),
         ((CELL, "--workers", "0"), "--workers 0: expected a whole number above 0"),
     ],

@@ -24,7 +24,7 @@ COMMANDS = (
     ("sets",),
     ("plan", "--where", "quant=nf4"),
 )
-START = "import sys; sys.modules['pandas'] = sys.modules['pyarrow'] = None; from reports.cli import main; main()"
+START = "import sys; sys.modules['pandas'] = None; from reports.cli import main; main()"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])

@@ -93,7 +93,7 @@ def test_what_nothing_measures_exits_with_1_and_writes_no_lock(ftmatrix: Command
         ((), "name features with --need"),
         (("--need", "is my cat ok"), "'cat' is neither a known word nor a term"),
         (("--need", "qlora", "--device", "tpu"), "--device tpu: unknown device"),
-        (("--need", "qlora", "--results", "nowhere"), "nowhere: holds no matrix.json"),
+        (("--need", "qlora", "--results", "nowhere"), "nowhere: holds no results"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -12,6 +12,7 @@ from matrix.run.store import Store
 from reports.answers import answer_index, knowledge
 from reports.commands.report import show
 from reports.results.document import read
+from reports.results.loading import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ def test_a_published_run_can_be_rendered_as_a_page(run: Path, tmp_path: Path, ft
     _, out, _ = ftmatrix("report", str(tmp_path / "published"), "--out", str(tmp_path / "pages"))
     assert f"Report: {tmp_path / 'pages' / 'index.html'}" in out
     cells = read(tmp_path / "pages" / "matrix.json").cells
-    assert cells == read(tmp_path / "published" / "matrix.json.gz").cells
+    assert cells == load(tmp_path / "published").matrix.outcomes
 
 
 def test_no_page_is_rendered_among_published_results(run: Path, tmp_path: Path, ftmatrix: Command) -> None:
@@ -65,9 +66,16 @@ def test_the_index_of_published_results_is_written(run: Path, tmp_path: Path, ft
     assert knowledge.current_index(knowledge.files_in(folder)) is not None
 
 
+def test_the_index_comes_with_a_summary_of_the_folders_own_run(run: Path, tmp_path: Path, ftmatrix: Command) -> None:
+    ftmatrix("report", str(run), "--publish", str(tmp_path / "published"))
+    _, out, _ = ftmatrix("report", str(tmp_path / "published"), "--index")
+    assert out.splitlines()[1] == f"Summary: {tmp_path / 'published' / 'matrix.md'}"
+    assert "train-lora-fsdp1-bf16" in (tmp_path / "published" / "matrix.md").read_text(encoding="utf-8")
+
+
 def test_an_index_needs_a_folder_of_published_results_alone(run: Path, ftmatrix: Command) -> None:
     code, _, err = ftmatrix("report", str(run), "--index")
-    assert (code, "holds no matrix.json" in err) == (2, True)
+    assert (code, "holds no results" in err) == (2, True)
     assert "--index takes one folder" in ftmatrix("report", str(run), "--index", "--out", str(run))[2]
 
 
@@ -128,7 +136,7 @@ def test_the_site_of_published_results_is_written(run: Path, ftmatrix: Command, 
     assert code == 0
     assert f"Site: {tmp_path / 'site' / 'index.html'}" in out
     cases = {path.stem for path in (tmp_path / "site" / "case").iterdir()}
-    assert cases == {outcome.case for outcome in read(tmp_path / "published" / "matrix.json.gz").cells}
+    assert cases == {outcome.case for outcome in load(tmp_path / "published").outcomes}
 
 
 @pytest.mark.parametrize("other", [["--out", "page"], ["--index"], ["--publish", "folder"]])

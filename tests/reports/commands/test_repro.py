@@ -92,7 +92,7 @@ def test_a_confirmed_script_gives_the_issue_its_traceback(run: Run, checked: Cal
         (["2026-11__train-lora-ddp-bf16"], "is green: there is nothing to reproduce"),
         ([CELL, "--device", "tpu"], "--device tpu: unknown device"),
         ([CELL, "--record", "x.json"], "add --check"),
-        ([CELL, "--results", "/no/such/folder"], "holds no matrix.json measured on cpu"),
+        ([CELL, "--results", "/no/such/folder"], "holds no results measured on cpu"),
         ([CELL, "-o", "/no/such/folder/x.py"], "cannot write the file"),
     ],
 )

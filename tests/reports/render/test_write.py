@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cases.space.verdict import Verdict
 from matrix.errors import UserError
 from reports.render.files import write_whole
 from reports.render.write import publish, render
@@ -53,18 +54,26 @@ def test_evidence_is_linked_from_where_the_report_is(hostile: Run, tmp_path: Pat
     assert '"href":"../../run/javascript%3Aalert%281%29"' in page
 
 
-def test_published_results_are_compressed_data_and_a_summary(small: Run, tmp_path: Path) -> None:
-    summary = publish(results(*small), tmp_path / "published")
-    assert summary == tmp_path / "published" / "matrix.md"
-    assert {path.name for path in summary.parent.iterdir()} == {"matrix.json.gz", "matrix.md", "outcomes.parquet"}
+def test_published_results_are_one_file(small: Run, tmp_path: Path) -> None:
+    path = publish(results(*small), tmp_path / "published")
+    assert [*path.parent.iterdir()] == [path] == [tmp_path / "published" / "outcomes.parquet"]
 
 
-def test_publishing_replaces_uncompressed_data(small: Run, tmp_path: Path) -> None:
-    (tmp_path / "matrix.json").write_text("{}")
+@pytest.mark.parametrize("name", ["matrix.json", "matrix.json.gz"])
+def test_publishing_replaces_documents_of_older_versions(small: Run, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
     publish(results(*small), tmp_path)
-    assert not (tmp_path / "matrix.json").exists()
+    assert not (tmp_path / name).exists()
+
+
+def test_the_last_attempt_of_each_repeat_is_published(small: Run, tmp_path: Path) -> None:
+    record, sets, (first, *_) = small
+    lost = first.model_copy(update={"verdict": Verdict.LOST})
+    again = first.model_copy(update={"repeat": 2})
+    publish(results(record, sets, [lost, first, again]), tmp_path)
+    assert load(tmp_path).outcomes == (first, again)
 
 
 def test_published_results_have_no_links_to_logs(hostile: Run, tmp_path: Path) -> None:
     publish(results(*hostile), tmp_path)
-    assert [cell.evidence for cell in read(tmp_path / "matrix.json.gz").cells] == [{}]
+    assert [each.evidence for each in load(tmp_path).outcomes] == [{}]

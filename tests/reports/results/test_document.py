@@ -15,11 +15,11 @@ from reports.results.document import (
     dumped,
     json_schema,
     locate,
-    locate_all,
     read,
     results,
 )
 from reports.results.grid import grid
+from reports.results.stored_results import locate_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable

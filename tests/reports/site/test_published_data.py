@@ -193,5 +193,5 @@ def test_features_have_different_files(features: Sequence[Feature]) -> None:
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds no matrix\.json"):
+    with pytest.raises(UserError, match=r"holds no results"):
         published_data.load(tmp_path)

@@ -2,7 +2,7 @@
 // Follows reports/answers/judgement/consequences.py (Consequences) as of 3da5c70f.
 // Follows reports/answers/judgement/coverage.py (MeasuredCells.cells_with, MeasuredCells.coverage, MeasuredCells.avoids, one_per_cause, nearest) as of 9d68ab95.
 // Follows reports/answers/judgement/judge.py (judge, is_sure, is_shown_by, one_per_cause) as of 62b98b07.
-// Follows reports/answers/judgement/known_errors.py (MeasuredErrors.met_by) as of c7501a4f.
+// Follows reports/answers/judgement/known_errors.py (MeasuredErrors.met_by, MeasuredErrors.affecting) as of 53a34395.
 // Follows reports/answers/judgement/nearest_sets.py (differing_packages) as of 6e9f8025.
 "use strict";
 

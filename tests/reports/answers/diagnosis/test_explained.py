@@ -11,7 +11,8 @@ import pytest
 from cases.space.verdict import RED
 from reports.answers import knowledge
 from reports.answers.diagnosis.diagnose import diagnose, symptom
-from reports.results import document as data
+from reports.results import stored_results
+from reports.results.outcome_rows import whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,18 +34,17 @@ class DiagnosedCell:
 @pytest.fixture(scope="module")
 def red_cells() -> list[DiagnosedCell]:
     return [
-        DiagnosedCell(file=path, set=column.key, diagnoses=diagnose(symptom(outcome, column.pins)))
-        for path, document in zip(
-            data.locate_all(knowledge.PUBLISHED), knowledge.documents(knowledge.PUBLISHED), strict=True
-        )
-        for column in document.sets
-        for outcome in document.cells
+        DiagnosedCell(file=path, set=column.key, diagnoses=diagnose(symptom(whole(outcome), column.pins)))
+        for path in stored_results.locate_all(knowledge.PUBLISHED)
+        if (run := stored_results.read(path)) is not None
+        for column in run.sets
+        for outcome in run.counted
         if outcome.set == column.key and outcome.verdict in RED
     ]
 
 
 def test_failures_of_the_default_profile_are_explained_on_every_set(red_cells: list[DiagnosedCell]) -> None:
-    path = data.locate(knowledge.PUBLISHED)
+    path = stored_results.locate(knowledge.PUBLISHED)
     of_default = [cell for cell in red_cells if cell.file == path]
     red = Counter(cell.set for cell in of_default)
     unexplained = Counter(cell.set for cell in of_default if not cell.diagnoses)

@@ -13,7 +13,8 @@ from matrix.search.fixes import Kind
 from matrix.versions import sets
 from reports.answers import knowledge
 from reports.answers.fixes import remedies
-from reports.results import document as data
+from reports.results.loading import load
+from reports.results.outcome_rows import whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,11 +29,9 @@ SURE = 2
 def measured() -> Mapping[str, tuple[Outcome, ...]]:
     """Return the runs of each cell with the case code and machine of the search; the last of equal repeats."""
     runs: dict[str, dict[object, Outcome]] = defaultdict(dict)
-    for document in knowledge.documents(knowledge.PUBLISHED):
-        assert not document.flaky or document.run.code != FOUND.code
-        for each in document.cells:
-            if (each.code, each.hardware) == (FOUND.code, FOUND.hardware):
-                runs[each.cell][each.started] = each
+    for each in knowledge.outcomes(knowledge.PUBLISHED):
+        if (each.code, each.hardware) == (FOUND.code, FOUND.hardware):
+            runs[each.cell][each.started] = whole(each)
     return {cell: tuple(each.values()) for cell, each in runs.items()}
 
 
@@ -50,10 +49,7 @@ def is_green(cell: str) -> bool:
 
 
 def test_every_red_cell_of_the_default_profile_was_searched() -> None:
-    path = data.locate(knowledge.PUBLISHED)
-    assert path is not None
-    document = data.read(path)
-    red = {each.cell for each in document.cells if each.verdict in RED}
+    red = {each.cell for each in load(knowledge.PUBLISHED).matrix.red}
     assert red
     assert red - {str(CellKey(each.set, each.case)) for each in FOUND.fixes} == set()
 

@@ -1,0 +1,161 @@
+"""The site of run directories: of whole, torn and damaged ones, and of several machines."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from matrix.errors import UserError
+from matrix.run.store import OUTCOMES, Store
+from reports.site.build import build
+from reports.site.log_tails import LONGEST, tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+
+
+class WriteRun(Protocol):
+    def __call__(self, *outcomes: Outcome, name: str = ..., **run: Any) -> Path: ...
+
+
+@pytest.fixture
+def write_run(tmp_path: Path, build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord]) -> WriteRun:
+    """Write a run below a folder; return the folder of the run."""
+
+    def written(*outcomes: Outcome, name: str = "one", **run: Any) -> Path:
+        store = Store.create(tmp_path / "runs" / name, build_run(**run))
+        store.note(build_set())
+        for each in outcomes:
+            store.append(each)
+        store.close()
+        return store.directory
+
+    return written
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
+    """Return what the page of a case knows of its only cell."""
+
+    def read(case: str) -> dict[str, Any]:
+        text = (tmp_path / "site" / "data" / "cases" / f"{case}.js").read_text(encoding="utf-8")
+        cells: dict[str, dict[str, Any]] = json.loads(text[text.index("{") : text.rindex(")")])
+        (found,) = cells.values()
+        return found
+
+    return read
+
+
+def test_a_run_that_was_never_rendered_is_shown(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    site = build(write_run(build_outcome("a"), build_outcome("b", verdict="fail")), tmp_path / "site")
+    assert (site.cells, site.problems) == (2, ())
+    assert {path.stem for path in (tmp_path / "site" / "case").iterdir()} == {"a", "b"}
+
+
+def test_one_bad_line_among_thousands_is_reported_and_all_others_are_shown(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    run = write_run(build_outcome("case 0"))
+    line = (run / OUTCOMES).read_bytes()
+    lines = [line.replace(b"case 0", b"case %d" % (number % 20)) for number in range(3000)]
+    lines[1234] = b"\xff\xfe" + lines[1234]
+    (run / OUTCOMES).write_bytes(b"".join(lines))
+    site = build(run, tmp_path / "site")
+    assert site.cells == 20
+    assert site.problems == (
+        f"1 damaged line was dropped from {OUTCOMES} (line 1235); run the cells again with --resume",
+    )
+    assert "line 1235" in (tmp_path / "site" / "data.html").read_text(encoding="utf-8")
+
+
+def test_a_half_written_last_line_is_reported_and_all_others_are_shown(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    run = write_run(build_outcome("a"), build_outcome("b"))
+    content = (run / OUTCOMES).read_bytes()
+    (run / OUTCOMES).write_bytes(content[:-10])
+    site = build(run, tmp_path / "site")
+    assert site.cells == 1
+    (problem,) = site.problems
+    assert "ends in an incomplete line, whose cell counts as not run" in problem
+
+
+@pytest.mark.parametrize("line", ['{"schema": 99}', '{"schema": 4, "set": 1}', "[]"])
+def test_a_line_of_another_program_or_a_newer_version_is_refused_in_a_sentence(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], tmp_path: Path, line: str
+) -> None:
+    run = write_run(build_outcome("a"))
+    with (run / OUTCOMES).open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(UserError, match=f"{OUTCOMES} line 2: .*(update ftmatrix|was not written by ftmatrix)"):
+        build(run, tmp_path / "site")
+
+
+def test_runs_of_different_machines_and_devices_are_shown_together(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    write_run(build_outcome("a", verdict="fail", hardware="cpu: old"), name="old", hardware="cpu: old")
+    write_run(build_outcome("a", hardware="cpu: new"), name="new", hardware="cpu: new")
+    write_run(build_outcome("a", hardware="cuda: H200"), name="gpu", hardware="cuda: H200", device="cuda")
+    site = build(tmp_path / "runs", tmp_path / "site")
+    page = (tmp_path / "site" / "case" / "a.html").read_text(encoding="utf-8")
+    assert site.cells == 2
+    assert all(hardware in page for hardware in ("cpu: old", "cpu: new", "cuda: H200"))
+
+
+def test_results_of_older_schemas_are_shown_beside_new_ones(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    series = {"loss": (5.0, 4.0), "twin loss": (5.0, 4.0)}
+    build(write_run(build_outcome("a", schema=2), build_outcome("b", series=series)), tmp_path / "site")
+    old, new = ((tmp_path / "site" / "case" / f"{case}.html").read_text(encoding="utf-8") for case in "ab")
+    assert ("<svg" in old, "Loss and gradient norm" in old) == (False, False)
+    assert 'aria-label="loss: 5, 4; the twin&#39;s: 5, 4"' in new
+
+
+def test_the_end_of_a_log_is_a_file_of_its_own(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], cell: Callable[[str], dict[str, Any]], tmp_path: Path
+) -> None:
+    run = write_run(build_outcome("a", verdict="fail", evidence={"rank 0 log": "logs/a/rank-0.log"}))
+    (run / "logs" / "a").mkdir(parents=True)
+    (run / "logs" / "a" / "rank-0.log").write_text("CUDA driver version is \x1b[31minsufficient")
+    build(run, tmp_path / "site")
+    text = (tmp_path / "site" / "data" / f"{cell('a')['logs']}.js").read_text(encoding="utf-8")
+    assert "CUDA driver version is \N{REPLACEMENT CHARACTER}[31minsufficient" in text
+
+
+@pytest.mark.parametrize("name", ["../../secret", "/etc/hostname", "logs", "javascript:alert(1)", "logs/gone"])
+def test_a_log_outside_of_its_run_is_not_shown(
+    write_run: WriteRun,
+    build_outcome: Callable[..., Outcome],
+    cell: Callable[[str], dict[str, Any]],
+    tmp_path: Path,
+    name: str,
+) -> None:
+    run = write_run(build_outcome("a", verdict="fail", evidence={"rank 0 log": name}))
+    (run / "logs").mkdir()
+    (tmp_path / "secret").write_text("secret")
+    build(run, tmp_path / "site")
+    assert "logs" not in cell("a")
+
+
+def test_a_long_log_is_shown_from_a_whole_line_near_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.log"
+    path.write_text("".join(f"line {number} ü\n" for number in range(100_000)), encoding="utf-8")
+    head, first, *_, last = tail(path).splitlines()
+    assert head == "… rank-0.log begins earlier …"
+    assert first.startswith("line 9")
+    assert last == "line 99999 ü"
+    assert len(tail(path)) < LONGEST + 100
+
+
+def test_a_short_log_is_shown_whole(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("one\ntwo\n")
+    assert tail(tmp_path / "log") == "one\ntwo\n"
