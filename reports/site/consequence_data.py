@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from matrix.known.conditions import any_holds
 from reports.answers.diagnosis.signatures import load
-from reports.answers.judgement.consequences import Consequences, flows_after
+from reports.answers.judgement.consequences import flows_after
 from reports.answers.judgement.coverage import (
     covers,
     differing_options,
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
     from cases.space.options import Options, Value
     from matrix.known.findings import Finding
+    from reports.answers.diagnosis.explain import PublishedEvidence
     from reports.answers.diagnosis.signatures import Signature
+    from reports.answers.judgement.consequences import Consequences
     from reports.answers.judgement.coverage import MeasuredCell, Stated
     from reports.answers.judgement.known_errors import MeasuredErrors
     from reports.site.published_data import PublishedData
@@ -38,17 +40,18 @@ if TYPE_CHECKING:
 GREEN: Final = -1  # the verdict of a cell; red cells have the number of their cause
 
 
-def by_device(published: PublishedData) -> dict[str, JudgedJobs]:
-    grids = published.answers
-    on_cpu = grids.get("cpu", next(iter(grids.values())))
-    return {device: JudgedJobs(Consequences(grid, on_cpu, device), published) for device, grid in grids.items()}
+def by_device(published: PublishedData, evidence: PublishedEvidence) -> dict[str, JudgedJobs]:
+    return {device: JudgedJobs(evidence, device, published) for device in evidence.grids}
 
 
 def consequence_data(
     jobs: Mapping[str, JudgedJobs], pins: Mapping[str, Mapping[str, str]], kinds: list[str]
 ) -> dict[str, Any]:
     """Return the judged jobs by device, with the known errors, and the pins of all sets, oldest first."""
-    known = next(iter(jobs.values())).consequences.known
+    judged = [each for each in jobs.values() if each.numbers]
+    if not judged:  # no fix concerns a job, and nothing is loaded to judge it
+        return {"sets": pins, "kinds": kinds, "findings": [], "devices": {}}
+    known = judged[0].consequences.known
     return {
         "sets": pins,
         "kinds": kinds,
@@ -56,7 +59,7 @@ def consequence_data(
             {"id": row.id, "title": row.title, "cases": [each.case for each in row.red], **versions_data(row, known)}
             for row in known.rows
         ],
-        "devices": {device: each.data() for device, each in jobs.items()},
+        "devices": {device: each.data() for device, each in jobs.items() if each.numbers},
     }
 
 
@@ -72,12 +75,18 @@ class JudgedJobs:
     A row is a case with the options that a run recorded; its verdicts are in the order of the sets.
     """
 
-    def __init__(self, consequences: Consequences, published: PublishedData) -> None:
-        self.consequences = consequences
+    def __init__(self, evidence: PublishedEvidence, device: str, published: PublishedData) -> None:
+        self.evidence = evidence
+        self.device = device
         self.published = published
         self.numbers: dict[Options, int] = {}
         self.causes: dict[str, int] = {}
         self.turned = cache(self.causes_turned_by)
+
+    @cached_property
+    def consequences(self) -> Consequences:
+        """The judgement that the command uses, with the cells in the same order."""
+        return self.evidence.consequences[self.device]
 
     def number(self, job: Options) -> int:
         """Return the number of a job, which is exported from now on."""
