@@ -10,6 +10,7 @@ from cases.space.verdict import Verdict
 from matrix.bisect import commits
 from matrix.bisect.answer import BisectAnswer, Certainty
 from matrix.bisect.confidence import highest_flake_rate
+from matrix.bisect.ends import FlakyDifferenceError
 from matrix.bisect.search import differing
 from matrix.bisect.state import State
 from matrix.errors import UserError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from cases.space.case import Case
     from matrix.bisect.answer import Culprit
-    from matrix.bisect.search import Bisection
+    from matrix.bisect.search import Bisection, Guilty
     from matrix.environments.repository import Repository
     from matrix.run.outcome import Outcome
     from matrix.versions.moved_packages import MovedPackage
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 def answered(bisection: Bisection, case: Case, repository: Repository | None, *, began: float) -> BisectAnswer:
     """Run the search to its end."""
     bisection.run_ends()
-    guilty = bisection.guilty_groups()
-    culprits = tuple(bisection.culprit(each, guilty) for each in sorted(guilty.culprits))
+    guilty, culprits = found_culprits(bisection)
     no_commit = ""
     if repository is not None:
         try:
@@ -66,6 +66,26 @@ def answered(bisection: Bisection, case: Case, repository: Repository | None, *,
         log=outcome.evidence.get("log", next(iter(outcome.evidence.values()), "")),
         no_commit=no_commit,
     )
+
+
+def found_culprits(bisection: Bisection) -> tuple[Guilty, tuple[Culprit, ...]]:
+    """The guilty packages and their releases.
+
+    If the failure turns out to flake only on the way, both are searched again: one run decided the steps until then.
+    What ran is known, so that only further repeats run.
+
+    Raises:
+        FlakyDifferenceError: a repeat of the result differs from it.
+    """
+    was_known = bisection.rate.flakes
+    try:
+        guilty = bisection.guilty_groups()
+        culprits = tuple(bisection.culprit(each, guilty) for each in sorted(guilty.culprits))
+    except FlakyDifferenceError:
+        if was_known or not bisection.rate.flakes:
+            raise
+        return found_culprits(bisection)
+    return (guilty, culprits) if was_known or not bisection.rate.flakes else found_culprits(bisection)
 
 
 def no_api(_: MovedPackage, __: Outcome) -> str:

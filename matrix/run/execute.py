@@ -36,7 +36,7 @@ class Suite:
     """The code that runs inside environments. ``extra`` are files next to ``cases/``; ``module`` declares the cases.
 
     ``added`` are cases outside the grid. They run the same code as the grid's cases, so the digest stays the same.
-    ``in_order``: cells start in the order in which they are asked for, as each may spare the ones after it.
+    ``in_order``: cells start in the given order, as each may spare the ones after it.
     """
 
     module: str = "cases.suite"
