@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
 
-from matrix.errors import UserError
-from reports.results.document import PLAIN
 from reports.site.build import build
 from reports.site.writer import file_name
 from tests.browser.conftest import PHONE, visiting
@@ -112,29 +109,3 @@ def test_a_set_with_a_hostile_name_is_shown(chromium: Browser, tmp_path: Path) -
         expect(page.locator("#selected")).to_contain_text("fail")
         for name in ("case/train-a.html", "stack.html", "changes.html", "data.html", "matrix.html"):
             assert visit.open(name).locator("img[onerror], script:not([src])").count() == 0
-
-
-def test_a_lone_surrogate_in_results_is_shown_or_refused_in_a_sentence(tmp_path: Path) -> None:
-    column = a_set(0)
-    write(tmp_path, (an_outcome("train-a", column.key, 0, text="SURROGATE"),), (column,))
-    stored = tmp_path / PLAIN
-    stored.write_text(stored.read_text(encoding="utf-8").replace("SURROGATE", "\\ud800"), encoding="utf-8")
-    try:
-        build(tmp_path, tmp_path / "site")
-    except UserError as error:
-        assert str(stored) in str(error)  # noqa: PT017 - either is right
-    else:
-        assert "made up \N{REPLACEMENT CHARACTER}" in (tmp_path / "site/case/train-a.html").read_text(encoding="utf-8")
-
-
-def test_the_time_to_write_does_not_grow_faster_than_the_text(tmp_path: Path) -> None:
-    def seconds(length: int) -> float:
-        column, folder = a_set(0), tmp_path / str(length)
-        text = ("ValueError: word=1, " * (length // 20))[:length]
-        write(folder, (an_outcome("train-long", column.key, 0, text=text),), (column,))
-        start = time.process_time()
-        build(folder, folder / "site")
-        return time.process_time() - start
-
-    seconds(1_000)  # what is loaded once
-    assert seconds(8_000_000) < 8 * 1.5 * seconds(1_000_000)
