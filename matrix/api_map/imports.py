@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.holding import holds, unmet
 from matrix.api_map.reading.conditions import FUNCTION, TRY
-from matrix.api_map.reading.uses import ATTRIBUTE, CHECKED, IMPORT, INHERITED, KEYWORD, MODULE, STAR
+from matrix.api_map.reading.uses import ATTRIBUTE, CHECKED, IMPORT, INHERITED, KEYWORD, LIBRARY, MODULE, STAR
 from matrix.api_map.view import DEEPEST, Presence
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Miss:
     Attributes:
         module: the module that uses it.
         target: the dotted name, with ``(PARAMETER)`` for a keyword argument, or an unmet requirement.
-        kind: import, module, attribute, keyword, inherited or checked.
+        kind: import, module, attribute, keyword, inherited, checked, or library (which is not installed).
         conditions: under which the code runs.
     """
 
@@ -95,7 +95,10 @@ class ImportPrediction:
         return all(each == FUNCTION or holds(each, self.view, self.api, user) is True for each in texts)
 
     def use(self, module: str, row: UseRow) -> None:
-        if row.kind == CHECKED and not row.target.startswith("accelerate"):
+        if row.kind == LIBRARY:
+            if self.view.libraries is not None and row.target not in self.view.libraries:
+                self.misses.append(Miss(module=module, target=row.target, kind=LIBRARY, conditions=row.conditions))
+        elif row.kind == CHECKED:
             for requirement in unmet([row.target], self.view, self.api):
                 self.misses.append(Miss(module=module, target=requirement, kind=CHECKED))
         elif row.kind == STAR:

@@ -22,12 +22,15 @@ class Predicted:
     later: tuple[Miss, ...]
 
 
-def predict(api: ApiMap, versions: Mapping[str, str], *, later: bool = True) -> Predicted:
+def predict(
+    api: ApiMap, versions: Mapping[str, str], libraries: Mapping[str, str] | None = None, *, later: bool = True
+) -> Predicted:
     """Return what importing each package of a set of versions misses, and what functions of the loaded modules miss.
 
-    Without a package, its imports are not predicted. ``later``: look at functions as well.
+    Without a package, its imports are not predicted. ``libraries`` are the versions of all other installed modules, if
+    they are known. ``later``: look at functions as well.
     """
-    view = api.at(versions)
+    view = api.at(versions, libraries)
     present: dict[str, bool] = {}
     found: dict[str, tuple[Miss, ...]] = {}
     executed: dict[str, None] = {}

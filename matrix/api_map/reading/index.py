@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import ssl
 import zipfile
 from dataclasses import dataclass, field
@@ -94,13 +95,24 @@ class RangeFile(io.RawIOBase):
 
 
 class PackageIndex:
-    """The index that pip on this machine uses."""
+    """The index that pip on this machine uses.
 
-    def __init__(self, environ: Mapping[str, str] = os.environ, transport: httpx.BaseTransport | None = None) -> None:
+    ``python`` is a version such as 3.12.1: of each release the wheel for it, if it has one. Without it, any wheel will
+    do, because files of Python do not depend on the interpreter.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] = os.environ,
+        transport: httpx.BaseTransport | None = None,
+        *,
+        python: str = "",
+    ) -> None:
         settings = indexes.pip_settings(environ)
         self.address = (settings.get("index-url") or PYPI).rstrip("/")
         self.certificate = settings.get("cert", "")
         self.transport = transport
+        self.python = python
 
     @cached_property
     def client(self) -> httpx.Client:
@@ -125,7 +137,7 @@ class PackageIndex:
         found: dict[Version, list[WheelFile]] = {}
         for row in files:
             wheel = wheel_file(package, row, address)
-            if wheel is not None and wheel.uploaded >= since:
+            if wheel is not None and wheel.uploaded >= since and is_for(wheel, self.python):
                 found.setdefault(Version(wheel.version), []).append(wheel)
         return tuple(min(found[version], key=preference) for version in sorted(found))
 
@@ -164,6 +176,22 @@ def wheel_file(package: str, row: Mapping[str, Any], address: str) -> WheelFile 
         yanked=bool(row.get("yanked")),
         requires_python=row.get("requires-python") or "",
     )
+
+
+def is_for(wheel: WheelFile, python: str) -> bool:
+    """Tell if a wheel can be installed with a version of CPython on Linux; any can if no version is stated."""
+    if not python:
+        return True
+    major, minor = map(int, python.split(".")[:2])
+    tags = parse_wheel_filename(wheel.url.rpartition("/")[2])[3]
+    for tag in tags:
+        found = re.fullmatch(r"cp(\d)(\d+)", tag.interpreter)
+        own = found is not None and (int(found[1]), int(found[2])) == (major, minor)
+        stable = found is not None and tag.abi == "abi3" and int(found[1]) == major and int(found[2]) <= minor
+        on_linux = tag.platform == "any" or ("linux" in tag.platform and "x86_64" in tag.platform)
+        if on_linux and (own or stable or tag.interpreter == f"py{major}"):
+            return True
+    return False
 
 
 def preference(wheel: WheelFile) -> tuple[bool, bool, int, str]:

@@ -175,26 +175,32 @@ def measure(
     count: Annotated[int, typer.Option(min=1, help="Combinations to choose at random.")] = 400,
     folder: Folder = store.DATA,
 ) -> None:
-    """Import combinations of releases for real, and store what each raised."""
+    """Import combinations of releases for real, and store what each raised.
+
+    Pairs of releases that were measured with the same Python and torch before are left out.
+    """
     from datetime import UTC, datetime
 
-    from matrix.api_map.measured import combinations, import_results
-    from matrix.api_map.measured.measure import UnpackedWheels, import_combinations
+    from matrix.api_map.measured import combinations, import_results, measure
     from matrix.api_map.reading.index import PackageIndex
 
     api = ApiMap(folder)
-    filled = (combinations.filled(pair, api) for pair in combinations.pairs(api))
-    found = import_combinations(
-        list(islice((each for each in filled if combinations.is_installable(each, api)), count)),
+    version, torch = measure.environment_versions(python)
+    wheels = measure.UnpackedWheels(out / "wheels" / f"python{version}", PackageIndex(python=version))
+    results = out / f"{python.absolute().parents[1].name}.jsonl"
+    known = [each.versions for each in measure.read_results(results)]
+    known += [each.versions for each in import_results.load() if each.is_from(python=version, torch=torch)]
+    found = measure.import_combinations(
+        islice(combinations.planned(api, known, variants=TRL_VARIANTS, has_wheel=wheels.has), count),
         python=python,
-        wheels=UnpackedWheels(out / "wheels", PackageIndex()),
-        results=out / f"{python.absolute().parents[1].name}.jsonl",
+        wheels=wheels,
+        results=results,
         minutes=minutes,
         extra=extra,
-        variants=lambda versions: combinations.trl_variants(versions, api, TRL_VARIANTS),
     )
-    name = f"python{found[0].python}-torch{found[0].torch}.json"
-    import_results.save(found, out / name, measured=datetime.now(tz=UTC).date())
+    today = datetime.now(tz=UTC).date()
+    name = f"python{found[0].python}-torch{found[0].torch}-{today}.json"
+    import_results.save(found, out / name, measured=today, libraries=measure.libraries_beside(results))
     typer.echo(f"{counted(len(found), 'combination')} imported; results in {out / name}")
 
 
@@ -228,10 +234,10 @@ def check_release(api: ApiMap, package: str, version: str) -> None:
 
 
 def chosen(packages: str) -> Sequence[str]:
-    from matrix.api_map.packages import PACKAGES
+    from matrix.api_map.packages import MAPPED
 
     names = [each.strip().replace("-", "_") for each in packages.split(",") if each.strip()]
     for each in names:
-        if each not in PACKAGES:
-            raise UserError(f"--packages: unknown package {each!r}; choose from {', '.join(PACKAGES)}")
-    return names or PACKAGES
+        if each not in MAPPED:
+            raise UserError(f"--packages: unknown package {each!r}; choose from {', '.join(MAPPED)}")
+    return names or MAPPED
