@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -64,6 +65,7 @@ def is_always_true(view: View, user: str, name: str) -> bool:
     return False
 
 
+@cache
 def meets(version: str, bound: str) -> bool | None:
     if not bound:
         return True

@@ -32,11 +32,12 @@ def predict(
     """
     view = api.at(versions, libraries)
     present: dict[str, bool] = {}
+    effects: dict[str, tuple[Miss | str, ...]] = {}
     found: dict[str, tuple[Miss, ...]] = {}
     executed: dict[str, None] = {}
     for package, paths in IMPORTS.items():
         if package in view.places:
-            prediction = ImportPrediction(api=api, view=view, present=present)
+            prediction = ImportPrediction(api=api, view=view, present=present, effects=effects)
             for path in paths:
                 if "." not in path or api.having(path).known:
                     prediction.import_name(path)
@@ -44,7 +45,7 @@ def predict(
             executed |= prediction.executed
     functions: dict[Miss, None] = {}
     if later:
-        prediction = ImportPrediction(api=api, view=view, present=present)
+        prediction = ImportPrediction(api=api, view=view, present=present, effects=effects)
         for module in executed:
             functions.update(dict.fromkeys(prediction.used_later(module)))
     return Predicted(at_import=found, later=tuple(functions))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -68,6 +68,7 @@ class View:
     tables: Mapping[str, PackageTables]
     places: Mapping[str, int]
     libraries: Mapping[str, str] | None = None
+    _modules: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def rows(self, module: str, name: str) -> Iterator[NameRow]:
         package = module.partition(".")[0]
@@ -79,7 +80,9 @@ class View:
                 yield row
 
     def has_module(self, module: str) -> bool:
-        return any(True for _ in self.rows(module, ""))
+        if module not in self._modules:
+            self._modules[module] = any(True for _ in self.rows(module, ""))
+        return self._modules[module]
 
     def presence(self, path: str) -> Presence:
         """Tell if a name is there: ``transformers.Trainer``, ``transformers.Trainer.train``, or ``...train(trial)``."""

@@ -21,13 +21,14 @@ import httpx
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from matrix.environments.environment import cache_folder
 from matrix.errors import UserError
 from matrix.versions import indexes
+from matrix.versions.uv import on_this_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-PYPI: Final = "https://pypi.org/simple"
 JSON: Final = {"Accept": "application/vnd.pypi.simple.v1+json"}
 TIMEOUT_S: Final = 120.0
 WHOLE_BYTES: Final = 30 * 10**6  # smaller wheels are read by one request
@@ -95,7 +96,7 @@ class RangeFile(io.RawIOBase):
 
 
 class PackageIndex:
-    """The index that pip on this machine uses.
+    """The default index of uv and pip on this machine: of their variables and files, or else the one that uv knows.
 
     ``python`` is a version such as 3.12.1: of each release the wheel for it, if it has one. Without it, any wheel will
     do, because files of Python do not depend on the interpreter.
@@ -107,12 +108,24 @@ class PackageIndex:
         transport: httpx.BaseTransport | None = None,
         *,
         python: str = "",
+        ask: Callable[[], str] | None = None,
     ) -> None:
-        settings = indexes.pip_settings(environ)
-        self.address = (settings.get("index-url") or PYPI).rstrip("/")
-        self.certificate = settings.get("cert", "")
+        self.certificate = indexes.pip_settings(environ).get("cert", "")
         self.transport = transport
         self.python = python
+        self.ask = ask or (lambda: on_this_machine(cache_folder(), environ=environ).default_index())
+
+    @cached_property
+    def address(self) -> str:
+        """The address of the Simple API.
+
+        Raises:
+            UserError: no index is configured, or it is a folder.
+        """
+        found = self.ask().rstrip("/")
+        if not found.startswith(("https://", "http://")):
+            raise UserError(f"{found or 'no index'}: the map needs an index with the JSON form of the Simple API")
+        return found
 
     @cached_property
     def client(self) -> httpx.Client:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from packaging.version import Version
 
 from cases.space.plural import counted
 from matrix.api_map import store
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DIFFERS: Final = 1
+DEFAULTS_OF: Final = ("transformers", "peft", "bitsandbytes", "accelerate", "trl", "datasets", "huggingface_hub")
 TRL_VARIANTS: Final = 5  # further releases of trl with each combination
 Folder = Annotated[Path, typer.Option("--folder", help="Folder of the map.", show_default="the packaged map")]
 Packages = Annotated[str, typer.Option("--packages", help="Packages, separated by commas.", show_default="all")]
@@ -153,15 +155,40 @@ def pairs(
     out: Annotated[Path, typer.Option("--out", help="Markdown file to write.", show_default=False)],
     folder: Folder = store.DATA,
 ) -> None:
-    """Write a page about each pair of packages: with which releases each release breaks, and on which name."""
+    """Write a page about each pair of packages: which releases were imported together, which break, on which name."""
+    from matrix.api_map.measured import import_results
     from matrix.api_map.pairs import all_pairs
     from reports.render.files import write_whole
     from reports.render.pairs_page import markdown
 
     api = ApiMap(folder)
-    tables = all_pairs(api)
-    write_whole(out, markdown(tables, {name: api.versions(name)[-1] for name in api.packages}))
+    results = list(import_results.load())
+    tables = all_pairs(api, results)
+    newest = {name: api.versions(name)[-1] for name in api.packages}
+    pythons = sorted({each.python for each in results})
+    torches = sorted({each.torch.partition("+")[0] for each in results}, key=Version)
+    write_whole(out, markdown(tables, newest, pythons, torches))
     typer.echo(f"{counted(len(tables), 'pair')} of packages in {out}")
+
+
+@app.command("defaults")
+def defaults(
+    out: Annotated[Path, typer.Option("--out", help="Folder for a Markdown file of each package.", show_default=False)],
+    packages: Packages = "",
+    folder: Folder = store.DATA,
+) -> None:
+    """Write a page for each package: which release moved the default of which parameter or configuration field."""
+    from matrix.api_map.changes import moved_defaults
+    from reports.render.defaults_page import markdown
+    from reports.render.files import write_whole
+
+    api = ApiMap(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    for package in chosen(packages) if packages else DEFAULTS_OF:
+        versions = api.versions(package)
+        found = list(moved_defaults(api, package))
+        write_whole(out / f"{package}.md", markdown(package, found, versions[0], versions[-1]))
+        typer.echo(f"{package}: {counted(sum(len(each.defaults) for each in found), 'moved default')}")
 
 
 @app.command("measure")
