@@ -18,7 +18,6 @@ from matrix.api_map.reading.uses import (
     IMPORT,
     INHERITED,
     KEYWORD,
-    LIBRARY,
     LISTED,
     MODULE,
     NOT_CHECKED,
@@ -41,16 +40,11 @@ OWN_ROOTS: Final = frozenset({"object", "ABC", "abc.ABC", "Protocol", "@dataclas
 
 @dataclass(kw_only=True)
 class ReleaseFacts:
-    """What was read of one release.
-
-    ``requires`` are its requirements on packages and libraries of the map, ``distributions`` the names of all
-    distributions that are installed with it.
-    """
+    """What was read of one release. ``requires`` are its requirements on packages and libraries of the map."""
 
     package: str
     modules: dict[str, ModuleFacts]
     requires: tuple[str, ...] = ()
-    distributions: frozenset[str] = frozenset()
     starred: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
@@ -122,10 +116,7 @@ class ReleaseFacts:
         return found
 
     def uses(self) -> Iterator[UsedName]:
-        """Yield the uses of other packages, and the package's own imports, without those for type checkers.
-
-        Libraries that are installed with the package are left out.
-        """
+        """Yield the uses of other packages, and the package's own imports, without those for type checkers."""
         for module, facts in self.modules.items():
             for target, kind, conditions in facts.uses:
                 held = self.with_constants(conditions.split(";") if conditions else [])
@@ -134,9 +125,8 @@ class ReleaseFacts:
                         yield UsedName(module, found, found_kind, ";".join(sorted(set(held))))
 
     def resolved(self, module: str, target: str, kind: str, held: list[str]) -> Iterator[tuple[str, str]]:
-        if kind in {LIBRARY, LISTED, CHECKED}:
-            counts = {LIBRARY: target.lower() not in self.distributions, CHECKED: distribution(target) in self.checked}
-            if counts.get(kind):
+        if kind in {LISTED, CHECKED}:
+            if kind == CHECKED and distribution(target) in self.checked:
                 yield target, kind
         elif target.partition(".")[0] != self.package:
             if kind != MODULE or not target.startswith("torch"):
@@ -262,12 +252,10 @@ def read_release(package: str, wheel: zipfile.ZipFile, cache: FactsCache) -> Rel
                 modules.get(compiled, ModuleFacts()), ModuleFacts(lazy=LazyExports(dynamic=True))
             )
     cache.commit()
-    found = requirements(wheel)
     return ReleaseFacts(
         package=package,
         modules=modules,
-        requires=tuple(f"{plain(each)}{each.specifier}" for each in found if plain(each) in MAPPED),
-        distributions=frozenset(map(plain, found)),
+        requires=tuple(f"{plain(each)}{each.specifier}" for each in requirements(wheel) if plain(each) in MAPPED),
     )
 
 

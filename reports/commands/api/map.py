@@ -226,7 +226,7 @@ def measure(
         extra=extra,
     )
     today = datetime.now(tz=UTC).date()
-    name = f"python{found[0].python}-torch{found[0].torch}-{today}.json"
+    name = f"python{version}-torch{torch}-{today}.json"
     import_results.save(found, out / name, measured=today, libraries=measure.libraries_beside(results))
     typer.echo(f"{counted(len(found), 'combination')} imported; results in {out / name}")
 

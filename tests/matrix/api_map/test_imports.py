@@ -116,11 +116,9 @@ WEAVE = "from trl.import_utils import is_weave_available\nif is_weave_available(
 def missed(index: FakeIndex, updated: Callable[[FakeIndex, Path], object], tmp_path: Path) -> Missed:
     """Predict what ``import trl`` misses with a source of transformers, and libraries that are installed."""
 
-    def found(
-        trl: dict[str, str], transformers: dict[str, str], libraries: dict[str, str], requires: tuple[str, ...] = ()
-    ) -> list[str]:
+    def found(trl: dict[str, str], transformers: dict[str, str], libraries: dict[str, str]) -> list[str]:
         index.add("transformers", "6.0.0", {"transformers/__init__.py": "", **transformers}, date(2025, 1, 1))
-        index.add("trl", "2.0.0", trl, date(2025, 1, 2), requires)
+        index.add("trl", "2.0.0", trl, date(2025, 1, 2))
         updated(index, tmp_path)
         api = ApiMap(tmp_path / "map")
         view = api.at({"transformers": "6.0.0", "trl": "2.0.0"}, libraries)
@@ -145,10 +143,6 @@ def test_a_library_that_is_not_installed_breaks(
     missed: Missed, source: str, libraries: dict[str, str], expected: list[str]
 ) -> None:
     assert missed({"trl/__init__.py": source}, {}, libraries) == expected
-
-
-def test_a_library_that_the_package_requires_is_installed_with_it(missed: Missed) -> None:
-    assert missed({"trl/__init__.py": "import weave\n"}, {}, {}, ("weave>=1",)) == []
 
 
 @pytest.mark.parametrize("helper", [KEPT, CALLED], ids=["kept in a variable", "returned"])
