@@ -42,7 +42,7 @@ class BrokenRange:
     module: str
 
 
-class Measurement(Enum):
+class PairMeasurement(Enum):
     """What was measured of a pair of minor releases."""
 
     IMPORTED = "imported"
@@ -50,14 +50,14 @@ class Measurement(Enum):
     NONE = "not measured"
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("compare a Measurement by name")
+        raise TypeError("compare a PairMeasurement by name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRange:
     """Consecutive minor releases of a provider, such as 4.41 to 4.45, with the same measurement."""
 
-    measurement: Measurement
+    measurement: PairMeasurement
     first: str
     last: str
     count: int
@@ -89,7 +89,7 @@ def pair_table(
     for place in last_patches(api.versions(user)):
         version = api.versions(user)[place]
         mine = [each for each in crossings if each.first <= place <= each.last]
-        states = [by_minor.get((minor(version), each), Measurement.NONE) for each in providers]
+        states = [by_minor.get((minor(version), each), PairMeasurement.NONE) for each in providers]
         rows.append(
             UserRelease(
                 version=version,
@@ -100,19 +100,19 @@ def pair_table(
     return rows
 
 
-def measurements(evidence: Mapping[tuple[str, str], str]) -> Mapping[tuple[str, str], Measurement]:
+def measurements(evidence: Mapping[tuple[str, str], str]) -> Mapping[tuple[str, str], PairMeasurement]:
     """Return what was measured by minor releases: failed, if any of their patches failed."""
-    found: dict[tuple[str, str], Measurement] = {}
+    found: dict[tuple[str, str], PairMeasurement] = {}
     for (user, provider), error in evidence.items():
         key = minor(user), minor(provider)
         if error != IMPORTED:
-            found[key] = Measurement.FAILED
+            found[key] = PairMeasurement.FAILED
         else:
-            found.setdefault(key, Measurement.IMPORTED)
+            found.setdefault(key, PairMeasurement.IMPORTED)
     return found
 
 
-def measured_ranges(versions: Sequence[str], states: Sequence[Measurement]) -> Iterator[MeasuredRange]:
+def measured_ranges(versions: Sequence[str], states: Sequence[PairMeasurement]) -> Iterator[MeasuredRange]:
     for state, same in groupby(zip(versions, states, strict=True), key=lambda pair: pair[1]):
         span = [version for version, _ in same]
         yield MeasuredRange(measurement=state, first=span[0], last=span[-1], count=len(span))

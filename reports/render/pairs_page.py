@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.crossings import Breaks
-from matrix.api_map.pairs import Measurement
+from matrix.api_map.pairs import PairMeasurement
 from reports.render.markdown import table
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ INTRODUCTION = """\
 Each row is the last patch of a minor release, with the releases of another package.
 
 * **Measured**, by minor release: *imports* or *breaks at import* if a patch of it was imported with a patch of the
-  row's minor release, on Python {pythons} and torch {torches}. *Breaks* means that the package of the row took what the
-  other one lacks. Pairs that no combination had, or of which a third package broke the import, are *not measured*.
+  row's minor release. *Breaks* means that the package of the row took what the other one lacks. Pairs that no
+  combination had, or of which a third package broke the import, are *not measured*. The measurements ran on Python
+  {pythons} and torch {torches}.
 * **Read** from the wheels and not run: the releases that lack a name which the row uses. *At import*: `import` of the
   package fails. *When a part is imported*: a module fails that the package imports on first use. *When it is used*: a
   function fails when it reaches the name. Each cell names one example. Releases that none of these columns names have
@@ -30,9 +31,9 @@ Each row is the last patch of a minor release, with the releases of another pack
 `ftmatrix map pairs --out FILE` writes this page.
 """
 MEASURED: Final = {
-    Measurement.IMPORTED: "measured: imports",
-    Measurement.FAILED: "measured: breaks at import",
-    Measurement.NONE: "not measured",
+    PairMeasurement.IMPORTED: "measured: imports",
+    PairMeasurement.FAILED: "measured: breaks at import",
+    PairMeasurement.NONE: "not measured",
 }
 READ: Final = {
     Breaks.AT_IMPORT: "read: breaks at import",
@@ -72,13 +73,13 @@ def lines(tables: Mapping[tuple[str, str], Sequence[UserRelease]], newest: Mappi
 
 def counts(rows: Sequence[UserRelease]) -> str:
     """Return a sentence with the numbers of pairs of minor releases by what was measured."""
-    found: Counter[Measurement] = Counter()
+    found: Counter[PairMeasurement] = Counter()
     for row in rows:
         for each in row.measured:
             found[each.measurement] += each.count
     return (
-        f"Of {found.total()} pairs of minor releases, {found[Measurement.IMPORTED]} were imported, "
-        f"{found[Measurement.FAILED]} failed, and {found[Measurement.NONE]} are not measured."
+        f"Of {found.total()} pairs of minor releases, {found[PairMeasurement.IMPORTED]} were imported, "
+        f"{found[PairMeasurement.FAILED]} failed, and {found[PairMeasurement.NONE]} are not measured."
     )
 
 

@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from matrix.api_map.query import ApiMap
     from matrix.api_map.store import MappedRelease
@@ -90,11 +90,12 @@ def planned(
         if pair not in left:
             continue
         left.discard(pair)
-        versions = filled(pair, api, left)
+        base, partner, version = pair
+        versions = filled({BASE: base, partner: version}, api, left)
         if not is_installable(versions, api) or not all(has_wheel(*each) for each in versions.items()):
             continue
-        further = [each for _, _, each in sorted(left) if (versions[BASE], "trl", each) in left]
-        chosen = random.Random(repr(pair)).sample(sorted(set(further)), min(variants, len(set(further))))  # noqa: S311
+        further = sorted(each for one, name, each in left if (one, name) == (base, "trl"))
+        chosen = random.Random(repr(pair)).sample(further, min(variants, len(further)))  # noqa: S311 - a sample
         found = PlannedCombination(
             versions=versions,
             variants=tuple(dict.fromkeys([versions["trl"], *(each for each in chosen if has_wheel("trl", each))])),
@@ -103,16 +104,14 @@ def planned(
         yield found
 
 
-def filled(pair: Pair, api: ApiMap, left: Iterable[Pair] = ()) -> dict[str, str]:
-    """Add the other packages to a pair, until the day of its newer release.
+def filled(given: Mapping[str, str], api: ApiMap, left: Collection[Pair] = ()) -> dict[str, str]:
+    """Add the other packages to given versions, until the day of the newest of these.
 
     Of a partner, the newest release that all requirements admit and whose pair with transformers is ``left``; of other
     packages, and if no pair is left, the newest release that all requirements admit. If none meets them, the newest of
     that day is taken, as a user would who ignores pip's complaint. Of ``ALWAYS_NEWEST``, later releases count as well.
     """
-    base, partner, version = pair
-    chosen = {BASE: base, partner: version}
-    unmeasured = set(left)
+    chosen = dict(given)
     day = max(release(api, *each).uploaded for each in chosen.items())
     for name in (each for each in FILLED if each not in chosen):
         last = date.max if name in ALWAYS_NEWEST else day
@@ -121,7 +120,7 @@ def filled(pair: Pair, api: ApiMap, left: Iterable[Pair] = ()) -> dict[str, str]
         ]
         fitting = [each for each in candidates if fits(name, each, chosen, api)]
         packed = name not in ALWAYS_NEWEST
-        wanted = [each for each in fitting if packed and (base, name, each.version) in unmeasured]
+        wanted = [each for each in fitting if packed and (given.get(BASE), name, each.version) in left]
         if candidates:
             chosen[name] = (wanted or fitting or newest_first(candidates))[-1].version
     return chosen

@@ -54,7 +54,7 @@ def test_a_release_without_a_wheel_for_the_interpreter_is_not_planned(packaged: 
 
 
 def test_a_pair_whose_release_is_left_takes_the_place_of_the_newest(packaged: ApiMap) -> None:
-    pair = ("4.46.3", "peft", "0.14.0")
+    pair = {"transformers": "4.46.3", "peft": "0.14.0"}
     newest = filled(pair, packaged)["accelerate"]
     left = [("4.46.3", "accelerate", "0.34.2")]
     assert newest != "0.34.2"

@@ -10,7 +10,7 @@ import pytest
 from matrix.api_map.crossings import Breaks, Crossings
 from matrix.api_map.measured.import_results import MeasuredImports
 from matrix.api_map.measured.pair_evidence import blamed, pair_evidence
-from matrix.api_map.pairs import Measurement, all_pairs
+from matrix.api_map.pairs import PairMeasurement, all_pairs
 from reports.render.pairs_page import markdown
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ def test_each_pair_of_minor_releases_is_measured_or_not(build: Build) -> None:
     results = [measured(GONE), measured("", transformers="6.0.0"), measured(THIRD, transformers="6.2.0")]
     row = all_pairs(build(HELPER), results)["trl", "transformers"][-1]
     found = {(each.first, each.last): each.measurement for each in row.measured}
-    assert found["6.0", "6.0"] is Measurement.IMPORTED
-    assert found["6.1", "6.1"] is Measurement.FAILED
-    assert found["6.2", "6.2"] is Measurement.NONE
+    assert found["6.0", "6.0"] is PairMeasurement.IMPORTED
+    assert found["6.1", "6.1"] is PairMeasurement.FAILED
+    assert found["6.2", "6.2"] is PairMeasurement.NONE
     assert sum(each.count for each in row.measured) == 3
 
 
@@ -109,7 +109,7 @@ def test_the_page_shows_what_was_measured_beside_what_was_read(build: Build) -> 
     api = build(HELPER)
     tables = all_pairs(api, [measured(GONE), measured("", transformers="6.0.0")])
     shown = markdown(tables, {"transformers": "6.2.0"}, ["3.12.1"], ["2.5.1"])
-    assert "on Python 3.12.1 and torch 2.5.1" in shown
+    assert "on Python\n  3.12.1 and torch 2.5.1." in shown
     row = "| `2.0.0` | 6.0 | 6.1 | 6.2 | 6.1.0 and newer (`transformers.extra.helper`) | - | - |"
     assert row in shown
 
