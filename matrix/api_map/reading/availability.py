@@ -30,11 +30,11 @@ def returned(tree: ast.Module, names: Names) -> Iterator[Definition]:
     if not counts_libraries(names.module):
         return
     called = {
-        target.id: value
+        target.id: path
         for statement in tree.body
         if isinstance(statement, ast.Assign)
         for target in statement.targets
-        if isinstance(target, ast.Name) and (value := availability_call(statement.value, names))
+        if isinstance(target, ast.Name) and (path := availability_call(statement.value, names))
     }
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef) and AVAILABLE.fullmatch(statement.name):

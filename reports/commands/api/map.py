@@ -23,7 +23,7 @@ from reports.commands.options import AsJson
 from reports.render.text import map_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 DIFFERS: Final = 1
 DEFAULTS_OF: Final = ("transformers", "peft", "bitsandbytes", "accelerate", "trl", "datasets", "huggingface_hub")
@@ -215,7 +215,7 @@ def measure(
     version, torch = measure.environment_versions(python)
     wheels = measure.UnpackedWheels(out / "wheels" / f"python{version}", PackageIndex(python=version))
     results = out / f"{python.absolute().parents[1].name}.jsonl"
-    known = [each.versions for each in measure.read_results(results)]
+    known: list[Mapping[str, str]] = [each.versions for each in measure.read_results(results)]
     known += [each.versions for each in import_results.load() if each.is_from(python=version, torch=torch)]
     found = measure.import_combinations(
         islice(combinations.planned(api, known, variants=TRL_VARIANTS, has_wheel=wheels.has), count),

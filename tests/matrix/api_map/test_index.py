@@ -63,7 +63,7 @@ def test_an_interpreter_gets_its_own_wheel_of_a_release() -> None:
 
 
 def test_older_uploads_and_uploads_without_a_day_are_left_out() -> None:
-    undated = {"filename": NAMES[0], "url": NAMES[0]}
+    undated: dict[str, object] = {"filename": NAMES[0], "url": NAMES[0]}
     assert versions(index([row(NAMES[5], "2023-01-01"), undated])) == []
 
 
