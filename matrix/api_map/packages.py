@@ -73,11 +73,11 @@ def module_name(path: str) -> tuple[str, bool]:
 
 
 def counts_libraries(module: str) -> bool:
-    """Tell if it matters which libraries outside the map a module imports.
+    """Tell if it matters which libraries a module imports.
 
     A module of one model is only imported for that model, and torch brings what it imports.
     """
-    return not module.startswith(("transformers.models.", "torch."))
+    return not module.startswith("transformers.models.") and module.partition(".")[0] != "torch"
 
 
 def is_outlined(module: str) -> bool:

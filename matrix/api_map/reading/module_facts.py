@@ -9,7 +9,7 @@ import zlib
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from matrix.api_map.packages import LIBRARIES, MAPPED, is_outlined
+from matrix.api_map.packages import LIBRARIES, PACKAGES, is_outlined
 from matrix.api_map.reading.availability import returned
 from matrix.api_map.reading.definitions import Definition, definitions, least_torch
 from matrix.api_map.reading.lazy import LazyExports, lazy_exports
@@ -85,11 +85,12 @@ def read_module(source: bytes, module: str, *, is_package: bool) -> ModuleFacts:
 
 
 def module_imports(tree: ast.Module, names: Names) -> list[tuple[str, str]]:
-    """Return the names of packages of the map that a module imports when it runs."""
+    """Return the names of packages of the map that a module imports when it runs; of a library's, also its own."""
+    packages = (*PACKAGES, *LIBRARIES) if names.module.partition(".")[0] in LIBRARIES else PACKAGES
     found = []
     for statement in executed(tree.body):
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            found += [each for each in names.bindings(statement) if each[1].partition(".")[0] in MAPPED]
+            found += [each for each in names.bindings(statement) if each[1].partition(".")[0] in packages]
     return found
 
 

@@ -8,7 +8,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from matrix.api_map.packages import MAPPED, counts_libraries
+from matrix.api_map.packages import MAPPED, PACKAGES, counts_libraries
 from matrix.api_map.reading.conditions import FUNCTION, OTHER, TRY, conditions_of, handles_imports, negated, single
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class UseReader(ast.NodeVisitor):
     def __init__(self, names: Names) -> None:
         self.names = names
         self.package = names.module.partition(".")[0]
+        self.mapped = MAPPED if counts_libraries(names.module) else PACKAGES
         self.conditions: list[str] = []
         self.bound: list[dict[str, str]] = []  # names that functions import
         self.owner: ast.ClassDef | None = None
@@ -69,7 +70,7 @@ class UseReader(ast.NodeVisitor):
 
     def is_foreign(self, target: str) -> bool:
         root = target.partition(".")[0]
-        return root in MAPPED and root != self.package
+        return root in self.mapped and root != self.package
 
     def add_library(self, name: str) -> None:
         """Add a library that the module imports when it runs."""
@@ -156,7 +157,7 @@ class UseReader(ast.NodeVisitor):
             self.bound[-1].update(self.names.bindings(node))
         for each in node.names:
             self.add_library(each.name)
-            if each.name.partition(".")[0] in MAPPED:
+            if each.name.partition(".")[0] in self.mapped:
                 self.add(each.name, MODULE)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
@@ -165,7 +166,7 @@ class UseReader(ast.NodeVisitor):
         if self.bound:
             self.bound[-1].update(self.names.bindings(node))
         self.add_library(source)
-        if source.partition(".")[0] in MAPPED:
+        if source.partition(".")[0] in self.mapped:
             self.add(source, MODULE)
             for each in node.names:
                 self.add(source if each.name == "*" else f"{source}.{each.name}", STAR if each.name == "*" else IMPORT)
