@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import importlib.metadata
+import json
 import os
 import platform
 import signal
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cases.imports.steps import OF_TRL, steps
-from cases.imports.wire import Combination, CombinationResult, StepResult
+from cases.imports.wire import LIBRARIES, Combination, CombinationResult, StepResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +54,7 @@ def main() -> None:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     torch = str(sys.modules["torch"].__version__)
+    options.results.with_suffix(LIBRARIES).write_text(json.dumps(libraries(), indent=0), encoding="utf-8")
     end = time.monotonic() + 60 * options.minutes
     with options.results.open("a", encoding="utf-8", buffering=1) as sink:
         for line in options.combinations.read_text(encoding="utf-8").splitlines():
@@ -59,6 +62,15 @@ def main() -> None:
                 return
             for each in measured(Combination.parsed(line), limit=options.limit, torch=torch):
                 sink.write(each.line() + "\n")
+
+
+def libraries() -> dict[str, str]:
+    """Return the version of each top-level module that a distribution of the environment installs."""
+    found: dict[str, str] = {}
+    for module, names in importlib.metadata.packages_distributions().items():
+        if module.isidentifier():
+            found[module] = importlib.metadata.version(names[0])
+    return dict(sorted(found.items()))
 
 
 def measured(combination: Combination, *, limit: float, torch: str) -> list[CombinationResult]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 SCHEMA = 1
+LIBRARIES = ".libraries.json"  # suffix of a file beside the results: versions of the environment's modules
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from packaging.version import Version
 
 from matrix.api_map import store
-from matrix.api_map.packages import PACKAGES, SINCE
+from matrix.api_map.packages import MAPPED, SINCE
 from matrix.api_map.reading.facts_cache import FactsCache
 from matrix.api_map.reading.release_facts import read_release
 from matrix.api_map.store import MappedRelease, PackageMap
@@ -41,7 +41,7 @@ def update(
     *,
     index: PackageIndex,
     cache: Path,
-    packages: Sequence[str] = PACKAGES,
+    packages: Sequence[str] = MAPPED,
     say: Callable[[str], None] = lambda _: None,
     keep: Callable[[WheelFile], bool] = lambda _: True,
 ) -> list[Added]:

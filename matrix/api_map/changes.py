@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.view import Presence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import date
 
     from matrix.api_map.query import ApiMap
     from matrix.api_map.view import View
@@ -84,6 +86,27 @@ def of_package(api: ApiMap, package: str, old: str, new: str) -> ApiChanges:
     others = {} if place is None else api.as_of(package, place).places
     versions = {name: api.versions(name)[each] for name, each in others.items()}
     return changes(api, package, {**versions, package: old}, {**versions, package: new})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseDefaults:
+    """A release that moved defaults, compared with the release before it."""
+
+    version: str
+    uploaded: date
+    before: str
+    defaults: tuple[ChangedDefault, ...]
+
+
+def moved_defaults(api: ApiMap, package: str) -> Iterator[ReleaseDefaults]:
+    """Yield the releases of a package that moved a default, newest first."""
+    rows = [each for each in api.releases[package] if not each.unreadable]
+    for before, release in reversed(list(pairwise(rows))):
+        found = of_package(api, package, before.version, release.version).defaults
+        if found:
+            yield ReleaseDefaults(
+                version=release.version, uploaded=release.uploaded, before=before.version, defaults=found
+            )
 
 
 def exported(api: ApiMap, package: str, view: View) -> Iterator[str]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from matrix.api_map.holding import CONDITION, least_version, meets
 from matrix.api_map.packages import PACKAGES
 from matrix.api_map.reading.conditions import FUNCTION, TRY
-from matrix.api_map.reading.uses import CHECKED, IMPORT, MODULE, STAR
+from matrix.api_map.reading.uses import CHECKED, IMPORT, LIBRARY, MODULE, STAR
 from matrix.api_map.store import ranges
 from matrix.api_map.view import Presence
 
@@ -33,7 +33,7 @@ class Breaks(Enum):
     IN_BRANCH = "in a branch"  # under a condition that the map cannot tell
     HANDLED = "handled"  # the code expects it
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> NoReturn:
         raise TypeError("compare a Breaks by name")
 
 
@@ -74,6 +74,17 @@ class Crossings:
             self.lacks[target] = missing if Presence.THERE in states else 0
         return self.lacks[target]
 
+    def providers_of(self, user: str) -> set[str]:
+        """Return the other packages that any release of a package uses."""
+        tables = self.api.tables[user]
+        roots = {
+            row.target.partition(".")[0].partition("(")[0]
+            for module in tables.modules()
+            for row in tables.uses(module)
+            if row.kind in {MODULE, IMPORT}
+        }
+        return roots & set(self.api.packages) - {user}
+
     def of_user(self, user: str, providers: Sequence[str] = PACKAGES) -> Iterator[Crossing]:
         """Yield the crossings of a package's releases with those of others, module by module."""
         roots = eager_modules_by_release(self.api, user)
@@ -81,7 +92,7 @@ class Crossings:
         for module in tables.modules():
             for row in tables.uses(module):
                 provider = row.target.partition(".")[0].partition("(")[0]
-                if provider == user or provider not in providers or row.kind in {CHECKED, STAR}:
+                if provider == user or provider not in providers or row.kind in {CHECKED, LIBRARY, STAR}:
                     continue
                 lacking = self.lacking(row.target)
                 lacking &= ~self.excluded(row, provider, user) if lacking else 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.holding import holds, unmet
 from matrix.api_map.reading.conditions import FUNCTION, TRY
-from matrix.api_map.reading.uses import ATTRIBUTE, CHECKED, IMPORT, INHERITED, KEYWORD, MODULE, STAR
+from matrix.api_map.reading.uses import ATTRIBUTE, CHECKED, IMPORT, INHERITED, KEYWORD, LIBRARY, MODULE, STAR
 from matrix.api_map.view import DEEPEST, Presence
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Miss:
     Attributes:
         module: the module that uses it.
         target: the dotted name, with ``(PARAMETER)`` for a keyword argument, or an unmet requirement.
-        kind: import, module, attribute, keyword, inherited or checked.
+        kind: import, module, attribute, keyword, inherited, checked, or library (which is not installed).
         conditions: under which the code runs.
     """
 
@@ -45,13 +45,17 @@ class Miss:
 
 @dataclass(kw_only=True)
 class ImportPrediction:
-    """Follows imports in one view. ``misses`` are in the order of execution; the first one ends a real import."""
+    """Follows imports in one view. ``misses`` are in the order of execution; the first one ends a real import.
+
+    Predictions of one view share ``present`` and ``effects``: what a module runs does not depend on who imports it.
+    """
 
     api: ApiMap
     view: View
     executed: dict[str, None] = field(default_factory=dict)
     misses: list[Miss] = field(default_factory=list)
     present: dict[str, bool] = field(default_factory=dict)
+    effects: dict[str, tuple[Miss | str, ...]] = field(default_factory=dict)
 
     def import_name(self, path: str) -> list[Miss]:
         """Return what ``from MODULE import NAME`` misses, or ``import MODULE`` if the path is a module."""
@@ -64,7 +68,8 @@ class ImportPrediction:
             if self.is_missing(path):
                 self.misses.append(Miss(module="", target=path, kind=IMPORT))
             else:
-                self.load(module, name)
+                for each in self.loaded(module, name):
+                    self.execute_with_parents(each)
         return self.misses[before:]
 
     def execute_with_parents(self, module: str) -> None:
@@ -77,9 +82,19 @@ class ImportPrediction:
         if module in self.executed or len(self.executed) > MOST_MODULES or not self.view.has_module(module):
             return
         self.executed[module] = None
+        if module not in self.effects:
+            self.effects[module] = tuple(self.effects_of(module))
+        for effect in self.effects[module]:
+            if isinstance(effect, Miss):
+                self.misses.append(effect)
+            else:
+                self.execute_with_parents(effect)
+
+    def effects_of(self, module: str) -> Iterator[Miss | str]:
+        """Yield what a module misses and which modules it runs, in their stored order."""
         for row in self.uses(module):
             if FUNCTION not in row.conditions and TRY not in row.conditions and self.is_run(module, row):
-                self.use(module, row)
+                yield from self.effects_of_use(module, row)
 
     def uses(self, module: str) -> Iterator[UseRow]:
         package = module.partition(".")[0]
@@ -94,31 +109,34 @@ class ImportPrediction:
         texts = [each for each in row.conditions.split(";") if each]
         return all(each == FUNCTION or holds(each, self.view, self.api, user) is True for each in texts)
 
-    def use(self, module: str, row: UseRow) -> None:
-        if row.kind == CHECKED and not row.target.startswith("accelerate"):
+    def effects_of_use(self, module: str, row: UseRow) -> Iterator[Miss | str]:
+        if row.kind == LIBRARY:
+            if self.view.libraries is not None and row.target not in self.view.libraries:
+                yield Miss(module=module, target=row.target, kind=LIBRARY, conditions=row.conditions)
+        elif row.kind == CHECKED:
             for requirement in unmet([row.target], self.view, self.api):
-                self.misses.append(Miss(module=module, target=requirement, kind=CHECKED))
+                yield Miss(module=module, target=requirement, kind=CHECKED)
         elif row.kind == STAR:
-            self.execute_with_parents(row.target)
+            yield row.target
         elif is_foreign(module, row.target) and self.is_missing(row.target):
-            self.misses.append(Miss(module=module, target=row.target, kind=row.kind, conditions=row.conditions))
+            yield Miss(module=module, target=row.target, kind=row.kind, conditions=row.conditions)
         elif row.kind == MODULE:
-            self.execute_with_parents(row.target)
+            yield row.target
         elif row.kind in {IMPORT, ATTRIBUTE}:
             owner, _, name = row.target.rpartition(".")
-            self.load(owner, name)
+            yield from self.loaded(owner, name)
 
-    def load(self, module: str, name: str, depth: int = 0) -> None:
-        """Run the module that defines a name of another one, as a lazy module does when the name is first used."""
+    def loaded(self, module: str, name: str, depth: int = 0) -> Iterator[str]:
+        """Yield the modules that define a name of another one: a lazy module runs them when the name is first used."""
         if self.view.has_module(f"{module}.{name}"):
-            self.execute_with_parents(f"{module}.{name}")
+            yield f"{module}.{name}"
             return
         for row in self.view.rows(module, name):
             source, _, original = row.detail.rpartition(".")
             if row.kind == EXPORT and source and (source, original) != (module, name):
-                self.execute_with_parents(source)
+                yield source
                 if depth < DEEPEST:
-                    self.load(source, original, depth + 1)
+                    yield from self.loaded(source, original, depth + 1)
 
     def is_missing(self, path: str) -> bool:
         """Tell if a name is not there although another release has it: a name that none has is made at run time."""

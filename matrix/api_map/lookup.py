@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.packages import is_outlined
-from matrix.api_map.view import RENAMES
+from matrix.api_map.view import NO_DEFINITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def defined_anywhere(api: ApiMap, name: str, packages: list[str], kinds: tuple[s
     for package in packages:
         rows = api.tables[package].name_table.matching("name", rf"^{re.escape(name)}$", kinds)
         for module, found, kind, *_ in rows:
-            if kind not in RENAMES:
+            if kind not in NO_DEFINITIONS:
                 yield f"{module}.{found}"
 
 
@@ -53,7 +53,7 @@ def classes_with(api: ApiMap, member: str, packages: tuple[str, ...]) -> list[st
     found: dict[str, None] = {}
     for package in packages:
         for module, name, kind, *_ in api.tables[package].name_table.matching("name", rf"^\w+\.{re.escape(member)}$"):
-            if kind not in RENAMES:
+            if kind not in NO_DEFINITIONS:
                 found[f"{module}.{name}"] = None
     return list(found)
 

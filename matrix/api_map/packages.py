@@ -20,6 +20,12 @@ PACKAGES: Final = (
     "datasets",
 )
 
+# Libraries of which some releases lack what the packages take when they are imported. Only their names count, not what
+# they use.
+LIBRARIES: Final = ("pyarrow", "triton")
+MAPPED: Final = (*PACKAGES, *LIBRARIES)
+ROOT_ONLY: Final = frozenset({"pyarrow"})  # the rest is compiled
+
 # Scripts and sources from which other modules are generated. Nothing imports them.
 SKIPPED_FILES: Final = ("convert_", "modular_")
 SKIPPED_FOLDERS: Final = {
@@ -46,6 +52,8 @@ def is_read(package: str, path: str) -> bool:
     if not path.startswith(f"{package}/") or not name.endswith((".py", ".pyi")) or name.startswith(SKIPPED_FILES):
         return False
     parts = folder.split("/")
+    if package in ROOT_ONLY and path != f"{package}/__init__.py":
+        return False
     return not (len(parts) > 1 and parts[1] in SKIPPED_FOLDERS.get(package, ()))
 
 
@@ -62,6 +70,14 @@ def module_name(path: str) -> tuple[str, bool]:
     dotted = path.rpartition(".")[0].replace("/", ".")
     is_package = dotted.endswith(".__init__")
     return dotted.removesuffix(".__init__"), is_package
+
+
+def counts_libraries(module: str) -> bool:
+    """Tell if it matters which libraries a module imports.
+
+    A module of one model is only imported for that model, and torch brings what it imports.
+    """
+    return not module.startswith("transformers.models.") and module.partition(".")[0] != "torch"
 
 
 def is_outlined(module: str) -> bool:

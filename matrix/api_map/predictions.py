@@ -22,18 +22,22 @@ class Predicted:
     later: tuple[Miss, ...]
 
 
-def predict(api: ApiMap, versions: Mapping[str, str], *, later: bool = True) -> Predicted:
+def predict(
+    api: ApiMap, versions: Mapping[str, str], libraries: Mapping[str, str] | None = None, *, later: bool = True
+) -> Predicted:
     """Return what importing each package of a set of versions misses, and what functions of the loaded modules miss.
 
-    Without a package, its imports are not predicted. ``later``: look at functions as well.
+    Without a package, its imports are not predicted. ``libraries`` are the versions of all other installed modules, if
+    they are known. ``later``: look at functions as well.
     """
-    view = api.at(versions)
+    view = api.at(versions, libraries)
     present: dict[str, bool] = {}
+    effects: dict[str, tuple[Miss | str, ...]] = {}
     found: dict[str, tuple[Miss, ...]] = {}
     executed: dict[str, None] = {}
     for package, paths in IMPORTS.items():
         if package in view.places:
-            prediction = ImportPrediction(api=api, view=view, present=present)
+            prediction = ImportPrediction(api=api, view=view, present=present, effects=effects)
             for path in paths:
                 if "." not in path or api.having(path).known:
                     prediction.import_name(path)
@@ -41,7 +45,7 @@ def predict(api: ApiMap, versions: Mapping[str, str], *, later: bool = True) -> 
             executed |= prediction.executed
     functions: dict[Miss, None] = {}
     if later:
-        prediction = ImportPrediction(api=api, view=view, present=present)
+        prediction = ImportPrediction(api=api, view=view, present=present, effects=effects)
         for module in executed:
             functions.update(dict.fromkeys(prediction.used_later(module)))
     return Predicted(at_import=found, later=tuple(functions))

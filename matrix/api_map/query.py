@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from matrix.api_map import store
-from matrix.api_map.packages import PACKAGES
+from matrix.api_map.packages import LIBRARIES, PACKAGES
 from matrix.api_map.tables import PackageTables
 from matrix.api_map.view import Parameter, Presence, View
 
@@ -102,14 +102,30 @@ class ApiMap:
             for package, rows in self.releases.items()
         }
 
-    def at(self, versions: Mapping[str, str]) -> View:
-        """Return a view of exactly these versions. Packages that it does not know, and other versions, are left out."""
+    def at(self, versions: Mapping[str, str], libraries: Mapping[str, str] | None = None) -> View:
+        """Return a view of exactly these versions. Packages that it does not know, and other versions, are left out.
+
+        ``libraries`` are the versions of all other installed modules, if they are known. Without them, a library of the
+        map has the version that a release requires exactly, as torch requires triton.
+        """
+        versions = {**self.required_libraries(versions), **(libraries or {}), **versions}
         places = {
             package: place
             for package, version in versions.items()
             if (place := self.place(package, version)) is not None
         }
-        return View(tables=self.tables, places=places)
+        return View(tables=self.tables, places=places, libraries=libraries)
+
+    def required_libraries(self, versions: Mapping[str, str]) -> dict[str, str]:
+        """Return the versions of the map's libraries that these releases require exactly."""
+        found: dict[str, str] = {}
+        for package, version in versions.items():
+            place = self.place(package, version)
+            for each in self.releases[package][place].requires if place is not None else ():
+                name, _, exact = each.partition("==")
+                if name in LIBRARIES and exact and "," not in exact:
+                    found[name] = exact
+        return found
 
     def as_of(self, package: str, place: int, versions: Mapping[str, str] | None = None) -> View:
         """Return a view of one release with the newest releases of the others on the day of its upload.

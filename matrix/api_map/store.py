@@ -1,4 +1,4 @@
-"""The stored map: one folder with a table of releases, and a Parquet file of names and one of uses per package.
+"""The stored map: one folder with a table of releases, and a file of names and one of uses per package.
 
 A row holds for a range of releases, ``first`` to ``last``, which are places in the package's list of releases in the
 order of versions. A name that went and came back has several rows. The files depend on the releases only.
@@ -12,16 +12,18 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from matrix.api_map import columns as column_file
 from matrix.api_map.rows import Name, UsedName
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 DATA: Final = Path(__file__).with_name("data")
 RELEASES: Final = "releases.json"
-ROW_GROUP: Final = 12_000  # an answer decodes the groups of a few modules only
+NAMES: Final = "{}-names.zip"
+USES: Final = "{}-uses.zip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,33 +102,14 @@ def release_row(release: MappedRelease) -> dict[str, Any]:
 def save(mapped: PackageMap, folder: Path) -> None:
     """Write the names and uses of a package. Two maps with the same content have the same files."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_rows(folder / f"{mapped.package}-names.parquet", Name._fields, mapped.names)
-    write_rows(folder / f"{mapped.package}-uses.parquet", UsedName._fields, mapped.uses)
+    write_rows(folder / NAMES.format(mapped.package), Name._fields, mapped.names)
+    write_rows(folder / USES.format(mapped.package), UsedName._fields, mapped.uses)
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Mapping[Any, int]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     flat = sorted((*row, *each) for row, bits in rows.items() for each in ranges(bits))
-    columns = [*columns, "first", "last"]
-    values = list(zip(*flat, strict=True)) if flat else [()] * len(columns)
-    types = [pa.string()] * (len(columns) - 2) + [pa.int16()] * 2
-    table = pa.table({name: pa.array(column, kind) for name, column, kind in zip(columns, values, types, strict=True)})
-    pq.write_table(
-        table,
-        path,
-        compression="zstd",
-        compression_level=19,
-        row_group_size=ROW_GROUP,
-        data_page_version="2.0",
-        use_dictionary=[
-            name for name in columns if name in {"module", "kind", "detail", "conditions", "first", "last"}
-        ],
-        column_encoding={name: "DELTA_BYTE_ARRAY" for name in columns if name in {"name", "target"}},
-        write_statistics=["module"],
-        store_schema=False,
-    )
+    texts = [(*row[:-2], str(row[-2]), str(row[-1])) for row in flat]
+    column_file.write(path, [*columns, "first", "last"], texts)
 
 
 def load(package: str, folder: Path = DATA) -> PackageMap:
@@ -138,21 +121,14 @@ def load(package: str, folder: Path = DATA) -> PackageMap:
     return PackageMap(
         package=package,
         releases=releases_of(folder).get(package, []),
-        names=read_rows(folder / f"{package}-names.parquet", Name),
-        uses=read_rows(folder / f"{package}-uses.parquet", UsedName),
+        names=read_rows(folder / NAMES.format(package), Name),
+        uses=read_rows(folder / USES.format(package), UsedName),
     )
 
 
 def read_rows(path: Path, row: Any) -> dict[Any, int]:
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            table = file.read()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error}); create it with `ftmatrix map build`") from error
     found: dict[Any, int] = {}
-    for *key, first, last in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        name = row(*key)
-        found[name] = found.get(name, 0) | ((1 << (last - first + 1)) - 1) << first
+    for module, (*rest, first, last) in column_file.ColumnFile(path).all_rows():
+        name = row(module, *rest)
+        found[name] = found.get(name, 0) | ((1 << (int(last) - int(first) + 1)) - 1) << int(first)
     return found

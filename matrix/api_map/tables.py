@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from functools import cached_property
+import re
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from matrix.api_map.store import releases_of
-from matrix.errors import UserError
+from matrix.api_map.columns import ColumnFile
+from matrix.api_map.store import NAMES, USES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from matrix.api_map.columns import Row
 
 
 class NameRow(NamedTuple):
@@ -34,68 +36,53 @@ class UseRow(NamedTuple):
 
 
 class Table:
-    """A Parquet file of rows that are sorted by module. Only the row groups that a question concerns are decoded."""
+    """The names or uses of a package, sorted by module."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.groups: dict[int, tuple[list[str], dict[str, Any]]] = {}
-
-    @cached_property
-    def file(self) -> Any:
-        import pyarrow.parquet as pq
-
-        try:
-            return pq.ParquetFile(self.path, read_dictionary=["module"])
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot be read ({error}); create it with `ftmatrix map build`") from error
-
-    @cached_property
-    def bounds(self) -> list[tuple[str, str]]:
-        """The first and the last module of each row group."""
-        metadata = self.file.metadata
-        column = self.file.schema.names.index("module")
-        found = [metadata.row_group(number).column(column).statistics for number in range(metadata.num_row_groups)]
-        return [(str(each.min), str(each.max)) for each in found]
-
-    def group(self, number: int) -> tuple[list[str], dict[str, Any]]:
-        """Return the modules of a row group's rows, and its other columns, undecoded."""
-        if number not in self.groups:
-            table = self.file.read_row_group(number, use_threads=False)
-            columns = {name: table.column(name) for name in table.column_names}
-            self.groups[number] = columns.pop("module").to_pylist(), columns
-        return self.groups[number]
+        self.file = ColumnFile(path)
 
     def rows(self, module: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a module, without its name."""
-        for number, (first, last) in enumerate(self.bounds if module in self.modules else ()):
-            if first <= module <= last:
-                modules, columns = self.group(number)
-                start, end = bisect_left(modules, module), bisect_right(modules, module)
-                found = [values.slice(start, end - start).to_pylist() for values in columns.values()]
-                yield from zip(*found, strict=True)
+        for row in self.file.rows(module):
+            yield typed(row)
 
     def matching(self, column: str, pattern: str, kinds: Sequence[str] = ()) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows in which a column matches a regular expression (RE2), of some kinds or of all."""
-        from pyarrow.compute import indices_nonzero, match_substring_regex
+        """Yield the rows in which a column matches a regular expression, of some kinds or of all.
 
-        values = self.file.read(columns=[column], use_threads=False).column(0)
-        places = indices_nonzero(match_substring_regex(values, pattern)).to_pylist()
+        ``^`` and ``$`` match at the ends of a value.
+        """
+        modules = list(self.file.places)
+        ends = [end for _, end in self.file.places.values()]
+        kind = self.file.columns.index("kind")
         start = 0
-        for number in range(len(self.bounds)):
-            end = start + self.file.metadata.row_group(number).num_rows
-            for place in (place - start for place in places if start <= place < end):
-                modules, columns = self.group(number)
-                # One by one: to take several at once, pyarrow imports pandas.
-                row = {name: values[place].as_py() for name, values in columns.items()}
-                if not kinds or row["kind"] in kinds:
-                    yield modules[place], *row.values()
+        for group, end in enumerate(self.file.group_ends):
+            for place in matching_lines(self.file.text(group, column), pattern):
+                (row,) = self.file.slice(start + place, start + place + 1)
+                if not kinds or row[kind] in kinds:
+                    yield modules[bisect_right(ends, start + place)], *typed(row)
             start = end
 
-    @cached_property
-    def modules(self) -> dict[str, None]:
-        """The modules in order. Their column is cheap to read, and most questions name some that do not exist."""
-        chunks = self.file.read(columns=["module"], use_threads=False).column(0).chunks
-        return dict.fromkeys(sorted(name for chunk in chunks for name in chunk.dictionary.to_pylist()))
+    @property
+    def modules(self) -> Mapping[str, object]:
+        """The modules in order."""
+        return self.file.places
+
+
+def matching_lines(text: str, pattern: str) -> Iterator[int]:
+    """Yield the numbers of the lines that match, from 0."""
+    number = position = 0
+    latest = -1
+    for found in re.finditer(pattern, text, re.MULTILINE):
+        number += text.count("\n", position, found.start())
+        position = found.start()
+        if number != latest:
+            latest = number
+            yield number
+
+
+def typed(row: Row) -> tuple[Any, ...]:
+    """Return a row with its places as numbers."""
+    return *row[:-2], int(row[-2]), int(row[-1])
 
 
 class PackageTables:
@@ -104,8 +91,8 @@ class PackageTables:
     def __init__(self, package: str, folder: Path) -> None:
         self.package = package
         self.folder = folder
-        self.name_table = Table(folder / f"{package}-names.parquet")
-        self.use_table = Table(folder / f"{package}-uses.parquet")
+        self.name_table = Table(folder / NAMES.format(package))
+        self.use_table = Table(folder / USES.format(package))
         self.by_module: dict[str, dict[str, list[NameRow]]] = {}
         self.uses_by_module: dict[str, list[UseRow]] = {}
 
@@ -125,6 +112,3 @@ class PackageTables:
 
     def modules(self) -> tuple[str, ...]:
         return tuple(self.name_table.modules)
-
-
-__all__ = ["NameRow", "PackageTables", "Table", "UseRow", "releases_of"]

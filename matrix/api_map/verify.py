@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.api_map import store
-from matrix.api_map.packages import PACKAGES, SINCE
+from matrix.api_map.packages import MAPPED, SINCE
 from matrix.api_map.reading.facts_cache import FactsCache
 from matrix.api_map.reading.release_facts import read_release
 
@@ -32,7 +32,7 @@ def verify(
     *,
     index: PackageIndex,
     cache: Path,
-    packages: Sequence[str] = PACKAGES,
+    packages: Sequence[str] = MAPPED,
     newest: int = 1,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[StaleRelease]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 DEEPEST: Final = 12  # imports that lead to a definition, or bases of a class
 RENAMES: Final = frozenset({"rename", "alias"})
+NO_DEFINITIONS: Final = RENAMES | {"returned"}  # rows that tell something about a name that another row defines
 UNKNOWN_BASE: Final = "**?"  # stands for the parameters of a base that the map does not have
 CONSTRUCTORS: Final = frozenset({"__init__", "__new__"})
 REDIRECTIONS: Final = frozenset({"import", "export"})
@@ -59,10 +60,15 @@ class FoundName:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One release of each package, by its place."""
+    """One release of each package, by its place.
+
+    ``libraries`` are the versions of other modules that are installed; None if that is not known.
+    """
 
     tables: Mapping[str, PackageTables]
     places: Mapping[str, int]
+    libraries: Mapping[str, str] | None = None
+    _modules: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def rows(self, module: str, name: str) -> Iterator[NameRow]:
         package = module.partition(".")[0]
@@ -74,7 +80,9 @@ class View:
                 yield row
 
     def has_module(self, module: str) -> bool:
-        return any(True for _ in self.rows(module, ""))
+        if module not in self._modules:
+            self._modules[module] = any(True for _ in self.rows(module, ""))
+        return self._modules[module]
 
     def presence(self, path: str) -> Presence:
         """Tell if a name is there: ``transformers.Trainer``, ``transformers.Trainer.train``, or ``...train(trial)``."""
@@ -103,7 +111,7 @@ class View:
         for row in self.rows(module, name):
             if row.kind in REDIRECTIONS:
                 redirected = row.detail
-            elif row.kind not in RENAMES:
+            elif row.kind not in NO_DEFINITIONS:
                 return self.part_of(FoundName(module, name, row.kind, row.detail), rest, depth)
         if redirected is None:
             return None, self.absence(module, name)
@@ -138,7 +146,7 @@ class View:
                 unknown = True
                 continue
             for row in self.rows(each.module, f"{each.name}.{name}"):
-                if row.kind not in RENAMES:
+                if row.kind not in NO_DEFINITIONS:
                     return FoundName(each.module, f"{each.name}.{name}", row.kind, row.detail), Presence.THERE
             unknown |= any(True for _ in self.rows(each.module, f"{each.name}.__getattr__"))
         return None, Presence.UNKNOWN if unknown else Presence.MISSING

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 INSTALL_LIMIT_S: Final = 3600.0
 CACHE_CLEAN_LIMIT_S: Final = 600.0
+QUICK_S: Final = 60.0
 COPYING: Final = "UV_CACHE_DIR is on another file system than FTMATRIX_CACHE: files are copied and use twice the space"
 
 # uv inherits the user's variables, such as proxies and indexes. These would change what a lock determines.
@@ -108,6 +109,24 @@ class Uv:
     ) -> Finished:
         """``uv pip COMMAND`` with wheels only: the result of a build depends on this machine's compilers."""
         return self("pip", command, "--no-build", *self.index_arguments, *arguments, timeout_s=timeout_s, extra=extra)
+
+    def default_index(self) -> str:
+        """Return the address of the default index: of the variables, of a configuration file, or uv's own.
+
+        Empty if uv uses none.
+
+        Raises:
+            UserError: uv cannot state it.
+        """
+        stated = self.variables.get("UV_DEFAULT_INDEX") or self.variables.get("UV_INDEX_URL")
+        if stated:  # uv masks passwords when it states the address
+            return stated
+        with self.requirements_file(()) as nothing:
+            finished = self.pip("compile", nothing, "--no-header", "--emit-index-url", "--offline", timeout_s=QUICK_S)
+        if finished.exit_code != 0:
+            raise UserError(f"uv cannot state its default index: {finished.log.strip()[-300:]}")
+        found = re.search(r"^--index-url (\S+)", finished.log, re.MULTILINE)
+        return found[1] if found else ""
 
     def compile(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +59,9 @@ DECOUPLED: Mapping[str, tuple[str, dict[str, Any], Rule]] = {
 FUSED = ("Adam", "Adam, amsgrad", "AdamW", "AdamW, amsgrad", "Adagrad", "SGD", "SGD, momentum", "SGD, nesterov")
 
 
+@functools.cache
 def gradient(name: str, step: int) -> Any:
-    """A gradient that changes its sign in some steps; no two are equal."""
+    """A gradient that changes its sign in some steps; no two are equal. Callers change copies alone."""
     return tiny.values(f"{name} {step}", SHAPES[name]) * (1 + step**0.5 / 10) + 0.05 * (step % 3 - 1)
 
 
@@ -67,6 +69,7 @@ def starts() -> dict[str, Any]:
     return {name: tiny.values(name, shape) for name, shape in SHAPES.items()}
 
 
+@functools.cache
 def by_rule(name: str, rule: Rule, decay: float, sign: float, *, decoupled: bool) -> Any:
     """A weight after all steps, float64."""
     weight = starts()[name].double()
@@ -87,7 +90,7 @@ def by_torch(kind: str, **more: Any) -> tuple[dict[str, Any], Any]:
     made = getattr(torch.optim, kind)([*found.values(), unused], **{"lr": RATE, **more})
     for step in range(1, STEPS + 1):
         for name, parameter in found.items():
-            parameter.grad = gradient(name, step)
+            parameter.grad = gradient(name, step).clone()
         made.step()
     return {**found, "unused": unused}, made
 

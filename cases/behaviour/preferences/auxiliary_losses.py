@@ -18,6 +18,7 @@ from cases.space.verdict import Phase, at_most
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from cases.apply.context import Context
     from cases.space.verdict import Check
@@ -28,11 +29,11 @@ SHARE = 0.5  # router_aux_loss_coef
 SAME = 1e-5  # of a loss
 
 
-def balance(ctx: Context, kind: str, rows: Sequence[list[int]]) -> float:
+def balance(folder: Path, rows: Sequence[list[int]]) -> float:
     """The auxiliary loss of rows together, each read alone: float64. Padding does not count."""
     import torch
 
-    network = building.network(Variant("mixtral").written(ctx, f"balance {kind}"))
+    network = building.network(folder)
     layers: list[list[Any]] = [[] for _ in range(network.config["num_hidden_layers"])]
     for row in rows:
         mixtral.logits(network, Batch(ids=torch.tensor([row])))
@@ -42,10 +43,10 @@ def balance(ctx: Context, kind: str, rows: Sequence[list[int]]) -> float:
     return float(mixtral.balance_loss(routed, network.config["num_experts_per_tok"]))
 
 
-def first_loss(ctx: Context, kind: str, share: float, data: Any, **chosen: Any) -> tuple[float, Any]:
+def first_loss(ctx: Context, folder: Path, kind: str, share: float, data: Any) -> tuple[float, Any]:
     """The loss of the first batch of a trainer with this coefficient, and what generated it, if something did."""
-    model = building.loaded(ctx, Variant("mixtral").written(ctx, f"{kind} {share}"))
-    settings = {"max_steps": 1, "router_aux_loss_coef": share, "learning_rate": 0.0, **chosen}
+    model = building.loaded(ctx, folder)
+    settings = {"max_steps": 1, "router_aux_loss_coef": share, "learning_rate": 0.0}
     if kind == "GRPO":
         made, rollouts = grpo.trainer(ctx, {"model": model, "temperature": 1.0, "beta": 0.0, **settings})
         made.train()
@@ -69,9 +70,10 @@ def auxiliary_losses(ctx: Context) -> Iterator[Check]:
         "KTO": (kto.columns(judged), [[*row.prompt, *row.completion, tiny.END] for row in judged]),
         "GRPO": (None, []),
     }
+    folder = Variant("mixtral").written(ctx, "policy")
     for kind, (data, rows) in sets.items():
-        without, _ = first_loss(ctx, kind, 0.0, data)
-        found, calls = first_loss(ctx, kind, SHARE, data)
+        without, _ = first_loss(ctx, folder, kind, 0.0, data)
+        found, calls = first_loss(ctx, folder, kind, SHARE, data)
         read = rows or [[*prompt, *completion] for prompt, completion in calls]
-        wanted = SHARE * balance(ctx, kind, read)
+        wanted = SHARE * balance(folder, read)
         yield at_most(f"what the coefficient adds, off, {kind}", abs(found - without - wanted), SAME)

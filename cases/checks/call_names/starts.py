@@ -20,6 +20,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     ),
     "cases.behaviour.starts.component_starts": (
         "ranks",
+        "span of lora_A off, {name}",
+        "order of lora_A off, {name}",
         "numbers of lora_B that are not zero",
         "rank_pattern",
         "scalings off",

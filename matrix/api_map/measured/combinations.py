@@ -1,16 +1,22 @@
-"""Chooses combinations of releases to import: each minor release of one package with each of transformers."""
+"""Chooses combinations of releases to import: each minor release of one package with each of transformers.
+
+A combination measures several pairs at once: beside the pair that it is made for, it has releases of the other packages
+whose pair with the same transformers is not measured yet.
+"""
 
 from __future__ import annotations
 
 import random
 import re
+from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Final
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from matrix.api_map.query import ApiMap
     from matrix.api_map.store import MappedRelease
@@ -18,6 +24,8 @@ if TYPE_CHECKING:
 BASE: Final = "transformers"
 PARTNERS: Final = ("peft", "trl", "accelerate", "bitsandbytes")
 # In this order: a package's requirements bound those behind it.
+# An old one needs parts of triton that a newer torch does not bring, and then breaks the imports of all the others.
+ALWAYS_NEWEST: Final = frozenset({"bitsandbytes"})
 FILLED: Final = (*PARTNERS, "tokenizers", "datasets", "huggingface_hub", "safetensors")
 
 
@@ -30,10 +38,30 @@ def minor_releases(releases: Sequence[MappedRelease]) -> tuple[MappedRelease, ..
     return tuple(last.values())
 
 
-def pairs(api: ApiMap, *, seed: int = 0) -> list[dict[str, str]]:
+Pair = tuple[str, str, str]  # version of transformers, other package, its version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCombination:
+    """Versions of all packages, and the versions of trl to import with the rest."""
+
+    versions: Mapping[str, str]
+    variants: tuple[str, ...]
+
+    @property
+    def pairs(self) -> frozenset[Pair]:
+        return pairs_of(self.versions) | {(self.versions[BASE], "trl", each) for each in self.variants}
+
+
+def pairs_of(versions: Mapping[str, str]) -> frozenset[Pair]:
+    """Return the pairs of transformers and a partner that a combination has."""
+    return frozenset((versions[BASE], name, versions[name]) for name in PARTNERS if name in versions)
+
+
+def pairs(api: ApiMap, *, seed: int = 0) -> list[Pair]:
     """Return all pairs of minor releases of transformers and each partner, in a random but repeatable order."""
     found = [
-        {BASE: base.version, partner: other.version}
+        (base.version, partner, other.version)
         for base in minor_releases(api.releases[BASE])
         for partner in PARTNERS
         for other in minor_releases(api.releases[partner])
@@ -42,27 +70,59 @@ def pairs(api: ApiMap, *, seed: int = 0) -> list[dict[str, str]]:
     return found
 
 
-def trl_variants(versions: Mapping[str, str], api: ApiMap, count: int) -> list[str]:
-    """Return a combination's version of trl, and other minor releases at random, the same ones in each call."""
-    others = [each.version for each in minor_releases(api.releases["trl"]) if each.version != versions["trl"]]
-    chosen = random.Random(repr(sorted(versions.items()))).sample(others, count)  # noqa: S311 - a sample, no secret
-    return [versions["trl"], *chosen]
+def planned(
+    api: ApiMap,
+    measured: Iterable[Mapping[str, str]],
+    *,
+    variants: int,
+    has_wheel: Callable[[str, str], bool] = lambda _package, _version: True,
+) -> Iterator[PlannedCombination]:
+    """Yield combinations until each pair that requirements admit is in one, except pairs that were measured.
 
-
-def filled(pair: Mapping[str, str], api: ApiMap) -> dict[str, str]:
-    """Add the other packages to a pair: each the newest until the pair's newer release that all requirements admit.
-
-    If no release meets all of them, the newest of that day is taken, as a user would who ignores pip's complaint.
+    Args:
+        api: the map.
+        measured: versions of combinations that were measured in the environment.
+        variants: further releases of trl with each combination.
+        has_wheel: tells if a release can be installed with the environment's interpreter.
     """
-    chosen = dict(pair)
-    day = max(release(api, name, version).uploaded for name, version in pair.items())
+    left = set(pairs(api)).difference(*map(pairs_of, measured))
+    for pair in pairs(api):
+        if pair not in left:
+            continue
+        left.discard(pair)
+        base, partner, version = pair
+        versions = filled({BASE: base, partner: version}, api, left)
+        if not is_installable(versions, api) or not all(has_wheel(*each) for each in versions.items()):
+            continue
+        further = sorted(each for one, name, each in left if (one, name) == (base, "trl"))
+        chosen = random.Random(repr(pair)).sample(further, min(variants, len(further)))  # noqa: S311 - a sample
+        found = PlannedCombination(
+            versions=versions,
+            variants=tuple(dict.fromkeys([versions["trl"], *(each for each in chosen if has_wheel("trl", each))])),
+        )
+        left -= found.pairs
+        yield found
+
+
+def filled(given: Mapping[str, str], api: ApiMap, left: Collection[Pair] = ()) -> dict[str, str]:
+    """Add the other packages to given versions, until the day of the newest of these.
+
+    Of a partner, the newest release that all requirements admit and whose pair with transformers is ``left``; of other
+    packages, and if no pair is left, the newest release that all requirements admit. If none meets them, the newest of
+    that day is taken, as a user would who ignores pip's complaint. Of ``ALWAYS_NEWEST``, later releases count as well.
+    """
+    chosen = dict(given)
+    day = max(release(api, *each).uploaded for each in chosen.items())
     for name in (each for each in FILLED if each not in chosen):
+        last = date.max if name in ALWAYS_NEWEST else day
         candidates = [
-            each for each in api.releases[name] if each.uploaded <= day and not (each.yanked or each.unreadable)
+            each for each in api.releases[name] if each.uploaded <= last and not (each.yanked or each.unreadable)
         ]
         fitting = [each for each in candidates if fits(name, each, chosen, api)]
-        if fitting or candidates:
-            chosen[name] = (fitting or newest_first(candidates))[-1].version
+        packed = name not in ALWAYS_NEWEST
+        wanted = [each for each in fitting if packed and (given.get(BASE), name, each.version) in left]
+        if candidates:
+            chosen[name] = (wanted or fitting or newest_first(candidates))[-1].version
     return chosen
 
 

@@ -82,7 +82,7 @@ def evaluate(api: ApiMap, results: Iterable[MeasuredImports]) -> Evaluation:
     apart: Counter[tuple[str, str, str]] = Counter()
     examples: dict[tuple[str, str, str], str] = {}
     for each in results:
-        predicted = predict(api, {**each.versions, "torch": each.torch}, later=False).at_import
+        predicted = predict(api, {**each.versions, "torch": each.torch}, each.libraries or None, later=False).at_import
         for package in IMPORTS:
             error = each.errors.get(f"import {package}")
             if error is None:

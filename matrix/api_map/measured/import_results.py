@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,10 @@ LONGEST: Final = 240
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredImports:
-    """One combination: what each step raised (empty if nothing), or why the process ended."""
+    """One combination: what each step raised (empty if nothing), or why the process ended.
+
+    ``libraries`` are the versions of the environment's other modules; none if they were not recorded.
+    """
 
     versions: Mapping[str, str]
     errors: Mapping[str, str]
@@ -32,6 +35,11 @@ class MeasuredImports:
     torch: str
     measured: date
     ended: str = ""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+
+    def is_from(self, *, python: str, torch: str) -> bool:
+        """Tell if it was measured with these versions; builds of one version of torch, such as +cpu, are the same."""
+        return (self.python, self.torch.partition("+")[0]) == (python, torch)
 
     def imports(self, package: str) -> bool | None:
         """Tell if a package was imported without an error; None if that was not measured."""
@@ -39,7 +47,9 @@ class MeasuredImports:
         return None if error is None else not error
 
 
-def save(results: Sequence[CombinationResult], path: Path, *, measured: date) -> None:
+def save(
+    results: Sequence[CombinationResult], path: Path, *, measured: date, libraries: Mapping[str, str] | None = None
+) -> None:
     """Write the results of one environment; errors that occur several times are stored once."""
     packages = sorted({name for each in results for name in each.versions})
     steps = list(dict.fromkeys(step.step for each in results for step in each.steps))
@@ -55,6 +65,7 @@ def save(results: Sequence[CombinationResult], path: Path, *, measured: date) ->
         "measured": measured.isoformat(),
         "python": results[0].python,
         "torch": results[0].torch,
+        "libraries": dict(libraries or {}),
         "packages": packages,
         "steps": steps,
         "errors": list(errors),
@@ -100,4 +111,5 @@ def load(folder: Path = FOLDER) -> Iterator[MeasuredImports]:
                 torch=document["torch"],
                 measured=date.fromisoformat(document["measured"]),
                 ended=ended,
+                libraries=document.get("libraries", {}),
             )

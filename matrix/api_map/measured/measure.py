@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cases.imports.wire import Combination, CombinationResult
+from cases.imports.wire import LIBRARIES, Combination, CombinationResult
 from matrix import processes
 from matrix.api_map.packages import SINCE
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable
 
+    from matrix.api_map.measured.combinations import PlannedCombination
     from matrix.api_map.reading.index import PackageIndex, WheelFile
 
 HERE: Final = Path(__file__).parents[3]
@@ -36,6 +38,7 @@ OFFLINE: Final = {
     "TRL_EXPERIMENTAL_SILENCE": "1",
 }
 SLACK_S: Final = 300.0
+STARTUP_S: Final = 60.0
 
 
 class UnpackedWheels:
@@ -71,50 +74,53 @@ class UnpackedWheels:
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(kept, target)
 
+    def has(self, package: str, version: str) -> bool:
+        """Tell if the index has a wheel of a release for the interpreter."""
+        return version in self.of_package(package)
+
     def wheel(self, package: str, version: str) -> WheelFile:
+        if not self.has(package, version):
+            raise UserError(f"{package} {version}: the index has no wheel of it since {SINCE}")
+        return self.of_package(package)[version]
+
+    def of_package(self, package: str) -> dict[str, WheelFile]:
         if package not in self.wheels:
             self.wheels[package] = {each.version: each for each in self.index.releases(package, since=SINCE)}
-        if version not in self.wheels[package]:
-            raise UserError(f"{package} {version}: the index has no wheel of it since {SINCE}")
-        return self.wheels[package][version]
+        return self.wheels[package]
 
 
 def import_combinations(
-    combinations: Sequence[Mapping[str, str]],
+    combinations: Iterable[PlannedCombination],
     *,
     python: Path,
     wheels: UnpackedWheels,
     results: Path,
     minutes: float,
     extra: Path | None = None,
-    variants: Callable[[Mapping[str, str]], Sequence[str]] = lambda versions: (versions["trl"],),
 ) -> list[CombinationResult]:
     """Import combinations in an environment that has torch, append each result to a file, and return all of the file.
 
     Args:
-        combinations: versions by package.
+        combinations: those to import.
         python: interpreter of the environment.
         wheels: where releases are unpacked.
-        results: file of JSON lines; combinations in it are not imported again.
+        results: file of JSON lines.
         minutes: start no combination afterwards.
-        variants: the versions of trl to import with the rest of a combination.
         extra: folder with libraries that take precedence over those of the environment.
 
     Raises:
         UserError: the interpreter cannot be started.
     """
-    done = {key(each.versions) for each in read_results(results)}
     listed = results.with_suffix(".combinations")
     with listed.open("w", encoding="utf-8") as sink:
-        for versions in combinations:
-            if key(versions) not in done:
-                rest = {name: version for name, version in versions.items() if name != "trl"}
-                combination = Combination(
-                    versions=rest,
-                    folders=tuple(str(wheels.unpacked(name, version)) for name, version in rest.items()),
-                    variants=tuple((each, str(wheels.unpacked("trl", each))) for each in variants(versions)),
-                )
-                sink.write(combination.line() + "\n")
+        for each in combinations:
+            rest = {name: version for name, version in each.versions.items() if name != "trl"}
+            combination = Combination(
+                versions=rest,
+                folders=tuple(str(wheels.unpacked(name, version)) for name, version in rest.items()),
+                variants=tuple((version, str(wheels.unpacked("trl", version))) for version in each.variants),
+            )
+            sink.write(combination.line() + "\n")
     finished = processes.call(
         [str(python), "-m", PROBE, str(listed), str(results), "--minutes", str(minutes)]
         + (["--extra", str(extra)] if extra else []),
@@ -126,11 +132,29 @@ def import_combinations(
     return read_results(results)
 
 
+def environment_versions(python: Path) -> tuple[str, str]:
+    """Return the versions of an environment's interpreter and of its torch, such as 3.12.1 and 2.5.1.
+
+    Raises:
+        UserError: it cannot be started, or has no torch.
+    """
+    code = "import platform, importlib.metadata as m; print(platform.python_version(), m.version('torch'))"
+    finished = processes.call([str(python), "-c", code], timeout_s=STARTUP_S)
+    if finished.exit_code != 0:
+        problem = finished.log.strip().rpartition("\n")[2]
+        raise UserError(f"{python}: no Python of an environment with torch ({problem})")
+    version, torch = finished.log.split()
+    return version, torch.partition("+")[0]
+
+
+def libraries_beside(results: Path) -> dict[str, str]:
+    """Return the versions of the environment's other libraries by module, as the probe wrote them beside results."""
+    path = results.with_suffix(LIBRARIES)
+    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
 def read_results(path: Path) -> list[CombinationResult]:
     if not path.exists():
         return []
     return [CombinationResult.parsed(each) for each in path.read_text(encoding="utf-8").splitlines()]
-
-
-def key(versions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(versions.items()))

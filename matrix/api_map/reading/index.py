@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import ssl
 import zipfile
 from dataclasses import dataclass, field
@@ -20,13 +21,14 @@ import httpx
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from matrix.environments.environment import cache_folder
 from matrix.errors import UserError
 from matrix.versions import indexes
+from matrix.versions.uv import on_this_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-PYPI: Final = "https://pypi.org/simple"
 JSON: Final = {"Accept": "application/vnd.pypi.simple.v1+json"}
 TIMEOUT_S: Final = 120.0
 WHOLE_BYTES: Final = 30 * 10**6  # smaller wheels are read by one request
@@ -94,13 +96,36 @@ class RangeFile(io.RawIOBase):
 
 
 class PackageIndex:
-    """The index that pip on this machine uses."""
+    """The default index of uv and pip on this machine: of their variables and files, or else the one that uv knows.
 
-    def __init__(self, environ: Mapping[str, str] = os.environ, transport: httpx.BaseTransport | None = None) -> None:
-        settings = indexes.pip_settings(environ)
-        self.address = (settings.get("index-url") or PYPI).rstrip("/")
-        self.certificate = settings.get("cert", "")
+    ``python`` is a version such as 3.12.1: of each release the wheel for it, if it has one. Without it, any wheel will
+    do, because files of Python do not depend on the interpreter.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] = os.environ,
+        transport: httpx.BaseTransport | None = None,
+        *,
+        python: str = "",
+        ask: Callable[[], str] | None = None,
+    ) -> None:
+        self.certificate = indexes.pip_settings(environ).get("cert", "")
         self.transport = transport
+        self.python = python
+        self.ask = ask or (lambda: on_this_machine(cache_folder(), environ=environ).default_index())
+
+    @cached_property
+    def address(self) -> str:
+        """The address of the Simple API.
+
+        Raises:
+            UserError: no index is configured, or it is a folder.
+        """
+        found = self.ask().rstrip("/")
+        if not found.startswith(("https://", "http://")):
+            raise UserError(f"{found or 'no index'}: the map needs an index with the JSON form of the Simple API")
+        return found
 
     @cached_property
     def client(self) -> httpx.Client:
@@ -125,7 +150,7 @@ class PackageIndex:
         found: dict[Version, list[WheelFile]] = {}
         for row in files:
             wheel = wheel_file(package, row, address)
-            if wheel is not None and wheel.uploaded >= since:
+            if wheel is not None and wheel.uploaded >= since and is_for(wheel, self.python):
                 found.setdefault(Version(wheel.version), []).append(wheel)
         return tuple(min(found[version], key=preference) for version in sorted(found))
 
@@ -164,6 +189,22 @@ def wheel_file(package: str, row: Mapping[str, Any], address: str) -> WheelFile 
         yanked=bool(row.get("yanked")),
         requires_python=row.get("requires-python") or "",
     )
+
+
+def is_for(wheel: WheelFile, python: str) -> bool:
+    """Tell if a wheel can be installed with a version of CPython on Linux; any can if no version is stated."""
+    if not python:
+        return True
+    major, minor = map(int, python.split(".")[:2])
+    tags = parse_wheel_filename(wheel.url.rpartition("/")[2])[3]
+    for tag in tags:
+        found = re.fullmatch(r"cp(\d)(\d+)", tag.interpreter)
+        own = found is not None and (int(found[1]), int(found[2])) == (major, minor)
+        stable = found is not None and tag.abi == "abi3" and int(found[1]) == major and int(found[2]) <= minor
+        on_linux = tag.platform == "any" or ("linux" in tag.platform and "x86_64" in tag.platform)
+        if on_linux and (own or stable or tag.interpreter == f"py{major}"):
+            return True
+    return False
 
 
 def preference(wheel: WheelFile) -> tuple[bool, bool, int, str]:

@@ -9,13 +9,14 @@ import zlib
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from matrix.api_map.packages import PACKAGES, is_outlined
+from matrix.api_map.packages import LIBRARIES, PACKAGES, is_outlined
+from matrix.api_map.reading.availability import returned
 from matrix.api_map.reading.definitions import Definition, definitions, least_torch
 from matrix.api_map.reading.lazy import LazyExports, lazy_exports
 from matrix.api_map.reading.names import Names, names_of
 from matrix.api_map.reading.uses import Use, uses_of
 
-FORMAT: Final = 4  # of cached facts; raise it when what is read changes
+FORMAT: Final = 5  # of cached facts; raise it when what is read changes
 LAZY: Final = (b"__all__", b"__getattr__", b"@requires")  # files without these words export nothing lazily
 
 
@@ -64,11 +65,16 @@ def read_module(source: bytes, module: str, *, is_package: bool) -> ModuleFacts:
     renaming = b"deprecat" in source or b"renamed" in source  # most files rename nothing, and need no search
     if outline:
         return ModuleFacts(definitions=list(definitions(tree, names, outline=True)), lazy=lazy_exports(tree))
+    if module.partition(".")[0] in LIBRARIES:
+        return ModuleFacts(
+            definitions=list(definitions(tree, names, outline=True)), imports=dict(module_imports(tree, names))
+        )
     uses, constants = uses_of(tree, names)
     return ModuleFacts(
         definitions=[
             *definitions(tree, names, outline=False, renaming=renaming),
             *(least_torch(tree) if b"Disabling PyTorch" in source else ()),
+            *(returned(tree, names) if b"_available(" in source else ()),
         ],
         imports=dict(module_imports(tree, names)),
         stars=module_stars(tree, names),
@@ -79,11 +85,12 @@ def read_module(source: bytes, module: str, *, is_package: bool) -> ModuleFacts:
 
 
 def module_imports(tree: ast.Module, names: Names) -> list[tuple[str, str]]:
-    """Return the names of packages of the map that a module imports when it runs."""
+    """Return the names of packages of the map that a module imports when it runs; of a library's, also its own."""
+    packages = (*PACKAGES, *LIBRARIES) if names.module.partition(".")[0] in LIBRARIES else PACKAGES
     found = []
     for statement in executed(tree.body):
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            found += [each for each in names.bindings(statement) if each[1].partition(".")[0] in PACKAGES]
+            found += [each for each in names.bindings(statement) if each[1].partition(".")[0] in packages]
     return found
 
 

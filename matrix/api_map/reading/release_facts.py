@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, Final
 
 from packaging.requirements import Requirement
 
-from matrix.api_map.packages import PACKAGES, compiled_module, is_read, module_name
+from matrix.api_map.packages import MAPPED, PACKAGES, compiled_module, is_read, module_name
 from matrix.api_map.reading.conditions import FUNCTION, TRY, TYPING
 from matrix.api_map.reading.lazy import LazyExports
 from matrix.api_map.reading.module_facts import ModuleFacts
-from matrix.api_map.reading.uses import IMPORT, INHERITED, KEYWORD, MODULE, STAR
+from matrix.api_map.reading.uses import (
+    CHECK_MODULE,
+    CHECKED,
+    IMPORT,
+    INHERITED,
+    KEYWORD,
+    LISTED,
+    MODULE,
+    NOT_CHECKED,
+    STAR,
+    distribution,
+)
 from matrix.api_map.rows import Name, UsedName
 
 if TYPE_CHECKING:
@@ -29,7 +40,7 @@ OWN_ROOTS: Final = frozenset({"object", "ABC", "abc.ABC", "Protocol", "@dataclas
 
 @dataclass(kw_only=True)
 class ReleaseFacts:
-    """What was read of one release. ``requires`` are its requirements on packages of the map."""
+    """What was read of one release. ``requires`` are its requirements on packages and libraries of the map."""
 
     package: str
     modules: dict[str, ModuleFacts]
@@ -114,13 +125,22 @@ class ReleaseFacts:
                         yield UsedName(module, found, found_kind, ";".join(sorted(set(held))))
 
     def resolved(self, module: str, target: str, kind: str, held: list[str]) -> Iterator[tuple[str, str]]:
-        if target.partition(".")[0] != self.package:
+        if kind in {LISTED, CHECKED}:
+            if kind == CHECKED and distribution(target) in self.checked:
+                yield target, kind
+        elif target.partition(".")[0] != self.package:
             if kind != MODULE or not target.startswith("torch"):
                 yield target, kind
         elif kind == INHERITED or (kind == KEYWORD and ".super." in target):
             yield from self.inherited(target, kind)
         elif kind in {IMPORT, MODULE, STAR} and not {FUNCTION, TRY} & set(held) and target != module:
             yield target, kind
+
+    @property
+    def checked(self) -> frozenset[str]:
+        """The packages of which a release checks the version when it is imported."""
+        facts = self.modules.get(CHECK_MODULE, ModuleFacts())
+        return frozenset(target for target, kind, _ in facts.uses if kind == LISTED) - NOT_CHECKED
 
     def inherited(self, target: str, kind: str) -> Iterator[tuple[str, str]]:
         """Yield what a class takes from a base in another package, if only one of its bases is there."""
@@ -232,7 +252,11 @@ def read_release(package: str, wheel: zipfile.ZipFile, cache: FactsCache) -> Rel
                 modules.get(compiled, ModuleFacts()), ModuleFacts(lazy=LazyExports(dynamic=True))
             )
     cache.commit()
-    return ReleaseFacts(package=package, modules=modules, requires=requirements(wheel))
+    return ReleaseFacts(
+        package=package,
+        modules=modules,
+        requires=tuple(f"{plain(each)}{each.specifier}" for each in requirements(wheel) if plain(each) in MAPPED),
+    )
 
 
 def merged(one: ModuleFacts, other: ModuleFacts) -> ModuleFacts:
@@ -250,13 +274,14 @@ def merged(one: ModuleFacts, other: ModuleFacts) -> ModuleFacts:
     )
 
 
-def requirements(wheel: zipfile.ZipFile) -> tuple[str, ...]:
-    """Return the requirements on packages of the map, and on Python, from the metadata of a wheel."""
+def requirements(wheel: zipfile.ZipFile) -> tuple[Requirement, ...]:
+    """Return the requirements in the metadata of a wheel, without those of extras."""
     names = [each for each in wheel.namelist() if each.endswith(".dist-info/METADATA")]
     if not names:
         return ()
     headers = HeaderParser().parsestr(wheel.read(names[0]).decode(errors="replace"))
-    found = [Requirement(each) for each in headers.get_all("Requires-Dist", []) if "extra ==" not in each]
-    return tuple(
-        f"{name}{each.specifier}" for each in found if (name := each.name.replace("-", "_").lower()) in PACKAGES
-    )
+    return tuple(Requirement(each) for each in headers.get_all("Requires-Dist", []) if "extra ==" not in each)
+
+
+def plain(requirement: Requirement) -> str:
+    return requirement.name.replace("-", "_").lower()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from matrix.api_map.packages import PACKAGES
+from matrix.api_map.packages import MAPPED, PACKAGES, counts_libraries
 from matrix.api_map.reading.conditions import FUNCTION, OTHER, TRY, conditions_of, handles_imports, negated, single
 
 if TYPE_CHECKING:
@@ -24,11 +25,19 @@ KEYWORD: Final = "keyword"  # TARGET(NAME)
 INHERITED: Final = "inherited"  # CLASS.NAME of the module's own class, which may be a base's
 STAR: Final = "star"
 CHECKED: Final = "checked"  # a requirement that is checked when the package is imported
+LISTED: Final = "listed"  # a package whose requirement is checked
+LIBRARY: Final = "library"  # the module imports a library outside the map
 
-# transformers checks the versions of these packages when it is imported, as this module states them.
-# accelerate is in the table as well, but is not checked if it is older: transformers then acts as if it were not there.
-CHECKED_PACKAGES: Final = frozenset({"huggingface_hub", "safetensors", "tokenizers"})
+# When transformers is imported, it checks the packages that the first module lists, in the versions that the second one
+# states. accelerate is not checked if it is older: transformers then acts as if it were not there.
+CHECK_MODULE: Final = "transformers.dependency_versions_check"
+CHECK_LIST: Final = "pkgs_to_check_at_runtime"
 REQUIREMENTS_MODULE: Final = "transformers.dependency_versions_table"
+NOT_CHECKED: Final = frozenset({"python", "accelerate"})
+
+# Modules that Python 3.12 or 3.13 removed; older interpreters, and partly setuptools, have them.
+REMOVED_FROM_PYTHON: Final = frozenset({"asynchat", "asyncore", "cgi", "distutils", "imghdr", "imp", "pipes", "smtpd"})
+STANDARD: Final = frozenset(sys.stdlib_module_names) | REMOVED_FROM_PYTHON
 
 
 class UseReader(ast.NodeVisitor):
@@ -37,6 +46,7 @@ class UseReader(ast.NodeVisitor):
     def __init__(self, names: Names) -> None:
         self.names = names
         self.package = names.module.partition(".")[0]
+        self.mapped = MAPPED if counts_libraries(names.module) else PACKAGES
         self.conditions: list[str] = []
         self.bound: list[dict[str, str]] = []  # names that functions import
         self.owner: ast.ClassDef | None = None
@@ -60,7 +70,15 @@ class UseReader(ast.NodeVisitor):
 
     def is_foreign(self, target: str) -> bool:
         root = target.partition(".")[0]
-        return root in PACKAGES and root != self.package
+        return root in self.mapped and root != self.package
+
+    def add_library(self, name: str) -> None:
+        """Add a library that the module imports when it runs."""
+        root = name.partition(".")[0]
+        outside = root and root not in STANDARD and root not in MAPPED
+        handled = {FUNCTION, TRY} & set(self.conditions)
+        if outside and not handled and counts_libraries(self.names.module):
+            self.add(root, LIBRARY)
 
     @contextmanager
     def under(self, *conditions: str) -> Iterator[None]:
@@ -138,7 +156,8 @@ class UseReader(ast.NodeVisitor):
         if self.bound:
             self.bound[-1].update(self.names.bindings(node))
         for each in node.names:
-            if each.name.partition(".")[0] in PACKAGES:
+            self.add_library(each.name)
+            if each.name.partition(".")[0] in self.mapped:
                 self.add(each.name, MODULE)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
@@ -146,7 +165,8 @@ class UseReader(ast.NodeVisitor):
         self.annotated &= source != "__future__" or all(each.name != "annotations" for each in node.names)
         if self.bound:
             self.bound[-1].update(self.names.bindings(node))
-        if source.partition(".")[0] in PACKAGES:
+        self.add_library(source)
+        if source.partition(".")[0] in self.mapped:
             self.add(source, MODULE)
             for each in node.names:
                 self.add(source if each.name == "*" else f"{source}.{each.name}", STAR if each.name == "*" else IMPORT)
@@ -204,14 +224,21 @@ class UseReader(ast.NodeVisitor):
                     self.constants[name] = conditions[0]
                 if name == "deps" and self.names.module == REQUIREMENTS_MODULE and isinstance(node.value, ast.Dict):
                     self.read_requirements(node.value)
+                if name == CHECK_LIST and self.names.module == CHECK_MODULE and isinstance(node.value, ast.List):
+                    for each in node.value.elts:
+                        if isinstance(each, ast.Constant):
+                            self.add(distribution(str(each.value)), LISTED)
         self.generic_visit(node)
 
     def read_requirements(self, table: ast.Dict) -> None:
         for each in table.values:
             if isinstance(each, ast.Constant):
-                name = re.split(r"[^\w-]", str(each.value))[0].replace("-", "_")
-                if name in CHECKED_PACKAGES:
-                    self.add(str(each.value).replace("-", "_"), CHECKED)
+                self.add(str(each.value).replace("-", "_"), CHECKED)
+
+
+def distribution(requirement: str) -> str:
+    """Return the name of a requirement, with underscores."""
+    return re.split(r"[^\w-]", requirement)[0].replace("-", "_").lower()
 
 
 def annotations_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:

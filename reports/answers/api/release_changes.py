@@ -43,7 +43,8 @@ def sentence(api: ApiMap, moved: MovedPackage, *, failure: str = "") -> str:
     if found.defaults:
         changed = ", ".join(map(default_words, found.defaults[:EXAMPLES]))
         parts.append(f"{counted(len(found.defaults), 'changed default')}, e.g. {changed}")
-    return f"API of {moved.name} {moved.old} -> {moved.new}: {'; '.join(parts)}" if parts else ""
+    every = f"; all: `ftmatrix map changes {moved.name} {moved.old} {moved.new}`"
+    return f"API of {moved.name} {moved.old} -> {moved.new}: {'; '.join(parts)}{every}" if parts else ""
 
 
 def mentioned_first(paths: Iterable[str], text: str) -> list[str]:

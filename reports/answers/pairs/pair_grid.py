@@ -47,7 +47,7 @@ class PairGrid:
 
 
 def pair_grids(api: ApiMap, results: Iterable[MeasuredImports]) -> Iterator[PairGrid]:
-    """Yield the grid of each two packages of which one uses the other and breaks with some of its releases."""
+    """Yield the grid of each two packages of which one uses the other."""
     tables = all_pairs(api)
     measured = by_releases(results)
     pairs = dict.fromkeys(ordered(user, provider) for user, provider in tables)

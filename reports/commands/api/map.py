@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from packaging.version import Version
 
 from cases.space.plural import counted
 from matrix.api_map import store
@@ -22,9 +23,10 @@ from reports.commands.options import AsJson
 from reports.render.text import map_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 DIFFERS: Final = 1
+DEFAULTS_OF: Final = ("transformers", "peft", "bitsandbytes", "accelerate", "trl", "datasets", "huggingface_hub")
 TRL_VARIANTS: Final = 5  # further releases of trl with each combination
 Folder = Annotated[Path, typer.Option("--folder", help="Folder of the map.", show_default="the packaged map")]
 Packages = Annotated[str, typer.Option("--packages", help="Packages, separated by commas.", show_default="all")]
@@ -153,15 +155,40 @@ def pairs(
     out: Annotated[Path, typer.Option("--out", help="Markdown file to write.", show_default=False)],
     folder: Folder = store.DATA,
 ) -> None:
-    """Write a page about each pair of packages: with which releases each release breaks, and on which name."""
+    """Write a page about each pair of packages: which releases were imported together, which break, on which name."""
+    from matrix.api_map.measured import import_results
     from matrix.api_map.pairs import all_pairs
     from reports.render.files import write_whole
     from reports.render.pairs_page import markdown
 
     api = ApiMap(folder)
-    tables = all_pairs(api)
-    write_whole(out, markdown(tables, {name: api.versions(name)[-1] for name in api.packages}))
+    results = list(import_results.load())
+    tables = all_pairs(api, results)
+    newest = {name: api.versions(name)[-1] for name in api.packages}
+    pythons = sorted({each.python for each in results})
+    torches = sorted({each.torch.partition("+")[0] for each in results}, key=Version)
+    write_whole(out, markdown(tables, newest, pythons, torches))
     typer.echo(f"{counted(len(tables), 'pair')} of packages in {out}")
+
+
+@app.command("defaults")
+def defaults(
+    out: Annotated[Path, typer.Option("--out", help="Folder for a Markdown file of each package.", show_default=False)],
+    packages: Packages = "",
+    folder: Folder = store.DATA,
+) -> None:
+    """Write a page for each package: which release moved the default of which parameter or configuration field."""
+    from matrix.api_map.changes import moved_defaults
+    from reports.render.defaults_page import markdown
+    from reports.render.files import write_whole
+
+    api = ApiMap(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    for package in chosen(packages) if packages else DEFAULTS_OF:
+        versions = api.versions(package)
+        found = list(moved_defaults(api, package))
+        write_whole(out / f"{package}.md", markdown(package, found, versions[0], versions[-1]))
+        typer.echo(f"{package}: {counted(sum(len(each.defaults) for each in found), 'moved default')}")
 
 
 @app.command("measure")
@@ -175,26 +202,32 @@ def measure(
     count: Annotated[int, typer.Option(min=1, help="Combinations to choose at random.")] = 400,
     folder: Folder = store.DATA,
 ) -> None:
-    """Import combinations of releases for real, and store what each raised."""
+    """Import combinations of releases for real, and store what each raised.
+
+    Pairs of releases that were measured with the same Python and torch before are left out.
+    """
     from datetime import UTC, datetime
 
-    from matrix.api_map.measured import combinations, import_results
-    from matrix.api_map.measured.measure import UnpackedWheels, import_combinations
+    from matrix.api_map.measured import combinations, import_results, measure
     from matrix.api_map.reading.index import PackageIndex
 
     api = ApiMap(folder)
-    filled = (combinations.filled(pair, api) for pair in combinations.pairs(api))
-    found = import_combinations(
-        list(islice((each for each in filled if combinations.is_installable(each, api)), count)),
+    version, torch = measure.environment_versions(python)
+    wheels = measure.UnpackedWheels(out / "wheels" / f"python{version}", PackageIndex(python=version))
+    results = out / f"{python.absolute().parents[1].name}.jsonl"
+    known: list[Mapping[str, str]] = [each.versions for each in measure.read_results(results)]
+    known += [each.versions for each in import_results.load() if each.is_from(python=version, torch=torch)]
+    found = measure.import_combinations(
+        islice(combinations.planned(api, known, variants=TRL_VARIANTS, has_wheel=wheels.has), count),
         python=python,
-        wheels=UnpackedWheels(out / "wheels", PackageIndex()),
-        results=out / f"{python.absolute().parents[1].name}.jsonl",
+        wheels=wheels,
+        results=results,
         minutes=minutes,
         extra=extra,
-        variants=lambda versions: combinations.trl_variants(versions, api, TRL_VARIANTS),
     )
-    name = f"python{found[0].python}-torch{found[0].torch}.json"
-    import_results.save(found, out / name, measured=datetime.now(tz=UTC).date())
+    today = datetime.now(tz=UTC).date()
+    name = f"python{version}-torch{torch}-{today}.json"
+    import_results.save(found, out / name, measured=today, libraries=measure.libraries_beside(results))
     typer.echo(f"{counted(len(found), 'combination')} imported; results in {out / name}")
 
 
@@ -228,10 +261,10 @@ def check_release(api: ApiMap, package: str, version: str) -> None:
 
 
 def chosen(packages: str) -> Sequence[str]:
-    from matrix.api_map.packages import PACKAGES
+    from matrix.api_map.packages import MAPPED
 
     names = [each.strip().replace("-", "_") for each in packages.split(",") if each.strip()]
     for each in names:
-        if each not in PACKAGES:
-            raise UserError(f"--packages: unknown package {each!r}; choose from {', '.join(PACKAGES)}")
-    return names or PACKAGES
+        if each not in MAPPED:
+            raise UserError(f"--packages: unknown package {each!r}; choose from {', '.join(MAPPED)}")
+    return names or MAPPED

@@ -141,6 +141,13 @@ def red_lines(checkup: Checkup) -> Iterator[str]:
         yield f"  and {counted(len(checkup.known_red) - SHOWN, 'cause')} more"
 
 
+def comparisons(moves: Mapping[str, str], versions: Mapping[str, str]) -> Iterator[str]:
+    """Yield the commands that list what the moves of packages change in their API."""
+    for name, version in moves.items():
+        if name in PACKAGES and name in versions:
+            yield f"`ftmatrix map changes {name} {versions[name]} {version}`"
+
+
 def change_lines(checkup: Checkup) -> Iterator[str]:
     if checkup.repair is not None:
         yield from repair_lines(checkup.repair, "Change")
@@ -153,6 +160,8 @@ def change_lines(checkup: Checkup) -> Iterator[str]:
         shown = f"{shown_on(checkup.pins.hardware)} by {checkup.pins.proof} (pass)"
         yield f"  {shown}, with {python}{without(checkup.pins.rest)}"
         yield from (f"  this changes a default: {each}" for each in checkup.changed_defaults)
+        if checkup.changed_defaults:
+            yield f"  all changed defaults: {', '.join(comparisons(checkup.pins.moves, checkup.installed.versions))}"
         if checkup.pins.settings is not None:
             yield from repair_lines(checkup.pins.settings, "  and change")
     if (

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     class FakeIndex(Protocol):
-        def add(self, package: str, version: str, sources: dict[str, str] | None, day: date) -> None: ...
+        def add(
+            self, package: str, version: str, sources: dict[str, str] | None, day: date, requires: tuple[str, ...] = ()
+        ) -> None: ...
 
     Predict = Callable[[str], list[str]]
+    Missed = Callable[..., list[str]]
 
 
 OLD = {"transformers/__init__.py": "", "transformers/extra.py": "def helper(): pass\ndef other(): pass\n"}
@@ -96,3 +99,70 @@ def test_code_under_a_condition_that_holds_breaks(predict: Predict, source: str)
 
 def test_an_attribute_in_a_class_body_breaks(predict: Predict) -> None:
     assert predict("import transformers.extra\nclass C:\n    x = transformers.extra.helper\n") == MISSED
+
+
+PAIR = "def _is_package_available(name):\n    return True, '1.0'\n"
+FLAG = "def _is_package_available(name):\n    return True\n"
+ASKED = "from transformers.utils.import_utils import _is_package_available\n"
+KEPT = (
+    f"{ASKED}_weave_available = _is_package_available('weave')\n"
+    "def is_weave_available():\n    return _weave_available\n"
+)
+CALLED = f"{ASKED}def is_weave_available():\n    return _is_package_available('weave')\n"
+WEAVE = "from trl.import_utils import is_weave_available\nif is_weave_available():\n    import weave\n"
+
+
+@pytest.fixture
+def missed(index: FakeIndex, updated: Callable[[FakeIndex, Path], object], tmp_path: Path) -> Missed:
+    """Predict what ``import trl`` misses with a source of transformers, and libraries that are installed."""
+
+    def found(trl: dict[str, str], transformers: dict[str, str], libraries: dict[str, str]) -> list[str]:
+        index.add("transformers", "6.0.0", {"transformers/__init__.py": "", **transformers}, date(2025, 1, 1))
+        index.add("trl", "2.0.0", trl, date(2025, 1, 2))
+        updated(index, tmp_path)
+        api = ApiMap(tmp_path / "map")
+        view = api.at({"transformers": "6.0.0", "trl": "2.0.0"}, libraries)
+        return [each.target for each in ImportPrediction(api=api, view=view).import_name("trl")]
+
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "libraries", "expected"),
+    [
+        ("import weave\n", {}, ["weave"]),
+        ("import weave.trace\n", {}, ["weave"]),
+        ("from weave import op\n", {"weave": "1.0"}, []),
+        ("try:\n    import weave\nexcept ImportError:\n    weave = None\n", {}, []),
+        ("def trace():\n    import weave\n", {}, []),
+        ("import json, distutils\n", {}, []),
+    ],
+    ids=["absent", "submodule", "installed", "handled", "in a function", "standard library"],
+)
+def test_a_library_that_is_not_installed_breaks(
+    missed: Missed, source: str, libraries: dict[str, str], expected: list[str]
+) -> None:
+    assert missed({"trl/__init__.py": source}, {}, libraries) == expected
+
+
+@pytest.mark.parametrize("helper", [KEPT, CALLED], ids=["kept in a variable", "returned"])
+@pytest.mark.parametrize(("result", "expected"), [(PAIR, ["weave"]), (FLAG, [])], ids=["pair", "truth value"])
+def test_a_check_that_gets_a_pair_is_always_true(missed: Missed, helper: str, result: str, expected: list[str]) -> None:
+    trl = {"trl/__init__.py": WEAVE, "trl/import_utils.py": helper}
+    transformers = {"transformers/utils/__init__.py": "", "transformers/utils/import_utils.py": result}
+    assert missed(trl, transformers, {}) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("1.26.4", []), ("2.2.0", ["numpy>=1.17,<2.0"])], ids=["met", "unmet"]
+)
+def test_a_version_that_is_checked_at_import_breaks(missed: Missed, version: str, expected: list[str]) -> None:
+    transformers = {
+        "transformers/__init__.py": "from . import dependency_versions_check\n",
+        "transformers/dependency_versions_check.py": (
+            "from .dependency_versions_table import deps\npkgs_to_check_at_runtime = ['python', 'numpy']\n"
+        ),
+        "transformers/dependency_versions_table.py": "deps = {'numpy': 'numpy>=1.17,<2.0', 'ray': 'ray>=2.7'}\n",
+    }
+    source = {"trl/__init__.py": "import transformers\n"}
+    assert missed(source, transformers, {"numpy": version}) == expected

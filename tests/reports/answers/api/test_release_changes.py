@@ -20,6 +20,7 @@ def test_a_sentence_has_counts_and_examples(api: ApiMap) -> None:
     found = release_changes.sentence(api, TRL)
     assert found.startswith("API of trl 0.15.2 -> 0.16.0: ")
     assert "changed defaults, e.g. " in found
+    assert found.endswith("; all: `ftmatrix map changes trl 0.15.2 0.16.0`")
 
 
 def test_releases_that_the_map_lacks_have_no_sentence(api: ApiMap) -> None:
