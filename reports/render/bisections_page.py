@@ -6,6 +6,7 @@ import statistics
 from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
+from matrix.keys import CellKey
 from reports.render.markdown import code, one_line, table
 from reports.render.text.bisect_text import culprit_words, markdown_section
 
@@ -24,7 +25,7 @@ def markdown(answers: Sequence[BisectAnswer]) -> str:
     effort = f"median {statistics.median(minutes):.1f} minutes, at most {max(minutes):.1f}" if minutes else "none yet"
     rows = [
         (
-            code(f"{each.bad}__{each.case}"),
+            code(str(CellKey(each.bad, each.case))),
             code(each.good),
             one_line(culprit_words(each)),
             str(each.cells),

@@ -40,7 +40,8 @@ def record(answer: BisectAnswer, results: Path) -> Path:
     Raises:
         UserError: the folder cannot be written.
     """
-    path = results / FOLDER / f"{answer.case}__{answer.good}__{answer.bad}__{answer.device}.json"
+    parts = (answer.case, answer.good, answer.bad, answer.device)
+    path = results / FOLDER / f"{'__'.join(parts)}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, answer.model_dump_json(by_alias=True, indent=1) + "\n")

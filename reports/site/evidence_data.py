@@ -35,7 +35,7 @@ class SignatureEvidence:
 
     def __init__(self, published: PublishedData) -> None:
         self.published = published
-        self.evidence = load_evidence(load(), published.folder)
+        self.evidence = load_evidence(load(), published.folder, published.answers)
         self.jobs = consequence_data.by_device(published, self.evidence)
 
     def of(self, row: Signature) -> dict[str, Any]:

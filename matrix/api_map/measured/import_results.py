@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from matrix.errors import UserError
+from matrix.keys import without_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +40,7 @@ class MeasuredImports:
 
     def is_from(self, *, python: str, torch: str) -> bool:
         """Tell if it was measured with these versions; builds of one version of torch, such as +cpu, are the same."""
-        return (self.python, self.torch.partition("+")[0]) == (python, torch)
+        return (self.python, without_local(self.torch)) == (python, torch)
 
     def imports(self, package: str) -> bool | None:
         """Tell if a package was imported without an error; None if that was not measured."""

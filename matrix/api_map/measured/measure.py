@@ -12,6 +12,7 @@ from cases.imports.wire import LIBRARIES, Combination, CombinationResult
 from matrix import processes
 from matrix.api_map.packages import SINCE
 from matrix.errors import UserError
+from matrix.keys import without_local
 
 if TYPE_CHECKING:
     import zipfile
@@ -144,7 +145,7 @@ def environment_versions(python: Path) -> tuple[str, str]:
         problem = finished.log.strip().rpartition("\n")[2]
         raise UserError(f"{python}: no Python of an environment with torch ({problem})")
     version, torch = finished.log.split()
-    return version, torch.partition("+")[0]
+    return version, without_local(torch)
 
 
 def libraries_beside(results: Path) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pydantic import Field
 from matrix.api_map.holding import unmet
 from matrix.api_map.measured.combinations import filled
 from matrix.api_map.predictions import predict
+from matrix.keys import without_local
 from matrix.run.outcome import Stored
 from reports.answers.api.environment_names import broken_imports, later_sentence, packages_of
 
@@ -139,7 +140,7 @@ def completed(pair: Mapping[str, str], api: ApiMap) -> dict[str, str]:
 
 
 def has_releases(measured: MeasuredImports, pair: Mapping[str, str]) -> bool:
-    versions = {**measured.versions, "torch": measured.torch.partition("+")[0]}
+    versions = {**measured.versions, "torch": without_local(measured.torch)}
     return all(versions.get(name) == version for name, version in pair.items())
 
 

@@ -19,6 +19,7 @@ from cases.space.plural import counted
 from matrix.api_map import store
 from matrix.api_map.query import ApiMap
 from matrix.errors import UserError
+from matrix.keys import without_local
 from reports.commands.options import AsJson
 from reports.render.text import map_text
 
@@ -166,7 +167,7 @@ def pairs(
     tables = all_pairs(api, results)
     newest = {name: api.versions(name)[-1] for name in api.packages}
     pythons = sorted({each.python for each in results})
-    torches = sorted({each.torch.partition("+")[0] for each in results}, key=Version)
+    torches = sorted({without_local(each.torch) for each in results}, key=Version)
     write_whole(out, markdown(tables, newest, pythons, torches))
     typer.echo(f"{counted(len(tables), 'pair')} of packages in {out}")
 

@@ -91,6 +91,11 @@ class EnvironmentSuite:
     def requirements(self, name, device):
         return []
 
+    def why_settled(self, name, session):
+        return ""
+
+    def note(self, report, session): ...
+
     def silence_timeout(self, name, device):
         return SimpleNamespace(silence_s=60.0, why="")
 
