@@ -23,8 +23,8 @@ from reports.site import (
     problem_pages,
     published_data,
 )
-from reports.site.evidence_data import SignatureEvidence
-from reports.site.explain_data import errors_data
+from reports.site.diagnosis.evidence_data import SignatureEvidence
+from reports.site.diagnosis.explain_data import errors_data
 from reports.site.matrix_data import matrix_data, reasons_data
 from reports.site.names import NAVIGATION
 from reports.site.search_data import options_data, pages_data, words_data

@@ -12,7 +12,7 @@ from reports.answers.support.fillers import FILLERS
 from reports.answers.support.phrases import PHRASES
 from reports.answers.support.requirements import ALIASES
 from reports.answers.support.vocabulary import WORDS
-from reports.site.javascript_patterns import pattern, replacement
+from reports.site.diagnosis.javascript_patterns import pattern, replacement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

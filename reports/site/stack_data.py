@@ -12,7 +12,7 @@ from reports.answers.judgement.known_errors import MeasuredErrors
 from reports.answers.support.query import parse
 from reports.answers.support.status import CPU, GOOD, SupportIndex, SupportStatus, newest_first
 from reports.answers.support.whole_job import facts_of
-from reports.site.consequence_data import versions_data
+from reports.site.diagnosis.consequence_data import versions_data
 from reports.site.feature_pages import contradictions
 from reports.site.writer import file_name
 

@@ -15,7 +15,7 @@ from reports.answers import knowledge
 from reports.answers.devices.nearness import near
 from reports.answers.diagnosis import signatures
 from reports.site import case_fixes, feature_pages, published_data
-from reports.site.evidence_data import SignatureEvidence
+from reports.site.diagnosis.evidence_data import SignatureEvidence
 from reports.site.matrix_data import LETTERS, NOTHING, matrix_data
 from reports.site.names import device_name
 from reports.site.problem_pages import headlines, load

@@ -8,8 +8,8 @@ import pytest
 
 from matrix.errors import UserError
 from reports.answers.support.phrases import PHRASES
-from reports.site.explain_data import EXPRESSIONS, all_patterns, expression
-from reports.site.javascript_patterns import pattern, replacement
+from reports.site.diagnosis.explain_data import EXPRESSIONS, all_patterns, expression
+from reports.site.diagnosis.javascript_patterns import pattern, replacement
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from reports.site.writer import STATIC
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT: Final = Path(__file__).parents[3]
+ROOT: Final = Path(__file__).parents[4]
 FOLLOWS: Final = re.compile(r"^// Follows (\S+) \(([^)]+)\) as of (\w+)\.$", re.MULTILINE)
 OWN_STEPS: Final = {"rules"}  # which only compiles what Python exports
 LENGTH: Final = 8

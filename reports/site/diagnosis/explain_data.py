@@ -21,7 +21,7 @@ from reports.answers.diagnosis import (
     tracebacks,
 )
 from reports.answers.diagnosis.signatures import load, unquoted
-from reports.site.javascript_patterns import pattern
+from reports.site.diagnosis.javascript_patterns import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -14,7 +14,7 @@ from reports.answers.diagnosis.explain import load_evidence, of_advice, red_else
 from reports.answers.diagnosis.signatures import load
 from reports.answers.fixes import proven
 from reports.results import known_results
-from reports.site import consequence_data
+from reports.site.diagnosis import consequence_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
