@@ -98,7 +98,8 @@ def tests(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """Test the site of the published results in Chromium: the system's, or the one that FTMATRIX_CHROMIUM names."""
     install(session, "tests", "browser")
-    session.run("pytest", "tests/browser", *session.posargs, env=KEEP_COMPILED)
+    # By file, because the tests of a file share the site that they build.
+    session.run("pytest", "-n", "auto", "--dist", "loadfile", "tests/browser", *session.posargs, env=KEEP_COMPILED)
 
 
 @nox.session(default=False)

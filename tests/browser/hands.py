@@ -45,6 +45,8 @@ class Finger(Mouse):
     settings: ClassVar[dict[str, Any]] = {"has_touch": True, "is_mobile": True}
 
     def activate(self, control: Locator) -> None:
+        control.wait_for()
+        self.page.wait_for_load_state()  # without its style sheet a page is wider
         wide = self.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= PHONE[0], f"{self.page.url} is {wide} pixels wide"
         control.tap()
