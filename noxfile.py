@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 PROJECT = nox.project.load_toml("pyproject.toml")
 # Tests start hundreds of processes; images that switch off bytecode would let each of them compile every module again.
 KEEP_COMPILED: Final[Mapping[str, str | None]] = {"PYTHONDONTWRITEBYTECODE": None}
+NO_TESTS: Final = 5  # the exit code of pytest if a selection has none
 SETS = tomllib.loads((HERE / "matrix" / "versions" / "versions.toml").read_text(encoding="utf-8"))["sets"]
 
 
@@ -98,8 +99,10 @@ def tests(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """Test the site of the published results in Chromium: the system's, or the one that FTMATRIX_CHROMIUM names."""
     install(session, "tests", "browser")
-    # By file, because the tests of a file share the site that they build.
-    session.run("pytest", "-n", "auto", "--dist", "loadfile", "tests/browser", *session.posargs, env=KEEP_COMPILED)
+    times = "tests/browser/test_scale.py"  # runs alone, because it measures them
+    others = ("-n", "auto", "--dist", "loadfile", "tests/browser", "--ignore", times)
+    for words in (others, (times,)):
+        session.run("pytest", *words, *session.posargs, env=KEEP_COMPILED, success_codes=[0, NO_TESTS])
 
 
 @nox.session(default=False)

@@ -13,16 +13,17 @@ from reports.answers.diagnosis import dangers, diagnose, observed_options
 from reports.answers.diagnosis.explain import load_evidence, of_advice, red_elsewhere, usual_phase
 from reports.answers.diagnosis.signatures import load
 from reports.answers.fixes import proven
-from reports.results import known_results
+from reports.results import known_results, stored_results
 from reports.site.diagnosis import consequence_data
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from matrix.known.known_problems import Problem
     from matrix.run.outcome import Outcome
     from reports.answers.diagnosis.signatures import Signature
     from reports.answers.fixes.proven import ProvenFix
+    from reports.results.grid import Grid
     from reports.site.published_data import PublishedData
 
 Red = dict[str, tuple["Outcome", ...]]
@@ -35,7 +36,7 @@ class SignatureEvidence:
 
     def __init__(self, published: PublishedData) -> None:
         self.published = published
-        self.evidence = load_evidence(load(), published.folder, published.answers)
+        self.evidence = load_evidence(load(), published.folder, grids_of_runs(published))
         self.jobs = consequence_data.by_device(published, self.evidence)
 
     def of(self, row: Signature) -> dict[str, Any]:
@@ -140,3 +141,8 @@ def first_of_goals(cells: Sequence[Outcome]) -> Iterator[Outcome]:
         if values not in seen:
             seen.append(values)
             yield each
+
+
+def grids_of_runs(published: PublishedData) -> Mapping[str, Grid] | None:
+    """The grids of a folder with run directories alone; None for published results, which `explain` reads itself."""
+    return None if stored_results.locate_all(published.folder) else published.answers
