@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     Run = tuple[RunRecord, list[SetRecord], list[Outcome]]
 
-PATHS = sorted(PUBLISHED.rglob(FILE))
+# Tables of an older version, which no command writes, have no run.
+PATHS = sorted(path for path in PUBLISHED.rglob(FILE) if KEY in (pq.read_metadata(path).metadata or {}))
 
 
 @pytest.fixture
@@ -170,8 +171,8 @@ def test_a_table_of_an_older_version_is_no_run(small: Run, write: Callable[..., 
 def test_published_results_are_written_as_they_were_read(path: Path, tmp_path: Path) -> None:
     """Every field of every published outcome, set and run goes through the file and back unchanged."""
     found = read(path)
-    if found is None or found.header is None:
-        pytest.skip("a table of an older version, which no command writes")
+    assert found is not None
+    assert found.header is not None
     again = tmp_path / FILE
     again.write_bytes(content(found.header, found.outcomes))
     other = read(again)
