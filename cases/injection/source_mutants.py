@@ -90,7 +90,7 @@ def activate(mutant: SourceMutant) -> list[types.FunctionType]:
     path = str(module.__file__)
     mutated = mutant.mutated(Path(path).read_bytes())
     try:
-        after = functions_by_place(compile(mutated, "<source>", "exec", dont_inherit=True))
+        after = compiled_functions(mutated)
     except (SyntaxError, ValueError) as error:
         raise ImmutableError(f"{mutant.id} does not compile: {error}") from None
     outermost = [code for (name, _), code in after.items() if name == mutant.function]
@@ -115,13 +115,24 @@ def changed_code(
     return {old: new for pair in pairs for old, new in same_places(*pair) if differs(old, new)}
 
 
-def code_pairs(source: bytes, mutated: bytes, function: str) -> list[tuple[types.CodeType, types.CodeType]]:
-    """The code of a function and of the functions inside it, each before and after an edit."""
-    before, after = (
-        functions_by_place(compile(text, "<source>", "exec", dont_inherit=True)) for text in (source, mutated)
-    )
+def code_pairs(
+    before: Mapping[tuple[str, int], types.CodeType], mutated: bytes, function: str
+) -> list[tuple[types.CodeType, types.CodeType]]:
+    """The code of a function and of the functions inside it, each before and after an edit.
+
+    ``before`` is what ``compiled_functions`` says of the source without the edit.
+
+    Raises:
+        SyntaxError, ValueError: the edit does not compile.
+    """
+    after = compiled_functions(mutated)
     common = [place for place in before if place[0] == function and place in after]
     return [pair for place in common for pair in same_places(before[place], after[place])]
+
+
+def compiled_functions(source: bytes) -> dict[tuple[str, int], types.CodeType]:
+    """The compiled functions of a file: see ``functions_by_place``."""
+    return functions_by_place(compile(source, "<source>", "exec", dont_inherit=True))
 
 
 def same_places(old: types.CodeType, new: types.CodeType) -> list[tuple[types.CodeType, types.CodeType]]:

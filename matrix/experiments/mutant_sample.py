@@ -72,6 +72,10 @@ class Coverage:
                     found[file][line].append(number)
         return cls(found, cells, [sum(map(len, cell.files.values())) for cell in cells])
 
+    def has(self, mutant: Mutant) -> bool:
+        """Return whether a cell executes the code of a mutant."""
+        return not self.by_file.get(mutant.file, {}).keys().isdisjoint(mutant.lines)
+
     def cells_of(self, mutant: Mutant) -> dict[str, float]:
         """The cells that execute the code of a mutant, the fastest first, each with its focus.
 
@@ -95,11 +99,11 @@ def draw(
     """
     coverage = Coverage.of(cells)
     counts: list[FileCounts] = []
-    covered: dict[str, list[tuple[Mutant, dict[str, float]]]] = defaultdict(list)
+    covered: dict[str, list[Mutant]] = defaultdict(list)
     sources = {source.file: source for source in stack_sources(cells, files)}
     for source in sources.values():
         every = list(generate(source))
-        known = [(mutant, names) for mutant in every if (names := coverage.cells_of(mutant))]
+        known = [mutant for mutant in every if coverage.has(mutant)]
         covered[source.file.partition("/")[0]] += known
         counts.append(
             FileCounts(
@@ -110,11 +114,11 @@ def draw(
             )
         )
     drawn: list[tuple[Mutant, tuple[str, ...]]] = []
-    for mutant, names in in_turn(covered, seed):
+    for mutant in in_turn(covered, seed):
         if len(drawn) == count:
             break
         if is_valid(mutant, sources[mutant.file]):
-            drawn.append((mutant, chosen_cells(names, cases, most)))
+            drawn.append((mutant, chosen_cells(coverage.cells_of(mutant), cases, most)))
     lines = line_shares.shares(sources.values(), coverage.by_file)
     return Sample(mutants=tuple(drawn), files=tuple(counts), lines=tuple(lines))
 
@@ -150,16 +154,14 @@ def matches(name: str, files: str) -> bool:
     return not patterns or any(name.startswith(each) or fnmatch.fnmatch(name, each) for each in patterns)
 
 
-def in_turn(
-    groups: Mapping[str, list[tuple[Mutant, dict[str, float]]]], seed: int
-) -> Iterable[tuple[Mutant, dict[str, float]]]:
+def in_turn(groups: Mapping[str, list[Mutant]], seed: int) -> Iterable[Mutant]:
     """One mutant of each package in turn."""
 
-    def order(pair: tuple[Mutant, dict[str, float]]) -> str:
-        return sha256(f"{seed} {pair[0].id}".encode()).hexdigest()
+    def order(mutant: Mutant) -> str:
+        return sha256(f"{seed} {mutant.id}".encode()).hexdigest()
 
     for row in zip_longest(*(sorted(groups[name], key=order) for name in sorted(groups))):
-        yield from (pair for pair in row if pair is not None)
+        yield from (mutant for mutant in row if mutant is not None)
 
 
 def chosen_cells(focus: Mapping[str, float], cases: Mapping[str, Case], most: int) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from cases.injection.source_mutants import SourceMutant, code_pairs, differs, digest
+from cases.injection.source_mutants import SourceMutant, code_pairs, compiled_functions, differs, digest
 from matrix.experiments import mutable_code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from types import CodeType
 
     from matrix.experiments.mutable_code import Function
 
@@ -115,6 +116,11 @@ class StackFile:
     def functions(self) -> list[Function]:
         return list(mutable_code.functions(self.tree))
 
+    @cached_property
+    def code(self) -> Mapping[tuple[str, int], CodeType]:
+        """The compiled functions by qualified name and number."""
+        return compiled_functions(self.text)
+
     def span(self, node: Any) -> tuple[int, int]:
         return (
             self.starts[node.lineno - 1] + node.col_offset,
@@ -179,7 +185,7 @@ def generate(source: StackFile) -> Iterator[Mutant]:
 def is_valid(mutant: Mutant, source: StackFile) -> bool:
     """Return whether the mutated file compiles to other code. It parses the whole file, so it is for a sample."""
     try:
-        pairs = code_pairs(source.text, mutant.edit.mutated(source.text), mutant.edit.function)
+        pairs = code_pairs(source.code, mutant.edit.mutated(source.text), mutant.edit.function)
     except (SyntaxError, ValueError):
         return False
     return any(differs(old, new) for old, new in pairs)
