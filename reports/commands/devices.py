@@ -13,9 +13,11 @@ import typer
 
 from matrix.errors import UserError
 from reports.answers import knowledge
+from reports.answers.devices import own_locks
 from reports.answers.devices.compare import dumped, everything
 from reports.commands.options import AsJson, Results
 from reports.render.files import write_whole
+from reports.render.gpu_page import gpu_page as drawn
 from reports.render.markdown import differences
 from reports.render.text.devices_text import lines
 
@@ -28,11 +30,20 @@ def devices(
         Path | None,
         typer.Option("--write", help="Write the comparison to this .json file, and to a .md file of the same name."),
     ] = None,
+    gpu_page: Annotated[
+        Path | None,
+        typer.Option("--gpu-page", help="Write the GPU results of the dated sets, from their own locks, to this file."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the cases that differ between CPU and GPU, each compared on the nearest version sets."""
     if write is not None and write.suffix != ".json":
         raise UserError(f"--write {write}: expected a name that ends in .json")
+    if gpu_page is not None:
+        matrix = own_locks.default_grid(results)
+        write_file(gpu_page, drawn(matrix, own_locks.columns(matrix, results)))
+        typer.echo(f"Wrote {gpu_page}", err=True)
+        return
     comparison = everything(knowledge.by_device(results))
     if write is not None:
         write_file(write, dumped(comparison))

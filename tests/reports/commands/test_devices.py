@@ -97,6 +97,22 @@ def test_the_comparison_is_written_as_json_and_markdown(ftmatrix: Command, tmp_p
         assert written.read_bytes() == devices.PUBLISHED.with_suffix(suffix).read_bytes()
 
 
+def test_the_page_of_gpu_results_is_that_of_the_published_ones(ftmatrix: Command, tmp_path: Path) -> None:
+    assert ftmatrix("devices", "--gpu-page", str(tmp_path / "gpu.md"))[0] == 0
+    assert (tmp_path / "gpu.md").read_bytes() == (devices.PUBLISHED.parent / "gpu_matrix.md").read_bytes()
+
+
+def test_the_page_of_gpu_results_has_no_set_with_another_lock(
+    ftmatrix: Command, write_run: WriteRun, tmp_path: Path
+) -> None:
+    run = write_run("cuda", "pass")
+    ftmatrix("report", str(run))
+    assert ftmatrix("devices", "--results", str(run), "--gpu-page", str(tmp_path / "gpu.md"))[0] == 0
+    text = (tmp_path / "gpu.md").read_text(encoding="utf-8")
+    assert "0 dated sets, each installed from its own lock: 0 cells" in text
+    assert "2024-06" not in text
+
+
 def test_without_results_of_both_nothing_is_compared(ftmatrix: Command, write_run: WriteRun) -> None:
     run = write_run("cpu", "pass")
     ftmatrix("report", str(run))
@@ -110,6 +126,8 @@ def test_without_results_of_both_nothing_is_compared(ftmatrix: Command, write_ru
         (("--write", "devices.md"), "expected a name that ends in .json"),
         (("--write", "no/such/folder/devices.json"), "cannot write the file"),
         (("--results", "none"), "holds no results"),
+        (("--results", "none", "--gpu-page", "gpu.md"), "holds no results measured on GPUs"),
+        (("--gpu-page", "no/such/folder/gpu.md"), "cannot write the file"),
     ],
 )
 def test_bad_input_is_one_sentence(
