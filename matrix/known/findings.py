@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import date  # noqa: TC003 - pydantic reads annotations
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import Field, field_validator, model_validator
@@ -19,6 +19,9 @@ from matrix.known import known_problems
 from matrix.known.conditions import Condition  # noqa: TC001 - pydantic reads annotations
 from matrix.known.known_problems import Problem, Row, ThreadLink
 from matrix.versions.sets import PACKAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 PACKAGED: Final = Path(__file__).with_name("findings.toml")
 
@@ -135,19 +138,19 @@ class Finding(Problem):
         return self
 
 
-def load(path: Path = PACKAGED) -> tuple[Finding, ...]:
-    """Read a table of findings.
+def load(path: Path = PACKAGED, only: Container[str] | None = None) -> tuple[Finding, ...]:
+    """Read a table of findings; ``only`` those with some ids.
 
     Raises:
         UserError: the file cannot be read, or a row is malformed.
     """
-    return known_problems.read(path, Finding, table="finding", rows_are="findings")
+    return known_problems.read(path, Finding, table="finding", rows_are="findings", only=only)
 
 
-def with_known_problems() -> tuple[Problem, ...]:
-    """Return the packaged known problems and findings.
+def with_known_problems(only: Container[str] | None = None) -> tuple[Problem, ...]:
+    """Return the packaged known problems and findings; ``only`` those with some ids.
 
     Raises:
         UserError: a file cannot be read, or a row is malformed.
     """
-    return (*known_problems.load(), *load())
+    return (*known_problems.load(only=only), *load(only=only))

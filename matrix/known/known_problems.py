@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, fie
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from typing import Self
 
     from cases.space.case import Case
@@ -145,17 +145,19 @@ class Problem(Row):
 AnyProblem = TypeVar("AnyProblem", bound=Problem)
 
 
-def load(path: Path = PACKAGED) -> tuple[Problem, ...]:
-    """Read a table of known problems.
+def load(path: Path = PACKAGED, only: Container[str] | None = None) -> tuple[Problem, ...]:
+    """Read a table of known problems; ``only`` those with some ids.
 
     Raises:
         UserError: the file cannot be read, or a row is malformed.
     """
-    return read(path, Problem, table="problem", rows_are="known problems")
+    return read(path, Problem, table="problem", rows_are="known problems", only=only)
 
 
-def read(path: Path, kind: type[AnyProblem], *, table: str, rows_are: str) -> tuple[AnyProblem, ...]:
-    """Read the rows of one table of a TOML file.
+def read(
+    path: Path, kind: type[AnyProblem], *, table: str, rows_are: str, only: Container[str] | None = None
+) -> tuple[AnyProblem, ...]:
+    """Read the rows of one table of a TOML file; ``only`` those with some ids.
 
     Raises:
         UserError: the file cannot be read, or a row is malformed.
@@ -166,7 +168,11 @@ def read(path: Path, kind: type[AnyProblem], *, table: str, rows_are: str) -> tu
         raise UserError(f"{path}: cannot read {rows_are}: {error}") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise UserError(f"{path}: no {rows_are}; the file needs [[{table}]] tables")
-    return tuple(validated(kind, row, f"{path.name}: {table} {number}") for number, row in enumerate(rows, start=1))
+    return tuple(
+        validated(kind, row, f"{path.name}: {table} {number}")
+        for number, row in enumerate(rows, start=1)
+        if only is None or row.get("id") in only
+    )
 
 
 def validated(kind: type[AnyProblem], row: dict[str, Any], location: str) -> AnyProblem:

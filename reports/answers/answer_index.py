@@ -90,6 +90,9 @@ class IndexedCells(Mapping[tuple[str, str], Outcome]):
             self.read[cell] = Outcome.model_validate({**row, **shared})
         return self.read[cell]
 
+    def __contains__(self, cell: object) -> bool:
+        return cell in self.rows  # without reading it
+
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self.rows)
 

@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from matrix.api_map.query import ApiMap
 from matrix.errors import UserError
 from matrix.versions import sets
-from reports.answers.api.explain_name import explain_name
 from reports.answers.diagnosis import logs, outside
 from reports.answers.diagnosis.diagnose import UNEXPLAINED
 from reports.answers.diagnosis.explain import explain as explanations
 from reports.answers.diagnosis.symptoms import Symptom
 from reports.commands.options import AsJson
-from reports.render.text import api_text
 from reports.render.text.explain_text import lines, versions_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from reports.answers.api.name_answer import NameAnswer
 
 NOTHING_KNOWN: Final = 1
 STANDARD_INPUT: Final = "-"
@@ -54,7 +52,7 @@ def explain(
     failure = Symptom(text=text, versions=used)
     answers = explanations(failure)
     is_shown = not answers or everything or as_json  # a signature states more than the name
-    named = explain_name(failure, {**logs.library_versions(clean), **used}, ApiMap()) if is_shown else None
+    named = missing_name(failure, {**logs.library_versions(clean), **used}) if is_shown else None
     ended = None if answers or named else outside.end(failure) or outside.foreign_code(failure)
     if as_json:
         document = {"versions": used, "diagnoses": [each.as_json() for each in answers]}
@@ -65,8 +63,17 @@ def explain(
     elif named is None:
         typer.echo("\n".join(lines(answers, used, ended, everything=everything)))
     else:
+        from reports.render.text import api_text
+
         typer.echo("\n".join([*(lines(answers, used) if answers else [versions_line(used)]), *api_text.lines(named)]))
     raise typer.Exit(0 if answers or (named and named.known) else NOTHING_KNOWN)
+
+
+def missing_name(failure: Symptom, versions: Mapping[str, str]) -> NameAnswer | None:
+    from matrix.api_map.query import ApiMap
+    from reports.answers.api.explain_name import explain_name
+
+    return explain_name(failure, versions, ApiMap())
 
 
 def stated(versions: str) -> Mapping[str, str]:

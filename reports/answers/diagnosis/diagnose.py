@@ -146,7 +146,8 @@ def match_signature(row: Signature, failure: Symptom) -> Diagnosis | None:
 
 def evidence(row: Signature, failure: Symptom) -> tuple[str, int, frozenset[str]] | None:
     """Return the line that shows a signature, the length of the match, and all matching lines."""
-    if row.pattern and any(each in failure.bare for each in row.anchors):
+    # Most rows have no anchor in the text, and taking prefixes from its lines costs more than searching all of it.
+    if row.pattern and any(each in failure.marked and each in failure.bare for each in row.anchors):
         match_by_line = dict(islice(matches(row, failure), MATCHES))
         if match_by_line:
             lines = [failure.lines[number].strip() for number in match_by_line]

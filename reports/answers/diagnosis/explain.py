@@ -215,7 +215,7 @@ def load_evidence(
     Without the grids of the folder it reads them, for speed those of the cases that may concern the signatures.
     """
     named = {name for row in rows for name in row.problems}
-    problems = {each.id: each for each in findings.with_known_problems() if each.id in named}
+    problems = {each.id: each for each in findings.with_known_problems(only=named)}
     stored = {device: remedies.load(folder, device=device) for device in DEVICES}
     cases = cases_of(problems.values(), stored)
     known = knowledge.by_device(folder, only=cases) if grids is None else grids

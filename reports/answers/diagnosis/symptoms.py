@@ -52,6 +52,11 @@ class Symptom:
         return tuple((of_rank[number], plain[number]) for number in sorted_by_rank(of_rank))
 
     @cached_property
+    def marked(self) -> str:
+        """The text without colours and quotes. Each line of ``bare`` is the end of a line of it."""
+        return COLOURS.sub("", self.text).translate(WITHOUT_QUOTES)
+
+    @cached_property
     def clean(self) -> str:
         """The text without colours and line prefixes."""
         return "\n".join(line for _, line in self.ranked_lines)
