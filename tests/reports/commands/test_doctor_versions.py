@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[1] / "answers" / "configuration" / "configs"
 QLORA = ("--config", str(EXAMPLES / "accelerate_fsdp1.yaml"), "--config", str(EXAMPLES / "trl_qlora.yaml"))
+SHARDED_DORA = ("--config", str(EXAMPLES / "accelerate_fsdp2.yaml"), "--config", str(EXAMPLES / "trl_dora.yaml"))
 SIX = "torch==2.15.0\ntransformers==5.23.0\npeft==0.21.2\nbitsandbytes==0.50.2\naccelerate==1.15.0\ntrl==1.16.0\n"
 
 
@@ -52,6 +53,25 @@ def test_the_key_of_a_set_that_only_results_have_is_known(ftmatrix: Callable[...
     _, out, _ = ftmatrix("doctor", "--versions", "2026-11+py3.12+torch2.11.0+cu130")
     assert "Versions from set 2026-11+py3.12+torch2.11.0+cu130: Python 3.12: torch 2.11.0+cu130" in out
     assert "on GPU (cuda)" in out
+
+
+MOVED = "  this changes a default: TrainingArguments(average_tokens_across_devices): False -> True\n"
+
+
+def test_an_advised_move_lists_the_defaults_that_it_changes(ftmatrix: Callable[..., Any]) -> None:
+    code, out, _ = ftmatrix("doctor", "--versions", "2024-12", *SHARDED_DORA)
+    _, moved, rest = out.partition(MOVED)
+    assert (code, bool(moved)) == (1, True)
+    (every,) = (line for line in rest.splitlines() if line.startswith("  all changed defaults: "))
+    assert "`ftmatrix map changes transformers 4.47.0 4.56.1`" in every
+
+
+def test_a_default_that_the_job_states_is_not_listed(ftmatrix: Callable[..., Any], tmp_path: Path) -> None:
+    stated = tmp_path / "stated.yaml"
+    stated.write_text((EXAMPLES / "trl_dora.yaml").read_text() + "average_tokens_across_devices: true\n")
+    _, out, _ = ftmatrix("doctor", "--versions", "2024-12", *SHARDED_DORA[:3], str(stated))
+    assert "Nearest set on which" in out
+    assert MOVED not in out
 
 
 def test_packages_that_a_text_leaves_out_are_unknown_and_no_problem(ftmatrix: Callable[..., Any]) -> None:
