@@ -69,6 +69,7 @@ class View:
     places: Mapping[str, int]
     libraries: Mapping[str, str] | None = None
     _modules: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
+    _parameters: dict[str, list[Parameter] | None] = field(default_factory=dict, repr=False, compare=False)
 
     def rows(self, module: str, name: str) -> Iterator[NameRow]:
         package = module.partition(".")[0]
@@ -185,9 +186,12 @@ class View:
 
         ``*args`` and ``**kwargs`` keep their stars. None if they are not known.
         """
-        found, _ = self.find(path)
-        if found is None:
-            return None
+        if path not in self._parameters:
+            found, _ = self.find(path)
+            self._parameters[path] = None if found is None else self.parameters_of(found)
+        return self._parameters[path]
+
+    def parameters_of(self, found: FoundName) -> list[Parameter] | None:
         if found.kind == "class":
             return self.constructor(found)
         if found.kind in {"function", "method"}:
