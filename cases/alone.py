@@ -28,6 +28,7 @@ from cases.model import architectures
 from cases.reference import sensitivity, twin
 from cases.runtime import imported_modules, rank_env, visible_gpus
 from cases.runtime.wire import ErrorReport, Event
+from cases.space import devices
 from cases.space.place import Place
 from cases.space.verdict import missed
 
@@ -84,10 +85,10 @@ def main() -> int:
     os.environ.update(rank_env.variables(os.environ))
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     device = os.environ.get("FTMATRIX_DEVICE", "cpu")
-    if device != "cpu":
-        visible_gpus.limit(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), os.environ)
+    if devices.uses_gpus(device):
+        visible_gpus.limit(devices.gpus_of(device, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))), os.environ)
     reporter = Printer()
-    place = Place(rank, ranks, "cpu" if device == "cpu" else int(os.environ.get("LOCAL_RANK", "0")))
+    place = Place.on(device, rank, ranks)
     with written_result(result_name(stage, rank), reporter):
         run_stage(name, stage, place, reporter)
     if rank == 0 and OUT in os.environ:
@@ -116,7 +117,7 @@ def run_stage(name: str, stage: int, place: Place, reporter: Printer) -> None:
         if place.kind == "cuda":
             torch.cuda.set_device(place.device)
         if place.world_size > 1:
-            dist.init_process_group("gloo" if place.kind == "cpu" else "nccl")
+            dist.init_process_group(place.backend)
         kept.mkdir(exist_ok=True)
 
         @functools.cache

@@ -21,6 +21,7 @@ from cases.reference import sensitivity, twin
 from cases.runtime import cuda_guard, deviations, flight_recorder, imported_modules, silence
 from cases.runtime import preload as stack
 from cases.runtime.memory import peaks
+from cases.space import devices
 from cases.space.options import OWN_CODE, Options
 from cases.space.place import Place
 from cases.space.verdict import PROBING, Phase
@@ -145,7 +146,7 @@ class LibrarySuite:
         options = Options(**job.options)
         architectures.checkpoint(options, cache)  # before the process group: later, only rank 0 would write it whole
         ranks = dict(self.stages(job))[stage]
-        place = Place(rank, ranks, "cpu" if job.device == "cpu" else rank)
+        place = Place.on(job.device, rank, ranks)
         if options.prequantised:
             quantised_saving.make(cache, options, place, reporter)
         with process_group(place, Path(job.folder) / f"rendezvous-{stage}", reporter):
@@ -174,8 +175,8 @@ def report_facts(device: str, reporter: Any) -> None:
     from cases.apply import compat
 
     reporter.facts(compat.facts(device))
-    if device == "cuda":
-        reporter.facts(compat.facts_of_gpus())
+    if devices.uses_gpus(device):
+        reporter.facts(compat.facts_of_gpus(device))
 
 
 def read_reference(path: Path, companion: Callable[[str], Iterator[None]], reporter: Any) -> twin.Trajectory:
@@ -238,7 +239,7 @@ def process_group(place: Place, rendezvous: Path, reporter: Any) -> Iterator[Non
     if place.world_size > 1:
         with reporter.spending("group"):
             dist.init_process_group(
-                "gloo" if place.kind == "cpu" else "nccl",
+                place.backend,
                 init_method=f"file://{rendezvous}",
                 rank=place.rank,
                 world_size=place.world_size,

@@ -17,6 +17,7 @@ from cases.runtime.forkserver import run_job
 from cases.runtime.nvml import UnavailableError
 from cases.runtime.silence import PROBE_S, SilenceTimeout
 from cases.runtime.wire import REPORT_PROPERTY, CellReport
+from cases.space import devices
 from cases.space.verdict import PROBING, Verdict
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def job_of_cell(cell: str, request: SessionRequest, suite: CaseSuite) -> Job:
 
 def why_torch_is_unusable(facts: Mapping[str, Any]) -> str:
     """The reason why the build of torch runs nothing on the GPUs of this machine; empty if it can."""
-    return torch_builds.why_unusable(facts, pool()) if facts.get("device") == "cuda" else ""
+    return torch_builds.why_unusable(facts, pool()) if devices.uses_gpus(facts.get("device", devices.CPU)) else ""
 
 
 def confirm(report: CellReport, job: Job, request: pytest.FixtureRequest) -> CellReport:
@@ -95,10 +96,10 @@ def run(server: str, job: Job) -> CellReport:
     Raises:
         BusyError: too few GPUs are free of other processes.
     """
-    if job.device == "cpu":
+    if not devices.uses_gpus(job.device):
         return run_job(server, job)
     began, gpus = time.monotonic(), pool()
-    with gpus.acquire(job.ranks) as acquired:
+    with gpus.acquire(devices.gpus_of(job.device, job.ranks)) as acquired:
         waited_s = time.monotonic() - began
         report = run_job(server, replace(job, gpus=acquired))
         settled_s, left = gpus.wait_until_free(acquired)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DEVICES = "One model on several devices"
 PAGED = "Optimisers with 8-bit state"
 GPU = ("another_device",)
+TWO_GPUS = (*GPU, "gpu_of_each_rank")
 SECOND = 1  # of two GPUs, as a process that sees both counts them
 STEPS, WIDE = 3, 512
 MOMENTS = ("state1", "state2")
@@ -78,7 +79,7 @@ def device_map_auto_four_bit(ctx: Context) -> Iterator[Check]:
     yield at_most("logits off", relative(models.logits(model), models.logits(named)), FP32)
 
 
-@call(DEVICES, phase=Phase.LOAD, ranks=2, requires=GPU)
+@call(DEVICES, phase=Phase.LOAD, ranks=2, requires=TWO_GPUS)
 def device_map_per_rank(ctx: Context) -> Iterator[Check]:
     """device_map={"": rank} puts each rank's model on its own GPU without changing its logits."""
     model = mapped(ctx, {"": ctx.place.device})
@@ -87,7 +88,7 @@ def device_map_per_rank(ctx: Context) -> Iterator[Check]:
     yield at_most("logits off", relative(models.logits(model), expected), FP32)
 
 
-@call(DEVICES, phase=Phase.BACKWARD, ranks=2, requires=GPU)
+@call(DEVICES, phase=Phase.BACKWARD, ranks=2, requires=TWO_GPUS)
 def device_map_over_two_gpus(ctx: Context) -> Iterator[Check]:
     """A model with layers on two GPUs gives its adapter the same gradients."""
     if ctx.place.rank > 0:
@@ -98,7 +99,7 @@ def device_map_over_two_gpus(ctx: Context) -> Iterator[Check]:
     yield at_most("gradients off", furthest(found, gradients(alone(ctx))), FP32)
 
 
-@call(DEVICES, phase=Phase.MERGE, ranks=2, requires=GPU)
+@call(DEVICES, phase=Phase.MERGE, ranks=2, requires=TWO_GPUS)
 def merge_over_two_gpus(ctx: Context) -> Iterator[Check]:
     """An adapter of a model with layers on two GPUs can be merged, saved and reloaded."""
     if ctx.place.rank > 0:

@@ -23,9 +23,7 @@ WIDE = 256  # of a layer, so that some pairs of bytes look like NaN in bfloat16
 
 
 def shard(ctx: Context, model: Any, **arguments: Any) -> Any:
-    from torch.distributed.device_mesh import init_device_mesh
-
-    return compat.fully_shard()(model, mesh=init_device_mesh(ctx.place.kind, (ctx.place.world_size,)), **arguments)
+    return compat.fully_shard()(model, mesh=compat.mesh(ctx.place), **arguments)
 
 
 def quantised(ctx: Context, quant: str, storage: str = "uint8") -> Any:

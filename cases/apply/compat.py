@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from cases.model import tiny
 from cases.runtime import rank_env
+from cases.space import devices
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cases.space.options import DType, Options, Storage
+    from cases.space.place import Place
 
 PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl")
 
@@ -173,6 +175,19 @@ def fsdp2() -> Any:
     raise ImportError(f"torch {torch.__version__} has no per-parameter fully_shard (FSDP2)")
 
 
+def mesh(place: Place) -> Any:
+    """A mesh of all ranks.
+
+    Ranks that share a GPU pass their group: for CUDA, ``init_device_mesh`` creates one of NCCL, which refuses them.
+    """
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+    if place.shares_gpu:
+        return DeviceMesh.from_group(dist.group.WORLD, place.kind)
+    return init_device_mesh(place.kind, (place.world_size,))
+
+
 def fsdp2_class() -> Any:
     """The class that ``fully_shard`` adds to a module's bases; torch 2.3 calls it ``FSDP``.
 
@@ -199,21 +214,20 @@ def facts(device: str) -> dict[str, Any]:
     found["torch_build"] = torch.__version__
     found["torch_cuda"] = torch.version.cuda
     found["glibc"] = platform.libc_ver()[1]
-    if device == "cuda":
+    if devices.uses_gpus(device):
         found["torch_architectures"] = " ".join(torch.cuda.get_arch_list())
+    if device == devices.CUDA:
         found["nccl_settings"] = rank_env.nccl_settings(os.environ)
     return found
 
 
-def facts_of_gpus() -> dict[str, Any]:
-    """The GPUs as torch reports them.
+def facts_of_gpus(device: str) -> dict[str, Any]:
+    """The GPUs as torch reports them, and the NCCL that connects them.
 
     Raises:
         RuntimeError: torch cannot use them.
     """
     import torch
 
-    return {
-        "gpu": torch.cuda.get_device_name(0),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-    }
+    nccl = {"nccl": ".".join(map(str, torch.cuda.nccl.version()))} if device == devices.CUDA else {}
+    return {"gpu": torch.cuda.get_device_name(0), **nccl}

@@ -75,7 +75,7 @@ def launched(place: Place) -> dict[str, str]:
     return {
         **found,
         "RANK": str(place.rank),
-        "LOCAL_RANK": str(place.rank),
+        "LOCAL_RANK": str(place.local_rank),
         "WORLD_SIZE": str(place.world_size),
         "LOCAL_WORLD_SIZE": str(place.world_size),
         "MASTER_ADDR": "127.0.0.1",  # required, although the existing group is used

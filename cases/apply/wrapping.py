@@ -101,7 +101,7 @@ def mesh(options: Options, place: Place) -> Any:
 
     if options.device_mesh == "hsdp":
         return init_device_mesh(place.kind, (place.world_size // 2, 2), mesh_dim_names=("replicate", "shard"))
-    return init_device_mesh(place.kind, (place.world_size,))
+    return compat.mesh(place)
 
 
 def fsdp2(model: Any, options: Options, place: Place) -> Any:

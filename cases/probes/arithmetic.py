@@ -108,5 +108,10 @@ def another_device(place: Place, _cache: Path) -> None:
         raise LackingError("the cells run on the CPU, the only device")
 
 
+def gpu_of_each_rank(place: Place, _cache: Path) -> None:
+    if place.shares_gpu:
+        raise LackingError("all ranks share one GPU")
+
+
 def offload(_place: Place, _cache: Path) -> None:
     raise LackingError("without a GPU, all weights are in CPU memory anyway")

@@ -32,6 +32,9 @@ CALL_REQUIREMENTS = (
     ),
     Requirement("all_on_disk", only_calls, libraries.all_on_disk, "this accelerate dispatches no whole model to disk"),
     Requirement("another_device", only_calls, arithmetic.another_device, "the case needs two devices", cpu_only=True),
+    Requirement(
+        "gpu_of_each_rank", only_calls, arithmetic.gpu_of_each_rank, "the case needs several GPUs", shared_only=True
+    ),
     Requirement("bitsandbytes_4bit", only_calls, bitsandbytes.four_bit_class, "this bitsandbytes has no 4-bit layers"),
     Requirement("blocks_of_32", only_calls, bitsandbytes.small_blocks, "this bitsandbytes has no blocks of 32"),
     Requirement(

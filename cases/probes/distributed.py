@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cases.apply import compat
 from cases.probes.data import Offer
@@ -32,7 +32,7 @@ def divided_gradients(place: Place, cache: Path) -> None:
 
     fsdp2_methods(place, cache, DIVIDE_FACTOR)
     layer = torch.nn.Linear(64, 64, device=place.device)
-    compat.fully_shard()(layer, mesh=init_mesh(place))
+    compat.fully_shard()(layer, mesh=compat.mesh(place))
     getattr(layer, next(name for name in DIVIDE_FACTOR if hasattr(layer, name)))(3.0)
     arithmetic.differentiate(layer, torch.float32, place)
 
@@ -49,12 +49,6 @@ def fsdp1_optimiser_state(place: Place, _cache: Path) -> None:
     model(torch.ones(1, 64, device=place.device)).sum().backward()
     optimiser.step()
     FullyShardedDataParallel.optim_state_dict(model, optimiser)
-
-
-def init_mesh(place: Place) -> Any:
-    from torch.distributed.device_mesh import init_device_mesh
-
-    return init_device_mesh(place.kind, (place.world_size,))
 
 
 def fsdp2_methods(_place: Place, _cache: Path, names: tuple[str, ...]) -> None:

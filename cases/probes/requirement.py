@@ -20,6 +20,7 @@ class Requirement:
     """``because`` begins the sentence of the skip.
 
     ``cpu_only`` for what only a machine without GPUs can lack, ``cuda_only`` for what only one with GPUs can.
+    ``shared_only`` for what only ranks that share a GPU can lack.
     """
 
     name: str
@@ -29,3 +30,4 @@ class Requirement:
     ranks: int = 1
     cpu_only: bool = False
     cuda_only: bool = False
+    shared_only: bool = False

@@ -6,6 +6,7 @@ the feature itself (one linear layer), never the combination that a case measure
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from cases.model import architectures
 from cases.probes import arithmetic, bitsandbytes, libraries, sharding
 from cases.probes.call_requirements import CALL_REQUIREMENTS
 from cases.probes.requirement import Requirement
+from cases.space import devices
 from cases.space.options import FOUR_BIT
 
 if TYPE_CHECKING:
@@ -27,9 +29,19 @@ if TYPE_CHECKING:
 def applicable(options: Options, device: str) -> list[Requirement]:
     named = api.requirements(options.call)
     meant = [requirement for requirement in REQUIREMENTS if requirement.when(options) or requirement.name in named]
-    return [
-        requirement for requirement in meant if not (requirement.cuda_only if device == "cpu" else requirement.cpu_only)
-    ]
+    return [found for each in meant if (found := on_device(each, device)) is not None]
+
+
+def on_device(requirement: Requirement, device: str) -> Requirement | None:
+    """The requirement as a cell on this device has it; None if the device cannot lack it.
+
+    Ranks that share a GPU are connected by gloo, so they may lack what ranks on a CPU may lack.
+    """
+    if device == devices.CUDA_GLOO and requirement.cpu_only and requirement.ranks > 1:
+        return replace(requirement, because=SHARING)
+    lacking = requirement.cuda_only if device == devices.CPU else requirement.cpu_only
+    missed = requirement.shared_only and device != devices.CUDA_GLOO
+    return None if lacking or missed else requirement
 
 
 def on_bitsandbytes(options: Options) -> bool:
@@ -41,6 +53,7 @@ def adapts_by(method: str) -> Callable[[Options], bool]:
     return lambda options: options.method == method
 
 
+SHARING = "this torch cannot do this with ranks that share a GPU"
 BITSANDBYTES = (  # requirements of calls that use it
     *("4bit", "8bit", "4bit_loading", "8bit_loading", "bitsandbytes_4bit", "8bit_state", "adamw_8bit_step"),
 )

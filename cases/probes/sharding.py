@@ -60,11 +60,10 @@ def whole_fsdp1(place: Place, _cache: Path) -> None:
 
 def bare_fsdp2(place: Place, _cache: Path, **arguments: Any) -> None:
     import torch
-    from torch.distributed.device_mesh import init_device_mesh
 
     fully_shard = compat.fully_shard()
     layer = torch.nn.Linear(64, 64, device=place.device)
-    fully_shard(layer, **{"mesh": init_device_mesh(place.kind, (place.world_size,)), **arguments})
+    fully_shard(layer, **{"mesh": compat.mesh(place), **arguments})
     arithmetic.differentiate(layer, torch.float32, place)
 
 

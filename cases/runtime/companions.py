@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cases.runtime import imported_modules, visible_gpus
 from cases.runtime.process_tree import lead_group, leave
+from cases.space import devices
 from cases.space.verdict import UnknownModelError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Companions:
             if pid == 0:
                 self.close_client()
                 lead_group(parent)
-                if self.device == "cuda":
+                if devices.uses_gpus(self.device):
                     os.environ[visible_gpus.VISIBLE] = ""  # it computes on the CPU and has acquired no GPU
                 leave(exit_code(self.suite, path, compute))
             self.running[pid] = path

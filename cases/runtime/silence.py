@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from cases.space.options import Options
 
-SILENCE_S = {"cpu": 60.0, "cuda": 15.0}  # the harness has to notice a hang on GPUs within 20 s
+SILENCE_S = {"cpu": 60.0, "cuda": 15.0, "cuda-gloo": 15.0}  # the harness has to notice a hang on GPUs within 20 s
 # Calls that torch.compile compiles for a CPU; the first one on a machine compiles the headers, too.
 COMPILING_CALLS = (
     "four_bit_blocksizes",

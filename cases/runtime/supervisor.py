@@ -35,6 +35,7 @@ from cases.runtime.memory import by_rank
 from cases.runtime.process_tree import anonymous_mib, die_with_parent, oom_kills
 from cases.runtime.rank_state import RankState, parse_event, worst_metrics
 from cases.runtime.wire import CellReport
+from cases.space import devices
 from cases.space.verdict import Phase, Verdict
 
 if TYPE_CHECKING:
@@ -134,8 +135,8 @@ class Supervisor:
         """Run a rank's part of the job; after a warm start, the import takes no time."""
         reporter.phase(Phase.IMPORT)
         imported_modules.record(reporter.modules)
-        if self.job.device == "cuda" and self.job.kind != "facts":
-            visible_gpus.limit(self.job.ranks, os.environ)
+        if devices.uses_gpus(self.job.device) and self.job.kind != "facts":
+            visible_gpus.limit(devices.gpus_of(self.job.device, self.job.ranks), os.environ)
         self.suite.preload()
         known = set(sys.modules)
         self.suite.run(self.job, number, stage, companions.wait_for, reporter)

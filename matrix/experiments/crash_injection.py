@@ -117,6 +117,8 @@ def run(
         raise UserError(
             f"--out {directory} holds an earlier selfcheck; choose another directory: --crashes cannot resume"
         )
+    if not any(request.resolved_device in each.shows for each in CRASHES.values()):
+        raise UserError(f"--device {request.resolved_device}: --crashes measures cpu and cuda; choose one of them")
     if after < 1:
         raise UserError(f"--after {after}: expected a whole number above 0")
     healthy = plan.spread([case for case in request.cases() if case.ranks == RANKS], int(after * SPARE))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cases.runtime import torch_builds
 from cases.runtime.nvml import UnavailableError
+from cases.space import devices
 from matrix.errors import UserError
 from matrix.keys import local_version
 
@@ -18,27 +19,33 @@ if TYPE_CHECKING:
     from matrix.versions.locks import Lock
 
 NO_CUDA = "cpu"  # in place of a version: the build has none
+ELSEWHERE = "`--device both` runs such cells on the CPU, `--device cuda-gloo` with all ranks on one GPU"
 RUNTIME = re.compile(r"nvidia-cuda-runtime(-cu\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Decides which cells of one set the GPUs can run now. Without a pool, cells run on the CPU and all can run.
+    """Decides which cells of one set a device can run now. Without a pool, cells run on the CPU and all can run.
 
     ``blocker`` is the reason why no cell of the set can run. ``occupied`` describes the processes of others on a GPU,
     by the GPU's UUID.
     """
 
     pool: Pool | None = None
+    device: str = devices.CUDA
     blocker: str = ""
     occupied: Mapping[str, str] = field(default_factory=dict)
 
     def shortage(self, ranks: int) -> str:
         """The reason why a cell with this many ranks cannot run; empty if it can."""
-        return self.blocker or (self.pool.shortage(ranks, self.occupied) if self.pool else "")
+        if self.blocker or self.pool is None:
+            return self.blocker
+        count = devices.gpus_of(self.device, ranks)
+        why = self.pool.shortage(count, self.occupied)
+        return f"{why}; {ELSEWHERE}" if self.pool.shortage(count) else why
 
 
-def check_gpus(lock: Lock, backend: str, pool: Pool | None) -> Fit:
+def check_gpus(lock: Lock, backend: str, pool: Pool | None, device: str = devices.CUDA) -> Fit:
     """Check the driver and the GPUs for one set with one build of torch. Waits for GPUs that are about to be free.
 
     Raises:
@@ -51,7 +58,7 @@ def check_gpus(lock: Lock, backend: str, pool: Pool | None) -> Fit:
         return Fit(pool=pool, blocker="this build of torch has no CUDA; use --device cpu or another --torch-backend")
     try:
         blocker = torch_builds.why_driver_is_too_old(build, runs=pool.source.cuda, driver=pool.source.version)
-        return Fit(pool=pool, blocker=blocker, occupied={} if blocker else pool.occupied())
+        return Fit(pool=pool, device=device, blocker=blocker, occupied={} if blocker else pool.occupied())
     except UnavailableError as error:
         raise UserError(f"the GPU driver does not answer ({error}); continue with --resume once it does") from None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cases.runtime import gpu_pool as pools
 from cases.runtime.nvml import UnavailableError
+from cases.space import devices
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,13 +27,14 @@ def hardware(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> str:
     """The hardware in words, e.g. ``cpu: AMD EPYC 9R14 x 2``; results are comparable where it is equal.
 
     Raises:
-        UserError: the device is ``cuda`` and this process can use no GPU.
+        UserError: the device needs GPUs and this process can use none.
     """
-    if device == "cpu":
+    if device == devices.CPU:
         return f"cpu: {cpu_name()} x {cores()}"
-    devices = gpus(open_pool).gpus
-    kind = "MIG slice of " if devices[0].is_slice else ""
-    return f"cuda: {kind}{devices[0].name} x {len(devices)}"
+    found = gpus(open_pool).gpus
+    kind = "MIG slice of " if found[0].is_slice else ""
+    count = 1 if device == devices.CUDA_GLOO else len(found)  # other GPUs take no part in a cell
+    return f"{device}: {kind}{found[0].name} x {count}"
 
 
 def gpus(open_pool: Callable[[], Pool] = pools.pool) -> Pool:
@@ -63,10 +65,10 @@ def facts(device: str, *, open_pool: Callable[[], Pool] = pools.pool) -> dict[st
     """Facts about the machine that reports show.
 
     Raises:
-        UserError: the device is ``cuda``, and there is no GPU or the driver does not answer.
+        UserError: the device needs GPUs, and there is none or the driver does not answer.
     """
     facts: dict[str, str | int] = {"os": platform.platform(), "cpu": cpu_name(), "cores": cores()}
-    return facts if device == "cpu" else facts | facts_of_gpus(gpus(open_pool))
+    return facts | facts_of_gpus(gpus(open_pool)) if devices.uses_gpus(device) else facts
 
 
 def facts_of_gpus(pool: Pool) -> dict[str, str | int]:

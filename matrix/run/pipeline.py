@@ -52,7 +52,9 @@ def measure(version_set: VersionSet, cases: Sequence[Case], ctx: RunContext) -> 
     began, known = time.monotonic(), len(ctx.store.outcomes)
     prepared = prepare(version_set, ctx)
     lock = str(EnvironmentKey(prepared.digest, ctx.backend.name)) if isinstance(prepared, locks.Lock) else ""
-    fitting = fit.check_gpus(prepared, ctx.backend.name, ctx.pool) if isinstance(prepared, locks.Lock) else fit.Fit()
+    fitting = fit.Fit()
+    if isinstance(prepared, locks.Lock):
+        fitting = fit.check_gpus(prepared, ctx.backend.name, ctx.pool, ctx.device)
     for repeat in range(1, ctx.repeats + 1):
         missing = unfinished(version_set, cases, lock, repeat, ctx)
         if isinstance(prepared, Evidence):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 from cases import grid
 from cases.grid.profiles import Profile, carried
 from cases.runtime.wire import Limits
+from cases.space import devices
 from matrix.environments import disk
 from matrix.environments.environment import cache_folder
 from matrix.errors import UserError
-from matrix.experiments import bench as benches
 from matrix.keys import CellKey
 from matrix.offline import manifest as packs
 from matrix.offline import overlay as overlays
@@ -34,7 +34,7 @@ from matrix.versions import sets as known_sets
 from matrix.versions.backends import Backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from cases.space.case import Case
     from matrix.offline.manifest import Packed
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from matrix.versions.sets import VersionSet
     from matrix.versions.uv import Uv
 
-DEVICES: Final = ("auto", "cpu", "cuda")
+BOTH: Final = "both"  # see matrix.run.both
+DEVICES: Final = ("auto", *devices.NAMES)
 RUNS: Final = Path("runs")
 
 
@@ -182,14 +183,18 @@ class RunRequest:
         Raises:
             UserError: an option has a value outside its range.
         """
+        if self.device == BOTH:
+            raise UserError("--device both: only run and plan take it; choose auto, cpu, cuda or cuda-gloo")
         if self.device not in DEVICES:
-            raise UserError(f"--device {self.device}: expected auto, cpu or cuda")
+            raise UserError(f"--device {self.device}: expected auto, cpu, cuda or cuda-gloo; run also takes both")
         if self.workers is not None and self.workers < 1:
             raise UserError(f"--workers {self.workers}: expected a whole number above 0")
         if self.repeats is not None and self.repeats < 1:
             raise UserError(f"--repeat {self.repeats}: expected a whole number above 0")
-        if self.device == "cuda" and self.torch_backend == "cpu":
-            raise UserError("--torch-backend cpu is a build without CUDA; choose another one for --device cuda")
+        if self.device in (devices.CUDA, devices.CUDA_GLOO) and self.torch_backend == "cpu":
+            raise UserError(
+                f"--torch-backend cpu is a build without CUDA; choose another one for --device {self.device}"
+            )
         if self.locate not in location.CHOICES:
             raise UserError(f"--locate {self.locate}: expected {', '.join(location.CHOICES)}")
         script = next((each for each in self.suite.scripts if each.dependencies and self.offline is not None), None)
@@ -202,10 +207,10 @@ class RunRequest:
 
     @cached_property
     def resolved_device(self) -> str:
-        """``cpu`` or ``cuda``; ``auto`` means cuda if this process may use a GPU."""
+        """The name of a device; ``auto`` means cuda if this process may use a GPU."""
         if self.device != "auto":
             return self.device
-        return "cpu" if self.why_cpu else "cuda"
+        return devices.CPU if self.why_cpu else devices.CUDA
 
     @cached_property
     def why_cpu(self) -> str:
@@ -247,30 +252,50 @@ def run(
     say: Callable[[str], None] = print,
     on_interruption: Callable[[Path], object] = str,
 ) -> Path:
-    """Measure the cells of a request, or just ``work``; return the run's directory.
+    """Measure the cells of a request, or just ``work``; return the run's directory. See ``run_all``."""
+    (directory,) = run_all([(request, work)], watcher=watcher, say=say, on_interruption=on_interruption)
+    return directory
 
-    ``on_interruption`` receives the directory if the run ends early with some finished cells.
+
+def run_all(
+    parts: Sequence[tuple[RunRequest, Work | None]],
+    *,
+    watcher: Progress | None = None,
+    say: Callable[[str], None] = print,
+    on_interruption: Callable[[Path], object] = str,
+) -> tuple[Path, ...]:
+    """Measure requests one after the other; return their directories.
+
+    Every directory exists before the first cell runs, so that ``--resume`` continues all of them.
+    ``on_interruption`` receives each directory with finished cells if a run ends early.
 
     Raises:
-        UserError: bad input, or the machine cannot run the request; a run without outcomes is removed.
+        UserError: bad input, or the machine cannot run a request; runs are removed if no cell finished.
     """
-    request.check()
-    work = request.work() if work is None else work
-    ctx = prepare_context(request, work, watcher=watcher or Silent(), say=say)
-    run_store = ctx.store
+    watcher = watcher or Silent()
+    began: list[tuple[RunContext, Work, str]] = []
     try:
-        pipeline.run(work, ctx)
-        location.run(work, request.locate, ctx)
+        for request, work in parts:
+            request.check()
+            whole = request.work() if work is None else work
+            began.append((prepare_context(request, whole, watcher=watcher, say=say), whole, request.locate))
+        for ctx, work, choice in began:
+            pipeline.run(work, ctx)
+            location.run(work, choice, ctx)
     except (UserError, KeyboardInterrupt) as error:
-        if run_store.outcomes:
-            on_interruption(run_store.directory)
-        elif isinstance(error, UserError):
-            run_store.abandon()
+        stores = [ctx.store for ctx, _, _ in began]
+        with_cells = [each for each in stores if each.outcomes]
+        for each in with_cells:
+            on_interruption(each.directory)
+        if isinstance(error, UserError) and not with_cells:
+            for each in reversed(stores):  # the first one created the folder that holds all
+                each.abandon()
         raise
     finally:
-        ctx.watcher.close()
-        run_store.close()
-    return run_store.directory
+        watcher.close()
+        for ctx, _, _ in began:
+            ctx.store.close()
+    return tuple(ctx.store.directory for ctx, _, _ in began)
 
 
 def prepare_context(request: RunRequest, work: Work, *, watcher: Progress, say: Callable[[str], None]) -> RunContext:
@@ -285,7 +310,7 @@ def prepare_context(request: RunRequest, work: Work, *, watcher: Progress, say: 
         say(renaming)
     if request.device == "auto" and request.resolved_device == "cpu":
         say(f"--device auto: cells run on the CPU ({request.why_cpu})")
-    pool = None if request.resolved_device == "cpu" else machine.gpus()
+    pool = machine.gpus() if devices.uses_gpus(request.resolved_device) else None
     backend, packed, workers = request.backend(tool), request.packed, request.worker_count
     if request.replaced is not None:
         packed = replace(request.replaced, build=backend)
@@ -315,41 +340,13 @@ def prepare_context(request: RunRequest, work: Work, *, watcher: Progress, say: 
 def chosen_backend(request: RunRequest, tool: Uv) -> Backend:
     """The build of torch; on a machine with GPUs one with CUDA, even if uv does not detect the driver."""
     return backends.choose(
-        request.torch_backend, uv=tool, gpu=lambda: request.resolved_device == "cuda" or backends.has_gpu()
+        request.torch_backend, uv=tool, gpu=lambda: devices.uses_gpus(request.resolved_device) or backends.has_gpu()
     )
-
-
-def bench(
-    request: RunRequest, *, repeats: int, sample: int, say: Callable[[str], None], warm_up: bool = True
-) -> benches.BenchResult:
-    """Measure the harness on one set, the newest that the request selects.
-
-    Raises:
-        UserError: bad input, the set cannot be installed, or none of its cells ran.
-    """
-    request.check()
-    cache = cache_folder()
-    tool = uv.on_this_machine(cache)
-    ctx = benches.BenchContext(
-        version_set=max(request.version_sets(), key=lambda each: each.as_of),
-        cases=request.cases(),
-        uv=tool,
-        cache=cache,
-        backend=request.backend(tool),
-        packed=request.packed,
-        device=request.resolved_device,
-        workers=request.worker_count,
-        hardware=machine.hardware(request.resolved_device),
-        facts=machine.facts(request.resolved_device),
-        warm_up=warm_up,
-        say=say,
-    )
-    return benches.measure(ctx, repeats=repeats, sample=sample)
 
 
 def default_workers(device: str) -> int:
     """One worker for each core or GPU; a cell with several ranks waits for as many GPUs."""
-    return machine.cores() if device == "cpu" else min(machine.cores(), len(machine.gpus().gpus))
+    return min(machine.cores(), len(machine.gpus().gpus)) if devices.uses_gpus(device) else machine.cores()
 
 
 def open_store(request: RunRequest, work: Work) -> store.Store:
@@ -366,9 +363,15 @@ def open_store(request: RunRequest, work: Work) -> store.Store:
         facts=dict(machine.facts(request.resolved_device)),
     )
     if not request.resume:
-        directory = request.out or RUNS / record.started.strftime("%Y-%m-%dT%H-%M-%SZ")
+        directory = request.out or RUNS / record.started.strftime(store.FOLDER)
         return store.Store.create(directory, record)
-    resumed = store.Store.resume(request.out or store.newest_run(RUNS))
+    resumed = store.Store.resume(request.out or store.newest_runs(RUNS)[0])
+    if resumed.record.device != record.device:
+        resumed.close()
+        raise UserError(
+            f"{resumed.directory} is a run on {resumed.record.device}, and a run has one device; continue it with "
+            f"--device {resumed.record.device}, or start another for {record.device}"
+        )
     every = tuple(dict.fromkeys((*resumed.record.planned, *planned)))
     resumed.replan(record.model_copy(update={"started": resumed.record.started, "planned": every}))
     return resumed

@@ -27,7 +27,7 @@ def resumed_request(request: RunRequest) -> tuple[RunRequest, Work | None]:
     """
     if not request.only_resumes:
         return request, None
-    directory = request.out or store.newest_run(RUNS)
+    directory = request.out or store.newest_runs(RUNS)[0]
     if not (directory / store.RUN).exists():
         return request, None  # opening the store raises
     store.lock_directory(directory).close()  # raises if another process runs there

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cases import grid
+from cases.space import devices
 from matrix.environments.environment import cache_folder
 from matrix.run import machine, timings
 from matrix.run.request import default_workers
@@ -64,14 +65,15 @@ class RunPlan:
         }
 
 
-def plan_of(request: RunRequest) -> RunPlan:
-    """The plan of a run.
+def plan_of(request: RunRequest, work: Work | None = None) -> RunPlan:
+    """The plan of a run of all the request's work, or just of ``work``.
 
     Raises:
         UserError: the request names sets or cases that do not exist.
     """
-    work = request.work()
-    planned = {case.id for _, cases in work for case in cases}
+    requested = request.work()
+    work = requested if work is None else work
+    planned = {case.id for _, cases in requested for case in cases}
     past = past_timings(request)
     untimed = untimed_scripts(request, planned - past.cells.keys()) if past else {}
     workers = request.workers or default_workers(request.resolved_device) if past else 1
@@ -87,7 +89,7 @@ def plan_of(request: RunRequest) -> RunPlan:
 
 def past_timings(request: RunRequest) -> Timings | None:
     """Past timings; None for a plan for GPUs on a machine without any."""
-    if request.resolved_device == "cuda" and machine.why_no_gpu():
+    if devices.uses_gpus(request.resolved_device) and machine.why_no_gpu():
         return None
     return timings.read(cache_folder(), request.resolved_device)
 

@@ -29,6 +29,7 @@ RUN: Final = "run.json"
 SETS: Final = "sets.json"
 OUTCOMES: Final = "outcomes.jsonl"
 LOCK: Final = ".lock"
+FOLDER: Final = "%Y-%m-%dT%H-%M-%SZ"  # name of a new run's directory, of its start
 WORK: Final = "work"  # scratch files of the set that is being measured
 Kind = TypeVar("Kind", bound=Stored)
 
@@ -276,16 +277,23 @@ def write_json(path: Path, data: Any) -> None:
     unfinished.replace(path)
 
 
-def newest_run(runs: Path) -> Path:
-    """The run that started last, by the time in its record.
+def newest_runs(runs: Path) -> tuple[Path, ...]:
+    """The run that started last, by the time in its record; every run of the command that started it.
 
     Raises:
         UserError: there is no run.
     """
-    records = list(runs.glob(f"*/{RUN}"))
+    records = [*runs.glob(f"*/{RUN}"), *runs.glob(f"*/*/{RUN}")]
     if not records:
         raise UserError(f"{runs} has no run; start one with `ftmatrix run`")
-    return max(records, key=start_time).parent
+    newest = max(records, key=start_time).parent
+    return (newest,) if newest.parent == runs else runs_in(newest.parent)
+
+
+def runs_in(directory: Path) -> tuple[Path, ...]:
+    """The runs of a directory that ``ftmatrix run`` wrote: itself, or the run of each device that it holds."""
+    held = () if (directory / RUN).exists() else sorted(directory.glob(f"*/{RUN}"))
+    return tuple(each.parent for each in held) or (directory,)
 
 
 def start_time(record: Path) -> float:

@@ -10,6 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from cases.space import devices
 from cases.space.renamed import current_case_id
 from matrix.run.store import write_json
 
@@ -111,7 +112,7 @@ def read(cache: Path, device: str) -> Timings:
 
 def usual_seconds(flow: str, device: str) -> float:
     """The usual time of a cell of a flow; of a training, if the flow was never measured on the device."""
-    usual = USUAL_S.get(device, USUAL_S["cpu"])
+    usual = USUAL_S["cuda" if devices.uses_gpus(device) else "cpu"]
     return usual.get(flow, usual["train"])
 
 

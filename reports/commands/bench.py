@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from matrix.errors import UserError
+from matrix.experiments import bench_request
 from matrix.run import request
 from reports.commands.options import (
     AsJson,
@@ -58,7 +59,7 @@ def bench(
         system_torch=system_torch,
         system_python=system_python,
     )
-    result = request.bench(
+    result = bench_request.run(
         run_request, repeats=repeats, sample=sample, warm_up=warm_up, say=lambda text: typer.echo(text, err=True)
     )
     text = json.dumps(result.as_json(), indent=1)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from cases.space import devices
 from cases.space.plural import counted
 from matrix.errors import UserError
 from matrix.keys import SEPARATOR, CellKey
 from reports.answers.diff import sides
-from reports.commands.options import DEVICES, History
+from reports.commands.options import History
 
 if TYPE_CHECKING:
     from reports.results.loading import RunResults
@@ -51,8 +52,8 @@ def show(
     from reports.render.text.history_text import lines
     from reports.results import history as stored  # pyarrow takes a second to import
 
-    if device and device not in DEVICES:
-        raise UserError(f"--device {device}: unknown device; choose from {', '.join(DEVICES)}")
+    if device and device not in devices.NAMES:
+        raise UserError(f"--device {device}: unknown device; choose from {', '.join(devices.NAMES)}")
     key, name = named(case)
     since = (datetime.now(UTC) - timedelta(days=months * DAYS_PER_MONTH)).date()
     table = stored.read(history, case=name, version_set=key, device=device, since=since)

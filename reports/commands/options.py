@@ -35,7 +35,18 @@ Where = Annotated[
 Device = Annotated[
     str,
     typer.Option(
-        "--device", help="Device to run on: cpu (gloo), cuda (NCCL), or auto: cuda if this machine has an NVIDIA GPU."
+        "--device",
+        help="Device to run on: cpu (gloo), cuda (NCCL), cuda-gloo (gloo, all ranks of a cell on one GPU), "
+        "or auto: cuda if this machine has an NVIDIA GPU.",
+    ),
+]
+RunDevice = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        help="Device to run on: cpu (gloo), cuda (NCCL), cuda-gloo (gloo, all ranks of a cell on one GPU), "
+        "auto: cuda if this machine has an NVIDIA GPU, or both: cells with more ranks than GPUs on the CPU and the "
+        "others on the GPUs, in a run directory for each.",
     ),
 ]
 ResultsDevice = Annotated[

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path  # noqa: TC003 - typer reads annotations
 from typing import Annotated
 
 import typer
 
+from matrix.run import both, request, run_plan, user_scripts
 from matrix.run import plan as plan_module
-from matrix.run import request, run_plan, user_scripts
 from matrix.run.execute import Suite
 from matrix.run.staleness import staleness
 from matrix.versions import sets as version_sets
 from reports.answers import knowledge
 from reports.commands.options import (
     AsJson,
-    Device,
     Offline,
     Profile,
     Repeat,
+    RunDevice,
     Scripts,
     Sets,
     SystemPython,
@@ -41,7 +42,7 @@ def plan(
     sets: Sets = "",
     where: Where = "",
     profile: Profile = "",
-    device: Device = "auto",
+    device: RunDevice = "auto",
     versions: Versions = version_sets.PACKAGED,
     offline: Offline = None,
     system_torch: SystemTorch = False,
@@ -76,8 +77,26 @@ def plan(
         repeats=repeat,
         suite=Suite(scripts=user_scripts.load_all(scripts or ())),
     )
-    run_request.check()
     for renaming in plan_module.renamings(where):
         typer.echo(renaming, err=True)
+    if device == request.BOTH:
+        show_both(run_request, as_json=as_json)
+        return
+    run_request.check()
     planned = run_plan.plan_of(run_request)
     typer.echo(json.dumps(planned.as_json(), indent=1) if as_json else "\n".join(plan_text.lines(planned)))
+
+
+def show_both(run_request: request.RunRequest, *, as_json: bool) -> None:
+    """Print the plan of each device; as JSON, by device.
+
+    Raises:
+        UserError: bad input, or this machine has no usable GPU.
+    """
+    parts = both.split(run_request, say=partial(typer.echo, err=True))
+    plans = {each.device: run_plan.plan_of(each, work) for each, work in parts}
+    if as_json:
+        typer.echo(json.dumps({name: each.as_json() for name, each in plans.items()}, indent=1))
+        return
+    for name, each in plans.items():
+        typer.echo("\n".join((f"on {name}:", *plan_text.lines(each), "")))

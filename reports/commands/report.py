@@ -66,13 +66,30 @@ def report(
             raise UserError("--site takes one folder of results, and no other option")
         write_site((directories or [knowledge.PUBLISHED])[0], site)
         return
-    first, *others = directories or [store.newest_run(request.RUNS)]
+    first, *others = directories or [store.newest_runs(request.RUNS)[0]]
     if index:
         if publish is not None or others or out is not None:
             raise UserError("--index takes one folder of published results, and no other option")
         write_index(first)
         return
-    raise typer.Exit(show(first, Console(), out=out, publish=publish, others=others))
+    runs = store.runs_in(first) if directories else store.newest_runs(request.RUNS)
+    raise typer.Exit(show_all(runs, out=out, publish=publish, others=others))
+
+
+def show_all(runs: Sequence[Path], *, out: Path | None, publish: Path | None, others: Sequence[Path]) -> int:
+    """Render the results of each run; return the highest exit code.
+
+    Raises:
+        UserError: a run cannot be read or rendered, or an option takes one run and there are several.
+    """
+    if len(runs) > 1 and (publish is not None or others):
+        names = ", ".join(each.name for each in runs)
+        raise UserError(f"{runs[0].parent} holds a run for each device ({names}); give one of them")
+    targets = [out / each.name if out is not None and len(runs) > 1 else out for each in runs]
+    codes = [
+        show(run, Console(), out=each, publish=publish, others=others) for run, each in zip(runs, targets, strict=True)
+    ]
+    return max(codes)
 
 
 def write_index(folder: Path) -> None:

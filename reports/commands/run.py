@@ -13,17 +13,17 @@ import typer
 from rich.console import Console
 
 from matrix.environments import disk
-from matrix.run import location, request, resumption, run_plan, user_scripts
+from matrix.run import both, location, request, run_plan, user_scripts
 from matrix.run.execute import Suite
 from matrix.versions import sets as version_sets
 from reports.commands.options import (
-    Device,
     KeepFree,
     Offline,
     Out,
     Profile,
     Repeat,
     Resume,
+    RunDevice,
     Scripts,
     Sets,
     SystemPython,
@@ -42,7 +42,7 @@ def run(
     sets: Sets = "",
     where: Where = "",
     profile: Profile = "",
-    device: Device = "auto",
+    device: RunDevice = "auto",
     torch_backend: TorchBackend = "auto",
     out: Out = None,
     resume: Resume = False,
@@ -94,13 +94,12 @@ def run(
         replacements=tuple(with_ or ()),
         suite=Suite(scripts=user_scripts.load_all(scripts or ())),
     )
-    run_request, work = resumption.resumed_request(run_request)
-    planned = run_plan.cell_count(run_request.work() if work is None else work, run_request.repeat_count)
-    directory = request.run(
-        run_request,
-        work=work,
+    parts = both.parts(run_request, say=console.print)
+    planned = sum(run_plan.cell_count(each.work() if work is None else work, each.repeat_count) for each, work in parts)
+    directories = request.run_all(
+        parts,
         watcher=progress_bar.choose(console, planned=planned),
         say=console.print,
         on_interruption=lambda directory: show(directory, console),
     )
-    raise typer.Exit(show(directory, console, fail_on_red=fail_on_red))
+    raise typer.Exit(max(show(each, console, fail_on_red=fail_on_red) for each in directories))

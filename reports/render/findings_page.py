@@ -8,7 +8,7 @@ from cases.space.plural import counted
 from matrix.known.findings import Finding, ThreadStatus
 from matrix.known.script_runs import Answer, ScriptRecord, place
 from reports.render.known_page import cells, linked
-from reports.render.markdown import CPU_WARNING, code, text
+from reports.render.markdown import code, text, warnings
 from reports.results.known_results import Reproduction
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def page(
 ) -> str:
     parts = [
         f"# {title}",
-        *([CPU_WARNING] if record.device == "cpu" else []),
+        *warnings(record.device),
         introduction,
         (
             "Each row has the smallest cases that show the behaviour, the failed check with its bound, and similar "

@@ -26,14 +26,16 @@ ERRORS: Final = frozenset({Verdict.LOST, Verdict.BLOCKED})
 def junit(matrix: Grid) -> str:
     root = ET.Element("testsuites", name="ftmatrix")
     seconds: defaultdict[str, float] = defaultdict(float)
+    hardware: dict[str, str] = {}
     for outcome in matrix.outcomes:
         seconds[outcome.set] += outcome.seconds
-    root.extend(suite(matrix, column, seconds[column.key]) for column in matrix.sets)
+        hardware[outcome.set] = outcome.hardware
+    root.extend(suite(matrix, each, seconds[each.key], hardware.get(each.key, "")) for each in matrix.sets)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
 
 
-def suite(matrix: Grid, column: SetRecord, seconds: float) -> ET.Element:
+def suite(matrix: Grid, column: SetRecord, seconds: float, hardware: str) -> ET.Element:
     counts = matrix.counts(column.key)
     element = node(
         "testsuite",
@@ -44,15 +46,17 @@ def suite(matrix: Grid, column: SetRecord, seconds: float) -> ET.Element:
         skipped=counts[Verdict.SKIP] + counts[None],
         time=f"{seconds:.3f}",
     )
-    element.append(properties(column))
+    element.append(properties(column, hardware))
     element.extend(test_cases(matrix, column))
     return element
 
 
-def properties(column: SetRecord) -> ET.Element:
+def properties(column: SetRecord, hardware: str) -> ET.Element:
     element = node("properties")
-    pins = {"python": column.python, **column.pins}
-    element.extend(node("property", name=name, value=version) for name, version in pins.items())
+    device, _, model = hardware.partition(": ")
+    place = {"device": device, "hardware": model} if hardware else {}
+    known = {**place, "python": column.python, **column.pins}
+    element.extend(node("property", name=name, value=value) for name, value in known.items())
     return element
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cases.space.plural import counted
 from cases.space.verdict import Verdict
-from reports.render.markdown import CPU_WARNING, code, table, text
+from reports.render.markdown import code, table, text, warnings
 from reports.results.known_results import AdviceResult, Reproduction, address, counts, entries
 from reports.results.verdict_style import LOOKS
 
@@ -21,7 +21,7 @@ def markdown(record: RunRecord, results: Sequence[ProblemResult]) -> str:
     families = [each for each in results if each.problem.family]
     sections = [
         "# Known problems",
-        *([CPU_WARNING] if record.device == "cpu" else []),
+        *warnings(record.device),
         summary(record, results),
         *(["## Families of failures", *(family(each) for each in families)] if families else []),
         *(part(status, [each for each in results if each.status is status]) for status in Reproduction),

@@ -48,6 +48,9 @@ SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 VERDICTS: Final = (*LOOKS, None)
 DIFFERENCE: Final = ("case", "on the CPU", "on GPUs", "sets", "nearness", "notes")
 CPU_WARNING: Final = "> **These are CPU results** (gloo instead of NCCL, no CUDA kernels). GPU results may differ."
+SHARED_WARNING: Final = (
+    "> **All ranks of a cell shared one GPU** (gloo instead of NCCL). Results with a GPU for each rank may differ."
+)
 
 
 def markdown(record: RunRecord, matrix: Grid, known: Overview, *, generated: datetime) -> str:
@@ -89,7 +92,12 @@ def heading(record: RunRecord, generated: datetime) -> str:
         ],
     )
     title = f"# Compatibility matrix, {generated:%Y-%m-%d}, {text(device(record))}"
-    return "\n\n".join([title, *([CPU_WARNING] if record.device == "cpu" else []), facts])
+    return "\n\n".join([title, *warnings(record.device), facts])
+
+
+def warnings(device: str) -> tuple[str, ...]:
+    """Return what a reader must know about results of a device, if anything."""
+    return {"cpu": (CPU_WARNING,), "cuda-gloo": (SHARED_WARNING,)}.get(device, ())
 
 
 def summary(matrix: Grid) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matrix.search.fixes import Fixes
 
 LONGEST: Final = 200
+DEVICE_WORDS: Final = {"cpu": "CPU (gloo)", "cuda-gloo": "one GPU that all ranks share (cuda-gloo)"}
 DISTANCES: Final = re.compile(r"^(?:[\w-]+ )*(?:loss|gradient|weights|logits|scale|reload|merge|unmerge)(?:\[\S+\])?$")
 LIMITS: Final = {"<=": "allowed: at most", ">=": "required: at least", "==": "expected:"}
 # Cc and Cf are controls and invisible format characters; among the latter are those that reverse the reading order.
@@ -106,7 +107,11 @@ def rates(verdicts: Counter[Verdict]) -> str:
 
 def device(record: RunRecord | Fixes) -> str:
     """Return the kind of device, so that nobody takes a CPU result for a GPU result."""
-    return "CPU (gloo)" if record.device == "cpu" else f"GPU ({record.device})"
+    return device_words(record.device)
+
+
+def device_words(name: str) -> str:
+    return DEVICE_WORDS.get(name, f"GPU ({name})")
 
 
 def machine(record: RunRecord) -> str:

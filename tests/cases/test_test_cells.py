@@ -50,6 +50,19 @@ def test_a_job_acquires_gpus_and_reports_the_waits(monkeypatch: pytest.MonkeyPat
     assert report.facts == {"left_on_gpus": "GPU-b has 600 MiB in use"}
 
 
+def test_a_job_on_a_shared_gpu_acquires_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[Job] = []
+
+    def run_job(_: str, job: Job) -> CellReport:
+        jobs.append(job)
+        return REPORT
+
+    monkeypatch.setattr(running, "pool", FakePool)
+    monkeypatch.setattr(running, "run_job", run_job)
+    running.run("server", job("cuda-gloo"))
+    assert jobs[0].gpus == ("GPU-a",)
+
+
 def test_a_job_on_the_cpu_acquires_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "run_job", lambda *_: REPORT)
     assert running.run("server", job("cpu")) == REPORT

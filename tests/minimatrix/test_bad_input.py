@@ -78,7 +78,7 @@ def spoilt(mini: Any) -> Callable[..., Path]:
         (("--where", "qant=nf4"), "did you mean 'quant'?"),
         (("--where", "nf4"), "--where: 'nf4' is not of the form option=value"),
         (("--where", "quant=nf4 method=full strategy=ddp"), "matches none of"),
-        (("--device", "tpu"), "--device tpu: expected auto, cpu or cuda"),
+        (("--device", "tpu"), "--device tpu: expected auto, cpu, cuda or cuda-gloo; run also takes both"),
         (("--device", "cuda", "--torch-backend", "cpu"), "a build without CUDA; choose another one for --device cuda"),
         (("--workers", "0"), "--workers 0: expected a whole number above 0"),
         (("--keep-free", "-1"), "--keep-free -1.0: expected a number of gigabytes"),

@@ -55,7 +55,7 @@ def stop(*_: Any, **__: Any) -> None:
             "reports.commands.pr.compare_with_base",
             "interrupted; finished cells of both sides are kept; the same command continues",
         ),
-        (("bench",), "matrix.run.request.bench", "ftmatrix: interrupted\n"),
+        (("bench",), "matrix.experiments.bench_request.run", "ftmatrix: interrupted\n"),
     ],
 )
 def test_ctrl_c_tells_the_user_what_is_kept(

@@ -129,6 +129,6 @@ def join(ctx: Context) -> None:
     from torch import distributed
 
     if not distributed.is_initialized():
-        backend = "gloo" if ctx.place.kind == "cpu" else "nccl"
+        backend = ctx.place.backend
         store = distributed.FileStore(str(ctx.kept / "group"), 1)
         distributed.init_process_group(backend, store=store, rank=0, world_size=1)

@@ -42,9 +42,8 @@ def world_size(recorder: EngagementRecorder) -> Iterator[Check]:
     import torch
     import torch.distributed as dist
 
-    mine = torch.tensor(
-        recorder.losses, dtype=torch.float64, device=None if recorder.place.kind == "cpu" else recorder.place.device
-    )
+    device = None if recorder.place.backend == "gloo" else recorder.place.device
+    mine = torch.tensor(recorder.losses, dtype=torch.float64, device=device)
     everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, mine)
     different = len({tuple(losses.tolist()) for losses in everyone})

@@ -100,7 +100,7 @@ def examine(
             "these results have no set that consists of the six packages only; give results of `ftmatrix run`"
         )
     torch = installed.versions.get("torch", "")
-    on_gpus = [name for name in devices if name != "cpu" and nearest_sets.is_for_gpus(torch)]
+    on_gpus = [name for name in devices if name == "cuda" and nearest_sets.is_for_gpus(torch)]
     on_cpu = [name for name in devices if name == "cpu"]
     in_order = (on_cpu or on_gpus) if job is not None and job.on_cpu else [*on_gpus, *on_cpu]
     if not in_order:

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from cases.space.verdict import RED
+from reports.results.wording import device_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,8 +25,7 @@ class EvidencePlace(NamedTuple):
     torch: str
 
     def __str__(self) -> str:
-        name = "CPU (gloo)" if self.device == CPU else f"GPU ({self.device})"
-        return ", ".join(filter(None, (name, self.hardware, self.torch and f"torch {self.torch}")))
+        return ", ".join(filter(None, (device_words(self.device), self.hardware, self.torch and f"torch {self.torch}")))
 
 
 def places_of(outcomes: Iterable[Outcome], matrix: Grid) -> tuple[EvidencePlace, ...]:

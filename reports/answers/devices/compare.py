@@ -49,8 +49,11 @@ def everything(grids: Mapping[str, Grid]) -> Comparison:
 
 
 def of_run(device: str, matrix: Grid, others: Mapping[str, Grid]) -> Comparison:
-    """Compare a run with the results of the other kind of device, leaving out other results of its own."""
-    return everything({**others, device: matrix})
+    """Compare a run with the results of the other kind of device, leaving out other results of its own.
+
+    The result is empty for ranks that shared a GPU: they are neither kind.
+    """
+    return everything({**others, device: matrix}) if device in (CPU, CUDA) else Comparison()
 
 
 def compare(cpu: Grid, gpu: Grid) -> Comparison:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matrix.run.outcome import SetRecord
     from reports.results.grid import Grid
 
-DEVICES: Final = {"cpu": "CPU", "cuda": "GPU"}
+DEVICES: Final = {"cpu": "CPU", "cuda": "GPU", "cuda-gloo": "shared GPU"}
 
 
 def near(cpu: SetRecord, gpu: SetRecord) -> Nearness | None:

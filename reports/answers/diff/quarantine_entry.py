@@ -32,7 +32,7 @@ class QuarantineEntry(BaseModel):
 
     case: Words
     sets: Words
-    device: Literal["cpu", "cuda"]
+    device: Literal["cpu", "cuda", "cuda-gloo"]
     kind: QuarantineKind
     reason: Words
     owner: Words

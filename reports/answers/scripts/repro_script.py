@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cases.model import architectures
+from cases.space import devices
 from cases.space.options import IllegalError, Options
 from matrix.errors import UserError
 from reports.answers.scripts import python_text
@@ -65,12 +66,15 @@ def reproducer(outcome: Outcome, pins: PinnedVersions) -> Reproducer:
     Raises:
         UserError: the cell is not red, or the generator does not cover one of its options.
     """
+    device = str(outcome.facts.get("device") or devices.CPU)
+    if device == devices.CUDA_GLOO:
+        raise UserError(f"{outcome.cell}: no script for ranks that share a GPU; run the cell on cpu or cuda")
     check_flow(outcome)
     shown = symptom(outcome)
     options = options_of(outcome)
     check_options(outcome.cell, options, shown)
     recipe = Recipe(options=options, versions=pins.versions)
-    body = rendered(recipe, shown, str(outcome.facts.get("device") or "cpu"))
+    body = rendered(recipe, shown, device)
     parts = {
         "python": pins.python,
         "pins": requirements(recipe),

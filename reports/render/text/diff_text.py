@@ -15,7 +15,7 @@ from matrix.keys import CellKey
 from reports.answers.diff.changes import ChangeKind
 from reports.answers.diff.compare import BOTH
 from reports.results.verdict_style import look
-from reports.results.wording import headline, plain, trimmed
+from reports.results.wording import device_words, headline, plain, trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,11 +127,10 @@ class TerminalDiff:
 
 
 def title(diff: ResultDiff) -> str:
-    device = "CPU (gloo)" if diff.new.device == "cpu" else f"GPU ({diff.new.device})"
     hardware = diff.new.hardware
     if diff.base.hardware != diff.new.hardware:
         hardware = f"{diff.base.hardware} compared with {diff.new.hardware}"
-    return plain(f"{diff.base.name} -> {diff.new.name} on {device}, {hardware}")
+    return plain(f"{diff.base.name} -> {diff.new.name} on {device_words(diff.new.device)}, {hardware}")
 
 
 def pair_lines(pair: SetPair, *, every: bool, several: bool) -> Iterator[str]:

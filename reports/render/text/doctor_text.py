@@ -14,6 +14,7 @@ from reports.answers.judgement import coverage, nearest_sets
 from reports.answers.judgement.flows import WORDS
 from reports.answers.judgement.judge import JobStatus
 from reports.answers.scripts.hints import in_code
+from reports.results.wording import device_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -77,10 +78,6 @@ def environment_lines(checkup: Checkup) -> Iterator[str]:
         yield f"  these versions were not measured; the nearest set is {checkup.nearest.key}, with {differs}"
     yield from (f"  measured with {each}" for each in checkup.differences)
     yield from (f"  results: {place}" for place in checkup.places)
-
-
-def device_words(device: str) -> str:
-    return "CPU (gloo)" if device == "cpu" else f"GPU ({device})"
 
 
 def job_lines(checkup: Checkup) -> Iterator[str]:

@@ -28,7 +28,11 @@ CELLS: Final = 2
 LINKS: Final = 5
 NARROWER: Final = 3  # more specific causes
 OTHERS: Final = 3  # further causes
-HARDWARE: Final = {"cpu": "on CPU (gloo), not on GPUs", "cuda": "on GPUs (NCCL)"}
+HARDWARE: Final = {
+    "cpu": "on CPU (gloo), not on GPUs",
+    "cuda": "on GPUs (NCCL)",
+    "cuda-gloo": "on one GPU that all ranks share (gloo)",
+}
 
 
 def lines(

@@ -11,7 +11,7 @@ import pytest
 
 from cases.grid.profiles import EVERY
 from cases.probes import bitsandbytes
-from cases.probes.requirements import PROBES, REQUIREMENTS, applicable
+from cases.probes.requirements import PROBES, REQUIREMENTS, SHARING, applicable
 from cases.space.options import Options
 from cases.space.place import Place
 from cases.space.verdict import LackingError
@@ -39,9 +39,11 @@ def test_requirement_names_are_unique() -> None:
 
 @pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.name)
 def test_every_requirement_belongs_to_a_case(requirement: Requirement) -> None:
-    assert [
-        row.id for row in EVERY if requirement in applicable(row.options, "cuda" if requirement.cuda_only else "cpu")
-    ]
+    assert [row.id for row in EVERY if requirement in applicable(row.options, device_that_can_lack(requirement))]
+
+
+def device_that_can_lack(requirement: Requirement) -> str:
+    return "cuda-gloo" if requirement.shared_only else "cuda" if requirement.cuda_only else "cpu"
 
 
 def test_a_probe_uses_no_more_ranks_than_the_cases_that_require_it() -> None:
@@ -55,6 +57,19 @@ def test_the_default_case_has_no_requirements() -> None:
 def test_a_gpu_machine_skips_the_probes_for_cpu_machines() -> None:
     found = applicable(PLAIN.but(strategy="fsdp1", quant="nf4"), "cuda")
     assert [each.name for each in found if not each.cuda_only] == []
+
+
+def test_ranks_that_share_a_gpu_need_of_gloo_what_ranks_on_a_cpu_do() -> None:
+    found = applicable(PLAIN.but(strategy="fsdp1", quant="nf4"), "cuda-gloo")
+    assert {each.name: each.because for each in found if not each.cuda_only} == {"fsdp1": SHARING}
+
+
+def test_only_ranks_that_share_a_gpu_lack_one_of_their_own() -> None:
+    call = PLAIN.but(flow="api", call="device_map_over_two_gpus")
+    assert [each.name for each in applicable(call, "cuda-gloo")] == ["gpu_of_each_rank"]
+    assert applicable(call, "cuda") == []
+    with pytest.raises(LackingError, match="all ranks share one GPU"):
+        PROBES["gpu_of_each_rank"](Place.on("cuda-gloo", 0, 1), HERE)
 
 
 @pytest.mark.parametrize(

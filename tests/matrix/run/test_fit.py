@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cases.runtime.nvml import UnavailableError, Usage
+from cases.runtime.nvml import Gpu, UnavailableError, Usage
 from matrix.errors import UserError
-from matrix.run.fit import Fit, check_gpus, cuda_of
+from matrix.run.fit import ELSEWHERE, Fit, check_gpus, cuda_of
 from matrix.versions import sets
 from matrix.versions.locks import Lock, read
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cases.runtime.gpu_pool import Pool
-    from cases.runtime.nvml import Gpu
 
     PoolOf = Callable[..., Pool]
 
@@ -66,7 +65,20 @@ def test_a_build_without_cuda_blocks_every_cell_on_gpus(pool_of: PoolOf) -> None
 
 def test_cells_with_more_ranks_than_gpus_are_blocked(pool_of: PoolOf) -> None:
     fit = check_gpus(CU13, "pypi", pool_of(2))
-    assert (fit.shortage(2), fit.shortage(4)) == ("", "needs 4 GPUs, 2 can be used here")
+    assert (fit.shortage(2), fit.shortage(4)) == ("", f"needs 4 GPUs, 2 can be used here; {ELSEWHERE}")
+
+
+def test_ranks_that_share_a_gpu_need_only_one(pool_of: PoolOf) -> None:
+    fit = check_gpus(CU13, "pypi", pool_of(1), "cuda-gloo")
+    assert (fit.shortage(1), fit.shortage(4)) == ("", "")
+
+
+def test_ranks_that_share_a_gpu_can_share_a_slice(pool_of: PoolOf) -> None:
+    slices = pool_of((Gpu("MIG-a", "NVIDIA H200", 0, is_slice=True),))
+    assert check_gpus(CU13, "pypi", slices, "cuda-gloo").shortage(2) == ""
+    assert (
+        check_gpus(CU13, "pypi", slices).shortage(2).startswith("needs 2 GPUs, 0 can be used here; NCCL joins no MIG")
+    )
 
 
 def test_occupied_gpus_block_the_cells_that_need_them(pool_of: PoolOf) -> None:

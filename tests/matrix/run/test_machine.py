@@ -18,6 +18,10 @@ def test_hardware_counts_the_gpus(pool_of: Callable[..., Pool]) -> None:
     assert machine.hardware("cuda", open_pool=lambda: pool_of(2)) == "cuda: NVIDIA H200 x 2"
 
 
+def test_hardware_counts_the_one_gpu_that_ranks_share(pool_of: Callable[..., Pool]) -> None:
+    assert machine.hardware("cuda-gloo", open_pool=lambda: pool_of(2)) == "cuda-gloo: NVIDIA H200 x 1"
+
+
 def test_hardware_distinguishes_slices_from_whole_gpus(pool_of: Callable[..., Pool]) -> None:
     cut = pool_of((Gpu("MIG-a", "NVIDIA H200", 0, is_slice=True),))
     assert machine.hardware("cuda", open_pool=lambda: cut) == "cuda: MIG slice of NVIDIA H200 x 1"

@@ -12,6 +12,7 @@ from cases.space.verdict import Verdict
 from cases.suite import CASES
 from matrix.run import pipeline
 from matrix.run.context import RunContext
+from matrix.run.fit import ELSEWHERE
 from matrix.run.outcome import RunRecord
 from matrix.run.store import Store
 from matrix.versions import sets
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     RunCases = Callable[[Pool], dict[str, Outcome]]
 
 NEWEST = max((each for each in sets.load() if each.default), key=lambda each: each.as_of)
+OLDEST = min((each for each in sets.load() if each.default), key=lambda each: each.as_of)
 ONE, TWO, FOUR = "train-lora-single-bf16", "train-lora-ddp-bf16", "train-lora-ddp-4ranks-fp32"
 RECORD = RunRecord(
     harness="0", code="c", started=datetime(2026, 1, 1, tzinfo=UTC), device="cuda", request={}, planned=(), hardware="x"
@@ -76,6 +78,16 @@ def test_an_old_driver_skips_every_cell_for_the_same_reason(pool_of: PoolOf, run
     assert "needs driver 580.65 or newer: driver 550.54 runs CUDA 12.4 and older" in reason
 
 
+def test_a_driver_that_is_too_old_for_one_set_leaves_the_others(
+    pool_of: PoolOf, store: Store, context: Callable[[Pool], RunContext]
+) -> None:
+    pool = pool_of(1)
+    vars(pool.source).update(cuda="12.4", version="550.54")
+    with pytest.raises(InstalledError):  # the set for CUDA 12 starts after the one for CUDA 13
+        pipeline.run([(NEWEST, [CASES[ONE]]), (OLDEST, [CASES[ONE]])], context(pool))
+    assert [(each.set, each.verdict) for each in store.outcomes] == [(NEWEST.key, Verdict.SKIP)]
+
+
 def test_occupied_gpus_skip_every_cell_and_the_reason_names_their_processes(
     pool_of: PoolOf, run_cases: RunCases
 ) -> None:
@@ -84,7 +96,7 @@ def test_occupied_gpus_skip_every_cell_and_the_reason_names_their_processes(
     assert [outcome.reason.partition(":")[0] for outcome in found.values()] == [
         "needs 1 GPU that is free",
         "needs 2 GPUs that are free",
-        "needs 4 GPUs, 2 can be used here",
+        f"needs 4 GPUs, 2 can be used here; {ELSEWHERE}",
     ]
     assert "12000 MiB in use by 1 other process (4242)" in found[ONE].reason
 
@@ -100,8 +112,8 @@ def test_cells_with_too_few_gpus_are_skipped_before_the_others_start(
     with pytest.raises(InstalledError):
         run_cases(pool_of(1))
     assert {outcome.case: outcome.reason for outcome in store.outcomes} == {
-        TWO: "needs 2 GPUs, 1 can be used here",
-        FOUR: "needs 4 GPUs, 1 can be used here",
+        TWO: f"needs 2 GPUs, 1 can be used here; {ELSEWHERE}",
+        FOUR: f"needs 4 GPUs, 1 can be used here; {ELSEWHERE}",
     }
 
 

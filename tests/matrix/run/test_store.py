@@ -13,7 +13,7 @@ from cases.space.renamed import OPTIONS, current_options
 from cases.space.verdict import Verdict
 from matrix.errors import UserError
 from matrix.run.outcome import FORMER_GROUPS, SCHEMA, Outcome, RunRecord, SetRecord
-from matrix.run.store import Store, newest_run, read, read_run
+from matrix.run.store import Store, newest_runs, read, read_run
 from matrix.search.finder import OFF_GRID
 
 if TYPE_CHECKING:
@@ -131,14 +131,20 @@ def test_abandoning_a_run_keeps_files_of_others(tmp_path: Path) -> None:
 def test_the_newest_run_is_the_one_that_started_last(tmp_path: Path) -> None:
     for name, day in (("2026-01-02T00-00-00Z", 2), ("nightly", 1), ("2025", 3)):
         Store.create(tmp_path / name, RECORD.model_copy(update={"started": NOON.replace(day=day)})).close()
-    assert newest_run(tmp_path).name == "2025"
+    assert newest_runs(tmp_path) == (tmp_path / "2025",)
+
+
+def test_the_newest_run_on_two_devices_is_both_of_its_directories(tmp_path: Path) -> None:
+    for name, day in (("old", 2), ("new/cpu", 4), ("new/cuda", 3)):
+        Store.create(tmp_path / name, RECORD.model_copy(update={"started": NOON.replace(day=day)})).close()
+    assert newest_runs(tmp_path) == (tmp_path / "new/cpu", tmp_path / "new/cuda")
 
 
 def test_a_record_that_cannot_be_read_counts_as_started_when_it_was_written(tmp_path: Path) -> None:
     Store.create(tmp_path / "old", RECORD).close()
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "run.json").write_text("{")
-    assert newest_run(tmp_path).name == "damaged"
+    assert newest_runs(tmp_path) == (tmp_path / "damaged",)
 
 
 def test_a_run_of_a_newer_schema_raises_a_user_error(tmp_path: Path) -> None:

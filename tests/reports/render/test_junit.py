@@ -25,6 +25,13 @@ def results(run: Run) -> dict[str, str]:
     }
 
 
+def test_each_set_states_its_device(small: Run) -> None:
+    record, sets, outcomes = small
+    shared = [each.model_copy(update={"hardware": "cuda-gloo: NVIDIA H100 x 1"}) for each in outcomes]
+    found = {(each.get("name"), each.get("value")) for each in parsed((record, sets, shared)).iter("property")}
+    assert {("device", "cuda-gloo"), ("hardware", "NVIDIA H100 x 1")} <= found
+
+
 def test_every_cell_is_a_test_case(small: Run) -> None:
     assert set(results(small)) == set(small[0].planned)
 

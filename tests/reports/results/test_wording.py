@@ -65,6 +65,8 @@ def test_a_set_over_a_hosts_torch_needs_its_wheels_again() -> None:
 
 def test_a_cpu_run_is_called_one(build_run: Callable[..., RunRecord]) -> None:
     assert device(build_run(device="cpu")) == "CPU (gloo)"
+    assert device(build_run(device="cuda")) == "GPU (cuda)"
+    assert device(build_run(device="cuda-gloo")) == "one GPU that all ranks share (cuda-gloo)"
 
 
 def test_a_gpu_run_is_never_called_cpu(build_run: Callable[..., RunRecord]) -> None:

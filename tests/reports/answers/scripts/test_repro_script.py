@@ -217,6 +217,13 @@ def test_the_message_names_an_option_that_is_not_covered(
         reproducer(outcome, pins)
 
 
+def test_ranks_that_share_a_gpu_are_not_covered(build_outcome: Callable[..., Outcome], published: Grid) -> None:
+    pins = pins_of(next(red(published)), published)
+    outcome = build_outcome(verdict="fail", options={"flow": "train"}, facts={"device": "cuda-gloo"})
+    with pytest.raises(UserError, match="no script for ranks that share a GPU; run the cell on cpu or cuda"):
+        reproducer(outcome, pins)
+
+
 def test_a_training_that_continues_from_a_checkpoint_is_not_covered(
     build_outcome: Callable[..., Outcome], published: Grid
 ) -> None:
