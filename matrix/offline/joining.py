@@ -74,6 +74,7 @@ def unpack(parts: Path, folder: Path) -> Iterator[str]:
         yield f"unpacked {len(index['parts'])} parts into {folder / PACK}"
     for python, prefix in sorted(index["pythons"].items()):
         yield install_python(folder, python, Path(prefix))
+    yield from missing_pythons(index)
     if (folder / PACK / HARNESS).is_dir():
         yield install_harness(folder, index)
 
@@ -238,16 +239,42 @@ def install_python(folder: Path, python: str, prefix: Path) -> str:
     Raises:
         UnpackError: the path cannot be written.
     """
-    if (prefix / "bin" / f"python{python}").exists():
+    program = Path("bin") / f"python{python}"
+    if (prefix / program).exists():
         return f"Python {python} is at {prefix}"
     try:
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(folder / PACK / PYTHONS / python, prefix, symlinks=True, dirs_exist_ok=True)
+        copy_into(folder / PACK / PYTHONS / python, prefix, last=program)
     except OSError as error:
-        raise UnpackError(
-            f"{prefix}: {error.strerror or error}; the packed Python {python} only works there, install another one"
-        ) from error
+        hint = f"the packed Python {python} only works there, install another one"
+        if error.errno == errno.ENOSPC:
+            hint = "free some space, then call again"
+        raise UnpackError(f"{prefix}: {error.strerror or error}; {hint}") from error
     return f"installed Python {python} at {prefix}"
+
+
+def missing_pythons(index: Mapping[str, Any]) -> Iterator[str]:
+    """Name the sets that cannot be installed here, before anything runs; the others can."""
+    for python, keys in sorted(index.get("set_pythons", {}).items()):
+        if python not in index["pythons"] and not shutil.which(f"python{python}"):
+            sets = ", ".join(keys)
+            yield f"no Python {python} is here, so {sets} will be blocked; install it, or pack with --interpreter"
+
+
+def copy_into(source: Path, target: Path, *, last: Path) -> None:
+    """Copy all files below a folder, the one at the path ``last`` at the end: while it is missing, a copy is partial.
+
+    The target may have other files, and those of a copy that was interrupted.
+
+    Raises:
+        OSError: the disk is full, or the target cannot be written.
+    """
+    for path in sorted(source.rglob("*"), key=lambda path: path == source / last):
+        if path.is_symlink() or path.is_file():
+            place = target / path.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if place.is_symlink() or place.exists():
+                place.unlink()
+            shutil.copy2(path, place, follow_symlinks=False)
 
 
 def install_harness(folder: Path, index: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from packaging.utils import parse_wheel_filename
 
 from matrix.errors import UserError
 from matrix.offline import joining
+from matrix.offline.manifest import Pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -151,8 +152,17 @@ def index(pack: Path, writer: PartWriter, pythons: Sequence[PackedPython], unpac
         "glibc": glibc(names),
         "pythons": {each.version: str(each.prefix) for each in pythons},
         "harness_pythons": harness_pythons(pack),
+        "set_pythons": set_pythons(pack),
         "parts": writer.rows,
     }
+
+
+def set_pythons(pack: Path) -> dict[str, list[str]]:
+    """The keys of the packed sets by the Python that they are locked for."""
+    found: dict[str, list[str]] = {}
+    for key, row in Pack(folder=pack).rows.items():
+        found.setdefault(str(row["python"]), []).append(key)
+    return found
 
 
 def machine(names: Iterable[str]) -> str:

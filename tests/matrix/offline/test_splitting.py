@@ -135,6 +135,59 @@ def test_full_disk_leaves_nothing(parts: Path, tmp_path: Path, monkeypatch: pyte
     assert not list((tmp_path / "target").iterdir())
 
 
+def test_interrupted_copy_of_an_interpreter_goes_on(
+    pack: Path, python: PackedPython, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splitting.split(pack, tmp_path / "parts", part_bytes=1_000_000, pythons=[python])
+    shutil.rmtree(python.prefix)
+    copied: list[Path] = []
+
+    def full_after_two(source: Path, place: Path, *, follow_symlinks: bool) -> None:
+        if len(copied) == 2:
+            raise OSError(28, "No space left on device")
+        copied.append(place)
+        copy(source, place, follow_symlinks=follow_symlinks)
+
+    copy = shutil.copy2
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copy2", full_after_two)
+        with pytest.raises(joining.UnpackError, match="No space left on device; free some space, then call again"):
+            list(joining.unpack(tmp_path / "parts", tmp_path / "target"))
+    assert len(copied) == 2
+    assert not (python.prefix / "bin/python3.11").exists()
+    lines = list(joining.unpack(tmp_path / "parts", tmp_path / "target"))
+    assert lines == [f"{tmp_path / 'target' / 'pack'} is complete", f"installed Python 3.11 at {python.prefix}"]
+    assert (python.prefix / "bin/python3").resolve() == python.prefix / "bin/python3.11"
+    assert (python.prefix / "lib/python3.11/os.py").exists()
+
+
+def test_sets_whose_python_is_missing_are_named_before_anything_runs(pack: Path, tmp_path: Path) -> None:
+    (pack / "pack.toml").write_text('[sets.here]\npython = "3.11"\n[sets."2024-01"]\npython = "3.99"\n')
+    parts = splitting.split(pack, tmp_path / "parts", part_bytes=1_000_000).folder
+    lines = [line for line in joining.unpack(parts, tmp_path / "target") if "3.99" in line]
+    assert lines == ["no Python 3.99 is here, so 2024-01 will be blocked; install it, or pack with --interpreter"]
+
+
+def test_no_python_for_ftmatrix_is_named(parts: Path) -> None:
+    index = {**json.loads((parts / "parts.json").read_text()), "harness_pythons": ["3.98", "3.99"]}
+    with pytest.raises(
+        joining.UnpackError, match=r"ftmatrix needs Python 3\.99 or 3\.98, which is not here; install it"
+    ):
+        joining.harness_python(index)
+
+
+def test_failed_installation_of_ftmatrix_is_repeated(parts: Path, tmp_path: Path) -> None:
+    """A full disk in the middle of pip leaves no digest, so that the next call starts again."""
+    (tmp_path / "target" / "pack" / "harness").mkdir(parents=True)
+    index = {
+        **json.loads((parts / "parts.json").read_text()),
+        "harness_pythons": [f"{sys.version_info[0]}.{sys.version_info[1]}"],
+    }
+    for _ in range(2):
+        with pytest.raises(joining.UnpackError, match="ftmatrix could not be installed in"):
+            joining.install_harness(tmp_path / "target", index)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]"])
 def test_damaged_list_is_refused(parts: Path, tmp_path: Path, text: str) -> None:
     (parts / "parts.json").write_text(text)
