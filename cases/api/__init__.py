@@ -27,6 +27,7 @@ MODULES = (  # below cases, each with its calls
     "api.devices",
     "api.fsdp2",
     "api.loading",
+    "api.memory",
     "api.merging",
     "api.quantised",
     "api.quantised_training",

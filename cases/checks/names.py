@@ -294,6 +294,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "ranks with a loss of their own",
         "spoilt weights replaced by rank 0's",
     ),
+    "cases.checks.memory_promises": (
+        "MiB between two steps",
+        "MiB at the peak of a step",
+    ),
     "cases.checks.resources": (
         "{tensors} bytes of all ranks",
         "{tensors} bytes of all ranks / whole",

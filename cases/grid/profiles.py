@@ -91,7 +91,7 @@ def on_gpus(case: Case) -> bool:
         or (options.world_size > 1 and case in grid.DEFAULT)
         or options.world_size == MESH_RANKS
         or one_dtype(options)
-        or bool({"another_device", "paged_state"} & set(api.requirements(options.call)))
+        or bool({"another_device", "gpu_memory", "paged_state"} & set(api.requirements(options.call)))
     )
 
 
@@ -135,7 +135,7 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             "gpu",
-            "cases that need GPUs: NCCL, attention kernels, paged optimisers, offloading, compilation, several devices",
+            "cases that need GPUs: NCCL, attention kernels, paged optimisers, offloading, compilation, devices, memory",
             tuple(case for case in EVERY if on_gpus(case)),
             sets="newest",
         ),

@@ -113,5 +113,10 @@ def gpu_of_each_rank(place: Place, _cache: Path) -> None:
         raise LackingError("all ranks share one GPU")
 
 
+def gpu_memory(place: Place, _cache: Path) -> None:
+    if place.kind == "cpu":
+        raise LackingError("torch counts the memory of GPUs only")
+
+
 def offload(_place: Place, _cache: Path) -> None:
     raise LackingError("without a GPU, all weights are in CPU memory anyway")

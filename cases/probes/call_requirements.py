@@ -32,6 +32,7 @@ CALL_REQUIREMENTS = (
     ),
     Requirement("all_on_disk", only_calls, libraries.all_on_disk, "this accelerate dispatches no whole model to disk"),
     Requirement("another_device", only_calls, arithmetic.another_device, "the case needs two devices", cpu_only=True),
+    Requirement("gpu_memory", only_calls, arithmetic.gpu_memory, "the case measures GPU memory", cpu_only=True),
     Requirement(
         "gpu_of_each_rank", only_calls, arithmetic.gpu_of_each_rank, "the case needs several GPUs", shared_only=True
     ),
