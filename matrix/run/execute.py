@@ -67,14 +67,12 @@ class Suite:
 
     @cached_property
     def code(self) -> CaseCode:
-        """The modules of the suite, and the user's scripts."""
+        """The modules of the suite, and the user's scripts.
+
+        The digest of all of them names the code of a run; an outcome stores the digest of those that took part in it.
+        """
         scripts = {f"{SCRIPT}{each.name}": json.dumps(each.plain).encode() for each in self.scripts}
         return CaseCode({**CaseCode.of_files(self.files).sources, **scripts})
-
-    @property
-    def digest(self) -> str:
-        """The digest of all modules. An outcome stores the digest of those that took part in it."""
-        return self.code.digest
 
     def stamp(self, case: Case, modules: Sequence[str]) -> str:
         """The modules that a cell's processes imported, with their digests; all modules if they reported none."""

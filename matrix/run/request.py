@@ -23,7 +23,7 @@ from matrix.offline import overlay as overlays
 from matrix.offline.wheelhouse import Wheelhouse
 from matrix.replacements.replaced_sets import ReplacedSets
 from matrix.replacements.source import parsed
-from matrix.run import location, machine, pipeline, plan, store
+from matrix.run import digest_cache, location, machine, pipeline, plan, store
 from matrix.run.context import RunContext
 from matrix.run.evidence_files import home_folder, without_user
 from matrix.run.execute import Suite
@@ -354,7 +354,7 @@ def open_store(request: RunRequest, work: Work) -> store.Store:
     planned = tuple(str(CellKey(each.key, case.id)) for each, cases in work for case in cases)
     record = RunRecord(
         harness=metadata.version("ftmatrix"),
-        code=request.suite.digest,
+        code=digest_cache.digest(request.suite.code, cache_folder()),
         started=datetime.now(UTC),
         device=request.resolved_device,
         request=request.as_words,

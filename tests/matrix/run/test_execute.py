@@ -51,7 +51,7 @@ def test_the_suite_is_copied_without_the_harness(tmp_path: Path) -> None:
 
 def test_other_case_code_has_another_digest(tmp_path: Path) -> None:
     (tmp_path / "more.py").write_text("x = 1\n")
-    assert Suite(extra=(tmp_path / "more.py",)).digest != Suite().digest
+    assert Suite(extra=(tmp_path / "more.py",)).code.digest != Suite().code.digest
 
 
 ADDED = Case(
@@ -62,7 +62,7 @@ ADDED = Case(
 
 
 def test_added_cases_do_not_change_the_digest() -> None:
-    assert Suite(added=(ADDED,)).digest == Suite().digest
+    assert Suite(added=(ADDED,)).code.digest == Suite().code.digest
 
 
 def test_the_declaration_of_a_users_script_counts_as_its_code() -> None:

@@ -75,7 +75,7 @@ def test_an_edit_of_the_script_changes_the_code_of_its_cell(tmp_path: Path) -> N
     digests = set()
     for text in ("print(1)\n", "print(2)\n"):
         written(tmp_path, text, "train.py")
-        digests.add(Suite(scripts=load(tmp_path / "train.py")).digest)
+        digests.add(Suite(scripts=load(tmp_path / "train.py")).code.digest)
     assert len(digests) == 2
 
 
