@@ -6,6 +6,7 @@ learns from it.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -67,8 +68,9 @@ def commands(table: Iterable[scripts.Script] = scripts.PACKAGED) -> tuple[Case, 
 
 def calls(*rooms: str) -> tuple[Case, ...]:
     """One case for each call of these packages."""
-    return tuple(
-        Case(each.group, each.why, Options().but(flow="api", call=each.name, world_size=each.ranks))
-        for each in api.load().values()
-        if each.room in rooms
-    )
+    return tuple(call_case(each) for each in api.load().values() if each.room in rooms)
+
+
+@cache  # every command makes these cases when it starts, and several profiles have them
+def call_case(each: api.Call) -> Case:
+    return Case(each.group, each.why, Options().but(flow="api", call=each.name, world_size=each.ranks))

@@ -24,5 +24,5 @@ class CaseTable(dict[str, Case]):
         return replace(self[begun], source=source)
 
 
-CASES = CaseTable({case.id: case for case in (*profiles.EVERY, *grid.commands(scripts.known().values()))})
+CASES = CaseTable({**profiles.BY_ID, **{case.id: case for case in grid.commands(scripts.known().values())}})
 PROFILES = profiles.PROFILES

@@ -29,6 +29,7 @@ class Profile:
 
 
 EVERY: tuple[Case, ...] = (*grid.DEFAULT, *grid.FULL, *grid.MORE, *grid.commands(), *grid.calls("api", "behaviour"))
+BY_ID = {case.id: case for case in EVERY}
 # The most common jobs, one case each.
 QUICK = (
     "load-single-bf16",
@@ -102,8 +103,7 @@ def one_dtype(options: Options) -> bool:
 
 
 def named(ids: Iterable[str]) -> tuple[Case, ...]:
-    known = {case.id: case for case in EVERY}
-    return tuple(known[name] for name in ids)
+    return tuple(BY_ID[name] for name in ids)
 
 
 def carried(case: Case, source: str) -> Case:
