@@ -6,13 +6,12 @@ import ast
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pytest
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 HERE = Path(__file__).parents[1]
 LAYERS = ("noxfile", "reports", "matrix", "cases")  # each may import what stands behind it
@@ -54,9 +53,24 @@ ACTING = (
 )
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Every module that a file imports, those within functions included."""
-    yield from imported_modules(ast.parse(path.read_text(encoding="utf-8")))
+class ModuleFacts(NamedTuple):
+    """What the tests below need of a module; ``runtime_imports`` leaves out those for type checkers only."""
+
+    imports: tuple[str, ...]
+    runtime_imports: tuple[str, ...]
+    classes: frozenset[str]
+
+
+@cache
+def facts(path: Path) -> ModuleFacts:
+    """Read a file, once for all tests. Imports within functions count."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imports = tuple(imported_modules(tree))
+    classes = frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    return ModuleFacts(imports, tuple(imported_modules(tree)), classes)
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:
@@ -76,38 +90,32 @@ def closure(package: str) -> dict[str, tuple[str, ...]]:
     unread = list(chains)
     while unread:
         module = unread.pop(0)
-        for imported in runtime_imports(PATHS[module]):
+        for imported in facts(PATHS[module]).runtime_imports:
             if imported in PATHS and imported not in chains:
                 chains[imported] = (imported, *chains[module])
                 unread.append(imported)
     return chains
 
 
-def runtime_imports(path: Path) -> Iterator[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            node.body = []
-    yield from imported_modules(tree)
+def importers(paths: Iterable[Path], forbidden: Callable[[Path], Collection[str]]) -> dict[str, list[str]]:
+    """The modules of forbidden packages that each file imports, without files that import none."""
+    found = {
+        str(path.relative_to(HERE)): [each for each in facts(path).imports if each.partition(".")[0] in forbidden(path)]
+        for path in paths
+    }
+    return {name: modules for name, modules in found.items() if modules}
 
 
 def layer(path: Path) -> str:
     return path.relative_to(HERE).parts[0].removesuffix(".py")
 
 
-def name(path: Path) -> str:
-    return str(path.relative_to(HERE))
+def test_modules_import_only_from_their_layer_and_those_below() -> None:
+    assert importers(MODULES, lambda path: LAYERS[: LAYERS.index(layer(path))]) == {}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_a_module_imports_only_from_its_layer_and_those_below(path: Path) -> None:
-    above = LAYERS[: LAYERS.index(layer(path))]
-    assert [module for module in imports(path) if module.partition(".")[0] in above] == []
-
-
-@pytest.mark.parametrize("path", [path for path in MODULES if layer(path) != "cases"], ids=name)
-def test_only_cases_meet_the_stack(path: Path) -> None:
-    assert [module for module in imports(path) if module.partition(".")[0] in STACK] == []
+def test_only_cases_meet_the_stack() -> None:
+    assert importers((path for path in MODULES if layer(path) != "cases"), lambda _: STACK) == {}
 
 
 def test_answers_import_nothing_that_installs_runs_or_searches() -> None:
@@ -124,7 +132,9 @@ def test_no_two_files_import_each_other() -> None:
 def import_graph(paths: list[Path]) -> dict[str, set[str]]:
     """The modules that each module imports, by dotted name; of a package, those of its ``__init__.py``."""
     known = {".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
-    return {module: {name for name in imports(path) if name in known} - {module} for module, path in known.items()}
+    return {
+        module: {name for name in facts(path).imports if name in known} - {module} for module, path in known.items()
+    }
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -153,7 +163,7 @@ def test_a_circle_of_three_modules_is_found() -> None:
 
 def test_sessions_import_nothing_of_ours() -> None:
     """They run in nox's environment, where the package is not installed."""
-    assert [module for module in imports(HERE / "noxfile.py") if module.partition(".")[0] in LAYERS] == []
+    assert importers([HERE / "noxfile.py"], lambda _: LAYERS) == {}
 
 
 def test_the_command_starts_without_the_stack() -> None:
@@ -169,6 +179,5 @@ def test_no_module_is_longer_than_400_lines() -> None:
 
 
 def test_no_class_name_has_two_meanings() -> None:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in MODULES]
-    names = [{node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)} for tree in trees]
+    names = [facts(path).classes for path in MODULES]
     assert [name for name, number in Counter(name for each in names for name in each).items() if number > 1] == []

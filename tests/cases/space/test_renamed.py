@@ -24,10 +24,9 @@ def test_a_former_case_id_becomes_the_present_one(former: str, present: str) -> 
     assert current_case_id(former) == present
 
 
-@pytest.mark.parametrize("case", EVERY, ids=lambda case: case.id)
-def test_present_ids_and_options_do_not_change(case: Any) -> None:
-    assert current_case_id(case.id) == case.id
-    assert current_options(case.options.stated) == case.options.stated
+def test_present_ids_and_options_do_not_change() -> None:
+    assert [case.id for case in EVERY if current_case_id(case.id) != case.id] == []
+    assert [case.id for case in EVERY if current_options(case.options.stated) != case.options.stated] == []
 
 
 def test_a_cell_keeps_its_set() -> None:
