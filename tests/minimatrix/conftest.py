@@ -13,7 +13,7 @@ import sys
 import time
 import uuid
 import zipfile
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.environments import leases, pytest_runner
+from matrix.environments import pytest_runner
 from matrix.environments.environment import cache_folder
 from matrix.offline import packing
+from matrix.run import digest_cache
+from matrix.run.execute import Suite
 from matrix.versions import locks, sets, uv
+from reports import cli
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -241,6 +244,7 @@ class Mini:
         runner = self.folder / "cache" / "runner" / f"{pytest_runner.runner_digest()}-python{PYTHON}"
         runner.parent.mkdir(parents=True)
         runner.symlink_to(self.runner)
+        shutil.copy(self.runner.with_name(digest_cache.FILE), self.folder / "cache")
         return self
 
     @property
@@ -280,12 +284,16 @@ class Mini:
         out, err = started.communicate(timeout=4 * SOON_S)
         return subprocess.CompletedProcess(started.args, started.returncode, out, err)
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of a command for the fake sets."""
+        return ("--versions", str(self.versions), "--device", "cpu", "--torch-backend", "pypi", "--keep-free", "0")
+
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of ``ftmatrix`` with the suite of ``replacedsuite.py``, in a folder of its own."""
         folder = self.folder / "here"
         folder.mkdir(exist_ok=True)
-        options = ("--versions", str(self.versions), "--device", "cpu", "--torch-backend", "pypi", "--keep-free", "0")
-        argv = [sys.executable, str(HERE / "drive_replaced.py"), *words, *options]
+        argv = [sys.executable, str(HERE / "drive_replaced.py"), *words, *self.options]
         return subprocess.run(
             argv, check=False, capture_output=True, text=True, cwd=folder, env=self.variables, timeout=4 * SOON_S
         )
@@ -327,26 +335,19 @@ def wait_until(condition: Callable[[], Any], *, what: Callable[[], object] = str
 
 
 @pytest.fixture(scope="session")
-def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all xdist workers of this session."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "minimatrix"
-    folder.mkdir(exist_ok=True)
-    return folder
+def ecosystem(make_once: Callable[..., Path]) -> tuple[str, Path]:
+    """The URL of the fake index, and a folder with the runner, which has the real pytest, beside digests of modules."""
 
+    def make(folder: Path) -> None:
+        tool = uv.on_this_machine(cache_folder())
+        options = ("--require-hashes", "-r", pytest_runner.RUNNER)
+        done = tool.pip("install", "--python", sys.executable, "--target", folder / "runner", *options)
+        assert done.exit_code == 0, done.log
+        index(folder / "index")
+        digest_cache.digest(Suite(module="minisuite", extra=(HERE / "minisuite.py",)).code, folder)
 
-@pytest.fixture(scope="session")
-def ecosystem(shared_folder: Path) -> tuple[str, Path]:
-    """The URL of the fake index, and a folder with the runner, which has the real pytest."""
-    runner, place = shared_folder / "runner", shared_folder / "index"
-    with once_for_all_workers(shared_folder, "ecosystem") as kept:
-        if not kept.exists():
-            tool = uv.on_this_machine(cache_folder())
-            options = ("--require-hashes", "-r", pytest_runner.RUNNER)
-            done = tool.pip("install", "--python", sys.executable, "--target", runner, *options)
-            assert done.exit_code == 0, done.log
-            kept.write_text(index(place), encoding="utf-8")
-    return kept.read_text(encoding="utf-8"), runner
+    folder = make_once("ecosystem", make)
+    return (folder / "index").as_uri(), folder / "runner"
 
 
 @pytest.fixture
@@ -371,6 +372,30 @@ def run_mini(mini: Mini) -> Callable[..., Mini]:
     return run
 
 
+@pytest.fixture
+def command(mini: Mini, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs ``ftmatrix`` in this process with bad arguments; returns its message without the program's name."""
+    for name in ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in mini.variables.items():
+        monkeypatch.setenv(name, value)
+    (mini.folder / "here").mkdir()
+    monkeypatch.chdir(mini.folder / "here")
+
+    def refused(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["ftmatrix", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        assert ended.value.code == 2, said
+        program, _, sentence = said.err.strip().partition(": ")
+        assert program == "ftmatrix"
+        assert "\n" not in sentence
+        return sentence
+
+    return refused
+
+
 @dataclass(frozen=True)
 class Whole:
     """A finished run. ``steps`` has the exit code and the output of each command."""
@@ -387,32 +412,35 @@ class Whole:
 
 
 @pytest.fixture(scope="session")
-def whole(ecosystem: tuple[str, Path], shared_folder: Path) -> Whole:
+def whole(ecosystem: tuple[str, Path], make_once: Callable[..., Path]) -> Whole:
     """Runs every misbehaving case on a good set and on two blocked sets, and a few on sets that cannot be forked.
 
     Tests that only read share this run.
     """
-    with once_for_all_workers(shared_folder, "whole") as kept:
-        if not kept.exists():
-            mini = Mini(shared_folder / "whole", *ecosystem).begin()
-            first = mini.run(sets="good,unresolvable,refuses-install", where="group=mini")
-            spoilt = "raises-on-import,threads-on-import,dies-on-import,cuda-on-import"
-            second = mini.run(sets=spoilt, where="case=pass-plain,pass-where-a-need-is-met", resume=True)
-            steps = [{"code": each.returncode, "out": each.stdout, "err": each.stderr} for each in (first, second)]
-            kept.write_text(json.dumps({"mark": mini.mark, "steps": steps}), encoding="utf-8")
-    known = json.loads(kept.read_text(encoding="utf-8"))
-    return Whole(Mini(shared_folder / "whole", *ecosystem, known["mark"]), known["steps"])
+
+    def make(folder: Path) -> None:
+        mini = Mini(folder, *ecosystem).begin()
+        first = mini.run(sets="good,unresolvable,refuses-install", where="group=mini")
+        spoilt = "raises-on-import,threads-on-import,dies-on-import,cuda-on-import"
+        second = mini.run(sets=spoilt, where="case=pass-plain,pass-where-a-need-is-met", resume=True)
+        steps = [{"code": each.returncode, "out": each.stdout, "err": each.stderr} for each in (first, second)]
+        (folder / "steps.json").write_text(json.dumps({"mark": mini.mark, "steps": steps}), encoding="utf-8")
+
+    folder = make_once("whole", make)
+    known = json.loads((folder / "steps.json").read_text(encoding="utf-8"))
+    return Whole(Mini(folder, *ecosystem, known["mark"]), known["steps"])
 
 
 @pytest.fixture(scope="session")
-def kept_answer(ecosystem: tuple[str, Path], shared_folder: Path) -> Callable[..., dict[str, Any]]:
+def kept_answer(ecosystem: tuple[str, Path], make_once: Callable[..., Path]) -> Callable[..., dict[str, Any]]:
     """Makes an answer once, in a harness of its name, for all tests and workers that read it."""
 
     def kept(name: str, make: Callable[[Mini], dict[str, Any]]) -> dict[str, Any]:
-        with once_for_all_workers(shared_folder, name) as path:
-            if not path.exists():
-                path.write_text(json.dumps(make(Mini(shared_folder / name, *ecosystem).begin())), encoding="utf-8")
-        answer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        def write(folder: Path) -> None:
+            answer = make(Mini(folder, *ecosystem).begin())
+            (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
+
+        answer: dict[str, Any] = json.loads((make_once(name, write) / "answer.json").read_text(encoding="utf-8"))
         return answer
 
     return kept
@@ -422,16 +450,6 @@ def kept_answer(ecosystem: tuple[str, Path], shared_folder: Path) -> Callable[..
 def finished(whole: Whole, tmp_path: Path) -> Path:
     """A copy of a finished run, which a test may damage."""
     return Path(shutil.copytree(whole.mini.out, tmp_path / "finished"))
-
-
-@contextmanager
-def once_for_all_workers(folder: Path, name: str) -> Iterator[Path]:
-    """A file that the first xdist worker creates, while the others wait."""
-    lease = leases.acquire_exclusive(folder / f"{name}.lock")
-    try:
-        yield folder / f"{name}.json"
-    finally:
-        lease.release()
 
 
 @pytest.fixture

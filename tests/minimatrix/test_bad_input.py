@@ -10,35 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reports import cli
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-@pytest.fixture
-def command(mini: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs ``ftmatrix`` with bad arguments, and returns its message on stderr without the program's name."""
-    for name in ("PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in mini.variables.items():
-        monkeypatch.setenv(name, value)
-    (mini.folder / "here").mkdir()
-    monkeypatch.chdir(mini.folder / "here")
-
-    def refused(*arguments: str) -> str:
-        monkeypatch.setattr("sys.argv", ["ftmatrix", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        assert ended.value.code == 2, said
-        program, _, sentence = said.err.strip().partition(": ")
-        assert program == "ftmatrix"
-        assert "\n" not in sentence
-        return sentence
-
-    return refused
 
 
 @pytest.fixture

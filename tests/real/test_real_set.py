@@ -8,12 +8,12 @@ import pytest
 
 from cases.grid.profiles import carried
 from cases.space.verdict import Phase, Verdict
-from matrix.environments import leases
 from matrix.run import request, store
 from matrix.run.execute import Suite
 from matrix.versions import sets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from matrix.run.outcome import Outcome
@@ -47,17 +47,10 @@ def run_cells(out: Path, where: tuple[str, ...], suite: Suite) -> dict[str, Outc
 
 
 @pytest.fixture(scope="session")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """Outcomes of one run: the first xdist worker runs it, the others read it."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if base.name.startswith("popen-") else base
-    lease = leases.acquire_exclusive(shared / "real.lock")
-    try:
-        if not (shared / "real").exists():
-            return run_cells(shared / "real", (*PASSING, FAILING), Suite())
-        return {outcome.case: outcome for outcome in store.read(shared / "real")[2]}
-    finally:
-        lease.release()
+def outcomes(make_once: Callable[..., Path]) -> dict[str, Outcome]:
+    """Outcomes of one run, for the tests of all workers."""
+    directory = make_once("real", lambda out: run_cells(out, (*PASSING, FAILING), Suite()))
+    return {outcome.case: outcome for outcome in store.read(directory)[2]}
 
 
 @pytest.mark.parametrize("case", PASSING)

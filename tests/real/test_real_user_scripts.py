@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cases.space.verdict import Phase, Verdict
-from matrix.environments import leases
 from matrix.run import request, store, user_scripts
 from matrix.run.execute import Suite
 from matrix.versions import sets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matrix.run.outcome import Outcome
 
 NEWEST = sets.select(sets.load(), "default")[-1].key
@@ -103,19 +104,15 @@ def write_scripts(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="session")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """Outcomes of one run: the first xdist worker runs it, the others read it."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if base.name.startswith("popen-") else base
-    lease = leases.acquire_exclusive(shared / "user-scripts.lock")
-    try:
-        if not (shared / "user-scripts").exists():
-            scripts = user_scripts.load_all(write_scripts(tmp_path_factory.mktemp("scripts")))
-            suite = Suite(scripts=scripts)
-            request.run(request.RunRequest(sets=NEWEST, device="cpu", out=shared / "user-scripts", suite=suite))
-        return {each.case.removeprefix("script-"): each for each in store.read(shared / "user-scripts")[2]}
-    finally:
-        lease.release()
+def outcomes(make_once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """Outcomes of one run, for the tests of all workers."""
+
+    def run(out: Path) -> None:
+        scripts = user_scripts.load_all(write_scripts(tmp_path_factory.mktemp("scripts")))
+        request.run(request.RunRequest(sets=NEWEST, device="cpu", out=out, suite=Suite(scripts=scripts)))
+
+    directory = make_once("user-scripts", run)
+    return {each.case.removeprefix("script-"): each for each in store.read(directory)[2]}
 
 
 def test_the_documented_example_passes(outcomes: dict[str, Outcome]) -> None:
