@@ -70,7 +70,7 @@ class Environment:
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """The folder of environments, uv's cache and timings: FTMATRIX_CACHE, or a folder in the user's cache."""
+    """The folder of environments, uv's cache, timings and digests: FTMATRIX_CACHE, or a folder in the user's cache."""
     chosen = (os.environ if environ is None else environ).get("FTMATRIX_CACHE")
     return Path(chosen).expanduser().absolute() if chosen else platformdirs.user_cache_path("ftmatrix")
 
