@@ -6,6 +6,7 @@ are passed to ``ftmatrix run``.
 
 from __future__ import annotations
 
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -99,10 +100,12 @@ def tests(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """Test the site of the published results in Chromium: the system's, or the one that FTMATRIX_CHROMIUM names."""
     install(session, "tests", "browser")
-    times = "tests/browser/test_scale.py"  # runs alone, because it measures them
-    others = ("-n", "auto", "--dist", "loadfile", "tests/browser", "--ignore", times)
-    for words in (others, (times,)):
-        session.run("pytest", *words, *session.posargs, env=KEEP_COMPILED, success_codes=[0, NO_TESTS])
+    times = "tests/browser/test_scale.py"  # runs alone, because it measures them, on sites that the others wrote
+    others = ("-n", "auto", "--maxschedchunk", "1", "tests/browser", "--ignore", times)
+    with tempfile.TemporaryDirectory(prefix="ftmatrix-sites-") as sites:
+        environ = {**KEEP_COMPILED, "FTMATRIX_SITES": sites}
+        for words in (others, (times,)):
+            session.run("pytest", *words, *session.posargs, env=environ, success_codes=[0, NO_TESTS])
 
 
 @nox.session(default=False)

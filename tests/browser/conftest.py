@@ -15,14 +15,19 @@ from playwright.sync_api import sync_playwright
 
 from reports.answers.knowledge import PUBLISHED
 from reports.site.build import build
+from tests.browser import large_site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 
+    from tests.browser.large_site import LargeSite
+
 CHROMIUM: Final = os.environ.get("FTMATRIX_CHROMIUM") or shutil.which("chromium")
 SITE: Final = os.environ.get("FTMATRIX_SITE")  # a folder with a site, to test without writing it
+SITES: Final = os.environ.get("FTMATRIX_SITES")  # a folder that keeps the sites of a session for the next one
+FIRST: Final = ("test_large_site.py", "test_explanations.py", "test_accessibility.py")  # their tests take longest
 DESKTOP, PHONE = (1280, 850), (390, 844)
 # Without `preload`, which would fetch the style sheets and is nothing that the policy allows.
 RULES: Final = {"preload": False, "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
@@ -80,14 +85,26 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the longest tests start first, so that none of them is the last to run beside idle workers."""
+    ranks = {name: rank for rank, name in enumerate(FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(FIRST)))
+
+
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_folder(shared_folder: Path) -> Path:
+    return Path(SITES) if SITES else shared_folder
+
+
+@pytest.fixture(scope="session")
+def site(make_once: Callable[..., Path]) -> Path:
     """The site of all published results."""
-    if SITE:
-        return Path(SITE)
-    folder = tmp_path_factory.mktemp("site")
-    build(PUBLISHED, folder)
-    return folder
+    return Path(SITE) if SITE else make_once("site", lambda folder: build(PUBLISHED, folder))
+
+
+@pytest.fixture(scope="session")
+def large(make_once: Callable[..., Path]) -> LargeSite:
+    return large_site.read(make_once("large", large_site.write))
 
 
 @contextmanager

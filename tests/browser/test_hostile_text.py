@@ -14,6 +14,7 @@ from tests.browser.conftest import PHONE, visiting
 from tests.browser.made_up_results import HOSTILE, MARKUP, RED_SHARE, a_set, an_outcome, write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from playwright.sync_api import Browser
@@ -26,18 +27,20 @@ PASTE: Final = """([field, text]) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def hostile(make_once: Callable[..., Path]) -> Path:
     """The site of red cells whose names and texts are hostile, one of them 10 MB long."""
-    results, folder = tmp_path_factory.mktemp("hostile"), tmp_path_factory.mktemp("site")
+    return make_once("hostile", write_hostile) / "site"
+
+
+def write_hostile(folder: Path) -> None:
     column = a_set(0)
     outcomes = [an_outcome(case, column.key, 0, text=text) for case, text in zip(CASES, HOSTILE, strict=True)]
     outcomes.append(an_outcome("train-long", column.key, RED_SHARE, text="x" * 10_000_000))
     unknown = an_outcome("train-unknown", column.key, RED_SHARE)
     outcomes.append(unknown.model_copy(update={"options": {**unknown.options, "never_heard_of": MARKUP}}))
-    write(results, tuple(outcomes), (column,))
-    build(results, folder)
-    return folder
+    write(folder / "results", tuple(outcomes), (column,))
+    build(folder / "results", folder / "site")
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))

@@ -1,16 +1,13 @@
-"""100,000 made-up cells: the time and the memory to write the site and to use its matrix."""
+"""The time and the memory to use the pages of 100,000 made-up cells, and the first paint of the published ones."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Final
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import visiting
-from tests.browser.made_up_results import write_many
+from tests.browser.large_site import SETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,21 +15,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-CASES, SETS = 1_000, 100
-BUILD: Final = """
-import gc, re, resource, sys
-from pathlib import Path
-from reports.site.build import build
-gc.set_threshold(200_000)  # as the command does
-build(Path(sys.argv[1]), Path(sys.argv[2]))
-usage = resource.getrusage(resource.RUSAGE_SELF)
-# Not ru_maxrss, which counts the process that started this one.
-peak = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())
-print(usage.ru_utime + usage.ru_stime, int(peak[1]) / 1024)
-"""
-# Seconds of a processor, which other work on the machine changes least, and MiB. It took 53 s and 516 MiB on two busy
-# cores; outcomes are read from their file one by one, so memory hardly depends on what a cell stores.
-MOST_SECONDS, MOST_MEMORY = 90, 1000
+    from tests.browser.large_site import LargeSite
+
 # Of the page's main thread, in seconds of a processor: about three times what an idle machine takes.
 HOME, MATRIX, FILTER = 0.25, 0.4, 0.2
 HEAP: Final = 60e6  # bytes; it takes 5
@@ -79,24 +63,8 @@ class Meter:
         return self.read("TaskDuration") - start
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float, float]:
-    """The site, and the seconds and MiB that it took."""
-    results, folder = tmp_path_factory.mktemp("large"), tmp_path_factory.mktemp("site")
-    write_many(results, cases=CASES, sets=SETS)
-    done = subprocess.run([sys.executable, "-c", BUILD, results, folder], check=True, capture_output=True, text=True)
-    seconds, memory = map(float, done.stdout.split())
-    return folder, seconds, memory
-
-
-def test_the_site_is_written_in_time_and_memory(large: tuple[Path, float, float]) -> None:
-    _, seconds, memory = large
-    assert seconds < MOST_SECONDS
-    assert memory < MOST_MEMORY
-
-
-def test_the_home_page_and_the_matrix_open_quickly(chromium: Browser, large: tuple[Path, float, float]) -> None:
-    with visiting(chromium, large[0]) as visit:
+def test_the_home_page_and_the_matrix_open_quickly(chromium: Browser, large: LargeSite) -> None:
+    with visiting(chromium, large.folder) as visit:
         meter = Meter(visit.page)
         assert meter.seconds(lambda: visit.open("index.html")) < HOME
         assert meter.seconds(lambda: visit.matrix("#sets=all")) < MATRIX
@@ -104,8 +72,8 @@ def test_the_home_page_and_the_matrix_open_quickly(chromium: Browser, large: tup
         assert meter.read("JSHeapUsedSize") < HEAP
 
 
-def test_every_filter_is_quick(chromium: Browser, large: tuple[Path, float, float]) -> None:
-    with visiting(chromium, large[0]) as visit:
+def test_every_filter_is_quick(chromium: Browser, large: LargeSite) -> None:
+    with visiting(chromium, large.folder) as visit:
         page, slow = visit.matrix("#sets=all"), {}
         meter = Meter(page)
         for name, value in FILTERS:
@@ -115,9 +83,9 @@ def test_every_filter_is_quick(chromium: Browser, large: tuple[Path, float, floa
         assert slow == {}
 
 
-def test_every_cell_can_be_reached(chromium: Browser, large: tuple[Path, float, float]) -> None:
+def test_every_cell_can_be_reached(chromium: Browser, large: LargeSite) -> None:
     """Only the cells in view are drawn, also sideways; the focus stays visible and is never lost."""
-    with visiting(chromium, large[0]) as visit:
+    with visiting(chromium, large.folder) as visit:
         page = visit.matrix("#sets=all&verdict=red")
         page.locator('#grid [tabindex="0"]').focus()
         for key, column in (
