@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,24 @@ def repeat_sampler(_place: Place, _cache: Path) -> None:
     assert RepeatSampler  # noqa: S101 - the import is the probe
 
 
+def helper(_place: Place, _cache: Path, *, name: str) -> None:
+    from trl.trainer import utils
+
+    if not hasattr(utils, name):
+        raise LackingError(f"trl.trainer.utils has no {name}")
+
+
+def constructor_argument(_place: Place, _cache: Path, *, kind: str, name: str) -> None:
+    if name not in inspect.signature(alignment.named(f"{kind}Trainer").__init__).parameters:
+        raise LackingError(f"{kind}Trainer has no {name}")
+
+
+def whole_sequences(_place: Place, _cache: Path) -> None:
+    """Earlier versions cut prompts and completions apart."""
+    if "max_prompt_length" in alignment.options_of("KTO"):
+        raise LackingError("KTOTrainer cuts prompts and completions apart")
+
+
 # By the name of the requirement: the probe, and the beginning of the sentence of the skip.
 REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "dpo_rpo_alpha": (weighted_likelihood, "this trl weights no likelihood by rpo_alpha"),
@@ -100,6 +119,10 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "grpo": (partial(trainer, kind="GRPO"), "this trl has no GRPOTrainer"),
     "orpo": (partial(trainer, kind="ORPO"), "this trl has no ORPOTrainer"),
     "cpo": (partial(trainer, kind="CPO"), "this trl has no CPOTrainer"),
+    "running_moments": (partial(helper, name="RunningMoments"), "this trl has no RunningMoments beside its trainers"),
+    "exponent_caps": (partial(helper, name="cap_exp"), "this trl has no cap_exp"),
+    "cpo_model_init": (partial(constructor_argument, kind="CPO", name="model_init"), "this trl makes no models itself"),
+    "kto_rows_of_max_length": (whole_sequences, "this KTOTrainer cuts prompts and completions apart"),
     "rloo": (reward_functions, "RLOOTrainer of this trl takes no reward functions"),
     **{
         f"{kind.lower()}_{name}": (partial(loss_type, kind=kind, name=name), f"this trl has no {name} loss")
@@ -140,6 +163,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
             ("dpo_images", "DPO", '"images" in dataset_sample', "this DPOTrainer does not look for images"),
             ("sft_compute_loss_func", "SFT", "compute_loss_func:", "this SFTTrainer takes no compute_loss_func"),
             ("grpo_log_metric", "GRPO", '"log_metric"', "rewards of this GRPOTrainer log no metrics"),
+            ("rloo_log_metric", "RLOO", '"log_metric"', "rewards of this RLOOTrainer log no metrics"),
             ("grpo_async_rewards", "GRPO", "asyncio", "this GRPOTrainer awaits no rewards"),
             ("grpo_absent_rewards", "GRPO", "torch.nan", "rewards of this GRPOTrainer are never absent"),
         )
@@ -149,6 +173,16 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
         f"{kind.lower()}_{name}": (partial(option, kind=kind, name=name), f"this trl has no {name} in {kind}Trainer")
         for kind, name in (
             ("CPO", "alpha"),
+            ("KTO", "max_prompt_length"),
+            *(
+                ("RLOO", name)
+                for name in (
+                    "pad_to_multiple_of",
+                    "num_generations_eval",
+                    "steps_per_generation",
+                    "shuffle_dataset",
+                )
+            ),
             ("DPO", "reference_free"),
             ("DPO", "ref_adapter_name"),
             ("DPO", "loss_weights"),

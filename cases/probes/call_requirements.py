@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cases.probes import adapters, alignment, arithmetic, bitsandbytes, data, distributed, libraries
+from cases.probes import adapters, alignment, arithmetic, bitsandbytes, data, distributed, functions, libraries
 from cases.probes.requirement import Requirement
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def only_calls(_options: Options) -> bool:
 
 CALL_REQUIREMENTS = (
     *(Requirement(name, only_calls, probe, because) for name, (probe, because) in data.OFFERS.items()),
+    *(Requirement(name, only_calls, probe, because) for name, (probe, because) in functions.LATER.items()),
     Requirement("activated_lora", only_calls, libraries.activated_lora_option, "this peft has no activated LoRA"),
     Requirement(
         "target_parameters", only_calls, libraries.target_parameters_option, "this stack has no LoRA on fused experts"

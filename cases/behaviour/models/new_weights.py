@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 GROUP = "New models"
 RANGE, FACTOR = 0.5, 2.0
 SURE = 6.0  # standard errors
+LABELS = 20
 
 
 def made(ctx: Context, model: str, **changes: Any) -> tuple[dict[str, Any], Any]:
@@ -111,6 +112,21 @@ def new_t5(ctx: Context) -> Iterator[Check]:
 def new_gated_t5(ctx: Context) -> Iterator[Check]:
     """As new_t5, with the gated activation of T5 1.1 and FLAN-T5, whose two inner matrices start alike."""
     yield from made_t5(ctx, initializer_factor=FACTOR, feed_forward_proj="gated-gelu")
+
+
+@call(GROUP, phase=Phase.LOAD)
+def new_token_classifiers_t5(ctx: Context) -> Iterator[Check]:
+    """A new classifier of tokens on T5 has initializer_factor as its deviation around zero, and no bias."""
+    import torch
+    from transformers import AutoConfig, T5ForTokenClassification
+
+    folder = Variant("t5", {"initializer_factor": FACTOR}).written(ctx, "tokens")
+    torch.manual_seed(0)
+    found = T5ForTokenClassification(AutoConfig.from_pretrained(folder, num_labels=LABELS)).classifier
+    drawn = found.weight.detach()
+    errors = (float(drawn.mean()) / FACTOR, (float(drawn.std()) / FACTOR - 1) * math.sqrt(2))
+    yield at_most("distance from its distribution, classifier", max(map(abs, errors)) * drawn.numel() ** 0.5, SURE)
+    yield equal("biases other than zero, classifier", int((found.bias != 0).sum()), 0)
 
 
 def made_t5(ctx: Context, **changes: Any) -> Iterator[Check]:

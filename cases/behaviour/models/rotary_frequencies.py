@@ -70,3 +70,51 @@ def rotary_frequencies(ctx: Context) -> Iterator[Check]:
             plain = rotary.frequencies({**variant.settings(), "rope_scaling": None, "rope_parameters": None}, length=64)
             changed = int(((wanted / plain - 1).abs() > tolerance.UNIT_ROUNDOFF["bf16"]).sum())
             yield at_least(f"frequencies that the scaling changes, {title}", changed, 5)
+
+
+PARTS, SHORT_ROW, LONG_ROW = (0.5, 0.75), 16, 4096  # shares of a head that are rotated, and lengths of rows
+KINDS: dict[str, dict[str, Any]] = {
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 2.0},
+    "longrope": {"factor": 8.0, "original_max_position_embeddings": 512},
+}
+
+
+@call(GROUP, phase=Phase.LOAD, requires=("rope_parameters",))
+def rotary_frequencies_of_parts(_ctx: Context) -> Iterator[Check]:
+    """Of heads that are rotated in part, as Phi's, each scaling gives the frequencies of as many numbers as that part.
+
+    LongRoPE divides by its short factors for short rows and by its long ones for long rows.
+    """
+    from transformers import Phi3Config
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    for part in PARTS:
+        width = int(WIDTH * part)
+        exponents = [place / width for place in range(0, width, 2)]
+        lists = {
+            name: [1.0 + share * place for place in range(width // 2)]
+            for name, share in (("short", 0.01), ("long", 0.05))
+        }
+        for kind, settings in KINDS.items():
+            stated = {"rope_type": kind, "rope_theta": 1e4, "partial_rotary_factor": part, **settings}
+            if kind == "longrope":
+                stated |= {f"{name}_factor": values for name, values in lists.items()}
+            config = Phi3Config(
+                hidden_size=2 * WIDTH, num_attention_heads=2, max_position_embeddings=512, partial_rotary_factor=part
+            )
+            config.rope_parameters = stated
+            for length in (SHORT_ROW, LONG_ROW):
+                found, _ = ROPE_INIT_FUNCTIONS[kind](config, "cpu", seq_len=length)
+                base, divisors = 1e4, [1.0] * len(exponents)
+                if kind == "linear":
+                    divisors = [4.0] * len(exponents)
+                elif kind == "longrope":
+                    divisors = lists["long" if length > settings["original_max_position_embeddings"] else "short"]
+                else:
+                    base *= max(1.0, 2.0 * length / 512 - 1.0) ** (width / (width - 2))
+                wanted = [1 / (divisor * base**each) for divisor, each in zip(divisors, exponents, strict=True)]
+                title = f"{kind}, {part} of a head, {length} tokens"
+                yield equal(f"frequencies, {title}", found.numel(), width // 2)
+                off = max(abs(float(one) / other - 1) for one, other in zip(found, wanted, strict=False))
+                yield at_most(f"frequency off, {title}", off, 10 * SAME)

@@ -168,6 +168,17 @@ def cpo_simpo(ctx: Context) -> Iterator[Check]:
     yield from compared(ctx, "CPO", loss, weight=0.0, is_mean=True, **more)
 
 
+@call(GROUP, phase=Phase.FORWARD, requires=("cpo",))
+def cpo_simpo_smoothed(ctx: Context) -> Iterator[Check]:
+    """CPOTrainer's label_smoothing mixes the losses of both labels of simpo too, of the margin less its gamma."""
+
+    def loss(chosen: Any, rejected: Any) -> Any:
+        return objectives.conservative_dpo(chosen - rejected - GAMMA / BETA, BETA, FLIPPED)
+
+    more: dict[str, Any] = {"loss_type": "simpo", "simpo_gamma": GAMMA, "cpo_alpha": 0.0, "label_smoothing": FLIPPED}
+    yield from compared(ctx, "CPO", loss, weight=0.0, is_mean=True, **more)
+
+
 @call(GROUP, phase=Phase.BACKWARD, requires=("cpo",))
 def cpo_accumulation(ctx: Context) -> Iterator[Check]:
     """CPOTrainer with gradient_accumulation_steps=2 takes the mean of the losses of both batches."""

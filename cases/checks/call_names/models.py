@@ -8,6 +8,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.models.attention_functions": (
+        "shape, {title}",
+        "outputs off, {title}",
+        "weights, {title}",
+        "outputs with dropout differ",
+        "sum of weights off, {title}",
+        "share of dropped weights off, {model}",
+        "kept weights off, {model}",
+    ),
     "cases.behaviour.models.building": (
         "gradients off, {name}",
         "logits off, {name}",
@@ -83,6 +92,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tensors with other numbers, {model}",
         "matrices, {model}",
         "matrices that begin alike, {model}",
+        "distance from its distribution, classifier",
+        "biases other than zero, classifier",
         "tables of relative positions",
     ),
     "cases.behaviour.models.resizing": (
@@ -96,6 +107,25 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "deviation off, {name}",
         "mean, {name}",
     ),
+    "cases.behaviour.models.returned_fields": (
+        "fields, {name}",
+        "tuple apart, {name}",
+        "layers of {field}, {name}",
+        "fields by default, {name}",
+        "cache by default, {name}",
+        "cache without use_cache, {name}",
+        "outputs without use_cache apart, {name}",
+        "embeddings returned, {name}",
+        "embeddings of both stacks",
+        "embeddings of both stacks, tied",
+        "logits of new embeddings apart, {name}",
+        "{field} by configuration, {title}",
+        "{field} apart, {title}",
+        "a tuple, {title}",
+        "length of the tuple, {title}",
+        "scores of padded rows apart, {title}",
+        "scores of other positions differ, {title}",
+    ),
     "cases.behaviour.models.rotary_frequencies": (
         "frequency off, {title}",
         "frequencies, {title}",
@@ -107,4 +137,20 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits off, {title}",
     ),
     "cases.behaviour.models.rotary_settings": ("logits of late tokens off, {model}",),
+    "cases.behaviour.models.written_files": (
+        "generates, {name}",
+        "has settings of generation, {name}",
+        "files, {name}",
+        "text of the index",
+        "parts of the index",
+        "names of tensors in order",
+        "fields that changed",
+        "fields in order, {each}",
+        "weights off, {name}",
+        "logits apart, folder as {name}",
+        "rows of zeros, {model}",
+        "rows of zeros loaded, {model}",
+        "names that are no parameters, {model}",
+        "names that do not fit, {model}",
+    ),
 }

@@ -8,6 +8,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.optimising.adafactor_steps": (
+        "movement off, {shape} dimensions, {title}",
+        "state, {shape} dimensions, {title}",
+        "refused, {join}",
+        "rate before",
+        "rate off, step {step}",
+    ),
     "cases.behaviour.optimising.clipped_gradients": (
         "gradients off, {title}",
         "norm off, {title}",

@@ -1,0 +1,151 @@
+"""Evaluations of TRL's trainers: the loss and every metric of one batch, by the reference, without any training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cases.api import call, ingredients
+from cases.behaviour.preferences import (
+    alignment,
+    kto,
+    logged_metrics,
+    objectives,
+    odds_ratios,
+    policies,
+    preference,
+    reward,
+    sft_losses,
+)
+from cases.space.options import Options
+from cases.space.verdict import Check, Phase, at_most, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cases.apply.context import Context
+
+GROUP = "Metrics of TRL"
+WHOLE: dict[str, Any] = {"per_device_train_batch_size": 8, "per_device_eval_batch_size": 8}
+PACKED = 16  # tokens of a packed row
+
+
+def evaluated(made: Any, kind: str, loss: Any, metrics: policies.Metrics, title: str = "") -> Iterator[Check]:
+    """Compare an evaluation; metrics that a version does not log are left out. ``title`` names a setting."""
+    wanted = {"loss": float(loss), **policies.pooled([metrics])}
+    found = made.evaluate()
+    for entry in made.state.log_history:
+        found = {**entry, **found}
+    for name, value in wanted.items():
+        if name == "loss" or alignment.source_mentions(kind, name):
+            off = alignment.off(found.get(f"eval_{name}", float("inf")), value)
+            yield at_most(f"evaluated {name} off, {title or kind}", off, logged_metrics.SAME)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def dpo_evaluated_metrics(ctx: Context) -> Iterator[Check]:
+    """DPOTrainer evaluates its loss and metrics over the rows, or the tokens, of a batch."""
+    both, rows = policies.policies(ctx.cache, Options()), preference.pairs()
+    loss, metrics = logged_metrics.dpo_loss(both)([rows])
+    if not alignment.source_mentions("DPO", '"entropy"'):  # such versions take the mean of logits over padding too
+        metrics = {name: each for name, each in metrics.items() if not name.startswith("logits")}
+    made = preference.adapted_trainer(ctx, eval_dataset=preference.columns(rows), per_device_eval_batch_size=8)
+    yield from evaluated(made, "DPO", loss, metrics)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def kto_evaluated_metrics(ctx: Context) -> Iterator[Check]:
+    """KTOTrainer evaluates its loss, KL estimate and metrics over the rows, or the tokens, of each kind of a batch."""
+    both, rows = policies.policies(ctx.cache, Options()), kto.rows()
+    loss, metrics = logged_metrics.kto_loss(both)([kto.mismatched(rows, 8, 1)])
+    if not alignment.source_mentions("KTO", '"entropy"'):
+        metrics = {name: each for name, each in metrics.items() if not name.startswith("logits")}
+    settings = {"beta": kto.BETA, "desirable_weight": kto.GOOD, "undesirable_weight": kto.BAD, **WHOLE}
+    data = kto.columns(rows)
+    made = alignment.create(ctx, "KTO", settings, train_dataset=data, eval_dataset=data, **alignment.fresh(ctx))
+    yield from evaluated(alignment.fill(made), "KTO", loss, metrics)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("orpo", "cpo"))
+def odds_evaluated_metrics(ctx: Context) -> Iterator[Check]:
+    """CPOTrainer and ORPOTrainer evaluate their losses, log p, rewards and the likelihood of chosen answers.
+
+    With cpo_alpha=0, CPOTrainer computes no likelihood and logs 0.
+    """
+    rows = preference.pairs(odds_ratios.LENGTHS)
+    data = preference.columns(rows)
+    kinds: dict[str, tuple[str, Any, dict[str, Any]]] = {
+        "ORPO": ("ORPO", odds_ratios.odds_ratio, {"weight": 1.0, "is_mean": True, "prompts": True}),
+        "CPO": ("CPO", odds_ratios.reference_free, {"weight": odds_ratios.LIKELY, "is_mean": False}),
+        "CPO alone": ("CPO", odds_ratios.reference_free, {"weight": 0.0, "is_mean": False}),
+    }
+    for name, (kind, of_pair, shape) in kinds.items():
+        both = policies.policies(ctx.cache, Options())
+        loss, metrics = odds_ratios.loss_of(both, of_pair, **shape)([rows])
+        learned = [odds_ratios.learned(both, row) for row in rows]
+        texts = (
+            [odds_ratios.of_prompt_too(both, row) for row in rows] if kind == "ORPO" else [one for one, _ in learned]
+        )
+        metrics["nll_loss"] = [float(odds_ratios.likelihood(texts)) if name != "CPO alone" else 0.0]
+        for place, role in enumerate(("chosen", "rejected")):
+            values = [pair[place] for pair in learned]
+            metrics[f"logps/{role}"] = [float(each.mean() if shape["is_mean"] else each.sum()) for each in values]
+        settings = {"beta": preference.BETA, **WHOLE, **({"cpo_alpha": shape["weight"]} if kind == "CPO" else {})}
+        made = alignment.create(ctx, kind, settings, train_dataset=data, eval_dataset=data, **alignment.fresh(ctx))
+        yield from evaluated(alignment.fill(made), kind, loss, metrics, name)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def reward_evaluated_metrics(ctx: Context) -> Iterator[Check]:
+    """RewardTrainer evaluates its loss and metrics over the pairs of a batch."""
+    both, rows = reward.reward_policies(ctx), reward.pairs()
+    loss, metrics = reward.loss_of(both, reward.plain, logged=alignment.source_mentions("Reward", '"mean_reward"'))(
+        [rows]
+    )
+    data = reward.columns(rows, margins=False)
+    made = reward.trainer(ctx, size=8, margins=False, eval_dataset=data, per_device_eval_batch_size=8)
+    yield from evaluated(made, "Reward", loss, metrics)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def sft_evaluated_metrics(ctx: Context) -> Iterator[Check]:
+    """SFTTrainer evaluates its loss and metrics over all tokens of a batch but the first of each row."""
+    both = policies.policies(ctx.cache, Options())
+    rows = [sft_losses.MaskedRow(ids, [False] + [True] * (len(ids) - 1)) for ids in sft_losses.documents()]
+    loss, metrics = logged_metrics.sft_loss(both)([rows])
+    metrics["num_tokens"] = [float(sum(len(row.ids) for row in rows))]
+    data = ingredients.dataset(text=[policies.text(row.ids).strip() for row in rows])
+    given = {**WHOLE, "dataset_text_field": "text", "remove_unused_columns": True}
+    made = alignment.create(ctx, "SFT", given, train_dataset=data, eval_dataset=data, **alignment.fresh(ctx))
+    yield from evaluated(alignment.fill(made), "SFT", loss, metrics)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def sft_packs_for_training_alone(ctx: Context) -> Iterator[Check]:
+    """With eval_packing=False, SFTTrainer packs the rows of the training alone; without, those of evaluation too."""
+    rows = [sft_losses.MaskedRow(ids, [False] + [True] * (len(ids) - 1)) for ids in sft_losses.documents()]
+    data = ingredients.dataset(text=[policies.text(row.ids).strip() for row in rows])
+    length = "max_length" if "max_length" in alignment.options_of("SFT") else "max_seq_length"
+    for packed in (False, None):
+        both = policies.policies(ctx.cache, Options())
+        given = {**WHOLE, "dataset_text_field": "text", "remove_unused_columns": True, "packing": True}
+        given |= {"eval_packing": packed, length: PACKED}
+        made = alignment.create(ctx, "SFT", given, train_dataset=data, eval_dataset=data, **alignment.fresh(ctx))
+        yield equal(f"packed for training, eval_packing={packed}", len(made.train_dataset) < len(rows), bound=True)
+        yield equal(f"packed for evaluation, eval_packing={packed}", len(made.eval_dataset) < len(rows), packed is None)
+        if packed is False:
+            loss, _ = logged_metrics.sft_loss(both)([rows])
+            found = alignment.fill(made).evaluate()["eval_loss"]
+            yield at_most("loss of unpacked rows off", alignment.off(found, float(loss)), logged_metrics.SAME)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("dpo_sigmoid_norm",))
+def dpo_norm_of_single_tokens(ctx: Context) -> Iterator[Check]:
+    """DPOTrainer's sigmoid_norm takes the mean log ratio per token, also of answers with nothing but their end."""
+    both = policies.policies(ctx.cache, Options())
+    rows = preference.pairs(((5, 0, 3), (2, 3, 0), (4, 0, 0), (3, 2, 5)))
+    found = [preference.scores(both, row) for row in rows]
+    loss = policies.mean([objectives.dpo(each.mean_margin, preference.BETA) for each in found])
+    given = {"loss_type": "sigmoid_norm", "eval_dataset": preference.columns(rows), "per_device_eval_batch_size": 4}
+    made = preference.adapted_trainer(ctx, rows=rows, **given)
+    yield equal("tokens of the shortest answer", min(len(each.chosen) for each in found), 1)
+    yield from evaluated(made, "DPO", loss, {})
