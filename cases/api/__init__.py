@@ -97,6 +97,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.distributed.checkpoint_contents",
     "behaviour.distributed.communication_hooks",
     "behaviour.dropout.model_dropout",
+    "behaviour.dropout.noise_of_architectures",
     "behaviour.dropout.randomness",
     "behaviour.dropout.recomputed_masks",
     "behaviour.generation.beam_searches",

@@ -102,6 +102,15 @@ def constructor_argument(_place: Place, _cache: Path, *, kind: str, name: str) -
         raise LackingError(f"{kind}Trainer has no {name}")
 
 
+def model_and_model_init(place: Place, cache: Path) -> None:
+    """Later versions of the Trainer take either a model or model_init, and TRL's trainers need a model."""
+    from transformers import Trainer
+
+    constructor_argument(place, cache, kind="CPO", name="model_init")
+    if "but not both" in inspect.getsource(Trainer.__init__):
+        raise LackingError("the Trainer takes a model or model_init, not both")
+
+
 def whole_sequences(_place: Place, _cache: Path) -> None:
     """Earlier versions cut prompts and completions apart."""
     if "max_prompt_length" in alignment.options_of("KTO"):
@@ -121,7 +130,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "cpo": (partial(trainer, kind="CPO"), "this trl has no CPOTrainer"),
     "running_moments": (partial(helper, name="RunningMoments"), "this trl has no RunningMoments beside its trainers"),
     "exponent_caps": (partial(helper, name="cap_exp"), "this trl has no cap_exp"),
-    "cpo_model_init": (partial(constructor_argument, kind="CPO", name="model_init"), "this trl makes no models itself"),
+    "cpo_model_init": (model_and_model_init, "trainers of this stack take either a model or model_init"),
     "kto_rows_of_max_length": (whole_sequences, "this KTOTrainer cuts prompts and completions apart"),
     "rloo": (reward_functions, "RLOOTrainer of this trl takes no reward functions"),
     **{

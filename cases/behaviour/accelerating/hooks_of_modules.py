@@ -202,7 +202,7 @@ def hooks_that_are_needed(ctx: Context) -> Iterator[Check]:
                 f"entries off, {title}", offloading.differing(offloading.outputs(made), offloading.outputs(plain)), 0
             )
             yield equal(f"map, {title}", str(made.hf_device_map), "{'': 'cpu'}")
-            if not forced:
+            if not forced and name == "dispatch_model":
                 layer = accelerate.dispatch_model(torch.nn.Linear(2, 2), {"": "cpu"})
                 yield equal(f"refused, saved whole, {title}", refusal(torch.save, layer, io.BytesIO()), "none")
                 yield equal(f"moved, {title}", made.to(torch.float64).head.weight.dtype == torch.float64, bound=True)
@@ -231,14 +231,17 @@ def hooks_with_buffers(ctx: Context) -> Iterator[Check]:
     inputs = torch.linspace(-1, 2, 12).reshape(4, 3)
     with torch.no_grad():
         wanted = plain(inputs)
-    maps: dict[str, dict[str, str]] = {"disk": {"": "disk"}, "both": {"0": "cpu", "1": "disk", "2": "cpu"}}
+    maps: dict[str, dict[str, str]] = {
+        "one": {"0": "cpu", "1": "disk", "2": "cpu"},
+        "two": {"0": "disk", "1": "disk", "2": "cpu"},
+    }
     for name, places_of in maps.items():
         for buffers in (False, True):
             with accelerate.init_empty_weights(include_buffers=False):
                 empty = _normed()
             made = accelerate.load_checkpoint_and_dispatch(
                 empty,
-                folder / "model.safetensors",
+                str(folder / "model.safetensors"),
                 device_map=dict(places_of),
                 offload_folder=ctx.kept / f"{name} {buffers}",
                 offload_buffers=buffers,
@@ -249,6 +252,29 @@ def hooks_with_buffers(ctx: Context) -> Iterator[Check]:
                     yield equal(f"entries off, {title}, pass {turn}", offloading.differing(made(inputs), wanted), 0)
             away = sorted(key for key, each in made.named_buffers() if each.device.type == "meta")
             yield equal(f"buffers away, {title}", len(away) > 0, buffers)
+
+
+@call(GROUP, phase=Phase.LOAD, requires=("all_on_disk",))
+def loads_a_whole_model_to_the_disk(ctx: Context) -> Iterator[Check]:
+    """load_checkpoint_and_dispatch loads a model whose map puts all of it on the disk, as dispatch_model runs it.
+
+    By the name of the root, and by the names of its parts.
+    """
+    import accelerate
+    import torch
+    from safetensors.torch import save_file
+
+    plain = _normed()
+    path = ctx.kept / "whole.safetensors"
+    save_file(plain.state_dict(), path)
+    inputs = torch.linspace(-1, 2, 12).reshape(4, 3)
+    with torch.no_grad():
+        wanted = plain(inputs)
+    for name, places_of in {"root": {"": "disk"}, "parts": {"0": "disk", "1": "disk", "2": "disk"}}.items():
+        away = ctx.kept / f"away {name}"
+        made = accelerate.load_checkpoint_and_dispatch(_normed(), str(path), device_map=places_of, offload_folder=away)
+        with torch.no_grad():
+            yield equal(f"entries off, {name}", offloading.differing(made(inputs), wanted), 0)
 
 
 def _normed() -> Any:

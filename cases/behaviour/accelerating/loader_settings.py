@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.behaviour.accelerating import states
 from cases.behaviour.accelerating.nested_tensors import refusal
+from cases.behaviour.parallel import clipping
+from cases.behaviour.trainers.stock_trainer import gathered
 from cases.space.verdict import Check, Phase, equal
 
 if TYPE_CHECKING:
@@ -92,12 +94,14 @@ def loaders_move_batches(ctx: Context) -> Iterator[Check]:
     The device without memory shows it on every machine.
     """
     import torch
+    from accelerate import PartialState
     from accelerate.data_loader import prepare_data_loader
 
-    states.accelerator(ctx)
-    nested = [{"ids": row, "more": [row.float(), "text"]} for row in rows()]
+    nested = [{"ids": row, "more": [row.float()]} for row in rows()]
     for kind, data in (("rows", nested), ("a stream", stream())):
         for dispatched in (False, True):
+            states.accelerator(ctx)
+            PartialState().device = torch.device("meta")  # where a loader sends what it reads for all ranks
             loader = torch.utils.data.DataLoader(data, batch_size=BATCH)
             more = {"device": torch.device("meta"), "put_on_device": True, "dispatch_batches": dispatched}
             made = prepare_data_loader(loader, num_processes=1, process_index=0, **more)
@@ -107,6 +111,7 @@ def loaders_move_batches(ctx: Context) -> Iterator[Check]:
             yield equal(f"batches, {title}", len(batches), 3)
             yield equal(f"devices, {title}", str({each.device.type for each in tensors}), "{'meta'}")
             yield equal(f"rows of the last batch, {title}", len(tensors[-1]), ROWS % BATCH)
+    states.accelerator(ctx)
     loader = torch.utils.data.DataLoader(rows(), batch_size=BATCH)
     left = prepare_data_loader(loader, device=torch.device("meta"), num_processes=1, process_index=0)
     yield equal("devices, left where they are", str({each.device.type for each in left}), "{'cpu'}")
@@ -215,3 +220,27 @@ def loaders_share_streams(ctx: Context) -> Iterator[Check]:
                 part = BATCH // RANKS
                 wanted = [each[rank * part : (rank + 1) * part] for each in whole]
                 yield equal(f"rows, split={split}, drop_last={drop}, rank {rank}", str(read(made)), str(wanted))
+
+
+@call(GROUP, phase=Phase.LOAD, ranks=2)
+def loaders_leave_ranks_alike(ctx: Context) -> Iterator[Check]:
+    """Ranks that were seeded alike still draw the same numbers after an epoch of a loader, whoever reads for whom.
+
+    Between them they read each row of a stream or a data set.
+    """
+    import torch
+    from accelerate import DataLoaderConfiguration
+    from accelerate.utils import set_seed
+
+    for kind, data in (("rows", rows(8)), ("a stream", stream(8))):
+        for dispatched in (False, True):
+            settings = DataLoaderConfiguration(dispatch_batches=dispatched)
+            made = clipping.accelerator(ctx, dataloader_config=settings)
+            loader = made.prepare(torch.utils.data.DataLoader(data, batch_size=2))
+            set_seed(3)
+            own = [number for batch in loader for number in batch.tolist()]
+            drawn = gathered(ctx, torch.rand(3).tolist())
+            every = sorted(number for each in gathered(ctx, own) for number in each)
+            title = f"{kind}, dispatch_batches={dispatched}"
+            yield equal(f"numbers of both ranks, {title}", str(drawn[0]), str(drawn[1]))
+            yield equal(f"rows of both ranks, {title}", str(every), str([*range(8)]))

@@ -9,8 +9,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
+from cases.apply import front_ends
 from cases.behaviour.accelerating.nested_tensors import refusal
-from cases.behaviour.parallel import offloading
 from cases.space.verdict import Check, Phase, at_most, equal
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def accelerator(ctx: Context, **more: Any) -> Any:
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, GradientState
 
-    offloading.alone(ctx)  # sets the environment
+    os.environ.update(front_ends.launched(ctx.place))
     AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001 - as accelerate's own documentation does
     GradientState._reset_state()  # noqa: SLF001
     return Accelerator(cpu=ctx.place.kind == "cpu", **more)

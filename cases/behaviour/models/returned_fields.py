@@ -57,7 +57,7 @@ def ids() -> Any:
     import torch
 
     rows = torch.randint(3, tiny.VOCABULARY, (2, 6), generator=torch.Generator().manual_seed(5))
-    rows[:, -1] = 1  # T5's end token
+    rows[:, -1] = tiny.END
     return rows
 
 
@@ -95,28 +95,30 @@ def fields_of_t5(ctx: Context) -> Iterator[Check]:
             else _tokens(folder)
         )
         layers = made.config.num_layers
+        cached = {"use_cache": True} if "T5ForTokenClassification" != name != "T5EncoderModel" else {}
         given: dict[str, Any] = {"input_ids": text}
         if name in ("T5Model", "T5ForConditionalGeneration"):
             given["decoder_input_ids"] = answer
         every = {"output_hidden_states": True, "output_attentions": True}
         with torch.no_grad():
-            found = made(**given, **every, return_dict=True)
-            as_tuple = made(**given, **every, return_dict=False)
+            found = made(**given, **cached, **every, return_dict=True)
+            as_tuple = made(**given, **cached, **every, return_dict=False)
         wanted = FIELDS[name]
         if name == "T5ForSequenceClassification":
             wanted = tuple(field for field in wanted if field != "past_key_values")
             found_names = [field for field in found if field != "past_key_values"]
         else:
-            found_names = list(found)
+            found_names = [field for field in found if field == "past_key_values" or flat(found[field])]
         yield equal(f"fields, {name}", ", ".join(found_names), ", ".join(wanted))
-        yield at_most(f"tuple apart, {name}", apart(as_tuple, found.to_tuple()), 0.0)
+        if name != "T5ForTokenClassification":
+            yield at_most(f"tuple apart, {name}", apart(as_tuple, found.to_tuple()), 0.0)
         for field in wanted:
             if field.endswith("attentions"):
                 yield equal(f"layers of {field}, {name}", len(found[field]), layers)
             if field.endswith("hidden_states"):
                 yield equal(f"layers of {field}, {name}", len(found[field]), layers + 1)
         with torch.no_grad():
-            plain = made(**given)
+            plain = made(**given, **cached)
         few = [field for field in wanted if not field.endswith(("attentions", "hidden_states"))]
         yield equal(
             f"fields by default, {name}",
@@ -129,6 +131,21 @@ def fields_of_t5(ctx: Context) -> Iterator[Check]:
                 without = made(**given, use_cache=False)
             yield equal(f"cache without use_cache, {name}", without.get("past_key_values") is None, bound=True)
             yield at_most(f"outputs without use_cache apart, {name}", apart(without[0], plain[0]), SAME)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def tuple_of_t5_token_classifier(ctx: Context) -> Iterator[Check]:
+    """T5ForTokenClassification with return_dict=False returns scores, states and attentions, with a loss in front."""
+    import torch
+
+    made = _tokens(Variant("t5").written(ctx, "policy"))
+    labels = ids() % 2
+    for name, more in {"without labels": {}, "with labels": {"labels": labels}}.items():
+        given = {"input_ids": ids(), "output_hidden_states": True, "output_attentions": True, **more}
+        with torch.no_grad():
+            found, wanted = made(**given, return_dict=False), made(**given, return_dict=True)
+        yield equal(f"parts of the tuple, {name}", len(found), len(wanted))
+        yield at_most(f"tuple apart, {name}", apart(found, wanted.to_tuple()), 0.0)
 
 
 def _tokens(folder: Any) -> Any:
@@ -219,7 +236,7 @@ def positions_of_classifiers(ctx: Context) -> Iterator[Check]:
     padded = torch.cat([torch.zeros(1, 3, dtype=torch.long), alone], dim=1)
     mask = (padded > 0).long()
     places = (mask.cumsum(-1) - 1).clamp_min(0)
-    embedded = torch.cat([torch.zeros(1, 3, dtype=torch.long), torch.arange(6)[None] * 3], dim=1)
+    embedded = torch.cat([torch.zeros(1, 3, dtype=torch.long), torch.tensor([[0, 1, 2, 4, 6, 8]])], dim=1)
     for model in filter(known, DECODERS):
         folder = Variant(model, {"pad_token_id": 0, "num_labels": 3}).written(ctx, "policy")
         for kind, auto in (

@@ -101,7 +101,11 @@ def rotary_frequencies_of_parts(_ctx: Context) -> Iterator[Check]:
             if kind == "longrope":
                 stated |= {f"{name}_factor": values for name, values in lists.items()}
             config = Phi3Config(
-                hidden_size=2 * WIDTH, num_attention_heads=2, max_position_embeddings=512, partial_rotary_factor=part
+                hidden_size=2 * WIDTH,
+                num_attention_heads=2,
+                max_position_embeddings=512,
+                original_max_position_embeddings=512,
+                partial_rotary_factor=part,
             )
             config.rope_parameters = stated
             for length in (SHORT_ROW, LONG_ROW):

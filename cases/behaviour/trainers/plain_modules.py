@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 GROUP = "Trainer: plain modules"
 ROWS, SIZE, RATE = 13, 2, 0.1
 EACH = 7  # batches of an epoch
+WHOLE = 16  # rows of two whole steps of four batches
 LENGTHS = (3, 5, 2, 4, 6, 3, 2, 9)  # the longest row comes last
 
 
@@ -79,15 +80,15 @@ def counted(events: dict[str, list[int]]) -> Any:
 def plain_events_and_files(ctx: Context) -> Iterator[Check]:
     """Callbacks see each step begin and end once, a checkpoint limit keeps the last ones, and the state counts all.
 
-    An epoch of 13 rows has 7 batches, and with accumulation over 4, two steps.
+    An epoch of 13 rows has 7 batches; one of 16 rows, with accumulation over 4, has two steps.
     """
     names = ("on_step_begin", "on_substep_end", "on_step_end", "on_epoch_begin", "on_epoch_end", "on_save")
-    for accumulation, steps in ((1, 7), (4, 2)):
+    for accumulation, steps, count in ((1, 7, ROWS), (4, 2, WHOLE)):
         events: dict[str, list[int]] = {name: [] for name in names}
         folder = ctx.kept / f"by {accumulation}"
         made = trainer(
             ctx,
-            rows(),
+            rows(count),
             gradient_accumulation_steps=accumulation,
             save_strategy="steps",
             save_steps=1,
@@ -106,7 +107,9 @@ def plain_events_and_files(ctx: Context) -> Iterator[Check]:
         }
         for name, at in wanted.items():
             yield equal(f"steps, {name}, {accumulation}", str(events[name]), str(at))
-        yield equal(f"batches within steps, {accumulation}", len(events["on_substep_end"]), 14 - total)
+        yield equal(
+            f"batches within steps, {accumulation}", len(events["on_substep_end"]), 2 * -(-count // SIZE) - total
+        )
         kept = sorted(int(each.name.rpartition("-")[2]) for each in folder.glob("checkpoint-*"))
         yield equal(f"checkpoints, {accumulation}", str(kept), str([total - 1, total]))
         state = json.loads((folder / f"checkpoint-{total}" / "trainer_state.json").read_text())
@@ -119,8 +122,8 @@ def plain_events_and_files(ctx: Context) -> Iterator[Check]:
         )
         yield equal(f"state, {accumulation}", str(held), str((total, total, 2.0, 2, SIZE)))
         yield equal(f"steps returned, {accumulation}", found.global_step, total)
-        rows_seen = sorted(float(each) for given in made.model.given[:7] for each in given["inputs"])
-        yield equal(f"rows of an epoch, {accumulation}", str(rows_seen), str([row["inputs"] for row in rows()]))
+        rows_seen = sorted(float(each) for given in made.model.given[: -(-count // SIZE)] for each in given["inputs"])
+        yield equal(f"rows of an epoch, {accumulation}", str(rows_seen), str([row["inputs"] for row in rows(count)]))
     yield equal("checkpoints of no training", checkpoints(ctx), "[]")
 
 
@@ -135,6 +138,7 @@ def plain_logs(ctx: Context) -> Iterator[Check]:
         more = {
             "logging_strategy": strategy,
             "lr_scheduler_type": "linear",
+            "max_grad_norm": 1e3,
             "warmup_steps": 3,
             "output_dir": str(ctx.kept / strategy),
         }

@@ -120,6 +120,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "refused, no size to split",
         "refused, dispatched but left",
         "rows, split={split}, drop_last={drop}, rank {rank}",
+        "numbers of both ranks, {title}",
+        "rows of both ranks, {title}",
     ),
     "cases.behaviour.accelerating.nested_tensors": (
         "joined along {dim}",

@@ -30,6 +30,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits that noise {noise} changes in evaluation",
         "noise {noise} acts in training",
     ),
+    "cases.behaviour.dropout.noise_of_architectures": (
+        "share of dropped weights off, {model}",
+        "kept weights off, {model}",
+        "the same seed, {title}",
+        "another seed, {title}",
+        "evaluation, {title}",
+        "outputs off, training={training}",
+        "inputs within the noise, training={training}",
+    ),
     "cases.behaviour.dropout.randomness": (
         "update off in evaluation",
         "update off after eval within disable_adapter",

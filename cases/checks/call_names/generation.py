@@ -70,7 +70,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tokens, padding by the end token",
         "tokens from embeddings, {kind}",
         "tokens from both, {kind}",
-        "tokens with {name}, {kind}",
+        "tokens with {name}",
         "first logits in bfloat16 off, {kind}",
         "scores, penalty {penalty}",
         "scores, no pair again",

@@ -111,6 +111,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "exponentials off",
         "exponentials that overflow",
         "exponentials off, a cap",
+        "cap over the largest exponent",
     ),
     "cases.behaviour.preferences.inputs.truncated_rows": (
         "sequences, {title}",

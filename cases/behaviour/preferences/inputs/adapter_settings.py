@@ -17,12 +17,11 @@ from cases.space.options import Options
 from cases.space.verdict import Check, Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from cases.apply.context import Context
 
 GROUP = "Preference losses"
-KINDS = ("DPO", "KTO", "CPO", "ORPO", "SFT", "Reward")
 ROUNDED = 0.05  # of a loss whose products are in bfloat16
 
 
@@ -51,10 +50,8 @@ def adapted(ctx: Context, kind: str, **chosen: Any) -> Any:
     return alignment.fill(alignment.create(ctx, kind, settings, train_dataset=rows_of(kind), **given))
 
 
-@call(GROUP, phase=Phase.BACKWARD)
-def trl_recomputes_adapted_layers(ctx: Context) -> Iterator[Check]:
-    """gradient_checkpointing, with reentry or without, leaves the gradients of adapters in each trainer as they are."""
-    for kind in known(KINDS):
+def recomputed(ctx: Context, kinds: Sequence[str]) -> Iterator[Check]:
+    for kind in known(tuple(kinds)):
         plain = adapted(ctx, kind)
         plain.train()
         largest = max(float(each.abs().max()) for each in plain.micro_gradients[0].values())
@@ -69,20 +66,48 @@ def trl_recomputes_adapted_layers(ctx: Context) -> Iterator[Check]:
             yield at_most(f"loss off, {kind}, use_reentrant={reentrant}", off, alignment.SAME)
 
 
-@call(GROUP, phase=Phase.FORWARD)
-def trl_keeps_adapters_in_float32(ctx: Context) -> Iterator[Check]:
-    """With bf16=True, adapters on a base that is not quantised, and the base, stay in float32 in each trainer."""
-    for kind in known(KINDS):
+@call(GROUP, phase=Phase.BACKWARD)
+def pairs_recompute_adapted_layers(ctx: Context) -> Iterator[Check]:
+    """gradient_checkpointing, with reentry or without, leaves an adapter's gradients in DPOTrainer and its kin."""
+    yield from recomputed(ctx, ("DPO", "CPO", "ORPO"))
+
+
+@call(GROUP, phase=Phase.BACKWARD)
+def rows_recompute_adapted_layers(ctx: Context) -> Iterator[Check]:
+    """gradient_checkpointing, with reentry or without, leaves an adapter's gradients in KTOTrainer and SFTTrainer."""
+    yield from recomputed(ctx, ("KTO", "SFT"))
+
+
+@call(GROUP, phase=Phase.BACKWARD)
+def reward_recomputes_adapted_layers(ctx: Context) -> Iterator[Check]:
+    """gradient_checkpointing, with reentry or without, leaves an adapter's gradients in RewardTrainer as they are."""
+    yield from recomputed(ctx, ("Reward",))
+
+
+def rounded(ctx: Context, kinds: Sequence[str]) -> Iterator[Check]:
+    for kind in known(tuple(kinds)):
         plain, made = adapted(ctx, kind), adapted(ctx, kind, bf16=True)
-        kinds = {str(each.dtype) for each in made.model.parameters()}
-        yield equal(f"dtypes of weights, {kind}", str(kinds), "{'torch.float32'}")
+        dtypes = {str(each.dtype) for each in made.model.parameters()}
+        yield equal(f"dtypes of weights, {kind}", str(dtypes), "{'torch.float32'}")
         plain.train()
         made.train()
         off = alignment.off(made.micro_losses[0], plain.micro_losses[0])
         yield at_most(f"loss off in bfloat16, {kind}", off, ROUNDED)
         yield equal(f"loss rounded, {kind}", made.micro_losses[0] != plain.micro_losses[0], bound=True)
-        kinds = {str(each.dtype) for each in made.model.parameters()}
-        yield equal(f"dtypes of weights afterwards, {kind}", str(kinds), "{'torch.float32'}")
+        dtypes = {str(each.dtype) for each in made.model.parameters()}
+        yield equal(f"dtypes of weights afterwards, {kind}", str(dtypes), "{'torch.float32'}")
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def trl_keeps_adapters_in_float32(ctx: Context) -> Iterator[Check]:
+    """With bf16=True, adapters on a base that is not quantised, and the base, stay in float32 in each trainer."""
+    yield from rounded(ctx, ("DPO", "CPO", "ORPO", "SFT", "Reward"))
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def kto_keeps_adapters_in_float32(ctx: Context) -> Iterator[Check]:
+    """With bf16=True, KTOTrainer trains an adapter, which stays in float32, on a base that is not quantised."""
+    yield from rounded(ctx, ("KTO",))
 
 
 @call(GROUP, phase=Phase.OPTIMIZER)

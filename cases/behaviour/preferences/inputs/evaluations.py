@@ -43,12 +43,14 @@ def evaluated(made: Any, kind: str, loss: Any, metrics: policies.Metrics, title:
 
 @call(GROUP, phase=Phase.FORWARD)
 def dpo_evaluated_metrics(ctx: Context) -> Iterator[Check]:
-    """DPOTrainer evaluates its loss and metrics over the rows, or the tokens, of a batch."""
+    """DPOTrainer evaluates its loss and metrics of each row, or over its tokens, and averages batches of one row."""
     both, rows = policies.policies(ctx.cache, Options()), preference.pairs()
-    loss, metrics = logged_metrics.dpo_loss(both)([rows])
+    each = [logged_metrics.dpo_loss(both)([[row]]) for row in rows]
+    loss = policies.mean([float(value) for value, _ in each])
+    metrics = {name: [policies.mean(of_row[name]) for _, of_row in each] for name in each[0][1]}
     if not alignment.source_mentions("DPO", '"entropy"'):  # such versions take the mean of logits over padding too
-        metrics = {name: each for name, each in metrics.items() if not name.startswith("logits")}
-    made = preference.adapted_trainer(ctx, eval_dataset=preference.columns(rows), per_device_eval_batch_size=8)
+        metrics = {name: of_rows for name, of_rows in metrics.items() if name.startswith(("rewards", "logps"))}
+    made = preference.adapted_trainer(ctx, eval_dataset=preference.columns(rows), per_device_eval_batch_size=1)
     yield from evaluated(made, "DPO", loss, metrics)
 
 
@@ -112,30 +114,40 @@ def sft_evaluated_metrics(ctx: Context) -> Iterator[Check]:
     both = policies.policies(ctx.cache, Options())
     rows = [sft_losses.MaskedRow(ids, [False] + [True] * (len(ids) - 1)) for ids in sft_losses.documents()]
     loss, metrics = logged_metrics.sft_loss(both)([rows])
-    metrics["num_tokens"] = [float(sum(len(row.ids) for row in rows))]
     data = ingredients.dataset(text=[policies.text(row.ids).strip() for row in rows])
     given = {**WHOLE, "dataset_text_field": "text", "remove_unused_columns": True}
     made = alignment.create(ctx, "SFT", given, train_dataset=data, eval_dataset=data, **alignment.fresh(ctx))
     yield from evaluated(alignment.fill(made), "SFT", loss, metrics)
 
 
+def packed_trainer(ctx: Context, packed: bool | None) -> Any:  # noqa: FBT001 - eval_packing, which has three values
+    """An SFTTrainer that packs its rows for training."""
+    data = ingredients.dataset(text=[policies.text(ids).strip() for ids in sft_losses.documents()])
+    length = "max_length" if "max_length" in alignment.options_of("SFT") else "max_seq_length"
+    given = {**WHOLE, "dataset_text_field": "text", "remove_unused_columns": True, "packing": True}
+    given |= {"eval_packing": packed, length: PACKED}
+    return alignment.create(ctx, "SFT", given, train_dataset=data, eval_dataset=data, **alignment.fresh(ctx))
+
+
 @call(GROUP, phase=Phase.FORWARD)
 def sft_packs_for_training_alone(ctx: Context) -> Iterator[Check]:
     """With eval_packing=False, SFTTrainer packs the rows of the training alone; without, those of evaluation too."""
-    rows = [sft_losses.MaskedRow(ids, [False] + [True] * (len(ids) - 1)) for ids in sft_losses.documents()]
-    data = ingredients.dataset(text=[policies.text(row.ids).strip() for row in rows])
-    length = "max_length" if "max_length" in alignment.options_of("SFT") else "max_seq_length"
+    rows = len(sft_losses.DOCUMENTS)
     for packed in (False, None):
-        both = policies.policies(ctx.cache, Options())
-        given = {**WHOLE, "dataset_text_field": "text", "remove_unused_columns": True, "packing": True}
-        given |= {"eval_packing": packed, length: PACKED}
-        made = alignment.create(ctx, "SFT", given, train_dataset=data, eval_dataset=data, **alignment.fresh(ctx))
-        yield equal(f"packed for training, eval_packing={packed}", len(made.train_dataset) < len(rows), bound=True)
-        yield equal(f"packed for evaluation, eval_packing={packed}", len(made.eval_dataset) < len(rows), packed is None)
-        if packed is False:
-            loss, _ = logged_metrics.sft_loss(both)([rows])
-            found = alignment.fill(made).evaluate()["eval_loss"]
-            yield at_most("loss of unpacked rows off", alignment.off(found, float(loss)), logged_metrics.SAME)
+        made = packed_trainer(ctx, packed)
+        yield equal(f"packed for training, eval_packing={packed}", len(made.train_dataset) < rows, bound=True)
+        yield equal(f"packed for evaluation, eval_packing={packed}", len(made.eval_dataset) < rows, packed is None)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def sft_evaluates_unpacked_rows(ctx: Context) -> Iterator[Check]:
+    """With packing=True and eval_packing=False, SFTTrainer evaluates the loss of each whole row."""
+    both = policies.policies(ctx.cache, Options())
+    rows = [sft_losses.MaskedRow(ids, [False] + [True] * (len(ids) - 1)) for ids in sft_losses.documents()]
+    loss, _ = logged_metrics.sft_loss(both)([rows])
+    found = alignment.fill(packed_trainer(ctx, packed=False)).evaluate()
+    off = alignment.off(found.get("eval_loss", float("inf")), float(loss))
+    yield at_most("loss of unpacked rows off", off, logged_metrics.SAME)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("dpo_sigmoid_norm",))

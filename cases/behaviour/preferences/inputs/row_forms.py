@@ -87,7 +87,7 @@ def rendered(kind: str, rows: list[list[list[int]]]) -> list[list[int]]:
 
 def made(ctx: Context, kind: str, data: Any, **chosen: Any) -> Any:
     tokenizer = chosen.pop("tokenizer", None) or chat()
-    settings = {"per_device_train_batch_size": len(data), **chosen}
+    settings = {"per_device_train_batch_size": len(data), "remove_unused_columns": kind == "SFT", **chosen}
     model = scored(ctx) if kind == "Reward" else ingredients.base(ctx)
     more = {} if kind in ("CPO", "ORPO", "SFT", "Reward") else {"ref_model": ingredients.base(ctx)}
     return alignment.create(ctx, kind, settings, tokenizer=tokenizer, model=model, train_dataset=data, **more)

@@ -63,7 +63,7 @@ def exponent_caps(_ctx: Context) -> Iterator[Check]:
     import torch
     from trl.trainer.utils import cap_exp, get_exp_cap
 
-    for name in ("float32", "float16", "bfloat16"):
+    for name in ("float32", "bfloat16"):
         dtype = getattr(torch, name)
         largest = math.log(torch.finfo(dtype).max)
         found = get_exp_cap(torch.zeros(1, dtype=dtype))
@@ -78,3 +78,15 @@ def exponent_caps(_ctx: Context) -> Iterator[Check]:
     yield equal("exponentials that overflow", int(found.isinf().sum()), 0)
     capped = cap_exp(numbers, cap=1.5)
     yield at_most("exponentials off, a cap", float((capped - numbers.clamp(max=1.5).exp()).abs().max()), 1e-5)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("exponent_caps",))
+def exponent_caps_in_float16(_ctx: Context) -> Iterator[Check]:
+    """cap_exp exponentiates numbers of float16 up to 11, whose exponential float16 still holds, and never overflows."""
+    import torch
+    from trl.trainer.utils import cap_exp, get_exp_cap
+
+    cap = float(get_exp_cap(torch.zeros(1, dtype=torch.float16)))
+    yield at_most("cap over the largest exponent", cap - math.log(torch.finfo(torch.float16).max), 0.01)
+    found = cap_exp(torch.tensor([1.0, 11.0, 12.0, 80.0], dtype=torch.float16))
+    yield equal("exponentials that overflow", int(found.isinf().sum()), 0)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call, ingredients
@@ -34,6 +35,7 @@ LENGTHS = (
     (6, 4, 4),
     (6, 5, 2),
 )
+OWN = -7  # a label of padding
 LONG = ((150, 480, 3), (200, 100, 90), (600, 2, 5))  # for the lengths that a version takes by itself
 DEFAULT_LONGEST, DEFAULT_PROMPT = 512, 128
 
@@ -158,9 +160,14 @@ def concatenated_pairs(_ctx: Context) -> Iterator[Check]:
         join = alignment.named(f"{kind}Trainer").concatenated_inputs
         for name, (chosen, rejected) in {"longer rejected": (short, long), "longer chosen": (long, short)}.items():
             batch = {**pair_of("chosen", chosen, [1, 1]), **pair_of("rejected", rejected, [1, 2]), "prompt": ["a", "b"]}
-            found = join(batch, label_pad_token_id=-7, padding_value=5)
+            own = {"label_pad_token_id": OWN} if "label_pad_token_id" in inspect.signature(join).parameters else {}
+            found = join(batch, padding_value=5, **own)
             width = max(each.shape[1] for each in batch.values() if isinstance(each, torch.Tensor))
-            for part, filler in {"input_ids": 5, "attention_mask": 0, "labels": -7}.items():
+            for part, filler in {
+                "input_ids": 5,
+                "attention_mask": 0,
+                "labels": own.get("label_pad_token_id", ingredients.IGNORED),
+            }.items():
                 both = [batch[f"{role}_{part}"] for role in ("chosen", "rejected")]
                 rows = [[*row, *[filler] * (width - len(row))] for each in both for row in each.tolist()]
                 yield equal(f"{part}, {kind}, {name}", str(found[f"concatenated_{part}"].tolist()), str(rows))

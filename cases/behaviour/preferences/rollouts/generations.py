@@ -17,7 +17,7 @@ GROUP = "Preference losses"
 KINDS = ("GRPO", "RLOO")
 STILL: dict[str, Any] = {"learning_rate": 0.0, "beta": 0.0, "temperature": 1.0}
 # Batches of a step, batches of a generation, uses of a generation, and steps of a training.
-PLANS = ((1, None, 1, 3), (2, None, 1, 2), (2, None, 2, 4), (1, 2, 1, 4), (2, 4, 1, 4), (1, 2, 2, 4))
+PLANS = ((1, None, 1, 2), (2, None, 2, 2), (1, 2, 1, 4))
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("rloo", "rloo_steps_per_generation"))
