@@ -187,13 +187,13 @@ def maps_of_sizes_and_devices(_ctx: Context) -> Iterator[Check]:
     made = torch.nn.Sequential(torch.nn.BatchNorm1d(3))
     made.register_buffer("own", torch.zeros(2), persistent=False)
     made.register_parameter("free", torch.nn.Parameter(torch.zeros(1)))
-    wanted = {
+    held = {
         (True, True): ["0.bias", "0.num_batches_tracked", "0.running_mean", "0.running_var", "0.weight", "free", "own"],
         (True, False): ["0.bias", "0.weight", "free"],
         (False, True): ["free", "own"],
         (False, False): ["free"],
     }
-    for (recurse, buffers), names in wanted.items():
+    for (recurse, buffers), names in held.items():
         every = sorted(name for name, _ in named_module_tensors(made, include_buffers=buffers, recurse=recurse))
         yield equal(f"tensors, recurse={recurse}, include_buffers={buffers}", ", ".join(every), ", ".join(names))
     left = sorted(name for name, _ in named_module_tensors(made, recurse=True, remove_non_persistent=True))

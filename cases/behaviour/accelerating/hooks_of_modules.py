@@ -186,16 +186,12 @@ def hooks_that_are_needed(ctx: Context) -> Iterator[Check]:
     plain = offloading.model()
     folder = offloading.checkpoint(ctx.kept / "checkpoint", plain.state_dict())
     for forced in (False, True):
-        ways = {
-            "dispatch_model": lambda forced=forced: accelerate.dispatch_model(
-                offloading.model(), {"": "cpu"}, force_hooks=forced
-            ),
-            "load_checkpoint_and_dispatch": lambda forced=forced: accelerate.load_checkpoint_and_dispatch(
-                offloading.model(), folder, device_map={"": "cpu"}, force_hooks=forced
-            ),
+        more = {"device_map": {"": "cpu"}, "force_hooks": forced}
+        both = {
+            "dispatch_model": accelerate.dispatch_model(offloading.model(), **more),
+            "load_checkpoint_and_dispatch": accelerate.load_checkpoint_and_dispatch(offloading.model(), folder, **more),
         }
-        for name, way in ways.items():
-            made = way()
+        for name, made in both.items():
             title = f"{name}, force_hooks={forced}"
             yield equal(f"has hooks, {title}", hasattr(made, "_hf_hook"), forced)
             yield equal(

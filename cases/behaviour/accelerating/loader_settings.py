@@ -32,7 +32,7 @@ def rows(count: int = ROWS) -> Any:
 def stream(count: int = ROWS) -> Any:
     import torch
 
-    class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    class EpochStream(torch.utils.data.IterableDataset):  # type: ignore[misc]
         epochs: list[int]
 
         def __iter__(self) -> Any:
@@ -41,7 +41,7 @@ def stream(count: int = ROWS) -> Any:
         def set_epoch(self, epoch: int) -> None:
             self.epochs.append(epoch)
 
-    made = Stream()
+    made = EpochStream()
     made.epochs = []
     return made
 
@@ -67,7 +67,7 @@ def counted() -> Any:
     return made
 
 
-class Stored:
+class StoredBatches:
     """A batch sampler that hands out the same lists in every epoch, as samplers of buckets do."""
 
     def __init__(self, batches: list[list[int]], size: int | None = None) -> None:
@@ -168,7 +168,7 @@ def loaders_of_own_batches(ctx: Context) -> Iterator[Check]:
 
     states.accelerator(ctx)
     own = [[0, 1, 2], [3, 4], [5, 6, 7, 8]]
-    loader = torch.utils.data.DataLoader(rows(), batch_sampler=Stored([list(each) for each in own]))
+    loader = torch.utils.data.DataLoader(rows(), batch_sampler=StoredBatches([list(each) for each in own]))
     made = prepare_data_loader(loader, num_processes=1, process_index=0)
     for epoch in range(2):
         yield equal(f"batches of one process, epoch {epoch}", str(read(made)), str(own))
@@ -178,7 +178,7 @@ def loaders_of_own_batches(ctx: Context) -> Iterator[Check]:
     full = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
     wanted = {0: [[0, 1], [4, 5], [8, 9]], 1: [[2, 3], [6, 7], [10, 0]]}
     for rank in range(RANKS):
-        stored = Stored([list(each) for each in full], BATCH)
+        stored = StoredBatches([list(each) for each in full], BATCH)
         shard = BatchSamplerShard(stored, RANKS, rank, split_batches=True)
         for epoch in range(2):
             yield equal(f"parts of stored batches, rank {rank}, epoch {epoch}", str(list(shard)), str(wanted[rank]))

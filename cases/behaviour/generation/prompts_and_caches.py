@@ -48,7 +48,8 @@ def generate_without_a_mask(ctx: Context) -> Iterator[Check]:
     model = ingredients.base(ctx).eval()
     ids = padded(prompts())
     mask = (ids != tiny.PADDING).long()
-    for name, more in {"greedy": {}, "beams": {"num_beams": 2}, "no cache": {"use_cache": False}}.items():
+    kinds: dict[str, dict[str, Any]] = {"greedy": {}, "beams": {"num_beams": 2}, "no cache": {"use_cache": False}}
+    for name, more in kinds.items():
         wanted = model.generate(ids, attention_mask=mask, **settings(**more))
         found = model.generate(ids, **settings(**more))
         yield equal(f"tokens, {name}", str(found.tolist()), str(wanted.tolist()))

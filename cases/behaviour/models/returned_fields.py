@@ -181,11 +181,11 @@ def embeddings_that_are_set(ctx: Context) -> Iterator[Check]:
             flipped = {key: last - each for key, each in given.items()}
             wanted = made(**flipped).logits
         if model == "t5":
-            read = (made.encoder.get_input_embeddings(), made.decoder.get_input_embeddings())
+            read = [made.encoder.get_input_embeddings(), made.decoder.get_input_embeddings()]
             yield equal("embeddings of both stacks", all(each.weight is old.weight for each in read), bound=True)
             made.set_input_embeddings(new)
             made.tie_weights()
-            read = (made.shared, made.encoder.get_input_embeddings(), made.decoder.get_input_embeddings())
+            read = [made.shared, made.encoder.get_input_embeddings(), made.decoder.get_input_embeddings()]
             yield equal("embeddings of both stacks, tied", all(each.weight is new.weight for each in read), bound=True)
         else:
             yield at_most(f"logits of new embeddings apart, {name}", apart(found, wanted), SAME)

@@ -155,15 +155,15 @@ def plain_logs(ctx: Context) -> Iterator[Check]:
         mean = sum(logs["steps"][each]["loss"] for each in range(begin, step + 1)) / EACH
         yield at_most(f"loss of epoch off, step {step}", abs(entry["loss"] - mean), 2e-4)
     rates = [RATE * min(step / 3, (14 - step) / 11) for step in range(15)]
-    for shift, step in ((shift, step) for shift in (0, 1) for step in (1, 5, 14)):
-        if shift == 0:
-            near = min(abs(logs["steps"][step]["learning_rate"] - rate) for rate in rates[step - 1 : step + 1])
-            yield at_most(f"learning rate off, step {step}", near, 1e-7)
-    for more, count in (
+    for step in (1, 5, 14):
+        near = min(abs(logs["steps"][step]["learning_rate"] - rate) for rate in rates[step - 1 : step + 1])
+        yield at_most(f"learning rate off, step {step}", near, 1e-7)
+    ends: list[tuple[dict[str, Any], int]] = [
         ({"max_steps": 5}, 5),
         ({"max_steps": 20}, 20),
         ({"max_steps": 4, "gradient_accumulation_steps": 2}, 4),
-    ):
+    ]
+    for more, count in ends:
         found = trainer(ctx, rows(), output_dir=str(ctx.kept / f"speed {count}"), **more).train()
         size = SIZE * more.get("gradient_accumulation_steps", 1)
         per_step = found.metrics["train_samples_per_second"] / found.metrics["train_steps_per_second"]
@@ -176,11 +176,11 @@ def plain_logs(ctx: Context) -> Iterator[Check]:
 def stream(data: list[dict[str, Any]]) -> Any:
     import torch
 
-    class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    class UncountedRows(torch.utils.data.IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Any:
             return iter(data)
 
-    return Stream()
+    return UncountedRows()
 
 
 @call(GROUP, phase=Phase.INFER)
@@ -290,7 +290,7 @@ def plain_lengths(ctx: Context) -> Iterator[Check]:
 
     The lengths are those of the first input that the processing class names, or of "input_ids".
     """
-    grouped = {"group_by_length": True}
+    grouped: dict[str, Any] = {"group_by_length": True}
     if not stock_trainer.known("group_by_length"):
         grouped = {"train_sampling_strategy": "group_by_length"}
     for key in ("input_ids", "input_values"):

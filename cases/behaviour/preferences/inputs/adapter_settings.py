@@ -6,6 +6,7 @@ A trainer reads its rows in order, and an adapter has values other than zero.
 from __future__ import annotations
 
 import inspect
+import os
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call, ingredients
@@ -86,6 +87,7 @@ def reward_recomputes_adapted_layers(ctx: Context) -> Iterator[Check]:
 
 def rounded(ctx: Context, kinds: Sequence[str]) -> Iterator[Check]:
     for kind in known(tuple(kinds)):
+        os.environ.pop("ACCELERATE_MIXED_PRECISION", None)  # which earlier arguments with bf16=True leave behind
         plain, made = adapted(ctx, kind), adapted(ctx, kind, bf16=True)
         dtypes = {str(each.dtype) for each in made.model.parameters()}
         yield equal(f"dtypes of weights, {kind}", str(dtypes), "{'torch.float32'}")

@@ -174,7 +174,7 @@ def trl_reads_merging_tokens(ctx: Context) -> Iterator[Check]:
     The other answer of the pair begins with another letter.
     """
     tokenizer = merging()
-    given = {"prompt": ["cda", "xya"], "chosen": ["bef", "bz"], "rejected": ["bcd", "bxx"]}
+    given: dict[str, list[Any]] = {"prompt": ["cda", "xya"], "chosen": ["bef", "bz"], "rejected": ["bcd", "bxx"]}
     merged = {"cda": "cd", "xya": "xy"}
     letters = {letter: policies.FIRST + place for place, letter in enumerate("abcdefxyz")}
     for kind in known(("CPO", "ORPO", "KTO")):
