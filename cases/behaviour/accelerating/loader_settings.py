@@ -47,7 +47,7 @@ def stream(count: int = ROWS) -> Any:
 
 
 def counted() -> Any:
-    """A data set with random access that is told its epoch."""
+    """A data set with random access that knows its epoch."""
     import torch
 
     class Counted(torch.utils.data.Dataset):  # type: ignore[misc]
