@@ -128,7 +128,7 @@ def peak_memory_ddp(ctx: Context) -> Iterator[Check]:
 def under_fsdp(ctx: Context, shard: Callable[..., Any], *, offload: bool = False) -> Iterator[Check]:
     before, model = occupied_before(ctx), decoder(ctx).train()
     unit, ranks = weights(model.model.layers[0]), ctx.place.world_size
-    promise = memory_promises.sharded(weights(model), unit=unit, ranks=ranks)
+    promise = memory_promises.sharded(weights(model), unit=unit, ranks=ranks, keeps_gradients=shard is by_fsdp1)
     if offload:
         promise = memory_promises.offloaded(unit=unit, ranks=ranks)
     wrapped = shard(model, ctx, offload=offload)

@@ -31,6 +31,16 @@ def test_fsdp_divides_all_terms_and_adds_units_in_flight(ranks: int, promise: Pr
     assert memory_promises.sharded(WEIGHTS, unit=UNIT, ranks=ranks) == promise
 
 
+def test_fsdp1_may_keep_its_share_of_the_gradients_between_two_steps() -> None:
+    promise = memory_promises.sharded(WEIGHTS, unit=UNIT, ranks=2, keeps_gradients=True)
+    assert promise.kept == 2.4 * GB
+    kept, freed = (MeasuredMemory(int(each), int(promise.least)) for each in (9.6 * GB, 7.2 * GB))
+    assert not missed(memory_promises.checks(kept, promise, activations=0))
+    assert not missed(memory_promises.checks(freed, promise, activations=0))
+    without = memory_promises.sharded(WEIGHTS, unit=UNIT, ranks=2)
+    assert missed(memory_promises.checks(kept, without, activations=0))
+
+
 def test_offloading_leaves_only_units_in_flight() -> None:
     assert memory_promises.offloaded(unit=UNIT, ranks=2) == Promise(0, 0.4 * GB, 3.6 * GB)
 
