@@ -178,12 +178,13 @@ def fsdp2() -> Any:
 def mesh(place: Place) -> Any:
     """A mesh of all ranks.
 
-    Ranks that share a GPU pass their group: for CUDA, ``init_device_mesh`` creates one of NCCL, which refuses them.
+    Ranks that share a GPU pass their group: for CUDA, ``init_device_mesh`` creates one of NCCL, which refuses them. It
+    uses their group in torch 2.3, which has no ``from_group``.
     """
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-    if place.shares_gpu:
+    if place.shares_gpu and hasattr(DeviceMesh, "from_group"):
         return DeviceMesh.from_group(dist.group.WORLD, place.kind)
     return init_device_mesh(place.kind, (place.world_size,))
 
