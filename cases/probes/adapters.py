@@ -102,6 +102,14 @@ def ignore_mismatched_sizes(_place: Place, _cache: Path) -> None:
         raise LackingError("set_peft_model_state_dict has no ignore_mismatched_sizes")
 
 
+def configs_without_return_dict(_place: Place, _cache: Path) -> None:
+    """Read the code of a forward pass: earlier versions need a property that only transformers 4 has."""
+    from peft import PeftModelForSequenceClassification
+
+    if "config.use_return_dict" in inspect.getsource(PeftModelForSequenceClassification.forward):
+        raise LackingError("PEFT's forward pass reads config.use_return_dict")
+
+
 # By the names of requirements: the probe, and the beginning of the sentence of a skip.
 PROBES: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "corda": (partial(lora_field, name="corda_config"), "this peft has no CorDA"),
@@ -109,6 +117,10 @@ PROBES: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "lora_ga": (partial(lora_field, name="lora_ga_config"), "this peft has no LoRA-GA"),
     "kasa": (partial(lora_field, name="kasa_config"), "this peft has no KaSA"),
     "bdlora": (partial(lora_field, name="use_bdlora"), "this peft has no BD-LoRA"),
+    "tied_adapters": (
+        partial(lora_field, name="ensure_weight_tying"),
+        "this peft does not tie adapters of shared layers",
+    ),
     "layer_replication": (partial(lora_field, name="layer_replication"), "this peft repeats no layers"),
     "convolutions_of_three_dimensions": (
         partial(lora_layer, name="Conv3d"),
@@ -151,5 +163,9 @@ PROBES: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "loraplus": (loraplus, "this peft has no LoRA+"),
     "dora_of_embeddings": (dora_of_embeddings, "this peft has no DoRA on embeddings"),
     "model_status": (model_status, "this peft reports no status of adapters"),
+    "configs_without_return_dict": (
+        configs_without_return_dict,
+        "this peft reads a property that only configurations of transformers have",
+    ),
     "ignore_mismatched_sizes": (ignore_mismatched_sizes, "this peft sets no state of another shape"),
 }

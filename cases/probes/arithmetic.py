@@ -74,6 +74,22 @@ def fused_step(place: Place, _cache: Path, rule: str) -> None:
     step_once(place, lambda trained: getattr(torch.optim, rule)(trained, lr=0.1, fused=True))
 
 
+def torch_optimiser(_place: Place, _cache: Path, name: str) -> None:
+    import torch
+
+    if not hasattr(torch.optim, name):
+        raise LackingError(f"torch.optim has no {name}")
+
+
+def plateaus_of_new_groups(_place: Place, _cache: Path) -> None:
+    """Earlier versions index the least rates by groups that came later."""
+    import torch
+
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    if not hasattr(torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser), "default_min_lr"):
+        raise LackingError("ReduceLROnPlateau keeps no default of min_lr")
+
+
 def compiling(place: Place, _cache: Path) -> None:
     """Compile a layer with an activation, so that Triton compiles a launcher in C."""
     import torch

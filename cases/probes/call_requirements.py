@@ -32,6 +32,18 @@ CALL_REQUIREMENTS = (
         cpu_only=True,
     ),
     Requirement("all_on_disk", only_calls, libraries.all_on_disk, "this accelerate dispatches no whole model to disk"),
+    *(
+        Requirement(
+            name.lower(), only_calls, partial(arithmetic.torch_optimiser, name=name), f"this torch has no {name}"
+        )
+        for name in ("Adafactor", "Muon")
+    ),
+    Requirement(
+        "plateaus_of_new_groups",
+        only_calls,
+        arithmetic.plateaus_of_new_groups,
+        "ReduceLROnPlateau of this torch knows no groups that came later",
+    ),
     Requirement("another_device", only_calls, arithmetic.another_device, "the case needs two devices", cpu_only=True),
     Requirement("gpu_memory", only_calls, arithmetic.gpu_memory, "the case measures GPU memory", cpu_only=True),
     Requirement(

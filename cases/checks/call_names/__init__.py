@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cases.checks.call_names import (
     accelerating,
+    adapter_methods,
     adapters,
     data,
     distributed,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 ROOMS = (
     accelerating,
+    adapter_methods,
     adapters,
     data,
     distributed,

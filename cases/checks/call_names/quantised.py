@@ -47,6 +47,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "dtype of the bias, {kind}",
         "outputs off, {kind}",
     ),
+    "cases.behaviour.quantised.disabled_merges": (
+        "what the adapter does, {key}",
+        "base off while disabled, {key}",
+        "weights off while disabled, {key}",
+        "layers that are still merged, {key}",
+        "weights off afterwards, {key}",
+    ),
     "cases.behaviour.quantised.eight_bit_layers": (
         "outputs off: {shape} rows, {kind}",
         "gradient off: {kind}",
@@ -131,6 +138,17 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "dtypes of the states: {title}",
         "share of weights off: {title}",
         "blocks: {title}",
+    ),
+    "cases.behaviour.quantised.optimiser_settings": (
+        "dtypes of states, {name}, {least}",
+        "dtypes of states, {title}",
+        "rate of the first, {title}",
+        "dtypes of states, a module",
+        "dtypes of states as under float32, {title}",
+        "weights that differ, {title}",
+        "loss, {name}",
+        "calls with gradients, {name}",
+        "step() returns, {name}",
     ),
     "cases.behaviour.quantised.prepared_bases": (
         "quantised weights, {title}",

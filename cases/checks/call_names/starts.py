@@ -50,6 +50,26 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "error of a layer, in units of the smallest one",
         "error of a layer, in units of the one without LoftQ",
     ),
+    "cases.behaviour.starts.equal_inputs": (
+        "rank of {name}",
+        "order of lora_A off, {name}",
+        "lengths of lora_A off, {name}",
+    ),
+    "cases.behaviour.starts.incremental_components": (
+        "samples seen, {title}",
+        "mean off, {title}",
+        "variances off, {title}",
+        "singular values off, {title}",
+        "components off, {title}",
+        "explained variances off, {title}",
+        "shares of variances off, {title}",
+        "shape of two components",
+        "two singular values off",
+        "first component turned away",
+        "samples seen by fit",
+        "singular values of fit off",
+        "coordinates off, after {seen} samples",
+    ),
     "cases.behaviour.starts.initial_values": (
         "numbers of {part} that are not zero",
         "largest lora_A, in units of 1 / sqrt(in)",
@@ -76,5 +96,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.starts.prompt_starts": (
         "numbers of the prompt that differ from the text's",
         "logits off those with the text",
+    ),
+    "cases.behaviour.starts.start_distributions": (
+        "numbers that are not zero, {title}",
+        "largest number over its end, {title}",
+        "largest number under its end, {title}",
     ),
 }

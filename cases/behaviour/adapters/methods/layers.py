@@ -313,7 +313,8 @@ def applied(model: Any) -> dict[str, Pair]:
     with torch.no_grad():
         for name in adapted_layers.TARGETS:
             layer = module(model, name)
-            inner = layer.in_features
+            inside = layer if hasattr(layer, "in_features") else layer.get_base_layer()  # early LyCORIS layers lack it
+            inner = inside.in_features
             rows = layer(torch.cat([torch.zeros(1, inner), torch.eye(inner)])).double()
             found[name] = ((rows[1:] - rows[0]).T, rows[0])
     return found
