@@ -101,7 +101,7 @@ def dropout_on_one_rank(point: InjectionPoint) -> None:
         change_adapted_model(dropping)
 
 
-@fault("train-full-fsdp1-fp32", "train-full-fsdp1-fp32-adamw")
+@fault("train-full-fsdp1-fp32", "train-full-fsdp1-fp32-adamw", "api-peak_memory_fsdp1")
 def fsdp1_not_sharded(_point: InjectionPoint) -> None:
     """FSDP1 replicates instead of sharding."""
     from torch.distributed import fsdp
@@ -112,7 +112,7 @@ def fsdp1_not_sharded(_point: InjectionPoint) -> None:
     around(fsdp, "FullyShardedDataParallel", replicating)
 
 
-@fault("train-lora-fsdp2-fp32", "train-full-fsdp2-fp32")
+@fault("train-lora-fsdp2-fp32", "train-full-fsdp2-fp32", "api-peak_memory_fsdp2")
 def fsdp2_ignored(_point: InjectionPoint) -> None:
     """fully_shard does nothing."""
     from cases.apply import compat
