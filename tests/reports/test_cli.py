@@ -37,7 +37,7 @@ def stop(*_: Any, **__: Any) -> None:
     [
         (
             ("run",),
-            "matrix.run.resumption.resumed_request",
+            "matrix.run.both.parts",
             "interrupted; finished cells are kept; add --resume to the same command",
         ),
         (
