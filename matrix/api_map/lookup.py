@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.packages import is_outlined
-from matrix.api_map.view import NO_DEFINITIONS
+from matrix.api_map.rows import NO_DEFINITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

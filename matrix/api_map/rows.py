@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+RENAMES: Final = frozenset({"rename", "alias"})
+STILL_ACCEPTED: Final = frozenset({"alias", "accepted"})  # keywords that a function takes without stating them
+NO_DEFINITIONS: Final = RENAMES | STILL_ACCEPTED | {"returned"}  # rows that tell something about another row's name
 
 
 class Name(NamedTuple):

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from matrix.api_map.packages import SKIPPED_FOLDERS
+from matrix.api_map.rows import NO_DEFINITIONS, RENAMES, STILL_ACCEPTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from matrix.api_map.tables import NameRow, PackageTables
 
 DEEPEST: Final = 12  # imports that lead to a definition, or bases of a class
-RENAMES: Final = frozenset({"rename", "alias"})
-NO_DEFINITIONS: Final = RENAMES | {"returned"}  # rows that tell something about a name that another row defines
 UNKNOWN_BASE: Final = "**?"  # stands for the parameters of a base that the map does not have
 CONSTRUCTORS: Final = frozenset({"__init__", "__new__"})
 REDIRECTIONS: Final = frozenset({"import", "export"})
@@ -172,14 +171,16 @@ class View:
         found = self.parameters(owner)
         if found is None:
             return Presence.UNKNOWN
-        if any(each.name == name for each in found) or self.is_alias(owner, name):
+        if any(each.name == name for each in found) or self.is_accepted(owner, name):
             return Presence.THERE
         return Presence.UNKNOWN if any(each.name.startswith("**") for each in found) else Presence.MISSING
 
-    def is_alias(self, owner: str, name: str) -> bool:
-        """Tell if a function still accepts the old name of a parameter."""
+    def is_accepted(self, owner: str, name: str) -> bool:
+        """Tell if a function accepts a keyword that it does not state, such as the old name of a parameter."""
         found, _ = self.find(owner.removesuffix(".__init__"))
-        return found is not None and any(row.kind == "alias" for row in self.rows(found.module, f"{found.name}.{name}"))
+        return found is not None and any(
+            row.kind in STILL_ACCEPTED for row in self.rows(found.module, f"{found.name}.{name}")
+        )
 
     def parameters(self, path: str) -> list[Parameter] | None:
         """Return the parameters of a function, a method or a class's constructor, without ``self``.

@@ -12,6 +12,7 @@ from typing import Any, Final
 from matrix.api_map.packages import LIBRARIES, PACKAGES, is_outlined
 from matrix.api_map.reading.availability import returned
 from matrix.api_map.reading.definitions import Definition, definitions, least_torch
+from matrix.api_map.reading.keywords import Keywords, accepted_keywords, decorators, translated_keywords
 from matrix.api_map.reading.lazy import LazyExports, lazy_exports
 from matrix.api_map.reading.names import Names, names_of
 from matrix.api_map.reading.uses import Use, uses_of
@@ -29,6 +30,8 @@ class ModuleFacts:
         imports: local name -> dotted path, of imports at module level from packages of the map.
         stars: modules of which every public name is imported.
         constants: variables that hold a condition.
+        decorators: function -> dotted paths of the package's decorators on it.
+        translated: decorator -> keywords that it takes from those for the decorated function.
         unreadable: why the file could not be parsed; empty if it was.
     """
 
@@ -38,6 +41,8 @@ class ModuleFacts:
     lazy: LazyExports = field(default_factory=LazyExports)
     uses: list[Use] = field(default_factory=list)
     constants: dict[str, str] = field(default_factory=dict)
+    decorators: dict[str, list[str]] = field(default_factory=dict)
+    translated: dict[str, Keywords] = field(default_factory=dict)
     unreadable: str = ""
 
     def packed(self) -> bytes:
@@ -75,12 +80,15 @@ def read_module(source: bytes, module: str, *, is_package: bool) -> ModuleFacts:
             *definitions(tree, names, outline=False, renaming=renaming),
             *(least_torch(tree) if b"Disabling PyTorch" in source else ()),
             *(returned(tree, names) if b"_available(" in source else ()),
+            *accepted_keywords(tree, names),
         ],
         imports=dict(module_imports(tree, names)),
         stars=module_stars(tree, names),
         lazy=lazy_exports(tree) if is_package or any(word in source for word in LAZY) else LazyExports(),
         uses=uses,
         constants=constants,
+        decorators=decorators(tree, names),
+        translated=translated_keywords(tree, names),
     )
 
 

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 
 from matrix.api_map.packages import MAPPED, PACKAGES, compiled_module, is_read, module_name
 from matrix.api_map.reading.conditions import FUNCTION, TRY, TYPING
+from matrix.api_map.reading.keywords import ACCEPTED, ALIAS
 from matrix.api_map.reading.lazy import LazyExports
 from matrix.api_map.reading.module_facts import ModuleFacts
 from matrix.api_map.reading.uses import (
@@ -24,7 +25,7 @@ from matrix.api_map.reading.uses import (
     STAR,
     distribution,
 )
-from matrix.api_map.rows import Name, UsedName
+from matrix.api_map.rows import NO_DEFINITIONS, Name, UsedName
 
 if TYPE_CHECKING:
     import zipfile
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 EXPORT: Final = "export"
 BOUND: Final = "import"
 DYNAMIC: Final = "dynamic"
+CALLED: Final = frozenset({"function", "method"})
 OWN_ROOTS: Final = frozenset({"object", "ABC", "abc.ABC", "Protocol", "@dataclass", "str", "Enum", "enum.Enum"})
 
 
@@ -55,6 +57,7 @@ class ReleaseFacts:
         for module, facts in self.modules.items():
             yield Name(module, "", "module", "")
             yield from (Name(module, *each) for each in facts.definitions)
+            yield from (Name(module, *each) for each in self.translated(facts))
             bound = {**self.star_names(module), **facts.imports, **self.exports(module)}
             for name, target in bound.items():
                 yield Name(module, name, EXPORT if name not in facts.imports else BOUND, target)
@@ -67,6 +70,17 @@ class ReleaseFacts:
                     yield Name(f"{module}.{name}", "", "module", "alias")
             if facts.lazy.dynamic:
                 yield Name(module, "*", DYNAMIC, "")
+
+    def translated(self, facts: ModuleFacts) -> Iterator[tuple[str, str, str]]:
+        """Yield the keywords that decorators take before they call a function, if it states the one they pass on."""
+        for scope, paths in facts.decorators.items():
+            details = (detail for name, kind, detail in facts.definitions if name == scope and kind in CALLED)
+            stated = {line.partition("=")[0] for line in next(details, "").split("\n")}
+            for path in paths:
+                module, name = self.located(path)
+                for old, new in self.modules.get(module, ModuleFacts()).translated.get(name, {}).items():
+                    if old not in stated and (not new or new in stated):
+                        yield f"{scope}.{old}", ALIAS if new else ACCEPTED, new
 
     def exports(self, module: str) -> dict[str, str]:
         """Return the names that a lazy module exports, with where each is defined."""
@@ -173,7 +187,7 @@ class ReleaseFacts:
         return (outside if all(each.partition(".")[0] in PACKAGES for each in outside) else []), False
 
     def located(self, path: str) -> tuple[str, str]:
-        """Return the module and the name of an own class, through imports."""
+        """Return the module and the name of an own class or function, through imports."""
         for _ in range(8):
             module, _, name = path.rpartition(".")
             facts = self.modules.get(module)
@@ -200,7 +214,7 @@ class ReleaseFacts:
                     if kind == "class":
                         self._classes[module, name] = set()
                         self._bases[module, name] = tuple(detail.split())
-                    elif "." in name and kind not in {"rename", "alias"}:
+                    elif "." in name and kind not in NO_DEFINITIONS:
                         owner, _, member = name.partition(".")
                         self._classes.setdefault((module, owner), set()).add(member)
         return self._classes
