@@ -7,7 +7,7 @@ import json
 import warnings
 import zlib
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from matrix.api_map.packages import LIBRARIES, PACKAGES, is_outlined
 from matrix.api_map.reading.availability import returned
@@ -17,7 +17,10 @@ from matrix.api_map.reading.lazy import LazyExports, lazy_exports
 from matrix.api_map.reading.names import Names, names_of
 from matrix.api_map.reading.uses import Use, uses_of
 
-FORMAT: Final = 5  # of cached facts; raise it when what is read changes
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FORMAT: Final = 6  # of cached facts; raise it when what is read changes
 LAZY: Final = (b"__all__", b"__getattr__", b"@requires")  # files without these words export nothing lazily
 
 
@@ -103,11 +106,26 @@ def module_imports(tree: ast.Module, names: Names) -> list[tuple[str, str]]:
 
 
 def module_stars(tree: ast.Module, names: Names) -> list[str]:
-    return [
+    found = [
         names.absolute(each.module, each.level)
         for each in executed(tree.body)
         if isinstance(each, ast.ImportFrom) and each.names[0].name == "*"
     ]
+    return list(dict.fromkeys([*found, *copied_modules(tree, names)]))
+
+
+def copied_modules(tree: ast.Module, names: Names) -> Iterator[str]:
+    """Yield the modules whose names a loop over ``dir(MODULE)`` puts into ``globals()``, as torch does with its own."""
+    for statement in tree.body:
+        match statement:
+            case ast.For(iter=ast.Call(func=ast.Name(id="dir"), args=[source])) if "globals()[" in ast.unparse(
+                statement
+            ):
+                path = names.resolve(source)
+                is_own_part = path.partition(".")[0] not in PACKAGES and names.is_package
+                yield f"{names.module}.{path}" if is_own_part else path
+            case _:
+                pass
 
 
 def executed(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -59,6 +59,16 @@ def test_a_file_of_python_2_has_no_names(
     assert ApiMap(tmp_path / "map").having("trl.old").versions == ("0.9.2",)
 
 
+def test_a_loop_that_copies_the_names_of_a_module_exports_them(
+    index: FakeIndex, updated: Callable[[FakeIndex, Path], dict[str, str]], tmp_path: Path
+) -> None:
+    copying = "for name in dir(_C.functions):\n    globals()[name] = getattr(_C.functions, name)\n"
+    sources = {"trl/__init__.py": copying, "trl/_C/functions.pyi": "def add(x): ...\n"}
+    index.add("trl", "0.9.3", sources, date(2024, 5, 4))
+    updated(index, tmp_path)
+    assert ApiMap(tmp_path / "map").having("trl.add(x)").versions == ("0.9.3",)
+
+
 def test_a_map_that_was_built_from_the_same_wheels_verifies(index: FakeIndex, folder: Path) -> None:
     arguments = {"index": index, "cache": folder.parent / "other.sqlite", "packages": ("transformers", "trl")}
     assert verify(folder, newest=9, **arguments) == []  # type: ignore[arg-type]
