@@ -8,6 +8,7 @@ from matrix.api_map.lookup import paths_of
 from matrix.api_map.query import Having, runs
 from reports.answers.api.name_description import described, differs, is_everywhere, is_there
 from reports.answers.api.new_parameters import of_override
+from reports.answers.api.passed_on import of_passed_on
 from reports.answers.api.user_classes import all_bases, usual_bases
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def of_argument(question: NameQuestion) -> NameAnswer | None:
     return (
         of_member(question, f"({name})")
         or of_override(question, name)
-        or of_loading(question)
+        or of_passed_on(question)
         or of_unstated(question)
         or of_stated_version(question)
         or of_no_release(question)
@@ -69,18 +70,6 @@ def paths(question: NameQuestion) -> Iterator[str]:
     owner = question.missing.owner.removesuffix(".__init__").removesuffix(".__new__")
     if owner:
         yield from paths_of(question.api, owner, question.user_packages)
-
-
-def of_loading(question: NameQuestion) -> NameAnswer | None:
-    """Answer for a keyword that ``from_pretrained`` takes in some releases, and in others passes to the constructor."""
-    owner, _, method = question.missing.owner.rpartition(".")
-    if method != "__init__":
-        return None
-    for path in (*paths(question), *usual_bases(owner)):
-        found = question.api.having(f"{path}.from_pretrained({question.missing.name})", question.versions)
-        if differs(found, question):
-            return described(found.path, found, question)
-    return None
 
 
 def of_unstated(question: NameQuestion) -> NameAnswer | None:

@@ -30,6 +30,7 @@ PATTERNS: Final = tuple(
         ("attribute", rf"['\"`]?\b{OWNER}['\"`]?(?: object)? has no attribute {NAME}"),
         ("argument", rf"\b{OWNER}\(\)\s*got an unexpected keyword argument\s*{NAME}"),
         ("argument", rf"unexpected keyword argument\s*{NAME}"),
+        ("argument", rf"ValueError: {OWNER}\b.* doesn'?t have an? {NAME} key"),
         ("required", rf"\b{OWNER}\(\) missing \d+ required (?:positional|keyword-only) arguments?: {NAME}"),
         ("count", rf"\b{OWNER}\(\) takes (?:from \d+ to )?(?P<name>\d+) positional arguments? but \d+ "),
         ("model", r"has model type ['\"`]?(?P<name>[\w-]+)['\"`]? but Transformers does not recognize"),
@@ -44,7 +45,7 @@ PATTERNS: Final = tuple(
 WORDS: Final = (
     *("has no attribute", "import name", "No module named", "() ", "unexpected keyword", PARSER, "KeyError"),
     *("has model type", "unrecognized arguments", "is not defined", "does not exist", "not found"),
-    *("is not a valid", "get attribute"),
+    *("is not a valid", "get attribute", " have a"),
 )
 CONSTRUCTOR: Final = ("__init__", "__new__", "")
 BARE_INIT: Final = re.compile(r"(?:^|(?<=\.))init$")  # Markdown takes the underscores of a pasted message for bold type
@@ -107,6 +108,8 @@ def parsed(line: str, calls: tuple[Frame, ...], before: Sequence[str] = ()) -> M
         owner = BARE_INIT.sub("__init__", found.groupdict().get("owner") or "")
         if kind == "argument" and owner in CONSTRUCTOR:  # Python 3.9 names no class
             owner = called_class([*before, *(each.source for each in calls)])
+        elif kind == "argument" and "." not in owner and owner[:1].isupper():
+            owner = f"{owner}.__init__"
         if kind == "entry" and not any(AUTO_CLASS.search(f"{each.path} {each.source}") for each in calls):
             return None
         return MissingName(
