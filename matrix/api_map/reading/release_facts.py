@@ -285,6 +285,8 @@ def merged(one: ModuleFacts, other: ModuleFacts) -> ModuleFacts:
         ),
         uses=one.uses or other.uses,
         constants=one.constants | other.constants,
+        decorators=one.decorators | other.decorators,
+        translated=one.translated | other.translated,
     )
 
 
