@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from matrix.api_map.lookup import paths_of
+from matrix.api_map.lookup import DEFINITIONS, defined_anywhere, paths_of
 from matrix.api_map.query import Having, runs
 from reports.answers.api.name_description import described, differs, is_everywhere, is_there
 from reports.answers.api.new_parameters import of_override
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Packages whose classes derive from those of others, with the suffix of these classes.
 ARGUMENTS: Final = "transformers.TrainingArguments"
+TORCH: Final = "torch"
 DERIVING: Final = (("trl", "Config"), ("trl", "Trainer"))
 
 
@@ -57,7 +58,8 @@ def of_field(question: NameQuestion) -> NameAnswer | None:
 def of_member(question: NameQuestion, suffix: str) -> NameAnswer | None:
     """Answer for a member or parameter of a class or function that the message names."""
     candidates = [question.api.having(f"{path}{suffix}", question.versions) for path in paths(question)]
-    lacking = [each for each in candidates if each.known and not is_there(each, question)]
+    known = [each for each in candidates if each.known and not is_there(each, question)]
+    lacking = [each for each in known if may_lack(each, suffix, question)] or known
     called = [each for each in lacking if any(each.path.startswith(f"{user}.") for user in question.missing.users)]
     best = (called or lacking)[:1]
     # Classes of the same name that differ: it takes the traceback to tell which one is meant.
@@ -66,10 +68,27 @@ def of_member(question: NameQuestion, suffix: str) -> NameAnswer | None:
     return described(best[0].path, best[0], question)
 
 
+def may_lack(found: Having, suffix: str, question: NameQuestion) -> bool:
+    """Tell if a release, or that of the log, has a class or function without the member or parameter.
+
+    A class that had it from its first release on is not the one that a message is about, if others have its name.
+    """
+    owner = question.api.having(found.path.removesuffix(suffix), question.versions)
+    without = set(owner.versions) - set(found.versions)
+    installed = question.versions.get(found.package, "")
+    return installed in without if installed in question.api.versions(found.package) else bool(without)
+
+
 def paths(question: NameQuestion) -> Iterator[str]:
+    """Yield what a message may mean by a class or function; one of torch, if no other package has the name."""
     owner = question.missing.owner.removesuffix(".__init__").removesuffix(".__new__")
     if owner:
-        yield from paths_of(question.api, owner, question.user_packages)
+        named = False
+        for path in paths_of(question.api, owner, question.user_packages):
+            named = True
+            yield path
+        if not named:
+            yield from defined_anywhere(question.api, owner, [TORCH], DEFINITIONS)
 
 
 def of_unstated(question: NameQuestion) -> NameAnswer | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matrix.api_map.lookup import paths_of
+from matrix.api_map.measured.combinations import minor_releases
 from reports.answers.api.name_description import described, differs
 from reports.answers.api.user_classes import all_bases, usual_bases
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matrix.api_map.query import ApiMap
+    from matrix.api_map.view import View
     from reports.answers.api.name_answer import NameAnswer, NameQuestion
 
 
@@ -42,15 +44,25 @@ def of_count(question: NameQuestion) -> NameAnswer | None:
 
 
 def lacking_parameters(path: str, method: str, question: NameQuestion) -> Iterator[str]:
-    """Yield the parameters of a base's method, in another package, that a class's method does not have."""
+    """Yield the parameters of a base's method, in another package, that a class's method does not have.
+
+    If the log states no version of the class's package, the newest release without such a parameter counts.
+    """
     api = question.api
     package = path.partition(".")[0]
     place = api.place(package, question.versions.get(package, ""))
-    view = api.as_of(package, len(api.releases[package]) - 1 if place is None else place, question.versions)
+    others = {name: api.versions(name)[-1] for name in api.packages if name != package}
+    newest_first = reversed([api.place(package, each.version) or 0 for each in minor_releases(api.releases[package])])
+    for each in newest_first if place is None else (place,):
+        yield from missing_in(api.as_of(package, each, {**others, **question.versions}), path, method)
+
+
+def missing_in(view: View, path: str, method: str) -> Iterator[str]:
+    """Yield the parameters of a base's method, in another package, that a class's own method lacks in a view."""
     found, _ = view.find(path)
-    own = view.parameters(f"{path}.{method}") or []
+    own = view.parameters(f"{path}.{method}")
     for base in view.lineage(found) if found is not None and found.kind == "class" else ():
-        if base is not None and not base.module.startswith(f"{package}."):
+        if base is not None and own is not None and not base.module.startswith(f"{path.partition('.')[0]}."):
             names = [each.name for each in view.parameters(f"{base.path}.{method}") or ()]
             yield from (name for name in names if name not in {each.name for each in own} and "*" not in name)
 

@@ -11,7 +11,7 @@ from reports.answers.api.name_description import described, differs
 from reports.answers.api.user_classes import usual_bases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from matrix.api_map.query import Having
     from reports.answers.api.name_answer import NameAnswer, NameQuestion
@@ -26,16 +26,16 @@ def of_passed_on(question: NameQuestion) -> NameAnswer | None:
     if method != "__init__" or not owner:
         return None
     paths = list(paths_of(question.api, owner, question.user_packages))
-    candidates = [*loading(paths or usual_bases(owner), question), *passing(paths, question)]
-    if not paths:
-        candidates += alike(owner, question)
-    for each in candidates:
+    bases = () if paths else usual_bases(owner)
+    inherited = (question.api.having(f"{base}({question.missing.name})", question.versions) for base in bases)
+    candidates = (*inherited, *loading(paths or bases, question), *passing(paths, question))
+    for each in (*candidates, *(() if paths else alike(owner, question))):
         if differs(each, question):
             return described(each.path, each, question)
     return None
 
 
-def loading(paths: list[str] | tuple[str, ...], question: NameQuestion) -> Iterator[Having]:
+def loading(paths: Sequence[str], question: NameQuestion) -> Iterator[Having]:
     """Yield the ``from_pretrained`` that takes the keyword in some releases, and in others passes it on."""
     for path in paths:
         yield question.api.having(f"{path}.from_pretrained({question.missing.name})", question.versions)
@@ -45,11 +45,13 @@ def passing(paths: list[str], question: NameQuestion) -> Iterator[Having]:
     """Yield the exported functions of the class's package that state the keyword in some releases only.
 
     The newest release must take any keyword and pass it on, as ``datasets.load_dataset`` does ``trust_remote_code``.
+    Models are built by ``from_pretrained``.
     """
     api = question.api
     name = re.escape(question.missing.name)
     pattern = rf"(?:^|{LINE_BREAK}){name}(?:=|{LINE_BREAK}|$)"
-    for package in dict.fromkeys(path.partition(".")[0] for path in paths if path.count(".") == 1):
+    classes = (path for path in paths if path.count(".") == 1 and not api.having(f"{path}.forward").known)
+    for package in dict.fromkeys(path.partition(".")[0] for path in classes):
         rows = api.tables[package].name_table.matching("detail", pattern, ("function",))
         exported = dict.fromkeys(row[1] for row in rows if api.tables[package].names(package).get(row[1]))
         for function in sorted(exported, key=len):
