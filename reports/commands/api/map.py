@@ -201,6 +201,7 @@ def measure(
         Path | None, typer.Option("--extra", help="Folder with libraries that take precedence over the environment's.")
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Combinations to choose at random.")] = 400,
+    new: Annotated[bool, typer.Option("--new", help="Leave out pairs that any environment measured.")] = False,
     folder: Folder = store.DATA,
 ) -> None:
     """Import combinations of releases for real, and store what each raised.
@@ -217,7 +218,7 @@ def measure(
     wheels = measure.UnpackedWheels(out / "wheels" / f"python{version}", PackageIndex(python=version))
     results = out / f"{python.absolute().parents[1].name}.jsonl"
     known: list[Mapping[str, str]] = [each.versions for each in measure.read_results(results)]
-    known += [each.versions for each in import_results.load() if each.is_from(python=version, torch=torch)]
+    known += [each.versions for each in import_results.load() if new or each.is_from(python=version, torch=torch)]
     found = measure.import_combinations(
         islice(combinations.planned(api, known, variants=TRL_VARIANTS, has_wheel=wheels.has), count),
         python=python,

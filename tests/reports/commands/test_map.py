@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from cases.imports.wire import CombinationResult
+from matrix.api_map.measured import import_results, measure
+from matrix.api_map.measured.combinations import Pair, pairs_of
 from matrix.errors import UserError
 from reports.cli import application
 
 ROOT = Path(__file__).parents[3]
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from typer.testing import Result
+
+    from matrix.api_map.measured.combinations import PlannedCombination
 
 
 def run(*words: str) -> Result:
@@ -70,3 +77,21 @@ def test_bad_input_is_one_sentence(words: tuple[str, ...], message: str) -> None
     found = run(*words)
     assert isinstance(found.exception, UserError)
     assert message in str(found.exception)
+
+
+def test_with_new_each_combination_has_a_pair_that_no_environment_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    planned: list[PlannedCombination] = []
+
+    def imported(found: Iterable[PlannedCombination], **_: object) -> list[CombinationResult]:
+        planned.extend(found)
+        return [CombinationResult(versions={}, steps=(), python="3.12.1", torch="2.15.0", seconds=0)]
+
+    monkeypatch.setattr(measure, "environment_versions", lambda _: ("3.12.1", "2.15.0"))
+    monkeypatch.setattr(measure.UnpackedWheels, "has", lambda *_: True)
+    monkeypatch.setattr(measure, "import_combinations", imported)
+    found = run("measure", "--python", "python", "--out", str(tmp_path), "--count", "9", "--new")
+    known = frozenset[Pair]().union(*(pairs_of(each.versions) for each in import_results.load()))
+    assert (found.exit_code, len(planned)) == (0, 9)
+    assert all(each.pairs - known for each in planned)
