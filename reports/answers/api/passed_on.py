@@ -44,7 +44,8 @@ def loading(paths: Sequence[str], question: NameQuestion) -> Iterator[Having]:
 def passing(paths: list[str], question: NameQuestion) -> Iterator[Having]:
     """Yield the exported functions of the class's package that state the keyword in some releases only.
 
-    The newest release must take any keyword and pass it on, as ``datasets.load_dataset`` does ``trust_remote_code``.
+    The newest release must take any keyword and pass it on, as ``datasets.load_dataset_builder`` does
+    ``trust_remote_code``.
     Models are built by ``from_pretrained``.
     """
     api = question.api

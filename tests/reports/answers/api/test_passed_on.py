@@ -19,12 +19,12 @@ def api() -> ApiMap:
     [
         (
             "TypeError: DownloadConfig.__init__() got an unexpected keyword argument 'trust_remote_code'",
-            "datasets.load_dataset(trust_remote_code)",
+            "datasets.load_dataset_builder(trust_remote_code)",
             "3.6.0",
         ),
         (
             "ValueError: BuilderConfig BuilderConfig(name='x', version=1.0.0) doesn't have a 'trust_remote_code' key.",
-            "datasets.load_dataset(trust_remote_code)",
+            "datasets.load_dataset_builder(trust_remote_code)",
             "3.6.0",
         ),
         (
