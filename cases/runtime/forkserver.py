@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cases.runtime import case_suite
+from cases.runtime import case_suite, thread_starts
 from cases.runtime.process_tree import die_with_parent
 from cases.runtime.supervisor import Supervisor
 from cases.runtime.wire import CellReport, ErrorReport, Job, ServerStart
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from cases.runtime.case_suite import CaseSuite
 
 UNFORKABLE = 3
+# Importing torch's compiler, which every ``@torch.compile`` in a package does, starts worker processes and a thread for
+# their answers (torch 2.4 to 2.8), so that no rank could be forked. With this, they start when a rank compiles.
+UNSTARTED = ("TORCH_WARM_POOL", "0")
 SLACK_S = 180.0  # import of the stack, hang analysis and ending, in addition to a job's deadline
 
 
@@ -44,6 +47,7 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)
+    os.environ.setdefault(*UNSTARTED)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"{arguments.socket}.new")
     listener.listen(256)
@@ -76,8 +80,11 @@ def preload_and_serve(listener: socket.socket, suite: CaseSuite, complaint: int)
     """Import the stack, check that forking is safe, serve. Does not return."""
     began = time.monotonic()
     try:
-        suite.preload(to_fork=True)
+        with thread_starts.noted() as starts:
+            suite.preload(to_fork=True)
         why_unforkable = suite.why_unforkable()
+        if why_unforkable and starts:
+            why_unforkable += f" ({'; '.join(dict.fromkeys(starts))})"
     except BaseException as error:  # noqa: BLE001 - every rank will meet it again and report it
         why_unforkable = f"importing the stack raised {type(error).__name__}: {error}"
     if why_unforkable:

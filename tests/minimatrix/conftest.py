@@ -38,11 +38,12 @@ LIMITS = {"silence_s": 3.0, "deadline_s": 8.0, "memory_mib": 300}
 SOON_S = 60.0  # a test that waits this long fails
 
 TORCH = '__version__ = "{version}"\ncuda_is_initialised = False\n'
+THREAD = "threading.Thread(target=time.sleep, args=(600,), daemon=True, name='watcher').start()\n"
 WHEELS: Mapping[tuple[str, str], str] = {  # source of the module, by distribution and version
-    ("torch", "0.0.1"): TORCH,
+    ("torch", "0.0.1"): TORCH  # its compiler starts as that of torch 2.4 to 2.8 does
+    + f"import os, threading, time\nif os.environ.get('TORCH_WARM_POOL', '1') == '1':\n    {THREAD}",
     ("torch", "0.0.2"): TORCH + "raise ImportError('libfake.so.1: cannot open shared object file')\n",
-    ("torch", "0.0.3"): TORCH
-    + "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True, name='watcher').start()\n",
+    ("torch", "0.0.3"): TORCH + f"import threading, time\n{THREAD}",
     ("torch", "0.0.4"): TORCH + "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n",
     ("torch", "0.0.5"): TORCH + "cuda_is_initialised = True\n",
     ("transformers", "0.0.1"): "",

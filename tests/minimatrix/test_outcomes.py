@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXPECTED = Path(__file__).with_name("expected.toml")
 SPOILT = {
     "raises-on-import": "importing the stack raised ImportError: libfake.so.1: cannot open shared object file",
-    "threads-on-import": "importing the stack started threads: watcher",
+    "threads-on-import": "importing the stack started threads: watcher (torch, for torch)",
     "dies-on-import": "importing the stack was ended by SIGSEGV",
     "cuda-on-import": "importing the stack initialised CUDA",
 }
