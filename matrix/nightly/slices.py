@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cases import grid
 from cases.api import CALLS
+from cases.grid.profiles import PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +50,8 @@ class Clock:
 def slices(sets: Sequence[VersionSet], cases: Iterable[Case], moved: Iterable[str]) -> Iterator[Slice]:
     """Yield the cells of a night, the most telling first; each slice has the same cases for every set.
 
-    First the most common jobs that use a package that moved, then other cells that use one, then the rest.
+    First the most common jobs that use a package that moved, then other cells that use one, then the rest; among each,
+    the kinds of jobs alternate, because the time may end after any of them.
 
     Args:
         sets: the sets to measure, in order.
@@ -57,13 +59,30 @@ def slices(sets: Sequence[VersionSet], cases: Iterable[Case], moved: Iterable[st
         moved: the packages that moved in any set.
     """
     tiers: dict[tuple[bool, bool], list[Case]] = {}
-    moved, common = tuple(moved), frozenset(grid.DEFAULT)
+    moved, common = tuple(moved), frozenset(PROFILES["default"].cases)
     for each in cases:
         used = any(uses(each, package) for package in moved)
         tiers.setdefault((not used, each not in common), []).append(each)
     for tier in sorted(tiers):
         for version_set in sets:
-            yield Slice(version_set=version_set, cases=tuple(tiers[tier]))
+            yield Slice(version_set=version_set, cases=alternating(tiers[tier]))
+
+
+def alternating(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """Return the first case of each kind of job, then the second of each, and so on."""
+    seen: Counter[str] = Counter()
+    rounds: dict[int, list[Case]] = {}
+    for each in cases:
+        kind = kind_of(each)
+        rounds.setdefault(seen[kind], []).append(each)
+        seen[kind] += 1
+    return tuple(each for number in sorted(rounds) for each in rounds[number])
+
+
+def kind_of(case: Case) -> str:
+    """Return the flow of a job, such as ``merge``, or the module of a call."""
+    known = CALLS.get(case.options.call)
+    return known.body.__module__ if known else case.options.flow
 
 
 def uses(case: Case, package: str) -> bool:

@@ -6,9 +6,8 @@ from datetime import date
 
 import pytest
 
-from cases import grid
 from cases.grid.profiles import PROFILES
-from matrix.nightly.slices import Clock, fitting, slices, uses
+from matrix.nightly.slices import Clock, fitting, kind_of, slices, uses
 from matrix.run.timings import Timings, usual_seconds
 from matrix.versions.sets import VersionSet
 
@@ -39,11 +38,24 @@ def test_common_jobs_that_use_what_moved_come_first_and_nothing_is_lost() -> Non
     sets = [version_set("base"), version_set("nightly")]
     found = list(slices(sets, EVERY.values(), ["bitsandbytes"]))
     assert [each.version_set.key for each in found[:2]] == ["base", "nightly"]
-    assert all(uses(each, "bitsandbytes") and each in grid.DEFAULT for each in found[0].cases)
+    assert all(uses(each, "bitsandbytes") and each in PROFILES["default"].cases for each in found[0].cases)
     assert not any(uses(each, "bitsandbytes") for each in found[-1].cases)
     for key in ("base", "nightly"):
         measured = [case.id for each in found if each.version_set.key == key for case in each.cases]
         assert sorted(measured) == sorted(EVERY)
+
+
+def test_what_the_time_suffices_for_has_every_kind_of_job() -> None:
+    """A fault may show in merged files alone, and a profile lists its jobs that train first."""
+    first = next(slices([version_set("nightly")], PROFILES["default"].cases, ["transformers"])).cases
+    kinds = [each.options.flow for each in PROFILES["default"].cases]
+    assert {each.options.flow for each in first[: len({*kinds})]} == {*kinds}
+    assert sorted(each.options.flow for each in first) == sorted(kinds)
+
+
+def test_calls_of_one_module_are_one_kind_of_job() -> None:
+    names = ("api-dpo_forward_kl", "api-lora_on_experts", "train-lora-single-bf16", "train-lora-ddp-bf16")
+    assert len({kind_of(EVERY[name]) for name in names}) == 3
 
 
 def test_cells_fit_by_their_past_times() -> None:
