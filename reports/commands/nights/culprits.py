@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from cases.space.plural import counted
@@ -47,6 +48,7 @@ class CulpritSearch:
         clock: the time budget.
         pre: try pre-releases as well.
         say: prints the progress.
+        durations_s: how long each bisection of this call took.
     """
 
     request: RunRequest
@@ -56,6 +58,7 @@ class CulpritSearch:
     clock: Clock
     pre: bool
     say: Callable[[str], None]
+    durations_s: list[float] = field(default_factory=list)
 
     def explained(self, document: AlertDocument) -> AlertDocument:
         """Return the alerts with the culprits of each regression, as far as the time allows.
@@ -83,19 +86,22 @@ class CulpritSearch:
 
     @property
     def is_over(self) -> bool:
-        """Return whether too little time is left for a bisection."""
-        return self.clock.left() < SHORTEST_S
+        """Return whether too little time is left for a bisection, by what the others took."""
+        return self.clock.left() < max([SHORTEST_S, *self.durations_s])
 
     def with_culprits(self, record: AlertRecord, cell: CellKey, first_off: str) -> AlertRecord:
         if self.is_over:
             return with_words(record, f"Not bisected, as the time of the night was over: `{self.command(cell)}`.")
         self.say(f"Bisecting {cell}")
+        began = time.monotonic()
         try:
             directory, answer = bisection.run(
                 self.wish(cell, record), cause=bisect_report.cause, api=bisect_report.api_changes, say=self.say
             )
         except UserError as error:
             return with_words(record, f"The bisection of `{cell.case}` ended without an answer: {error}.")
+        finally:
+            self.durations_s.append(time.monotonic() - began)
         self.say(bisect_report.write(directory, answer))
         return with_answer(record, answer, directory, first_off)
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from datetime import date
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from matrix.errors import UserError
+from matrix.nightly.slices import Clock
 from reports.alerts.alert import AlertKind
-from reports.alerts.document import AlertRecord, CellRow
+from reports.alerts.document import AlertDocument, AlertRecord, CellRow
 from reports.alerts.from_diff import NO_SUSPECT
-from reports.commands.nights.culprits import joined, named, with_words
+from reports.commands.nights import culprits
+from reports.commands.nights.culprits import CulpritSearch, joined, named, with_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,3 +60,36 @@ def test_the_title_of_a_silent_failure_says_where_it_begins(answer: Callable[...
     assert loud.body == "evidence\n\nmore"  # the culprit is known now
     assert loud.title == "peft 0.21.3: ValueError: no"
     assert [(each.name, each.old, each.new) for each in loud.moved] == [("peft", "0.21.2", "0.21.3")]
+
+
+@pytest.mark.parametrize(("took_s", "bisected"), [(0.0, ["a", "b"]), (700.0, ["a"])])
+def test_a_bisection_begins_only_if_the_last_one_would_fit(
+    took_s: float, bisected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 780 s, 80 s are left after a bisection of 700 s, which is more than the shortest one takes."""
+    now = [time.monotonic()]
+    begun: list[str] = []
+
+    def ended_without_answer(wish: Any, **_: object) -> Any:
+        begun.append(wish)
+        now[0] += took_s
+        raise UserError("the difference does not reproduce")
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(culprits.bisection, "run", ended_without_answer)
+    monkeypatch.setattr(CulpritSearch, "first_off", lambda *_: "")
+    monkeypatch.setattr(CulpritSearch, "wish", lambda _, cell, __: cell.case)
+    request: Any = SimpleNamespace(versions="versions.toml")
+    search = CulpritSearch(
+        request=request,
+        directory=request,
+        base="2026-11",
+        moved={"nightly+peft": 1},
+        clock=Clock(seconds=780.0),
+        pre=False,
+        say=lambda _: None,
+    )
+    alerts = (record("loss", "a"), record("logits", "b"))
+    found = search.explained(AlertDocument(night=date(2026, 11, 26), alerts=alerts)).alerts
+    assert begun == bisected
+    assert ["Not bisected" in each.body for each in found] == [each not in bisected for each in ("a", "b")]
