@@ -22,8 +22,10 @@ def suspects(outcome: Outcome, signature: Signature | None, moved: tuple[MovedPa
     """The moved packages that the failure involves.
 
     First those whose versions the signature bounds, then those that its cause names, then those of the traceback, from
-    the frame that raised outwards.
+    the frame that raised outwards. If only one package moved, that one, whatever the failure says.
     """
+    if len(moved) == 1:
+        return (moved[0].name,)
     names = {each.name for each in moved}
     bounded = signature.specifiers if signature is not None else {}
     words = WORD.findall(signature.cause.lower()) if signature is not None else ()

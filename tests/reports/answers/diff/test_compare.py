@@ -102,6 +102,14 @@ def test_a_moved_package_in_the_traceback_is_a_suspect(side: Make) -> None:
     assert change(base, new).suspects == ("peft",)
 
 
+@pytest.mark.parametrize(("trl", "suspects"), [("1", ("peft",)), ("2", ())])
+def test_a_package_that_moved_alone_is_the_suspect_of_wrong_numbers(
+    trl: str, suspects: tuple[str, ...], side: Make
+) -> None:
+    base, new = side("pass", lock={"peft": "1", "trl": "1"}), side("wrong", lock={"peft": "2", "trl": trl})
+    assert change(base, new).suspects == suspects
+
+
 def test_packages_of_the_stack_come_first_among_the_moves(side: Make) -> None:
     base, new = (
         side("pass", lock={"attrs": "1", "old": "1", "torch": "1"}),
