@@ -245,7 +245,9 @@ class Bisection:
         Raises:
             FlakyDifferenceError: the good end, or the last good release, is red with another failure or by chance.
         """
-        self.observe(first_bad, self.runner.measure_ends([first_bad], BOUNDARY_RUNS)[first_bad.key])
+        distinct = {each.key: each for each in (first_bad, last_good, self.good.candidate)}  # the last two may be one
+        together = self.runner.measure_ends([*distinct.values()], BOUNDARY_RUNS)
+        self.observe(first_bad, together[first_bad.key])
         for each in (last_good, self.good.candidate):
             known = self.runner.measure([each], self.boundary_runs)[each.key]
             self.observe(each, known)

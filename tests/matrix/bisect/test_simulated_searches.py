@@ -78,11 +78,13 @@ class SimulatedRunner(CandidateRunner):
     fault: Fault
     draw: random.Random
     outcomes: dict[str, list[Outcome]] = field(default_factory=lambda: defaultdict(list))
+    batches: list[tuple[str, ...]] = field(default_factory=list)
 
     def known(self, candidate: MixedEnvironment) -> tuple[Outcome, ...]:
         return tuple(self.outcomes[candidate.key])
 
     def run_once(self, candidates: Sequence[MixedEnvironment]) -> None:
+        self.batches.append(tuple(each.key for each in candidates))
         for each in candidates:
             is_red = self.fault.is_in(each) and self.draw.random() < self.fault.rate
             self.outcomes[each.key].append(FAIL if is_red else PASS)
@@ -97,8 +99,8 @@ class SimulatedBisection(Bisection):
         return candidates.of_text(text, base=base, bad=self.bad.lock.version_set, label=label, named=pins)
 
 
-def answer(fault: Fault, draw: random.Random) -> tuple[str, int]:
-    """The kind of answer of one search, and how often it ran the cell."""
+def answer(fault: Fault, draw: random.Random) -> tuple[str, SimulatedRunner]:
+    """The kind of answer of one search, and what ran the cell."""
     ctx: Any = SimpleNamespace(uv=None)
     case: Any = SimpleNamespace(id="cell")
     runner = SimulatedRunner(ctx=ctx, case=case, ends=(), fault=fault, draw=draw)
@@ -112,10 +114,10 @@ def answer(fault: Fault, draw: random.Random) -> tuple[str, int]:
             _, culprits = found_culprits(search)
             remedy(search, culprits)
     except UserError:
-        return REFUSED, runner.cells_run
+        return REFUSED, runner
     found = [(each.package, each.first_bad) for each in culprits]
     is_right = not fault.everywhere and found == [(fault.package, str(fault.release))]
-    return RIGHT if is_right else WRONG, runner.cells_run
+    return RIGHT if is_right else WRONG, runner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +141,9 @@ def simulate(rate: float, *, everywhere: bool = False, searches: int = SEARCHES)
     runs: Counter[str] = Counter()
     for _ in range(searches):
         fault = Fault(package=draw.choice(NAMES), release=draw.randrange(1, RELEASES), rate=rate, everywhere=everywhere)
-        kind, ran = answer(fault, draw)
+        kind, runner = answer(fault, draw)
         counts[kind] += 1
-        runs[kind] += ran
+        runs[kind] += runner.cells_run
     return Simulated(counts=counts, runs=runs)
 
 
@@ -159,6 +161,17 @@ def test_most_failures_that_flake_are_found_and_hardly_any_wrongly(rate: float, 
 @pytest.mark.parametrize("rate", [0.3, 0.5, 0.7])
 def test_a_failure_of_both_ends_is_refused(rate: float) -> None:
     assert simulate(rate, everywhere=True, searches=FEW).share(REFUSED) >= 0.95
+
+
+@pytest.mark.parametrize("release", [1, 5])  # the last good release of the first is the good end
+def test_the_boundary_and_the_good_end_repeat_at_once(release: int) -> None:
+    fault = Fault(package=NAMES[7], release=release, rate=1.0)
+    kind, runner = answer(fault, random.Random(0))  # noqa: S311 - nothing is drawn at this rate
+    assert kind == RIGHT
+    good, first_bad = "good", f"good+{NAMES[7]}{release}"
+    last_good = good if release == 1 else f"good+{NAMES[7]}{release - 1}"
+    assert {good, last_good, first_bad} in [{*each} for each in runner.batches]
+    assert all(len({*each}) == len(each) for each in runner.batches)
 
 
 def main() -> None:
