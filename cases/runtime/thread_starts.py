@@ -24,7 +24,7 @@ def noted() -> Iterator[list[str]]:
         lines.append(starting_modules())
         real(thread)
 
-    threading.Thread.start = start  # type: ignore[method-assign]
+    threading.Thread.start = start  # type: ignore[assignment, method-assign]
     try:
         yield lines
     finally:

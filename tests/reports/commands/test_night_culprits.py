@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from matrix.bisect import request as bisection
 from matrix.errors import UserError
 from matrix.nightly.slices import Clock
 from reports.alerts.alert import AlertKind
 from reports.alerts.document import AlertDocument, AlertRecord, CellRow
 from reports.alerts.from_diff import NO_SUSPECT
-from reports.commands.nights import culprits
 from reports.commands.nights.culprits import CulpritSearch, joined, named, with_words
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_a_bisection_begins_only_if_the_last_one_would_fit(
         raise UserError("the difference does not reproduce")
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(culprits.bisection, "run", ended_without_answer)
+    monkeypatch.setattr(bisection, "run", ended_without_answer)
     monkeypatch.setattr(CulpritSearch, "first_off", lambda *_: "")
     monkeypatch.setattr(CulpritSearch, "wish", lambda _, cell, __: cell.case)
     request: Any = SimpleNamespace(versions="versions.toml")
