@@ -34,6 +34,10 @@ class MeasuredEnds:
     failure: Outcome | None
     states: Ends
 
+    @property
+    def is_good_green(self) -> bool:
+        return all(each.verdict is Verdict.PASS for each in self.good)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EndRuns:
@@ -63,7 +67,7 @@ class EndRuns:
             UserError: the cell is not green at the good end, or not red at the bad one.
         """
         found = self.after(END_RUNS)
-        if found.states.bad_flaked and not found.states.good_flaked:
+        if found.states.bad_flaked and found.is_good_green:
             self.refuse_if_long(found.states.rate)
             found = self.after(FLAKY_RUNS)
             if not found.states.why_not:
@@ -125,12 +129,12 @@ class EndRuns:
 
     def check(self, found: MeasuredEnds) -> None:
         problem, case = found.states.why_not, self.runner.case.id
-        if found.states.flaked and problem:
-            raise FlakyDifferenceError(f"the difference does not reproduce: {problem}; run the cell with --repeat 10")
-        if not all(each.verdict is Verdict.PASS for each in found.good):
+        if not found.is_good_green and not found.states.good_flaked:
             raise UserError(
                 f"{case} is not green at the good end {self.good.key} ({words(found.good)}); choose another --good"
             )
+        if found.states.flaked and problem:
+            raise FlakyDifferenceError(f"the difference does not reproduce: {problem}; run the cell with --repeat 10")
         if problem:
             raise UserError(
                 f"{case} is not red at the bad end {self.bad.key} ({words(found.bad)}); choose another --bad"

@@ -101,6 +101,13 @@ def test_a_good_end_that_is_always_red_is_bad_input() -> None:
     assert "a is not green at the good end 2025-12 (fail, fail, fail" in ran("-", "-")[2]
 
 
+@pytest.mark.parametrize("spent_s", [0.0, 120.0])
+def test_a_good_end_that_is_always_red_otherwise_is_bad_input_though_the_bad_end_flakes(spent_s: float) -> None:
+    good, bad, error = ran("x", "-x-", spent_s=spent_s)
+    assert (good, bad) == (END_RUNS, END_RUNS)
+    assert "a is not green at the good end 2025-12 (fail, fail, fail" in error
+
+
 def test_a_bad_end_that_is_rarely_red_is_refused() -> None:
     assert "the bad end is red in only 1 of 10 runs" in ran("+", "+-++++++++")[2]
 
