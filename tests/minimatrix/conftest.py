@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -13,11 +14,12 @@ import sys
 import time
 import uuid
 import zipfile
-from contextlib import suppress
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
@@ -28,6 +30,7 @@ from matrix.run import digest_cache
 from matrix.run.execute import Suite
 from matrix.versions import locks, sets, uv
 from reports import cli
+from tests.minimatrix import drive, drive_replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LIMITS = {"silence_s": 3.0, "deadline_s": 8.0, "memory_mib": 300}
+sys.path.append(str(HERE))  # the suites are modules of their own, as in environments
 SOON_S = 60.0  # a test that waits this long fails
 
 TORCH = '__version__ = "{version}"\ncuda_is_initialised = False\n'
@@ -262,7 +266,8 @@ class Mini:
             "UV_DEFAULT_INDEX": self.index,
         }
 
-    def start(self, **fields: Any) -> subprocess.Popen[str]:
+    def request(self, **fields: Any) -> dict[str, Any]:
+        """The fields of a request for ``drive.py``."""
         defaults = {
             "versions": str(self.versions),
             "out": str(self.out),
@@ -270,9 +275,11 @@ class Mini:
             "device": "cpu",
             "cold_sample": 0,
         }
-        request = {**defaults, **fields}
+        return {**defaults, **fields}
+
+    def start(self, **fields: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, str(HERE / "drive.py"), json.dumps(request)],
+            [sys.executable, str(HERE / "drive.py"), json.dumps(self.request(**fields))],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -280,10 +287,25 @@ class Mini:
             start_new_session=True,
         )
 
-    def run(self, **fields: Any) -> subprocess.CompletedProcess[str]:
+    def run_process(self, **fields: Any) -> subprocess.CompletedProcess[str]:
+        """Run the harness in a process of its own, as a user does."""
         started = self.start(**fields)
         out, err = started.communicate(timeout=4 * SOON_S)
         return subprocess.CompletedProcess(started.args, started.returncode, out, err)
+
+    def run(self, **fields: Any) -> subprocess.CompletedProcess[str]:
+        """Run the harness in this process."""
+        return self.called(lambda: drive.run(self.request(**fields)))
+
+    def called(self, function: Callable[[], int | None]) -> subprocess.CompletedProcess[str]:
+        """Call a driver in this process, which has imported the harness and read the published results already."""
+        out, err = io.StringIO(), io.StringIO()
+        with patch.dict(os.environ, self.variables, clear=True), redirect_stdout(out), redirect_stderr(err):
+            try:
+                code = function()
+            except SystemExit as ended:
+                code = int(str(ended.code))
+        return subprocess.CompletedProcess((), code or 0, out.getvalue(), err.getvalue())
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -294,10 +316,8 @@ class Mini:
         """Run a command of ``ftmatrix`` with the suite of ``replacedsuite.py``, in a folder of its own."""
         folder = self.folder / "here"
         folder.mkdir(exist_ok=True)
-        argv = [sys.executable, str(HERE / "drive_replaced.py"), *words, *self.options]
-        return subprocess.run(
-            argv, check=False, capture_output=True, text=True, cwd=folder, env=self.variables, timeout=4 * SOON_S
-        )
+        with chdir(folder), patch.object(sys, "argv", ["ftmatrix", *words, *self.options]):
+            return self.called(drive_replaced.main)
 
     def lines(self) -> list[dict[str, Any]]:
         """The complete lines of the stored outcomes."""
@@ -421,9 +441,9 @@ def whole(ecosystem: tuple[str, Path], make_once: Callable[..., Path]) -> Whole:
 
     def make(folder: Path) -> None:
         mini = Mini(folder, *ecosystem).begin()
-        first = mini.run(sets="good,unresolvable,refuses-install", where="group=mini")
+        first = mini.run_process(sets="good,unresolvable,refuses-install", where="group=mini")
         spoilt = "raises-on-import,threads-on-import,dies-on-import,cuda-on-import"
-        second = mini.run(sets=spoilt, where="case=pass-plain,pass-where-a-need-is-met", resume=True)
+        second = mini.run_process(sets=spoilt, where="case=pass-plain,pass-where-a-need-is-met", resume=True)
         steps = [{"code": each.returncode, "out": each.stdout, "err": each.stderr} for each in (first, second)]
         (folder / "steps.json").write_text(json.dumps({"mark": mini.mark, "steps": steps}), encoding="utf-8")
 

@@ -9,6 +9,7 @@ import json
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -21,15 +22,14 @@ from reports.commands import report
 HERE = Path(__file__).parent
 
 
-def main() -> int:
-    fields = json.loads(sys.argv[1])
-    for name in fields.keys() & {"versions", "out", "offline"}:
-        fields[name] = Path(fields[name])
+def run(fields: dict[str, Any]) -> int:
+    """Run a request and print its report; return the exit code."""
+    paths: dict[str, Any] = {name: Path(fields.pop(name)) for name in ("versions", "out", "offline") if name in fields}
     limits = Limits(**fields.pop("limits"))
     suite = Suite(module="minisuite", extra=(HERE / "minisuite.py",))
     try:
         directory = request.run(
-            request.RunRequest(torch_backend="pypi", keep_free_gb=0, suite=suite, limits=limits, **fields)
+            request.RunRequest(torch_backend="pypi", keep_free_gb=0, suite=suite, limits=limits, **paths, **fields)
         )
         return report.show(directory, Console())
     except UserError as error:
@@ -39,4 +39,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes background processes ignore SIGINT
-    sys.exit(main())
+    sys.exit(run(json.loads(sys.argv[1])))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from matrix.run.execute import Suite
 from reports import cli
@@ -16,10 +17,10 @@ HERE = Path(__file__).parent
 
 
 def main() -> None:
+    """Run the command line; it ends by SystemExit."""
     suite = partial(Suite, module="replacedsuite", extra=(HERE / "fixsuite.py", HERE / "replacedsuite.py"))
-    for command in (run, pr):
-        setattr(command, "Suite", suite)  # noqa: B010 - mypy refuses to assign to a class
-    cli.main()
+    with patch.object(run, "Suite", suite), patch.object(pr, "Suite", suite):
+        cli.main()
 
 
 if __name__ == "__main__":
