@@ -30,6 +30,7 @@ SETS: Final = "sets.json"
 OUTCOMES: Final = "outcomes.jsonl"
 LOCK: Final = ".lock"
 FOLDER: Final = "%Y-%m-%dT%H-%M-%SZ"  # name of a new run's directory, of its start
+TORN: Final = "ends in an incomplete line, whose cell counts as not run; run it again with --resume"
 WORK: Final = "work"  # scratch files of the set that is being measured
 Kind = TypeVar("Kind", bound=Stored)
 
@@ -153,7 +154,7 @@ def read_run(directory: Path) -> StoredRun:
     found = list(lines(directory / OUTCOMES))
     outcomes = tuple(outcome for _, _, outcome in found if outcome is not None)
     damaged = [number for number, _, outcome in found if outcome is None]
-    return StoredRun(record=record, sets=sets, outcomes=outcomes, problems=damage_words(damaged))
+    return StoredRun(record=record, sets=sets, outcomes=outcomes, problems=damage_words(directory / OUTCOMES, damaged))
 
 
 def read_head(directory: Path) -> tuple[RunRecord, tuple[SetRecord, ...]]:
@@ -193,13 +194,23 @@ def parsed_line(line: bytes, name: str) -> Outcome | None:
     return checked(Outcome, data, name)
 
 
-def damage_words(damaged: Sequence[int]) -> tuple[str, ...]:
-    """Return a sentence about dropped lines; nothing if there are none."""
+def damage_words(path: Path, damaged: Sequence[int]) -> tuple[str, ...]:
+    """Return a sentence about dropped lines of a file of outcomes, and one about an incomplete last line."""
+    torn = (f"{path.name} {TORN}",) if is_torn(path) else ()
     if not damaged:
-        return ()
+        return torn
     first = ", ".join(map(str, damaged[:5])) + (", ..." if len(damaged) > 5 else "")  # noqa: PLR2004 - enough to look at
     count = "1 damaged line was" if len(damaged) == 1 else f"{len(damaged)} damaged lines were"
-    return (f"{count} dropped from {OUTCOMES} (line {first}); run the cells again with --resume",)
+    return (f"{count} dropped from {path.name} (line {first}); run the cells again with --resume", *torn)
+
+
+def is_torn(path: Path) -> bool:
+    """Tell if a file of outcomes ends in the middle of a line: its writer was killed."""
+    if not path.exists() or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
 
 
 def drop_torn_line(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from matrix.errors import UserError
 from matrix.run import store
@@ -13,8 +13,6 @@ from reports.results.outcome_rows import OutcomeRow
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-TORN: Final = "ends in an incomplete line, whose cell counts as not run; run it again with --resume"
 
 
 @dataclass
@@ -83,14 +81,4 @@ def rows(path: Path) -> tuple[tuple[OutcomeRow, ...], tuple[str, ...]]:
             damaged.append(number)
         else:
             found.append(lines.add(place, outcome))
-    torn = (f"{path} {TORN}",) if is_torn(path) else ()
-    return tuple(found), (*store.damage_words(damaged), *torn)
-
-
-def is_torn(path: Path) -> bool:
-    """Tell if a file of outcomes ends in the middle of a line: its writer was killed."""
-    if not path.exists() or not path.stat().st_size:
-        return False
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read() != b"\n"
+    return tuple(found), store.damage_words(path, damaged)

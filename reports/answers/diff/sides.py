@@ -18,7 +18,6 @@ from reports.answers.support.set_locks import lock_text
 from reports.results import document as data
 from reports.results.grid import Grid, grouped
 from reports.results.loading import RunResults, load, results
-from reports.results.outcome_lines import TORN, is_torn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -137,14 +136,13 @@ def of_folder(directory: Path) -> DiffSide:
         UserError: the folder holds neither, or cannot be read.
     """
     found, notes = repeated_run(directory)
-    torn = [f"{directory / store.OUTCOMES} {TORN}"] if is_torn(directory / store.OUTCOMES) else []
     return DiffSide(
         name=str(directory),
         device=found.record.device,
         hardware=found.record.hardware,
         matrix=found.matrix,
         locks=known_locks(found.sets, directory),
-        notes=(*found.problems, *torn, *notes),
+        notes=(*(f"{directory}: {each}" for each in found.problems), *notes),
     )
 
 

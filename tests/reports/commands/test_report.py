@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from cases.space.verdict import RED, Verdict
-from matrix.run.store import Store
+from matrix.run.store import TORN, Store
 from reports.answers import answer_index, knowledge
 from reports.commands.report import show
 from reports.results.document import read
@@ -91,6 +91,44 @@ def test_a_damaged_line_is_reported_and_the_rest_is_rendered(run: Path, ftmatrix
     assert code == 1
     assert "1 damaged line was dropped from outcomes.jsonl (line 1)" in out
     assert "1 fail" in out or "2 fail" in out
+
+
+def test_a_half_written_last_line_is_reported_and_the_rest_is_rendered(run: Path, ftmatrix: Command) -> None:
+    with (run / "outcomes.jsonl").open("a") as file:
+        file.write('{"schema": 5, "set"')
+    code, out, _ = ftmatrix("report", str(run))
+    assert code == 1
+    assert f"outcomes.jsonl {TORN}" in out
+
+
+def test_the_site_of_a_damaged_run_is_written_and_the_damage_reported(
+    run: Path, tmp_path: Path, ftmatrix: Command
+) -> None:
+    path = run / "outcomes.jsonl"
+    path.write_bytes(b"\xff\n" + path.read_bytes() + b'{"schema": 5, "set"')
+    code, out, err = ftmatrix("report", str(run), "--site", str(tmp_path / "site"))
+    assert code == 0
+    assert f"Site: {tmp_path / 'site' / 'index.html'}" in out
+    assert [line.partition(" (")[0] for line in err.splitlines()] == [
+        "1 damaged line was dropped from outcomes.jsonl",
+        f"outcomes.jsonl {TORN}",
+    ]
+
+
+def test_the_site_of_a_newer_run_is_refused_in_one_line(run: Path, tmp_path: Path, ftmatrix: Command) -> None:
+    with (run / "outcomes.jsonl").open("a") as file:
+        file.write('{"schema": 99}\n')
+    code, _, err = ftmatrix("report", str(run), "--site", str(tmp_path / "site"))
+    assert (code, len(err.splitlines()), "update ftmatrix" in err) == (2, 1, True)
+    assert not (tmp_path / "site").exists()
+
+
+def test_the_site_of_a_damaged_table_is_refused_by_its_name(run: Path, tmp_path: Path, ftmatrix: Command) -> None:
+    ftmatrix("report", str(run), "--publish", str(tmp_path / "published" / "one"))
+    table = tmp_path / "published" / "one" / "outcomes.parquet"
+    table.write_bytes(table.read_bytes()[:-100])
+    code, _, err = ftmatrix("report", str(tmp_path / "published"), "--site", str(tmp_path / "site"))
+    assert (code, "one/outcomes.parquet" in err, "publish the run again" in err) == (2, True, True)
 
 
 def test_a_cell_with_an_option_of_a_newer_version_is_rendered(

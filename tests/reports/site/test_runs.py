@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from matrix.errors import UserError
-from matrix.run.store import OUTCOMES, Store
+from matrix.run.outcome import SCHEMA
+from matrix.run.store import OUTCOMES, RUN, SETS, TORN, Store
 from reports.site.build import build
 from reports.site.log_tails import LONGEST, tail
 
@@ -85,6 +86,35 @@ def test_a_half_written_last_line_is_reported_and_all_others_are_shown(
     assert site.cells == 1
     (problem,) = site.problems
     assert "ends in an incomplete line, whose cell counts as not run" in problem
+
+
+@pytest.mark.parametrize(
+    "kept", [b"", b'{"schema": 5, "why": "\xc3', b'{"schema": 5}'], ids=["none", "half a letter", "JSON"]
+)
+def test_a_half_written_line_of_one_run_of_several_is_reported_with_its_run(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], tmp_path: Path, kept: bytes
+) -> None:
+    write_run(build_outcome("a"), name="whole")
+    torn = write_run(build_outcome("b", verdict="fail"), name="torn")
+    with (torn / OUTCOMES).open("ab") as file:
+        file.write(kept)
+    site = build(tmp_path / "runs", tmp_path / "site")
+    page = (tmp_path / "site" / "data.html").read_text(encoding="utf-8")
+    assert site.cells == 2
+    assert list(site.problems) == ([f"torn: {OUTCOMES} {TORN}"] if kept else [])
+    assert (TORN in page) == bool(kept)
+    assert str(tmp_path) not in page
+
+
+@pytest.mark.parametrize("file", [RUN, SETS])
+def test_a_run_of_a_newer_version_is_refused_by_its_name(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], tmp_path: Path, file: str
+) -> None:
+    write_run(build_outcome("a"), name="old")
+    new = write_run(build_outcome("a"), name="new")
+    (new / file).write_text((new / file).read_text().replace(f'"schema": {SCHEMA}', '"schema": 99'))
+    with pytest.raises(UserError, match=f"runs/new: {file}: schema 99 is newer than {SCHEMA}, .*; update ftmatrix"):
+        build(tmp_path / "runs", tmp_path / "site")
 
 
 @pytest.mark.parametrize("line", ['{"schema": 99}', '{"schema": 4, "set": 1}', "[]"])
