@@ -121,16 +121,23 @@ def stored(folder: Path) -> Iterator[StoredResults]:
     return (each for file in files_in(folder).files if (each := results(file)) is not None)
 
 
-def outcomes(folder: Path) -> Iterator[AnyOutcome]:
+def outcomes(folder: Path, *, only: Collection[str] | None = None) -> Iterator[AnyOutcome]:
     """Yield the outcomes of a run, or those of all published results below a folder without superseded attempts.
 
-    They are unread as far as they are in a file that allows it.
+    They are unread as far as they are in a file that allows it. ``only`` restricts them to some cases, which is
+    quicker.
 
     Raises:
         UserError: the folder holds neither, or a file is damaged.
     """
     if (folder / store.RUN).exists():
-        yield from store.read(folder)[2]
+        yield from (each for each in store.read(folder)[2] if only is None or each.case in only)
+        return
+    if only is not None:
+        files = stored_results.locate_all(folder)
+        if not files:
+            raise UserError(f"{folder}: {stored_results.NONE}")
+        yield from (each for path in files for each in stored_results.outcomes_of(path, only))
         return
     runs = list(stored(folder))
     if not runs:

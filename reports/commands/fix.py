@@ -100,6 +100,7 @@ def fix(
     )
     wish = fix_search.FixOptions(
         cell=cell,
+        look_up=look_up,
         every=every,
         known=known,
         results=results,

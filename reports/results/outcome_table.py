@@ -12,6 +12,7 @@ import io
 import json
 import zlib
 from bisect import bisect_right
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import accumulate
@@ -41,7 +42,7 @@ from reports.results.outcome_columns import (
 from reports.results.outcome_rows import OutcomeRow, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from matrix.run.outcome import SetRecord
@@ -149,13 +150,33 @@ class OutcomeTable:
         Raises:
             UserError: the file is damaged.
         """
-        try:
+        with self.whole_rows():
             table = self.file.read(columns=[*HEAD]).combine_chunks()
-            return tuple(self.heads(table))
+            return tuple(self.heads(table, range(len(table))))
+
+    def rows_of(self, cases: Collection[str]) -> tuple[OutcomeRow, ...]:
+        """Return the outcomes of some cases in stored order; a file without them costs one column.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        with self.whole_rows():
+            names = shared_values(self.file.read(columns=["case"]).column("case"), current_case_id)
+            numbers = [number for number, name in enumerate(names) if name in cases]
+            if not numbers:
+                return ()
+            table = self.file.read(columns=[*HEAD]).combine_chunks()
+            rows = pa.concat_tables(table.slice(number, 1) for number in numbers)  # `take` imports pandas
+            return tuple(self.heads(rows.combine_chunks(), numbers))
+
+    @contextmanager
+    def whole_rows(self) -> Iterator[None]:
+        try:
+            yield
         except (pa.ArrowException, OSError, ValueError) as error:
             raise data.DamagedDocumentError(self.path, f"its rows are damaged ({one_line(error)})", AGAIN) from None
 
-    def heads(self, table: pa.Table) -> Iterator[OutcomeRow]:
+    def heads(self, table: pa.Table, numbers: Iterable[int]) -> Iterator[OutcomeRow]:
         convert: dict[str, Callable[[str], Any]] = {
             "case": current_case_id,
             "group": current_group,
@@ -166,7 +187,7 @@ class OutcomeTable:
         columns |= {name: table.column(name).to_pylist() for name in ("repeat", "has_facts")}
         # As numbers, because pyarrow imports pandas, which takes a second, to convert times.
         columns["started"] = [*map(moment, table.column("started").cast(pa.int64()).to_pylist())]
-        for number, values in enumerate(zip(*(columns[name] for name in HEAD), strict=True)):
+        for number, values in zip(numbers, zip(*(columns[name] for name in HEAD), strict=True), strict=True):
             yield OutcomeRow(source=self, number=number, **dict(zip(HEAD, values, strict=True)))
 
     def outcome(self, row: OutcomeRow) -> Outcome:
@@ -253,5 +274,7 @@ def shared_values(column: pa.ChunkedArray, convert: Callable[[str], Any] | None)
     encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):  # of a table without rows
         return []
-    known = [convert(each) if convert else each for each in encoded.dictionary.to_pylist()]
-    return ["" if place is None else known[place] for place in encoded.indices.to_pylist()]
+    values, places = encoded.dictionary.to_pylist(), encoded.indices.to_pylist()
+    used = {*places} - {None}  # a part of a table has the dictionary of the whole one
+    known = {place: convert(values[place]) if convert else values[place] for place in used}
+    return ["" if place is None else known[place] for place in places]

@@ -23,7 +23,6 @@ from matrix.search.finder import OFF_GRID, FixSearch
 from matrix.search.fixes import Fixes, Kind
 from matrix.search.moves import pinned
 from matrix.search.neighbours import MAX_RADIUS
-from matrix.search.runner import PipelineRunner
 from matrix.search.target import FixTask
 from matrix.versions import sets as known_sets
 from reports.answers import knowledge
@@ -31,7 +30,6 @@ from reports.answers.fixes import remedies
 from reports.answers.fixes.remedies import FIXES, Remedy
 from reports.answers.scripts import edits
 from reports.render.files import write_whole
-from reports.render.write import write_results
 from reports.results import outcome_rows
 from reports.results.loading import results
 from reports.results.outcome_rows import have_same_code
@@ -60,6 +58,7 @@ class FixOptions:
     """The options of ``ftmatrix fix``, as the user gave them."""
 
     cell: str = ""
+    look_up: bool = False
     every: bool = False
     known: str = ""
     results: Path = knowledge.PUBLISHED
@@ -89,7 +88,8 @@ def order(run_request: RunRequest, wish: FixOptions) -> FixRequest:
         UserError: an option is invalid, or no red cell matches.
     """
     run_request.check()
-    before = tuple(each for each in knowledge.outcomes(wish.results) if of_device(each, run_request.resolved_device))
+    measured = knowledge.outcomes(wish.results, only=needed_cases(wish))
+    before = tuple(each for each in measured if of_device(each, run_request.resolved_device))
     cases = {**cases_outside_grid(before), **run_request.suite.cases}
     problems = known_problems.load()
     return FixRequest(
@@ -102,6 +102,16 @@ def order(run_request: RunRequest, wish: FixOptions) -> FixRequest:
         radius=wish.radius,
         results=wish.results,
     )
+
+
+def needed_cases(wish: FixOptions) -> frozenset[str] | None:
+    """Return the cases whose outcomes a request needs, None for all: to look up one cell needs its own case."""
+    if not (wish.look_up and wish.cell):
+        return None
+    try:
+        return frozenset({CellKey.parse(current_cell(wish.cell)).case})
+    except ValueError:  # `named` reports it
+        return None
 
 
 def cells(
@@ -196,6 +206,8 @@ def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tupl
     Raises:
         UserError: the machine cannot run the cells, or the directory cannot be used.
     """
+    from matrix.search.runner import PipelineRunner  # to look up fixes starts quicker without it
+
     run_request = order.run_request
     table = run_request.known
     ctx = prepare_context(run_request, [], watcher=Silent(), say=say)
@@ -259,6 +271,8 @@ def publish(directory: Path, folder: Path) -> None:
     Raises:
         UserError: there is no run, or the folder cannot be written.
     """
+    from reports.render.write import write_results  # to look up fixes starts quicker without it
+
     record, sets, outcomes = store.read(directory)
     run = results(record, sets, map(shortened, outcomes))
     try:
