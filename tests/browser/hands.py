@@ -34,6 +34,25 @@ class Mouse:
     def choose(self, field: Locator, value: str) -> None:
         field.select_option(value)
 
+    def pick(self, name: str, *values: str) -> None:
+        """Choose values of a filter of the matrix, and fold its list again."""
+        summary, boxes = self.page.locator(f'.pick[data-name="{name}"] > summary'), self.boxes(name, values)
+        self.activate(summary)
+        for box in boxes:
+            self.check(box)
+        self.fold(summary)
+        expect(boxes[0]).to_be_hidden()
+
+    def boxes(self, name: str, values: tuple[str, ...]) -> list[Locator]:
+        return [self.page.locator(f'.pick[data-name="{name}"] input[value="{value}"]') for value in values]
+
+    def fold(self, summary: Locator) -> None:
+        self.activate(summary)
+
+    def check(self, box: Locator) -> None:
+        self.activate(box)
+        expect(box).to_be_checked()
+
     def open_square(self, square: Locator) -> None:
         self.activate(square)
 
@@ -77,6 +96,21 @@ class Keyboard(Mouse):
         self.focus(field)
         self.page.keyboard.type(field.locator(f'option[value="{value}"]').inner_text())
         expect(field).to_have_value(value)
+
+    def check(self, box: Locator) -> None:
+        """Walk down the list with arrow keys."""
+        expect(box).to_be_visible()
+        for _ in range(MOST_TABS):
+            if box.evaluate(IS_FOCUSED):
+                break
+            self.page.keyboard.press("ArrowDown")
+        self.page.keyboard.press("Space")
+        expect(box).to_be_checked()
+
+    def fold(self, summary: Locator) -> None:
+        """Leave a list with Escape, which gives the focus back to its button."""
+        self.page.keyboard.press("Escape")
+        assert summary.evaluate(IS_FOCUSED)
 
     def open_square(self, square: Locator) -> None:
         """Walk through the grid: down to the row of a square, and right to its column."""

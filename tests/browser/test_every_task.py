@@ -67,14 +67,14 @@ def open_the_cells_that_prove_a_fix(visit: Visit, hand: Mouse, _: Browser) -> No
 
 def follow_a_link_to_a_filter_in_a_fresh_browser(visit: Visit, hand: Mouse, chromium: Browser) -> None:
     page = visit.matrix()
-    hand.choose(page.get_by_label("Verdict"), "wrong")
-    hand.choose(page.get_by_label("Device"), "cuda")
+    hand.pick("verdict", "wrong", "hang")
+    hand.pick("device", "cuda")
     seen = page.locator("#summary").inner_text()
     hand.activate(page.get_by_role("button", name="Copy link"))
     with visiting(chromium, visit.root, size=hand.size) as fresh:
         fresh.page.goto(clipboard(page))
         expect(fresh.page.locator("#summary")).to_have_text(seen)
-        expect(fresh.page.get_by_label("Verdict")).to_have_value("wrong")
+        expect(fresh.page.locator('.pick[data-name="verdict"] .chosen')).to_have_text("wrong, hang")
 
 
 def follow_a_link_to_a_cell_in_a_fresh_browser(visit: Visit, hand: Mouse, chromium: Browser) -> None:
@@ -111,7 +111,7 @@ def get_pins_for_a_job(visit: Visit, hand: Mouse, _: Browser) -> None:
 
 def see_where_cpu_and_gpu_disagree(visit: Visit, hand: Mouse, _: Browser) -> None:
     page = visit.matrix()
-    hand.choose(page.get_by_label("Verdict"), "differs")
+    hand.pick("verdict", "differs")
     square = page.locator(".square.differs a").first
     expect(square).to_be_visible()
     assert "CPU and GPU disagree" in (square.get_attribute("aria-label") or "")

@@ -8,12 +8,12 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import visiting
 from tests.browser.large_site import SETS
+from tests.browser.meter import Meter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
     from tests.browser.large_site import LargeSite
 
@@ -21,22 +21,21 @@ if TYPE_CHECKING:
 HOME, MATRIX, FILTER = 0.25, 0.4, 0.2
 HEAP: Final = 60e6  # bytes; it takes 5
 FIRST_PAINT: Final = 500  # milliseconds, of the quickest of three visits
-FILTERS: Final = (
-    *(("verdict", "red"), ("verdict", "fail"), ("verdict", "pass"), ("verdict", "differs"), ("verdict", "")),
-    *(("device", "cpu"), ("device", ""), ("sets", ""), ("sets", "all"), ("strategy", "ddp"), ("strategy", "")),
-    *(
-        ("version", "peft==0.50.0"),
-        ("version", ""),
-        ("q", "lora ddp"),
-        ("q", "made_up_77"),
-        ("q", "torch 2.8"),
-        ("q", ""),
-    ),
+# Filters that take several values get a list.
+FILTERS: Final[tuple[tuple[str, str | list[str]], ...]] = (
+    *(("verdict", ["red"]), ("verdict", ["fail"]), ("verdict", ["pass", "skip", "differs"]), ("verdict", [])),
+    *(("device", ["cpu"]), ("device", []), ("sets", ""), ("sets", "all"), ("strategy", ["ddp", "fsdp1"])),
+    *(("strategy", []), ("version", ["torch==2.50.0", "torch==2.51.0", "peft==0.50.0", "peft==0.51.0"])),
+    *(("version", []), ("q", "lora ddp"), ("q", "made_up_77"), ("q", "torch 2.8"), ("q", "-made_up_7 is:red")),
+    *(("q", "is:unexplained -torch==2.8"), ("q", "-is:different,fail"), ("q", "")),
 )
 SET: Final = """async ([name, value]) => {
-  const field = document.querySelector(`#filters [name=${name}]`);
-  field.value = value;
-  field.dispatchEvent(new Event("input", { bubbles: true }));
+  const fields = [...document.querySelectorAll(`#filters [name=${name}]`)];
+  for (const field of fields) {
+    if (field.type === "checkbox") field.checked = value.includes(field.value);
+    else field.value = value;
+  }
+  fields[0].dispatchEvent(new Event("input", { bubbles: true }));
   if (name === "q") await new Promise((done) => setTimeout(done, 140)); // the page waits for the end of a word
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 }"""
@@ -44,23 +43,6 @@ PAINTED: Final = """() => new Promise((done) => new PerformanceObserver((list) =
   const first = list.getEntriesByName("first-contentful-paint")[0];
   if (first) done(first.startTime);
 }).observe({ type: "paint", buffered: true }))"""
-
-
-class Meter:
-    """Reads what Chromium measures of a page: the processor time of its main thread, and its heap."""
-
-    def __init__(self, page: Page) -> None:
-        self.session = page.context.new_cdp_session(page)
-        self.session.send("Performance.enable", {"timeDomain": "threadTicks"})
-
-    def read(self, name: str) -> float:
-        metrics = self.session.send("Performance.getMetrics")["metrics"]
-        return float(next(each["value"] for each in metrics if each["name"] == name))
-
-    def seconds(self, action: Callable[[], object]) -> float:
-        start = self.read("TaskDuration")
-        action()
-        return self.read("TaskDuration") - start
 
 
 def test_the_home_page_and_the_matrix_open_quickly(chromium: Browser, large: LargeSite) -> None:

@@ -46,9 +46,10 @@ const ftm = (() => {
   /** The state in the address, after `#`. It stays there so that it also works from a folder. */
   const state = {
     read: () => new URLSearchParams(location.hash.slice(1)),
+    /** A list becomes a parameter for each of its values. */
     write(values) {
       const parameters = new URLSearchParams();
-      for (const [name, value] of Object.entries(values)) if (value) parameters.set(name, value);
+      for (const [name, value] of Object.entries(values)) for (const each of [value].flat()) if (each) parameters.append(name, each);
       const text = parameters.toString();
       history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
     },
@@ -74,10 +75,29 @@ const ftm = (() => {
     setTimeout(() => (button.textContent = before), 1500);
   }
 
+  /** The last day and the digest of the results that the site shows. */
+  const { day, results } = document.querySelector(".foot").dataset;
+
+  /** Return the address of the page with the results that it shows now, which `warn` reads. */
+  function link() {
+    const parameters = state.read();
+    parameters.set("of", `${day}.${results}`);
+    return `${location.href.split("#")[0]}#${parameters}`;
+  }
+
+  /** Say so if the address was copied from a site of other results. */
+  function warn() {
+    const [of, digest] = (state.read().get("of") ?? "").split(".");
+    if (!digest || digest === results) return;
+    document.getElementById("main").prepend(element("p", { class: "note" },
+      `This link was copied from results up to ${of.slice(0, 10)}; this site shows those up to ${day}, which may differ.`));
+  }
+  warn();
+
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-copy]");
     if (button) copy(button, document.getElementById(button.dataset.copy).textContent);
   });
 
-  return { register, load, element, state, page, casePage, copy, root };
+  return { register, load, element, state, page, casePage, copy, link, root };
 })();

@@ -7,23 +7,13 @@
   const peek = document.getElementById("peek"), summary = document.getElementById("summary");
   const [matrix] = await Promise.all([ftm.load("matrix"), ftm.query.ready()]);
   const { letters, rows, columns, devices, squares } = matrix;
-  const red = new Set(matrix.red), ran = new Set([...red, "p"]);
+  const known = new ftm.Squares(matrix);
   const names = { cpu: "CPU", cuda: "GPU" };
   const label = (device) => names[device] ?? device;
-  const causeOf = Object.fromEntries(devices.map((device) => [device, new Map()]));
-  for (const device of devices) {
-    const [ofRows, ofColumns, causes] = matrix.cellCauses[device];
-    ofRows.forEach((row, i) => causeOf[device].set(row * columns.length + ofColumns[i], causes[i]));
-  }
-  const rowNumber = new Map(rows.map((row, number) => [row, number]));
   let shown = { columns: [], devices: [], lines: [] };
   let open = null; // names of groups that the user opened or closed, by number
 
   const letter = (device, row, column) => squares[device][row][column];
-  const differs = (row, column) => {
-    const seen = devices.map((device) => letter(device, row, column)).filter((each) => ran.has(each));
-    return seen.length > 1 && new Set(seen.map((each) => red.has(each))).size > 1;
-  };
 
   /** Return the numbers of the columns: the newest first, and each set before its variants. */
   function newestFirst() {
@@ -34,60 +24,62 @@
   }
 
   // --- filters ---
-  const fields = () => Object.fromEntries([...form.elements].filter((each) => each.name).map((each) => [each.name, each.value]));
-
-  function fill() {
-    const options = (name, values) => {
-      const select = form.elements[name];
-      if (select) select.append(...values.map(([value, text]) => element("option", { value }, text)));
+  /** Return the choices of each filter under their headings. */
+  function choices() {
+    const one = (name, values) => [[name, values]], own = (value) => [value, value];
+    const releases = (name) => [...new Set(columns.flatMap((column) => Object.values(column.versions[name]).map((version) => version.split("+")[0])))]
+      .sort(ftm.versions.compare).toReversed().map((version) => [`${name}==${version}`, `${name} ${version}`]);
+    const options = matrix.options.map((name, place) => [name, one(name, [...new Set(rows.map((row) => row[2][place]))].filter(Boolean).sort().map(own))]);
+    const words = Object.entries(letters).filter(([key]) => key !== ".").map(([, look]) => own(look[2]));
+    return {
+      ...Object.fromEntries(options),
+      verdict: one("Verdict", [["red", "any red"], ["differs", "CPU and GPU disagree"], ...words]),
+      device: one("Device", devices.map((device) => [device, label(device)])),
+      version: ["torch", "transformers", "peft", "bitsandbytes"].map((name) => [name, releases(name)]),
+      cause: one("Cause", matrix.causes.map(own)),
     };
-    matrix.options.forEach((name, place) => {
-      options(name, [...new Set(rows.map((row) => row[2][place]))].filter(Boolean).sort().map((value) => [value, value]));
-    });
-    options("cause", matrix.causes.map((cause) => [cause, cause]));
-    options("device", devices.map((device) => [device, label(device)]));
-    options("verdict", Object.entries(letters).filter(([key]) => key !== ".").map(([key, look]) => [look[2], look[2]]));
-    const versions = ["torch", "transformers", "peft", "bitsandbytes"].flatMap((name) =>
-      [...new Set(columns.flatMap((column) => Object.values(column.versions[name]).map((version) => version.split("+")[0])))]
-        .sort(ftm.versions.compare).map((version) => [`${name}==${version}`, `${name} ${version}`]));
-    options("version", versions);
+  }
+
+  /** Return the numbers of the columns for the versions of a query and of the filter, of which one per package must fit. */
+  function pickedColumns(values, asked) {
+    const chosen = values.version.map((text) => text.split("==")).map(([name, version]) => ({ name, operator: "==", version }));
+    const packages = [...Map.groupBy(chosen, (each) => each.name).values()];
+    const areNamed = packages.length > 0 || asked.versions.length > 0;
+    return newestFirst().filter((number) => (values.sets === "all" || columns[number].main || areNamed)
+      && ftm.isAskedColumn(columns[number], asked)
+      && packages.every((releases) => releases.some((each) => ftm.admitsColumn(columns[number], [each]))));
   }
 
   async function apply(keepOpen) {
-    const values = fields();
-    const asked = ftm.query.parse(values.q);
-    const wanted = [...asked.versions];
-    if (values.version) wanted.push({ name: values.version.split("==")[0], operator: "==", version: values.version.split("==")[1] });
-    const pickedColumns = newestFirst().filter((number) => (values.sets === "all" || columns[number].main || wanted.length)
-      && (!wanted.length || ftm.admitsColumn(columns[number], wanted)));
-    const shownDevices = values.device ? [values.device] : devices;
-    let picked = values.q && (asked.rest.length || Object.keys(asked.options).length) ? await ftm.matching(matrix, asked) : rows;
-    picked = picked.filter((row) => matrix.options.every((name, i) => !values[name] || row[2][i] === values[name]));
-    const squareTest = tester(values, shownDevices);
-    if (squareTest) picked = picked.filter((row) => pickedColumns.some((column) => squareTest(rowNumber.get(row), column)));
-    else if (!values.q && values.sets !== "all") {
-      picked = picked.filter((row) => pickedColumns.some((column) => shownDevices.some((device) => letter(device, rowNumber.get(row), column) !== ".")));
+    const values = filters.values(), asked = ftm.query.parse(values.q);
+    const devicesNow = values.device.length ? devices.filter((device) => values.device.includes(device)) : devices;
+    const columnsNow = pickedColumns(values, asked), tests = squareTests(values);
+    const hasOptions = matrix.options.some((name) => values[name].length);
+    let picked = (await ftm.matching(matrix, asked)).filter((row) => matrix.options.every((name, i) => !values[name].length || values[name].includes(row[2][i])));
+    picked = known.rows(picked, columnsNow, devicesNow, asked, tests);
+    if (!tests.length && !values.q && values.sets !== "all") {
+      picked = picked.filter((row) => columnsNow.some((column) => devicesNow.some((device) => letter(device, known.numberOf.get(row), column) !== ".")));
     }
-    if (!keepOpen) open = new Map();
-    shown = { columns: pickedColumns, devices: shownDevices, picked, filtered: Boolean(values.q || squareTest || matrix.options.some((name) => values[name])) };
+    if (!keepOpen) { open = new Map(); filters.unknown = []; }
+    shown = { columns: columnsNow, devices: devicesNow, picked, filtered: Boolean(values.q || tests.length || hasOptions), hint: hint(asked) };
+    filters.show();
     draw();
     ftm.state.write({ ...values, open: [...open].filter(([, is]) => is).map(([group]) => group).join("."), shut: [...open].filter(([, is]) => !is).map(([group]) => group).join(".") });
   }
 
-  /** Return a test of one square, or null if the filters ask for none. */
-  function tester(values, shownDevices) {
-    const tests = [];
-    if (values.verdict === "red") tests.push((row, column) => shownDevices.some((device) => red.has(letter(device, row, column))));
-    else if (values.verdict === "differs") tests.push(differs);
-    else if (values.verdict) {
-      const key = Object.keys(letters).find((each) => letters[each][2] === values.verdict);
-      tests.push((row, column) => shownDevices.some((device) => letter(device, row, column) === key));
-    }
-    if (values.cause) {
-      const number = matrix.causes.indexOf(values.cause);
-      tests.push((row, column) => shownDevices.some((device) => causeOf[device].get(row * columns.length + column) === number));
-    }
-    return tests.length ? (row, column) => tests.every((test) => test(row, column)) : null;
+  /** Return the tests of a square that the filters ask for. */
+  function squareTests(values) {
+    const causes = new Set(values.cause.map((cause) => matrix.causes.indexOf(cause)));
+    const verdict = known.anyOf(values.verdict);
+    const cause = (row, column, on) => on.some((device) => causes.has(known.cause(device, row, column)));
+    return [...(values.verdict.length ? [verdict] : []), ...(causes.size ? [cause] : [])];
+  }
+
+  /** Return what the page ignores: values of the address that no filter has, and unknown words after `is:`. */
+  function hint(asked) {
+    const words = [asked, ...asked.without].flatMap((part) => part.squares.flat()).filter((word) => !known.test(word));
+    const unknown = [...filters.unknown, ...words.map((word) => `is:${word.slice(0, ftm.Filters.LONGEST)}`)];
+    return unknown.length ? ` · unknown: ${unknown.join(", ").replace(/\p{C}/gu, "\uFFFD")}` : "";
   }
 
   // --- lines: headings and cases ---
@@ -96,12 +88,12 @@
     const tallies = new Array(shown.columns.length).fill(0);
     let count = 0, differing = false;
     for (const row of members) {
-      const number = rowNumber.get(row), texts = shown.devices.map((device) => squares[device][number]);
+      const number = known.numberOf.get(row), texts = shown.devices.map((device) => squares[device][number]);
       shown.columns.forEach((column, place) => {
         let reds = 0;
-        for (const text of texts) if (red.has(text[column])) reds += 1;
+        for (const text of texts) if (known.red.has(text[column])) reds += 1;
         if (reds) { tallies[place] += 1; count += reds; shown.totals[place] += reds; }
-        if (reds === 1 && !differing) differing = differs(number, column);
+        if (reds === 1 && !differing) differing = known.differs(number, column);
       });
     }
     return { tallies, count, differing };
@@ -130,7 +122,7 @@
     grid.reset(shown.lines.length, shown.columns.length);
     const total = shown.lines.filter((line) => line.tallies).reduce((sum, line) => sum + line.count, 0);
     const number = (value, word) => `${value.toLocaleString("en")} ${word}${value === 1 ? "" : "s"}`;
-    summary.textContent = `${number(shown.picked.length, "case")} on ${number(shown.columns.length, "version set")}: ${number(total, "red cell")}`;
+    summary.textContent = `${number(shown.picked.length, "case")} on ${number(shown.columns.length, "version set")}: ${number(total, "red cell")}${shown.hint}`;
     place.querySelector(".empty")?.remove();
     if (!shown.lines.length) grid.body.append(element("p", { class: "empty" }, "No case matches. Remove a filter, or show all version sets."));
   }
@@ -163,7 +155,7 @@
       return element("div", { class: "group" }, element("div", { class: "first", role: "rowheader" }, toggle),
         ...line.tallies.slice(first, last).map((count) => element("div", { class: "tally", role: "gridcell", "aria-label": `${count} red` }, count ? String(count) : "")));
     }
-    const number = rowNumber.get(line.row), file = line.row[3] ?? line.row[0];
+    const number = known.numberOf.get(line.row), file = line.row[3] ?? line.row[0];
     const head = element("div", { class: "first rowhead", role: "rowheader" },
       element("a", { href: ftm.casePage(file), tabindex: -1, title: line.row[0] }, short(line.row)));
     return element("div", { class: "case" }, head, ...shown.columns.slice(first, last).map((column) => square(line.row, number, column, file)));
@@ -179,7 +171,7 @@
       return record === undefined ? element("i", { class: "none" }) : element("i", { class: look[0] }, look[0] === "unknown" ? "·" : look[1]);
     });
     const spoken = shown.devices.filter((device) => columns[column].sets[device] !== undefined).map((device) => `${label(device)} ${letters[letter(device, number, column)][2]}`).join(", ");
-    const isDifferent = shown.devices.length > 1 && differs(number, column);
+    const isDifferent = shown.devices.length > 1 && known.differs(number, column);
     const link = element("a", { href: ftm.casePage(file, `set=${encodeURIComponent(columns[column].key)}`), tabindex: -1, "aria-label": `${columns[column].key}: ${spoken}${isDifferent ? "; CPU and GPU disagree" : ""}` }, ...halves);
     return element("div", { class: `square${isDifferent ? " differs" : ""}`, role: "gridcell" }, link);
   }
@@ -189,7 +181,7 @@
   async function describe({ row: index, column: place }) {
     const line = shown.lines[index];
     if (!line?.row || place === 0) { peek.replaceChildren(line?.row ? `${line.row[0]}` : line ? `${matrix.groups[line.group]}: ${line.members} cases` : ""); return; }
-    const column = columns[shown.columns[place - 1]], number = rowNumber.get(line.row);
+    const column = columns[shown.columns[place - 1]], number = known.numberOf.get(line.row);
     reasons ??= await ftm.load("reasons");
     const parts = shown.devices.flatMap((device) => {
       const set = column.sets[device];
@@ -214,21 +206,20 @@
     if (cell && row) describe({ row: Number(row.dataset.row), column: Number(cell.dataset.column) });
   });
 
+  const filters = new ftm.Filters(form, choices());
+
   function restore() {
     const stored = ftm.state.read();
-    for (const each of form.elements) if (each.name) each.value = stored.get(each.name) ?? "";
+    filters.restore(stored);
     if (stored.get("sets") !== "all") form.elements.sets.value = "";
-    open = new Map([...(stored.get("open") ?? "").split(".").filter(Boolean).map((group) => [Number(group), true]),
-      ...(stored.get("shut") ?? "").split(".").filter(Boolean).map((group) => [Number(group), false])]);
-    const more = form.querySelector("details");
-    if ([...more.querySelectorAll("select")].some((select) => select.value)) more.open = true;
+    const numbers = (name) => (stored.get(name) ?? "").split(".").filter(Boolean).map(Number);
+    open = new Map([...numbers("open").map((group) => [group, true]), ...numbers("shut").map((group) => [group, false])]);
   }
 
   const bar = document.querySelector(".top");
   const fit = () => document.documentElement.style.setProperty("--bar", `${bar.offsetHeight}px`);
   new ResizeObserver(fit).observe(bar);
   fit();
-  fill();
   restore();
   await apply(true);
   place.setAttribute("aria-busy", "false");
@@ -241,6 +232,6 @@
   form.addEventListener("reset", () => setTimeout(apply));
   document.getElementById("fold").addEventListener("click", () => { open = new Map(matrix.groups.map((_, number) => [number, false])); apply(true); });
   document.getElementById("unfold").addEventListener("click", () => { open = new Map(matrix.groups.map((_, number) => [number, true])); apply(true); });
-  document.getElementById("link").addEventListener("click", (event) => ftm.copy(event.currentTarget, location.href));
+  document.getElementById("link").addEventListener("click", (event) => ftm.copy(event.currentTarget, ftm.link()));
   addEventListener("hashchange", () => { restore(); apply(true); });
 })();

@@ -1,8 +1,11 @@
-/* Reads a query in a user's words, with the vocabulary of `ftmatrix can-i-use`. */
+/* Reads a query in a user's words, with the vocabulary of `ftmatrix can-i-use`.
+
+   Two forms are for the matrix alone: `-word` or `not:word` leaves out what a word finds, and `is:word` asks for squares. */
 "use strict";
 
 ftm.query = (() => {
   const VERSION = String.raw`\d+(?:\.\d+)*(?:\.?(?:post|rc|dev)\d*)?`;
+  const SQUARE = /(?<=^| )is:([\w,-]+)/g;
   const TERM = /^([a-z_0-9]+)(!?=)(.+)$/;
   let vocabulary = null;
 
@@ -10,12 +13,13 @@ ftm.query = (() => {
     if (vocabulary) return vocabulary;
     const data = await ftm.load("words");
     const names = [...Object.keys(data.aliases), ...data.packages].join("|");
+    const version = String.raw`(${names})(?: version)? ?(==|>=|<=|~=|<|>|=|@)? ?v?(${VERSION})(?:\+\w+)?(?![\w.*])`;
     vocabulary = {
       ...data,
       fillers: new Set(data.fillers),
       phrases: data.phrases.map(([pattern, words]) => [new RegExp(pattern, "g"), ` ${words} `]),
-      version: new RegExp(
-        String.raw`\b(${names})(?: version)? ?(==|>=|<=|~=|<|>|=|@)? ?v?(${VERSION})(?:\+\w+)?(?![\w.*])`, "g"),
+      version: new RegExp(String.raw`\b${version}`, "g"),
+      negated: new RegExp(String.raw`(?<=^|\s)(?:[-\u2010-\u2015\u2212](?=\w)|not:)(?:${version}|\S+)`, "gi"),
     };
     return vocabulary;
   }
@@ -23,11 +27,24 @@ ftm.query = (() => {
   const plain = (text) => text.toLowerCase().replace(/[\u2010-\u2015]/g, "-").replace(/\u2019/g, "'")
     .replace(/[?;]|(?<!\w)["'(]|["')](?!\w)|[,.:!](?= |$)/g, " ").replace(/\s+/g, " ").trim();
 
-  /** Return the options, the versions and the remaining words that a text names. */
+  /** Return what a text names, and as `without` what each of its negated terms names. */
   function parse(text) {
-    const options = {}, versions = [], rest = [], contradictions = [];
+    const without = [];
+    const positive = text.replace(vocabulary.negated, (term) => {
+      without.push(read(term.replace(/^(?:not:|.)/i, "")));
+      return " ";
+    });
+    return { ...read(positive), without };
+  }
+
+  /** Return the options, the versions, the words for squares and the remaining words that a text names. */
+  function read(text) {
+    const options = {}, versions = [], squares = [], rest = [], contradictions = [];
     const v = vocabulary;
-    let left = plain(text).replace(v.version, (_, name, operator, version) => {
+    let left = plain(text).replace(SQUARE, (_, words) => {
+      squares.push(words.split(","));
+      return " ";
+    }).replace(v.version, (_, name, operator, version) => {
       versions.push({ name: v.aliases[name] ?? name, operator: (operator ?? "").replace(/^[=@]$/, "") || "==", version });
       return " ";
     });
@@ -46,7 +63,7 @@ ftm.query = (() => {
         }
       }
     }
-    return { options, versions, rest, contradictions };
+    return { options, versions, squares, rest, contradictions };
   }
 
   function meaning(word) {

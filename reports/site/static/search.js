@@ -34,7 +34,12 @@
 
     go(text) {
       const freeze = ftm.query.looksLikeFreeze(text) && !ftm.query.looksLikeLog(text);
-      sessionStorage.setItem(PASTED, text);
+      try {
+        sessionStorage.setItem(PASTED, text);
+      } catch { // browsers limit what a page may leave behind
+        location.href = ftm.page("error.html#too-long");
+        return;
+      }
       location.href = ftm.page(freeze ? "stack.html#pasted" : "error.html#pasted");
     }
 
@@ -105,19 +110,18 @@
     const [, pages, matrix] = await Promise.all([ftm.query.ready(), ftm.load("pages"), ftm.load("matrix")]);
     const asked = ftm.query.parse(text);
     const words = asked.rest;
-    const has = (where) => words.every((word) => where.includes(word));
     const lower = text.trim().toLowerCase();
     const results = [];
     const exact = matrix.rows.find((row) => row[0].toLowerCase() === lower.split("__").at(-1));
     if (exact) results.push({ kind: "Case", title: exact[0], note: "The page of this case", href: ftm.casePage(exact[3] ?? exact[0], lower.includes("__") ? `set=${text.trim().split("__")[0]}` : "") });
-    const named = Object.keys(asked.options).length > 0;
-    if (named && !words.length) results.push(...features(pages, asked));
-    if (named || asked.versions.length || words.length) {
-      const rows = await matching(matrix, asked);
-      const columns = asked.versions.length ? matrix.columns.filter((column) => admitsColumn(column, asked.versions)) : [];
+    const named = Object.keys(asked.options).length > 0, filtered = asked.squares.length > 0 || asked.without.length > 0;
+    if (named && !words.length && !filtered) results.push(...features(pages, asked));
+    if (named || asked.versions.length || words.length || filtered) {
+      const columns = matrix.columns.filter((column) => isAskedColumn(column, asked));
+      const matched = await matching(matrix, asked), rows = filtered ? withSquares(matrix, columns, matched, asked) : matched;
       if (asked.versions.length) results.push({ kind: "Versions", title: columns.length ? `${columns.length} version set${columns.length > 1 ? "s" : ""} with ${asked.versions.map((v) => `${v.name} ${v.operator === "==" ? "" : v.operator}${v.version}`).join(", ")}` : "No measured set has these versions", note: columns.map((column) => column.key).slice(0, 6).join(", "), href: ftm.page(`matrix.html#q=${encodeURIComponent(text)}&sets=all`) });
       if (rows.length) results.push({ kind: "Matrix", title: `${rows.length} case${rows.length > 1 ? "s" : ""} in the matrix`, note: "Filtered by these words", href: ftm.page(`matrix.html#q=${encodeURIComponent(text)}`) });
-      if (words.length || named) {
+      if ((words.length || named) && !filtered) {
         const texts = words.length ? words : lower.split(/\s+/);
         const fitting = (where) => texts.every((word) => where.includes(word));
         results.push(...pages.problems.filter((each) => fitting(`${each.id} ${each.title}`.toLowerCase())).slice(0, 4)
@@ -129,6 +133,12 @@
     }
     return results;
   };
+
+  /** Keep the rows with the squares that a query asks for, on the columns that the matrix shows at first. */
+  function withSquares(matrix, columns, rows, asked) {
+    const shown = columns.filter((column) => column.main || asked.versions.length).map((column) => matrix.columns.indexOf(column));
+    return new ftm.Squares(matrix).rows(rows, shown, matrix.devices, asked);
+  }
 
   function features(pages, asked) {
     const plainest = { flow: "train", method: "lora", quant: "none", strategy: "single" };
@@ -143,16 +153,29 @@
   const admitsColumn = (column, versions) => versions.every((wanted) =>
     Object.values(column.versions[wanted.name] ?? column.others[wanted.name] ?? {}).some((version) => ftm.query.admits(wanted, version)));
 
-  /** Return the rows of the matrix that have all options and words of a query. */
-  async function matching(matrix, asked) {
-    const wanted = Object.entries(asked.options);
-    const options = wanted.length || asked.rest.length ? await ftm.load("options") : null;
-    const sets = wanted.map(([name, values]) => new Set(values.map((value) => options.values.indexOf(`${name}=${value}`)).filter((number) => number >= 0)));
-    return matrix.rows.filter((row, number) =>
-      sets.every((set) => options.rows[number].some((value) => set.has(value)))
-      && (!asked.rest.length || asked.rest.every((word) => `${row[0]} ${matrix.groups[row[1]]} ${options.why[number]}`.toLowerCase().includes(word))));
+  /** Tell if a column has all versions of a query, and none that it excludes. */
+  const isAskedColumn = (column, asked) => admitsColumn(column, asked.versions)
+    && !asked.without.some((part) => part.versions.length && admitsColumn(column, part.versions));
+
+  const namesRows = (part) => part.rest.length > 0 || Object.keys(part.options).length > 0;
+
+  /** Return the test of a row for all options and words of one part of a query. */
+  function rowTest(part, matrix, options) {
+    const sets = Object.entries(part.options).map(([name, values]) =>
+      new Set(values.map((value) => options.values.indexOf(`${name}=${value}`)).filter((number) => number >= 0)));
+    return (row, number) => sets.every((set) => options.rows[number].some((value) => set.has(value)))
+      && (!part.rest.length || part.rest.every((word) => `${row[0]} ${matrix.groups[row[1]]} ${options.why[number]}`.toLowerCase().includes(word)));
   }
 
-  Object.assign(ftm, { matching, admitsColumn, PASTED });
+  /** Return the rows of the matrix that have all options and words of a query, and none of its negated terms. */
+  async function matching(matrix, asked) {
+    const without = asked.without.filter(namesRows);
+    if (!namesRows(asked) && !without.length) return matrix.rows;
+    const options = await ftm.load("options"), wanted = rowTest(asked, matrix, options);
+    const unwanted = without.map((part) => rowTest(part, matrix, options));
+    return matrix.rows.filter((row, number) => wanted(row, number) && !unwanted.some((test) => test(row, number)));
+  }
+
+  Object.assign(ftm, { matching, admitsColumn, isAskedColumn, PASTED });
   document.querySelectorAll("form.search").forEach((form) => new Search(form));
 })();
