@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import random
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from playwright.sync_api import expect
 
 from matrix.versions.sets import PACKAGES
 from reports.answers import knowledge
@@ -18,9 +20,13 @@ from reports.answers.diagnosis import logs, outside, signatures
 from reports.answers.diagnosis.diagnose import diagnose
 from reports.answers.diagnosis.explain import PublishedEvidence, explain, explain_diagnosis, load_evidence
 from reports.answers.diagnosis.symptoms import Symptom
+from tests.browser.conftest import visiting
+from tests.growing_text import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
 
     from matrix.run.outcome import Outcome
     from reports.answers.diagnosis.explain import AdviceVerdict
@@ -45,6 +51,13 @@ EXPLAIN: Final = """async (texts) => {
     answers.push([diagnoses.map(diagnosis), versions, outside && [outside.id, outside.says, outside.line]]);
   }
   return answers;
+}"""
+
+
+PASTE: Final = """text => {
+  const data = new DataTransfer();
+  data.setData("text", text);
+  document.querySelector(".box").dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, cancelable: true }));
 }"""
 
 
@@ -195,3 +208,47 @@ def test_the_evidence_of_one_log_and_of_all_give_the_same_answer(name: str, evid
     failure = Symptom(text=text, versions=logs.versions(Symptom(text=text).clean))
     every = [explain_diagnosis(each, evidence, failure).as_json() for each in diagnose(failure)]
     assert json.dumps([each.as_json() for each in explain(failure)]) == json.dumps(every)
+
+
+def long_logs() -> Iterator[str]:
+    """Yield logs of which the command reads a part: before, between and after lines without errors."""
+    end = (LOGS / "logs" / "fsdp1-uniform-dtype.txt").read_text(encoding="utf-8")
+    noise = text_of("steps", 7_000_000)
+    yield f"{noise}\n{end}"
+    yield f"{noise}\n{end}\n{noise.replace('word', 'ümlaut')}"
+    yield f"{end}\n{noise}"
+    yield text_of("tracebacks", 14_000_000)
+    yield f"{'x' * 10_000_000}\n{end}"
+    yield f"{'ü' * 5_000_000} {end}"
+    yield f"{noise}\n".replace("\n", "\r") + end
+
+
+def test_very_long_logs_are_read_as_the_command_reads_them(visit: Visit) -> None:
+    """So they get its answers: the tests above compare what both find in the same text."""
+    page = visit.open("error.html")
+    page.evaluate("ftm.diagnosis.ready()")
+    for text in long_logs():
+        read, expected = page.evaluate("text => ftm.diagnosis.logs.distinct(text).text", text), as_read(text)
+        assert (len(read), digest(read)) == (len(expected), digest(expected))
+
+
+def digest(text: str) -> str:
+    """Return a digest, because pytest takes minutes to compare long texts that differ."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(("size", "sentences"), [(5_000_000, 0), (9_000_000, 1)])
+def test_the_page_says_if_it_left_out_the_middle_of_a_log(visit: Visit, size: int, sentences: int) -> None:
+    page = visit.open("error.html")
+    expect(page.get_by_text("Both read the first 4 MB of different lines")).to_be_visible()
+    page.evaluate("text => { document.getElementById('log').value = text; }", text_of("steps", size))
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator("#answer h2")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("of its middle, only lines about errors were read")).to_have_count(sentences)
+
+
+def test_a_log_that_the_search_box_cannot_carry_is_asked_for_again(chromium: Browser, site: Path) -> None:
+    with visiting(chromium, site) as visit:
+        page = visit.open("index.html")
+        page.evaluate(PASTE, "Traceback (most recent call last):\n" + "x" * 20_000_000)
+        expect(page.locator("#answer")).to_contain_text("paste it here")

@@ -43,6 +43,10 @@ EXPRESSIONS: Final[Mapping[ModuleType, tuple[str, ...]]] = {
     diagnose: (),
     outside: (),
 }
+LIMITS: Final = (
+    *("BLOCK_SIZE", "ALL_LINES_SIZE", "ERROR_LINES_SIZE", "ERROR_LINES_PER_BLOCK", "END_SIZE", "LONGEST_LINE"),
+    *("LINES_BEFORE", "LINES_AFTER", "REMEMBERED_LINES"),
+)
 VALUES: Final[Mapping[ModuleType, Mapping[str, object]]] = {
     tracebacks: {"MESSAGE_LINES": tracebacks.MESSAGE_LINES, "CONTEXT_LINES": tracebacks.CONTEXT_LINES},
     frames: {
@@ -53,7 +57,11 @@ VALUES: Final[Mapping[ModuleType, Mapping[str, object]]] = {
     blame: {"ALONE": blame.ALONE},
     symptoms: {"WITHOUT_QUOTES": "".join(map(chr, symptoms.WITHOUT_QUOTES))},
     ranks: {"GAP": ranks.GAP},
-    logs: {"LONGEST_LINE": logs.LONGEST_LINE, "ELLIPSIS": logs.ELLIPSIS.decode()},
+    logs: {
+        **{name: getattr(logs, name) for name in LIMITS},
+        "ELLIPSIS": logs.ELLIPSIS.decode(),
+        "ERROR_WORDS": [each.decode() for each in logs.ERROR_WORDS],
+    },
     observed_options: {"NAMES": list(observed_options.NAMES)},
     diagnose: {"MATCHES": diagnose.MATCHES},
 }

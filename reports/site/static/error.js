@@ -71,17 +71,19 @@
 
   async function explain() {
     if (!log.value.trim()) return answer.replaceChildren(element("p", {}, "Paste the traceback, or better the whole log."));
-    const { diagnoses, outside, versions } = await ftm.diagnosis.explain(log.value);
+    const { diagnoses, outside, versions, isCut } = await ftm.diagnosis.explain(log.value);
     const known = Object.entries(versions).map(([name, version]) => `${name} ${version}`).join(", ");
     const heading = known ? `Versions in the log: ${known}` : "The log names no versions; with them, fewer causes fit.";
     const shown = diagnoses.length ? diagnoses.slice(0, CAUSES).map(draw) : unexplained(outside);
-    answer.replaceChildren(element("p", { class: "quiet small" }, heading), ...shown);
+    const cut = isCut ? element("p", { class: "note" }, "The log is very long: of its middle, only lines about errors were read.") : null;
+    answer.replaceChildren(...[element("p", { class: "quiet small" }, heading), cut, ...shown].filter(Boolean));
     answer.dataset.ids = diagnoses.map((each) => each.row.id).join(" ");
     answer.dataset.outside = outside?.id ?? "";
     answer.querySelector("h2").focus();
   }
 
   form.addEventListener("submit", (event) => { event.preventDefault(); explain(); });
+  if (location.hash === "#too-long") answer.replaceChildren(element("p", { class: "note" }, "The browser cannot carry such a long text from one page to another: paste it here."));
   if (location.hash === "#pasted") {
     log.value = sessionStorage.getItem(ftm.PASTED) ?? "";
     if (log.value) explain();

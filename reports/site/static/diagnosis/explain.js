@@ -16,8 +16,8 @@ ftm.diagnosis.explain = (() => {
   /** Explain a text: its diagnoses, best first, with their evidence; or why it has none. */
   return async (text) => {
     await ftm.diagnosis.ready();
-    const failure = new Symptom(logs.distinct(text)), found = diagnose(failure);
-    if (!found.length) return { versions: failure.versions, diagnoses: [], outside: outside.end(failure) ?? outside.foreignCode(failure) };
+    const { text: read, isCut } = logs.distinct(text), failure = new Symptom(read), found = diagnose(failure);
+    if (!found.length) return { versions: failure.versions, isCut, diagnoses: [], outside: outside.end(failure) ?? outside.foreignCode(failure) };
     const data = await ftm.load("consequences");
     const judges = Object.fromEntries(Object.keys(data.devices).map((device) => [device, new Consequences(data, device)]));
     const diagnoses = await Promise.all(found.map(async (each) => {
@@ -28,6 +28,6 @@ ftm.diagnosis.explain = (() => {
         fixes: fixes.map((fix) => withDangers(fix, each.row, failure.versions, judges, data.sets)),
       };
     }));
-    return { versions: failure.versions, diagnoses, outside: null };
+    return { versions: failure.versions, isCut, diagnoses, outside: null };
   };
 })();
