@@ -24,7 +24,7 @@ from reports.answers.support.set_locks import lock_text
 from reports.results.grid import findings
 from reports.results.location_words import location_words
 from reports.results.wording import LIMITS, again, headline, is_distance, rates
-from reports.site.chart import charted
+from reports.site.chart import charted, charted_cell
 from reports.site.log_tails import tails
 from reports.site.names import device_name
 from reports.site.writer import file_name
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from reports.results.grid import CaseFailure
     from reports.site.case_fixes import CellFix
     from reports.site.cause_pages import CausePage
+    from reports.site.chart import ChartedCell
     from reports.site.problem_pages import ProblemPage
     from reports.site.published_data import PublishedData
     from reports.site.writer import SiteWriter
@@ -78,6 +79,8 @@ class CaseWriter:
         newest = outcomes[-1][1]
         file = file_name(case)
         scripts = dict(self.scripts(outcomes))
+        charts = charted(outcomes)
+        history = self.published.measurements_by_case.get(case, [])
         self.site.page(
             f"case/{file}.html",
             "case.html.j2",
@@ -88,18 +91,21 @@ class CaseWriter:
             options=newest.options,
             code=code_of(newest, self.pins(outcomes[-1][0], newest.set)),
             strips={device: list(self.strip(case, device)) for device in self.published.grids},
-            charts=charted(outcomes),
+            charts=charts,
             failures=list(self.failures(outcomes)),
             problems=self.problems.get(case, ()),
             disagreements=list(self.disagreements(case)),
-            history=self.published.measurements_by_case.get(case, [])[:MOST_HISTORY],
+            history=history[:MOST_HISTORY],
+            measurements=len(history),
             scripts=scripts,
             device_name=device_name,
         )
         self.site.data(
             f"cases/{file}",
             {
-                f"{device} {outcome.set}": self.cell(device, outcome, scripts) | self.logs(device, outcome)
+                f"{device} {outcome.set}": self.cell(device, outcome, scripts)
+                | self.logs(device, outcome)
+                | chart_data(device, outcome, charts)
                 for device, outcome in outcomes
             },
         )
@@ -192,6 +198,14 @@ class CaseWriter:
             "script": scripts.get(f"{device} {outcome.set}", ""),
         }
         return {name: value for name, value in values.items() if value not in ("", None, [], {})}
+
+
+def chart_data(device: str, outcome: Outcome, drawn: Sequence[ChartedCell]) -> dict[str, Any]:
+    """Return the charts of a cell for the script of the page, or that the page itself has them."""
+    if any((each.device, each.set) == (device, outcome.set) for each in drawn):
+        return {"isCharted": True}
+    cell = charted_cell(device, outcome)
+    return {} if cell is None else {"series": cell.data}
 
 
 def best_first(fixes: Iterable[CellFix]) -> tuple[CellFix, ...]:

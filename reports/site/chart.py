@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final
 
 from cases.space.verdict import Verdict
 from reports.site.names import device_name
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # The name of a series, of the same series of the twin, and of the check whose bound says how far they may be apart.
 CURVES: Final = (("loss", "twin loss", "loss"), ("gradient norm", "twin gradient norm", "gradient scale"))
 WIDTH, HEIGHT, MARGIN = 240, 110, 8  # units of the SVG
+LISTED: Final = 6  # values of a series in a caption
 MOST: Final = 6  # charted cells of one case: those whose curves part, and the newest
 
 
@@ -74,6 +76,18 @@ class Chart:
             if math.isfinite(value)
         ]
 
+    @property
+    def data(self) -> dict[str, Any]:
+        """The chart as texts and coordinates, for the script that draws the selected cell."""
+        return {
+            "words": self.words[0].upper() + self.words[1:],
+            "size": [self.width, self.height],
+            "found": self.lines(self.found),
+            "twin": self.lines(self.twin),
+            "dots": self.dots(self.found),
+            "apart": f"{self.across(self.parts_at - 1):.1f}" if self.parts_at else "",
+        }
+
     def across(self, place: int) -> float:
         return MARGIN + place * (WIDTH - 2 * MARGIN) / max(len(self.found) - 1, 1)
 
@@ -101,7 +115,11 @@ class ChartedCell:
     @property
     def rows(self) -> list[list[str]]:
         columns = [values for each in self.charts for values in (each.found, each.twin)]
-        return [[f"{value:.7g}" for value in row] for row in zip(*columns, strict=True)]
+        return [["" if value is None else f"{value:.7g}" for value in row] for row in zip_longest(*columns)]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {"charts": [each.data for each in self.charts], "heads": self.heads, "rows": self.rows}
 
     @property
     def part(self) -> bool:
@@ -151,5 +169,8 @@ def is_apart(found: float, twin: float, *, bound: float) -> bool:
     return not math.isfinite(found) or abs(found - twin) > bound * abs(twin)
 
 
-def listed(values: Iterable[float]) -> str:
-    return ", ".join(f"{value:.5g}" for value in values)
+def listed(values: Sequence[float]) -> str:
+    """Return the values in words, of many the first and the last ones; the table of the page has all of them."""
+    first, last = (values, ()) if len(values) <= LISTED else (values[: LISTED // 2], values[-1:])
+    words = ", ".join(f"{value:.5g}" for value in first)
+    return f"{words} … {last[0]:.5g}" if last else words

@@ -41,6 +41,32 @@
     return [element("h3", {}, title), drawn];
   }
 
+  function shape(tag, attributes, ...children) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  }
+
+  /** Draw a chart as `parts.html.j2` does, from the same coordinates. */
+  function chart({ words, size: [width, height], found, twin, dots, apart }) {
+    return element("figure", { class: "chart" },
+      shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words },
+        ...(apart ? [shape("line", { class: "apart", x1: apart, x2: apart, y1: 0, y2: height })] : []),
+        ...found.map((points) => shape("polyline", { class: "found", points })), ...twin.map((points) => shape("polyline", { class: "twin", points })),
+        ...dots.map(([cx, cy]) => shape("circle", { class: "found", cx, cy, r: 2.5 }))),
+      element("figcaption", { "aria-hidden": "true" }, words));
+  }
+
+  function series(cell) {
+    if (cell.isCharted) return [element("p", { class: "quiet small" }, "The page draws its loss and gradient norm below.")];
+    if (!cell.series) return [];
+    const { charts, heads, rows } = cell.series;
+    const lines = rows.map((row, number) => element("tr", {}, element("th", { scope: "row" }, String(number + 1)), row.map((value) => element("td", { class: "number" }, value))));
+    return [element("h3", {}, "Loss and gradient norm"), element("div", { class: "charts" }, charts.map(chart)),
+      element("details", {}, element("summary", {}, "As numbers"), table("Loss and gradient norm of this cell", ["Step", ...heads], lines))];
+  }
+
   /** The ends of the log files of a cell, which are loaded when somebody opens them. */
   function logs(name) {
     const drawn = element("div");
@@ -65,9 +91,11 @@
     ];
     place.replaceChildren(...[
       element("h2", { id: "selected", tabindex: -1 }, `${cell.set}, ${names[cell.device] ?? cell.device}: ${cell.verdict}`),
+      element("p", {}, element("button", { type: "button", onclick: (event) => ftm.copy(event.currentTarget, ftm.link()) }, "Copy link to this cell")),
       cell.headline ? element("p", { class: "mono small" }, cell.headline) : null,
       facts([["Phase", cell.phase], ["Repeats", cell.rates], ["Location", cell.location],
         ["Cause", cell.cause ? element("a", { href: ftm.page(`cause/${encodeURIComponent(cell.cause)}.html`) }, cell.cause) : undefined]]),
+      ...series(cell),
       ...(cell.checks ? checks(cell) : []),
       cell.traceback ? element("details", {}, element("summary", {}, "Traceback"), copyable("traceback", cell.traceback, "Copy traceback")) : null,
       cell.logs ? logs(cell.logs) : null,

@@ -30,6 +30,11 @@ def test_curves_within_the_bound_stay_together() -> None:
     assert (found.parts_at, found.words) == (0, "loss: 5, 4.01; the twin's: 5, 4")
 
 
+def test_a_long_series_is_shortened_in_words() -> None:
+    values = tuple(map(float, range(20, 0, -1)))
+    assert chart("loss", values, values, 0.1).words == "loss: 20, 19, 18 … 1; the twin's: 20, 19, 18 … 1"
+
+
 def test_a_value_that_is_not_finite_parts_the_curves_and_leaves_a_gap() -> None:
     found = chart("loss", (5.0, math.nan, 3.0), (5.0, 4.0, 3.0), 0.5)
     assert found.parts_at == 2
@@ -76,3 +81,17 @@ def test_the_numbers_are_rows_of_a_table(build_outcome: Callable[..., Outcome]) 
     (cell,) = charted([("cpu", build_outcome(verdict=Verdict.WRONG.value, series=APART))])
     assert cell.heads == ["Loss", "Twin's loss"]
     assert cell.rows == [["5", "5"], ["4.5", "4"], ["4.4", "3"]]
+
+
+def test_series_of_different_lengths_leave_empty_places(build_outcome: Callable[..., Outcome]) -> None:
+    series = {**TOGETHER, "gradient norm": (1.0, 2.0), "twin gradient norm": (1.0, 2.0)}
+    (cell,) = charted([("cpu", build_outcome(series=series))])
+    assert cell.rows[1:] == [["4", "4", "2", "2"], ["3", "3", "", ""]]
+
+
+def test_the_data_of_a_chart_are_what_the_page_draws(build_outcome: Callable[..., Outcome]) -> None:
+    (cell,) = charted([("cpu", build_outcome(verdict="wrong", series=APART, checks=(BOUND,)))])
+    (drawn,), (chart,) = cell.data["charts"], cell.charts
+    assert drawn["words"] == "Loss: leaves the twin's at step 2, with 4.5 instead of 4"
+    assert (drawn["found"], drawn["twin"]) == (chart.lines(chart.found), chart.lines(chart.twin))
+    assert float(drawn["apart"]) == WIDTH / 2
