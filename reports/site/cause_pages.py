@@ -6,16 +6,19 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cases.space.plural import counted
+from cases.space.verdict import Verdict
 from reports.answers.diagnosis import signatures
 from reports.results.grid import findings
 from reports.results.known_results import address
+from reports.site.columns import IN_HEAD
 from reports.site.names import device_name
 from reports.site.writer import file_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from matrix.run.outcome import Outcome
+    from matrix.run.outcome import Outcome, SetRecord
     from reports.answers.diagnosis.signatures import Signature
     from reports.results.grid import CaseFailure
     from reports.site.case_fixes import CellFix
@@ -113,9 +116,50 @@ def write(
             cause=each,
             failures={device: failures(outcomes) for device, outcomes in each.red.items()},
             fixes=common_fixes(each, fixes),
+            spans=spans(each, published),
             device_name=device_name,
             most=MOST_CASES,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseSpan:
+    """The oldest and the newest set with many cells on which a cause shows, in words."""
+
+    device: str
+    since: str
+    until: str
+
+
+def spans(cause: CausePage, published: PublishedData) -> list[CauseSpan]:
+    return [each for device in cause.red if (each := span(cause, device, published)) is not None]
+
+
+def span(cause: CausePage, device: str, published: PublishedData) -> CauseSpan | None:
+    """Return since and until which set the cause shows; None if it shows only on sets with few cells."""
+    known = [record for column in published.columns if column.is_main and (record := column.sets.get(device))]
+    red: dict[str, set[str]] = {}
+    for outcome in cause.red[device]:
+        red.setdefault(outcome.set, set()).add(outcome.case)
+    places = [place for place, each in enumerate(known) if each.key in red]
+    if not places:
+        return None
+    oldest, newest = known[places[0]], known[places[-1]]
+    verdicts = published.grids[device].verdicts
+
+    def green(neighbour: SetRecord, cases: set[str]) -> str:
+        count = sum(verdicts.get((case, neighbour.key)) is Verdict.PASS for case in cases)
+        return f"; {count} of {counted(len(cases), 'case')} green on {neighbour.key}" if count else ""
+
+    before = green(known[places[0] - 1], red[oldest.key]) if places[0] else "; no older set was measured"
+    is_last = places[-1] == len(known) - 1
+    after = ", the newest set" if is_last else green(known[places[-1] + 1], red[newest.key])
+    return CauseSpan(device=device, since=stated(oldest) + before, until=stated(newest) + after)
+
+
+def stated(record: SetRecord) -> str:
+    """Return a set with its versions."""
+    return f"{record.key} ({', '.join(f'{name} {record.pins[name]}' for name in IN_HEAD if name in record.pins)})"
 
 
 def failures(outcomes: Sequence[Outcome]) -> tuple[CaseFailure, ...]:
