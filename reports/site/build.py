@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cases.space.verdict import Verdict
 from matrix.keys import CellKey
-from reports.answers.diagnosis import signatures
+from reports.answers.diagnosis import logs, signatures
 from reports.results.verdict_style import LOOKS
 from reports.site import (
     case_fixes,
@@ -23,10 +23,11 @@ from reports.site import (
     problem_pages,
     published_data,
 )
+from reports.site.data_sources import SHORT
 from reports.site.diagnosis.evidence_data import SignatureEvidence
 from reports.site.diagnosis.explain_data import errors_data
 from reports.site.matrix_data import matrix_data, reasons_data
-from reports.site.names import NAVIGATION
+from reports.site.names import NAVIGATION, harness
 from reports.site.search_data import options_data, pages_data, words_data
 from reports.site.stack_data import stack_data
 from reports.site.writer import SiteWriter
@@ -79,7 +80,7 @@ def build(results: Path, folder: Path) -> Site:
     problems = problem_pages.load(results)
     causes = cause_pages.pages(published, problems)
     fixes = case_fixes.fixes(published)
-    home.write(site, published, features, problems)
+    home.write(site, published, features, problems, home.common_causes(published, causes, fixes))
     feature_pages.write(site, features, published)
     problem_pages.write(site, problems)
     cause_pages.write(site, causes, published, fixes)
@@ -97,7 +98,13 @@ def build(results: Path, folder: Path) -> Site:
         site.data(f"explain/{row.id}", evidence.of(row))
     site.data("consequences", evidence.consequences())
     site.data("stack", stack_data(published, features, problems, locks))
-    site.page("error.html", "error.html.j2", signatures=len(errors["signatures"]))
+    site.page(
+        "error.html",
+        "error.html.j2",
+        signatures=len(errors["signatures"]),
+        whole=logs.ALL_LINES_SIZE // logs.MEGABYTE,
+        end=logs.END_SIZE // logs.MEGABYTE,
+    )
     site.page("stack.html", "stack.html.j2")
     changes = change_pages.pages(published)
     change_pages.write(site, changes, published)
@@ -128,23 +135,14 @@ def build(results: Path, folder: Path) -> Site:
 
 def common(published: PublishedData) -> dict[str, object]:
     """Return the values that all templates may use."""
-    days = [each.day for each in published.measurements]
     return {
         "navigation": NAVIGATION,
         "looks": list(LOOKS.values()),
         "verdicts": {verdict.value: verdict for verdict in Verdict},
         "cell_key": CellKey.parse,
-        "first_day": min(days, default=""),
-        "last_day": max(days, default=""),
+        "first_day": published.first_day,
+        "last_day": published.last_day,
+        "results": published.digest[:SHORT],
         "harness": harness(),
         "diagnosis_scripts": DIAGNOSIS_SCRIPTS,
     }
-
-
-def harness() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("ftmatrix")
-    except PackageNotFoundError:
-        return "from a checkout"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +18,9 @@ from reports.results import outcome_table
 from reports.results.document import SCHEMA_FILE
 from reports.results.outcome_columns import whole_text
 from reports.results.outcome_rows import whole
-from reports.site.names import device_name
+from reports.site import data_sources
+from reports.site.data_sources import DOCUMENTS
+from reports.site.names import device_name, harness
 from reports.site.writer import file_name
 
 if TYPE_CHECKING:
@@ -29,14 +32,7 @@ if TYPE_CHECKING:
     from reports.site.published_data import PublishedData
     from reports.site.writer import SiteWriter
 
-COPIED: Final = {
-    "support.json.gz": "Support of every job by device: version ranges, settings, and the cells that show them",
-    "devices.json": "Where CPU and GPU disagree on the nearest sets",
-    "findings.json.gz": "Findings with cells, conditions and threads",
-    "known_problems.json.gz": "Upstream reports, run as cells",
-    "fixes.json": "Proven fixes of red cells",
-    "matrix.md": "The matrix of the default profile as Markdown, for GitHub",
-}
+LARGE: Final = 100_000  # bytes of a file whose size is stated in MB
 TITLE: Final = "ftmatrix: findings and regressions"
 ADDRESS: Final = "urn:ftmatrix:feed"  # the site may be anywhere, so the feed has no address of a host
 
@@ -46,6 +42,15 @@ class Download:
     path: str
     words: str
     size: int
+    sha256: str
+
+    @property
+    def shown_size(self) -> str:
+        return f"{self.size / 1e6:.1f} MB" if self.size >= LARGE else f"{self.size / 1e3:.1f} kB"
+
+    @property
+    def name(self) -> str:
+        return self.path.removeprefix("download/")
 
 
 def write(
@@ -56,6 +61,7 @@ def write(
     changes: Sequence[ChangePage],
 ) -> None:
     downloads = [*tables(site, published), *copies(site, published), *schemas(site)]
+    downloads += about(site, published, downloads)
     badges = write_badges(site, features)
     site.text("feed.xml", feed(entries(problems, changes, published), title=TITLE, url=ADDRESS))
     site.page(
@@ -63,8 +69,9 @@ def write(
         "data.html.j2",
         downloads=downloads,
         badges=badges,
-        sources=published.sources,
+        sources=["the top folder" if each == "." else each for each in published.sources],
         problems=published.problems,
+        digest=published.digest,
     )
 
 
@@ -89,7 +96,7 @@ def tables(site: SiteWriter, published: PublishedData) -> Iterator[Download]:
 
 
 def copies(site: SiteWriter, published: PublishedData) -> Iterator[Download]:
-    for name, words in COPIED.items():
+    for name, words in DOCUMENTS.items():
         path = published.folder / name
         if path.exists():
             yield written(site, f"download/{name.removesuffix('.gz')}", documents.content(path), words)
@@ -100,9 +107,31 @@ def schemas(site: SiteWriter) -> Iterator[Download]:
         yield written(site, f"download/schema/{path.name}", path.read_bytes(), "JSON Schema")
 
 
+def about(site: SiteWriter, published: PublishedData, downloads: Iterable[Download]) -> Iterator[Download]:
+    """Write the digests of the files that the site was built from, and of those that it offers."""
+    sums = data_sources.sums(published.files).encode()
+    yield written(
+        site,
+        f"download/{data_sources.SUMS}",
+        sums,
+        "The files of results that this site was built from, for sha256sum; its own digest is that of all results",
+    )
+    known = {
+        "results": {"first_day": published.first_day, "last_day": published.last_day, "sha256": published.digest},
+        "ftmatrix": harness(),
+        "downloads": {each.name: {"sha256": each.sha256, "bytes": each.size} for each in downloads},
+    }
+    yield written(
+        site,
+        "download/about.json",
+        json.dumps(known, indent=1).encode(),
+        "Days and digest of the results, the version of ftmatrix, and the digest of each download",
+    )
+
+
 def written(site: SiteWriter, path: str, content: bytes, words: str) -> Download:
     site.content(path, content)
-    return Download(path=path, words=words, size=len(content))
+    return Download(path=path, words=words, size=len(content), sha256=data_sources.sha256(content))
 
 
 def write_badges(site: SiteWriter, features: Iterable[Feature]) -> list[tuple[str, str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from reports.answers.devices.nearness import DEVICES
@@ -18,6 +19,14 @@ NAVIGATION: Final = (
     ("data.html", "Data"),
     ("docs/index.html", "Docs"),
 )
+
+
+def harness() -> str:
+    """Return the version of ftmatrix that writes the site."""
+    try:
+        return version("ftmatrix")
+    except PackageNotFoundError:
+        return "from a checkout"
 
 
 def device_name(device: str) -> str:

@@ -21,6 +21,7 @@ from reports.results import document as data
 from reports.results import stored_results
 from reports.results.grid import NOT_RUN, Grid, Group
 from reports.results.outcome_rows import LazyOutcomes, last_attempts, whole
+from reports.site import data_sources
 from reports.site.columns import MatrixColumn, columns_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from reports.answers.diagnosis.diagnose import Cause
     from reports.results.outcome_rows import AnyOutcome
     from reports.results.stored_results import StoredResults
+    from reports.site.data_sources import SourceFile
 
 DEVICES: Final = ("cpu", "cuda")
 UNPLACED: Final = "Outside the grid"
@@ -68,6 +70,20 @@ class PublishedData:
     sources: tuple[str, ...]
     runs: tuple[StoredResults, ...] = ()
     problems: tuple[str, ...] = ()
+    files: tuple[SourceFile, ...] = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of all files, as ``sha256sum`` gives it for their list."""
+        return data_sources.sha256(data_sources.sums(self.files).encode())
+
+    @cached_property
+    def first_day(self) -> str:
+        return min((each.day for each in self.measurements), default="")
+
+    @cached_property
+    def last_day(self) -> str:
+        return max((each.day for each in self.measurements), default="")
 
     @cached_property
     def cases(self) -> tuple[str, ...]:
@@ -137,9 +153,10 @@ def load(folder: Path = knowledge.PUBLISHED) -> PublishedData:
     """
     runs: dict[str, StoredResults] = {}
     tables: dict[str, tuple[AnyOutcome, ...]] = {}
-    for path in paths_in(folder):
+    paths = paths_in(folder)
+    for path in paths:
         name = path.parent.relative_to(folder).as_posix()
-        found = stored_results.read_run(path.parent) if path.name == store.RUN else stored_results.read(path)
+        found = read_named(path)
         if found is not None:
             runs[name] = found
         else:
@@ -160,9 +177,29 @@ def load(folder: Path = knowledge.PUBLISHED) -> PublishedData:
         groups=headings(grids),
         measurements=tuple(sorted(measurements, key=lambda each: each.day, reverse=True)),
         sources=(*runs, *tables),
-        problems=tuple(problem for run in runs.values() for problem in run.problems),
+        problems=tuple(problem_of(name, each) for name, run in runs.items() for each in run.problems),
         runs=tuple(runs.values()),
+        files=data_sources.source_files(folder, paths),
     )
+
+
+def read_named(path: Path) -> StoredResults | None:
+    """Read a file of published results or a run; None for a table of an older version.
+
+    Raises:
+        UserError: it cannot be read; the message names the file or the run.
+    """
+    if path.name != store.RUN:
+        return stored_results.read(path)
+    try:
+        return stored_results.read_run(path.parent)
+    except UserError as error:
+        raise UserError(f"{path.parent}: {error}") from None
+
+
+def problem_of(name: str, words: str) -> str:
+    """Return a problem with the name of its run, unless the folder is the only run."""
+    return words if name == "." else f"{name}: {words}"
 
 
 def paths_in(folder: Path) -> list[Path]:

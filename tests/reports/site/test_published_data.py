@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -14,7 +16,8 @@ from matrix.keys import CellKey
 from reports.answers import knowledge
 from reports.answers.devices.nearness import near
 from reports.answers.diagnosis import signatures
-from reports.site import case_fixes, feature_pages, published_data
+from reports.site import case_fixes, cause_pages, feature_pages, home, published_data
+from reports.site.data_sources import source_files, sums
 from reports.site.diagnosis.evidence_data import SignatureEvidence
 from reports.site.matrix_data import LETTERS, NOTHING, matrix_data
 from reports.site.names import device_name
@@ -190,6 +193,35 @@ def test_the_headlines_are_silent_bugs_of_different_packages(published: Publishe
 
 def test_features_have_different_files(features: Sequence[Feature]) -> None:
     assert len({each.file for each in features}) == len(features)
+
+
+def test_the_digest_is_that_of_the_list_of_all_files(published: PublishedData) -> None:
+    text = sums(published.files)
+    for line in text.splitlines():
+        digest, name = line.split("  ")
+        assert hashlib.sha256((published.folder / name).read_bytes()).hexdigest() == digest
+    assert published.digest == hashlib.sha256(text.encode()).hexdigest()
+    tables = {path.relative_to(published.folder).as_posix() for path in published.folder.rglob("outcomes.parquet")}
+    assert tables < {each.path for each in published.files}
+
+
+def test_the_digest_changes_with_a_file_and_not_with_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "devices.json"
+    path.write_text("1")
+    before = sums(source_files(tmp_path, []))
+    path.write_text("1")
+    assert sums(source_files(tmp_path, [])) == before
+    path.write_text("2")
+    assert sums(source_files(tmp_path, [])) != before
+
+
+def test_the_commonest_causes_are_those_with_the_most_red_cells(published: PublishedData) -> None:
+    causes = cause_pages.pages(published, load(knowledge.PUBLISHED))
+    shown = home.common_causes(published, causes, case_fixes.fixes(published))
+    counts = sorted(Counter(filter(None, published.cause_of.values())).values(), reverse=True)
+    assert [each.page.cells for each in shown] == counts[: home.CAUSES]
+    assert all(sum(count for _, count in each.cells) == each.page.cells for each in shown)
+    assert any(each.fix for each in shown)
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
