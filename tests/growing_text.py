@@ -65,8 +65,8 @@ def mixture(size: int) -> str:
 
 
 def long_lines(size: int) -> str:
-    """Return a line of so many characters for each kind of line."""
-    return "\n".join(text_of(kind, size) for kind in UNITS if kind.startswith("one "))
+    """Return two lines of so many characters each: one of a word, and one of markup."""
+    return f"{text_of('one word', size)}\n{text_of('one line of markup', size)}"
 
 
 def processor_seconds(step: Callable[[], object]) -> float:

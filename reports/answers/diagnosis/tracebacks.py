@@ -84,7 +84,8 @@ class LogFailures:
         of_ranks = [each for each in every if not each.launcher]
         lasting = list(unrecovered(of_ranks, lines))
         self.failures = first_deaths(lasting, lines, ranks)
-        self.recovered = frozenset(number for each in of_ranks if each not in lasting for number in each.lines)
+        kept = {each.lines.start for each in lasting}  # a log may have thousands of failures
+        self.recovered = frozenset(number for each in of_ranks if each.lines.start not in kept for number in each.lines)
         self.failure_at = {
             number: each for each in self.failures for number in each.lines if not is_log_record(lines[number])
         }

@@ -1,5 +1,5 @@
 /* Diagnoses a failure by matching it with the signatures: the most confirmed comes first. */
-// Follows reports/answers/diagnosis/diagnose.py (Diagnosis, diagnose, narrower, without_explained_lines, match_signature, evidence, matches, belongs) as of 89e1310e.
+// Follows reports/answers/diagnosis/diagnose.py (Diagnosis, diagnose, narrower, without_explained_lines, match_signature, evidence, matches, belongs) as of b6a13251.
 // Follows reports/answers/diagnosis/diagnose.py (conditions) as of 3429d37e.
 "use strict";
 

@@ -1,5 +1,5 @@
 /* The known facts of a pasted failure: its text, cleaned and sorted by rank, and the versions that it names. */
-// Follows reports/answers/diagnosis/symptoms.py (Symptom) as of ffe362da.
+// Follows reports/answers/diagnosis/symptoms.py (Symptom) as of 7d6e0c63.
 "use strict";
 
 ftm.diagnosis.Symptom = (() => {

@@ -1,5 +1,5 @@
 /* Finds the lines of a log that report a failure: tracebacks and exceptions, but no warnings and retried errors. */
-// Follows reports/answers/diagnosis/tracebacks.py (LogFailures, is_log_record, names_exception, unrecovered, is_recovered, first_deaths, is_lost_peer) as of 2904f258.
+// Follows reports/answers/diagnosis/tracebacks.py (LogFailures, is_log_record, names_exception, unrecovered, is_recovered, first_deaths, is_lost_peer) as of 050a4dc0.
 // Follows reports/answers/diagnosis/tracebacks.py (find_failures, ends_failure, build_failure) as of af9c8a77.
 "use strict";
 
@@ -84,7 +84,8 @@ ftm.diagnosis.tracebacks = (() => {
       const ofRanks = every.filter((each) => !each.isOfLauncher);
       const lasting = ofRanks.filter((each, i) => i === ofRanks.length - 1 || !isRecovered(each, ofRanks[i + 1], lines));
       this.failures = firstDeaths(lasting, lines, ranks);
-      this.recovered = new Set(ofRanks.filter((each) => !lasting.includes(each)).flatMap(numbers));
+      const kept = new Set(lasting); // a log may have thousands of failures
+      this.recovered = new Set(ofRanks.filter((each) => !kept.has(each)).flatMap(numbers));
       this.failureAt = new Map(this.failures.flatMap((each) =>
         numbers(each).filter((number) => !isLogRecord(lines[number])).map((number) => [number, each])));
     }
