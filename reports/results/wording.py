@@ -29,10 +29,9 @@ HARMFUL: Final = ("Cc", "Cf", "Cs")
 
 def plain(text: str) -> str:
     """Return the text with tabs as spaces, and without characters that control a terminal or reorder text."""
-    return "".join(
-        char if char == "\n" or unicodedata.category(char) not in HARMFUL else "\N{REPLACEMENT CHARACTER}"
-        for char in text.expandtabs(4).replace("\r\n", "\n")
-    )
+    spaced = text.expandtabs(4).replace("\r\n", "\n")
+    harmful = [ord(char) for char in {*spaced} - {"\n"} if unicodedata.category(char) in HARMFUL]
+    return spaced.translate(dict.fromkeys(harmful, "\N{REPLACEMENT CHARACTER}")) if harmful else spaced
 
 
 def trimmed(text: str, longest: int = LONGEST) -> str:
