@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from matrix.run.outcome import RunRecord
 from reports.render.write import render
 from reports.results.loading import results
-from reports.site.build import build
-from tests.browser.made_up_results import NOON, a_set, an_outcome, write
+from tests.browser.made_up_results import NOON, a_set, an_outcome
 from tests.growing_text import UNITS, check_linear, long_lines, mixture, processor_seconds, text_of
 
 if TYPE_CHECKING:
@@ -52,11 +51,6 @@ def report(cells: tuple[Outcome, ...], folder: Path) -> float:
     return processor_seconds(lambda: render(found, folder, now=NOON))
 
 
-def site(cells: tuple[Outcome, ...], folder: Path) -> float:
-    write(folder / "results", cells, (a_set(0),))
-    return processor_seconds(lambda: build(folder / "results", folder / "site"))
-
-
 def test_the_reports_of_a_run(tmp_path: Path) -> None:
     report(red_cells(1), tmp_path)  # what is loaded once
     check_linear(lambda size: report(red_cells(size), tmp_path), FIELD)
@@ -65,11 +59,6 @@ def test_the_reports_of_a_run(tmp_path: Path) -> None:
 def test_the_reports_of_a_run_with_lines_of_ten_megabytes(tmp_path: Path) -> None:
     report(red_cells(1), tmp_path)
     check_linear(lambda size: report(red_line(size), tmp_path), LINE)
-
-
-def test_the_site(tmp_path: Path) -> None:
-    site(red_cells(1), tmp_path)
-    check_linear(lambda size: site((*red_cells(size), *red_line(100 * size)), tmp_path), FIELD)
 
 
 def test_the_explanation_of_a_log(tmp_path: Path, ftmatrix: Command) -> None:
