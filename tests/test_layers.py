@@ -41,7 +41,7 @@ ACTING = (
     "matrix.run.machine",
     "matrix.run.pipeline",
     "matrix.run.request",
-    "matrix.run.user_scripts",
+    "matrix.run.scripts.user_scripts",
     "matrix.search.finder",
     "matrix.search.runner",
     "matrix.search.target",

@@ -15,9 +15,10 @@ from matrix.environments.environment import Environment, site_packages
 from matrix.environments.linked_environment import InstalledPackage, installed_packages, link
 from matrix.evidence import Evidence
 from matrix.keys import EnvironmentKey
-from matrix.run import evidence_files, pipeline, script_cells
+from matrix.run import evidence_files, pipeline
 from matrix.run.execute import Bench
 from matrix.run.outcome_builder import OutcomeBuilder, blank
+from matrix.run.scripts import script_cells
 from matrix.run.store import WORK
 from matrix.versions.backends import in_torch_family
 from matrix.versions.locks import Lock, distribution, same_version, statements
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from matrix.bisect.candidate import MixedEnvironment
     from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
-    from matrix.run.script_cells import ScriptPackages
+    from matrix.run.scripts.script_cells import ScriptPackages
 
 ATTEMPTS: Final = 2  # a lost cell is run once more
 FOLDER: Final = "bisect"  # in the cache

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 from cases.runtime.wire import CellReport, ErrorReport
 from cases.space.verdict import Verdict
 from matrix.keys import CellKey, EnvironmentKey
-from matrix.run import code_digest, evidence_files, script_cells
+from matrix.run import code_digest, evidence_files
 from matrix.run.code_digest import NO_CODE
 from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome
-from matrix.run.script_cells import ScriptPackages
+from matrix.run.scripts import script_cells
+from matrix.run.scripts.script_cells import ScriptPackages
 
 if TYPE_CHECKING:
     from cases.space.case import Case

@@ -14,10 +14,11 @@ from cases.space.verdict import Verdict
 from matrix.environments import disk, provision
 from matrix.evidence import Evidence
 from matrix.keys import CellKey, EnvironmentKey
-from matrix.run import evidence_files, fit, script_cells, timings
+from matrix.run import evidence_files, fit, timings
 from matrix.run.execute import Bench
 from matrix.run.outcome import Outcome, SetRecord
 from matrix.run.outcome_builder import OutcomeBuilder, blank
+from matrix.run.scripts import script_cells
 from matrix.run.store import WORK
 from matrix.versions import locking, locks
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from matrix.environments.environment import Environment
     from matrix.run.context import RunContext
     from matrix.run.fit import Fit
-    from matrix.run.script_cells import ScriptPackages
+    from matrix.run.scripts.script_cells import ScriptPackages
     from matrix.run.timings import Work
     from matrix.versions.sets import VersionSet
 

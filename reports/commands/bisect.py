@@ -17,9 +17,9 @@ from matrix.bisect import request as bisection
 from matrix.bisect.ends import MINUTES, FlakyDifferenceError
 from matrix.bisect.request import BisectRequest
 from matrix.environments import disk
-from matrix.run import user_scripts
 from matrix.run.execute import Suite
 from matrix.run.request import RunRequest
+from matrix.run.scripts import user_scripts
 from matrix.versions import sets as known_sets
 from reports.commands.options import AsJson, Device, KeepFree, Scripts, TorchBackend, Versions, Workers
 from reports.commands.runs import bisect_report

@@ -14,9 +14,10 @@ from typing import Annotated
 
 import typer
 
-from matrix.run import both, request, run_plan, user_scripts
+from matrix.run import both, request, run_plan
 from matrix.run import plan as plan_module
 from matrix.run.execute import Suite
+from matrix.run.scripts import user_scripts
 from matrix.run.staleness import staleness
 from matrix.versions import sets as version_sets
 from reports.answers import knowledge

@@ -13,8 +13,9 @@ import typer
 from rich.console import Console
 
 from matrix.environments import disk
-from matrix.run import both, location, request, run_plan, user_scripts
+from matrix.run import both, location, request, run_plan
 from matrix.run.execute import Suite
+from matrix.run.scripts import user_scripts
 from matrix.versions import sets as version_sets
 from reports.commands.options import (
     KeepFree,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cases.space.verdict import Phase, Verdict
-from matrix.run import request, store, user_scripts
+from matrix.run import request, store
 from matrix.run.execute import Suite
+from matrix.run.scripts import user_scripts
 from matrix.versions import sets
 
 if TYPE_CHECKING:

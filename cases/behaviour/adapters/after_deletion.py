@@ -73,7 +73,7 @@ def delete_beside_active_adapter(ctx: Context) -> Iterator[Check]:
 def combine_one_by_default(ctx: Context) -> Iterator[Check]:
     """add_weighted_adapter of one adapter scales it without a decomposition: A and B by the root of weight and scaling.
 
-    Whatever way of combining was asked for, as for the default.
+    The same for every way of combining, as for the default.
     """
     ways: Mapping[str, dict[str, Any]] = {
         "default": {},

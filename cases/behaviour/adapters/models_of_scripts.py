@@ -29,7 +29,7 @@ def model(task: str, config: Any) -> Any:
     """A model with a head that keeps the keywords of its last forward pass."""
     import torch
 
-    class Own(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
+    class HeadedModel(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         def __init__(self) -> None:
             super().__init__()
             self.body = torch.nn.Linear(6, 5)
@@ -41,12 +41,12 @@ def model(task: str, config: Any) -> Any:
             self.seen = named
             return getattr(self, TASKS[task][0])(self.body(input_ids).tanh())
 
-    made = Own()
+    made = HeadedModel()
     tiny.fill(made)
     return made
 
 
-class Config:
+class ScriptConfig:
     """The configuration of a model that is not of transformers: only what the script needs."""
 
     model_type = "own"
@@ -70,9 +70,9 @@ def returned_forms_of_own_models(_ctx: Context) -> Iterator[Check]:
     inputs = tiny.values("inputs", (2, 6))
     for task, (_, labels) in TASKS.items():
         configs: Mapping[str, tuple[Any, bool]] = {
-            "without the field": (Config(), True),
-            "True": (Config(return_dict=True), True),
-            "False": (Config(return_dict=False), False),
+            "without the field": (ScriptConfig(), True),
+            "True": (ScriptConfig(return_dict=True), True),
+            "False": (ScriptConfig(return_dict=False), False),
         }
         for title, (config, wanted) in configs.items():
             adapted = get_peft_model(model(task, config), LoraConfig(task_type=task, target_modules=["body"]))
@@ -105,7 +105,7 @@ def heads_of_own_models(ctx: Context) -> Iterator[Check]:
 
     inputs = tiny.values("inputs", (2, 6))
     for task, (head, _) in TASKS.items():
-        config = Config(return_dict=True, use_return_dict=True)
+        config = ScriptConfig(return_dict=True, use_return_dict=True)
         adapted = get_peft_model(model(task, config), LoraConfig(task_type=task, target_modules=["body"]))
         trained = {name for name, p in adapted.named_parameters() if p.requires_grad and "lora_" not in name}
         kept = f"base_model.model.{head}.modules_to_save.default"

@@ -27,7 +27,7 @@ def tied() -> Any:
     """Embeddings of the inputs' places whose weight is also the head's, as language models have it."""
     import torch
 
-    class Tied(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
+    class TiedLayers(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         def __init__(self) -> None:
             super().__init__()
             self.words = torch.nn.Embedding(7, 5)
@@ -40,7 +40,7 @@ def tied() -> Any:
             hidden = self.again(self.middle(self.words(inputs.argsort(1)[:, :3]).sum(1)).tanh())
             return self.head(hidden).tanh().sum(1, keepdim=True)
 
-    return networks.filled(Tied())
+    return networks.filled(TiedLayers())
 
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2)

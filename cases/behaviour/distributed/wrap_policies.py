@@ -30,7 +30,7 @@ def classes() -> tuple[Any, Any]:
     """The classes of the network: a block, and the whole."""
     import torch
 
-    class Block(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
+    class WrappedBlock(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         def __init__(self) -> None:
             super().__init__()
             self.attention = torch.nn.Linear(7, 7)
@@ -42,7 +42,7 @@ def classes() -> tuple[Any, Any]:
     class Blocks(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         def __init__(self) -> None:
             super().__init__()
-            self.blocks = torch.nn.ModuleList(Block() for _ in range(2))
+            self.blocks = torch.nn.ModuleList(WrappedBlock() for _ in range(2))
             self.head = torch.nn.Linear(7, 1)
 
         def forward(self, inputs: Any) -> Any:
@@ -50,7 +50,7 @@ def classes() -> tuple[Any, Any]:
                 inputs = block(inputs)
             return self.head(inputs)
 
-    return Block, Blocks
+    return WrappedBlock, Blocks
 
 
 def blocks() -> Any:

@@ -12,8 +12,8 @@ from matrix.bisect.candidate import MixedEnvironment
 from matrix.bisect.runner import CandidateRunner
 from matrix.evidence import Evidence
 from matrix.run.execute import Suite
-from matrix.run.script_cells import ScriptPackages
-from matrix.run.user_scripts import load_all
+from matrix.run.scripts.script_cells import ScriptPackages
+from matrix.run.scripts.user_scripts import load_all
 from matrix.versions.locks import Lock
 from matrix.versions.sets import PACKAGES, VersionSet
 

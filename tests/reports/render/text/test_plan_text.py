@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from matrix.run import user_scripts
 from matrix.run.execute import Suite
 from matrix.run.request import RunRequest
 from matrix.run.run_plan import plan_of
+from matrix.run.scripts import user_scripts
 from matrix.run.staleness import Staleness
 from reports.render.text.plan_text import lines, stale_lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from matrix.errors import UserError
-from matrix.run.script_metadata import ScriptMetadata, parse
+from matrix.run.scripts.script_metadata import ScriptMetadata, parse
 
 
 def block(*lines: str) -> str:

@@ -10,7 +10,7 @@ from cases.flows.script_metrics import Bound
 from cases.flows.scripts import AdapterRules, Script
 from matrix.errors import UserError
 from matrix.run.execute import Suite
-from matrix.run.user_scripts import load, load_all
+from matrix.run.scripts.user_scripts import load, load_all
 
 if TYPE_CHECKING:
     from pathlib import Path

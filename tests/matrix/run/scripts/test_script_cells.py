@@ -13,7 +13,7 @@ from cases.space.verdict import Verdict
 from matrix.errors import UserError
 from matrix.run.execute import Suite
 from matrix.run.request import RunRequest
-from matrix.run.script_cells import hub_cache, of_ranks, waiting
+from matrix.run.scripts.script_cells import hub_cache, of_ranks, waiting
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from cases.space.verdict import Verdict
 from matrix.environments import extra_packages
 from matrix.errors import UserError
 from matrix.evidence import Evidence
-from matrix.run.script_table import missing_program
+from matrix.run.scripts.script_table import missing_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

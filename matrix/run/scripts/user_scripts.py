@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cases.flows.scripts import PACKAGED, Script
 from matrix.errors import UserError
-from matrix.run import script_metadata, script_table
-from matrix.run.script_metadata import ScriptMetadata
-from matrix.run.script_table import ScriptTable
+from matrix.run.scripts import script_metadata, script_table
+from matrix.run.scripts.script_metadata import ScriptMetadata
+from matrix.run.scripts.script_table import ScriptTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

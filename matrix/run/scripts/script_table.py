@@ -14,12 +14,12 @@ from cases.flows.script_metrics import Bound
 from cases.flows.scripts import AdapterRules, Script
 from cases.space.options import WorldSize
 from matrix.errors import UserError
-from matrix.run import script_metadata
+from matrix.run.scripts import script_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from matrix.run.script_metadata import ScriptMetadata
+    from matrix.run.scripts.script_metadata import ScriptMetadata
 
 KEYS: Final = ("command", "ranks", "writes", "metrics", "adapter", "timeout_s", "why")
 TABLE_KEYS: Final = (*KEYS, "script", "dependencies", "requires-python")  # of a file of tables

@@ -1,0 +1,1 @@
+"""Scripts of users: their declarations, and the cells that run them."""
