@@ -74,7 +74,8 @@ class ReleaseFacts:
     def translated(self, facts: ModuleFacts) -> Iterator[tuple[str, str, str]]:
         """Yield the keywords that decorators take before they call a function, if it states the one they pass on."""
         for scope, paths in facts.decorators.items():
-            details = (detail for name, kind, detail in facts.definitions if name == scope and kind in CALLED)
+            called = {scope, f"{scope}.__init__"}
+            details = (detail for name, kind, detail in facts.definitions if name in called and kind in CALLED)
             stated = {line.partition("=")[0] for line in next(details, "").split("\n")}
             for path in paths:
                 module, name = self.located(path)

@@ -41,6 +41,10 @@ def download(name, token=None): pass
 @validate
 def listing(name): pass
 
+class Client:
+    @validate
+    def __init__(self, token=None): pass
+
 class Model:
     def __init__(self, **kwargs):
         kwargs.pop("scale", 1)
@@ -68,6 +72,7 @@ def keywords(index: FakeIndex, updated: Callable[[FakeIndex, Path], object], tmp
 def test_a_decorator_takes_a_keyword_for_the_function_that_states_the_new_one(keywords: ApiMap) -> None:
     assert keywords.having("trl.core.download(use_auth_token)").versions == ("0.10.0",)
     assert keywords.rename("trl.core.download", "use_auth_token") == "token"
+    assert keywords.having("trl.core.Client(use_auth_token)").versions == ("0.10.0",)
     assert not keywords.having("trl.core.listing(use_auth_token)").known
 
 
