@@ -86,11 +86,16 @@ class CulpritSearch:
 
     @property
     def is_over(self) -> bool:
+        """Return whether too little time is left to run a cell once more or to bisect it."""
+        return self.clock.left() < SHORTEST_S
+
+    @property
+    def is_too_late(self) -> bool:
         """Return whether too little time is left for a bisection, by what the others took."""
         return self.clock.left() < max([SHORTEST_S, *self.durations_s])
 
     def with_culprits(self, record: AlertRecord, cell: CellKey, first_off: str) -> AlertRecord:
-        if self.is_over:
+        if self.is_too_late:
             return with_words(record, f"Not bisected, as the time of the night was over: `{self.command(cell)}`.")
         self.say(f"Bisecting {cell}")
         began = time.monotonic()

@@ -77,7 +77,7 @@ def test_a_bisection_begins_only_if_the_last_one_would_fit(
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(bisection, "run", ended_without_answer)
-    monkeypatch.setattr(CulpritSearch, "first_off", lambda *_: "")
+    monkeypatch.setattr(CulpritSearch, "first_off", lambda _, cell: f"First off: {cell.case}.")
     monkeypatch.setattr(CulpritSearch, "wish", lambda _, cell, __: cell.case)
     request: Any = SimpleNamespace(versions="versions.toml")
     search = CulpritSearch(
@@ -93,3 +93,4 @@ def test_a_bisection_begins_only_if_the_last_one_would_fit(
     found = search.explained(AlertDocument(night=date(2026, 11, 26), alerts=alerts)).alerts
     assert begun == bisected
     assert ["Not bisected" in each.body for each in found] == [each not in bisected for each in ("a", "b")]
+    assert all(f"First off: {each}." in alert.body for each, alert in zip("ab", found, strict=True))
