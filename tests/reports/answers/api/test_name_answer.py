@@ -59,6 +59,11 @@ def test_a_name_of_every_release_means_an_older_one(api: ApiMap) -> None:
     assert "in every release since June 2023" in api_text.cause(found)
 
 
+def test_a_version_from_before_the_map_is_not_said_to_have_the_name(api: ApiMap) -> None:
+    cause = api_text.cause(answered(api, "import", "bitsandbytes.nn", "Linear4bit", bitsandbytes="0.38.0"))
+    assert cause.endswith("bitsandbytes 0.38.0, which the log names, is older and may lack it")
+
+
 def test_a_module_that_is_half_imported_has_no_answer(api: ApiMap) -> None:
     line = "ImportError: cannot import name 'LoraConfig' from partially initialized module 'peft' (/x)"
     assert (
