@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
+from cases.api.loading import launched
 from cases.apply import build
 from cases.checks import observers
 from cases.model import tiny
@@ -95,9 +95,7 @@ def accelerator(ctx: Context, plugin: Any) -> Any:
     from accelerate import Accelerator, PartialState
     from accelerate.utils import DistributedType
 
-    world = {"RANK": ctx.place.rank, "LOCAL_RANK": ctx.place.rank, "WORLD_SIZE": ctx.place.world_size}
-    os.environ |= {name: str(number) for name, number in world.items()}
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}  # unused: the ranks have met
+    launched(ctx)
     made = Accelerator(cpu=ctx.place.kind == "cpu")
     PartialState().distributed_type = made.state.distributed_type = DistributedType.FSDP
     if ctx.place.kind == "cpu":

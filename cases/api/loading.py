@@ -137,10 +137,14 @@ def device_map_auto_under_ddp(ctx: Context) -> Iterator[Check]:
 
 
 def launched(ctx: Context) -> None:
-    """The environment as torchrun leaves it."""
+    """The environment as torchrun leaves it.
+
+    Several ranks have met, so the port is unused. A single rank that makes a group takes a free port: a fixed one is
+    busy while another cell does the same.
+    """
     world = {"RANK": ctx.place.rank, "LOCAL_RANK": ctx.place.rank, "WORLD_SIZE": ctx.place.world_size}
     os.environ |= {name: str(number) for name, number in world.items()}
-    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}  # unused: the ranks have met
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
 
 
 @call(GROUP, phase=Phase.LOAD, ranks=2)
