@@ -106,7 +106,10 @@ class Repository:
         archive = folder.with_suffix(".tar")
         self.git("archive", "--format=tar", f"--output={archive}", commit)
         with tarfile.open(archive) as file:
-            file.extractall(folder, filter="data")
+            if hasattr(tarfile, "data_filter"):
+                file.extractall(folder, filter="data")
+            else:  # Python before 3.11.4; the archive is git's own
+                file.extractall(folder)
         archive.unlink()
 
 

@@ -250,7 +250,7 @@ def test_gpu_results_win_over_cpu_results(
     [
         ({"transformers": "5.5.0"}, True),
         ({"torch": "2.11.0+cu128", "transformers": "5.5.0"}, True),
-        ({"torch": "2.2.2"}, False),  # the oldest that was measured is 2.3.1
+        ({"torch": "2.1.2"}, False),  # the oldest that was measured is 2.2.2
         ({"transformers": "5.23.1"}, False),
     ],
 )

@@ -88,7 +88,7 @@ def test_json_has_the_same_fix(ftmatrix: Command, results: Callable[[Fix], tuple
         (("--known", "no-such-problem"), "unknown problem 'no-such-problem'"),
         ((CELL, "--only", "luck"), "--only luck: unknown kind of change; choose from settings, versions, alternative"),
         ((CELL, "--from", "nowhere"), "nowhere: holds no results"),
-        ((CELL, "--device", "tpu"), "--device tpu: expected auto, cpu or cuda"),
+        ((CELL, "--device", "tpu"), "--device tpu: expected auto, cpu, cuda or cuda-gloo"),
         ((CELL, "--workers", "0"), "--workers 0: expected a whole number above 0"),
     ],
 )

@@ -66,6 +66,7 @@ def test_split_writes_parts_that_unpack_joins(run: Run, tmp_path: Path, monkeypa
     pack = tmp_path / "pack"
     (pack / "wheels").mkdir(parents=True)
     (pack / "wheels" / "peft-0.17.1-py3-none-any.whl").write_bytes(b"x" * 1_500_000)
+    (pack / "pack.toml").write_text('[sets.2025-03]\npython = "3.11"\n', encoding="utf-8")
     _, out, _ = run("--sets", "2025-03", "--out", str(pack), "--split", "1M", "--json")
     assert json.loads(out)["parts"]["files"] == ["part-0000", "part-0001"]
     monkeypatch.setattr(sys, "argv", ["ftmatrix", "unpack", str(tmp_path / "pack-parts"), str(tmp_path / "target")])
