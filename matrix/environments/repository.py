@@ -108,8 +108,8 @@ class Repository:
         with tarfile.open(archive) as file:
             if hasattr(tarfile, "data_filter"):
                 file.extractall(folder, filter="data")
-            else:  # Python before 3.11.4; the archive is git's own
-                file.extractall(folder)
+            else:  # Python before 3.11.4
+                file.extractall(folder)  # noqa: S202 - git made the archive, from the repository that the user named
         archive.unlink()
 
 
