@@ -28,16 +28,16 @@ FILE: Final = "timings.json"
 # Mean seconds of the published cells by device and flow: on two to eight cores, and on H100 and H200.
 USUAL_S: Final[Mapping[str, Mapping[str, float]]] = {
     "cpu": {
-        "api": 0.5,
-        "generate": 2.3,
-        "load": 0.6,
-        "merge": 1.8,
-        "merge_reload": 2.1,
-        "portability": 0.7,
-        "resume": 3.2,
-        "save_reload": 3.5,
+        "api": 0.7,
+        "generate": 2.1,
+        "load": 0.3,
+        "merge": 1.6,
+        "merge_reload": 1.9,
+        "portability": 0.6,
+        "resume": 2.5,
+        "save_reload": 3.1,
         "script": 20.2,
-        "train": 1.8,
+        "train": 1.4,
     },
     "cuda": {
         "api": 3.3,
