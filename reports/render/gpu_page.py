@@ -45,8 +45,7 @@ def introduction(matrix: Grid, columns: Sequence[OwnLock]) -> str:
     sets, cells = counted(len(matrix.sets), "dated set"), counted(len(matrix.verdicts), "cell")
     return (
         f"{sets}, each installed from its own lock: {cells}, of which {red} are red; {explained} of these have a known "
-        "cause. The [CPU results](matrix.md) of the same sets have [differences](devices.md), which are explained one "
-        "by one."
+        "cause. [CPU and GPU](devices.md) lists each cell in which the [CPU results](matrix.md) of these sets differ."
     )
 
 

@@ -77,7 +77,8 @@ def markdown(record: RunRecord, matrix: Grid, known: Overview, *, generated: dat
 
 def excerpt(matrix: Grid, *, cases: Sequence[str], sets: Sequence[str]) -> str:
     """Return a compact table of chosen cases and sets, with a legend of its verdicts."""
-    seen = [verdict for verdict in VERDICTS if any(matrix.verdict(c, s) is verdict for c in cases for s in sets)]
+    cells = [(case, key) for case in cases for key in sets if matrix.belongs(case, key)]
+    seen = [verdict for verdict in VERDICTS if any(matrix.verdict(*cell) is verdict for cell in cells)]
     return f"{signs(matrix, cases, sets)}\n\n{legend(seen)}\n"
 
 

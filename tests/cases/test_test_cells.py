@@ -34,15 +34,21 @@ def job(device: str) -> Job:
     return Job(kind="cell", name="a", ranks=2, device=device, folder="f", cache="c")
 
 
-def test_a_job_acquires_gpus_and_reports_the_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs: list[Job] = []
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """The jobs that run, with GPUs of a fake pool."""
+    found: list[Job] = []
 
     def run_job(_: str, job: Job) -> CellReport:
-        jobs.append(job)
+        found.append(job)
         return REPORT
 
     monkeypatch.setattr(running, "pool", FakePool)
     monkeypatch.setattr(running, "run_job", run_job)
+    return found
+
+
+def test_a_job_acquires_gpus_and_reports_the_waits(jobs: list[Job]) -> None:
     report = running.run("server", job("cuda"))
     assert jobs[0].gpus == ("GPU-a", "GPU-b")
     assert report.metrics.keys() == {"body_s", "gpus_wait_s", "gpus_settle_s"}
@@ -50,15 +56,7 @@ def test_a_job_acquires_gpus_and_reports_the_waits(monkeypatch: pytest.MonkeyPat
     assert report.facts == {"left_on_gpus": "GPU-b has 600 MiB in use"}
 
 
-def test_a_job_on_a_shared_gpu_acquires_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs: list[Job] = []
-
-    def run_job(_: str, job: Job) -> CellReport:
-        jobs.append(job)
-        return REPORT
-
-    monkeypatch.setattr(running, "pool", FakePool)
-    monkeypatch.setattr(running, "run_job", run_job)
+def test_a_job_on_a_shared_gpu_acquires_one(jobs: list[Job]) -> None:
     running.run("server", job("cuda-gloo"))
     assert jobs[0].gpus == ("GPU-a",)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from packaging.version import InvalidVersion, Version
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,7 +30,7 @@ class NameAnswer:
         users: packages that use the name, with the ranges of their releases.
         overrides: the name is a parameter that ``users`` pass to methods which the provider, or the user, overrides.
         accepts_any: ``ranges`` are the releases that accept any argument (``**kwargs``); none states this one.
-        contradicts: the log's version has the name, or if it states none, every release of the map.
+        contradicts: the log's version has the name, or if it states none or an older one, every release of the map.
         is_requirement: the name is a requirement, such as ``tokenizers<0.20``, and ``ranges`` meet it.
         read_from: a base of the class that has the name; the job passed an object of the base.
         renamed: the new name, as the provider states it.
@@ -57,6 +59,14 @@ class NameAnswer:
     @property
     def known(self) -> bool:
         return bool(self.ranges)
+
+    @property
+    def is_before_the_map(self) -> bool:
+        """Whether the log's version is older than each release that is known to have the name."""
+        try:
+            return bool(self.installed and self.ranges) and Version(self.installed) < Version(self.ranges[0][0])
+        except InvalidVersion:
+            return False
 
     def as_json(self) -> dict[str, Any]:
         return {

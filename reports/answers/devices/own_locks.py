@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from cases.space.verdict import Verdict
     from matrix.run.outcome import Outcome, SetRecord
+    from matrix.versions.sets import VersionSet
     from reports.answers.fixes.remedies import Remedy
     from reports.results.grid import Grid
 
@@ -75,7 +76,8 @@ def default_grid(folder: Path) -> Grid:
 
 
 def restricted(grid: Grid) -> Grid:
-    own = {column.key for column in grid.sets if has_own_lock(column)}
+    packaged = {each.key: each for each in sets.load()}
+    own = {column.key for column in grid.sets if has_own_lock(column, packaged)}
     groups = (replace(each, cases=tuple(case for case in each.cases if case in DEFAULT)) for each in grid.groups)
 
     def is_kept(cell: tuple[str, str]) -> bool:
@@ -93,10 +95,10 @@ def restricted(grid: Grid) -> Grid:
     )
 
 
-def has_own_lock(column: SetRecord) -> bool:
+def has_own_lock(column: SetRecord, packaged: Mapping[str, VersionSet]) -> bool:
     """Tell whether a column is a dated set as it is packaged."""
-    packaged = {each.key: each for each in sets.load()}.get(column.key)
-    lock = locks.read(packaged) if packaged is not None and SetKey.parse(column.key).is_slice else None
+    known = packaged.get(column.key) if SetKey.parse(column.key).is_slice else None
+    lock = locks.read(known) if known is not None else None
     return lock is not None and lock.digest == column.lock
 
 

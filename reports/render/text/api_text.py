@@ -5,8 +5,6 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Final
 
-from packaging.version import InvalidVersion, Version
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -91,21 +89,11 @@ def contradiction(answer: NameAnswer, having: str) -> str:
         "the process had started before an upgrade"
     )
     stated = f"{answer.provider} {answer.installed}, which the log names,"
-    if is_before_the_map(answer):
+    if answer.is_before_the_map:
         return f"`{answer.path}` is in every release since June 2023 ({having}); {stated} is older and may lack it"
     if answer.installed:
         return f"{stated} has `{answer.path}` (it is in {having}): {other}"
     return f"`{answer.path}` is in every release since June 2023 ({having}): yours is older; if not, {other}"
-
-
-def is_before_the_map(answer: NameAnswer) -> bool:
-    """Tell if the log states a release from before those that are known to have the name."""
-    if not answer.installed:
-        return False
-    try:
-        return Version(answer.installed) < Version(answer.ranges[0][0])
-    except InvalidVersion:
-        return False
 
 
 def user_sentence(user: NameUser) -> str:
