@@ -29,7 +29,7 @@ def accelerator(ctx: Context, **more: Any) -> Any:
 
     os.environ.update(front_ends.launched(ctx.place))
     AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001 - as accelerate's own documentation does
-    GradientState._reset_state()  # noqa: SLF001
+    GradientState._reset_state()  # noqa: SLF001 - as above
     return Accelerator(cpu=ctx.place.kind == "cpu", **more)
 
 

@@ -43,15 +43,16 @@ def turn(role: str, ids: list[int]) -> list[dict[str, str]]:
 
 
 def known(kinds: tuple[str, ...]) -> list[str]:
-    """The trainers that this version has."""
-    found = []
-    for kind in kinds:
-        try:
-            alignment.named(f"{kind}Trainer")
-        except (ImportError, AttributeError):
-            continue
-        found.append(kind)
-    return found
+    """The trainers that this version has: releases of TRL move, add and remove some."""
+    return [kind for kind in kinds if is_known(kind)]
+
+
+def is_known(kind: str) -> bool:
+    try:
+        alignment.named(f"{kind}Trainer")
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def conversations(kind: str, rows: list[list[list[int]]]) -> Any:
