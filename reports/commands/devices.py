@@ -17,6 +17,7 @@ from reports.answers.devices import own_locks
 from reports.answers.devices.compare import dumped, everything
 from reports.commands.options import AsJson, Results
 from reports.render.files import write_whole
+from reports.render.gpu_families import section
 from reports.render.gpu_page import gpu_page as drawn
 from reports.render.markdown import differences
 from reports.render.text.devices_text import lines
@@ -40,8 +41,9 @@ def devices(
     if write is not None and write.suffix != ".json":
         raise UserError(f"--write {write}: expected a name that ends in .json")
     if gpu_page is not None:
-        matrix = own_locks.default_grid(results)
-        write_file(gpu_page, drawn(matrix, own_locks.columns(matrix, results)))
+        everywhere = own_locks.whole_grid(results)
+        matrix = own_locks.restricted(everywhere)
+        write_file(gpu_page, drawn(matrix, own_locks.columns(matrix, results)) + section(everywhere))
         typer.echo(f"Wrote {gpu_page}", err=True)
         return
     comparison = everything(knowledge.by_device(results))

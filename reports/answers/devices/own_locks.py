@@ -69,10 +69,19 @@ def default_grid(folder: Path) -> Grid:
     Raises:
         UserError: there is no result on GPUs, or a file cannot be read.
     """
+    return restricted(whole_grid(folder))
+
+
+def whole_grid(folder: Path) -> Grid:
+    """Every case on every set that ran on GPUs, whatever its lock.
+
+    Raises:
+        UserError: there is no result on GPUs, or a file cannot be read.
+    """
     runs = [run for run in knowledge.stored(folder) if run.device == CUDA]  # the index has no facts of green cells
     if not runs:
         raise UserError(f"{folder}: holds no results measured on GPUs")
-    return restricted(knowledge.grid_of(runs))
+    return knowledge.grid_of(runs)
 
 
 def restricted(grid: Grid) -> Grid:
