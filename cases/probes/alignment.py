@@ -117,6 +117,16 @@ def whole_sequences(_place: Place, _cache: Path) -> None:
         raise LackingError("KTOTrainer cuts prompts and completions apart")
 
 
+def processed_rows(_place: Place, _cache: Path) -> None:
+    if not alignment.source_mentions("KTO", "def _process_tokens("):
+        raise LackingError("KTOTrainer has no function of rows")
+
+
+def filtered_rewards(_place: Place, _cache: Path) -> None:
+    if not alignment.source_mentions("Reward", "max_length = 512"):
+        raise LackingError("RewardTrainer has no length of its own")
+
+
 # By the name of the requirement: the probe, and the beginning of the sentence of the skip.
 REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "dpo_rpo_alpha": (weighted_likelihood, "this trl weights no likelihood by rpo_alpha"),
@@ -129,6 +139,9 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "orpo": (partial(trainer, kind="ORPO"), "this trl has no ORPOTrainer"),
     "cpo": (partial(trainer, kind="CPO"), "this trl has no CPOTrainer"),
     "running_moments": (partial(helper, name="RunningMoments"), "this trl has no RunningMoments beside its trainers"),
+    "begun_pairs": (partial(helper, name="add_bos_token_if_needed"), "this trl adds no start tokens to pairs"),
+    "kto_processed_rows": (processed_rows, "this trl prepares rows of KTO in another way"),
+    "reward_max_length_filter": (filtered_rewards, "this RewardTrainer leaves no pairs out by default"),
     "exponent_caps": (partial(helper, name="cap_exp"), "this trl has no cap_exp"),
     "cpo_model_init": (model_and_model_init, "trainers of this stack take either a model or model_init"),
     "kto_rows_of_max_length": (whole_sequences, "this KTOTrainer cuts prompts and completions apart"),

@@ -63,6 +63,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "passes",
         "tokens seen",
     ),
+    "cases.behaviour.generation.processors_alone": (
+        "{name} names what it refuses, {arguments}",
+        "typical tokens, {mass}, at least {least}",
+        "tokens of min_p, {share}, at least {least}",
+        "tokens of epsilon, {limit}, at least {least}",
+        "tokens of eta, {limit}, at least {least}",
+        "tokens of top_k, {count}, at least {least}",
+        "tokens of top_p, {mass}, at least {least}",
+    ),
     "cases.behaviour.generation.prompts_and_caches": (
         "tokens, {name}",
         "tokens by name, {name}",
