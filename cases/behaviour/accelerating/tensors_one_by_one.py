@@ -91,7 +91,7 @@ def accelerate_keeps_hooks(ctx: Context) -> Iterator[Check]:
     from accelerate import cpu_offload, disk_offload
     from accelerate.hooks import ModelHook, add_hook_to_module, remove_hook_from_submodules
 
-    class Doubling(ModelHook):  # type: ignore[misc]
+    class OutputDoubling(ModelHook):  # type: ignore[misc]
         def post_forward(self, _module: Any, output: Any) -> Any:
             return 2 * output
 
@@ -106,7 +106,7 @@ def accelerate_keeps_hooks(ctx: Context) -> Iterator[Check]:
         with torch.no_grad():
             wanted = 2 * model(inputs)
         weights = {key: value.clone() for key, value in model.state_dict().items()}
-        add_hook_to_module(model, Doubling())
+        add_hook_to_module(model, OutputDoubling())
         offload(model)
         away = sorted(key for key, value in model.named_parameters() if value.device.type == "meta")
         yield equal(f"weights away, {name}", str(away), str(sorted(key for key, _ in model.named_parameters())))
@@ -151,7 +151,7 @@ def accelerate_places_tied_modules(_ctx: Context) -> Iterator[Check]:
     import torch
     from accelerate import infer_auto_device_map
 
-    class Tied(torch.nn.Module):  # type: ignore[misc]
+    class TiedEnds(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.embedding = torch.nn.Embedding(10, 4)
@@ -170,7 +170,7 @@ def accelerate_places_tied_modules(_ctx: Context) -> Iterator[Check]:
         shared + 2 * layer: names,
     }
     for budget, fitting in budgets.items():
-        found = infer_auto_device_map(Tied(), {"cpu": budget}, clean_result=False)
+        found = infer_auto_device_map(TiedEnds(), {"cpu": budget}, clean_result=False)
         places = {name: found[max((key for key in found if name.startswith(key)), key=len)] for name in names}
         wanted = {name: "cpu" if name in fitting else "disk" for name in names}
         yield equal(f"places, {budget}", str(places), str(wanted))
