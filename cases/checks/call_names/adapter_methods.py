@@ -71,6 +71,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "methods",
         "weights of {key} off",
         "trained or frozen by mistake by {key}",
+        "settings off of the {name} of {key}",
         "weights of {key} off while disabled",
         "parts of {key} left",
         "names of adapters in the files of {key}",
@@ -87,6 +88,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.adapters.methods.lora_variants": (
         "logits off at the start",
         "logits off",
+        "merged adapters, safe_merge={safe}",
+        "unmerged adapters, safe_merge={safe}",
         "different base weights",
         "outputs off, {title}",
         "merged kernel off, {title}, {safe}",
@@ -195,6 +198,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits of {key} off in training",
         "loaded tensors of {key}",
         "logits of {key} after {way} off",
+    ),
+    "cases.behaviour.adapters.methods.states": (
+        "active adapters, {title}",
+        "trained or frozen by mistake, {title}",
+        "dtypes of parameters, {title}",
+        "status, {title}",
+        "status of layer {name}, {title}",
+        "parameters, {title}",
+        "trained, {title}",
     ),
     "cases.behaviour.adapters.methods.targets": ("layers adapted or left out by {key}",),
     "cases.behaviour.adapters.methods.truncated_bases": (

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.behaviour.adapters.methods import layers
 from cases.behaviour.adapters.methods.layers import NAMES
-from cases.behaviour.adapters.methods.life_cycle import LIVING, every, trained
+from cases.behaviour.adapters.methods.life_cycle import LIVING, every
 from cases.behaviour.adapters.methods.method_merging import SAME
+from cases.behaviour.adapters.methods.states import trained
 from cases.behaviour.starts import adapted_layers
 from cases.reference.tolerance import relative
 from cases.space.verdict import Phase, at_most, equal

@@ -9,10 +9,11 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
-from cases.behaviour.adapters.methods import layers
+from cases.behaviour.adapters.methods import layers, states
 from cases.behaviour.adapters.methods.layers import METHODS, NAMES
 from cases.behaviour.adapters.methods.method_merging import SAME
 from cases.behaviour.adapters.methods.method_settings import known
+from cases.behaviour.adapters.methods.states import by_mistake, trained
 from cases.behaviour.starts import adapted_layers
 from cases.space.verdict import Phase, at_least, at_most, equal
 
@@ -44,20 +45,6 @@ def every(story: Callable[[str, Method], Iterator[Check]], *without: str) -> Ite
     yield at_least("methods", told, 5)
 
 
-def trained(model: Any) -> set[str]:
-    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def only(model: Any, method: Method, adapter: str) -> str:
-    """The parameters that are trained or frozen by mistake if one adapter is trained."""
-    wanted = {
-        name
-        for name, _ in model.named_parameters()
-        if any(mark in name for mark in method.marks) and adapter in name.split(".")
-    }
-    return " ".join(sorted(trained(model) ^ wanted)) or "none"
-
-
 def gives(name: str, model: Any, wanted: Any) -> Check:
     return at_most(name, layers.off(layers.applied(model), wanted), SAME)
 
@@ -72,7 +59,7 @@ def add_and_switch_by_method(_ctx: Context) -> Iterator[Check]:
         layers.fill(model, method)
         for name in ("first", "second", "first"):
             yield gives(f"weights of {key} off", model, layers.expected(model, method, name))
-            yield equal(f"trained or frozen by mistake by {key}", only(model, method, name), "none")
+            yield equal(f"trained or frozen by mistake by {key}", by_mistake(model, method, [name]), "none")
             model.set_adapter("second" if name == "first" else "first")
 
     yield from every(story, *ALONE)
@@ -112,6 +99,7 @@ def delete_by_method(_ctx: Context) -> Iterator[Check]:
             left = {name for name in model.state_dict() if gone in name.split(".")}
             yield equal(f"parts of {key} left", " ".join(sorted(left)) or "none", "none")
             yield gives(f"weights of {key} off", model, wanted)
+            yield from states.reported(f"{key} without the {gone}", model, method, [stays], adapters=[stays])
 
     yield from every(story)
 
@@ -137,11 +125,14 @@ def reload_by_method(ctx: Context) -> Iterator[Check]:
         again.load_adapter(folder / "first", adapter_name="other", is_trainable=True)
         yield gives(f"weights of {key} off after loading the other", again.eval(), wanted["second"])
         for name, trainable in (("one", False), ("other", True)):
+            made = "first" if trainable else "second"
+            off = states.settings_off(again.peft_config[name], method, made)
+            yield equal(f"settings off of the {name} of {key}", off, "none")
             found = again.peft_config[name].inference_mode
             yield equal(f"inference_mode of the {name} of {key}", found, bound=not trainable)
         again.set_adapter("other")
         yield gives(f"weights of the other of {key} off", again.eval(), wanted["first"])
-        yield equal(f"trained or frozen by mistake by {key}", only(again, method, "other"), "none")
+        yield equal(f"trained or frozen by mistake by {key}", by_mistake(again, method, ["other"]), "none")
 
     yield from every(story, "vera")
 

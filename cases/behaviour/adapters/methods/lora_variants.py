@@ -33,11 +33,18 @@ def off(name: str, found: Mapping[str, Any], wanted: Mapping[str, Any], within: 
 def merged_and_back(model: Any, weights: Tensors, plain: Tensors) -> Iterator[Check]:
     """Check what the layers apply, plainly and merged, and that unmerging restores the base."""
     yield off("applied weights off", adapted_layers.applied(model), weights)
+    merged, unmerged = ([names] * len(TARGETS) for names in (["default"], []))
     for safe in (False, True):
         model.merge_adapter(safe_merge=safe)
         yield off(f"merged weights off, safe_merge={safe}", adapted_layers.bases(model), weights)
+        yield equal(f"merged adapters, safe_merge={safe}", str(merged_adapters(model)), str(merged))
         model.unmerge_adapter()
         yield off(f"unmerged weights off, safe_merge={safe}", adapted_layers.bases(model), plain)
+        yield equal(f"unmerged adapters, safe_merge={safe}", str(merged_adapters(model)), str(unmerged))
+
+
+def merged_adapters(model: Any) -> list[list[str]]:
+    return [adapted_layers.layer(model, name).merged_adapters for name in TARGETS]
 
 
 @call(GROUP, phase=Phase.MERGE, requires=("kasa",))

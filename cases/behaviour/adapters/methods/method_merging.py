@@ -10,7 +10,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
-from cases.behaviour.adapters.methods import layers
+from cases.behaviour.adapters.methods import layers, states
 from cases.behaviour.adapters.methods.layers import METHODS, NAMES, TARGETS
 from cases.behaviour.starts import adapted_layers
 from cases.model import tiny
@@ -35,6 +35,7 @@ def applied(method: Method) -> Iterator[Check]:
     for name in NAMES:
         model.base_model.set_adapter(name)
         wanted = layers.expected(model, method, name)
+        yield from states.reported(f"{name} active", model, method, [name])
         yield at_least(f"what the {name} does", layers.off(wanted, plain), 0.01)
         yield at_most(f"weights of the {name} off", layers.off(layers.applied(model), wanted), SAME)
         found = layers.applied(model.train())
@@ -42,15 +43,20 @@ def applied(method: Method) -> Iterator[Check]:
         model.eval()
     with model.disable_adapter():
         yield at_most("weights off while disabled", layers.off(layers.applied(model), plain), SAME)
+        yield from states.reported("disabled", model, method, [NAMES[-1]], enabled=False)
+    yield from states.reported("enabled again", model, method, [NAMES[-1]])
     if method.together:
         model.base_model.set_adapter([*NAMES])
         wanted = layers.expected(model, method, *NAMES)
         yield at_most("weights of both off", layers.off(layers.applied(model), wanted), SAME)
+        yield from states.reported("both active", model, method, NAMES)
         model.merge_adapter()
+        yield from states.reported("both merged", model, method, NAMES, merged=NAMES)
         yield at_most("merged weights of both off", layers.off(layers.held(model), wanted), SAME)
         yield at_most("weights of both off after merging", layers.off(layers.applied(model), wanted), SAME)
         model.unmerge_adapter()
         yield at_most("unmerged weights of both off", layers.off(layers.held(model), plain), SAME)
+        yield from states.reported("both unmerged", model, method, NAMES)
 
 
 def merge(model: Any, *, safe: bool) -> None:
@@ -64,17 +70,20 @@ def merged(method: Method) -> Iterator[Check]:
     plain, first, second = (layers.expected(model, method, *names) for names in ((), ("first",), ("second",)))
     for safe in (False, True):
         merge(model, safe=safe)
+        yield from states.reported("second merged", model, method, ["first"], merged=["second"])
         yield at_most("merged weights off", layers.off(layers.held(model), second), SAME)
         found = {name: layers.applied(model)[name] for name in TARGETS["second"]}
         wanted = {name: second[name] for name in TARGETS["second"]}
         yield at_most("weights off after merging", layers.off(found, wanted), SAME)
         model.unmerge_adapter()
+        yield from states.reported("second unmerged", model, method, ["first"])
         yield at_most("unmerged weights off", layers.off(layers.held(model), plain), SAME)
         yield at_most("weights of the first off after unmerging", layers.off(layers.applied(model), first), SAME)
     unloaded = model.merge_and_unload(adapter_names=["second"], safe_merge=True)
     kinds = {type(unloaded.get_submodule(name)).__module__ for name in plain}
     yield equal("modules of the unloaded layers", " ".join(kinds), "torch.nn.modules.linear")
     yield at_most("weights off after unloading", layers.off(layers.held(unloaded), second), SAME)
+    yield from states.unloaded("unloaded", unloaded)
 
 
 def refused(method: Method) -> Iterator[Check]:
@@ -97,6 +106,7 @@ def refused(method: Method) -> Iterator[Check]:
                 changed = worst([changed, layers.off(layers.held(model), plain)])
         yield equal(f"parts with {broken} that a safe merge accepts", accepted, 0)
         yield at_most(f"weights changed by a refused {broken}", changed, 0.0)
+        yield from states.reported(f"refused {broken}", model, method, ["first"])
 
 
 def complete(key: str) -> Iterator[Check]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
-from cases.behaviour.adapters.methods import layers
+from cases.behaviour.adapters.methods import layers, states
 from cases.behaviour.adapters.methods.life_cycle import LIVING, every, gives
 from cases.behaviour.adapters.methods.method_merging import MERGING, SAME
 from cases.behaviour.starts import adapted_layers
@@ -146,11 +146,14 @@ def disable_merged_by_method(_ctx: Context) -> Iterator[Check]:
         plain, first = layers.held(adapted_layers.base()), layers.expected(model, method, "first")
         model.merge_adapter()
         yield gives(f"weights of {key} off, merged", model, first)
+        yield from states.reported(f"{key} merged", model, method, ["first"], merged=["first"])
         with model.disable_adapter():
             yield gives(f"weights of {key} off while disabled", model, plain)
+            yield from states.reported(f"{key} disabled", model, method, ["first"], enabled=False)
         yield gives(f"weights of {key} off afterwards", model, first)
         merged = {name: layers.module(model, name).merged for name in layers.TARGETS["first"]}
         yield equal(f"layers of {key} that are merged afterwards", sum(merged.values()), 0)
+        yield from states.reported(f"{key} afterwards", model, method, ["first"])
 
     yield from every(story)
 
