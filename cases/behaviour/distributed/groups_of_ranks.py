@@ -233,6 +233,22 @@ def dcp_names_below_wrappers(ctx: Context) -> Iterator[Check]:
         yield networks.off(f"loaded off, {kind}, {title}", found, half, 0.0)
 
 
+@call(STATE, phase=Phase.SAVE, ranks=2, requires=OWN_NAMES)
+def dcp_names_compiled_in_fsdp1(ctx: Context) -> Iterator[Check]:
+    """get_model_state_dict names the weights of a compiled model inside FSDP1 as the plain model does.
+
+    torch 2.5 to 2.15 keeps the prefix of torch.compile: below FSDP1, it takes the compiled model for one with a child.
+    """
+    import torch
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    compiled = torch.compile(network(), backend="eager")
+    model = sharded_networks.fsdp1(compiled, ctx, units=(), use_orig_params=True)
+    found = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    wanted = " ".join(sorted(networks.weights(network())))
+    yield equal("names, compiled in FSDP1", " ".join(sorted(found)), wanted)
+
+
 @call(STATE, phase=Phase.RESUME, ranks=2)
 def dcp_optimiser_of_tied_weights(ctx: Context) -> Iterator[Check]:
     """The state of an optimiser of a model with tied weights is saved by names and loads into another of the kind."""

@@ -102,6 +102,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "state off, {kind}, {title}",
         "other names, {kind}, {title}",
         "loaded off, {kind}, {title}",
+        "names, compiled in FSDP1",
         "momenta, {title}",
         "refused without a name, {title}",
     ),
