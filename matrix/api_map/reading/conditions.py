@@ -1,6 +1,6 @@
 """Reads the conditions under which a statement runs: functions, exceptions, versions, and what is installed.
 
-A condition is a short text: ``function``, ``try`` (an exception of the import is handled), ``typing``
+A condition is a short text: ``function``, ``try`` (the error of a missing name is handled), ``typing``
 (``TYPE_CHECKING``), ``has:NAME`` (an availability check), ``ver:NAME>=1.2`` (a version check), ``ref:MODULE.NAME`` (a
 variable that holds a condition) or ``if`` (anything else). ``!`` negates it.
 """
@@ -11,8 +11,12 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
+from matrix.api_map.packages import MAPPED
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    Resolve = Callable[[ast.expr], str]  # gives the dotted name of an expression
 
 FUNCTION: Final = "function"
 TRY: Final = "try"
@@ -28,18 +32,21 @@ NAMES: Final = {
     "bitsandbytes_multi_backend": "bitsandbytes",
     "pytorch": "torch",
 }
-HANDLED: Final = frozenset(
-    {"ImportError", "ModuleNotFoundError", "Exception", "BaseException", "AttributeError", "RuntimeError"}
+# Variables such as `_torch_version` and `parsed_torch_version_base`, which modules import from each other.
+VERSION_VARIABLE: Final = re.compile(
+    rf"_*(?:parsed_|installed_)?(?P<name>{'|'.join((*MAPPED, *NAMES))})_version(?:_base)?", re.IGNORECASE
 )
+TELLING: Final = ("has:", "!has:", "ver:", "!ver:")
+LEAVING: Final = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
 
-def conditions_of(test: ast.expr, resolve: Callable[[ast.expr], str]) -> list[str]:
-    """Return the conditions that all hold if a test is true. ``resolve`` gives the dotted name of an expression."""
+def conditions_of(test: ast.expr, resolve: Resolve) -> list[str]:
+    """Return the conditions that all hold if a test is true."""
     match test:
         case ast.BoolOp(op=ast.And(), values=values):
             return [each for value in values for each in conditions_of(value, resolve)]
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return [negated(each) for each in single(conditions_of(operand, resolve))]
+            return opposite_of(operand, resolve)
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPERATORS:
             return [version_check(left, OPERATORS[type(op)], right, resolve) or OTHER]
         case ast.Call():
@@ -50,14 +57,34 @@ def conditions_of(test: ast.expr, resolve: Callable[[ast.expr], str]) -> list[st
             return [OTHER]
 
 
-def single(found: list[str]) -> list[str]:
-    return found if len(found) == 1 else [OTHER]
+def opposite_of(test: ast.expr, resolve: Resolve) -> list[str]:
+    """Return the conditions that all hold if a test is false."""
+    match test:
+        case ast.BoolOp(op=ast.Or(), values=values):
+            return [each for value in values for each in opposite_of(value, resolve)]
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return conditions_of(operand, resolve)
+    found = conditions_of(test, resolve)
+    if found == [TYPING]:
+        return []  # code that runs is never type checked
+    return [negated(found[0])] if len(found) == 1 else [OTHER]
 
 
 def negated(condition: str) -> str:
     if condition == OTHER:
         return OTHER
     return condition.removeprefix("!") if condition.startswith("!") else f"!{condition}"
+
+
+def conditions_after(statement: ast.stmt, resolve: Resolve) -> list[str]:
+    """Return the checks that hold behind a statement: ``if not is_peft_available(): raise ImportError`` is one.
+
+    Tests that cannot be told say nothing of the code behind them, which mostly runs.
+    """
+    match statement:
+        case ast.If(test=test, body=[*_, last], orelse=[]) if isinstance(last, LEAVING):
+            return [each for each in opposite_of(test, resolve) if each.startswith(TELLING)]
+    return []
 
 
 def name_condition(name: str) -> str:
@@ -70,7 +97,7 @@ def name_condition(name: str) -> str:
     return f"ref:{name}" if "." in name else OTHER
 
 
-def call_condition(call: ast.Call, resolve: Callable[[ast.expr], str]) -> str:
+def call_condition(call: ast.Call, resolve: Resolve) -> str:
     last = resolve(call.func).rpartition(".")[2]
     words = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
     found = AVAILABLE.fullmatch(last)
@@ -80,7 +107,9 @@ def call_condition(call: ast.Call, resolve: Callable[[ast.expr], str]) -> str:
             name = words[0]
         bounds = [each for each in words if each[:1].isdigit()]
         return f"has:{name}>={bounds[0]}" if bounds else f"has:{name}"
-    checked = re.fullmatch(r"(?:is|compare)_(\w+?)_?versions?", last)
+    if last == "compare_versions":
+        return compared_versions(call, resolve)
+    checked = re.fullmatch(r"is_(\w+?)_?version", last)
     if checked and len(words) > 1:
         name = checked[1] if words[0] in MIRRORED else words[0]
         operator, version = words[-2:]
@@ -91,7 +120,19 @@ def call_condition(call: ast.Call, resolve: Callable[[ast.expr], str]) -> str:
     return OTHER
 
 
-def version_check(left: ast.expr, operator: str, right: ast.expr, resolve: Callable[[ast.expr], str]) -> str:
+def compared_versions(call: ast.Call, resolve: Resolve) -> str:
+    """Return the condition of accelerate's ``compare_versions``, whose first argument is a package or its version."""
+    match call.args:
+        case [ast.Constant(value=str(name)), ast.Constant(value=str(operator)), ast.Constant(value=str(bound))]:
+            package = NAMES.get(name, name)
+        case [version, ast.Constant(value=str(operator)), ast.Constant(value=str(bound))]:
+            package = version_of_package(version, resolve)
+        case _:
+            return OTHER
+    return f"ver:{package}{operator}{bound}" if package and operator in MIRRORED else OTHER
+
+
+def version_check(left: ast.expr, operator: str, right: ast.expr, resolve: Resolve) -> str:
     """Return the condition of a comparison such as ``version.parse(torch.__version__) >= version.parse("2.1")``."""
     package, bound = version_of_package(left, resolve), literal_version(right)
     if not (package and bound):
@@ -99,7 +140,7 @@ def version_check(left: ast.expr, operator: str, right: ast.expr, resolve: Calla
     return f"ver:{package}{operator}{bound}" if package and bound else ""
 
 
-def version_of_package(node: ast.expr, resolve: Callable[[ast.expr], str]) -> str:
+def version_of_package(node: ast.expr, resolve: Resolve) -> str:
     for each in ast.walk(node):
         match each:
             case ast.Attribute(attr="__version__", value=value):
@@ -108,8 +149,8 @@ def version_of_package(node: ast.expr, resolve: Callable[[ast.expr], str]) -> st
                 resolve(func).endswith(("metadata.version", ".version")) or resolve(func) == "version"
             ):
                 return name if not name[:1].isdigit() else ""
-            case ast.Name(id=name) if name.endswith("_version") and name.startswith(("_torch", "_transformers")):
-                return name.strip("_").removesuffix("_version")
+            case ast.Name(id=name) | ast.Attribute(attr=name) if found := VERSION_VARIABLE.fullmatch(name):
+                return NAMES.get(found["name"].lower(), found["name"].lower())
             case _:
                 pass
     return ""
@@ -123,23 +164,3 @@ def literal_version(node: ast.expr) -> str:
         if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value[:1].isdigit()
     ]
     return found[0] if len(found) == 1 else ""
-
-
-def handles_imports(statement: ast.Try) -> bool:
-    """Tell if a ``try`` goes on when an import in it fails."""
-    return any(
-        not any(isinstance(each, ast.Raise) for each in handler.body) and handled(handler.type)
-        for handler in statement.handlers
-    )
-
-
-def handled(kind: ast.expr | None) -> bool:
-    return kind is None or not HANDLED.isdisjoint(names_in(kind))
-
-
-def names_in(node: ast.expr) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name):
-            yield each.id
-        elif isinstance(each, ast.Attribute):
-            yield each.attr

@@ -20,7 +20,7 @@ from matrix.api_map.reading.uses import Use, uses_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FORMAT: Final = 6  # of cached facts; raise it when what is read changes
+FORMAT: Final = 7  # of cached facts; raise it when what is read changes
 LAZY: Final = (b"__all__", b"__getattr__", b"@requires")  # files without these words export nothing lazily
 
 

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from matrix.api_map.packages import MAPPED, PACKAGES, counts_libraries
-from matrix.api_map.reading.conditions import FUNCTION, OTHER, TRY, conditions_of, handles_imports, negated, single
+from matrix.api_map.reading.conditions import FUNCTION, OTHER, TRY, conditions_after, conditions_of, opposite_of
+from matrix.api_map.reading.handlers import (
+    ATTRIBUTE_ERROR,
+    IMPORT_ERROR,
+    TYPE_ERROR,
+    handled_errors,
+    suppressed_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +34,11 @@ STAR: Final = "star"
 CHECKED: Final = "checked"  # a requirement that is checked when the package is imported
 LISTED: Final = "listed"  # a package whose requirement is checked
 LIBRARY: Final = "library"  # the module imports a library outside the map
+ERRORS: Final = {
+    **dict.fromkeys((MODULE, IMPORT, STAR, LIBRARY), IMPORT_ERROR),
+    **dict.fromkeys((ATTRIBUTE, INHERITED), ATTRIBUTE_ERROR),
+    KEYWORD: TYPE_ERROR,
+}  # that a use raises if its target is missing
 
 # When transformers is imported, it checks the packages that the first module lists, in the versions that the second one
 # states. accelerate is not checked if it is older: transformers then acts as if it were not there.
@@ -48,6 +60,7 @@ class UseReader(ast.NodeVisitor):
         self.package = names.module.partition(".")[0]
         self.mapped = MAPPED if counts_libraries(names.module) else PACKAGES
         self.conditions: list[str] = []
+        self.handled: frozenset[str] = frozenset()  # errors of missing names
         self.bound: list[dict[str, str]] = []  # names that functions import
         self.owner: ast.ClassDef | None = None
         self.found: dict[Use, None] = {}
@@ -55,7 +68,8 @@ class UseReader(ast.NodeVisitor):
         self.annotated = True  # annotations are evaluated
 
     def add(self, target: str, kind: str, extra: tuple[str, ...] = ()) -> None:
-        conditions = sorted({*self.conditions, *extra})
+        handled = (TRY,) if ERRORS.get(kind) in self.handled else ()
+        conditions = sorted({*self.conditions, *handled, *extra})
         self.found[target, kind, ";".join(conditions)] = None
 
     def resolve(self, node: ast.expr) -> str:
@@ -76,8 +90,8 @@ class UseReader(ast.NodeVisitor):
         """Add a library that the module imports when it runs."""
         root = name.partition(".")[0]
         outside = root and root not in STANDARD and root not in MAPPED
-        handled = {FUNCTION, TRY} & set(self.conditions)
-        if outside and not handled and counts_libraries(self.names.module):
+        skipped = FUNCTION in self.conditions or ERRORS[LIBRARY] in self.handled
+        if outside and not skipped and counts_libraries(self.names.module):
             self.add(root, LIBRARY)
 
     @contextmanager
@@ -86,48 +100,71 @@ class UseReader(ast.NodeVisitor):
         yield
         self.conditions = before
 
-    def visit_all(self, nodes: list[ast.stmt]) -> None:
+    @contextmanager
+    def handling(self, errors: frozenset[str]) -> Iterator[None]:
+        before, self.handled = self.handled, self.handled | errors
+        yield
+        self.handled = before
+
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """Read the body of a function: no handler around its definition is there when it runs."""
+        before, self.handled = self.handled, frozenset()
+        with self.under(FUNCTION):
+            yield
+        self.handled = before
+
+    def visit_all(self, nodes: list[ast.stmt]) -> list[str]:
+        """Read statements in order, and return the checks that hold behind them."""
+        held: list[str] = []
         for each in nodes:
-            self.visit(each)
+            with self.under(*held):
+                self.visit(each)
+            held += conditions_after(each, self.resolve)
+        return held
+
+    def visit_Module(self, node: ast.Module) -> None:
+        self.visit_all(node.body)
 
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
-        conditions = conditions_of(node.test, self.resolve)
-        with self.under(*conditions):
+        with self.under(*conditions_of(node.test, self.resolve)):
             self.visit_all(node.body)
-        with self.under(*(negated(each) for each in single(conditions))):
+        with self.under(*opposite_of(node.test, self.resolve)):
             self.visit_all(node.orelse)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
-        conditions = conditions_of(node.test, self.resolve)
         self.visit(node.test)
-        with self.under(*conditions):
+        with self.under(*conditions_of(node.test, self.resolve)):
             self.visit(node.body)
-        with self.under(*(negated(each) for each in single(conditions))):
+        with self.under(*opposite_of(node.test, self.resolve)):
             self.visit(node.orelse)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """Read ``a and b``: ``b`` is evaluated only if ``a`` holds."""
+        """Read ``a and b``: ``b`` is evaluated only if ``a`` holds; of ``a or b`` only if it does not."""
+        held = conditions_of if isinstance(node.op, ast.And) else opposite_of
         conditions: list[str] = []
         for each in node.values:
             with self.under(*conditions):
                 self.visit(each)
-            conditions += conditions_of(each, self.resolve) if isinstance(node.op, ast.And) else [OTHER]
+            conditions += held(each, self.resolve)
 
     def visit_Try(self, node: ast.Try) -> None:
-        with self.under(*([TRY] if handles_imports(node) else [])):
-            self.visit_all(node.body)
+        errors = handled_errors(node)
+        with self.handling(errors):
+            held = self.visit_all(node.body)
         with self.under(OTHER):
             for handler in node.handlers:
                 self.visit_all(handler.body)
-        with self.under(*([TRY] if handles_imports(node) else [])):
+        with self.under(*held, *([OTHER] if errors and not held else [])):
             self.visit_all(node.orelse)
         self.visit_all(node.finalbody)
 
     def visit_With(self, node: ast.With) -> None:
-        suppressed = any("suppress" in ast.unparse(item.context_expr) for item in node.items)
-        with self.under(*([TRY] if suppressed else [])):
-            self.generic_visit(node)
+        with self.handling(suppressed_errors(node)):
+            for item in node.items:
+                self.visit(item)
+            self.visit_all(node.body)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for each in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d)):
@@ -135,14 +172,14 @@ class UseReader(ast.NodeVisitor):
         for annotation in annotations_of(node) if self.annotated else ():
             self.visit(annotation)
         self.bound.append({})
-        with self.under(FUNCTION):
+        with self.later():
             self.visit_all(node.body)
         self.bound.pop()
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - ast names it
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
-        with self.under(FUNCTION):
+        with self.later():
             self.visit(node.body)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Final
 
-from matrix.api_map.reading.conditions import handles_imports, names_in
+from matrix.api_map.reading.handlers import handled_errors, names_in
 
 # Words of tests that look at a version, or at what is installed or defined.
 TESTS: Final = re.compile(
@@ -62,7 +62,7 @@ def flags_of(statement: ast.Try) -> set[str]:
 
 def handles(statement: ast.Try) -> bool:
     """Tell if a ``try`` goes on when a name or an argument in it is missing."""
-    return handles_imports(statement) or any(
+    return bool(handled_errors(statement)) or any(
         handler.type is not None
         and not HANDLED.isdisjoint(names_in(handler.type))
         and not any(isinstance(each, ast.Raise) for each in handler.body)

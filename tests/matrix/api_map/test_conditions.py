@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from matrix.api_map.reading.conditions import conditions_of, handles_imports
+from matrix.api_map.reading.conditions import conditions_after, conditions_of, opposite_of
 
 
 def dotted(node: ast.expr) -> str:
@@ -26,11 +26,25 @@ def dotted(node: ast.expr) -> str:
         ("version.parse(torch.__version__) >= version.parse('2.1')", ["ver:torch>=2.1"]),
         ("version.parse('2.1') > version.parse(torch.__version__)", ["ver:torch<2.1"]),
         ("Version(importlib.metadata.version('trl')) < Version('0.9')", ["ver:trl<0.9"]),
+        ("compare_versions('transformers', '<', '4.46')", ["ver:transformers<4.46"]),
+        ("compare_versions(torch_version, '>=', '2.6')", ["ver:torch>=2.6"]),
+        ("compare_versions('torch', operator, '2.6')", ["if"]),
+        ("compare_versions(number, '>=', '2.6')", ["if"]),
+        ("_accelerate_version >= version.parse('0.26')", ["ver:accelerate>=0.26"]),
+        ("parsed_torch_version_base < version.parse('2.1')", ["ver:torch<2.1"]),
+        ("config.PYARROW_VERSION >= version.parse('14')", ["ver:pyarrow>=14"]),
+        ("pytorch_version >= version.parse('2.9.0')", ["ver:torch>=2.9.0"]),
+        ("fsdp_version == '2'", ["if"]),
+        ("torch_version_of(x) >= '2'", ["if"]),
         ("typing.TYPE_CHECKING", ["typing"]),
+        ("not typing.TYPE_CHECKING", []),
         ("transformers.utils.flag", ["ref:transformers.utils.flag"]),
         ("is_peft_available() and is_trl_available()", ["has:peft", "has:trl"]),
         ("is_peft_available() or is_trl_available()", ["if"]),
         ("not (is_peft_available() and is_trl_available())", ["if"]),
+        ("not (is_peft_available() or is_trl_available())", ["!has:peft", "!has:trl"]),
+        ("not (flag or is_trl_available())", ["if", "!has:trl"]),
+        ("not not is_peft_available()", ["has:peft"]),
         ("sys.version_info >= (3, 11)", ["if"]),
         ("torch.cuda.is_initialized()", ["if"]),
         ("3 < x < 5", ["if"]),
@@ -41,17 +55,30 @@ def test_a_condition_is_read_or_unknown(test: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("handler", "handled"),
+    ("test", "expected"),
     [
-        ("except ImportError:\n    x = None", True),
-        ("except (ValueError, ModuleNotFoundError):\n    x = None", True),
-        ("except Exception:\n    x = None", True),
-        ("except:\n    x = None", True),
-        ("except ValueError:\n    x = None", False),
-        ("except ImportError as error:\n    raise ValueError from error", False),
+        ("is_peft_available()", ["!has:peft"]),
+        ("not is_peft_available()", ["has:peft"]),
+        ("is_peft_available() or is_trl_available()", ["!has:peft", "!has:trl"]),
+        ("is_peft_available() and is_trl_available()", ["if"]),
+        ("typing.TYPE_CHECKING", []),
+        ("x > 3", ["if"]),
     ],
 )
-def test_an_import_is_handled_if_the_module_goes_on_without_it(handler: str, *, handled: bool) -> None:
-    (statement,) = ast.parse(f"try:\n    import x\n{handler}\n").body
-    assert isinstance(statement, ast.Try)
-    assert handles_imports(statement) is handled
+def test_what_holds_in_an_else_branch(test: str, expected: list[str]) -> None:
+    assert opposite_of(ast.parse(test, mode="eval").body, dotted) == expected
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("if not is_peft_available():\n    raise ImportError", ["has:peft"]),
+        ("if is_torch_version('<', '2.1') or not is_trl_available():\n    raise X", ["!ver:torch<2.1", "has:trl"]),
+        ("if not is_peft_available():\n    warn()", []),
+        ("if not is_peft_available():\n    raise ImportError\nelse:\n    x = 1", []),
+        ("if value is None:\n    raise ValueError", []),
+        ("x = 1", []),
+    ],
+)
+def test_a_check_that_leaves_the_block_holds_behind_it(statement: str, expected: list[str]) -> None:
+    assert conditions_after(ast.parse(statement).body[0], dotted) == expected
