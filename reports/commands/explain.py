@@ -52,7 +52,8 @@ def explain(
     failure = Symptom(text=text, versions=used)
     answers = explanations(failure)
     is_shown = not answers or everything or as_json  # a signature states more than the name
-    named = missing_name(failure, {**logs.library_versions(clean), **used}) if is_shown else None
+    known = {**logs.library_versions(clean), **used}
+    named = missing_name(failure, known) if is_shown else None
     ended = None if answers or named else outside.end(failure) or outside.foreign_code(failure)
     if as_json:
         document = {"versions": used, "diagnoses": [each.as_json() for each in answers]}
@@ -65,7 +66,7 @@ def explain(
     else:
         from reports.render.text import api_text
 
-        typer.echo("\n".join([*(lines(answers, used) if answers else [versions_line(used)]), *api_text.lines(named)]))
+        typer.echo("\n".join([*(lines(answers, used) if answers else [versions_line(known)]), *api_text.lines(named)]))
     raise typer.Exit(0 if answers or (named and named.known) else NOTHING_KNOWN)
 
 

@@ -150,6 +150,8 @@ def of_inherited(question: NameQuestion) -> NameAnswer | None:
         return None
     is_of_words = "_" in missing.name.strip("_")  # which few classes of users name alike
     for base in usual_bases(missing.owner) or (all_bases() if is_of_words else ()):
+        if not question.may_concern(base.partition(".")[0]):
+            continue
         found = api.having(f"{base}.{missing.name}", question.versions)
         if differs(found, question):
             return described(f"{base}.{missing.name}", found, question)
@@ -165,6 +167,8 @@ def of_derived(question: NameQuestion) -> NameAnswer | None:
     missing, api = question.missing, question.api
     bases = [path for path in paths(question) if path.count(".") == 1]
     for package, suffix in DERIVING if bases else ():
+        if suffix == "Trainer" and package not in question.user_packages:
+            continue  # nobody makes a base trainer and expects a derived one, except that package's code
         for path in derived_classes(api, package, suffix):
             found = api.having(f"{path}.{missing.name}")
             if found.known and is_derived(path, bases[0], found.versions[-1], api) and is_of_user(path, missing.users):

@@ -94,13 +94,19 @@ def mentioned(failure: Symptom) -> Iterator[MissingName]:
     for number, line in enumerate(failure.bare_lines):
         if number not in recovered and any(each in line for each in WORDS):
             calls = failure.log_failures.calls(number)
-            found = parsed(line, calls, failure.bare_lines[max(0, number - LINES_BEFORE) : number])
+            found = parsed(line, calls, around(failure.bare_lines, number))
             if found is not None:
                 yield found
 
 
+def around(lines: Sequence[str], number: int) -> list[str]:
+    """Return the lines before a message; those behind it go first, as a report quotes the call there only at times."""
+    behind = lines[number + 1 : number + 1 + LINES_BEFORE]
+    return [*reversed(behind), *lines[max(0, number - LINES_BEFORE) : number]]
+
+
 def parsed(line: str, calls: tuple[Frame, ...], before: Sequence[str] = ()) -> MissingName | None:
-    """Return the name that a line misses. ``before`` are the lines before it, for a log without frames."""
+    """Return the name that a line misses. ``before`` are the lines around it, for a log without frames."""
     for kind, pattern in PATTERNS:
         found = pattern.search(line)
         if found is None:

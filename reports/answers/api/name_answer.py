@@ -29,6 +29,7 @@ class NameAnswer:
         installed: the provider's version in the log; empty if it states none.
         users: packages that use the name, with the ranges of their releases.
         overrides: the name is a parameter that ``users`` pass to methods which the provider, or the user, overrides.
+        left_out: the name is a parameter without a default that the caller does not pass.
         accepts_any: ``ranges`` are the releases that accept any argument (``**kwargs``); none states this one.
         contradicts: the log's version has the name, or if it states none or an older one, every release of the map.
         is_requirement: the name is a requirement, such as ``tokenizers<0.20``, and ``ranges`` meet it.
@@ -47,6 +48,7 @@ class NameAnswer:
     installed: str = ""
     users: tuple[NameUser, ...] = ()
     overrides: bool = False
+    left_out: bool = False
     accepts_any: bool = False
     contradicts: bool = False
     is_requirement: bool = False
@@ -77,6 +79,7 @@ class NameAnswer:
             "installed": self.installed,
             "users": [each.as_json() for each in self.users],
             "overrides": self.overrides,
+            "left_out": self.left_out,
             "accepts_any": self.accepts_any,
             "contradicts": self.contradicts,
             "is_requirement": self.is_requirement,
@@ -100,3 +103,7 @@ class NameQuestion:
     @property
     def user_packages(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(each.partition(".")[0] for each in self.missing.users))
+
+    def may_concern(self, package: str) -> bool:
+        """Tell if a package is in the traceback or has a version in the log, or the log shows neither of any."""
+        return package in {*self.user_packages, *self.versions} or not (self.user_packages or self.versions)

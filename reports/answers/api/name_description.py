@@ -48,6 +48,7 @@ def described(
         installed=versions.get(found.package, ""),
         users=users,
         overrides=overrides or bool(callers),
+        left_out=question.missing.kind == "required",
         accepts_any=accepts_any,
         contradicts=contradicts,
         read_from=read_from,

@@ -64,6 +64,7 @@ class VersionPatterns:
             rf"(?<![\w.-]){names}-{NUMBER}(?=\.dist-info|-(?:cp|py)\d|[\s,)]|$)",  # a folder, a wheel
             rf"(?<![\w.-]){names}{QUOTE}(?: version)?{QUOTE}(?: \([^)\n]*\))?{QUOTE} ?[:=] ?{QUOTE}{NUMBER}",  # env
             rf"^[ \t]*{names}[ \t]{{2,}}{NUMBER}(?=[ \t]*$|[ \t]{{2,}})",  # pip list
+            rf"^[ \t]*Name: {names}\s+Version: {NUMBER}[ \t]*$",  # pip show
         )
         mentioned = rf"(?:^[\s*•>-]*|[,;(|]\s*){names}(?: version)? {NUMBER}(?=\s*(?:[,;)|]|$))"
         return cls(
@@ -77,6 +78,7 @@ STACK_VERSIONS: Final = VersionPatterns.of(STACK)
 STATEMENT: Final = STACK_VERSIONS.statements
 MENTION: Final = STACK_VERSIONS.mention
 INCOMPATIBILITY: Final = STACK_VERSIONS.incompatibility
+STATES_VERSION: Final = b"Version: "  # of the package in the line before, in the output of `pip show`
 NOT_INSTALLED_LINE: Final = re.compile(NOT_INSTALLED, re.IGNORECASE)
 
 
@@ -173,13 +175,13 @@ def is_garbage(head: bytes) -> bool:
 
 
 def new_lines(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield, block by block, the lines that no earlier block had."""
+    """Yield, block by block, the lines that are new, and each version that `pip show` states."""
     seen: set[int] = set()
     for block in blocks:
         keys = map(hash, block.translate(None, b"0123456789").split(b"\n"))
         lines: list[bytes] = []
         for line, key in zip(block.split(b"\n"), keys, strict=True):
-            if key not in seen:
+            if key not in seen or line.startswith(STATES_VERSION):
                 seen.add(key)
                 lines.append(
                     line

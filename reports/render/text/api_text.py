@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 WIDTH: Final = 110
 FIRST_RANGES: Final = 4
 FIRST_MOVES: Final = 3
+NO_FILE: Final = "(unknown location)"  # in the message of an ImportError
 
 
 def lines(answer: NameAnswer) -> Iterator[str]:
@@ -57,6 +58,13 @@ def cause(answer: NameAnswer) -> str:
     return difference(answer, name, having)
 
 
+def unlocated(answer: NameAnswer) -> str:
+    """Return what Python means by a module without a file: a folder without ``__init__.py``, not the package."""
+    package = answer.provider
+    is_folder = NO_FILE in answer.line and answer.path.count(".") == 1
+    return f"; Python imported no file of {package}: a folder of that name may hide it" if is_folder else ""
+
+
 def difference(answer: NameAnswer, name: str, having: str) -> str:
     """Return in which releases a name is that others lack."""
     if answer.read_from:
@@ -66,6 +74,8 @@ def difference(answer: NameAnswer, name: str, having: str) -> str:
         )
     if answer.accepts_any:
         return f"{having} accepts any argument, and with it {name}; other releases do not accept it"
+    if answer.left_out:
+        return f"{having} takes {name}; its caller does not pass it"
     if answer.overrides and not answer.users:
         return f"{having} passes or has {name}; your class does not accept it: add the parameter, or **kwargs"
     lacks = (
@@ -73,7 +83,7 @@ def difference(answer: NameAnswer, name: str, having: str) -> str:
         if answer.installed
         else f"{name} is not in all releases: "
     )
-    return f"{lacks}it is in {having}"
+    return f"{lacks}it is in {having}{unlocated(answer)}"
 
 
 def requirement(answer: NameAnswer, having: str) -> str:

@@ -96,6 +96,11 @@ def test_versions_are_the_logs_unless_they_are_given(run: Callable[..., Done]) -
     assert given == {"peft": "0.17", "torch": "2.3.1", "transformers": "5.1"}
 
 
+def test_versions_of_libraries_below_the_stack_are_listed(run: Callable[..., Done]) -> None:
+    log = b"huggingface-hub==0.26.0\nImportError: cannot import name 'cached_download' from 'huggingface_hub'\n"
+    assert run("-", pasted=log).out.startswith("Versions: huggingface_hub 0.26.0\n")
+
+
 def test_an_unknown_failure_exits_with_1(run: Callable[..., Done]) -> None:
     done = run("--json", pasted=b"SyntaxError: invalid syntax\n")
     assert done.code == 1

@@ -1,5 +1,5 @@
 /* The distinct lines of a log, and the versions that it names. */
-// Follows reports/answers/diagnosis/logs.py (distinct_text, blocks, new_lines, error_lines, versions, installed_versions, canonical_name, exact_version) as of 86117d84.
+// Follows reports/answers/diagnosis/logs.py (distinct_text, blocks, new_lines, error_lines, versions, installed_versions, canonical_name, exact_version) as of df95939c.
 "use strict";
 
 ftm.diagnosis.logs = (() => {
@@ -38,13 +38,13 @@ ftm.diagnosis.logs = (() => {
     return line.length <= LONGEST_LINE ? line : line.slice(0, LONGEST_LINE / 2) + ELLIPSIS + line.slice(-LONGEST_LINE / 2);
   }
 
-  /** Yield, block by block, the lines that no earlier block had, ignoring digits. */
+  /** Yield, block by block, the lines that are new, ignoring digits, and each version that `pip show` states. */
   function* newLines(every) {
     const seen = new Set();
     for (const block of every) {
       const keys = block.replace(/[0-9]/g, "").split("\n"), lines = [];
       block.split("\n").forEach((line, number) => {
-        if (seen.has(keys[number])) return;
+        if (seen.has(keys[number]) && !line.startsWith("Version: ")) return;
         seen.add(keys[number]);
         lines.push(shortened(line));
       });

@@ -135,6 +135,31 @@ def test_an_attribute_that_only_a_derived_class_has_names_this_class(api: ApiMap
     assert (found.path, found.read_from) == ("trl.SFTConfig.packing", "transformers.TrainingArguments")
 
 
+def test_an_attribute_of_a_trainer_is_not_looked_up_in_a_package_that_the_log_does_not_show(api: ApiMap) -> None:
+    lacking = MissingName(kind="attribute", owner="Trainer", name="ref_model", line="", users=("transformers.trainer",))
+    assert answer(lacking, {}, api) is None
+    users_own = MissingName(kind="attribute", owner="MyTrainer", name="padding_value", line="")
+    assert answer(users_own, {"transformers": "4.46.1"}, api) is None
+
+
+def test_an_argument_that_a_caller_leaves_out_is_not_blamed_on_the_function(api: ApiMap) -> None:
+    found = answered(api, "required", "Trainer.get_batch_samples", "num_batches")
+    assert found.left_out
+    assert "its caller does not pass it" in api_text.cause(found)
+
+
+def test_a_module_without_a_file_may_be_a_folder(api: ApiMap) -> None:
+    line = "ImportError: cannot import name 'DDPOConfig' from 'trl' (unknown location)"
+    assert "a folder of that name may hide it" in api_text.cause(explained(api, line))
+
+
+def test_a_call_that_a_report_quotes_behind_the_message_names_the_class(api: ApiMap) -> None:
+    text = (
+        "TypeError: __init__() got an unexpected keyword argument 'dispatch_batches'\nx = Accelerator(\n    y=1,\n)\n"
+    )
+    assert explained(api, text).path == "accelerate.Accelerator(dispatch_batches)"
+
+
 def test_releases_that_accept_any_argument_are_listed(api: ApiMap) -> None:
     found = answered(api, "argument", "Params4bit.__new__", "_is_hf_initialized")
     assert found.accepts_any

@@ -32,6 +32,11 @@ def test_lines_that_differ_only_in_digits_are_kept_once(tmp_path: Path) -> None:
     assert read(f"begin\n{steps}{ERROR}\n", tmp_path).split() == f"begin [rank0]: step 0: loss 0.0 {ERROR}".split()
 
 
+def test_blocks_of_pip_show_state_versions(tmp_path: Path) -> None:
+    blocks = "Name: peft\nVersion: 0.13.2\nSummary: x\nRequires: torch\n---\nName: transformers\r\nVersion: 4.46.1\r\n"
+    assert logs.versions(read(f"{blocks}{ERROR}\n", tmp_path)) == {"peft": "0.13.2", "transformers": "4.46.1"}
+
+
 def test_each_state_of_a_progress_bar_is_a_line(tmp_path: Path) -> None:
     assert read(f"1%|#\r2%|##\r{ERROR}\r\n", tmp_path).splitlines()[:3] == ["1%|#", "2%|##", ERROR]
 
