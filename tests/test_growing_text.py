@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from tests.growing_text import UNITS, check_linear, text_of
@@ -26,3 +28,8 @@ def test_a_step_with_a_large_constant_part_is_linear() -> None:
 def test_a_quadratic_step_is_refused() -> None:
     with pytest.raises(AssertionError, match="101"):
         check_linear(lambda n: 100 + n**2, 1)
+
+
+def test_a_run_beside_other_work_is_repeated() -> None:
+    runs = count()
+    check_linear(lambda n: 100 + n + (90 if next(runs) in (2, 5, 8) else 0), 1)  # three times the largest text

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from matrix.run.outcome import RunRecord
 from reports.render.write import render
 from reports.results.loading import results
-from tests.browser.made_up_results import NOON, a_set, an_outcome
+from reports.site import pair_pages
+from reports.site.build import build
+from tests.browser.made_up_results import NOON, a_set, an_outcome, write
 from tests.growing_text import UNITS, check_linear, long_lines, mixture, processor_seconds, text_of
 
 if TYPE_CHECKING:
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 # Characters of the shortest of three texts: of each kind of text in each field of a cell, of one line, and of a log,
 # of which `explain` reads all lines up to four times as many.
 FIELD, LINE, LOG = 25_000, 2_500_000, 1_000_000
+ON_SITE = 50_000  # in each field of a cell: pages show less of a text than reports do
 
 
 def red_cells(size: int) -> tuple[Outcome, ...]:
@@ -59,6 +64,30 @@ def test_the_reports_of_a_run(tmp_path: Path) -> None:
 def test_the_reports_of_a_run_with_lines_of_ten_megabytes(tmp_path: Path) -> None:
     report(red_cells(1), tmp_path)
     check_linear(lambda size: report(red_line(size), tmp_path), LINE)
+
+
+def site(cells: tuple[Outcome, ...], folder: Path) -> float:
+    """Return the seconds to write the site of a folder of results."""
+    write(folder / "results", cells, (a_set(0),))
+    return processor_seconds(lambda: build(folder / "results", folder / "site"))
+
+
+@pytest.fixture
+def no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the pages that take most of the time: they show the map of the API, which no result changes."""
+    monkeypatch.setattr(pair_pages, "write", lambda _: None)
+
+
+@pytest.mark.usefixtures("no_pairs")
+def test_the_site(tmp_path: Path) -> None:
+    site(red_cells(1), tmp_path)
+    check_linear(lambda size: site(red_cells(size), tmp_path), ON_SITE)
+
+
+@pytest.mark.usefixtures("no_pairs")
+def test_the_site_with_lines_of_ten_megabytes(tmp_path: Path) -> None:
+    site(red_cells(1), tmp_path)
+    check_linear(lambda size: site(red_line(size), tmp_path), LINE)
 
 
 def test_the_explanation_of_a_log(tmp_path: Path, ftmatrix: Command) -> None:
