@@ -109,6 +109,22 @@ def browser(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def scale(session: nox.Session) -> None:
+    """Measure the site of 100,000 made-up cells, written and used in Chromium, on a machine without other work."""
+    install(session, "tests", "browser")
+    session.run("python", "-m", "tests.browser.measure_scale")
+
+
+@nox.session(default=False)
+def tasks(session: nox.Session) -> None:
+    """Count clicks, keys and seconds of the usual tasks on the site of the published results, in Chromium."""
+    install(session, "tests", "browser")
+    folder = session.create_tmp()
+    session.run("ftmatrix", "report", "reports/published", "--site", f"{folder}/site")
+    session.run("python", "-m", "tests.browser.measure_tasks", f"{folder}/site")
+
+
+@nox.session(default=False)
 def pictures(session: nox.Session) -> None:
     """Take the pictures of the documentation from the site of the published results, in Chromium."""
     install(session, "tests", "browser")

@@ -43,7 +43,9 @@ def report(
     ] = None,
     publish: Annotated[
         Path | None,
-        typer.Option(help="Write outcomes.parquet to this folder of published results, instead of a page."),
+        typer.Option(
+            help="Write outcomes.parquet and the ends of logs of red cells to this folder, instead of a page."
+        ),
     ] = None,
     index: Annotated[
         bool,
@@ -139,7 +141,7 @@ def show(
     record, matrix = results.record, results.matrix
     known = overview(record, matrix, knowledge.other_devices(record.device, others) if others else None)
     if publish is not None:
-        path = write.publish(results, publish, known=known)
+        path = write.publish(results, publish, evidence=directory, known=known)
     else:
         path = write.render(results, target(directory, out), evidence=directory, known=known)
     console.print(TerminalReport(record=record, grid=matrix, known=known))

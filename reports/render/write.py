@@ -14,6 +14,7 @@ from reports.render.files import write_whole
 from reports.render.junit import junit
 from reports.render.markdown import markdown
 from reports.render.page import page
+from reports.results import log_ends
 from reports.results.document import COMPRESSED, PLAIN, compressed, document, dumped
 from reports.results.outcome_rows import last_attempts, whole
 from reports.results.stored_results import FILE as OUTCOMES
@@ -61,19 +62,32 @@ def render(
     return directory / PAGE
 
 
-def publish(results: RunResults, folder: Path, *, now: datetime | None = None, known: Overview | None = None) -> Path:
+def publish(
+    results: RunResults,
+    folder: Path,
+    *,
+    evidence: Path | None = None,
+    now: datetime | None = None,
+    known: Overview | None = None,
+) -> Path:
     """Write a run into a folder of published results, as ``outcomes.parquet``; return its path.
 
     ``ftmatrix report FOLDER --out OTHER`` renders the page and the other files from it. Log files stay in the run
-    directory, so outcomes lose their links to them. Of several attempts of a cell, the last one is published.
+    directory, so outcomes lose their links to them, and ``logs.json.gz`` gets the ends of those of red cells, from
+    the folder ``evidence``. Of several attempts of a cell, the last one is published.
 
     Raises:
         UserError: the folder cannot be written.
     """
     known = known or overview(results.record, results.matrix)
-    bare = replace(results, outcomes=tuple(without_links(whole(each)) for each in last_attempts(results.outcomes)))
-    write_all(folder, {OUTCOMES: parquet(bare, generated=now or datetime.now(UTC), known=known)})
+    counted = [*map(whole, last_attempts(results.outcomes))]
+    bare = replace(results, outcomes=tuple(map(without_links, counted)))
+    contents = {OUTCOMES: parquet(bare, generated=now or datetime.now(UTC), known=known)}
+    logs = log_ends.publishable(counted, evidence) if evidence is not None else None
+    write_all(folder, contents if logs is None else {**contents, log_ends.FILE: logs})
     remove_documents(folder)
+    if logs is None:
+        (folder / log_ends.FILE).unlink(missing_ok=True)  # of an earlier run
     return folder / OUTCOMES
 
 

@@ -118,8 +118,8 @@ class OutcomeTable:
             raise UserError(f"{path}: no column {', '.join(missing)}; give the outcomes.parquet of a run")
 
     @property
-    def folder(self) -> None:
-        """Published results come without log files."""
+    def folder(self) -> Path:
+        return self.path.parent
 
     @property
     def metadata(self) -> Mapping[bytes, bytes]:

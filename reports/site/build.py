@@ -18,6 +18,7 @@ from reports.site import (
     docs_pages,
     download_pages,
     feature_pages,
+    gpu_pages,
     home,
     pair_pages,
     problem_pages,
@@ -85,6 +86,7 @@ def build(results: Path, folder: Path) -> Site:
     problem_pages.write(site, problems)
     cause_pages.write(site, causes, published, fixes)
     site.page("matrix.html", "matrix.html.j2", columns=published.columns, option_filters=OPTION_FILTERS)
+    gpu_pages.write(site, published)
     site.data("matrix", matrix_data(published))
     site.data("reasons", reasons_data(published))
     site.data("words", words_data())

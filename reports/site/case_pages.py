@@ -23,9 +23,9 @@ from reports.answers.scripts.repro_script import reproducer
 from reports.answers.support.set_locks import lock_text
 from reports.results.grid import findings
 from reports.results.location_words import location_words
+from reports.results.log_ends import log_ends
 from reports.results.wording import LIMITS, again, headline, is_distance, rates
 from reports.site.chart import charted, charted_cell
-from reports.site.log_tails import tails
 from reports.site.names import device_name
 from reports.site.writer import file_name
 
@@ -160,7 +160,7 @@ class CaseWriter:
 
     def logs(self, device: str, outcome: Outcome) -> dict[str, str]:
         """Write the ends of a cell's log files to a file of their own; return its name, if there are any."""
-        found = tails(self.published.grids[device].rows[outcome.case, outcome.set], outcome)
+        found = log_ends(self.published.grids[device].rows[outcome.case, outcome.set], outcome)
         if not found:
             return {}
         name = f"logs/{device}-{file_name(outcome.cell)}"

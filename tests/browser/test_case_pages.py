@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -104,3 +105,29 @@ def test_the_end_of_a_log_is_shown_on_demand(chromium: Browser, charts: Path) ->
         page.get_by_text("End of the log files").click()
         expect(page.locator("#log-0")).to_contain_text("'step': 199")
         expect(opened(visit, 4).get_by_text("End of the log files")).to_have_count(0)
+
+
+def test_a_red_cell_without_a_log_says_so(chromium: Browser, charts: Path) -> None:
+    with visiting(chromium, charts) as visit:
+        expect(opened(visit, 4).get_by_text("The results keep no log of this cell.")).to_be_visible()
+        expect(opened(visit, 5).get_by_text("keep no log")).to_have_count(0)
+
+
+def test_a_published_red_cell_has_the_end_of_its_log(visit: Visit) -> None:
+    page = visit.open("case/train-lora-fsdp1-bf16.html#set=2026-11&on=cpu")
+    page.get_by_text("End of the log files").click()
+    expect(page.locator("#log-0")).to_contain_text("Must flatten tensors with uniform dtype")
+
+
+def test_the_matrix_leads_to_what_each_gpu_column_rests_on(visit: Visit) -> None:
+    page = visit.matrix()
+    page.get_by_role("link", name="What the GPU columns rest on").click()
+    newest = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="2026-09", exact=True))
+    for words in ("2.14.0", "own lock", "NVIDIA H100 80GB HBM3 x 2", "580.159.04", "13.0", "2.30.7", "2026-11-25"):
+        expect(newest).to_contain_text(words)
+    expect(newest.get_by_role("cell", name=re.compile("^[0-9a-f]{12}$"))).to_be_visible()
+    older = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="2024-09", exact=True))
+    expect(older).to_contain_text("not recorded")
+    assert visit.violations() == []
+    newest.get_by_role("link").click()
+    expect(page.locator("#summary")).to_contain_text("case")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matrix.versions.sets import VersionSet
     from reports.answers.fixes.remedies import Remedy
     from reports.results.grid import Grid
+    from reports.results.stored_results import StoredResults
 
 CUDA: Final = "cuda"
 DEFAULT: Final = frozenset(case.id for case in PROFILES["default"].cases)
@@ -118,7 +119,7 @@ def columns(grid: Grid, folder: Path) -> tuple[OwnLock, ...]:
         UserError: a file cannot be read.
     """
     known = remedies.load(folder, device=CUDA)
-    drivers = drivers_by_set(folder)
+    drivers = drivers_by_set(knowledge.stored(folder))
     explained = Counter(cell.set for cause in diagnose.causes(grid) if cause.signature for cell in cause.cells)
     found: dict[str, list[Outcome]] = {column.key: [] for column in grid.sets}
     for outcome in grid.each_outcome():
@@ -151,16 +152,16 @@ def fact(outcomes: Iterable[Outcome], name: str) -> set[str]:
     return {str(each.facts[name]) for each in outcomes if each.facts.get(name)}
 
 
-def drivers_by_set(folder: Path) -> dict[str, set[str]]:
+def drivers_by_set(runs: Iterable[StoredResults]) -> dict[str, set[str]]:
     """The drivers of the GPU runs of each set; a run before drivers were recorded has none."""
     found: dict[str, set[str]] = {}
-    for key, driver in recorded_drivers(folder):
+    for key, driver in recorded_drivers(runs):
         found.setdefault(key, set()).add(driver)
     return found
 
 
-def recorded_drivers(folder: Path) -> Iterator[tuple[str, str]]:
-    for run in knowledge.stored(folder):
+def recorded_drivers(runs: Iterable[StoredResults]) -> Iterator[tuple[str, str]]:
+    for run in runs:
         driver = str(run.record.facts.get("driver", ""))
         if run.device == CUDA and driver:
             yield from ((column.key, driver) for column in run.sets)

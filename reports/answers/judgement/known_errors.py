@@ -68,6 +68,7 @@ class MeasuredErrors:
         self.measured: dict[str, dict[Version, bool]] = {}
         self.by_versions: dict[frozenset[tuple[str, str]], list[tuple[Finding, Affected]]] = {}
         self.by_facts: dict[frozenset[tuple[str, Any]], dict[str, bool | None]] = {}
+        self.by_version_of: dict[tuple[str, str], tuple[Outcome, ...]] = {}
 
     def met_by(self, facts: Facts, versions: Mapping[str, str], assumed: Container[str] = ()) -> Iterator[KnownError]:
         """Yield the errors that a job with these facts and versions meets, or may meet.
@@ -103,7 +104,13 @@ class MeasuredErrors:
         return self.by_facts[key]
 
     def shown(self, row: Finding, versions: Mapping[str, str]) -> tuple[Outcome, ...]:
-        """Return the red cells with this version of the package, or else all of them."""
+        """Return the red cells with this version of the package, or else all of them; many jobs ask for the same."""
+        key = row.id, versions[row.package]
+        if key not in self.by_version_of:
+            self.by_version_of[key] = self.with_version(row, versions)
+        return self.by_version_of[key]
+
+    def with_version(self, row: Finding, versions: Mapping[str, str]) -> tuple[Outcome, ...]:
         pins = {column.key: column.pins for column in self.matrix.sets}
         version = public(versions[row.package])
         same = [each for each in self.reds[row.id] if public(pins[each.set][row.package]) == version]

@@ -98,7 +98,7 @@
       ...series(cell),
       ...(cell.checks ? checks(cell) : []),
       cell.traceback ? element("details", {}, element("summary", {}, "Traceback"), copyable("traceback", cell.traceback, "Copy traceback")) : null,
-      cell.logs ? logs(cell.logs) : null,
+      cell.logs ? logs(cell.logs) : red.has(cell.verdict) ? element("p", { class: "quiet small" }, "The results keep no log of this cell.") : null,
       element("h3", {}, "Run just this cell"), copyable("command", [cell.command, cell.repro].filter(Boolean).join("\n"), "Copy command"),
       cell.script ? element("p", {}, link(cell.script, "Download the reproducer"), " one file with exact pins, for ", element("code", {}, "uv run")) : null,
       element("details", {}, element("summary", {}, "Environment"), facts(environment)),

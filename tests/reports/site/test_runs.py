@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,8 +11,10 @@ import pytest
 from matrix.errors import UserError
 from matrix.run.outcome import SCHEMA
 from matrix.run.store import OUTCOMES, RUN, SETS, TORN, Store
+from reports.render.write import publish
+from reports.results.loading import load
+from reports.results.log_ends import FILE, LONGEST, LONGEST_PUBLISHED, end_of
 from reports.site.build import build
-from reports.site.log_tails import LONGEST, tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,6 +164,49 @@ def test_the_end_of_a_log_is_a_file_of_its_own(
     assert "CUDA driver version is \N{REPLACEMENT CHARACTER}[31minsufficient" in text
 
 
+def test_published_results_show_the_ends_of_the_logs_of_red_cells(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], cell: Callable[[str], dict[str, Any]], tmp_path: Path
+) -> None:
+    red = build_outcome("a", verdict="fail", evidence={"rank 0 log": "logs/a/rank-0.log", "empty": "logs/a/empty.log"})
+    lost = build_outcome("b", verdict="lost", evidence={"rank 0 log": "logs/a/rank-0.log"})
+    run = write_run(red, lost)
+    (run / "logs" / "a").mkdir(parents=True)
+    (run / "logs" / "a" / "rank-0.log").write_text("".join(f"line {number}\n" for number in range(10_000)))
+    (run / "logs" / "a" / "empty.log").write_text(" \n")
+    publish(load(run), tmp_path / "published", evidence=run)
+    build(tmp_path / "published", tmp_path / "site")
+    text = (tmp_path / "site" / "data" / f"{cell('a')['logs']}.js").read_text(encoding="utf-8")
+    assert ("line 9999" in text, "line 1000\\n" in text, "empty" in text) == (True, False, False)
+    assert len(text) < LONGEST_PUBLISHED + 200
+    assert "logs" not in cell("b")
+    again = publish(load(tmp_path / "published"), tmp_path / "again", evidence=tmp_path / "published")
+    assert (again.parent / FILE).read_bytes() == (tmp_path / "published" / FILE).read_bytes()
+
+
+def test_logs_of_an_earlier_run_do_not_stay_beside_published_results(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    run = write_run(build_outcome("a", verdict="fail"))
+    (tmp_path / FILE).write_bytes(b"of an earlier run")
+    publish(load(run), tmp_path, evidence=run)
+    assert not (tmp_path / FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"{}", "cannot be read"), (gzip.compress(b'{"schema_version": 9}'), "newer than 1; update ftmatrix")],
+    ids=["damaged", "newer"],
+)
+def test_published_logs_that_cannot_be_read_are_refused_in_a_sentence(
+    write_run: WriteRun, build_outcome: Callable[..., Outcome], tmp_path: Path, content: bytes, words: str
+) -> None:
+    run = write_run(build_outcome("a", verdict="fail"))
+    publish(load(run), tmp_path / "published", evidence=run)
+    (tmp_path / "published" / FILE).write_bytes(content)
+    with pytest.raises(UserError, match=f"{FILE}: .*{words}"):
+        build(tmp_path / "published", tmp_path / "site")
+
+
 @pytest.mark.parametrize("name", ["../../secret", "/etc/hostname", "logs", "javascript:alert(1)", "logs/gone"])
 def test_a_log_outside_of_its_run_is_not_shown(
     write_run: WriteRun,
@@ -179,13 +225,13 @@ def test_a_log_outside_of_its_run_is_not_shown(
 def test_a_long_log_is_shown_from_a_whole_line_near_its_end(tmp_path: Path) -> None:
     path = tmp_path / "rank-0.log"
     path.write_text("".join(f"line {number} ü\n" for number in range(100_000)), encoding="utf-8")
-    head, first, *_, last = tail(path).splitlines()
+    head, first, *_, last = end_of(path).splitlines()
     assert head == "… rank-0.log begins earlier …"
     assert first.startswith("line 9")
     assert last == "line 99999 ü"
-    assert len(tail(path)) < LONGEST + 100
+    assert len(end_of(path)) < LONGEST + 100
 
 
 def test_a_short_log_is_shown_whole(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("one\ntwo\n")
-    assert tail(tmp_path / "log") == "one\ntwo\n"
+    assert end_of(tmp_path / "log") == "one\ntwo\n"
