@@ -21,7 +21,7 @@ from tests.browser.test_every_task import CLIPBOARD, UNIFORM
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, Locator, Page, ViewportSize
 
 RUNS: Final = 3
 RED: Final = "train-lora-fsdp1-bf16"
@@ -149,7 +149,8 @@ def measured(browser: Browser, site: Path, task: Callable[[Steps], None]) -> tup
     """Return the steps of a task, and the seconds of its quickest run."""
     found = []
     for _ in range(RUNS):
-        context = browser.new_context(viewport={"width": DESKTOP[0], "height": DESKTOP[1]}, **CLIPBOARD)
+        size: ViewportSize = {"width": DESKTOP[0], "height": DESKTOP[1]}
+        context = browser.new_context(viewport=size, permissions=CLIPBOARD["permissions"])
         steps = Steps(context.new_page())
         began = time.monotonic()
         steps.page.goto(f"{site.absolute().as_uri()}/index.html")
