@@ -34,7 +34,7 @@ class MatrixColumn:
     sets: Mapping[str, SetRecord]
     cells: int
     near: Nearness | None = None
-    is_main: bool = True  # whether it has many cells, or all columns have few
+    is_main: bool = True  # whether the matrix shows it at first: it has many cells, or all have few
 
     @cached_property
     def first(self) -> SetRecord:
@@ -43,6 +43,11 @@ class MatrixColumn:
     @property
     def as_of(self) -> str:
         return self.first.as_of
+
+    @property
+    def is_of_pair(self) -> bool:
+        """Whether it is of a CPU or of GPUs with one for each rank, whose halves the squares have."""
+        return any(device in (CPU, CUDA) for device in self.sets)
 
     def versions(self, name: str) -> dict[str, str]:
         """The version of a package by device, or once under an empty name if it is the same."""
@@ -70,8 +75,9 @@ def columns_of(grids: Mapping[str, Grid]) -> tuple[MatrixColumn, ...]:
         MatrixColumn(key=unused(column.key, device, known), sets={device: column}, cells=cells[device, column.key])
         for device, column in [*((CUDA, each) for each in gpu if each.key not in taken), *others]
     ]
-    least = min(MANY, max((each.cells for each in columns), default=0))
-    marked = (replace(each, is_main=each.cells >= least) for each in columns)
+    shown = [each for each in columns if each.is_of_pair] or columns
+    least = min(MANY, max((each.cells for each in shown), default=0))
+    marked = (replace(each, is_main=each in shown and each.cells >= least) for each in columns)
     return tuple(sorted(marked, key=lambda each: (each.as_of, each.key)))
 
 

@@ -8,7 +8,7 @@
   const [matrix] = await Promise.all([ftm.load("matrix"), ftm.query.ready()]);
   const { letters, rows, columns, devices, squares } = matrix;
   const known = new ftm.Squares(matrix);
-  const names = { cpu: "CPU", cuda: "GPU" };
+  const names = { cpu: "CPU", cuda: "GPU", "cuda-gloo": "shared GPU" };
   const label = (device) => names[device] ?? device;
   let shown = { columns: [], devices: [], lines: [] };
   let open = null; // names of groups that the user opened or closed, by number
@@ -132,7 +132,7 @@
       ...["version set", "torch", "transformers", "peft", "bitsandbytes", "red cells"].map((name) => element("span", { class: "line" }, name, element("br"))));
     const heads = shown.columns.slice(first, last).map((number, i) => {
       const column = columns[number], count = shown.totals[first + i];
-      const variant = column.key.includes("+") ? "+" : "";
+      const variant = column.key.includes("@") ? "@" : column.key.includes("+") ? "+" : "";
       const versions = Object.entries(column.versions).map(([name, by]) => {
         const values = Object.entries(by).map(([device, version]) => [device, version.split("+")[0]]);
         const same = new Set(values.map(([, version]) => version)).size === 1;

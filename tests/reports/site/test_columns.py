@@ -50,6 +50,13 @@ def test_the_nearest_pair_comes_first_and_others_stay() -> None:
     assert [[record.key for record in each.sets.values()] for each in columns] == [["a", "same"], ["far"]]
 
 
+def test_a_shared_gpu_has_a_column_of_its_own_that_the_matrix_shows_on_request() -> None:
+    a = a_set("a", "2.9.1")
+    columns = columns_of({"cpu": grid_of(a), "cuda": grid_of(a), "cuda-gloo": grid_of(a)})
+    assert [(each.key, each.is_main) for each in columns] == [("a", True), ("a@cuda-gloo", False)]
+    assert [each.is_main for each in columns_of({"cuda-gloo": grid_of(a)})] == [True]
+
+
 def test_every_published_set_is_in_one_column() -> None:
     grids = knowledge.by_device()
     shown = Counter((device, record.key) for each in columns_of(grids) for device, record in each.sets.items())
