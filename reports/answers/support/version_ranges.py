@@ -1,8 +1,10 @@
 """Groups the versions of a package into ranges with the same status, and finds the package that is at fault.
 
 A version has the best status of the sets that contain it: green means that it works with some versions of the other
-packages, red that it failed in every set that ran it. If two sets differ in one package only and one of them is red,
-that package is at fault. A version that failed only in sets where another package is at fault is unknown.
+packages, red that it failed in every set that ran it. Builds of one release, such as 2.12.0 and 2.12.0+cu130, count as
+one version, because a specifier for the first holds the second as well. If two sets differ in one package only and one
+of them is red, that package is at fault. A version that failed only in sets where another package is at fault is
+unknown.
 
 A version is *measured* if a set with it ran. Versions between two measured ones of the same status are *inferred* to
 have it too; versions between two of different status, and those older or newer than all measured ones, are unknown.
@@ -74,13 +76,14 @@ class MeasuredVersion:
 def measured(
     name: str, candidates: Iterable[Candidate], at_fault: Mapping[str, Collection[str]]
 ) -> list[MeasuredVersion]:
-    """Return every version of a package with its status, oldest first."""
+    """Return every version of a package with its status, oldest first. Builds of a release share their status."""
     having: dict[str, list[Candidate]] = {}
     for each in candidates:
         if name in each.column.pins:
-            having.setdefault(each.column.pins[name], []).append(each)
+            having.setdefault(Version(each.column.pins[name]).public, []).append(each)
+    versions = {each.column.pins[name] for release in having.values() for each in release}
     others = {other: versions for other, versions in at_fault.items() if other != name}
-    return [at(version, having[version], others) for version in sorted(having, key=Version)]
+    return [at(version, having[Version(version).public], others) for version in sorted(versions, key=Version)]
 
 
 def at(version: str, having: Sequence[Candidate], at_fault: Mapping[str, Collection[str]]) -> MeasuredVersion:

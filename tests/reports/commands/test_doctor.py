@@ -237,7 +237,7 @@ def test_gpu_results_win_over_cpu_results(
         shutil.copy(EXAMPLES / name, tmp_path / name)
     arguments = ("--python", str(folder), *(word for name in QLORA for word in ("--config", str(tmp_path / name))))
     code, out, _ = ftmatrix("doctor", *arguments)
-    assert (code, "measured as 2026-06+py3.12+host, on GPU (cuda)" in out) == (1, True)
+    assert (code, "measured as 2026-06, 2026-06+py3.12+host, on GPU (cuda)" in out) == (1, True)
     assert ftmatrix("doctor", *arguments, "--write")[0] == 0
     assert changed_lines(tmp_path / TRAINER) == ["bnb_4bit_quant_storage: bfloat16"]
     code, out, _ = ftmatrix("doctor", *arguments)

@@ -147,6 +147,15 @@ def test_a_build_is_named_only_if_the_specifier_allows_one(measure: Callable[...
     assert all(SpecifierSet(each.versions).contains(version) for each in version_ranges for version in each.measured)
 
 
+def test_builds_of_a_release_share_their_status(measure: Callable[..., Grid]) -> None:
+    matrix = measure(table("pass", "fail"))
+    builds = {"1.0": "2.12.0", "2.0": "2.12.0+cu130"}
+    sets = [each.model_copy(update={"pins": {"torch": builds[each.pins["torch"]]}}) for each in matrix.sets]
+    ranges = support.support(SupportIndex(replace(matrix, sets=tuple(sets))), [parse("qlora")]).packages["torch"]
+    assert rows(ranges) == [("<2.12.0", "unknown"), (">=2.12.0,<=2.12.0", "green"), (">2.12.0", "unknown")]
+    assert ranges[1].measured == ("2.12.0", "2.12.0+cu130")
+
+
 def test_cpu_results_give_unknown_support_for_a_gpu(measure: Callable[..., Grid]) -> None:
     found = support_of([parse("qlora")], "cuda", {"cpu": measure(table("pass"))})
     gpu, cpu = found.devices
