@@ -44,9 +44,27 @@ def stop_strings_of_bytes(_place: Place, _cache: Path) -> None:
         raise LackingError("StopStringCriteria matches letters, not bytes")
 
 
+def one_rule_of_names(_place: Place, _cache: Path) -> None:
+    """Earlier versions have a rule in each quantisation's own functions."""
+    from transformers.quantizers import quantizers_utils
+
+    if not hasattr(quantizers_utils, "should_convert_module"):
+        raise LackingError("each quantisation has a rule of its own for the names that it leaves out")
+
+
+def fsdp2_trained_in_float32(_place: Place, _cache: Path) -> None:
+    """Look for the remark that FSDP2 needs one dtype of trained weights alone; before, frozen ones were cast too."""
+    from accelerate.utils import fsdp_utils
+
+    if "among trainable params" not in inspect.getsource(fsdp_utils.fsdp2_prepare_model):
+        raise LackingError("accelerate casts frozen weights as it does trained ones")
+
+
 # By the name of the requirement: the probe, and the beginning of the sentence of the skip.
 LATER: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "attention_functions": (attention_functions, "attention of this transformers is a method of each layer"),
+    "one_rule_of_names": (one_rule_of_names, "this transformers has a rule of names for each quantisation"),
+    "fsdp2_trained_in_float32": (fsdp2_trained_in_float32, "this accelerate casts frozen weights under FSDP2 too"),
     "fallback_allocation": (fallback_allocation, "this accelerate has no fallback_allocation"),
     "penalties_beyond_the_head": (
         penalties_beyond_the_head,

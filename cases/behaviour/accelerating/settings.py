@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 GROUP = "accelerate: settings"
 ROWS, SIZE = 7, 2
+SAVES = 12  # checkpoints: numbers of one digit and of two
 
 
 def line() -> Any:
@@ -38,13 +39,14 @@ def line() -> Any:
 def accelerate_projects(ctx: Context) -> Iterator[Check]:
     """project_dir fills a ProjectConfiguration without one, and leaves one that has its own; checkpoints go there.
 
-    With automatic_checkpoint_naming, save_state numbers folders, keeps total_limit of them, and returns each path.
+    With automatic_checkpoint_naming, save_state numbers folders, keeps the total_limit newest of them, and returns each
+    path; load_state without a path takes the newest. Numbers are compared, not names: 10 is after 9.
     """
     import torch
     from accelerate.utils import ProjectConfiguration
 
     given, own = str(ctx.kept / "given"), str(ctx.kept / "own")
-    naming = {"automatic_checkpoint_naming": True, "total_limit": 2}
+    naming = {"automatic_checkpoint_naming": True, "total_limit": 3}
     kinds = {
         "a directory": ({"project_dir": given, "project_config": ProjectConfiguration(**naming)}, given),
         "a configuration": ({"project_config": ProjectConfiguration(project_dir=own, **naming)}, own),
@@ -56,19 +58,24 @@ def accelerate_projects(ctx: Context) -> Iterator[Check]:
         yield equal(f"directory of the configuration, {name}", str(made.project_configuration.project_dir), wanted)
         model = made.prepare(line())
         paths = []
-        for number in range(4):
+        newest = []
+        folder = Path(wanted) / "checkpoints"
+        for number in range(SAVES):
             with torch.no_grad():
                 model.bias.fill_(float(number))
             paths.append(made.save_state())
-        folder = Path(wanted) / "checkpoints"
-        every = [str(folder / f"checkpoint_{number}") for number in range(4)]
+            with torch.no_grad():
+                model.bias.fill_(-1.0)
+            made.load_state()
+            newest.append(float(model.bias))
+        yield equal(f"bias of the newest checkpoint, {name}", str(newest), str([float(each) for each in range(SAVES)]))
+        every = [str(folder / f"checkpoint_{number}") for number in range(SAVES)]
         yield equal(f"paths returned, {name}", str([str(each) for each in paths]), str(every))
         kept = sorted(each.name for each in folder.iterdir())
-        yield equal(f"checkpoints kept, {name}", ", ".join(kept), "checkpoint_2, checkpoint_3")
-        made.load_state(paths[2])
-        yield equal(f"bias of a checkpoint by its path, {name}", float(model.bias), 2.0)
-        made.load_state()
-        yield equal(f"bias of the newest checkpoint, {name}", float(model.bias), 3.0)
+        yield equal(f"checkpoints kept, {name}", ", ".join(kept), "checkpoint_10, checkpoint_11, checkpoint_9")
+        for number in (9, 10):
+            made.load_state(paths[number])
+            yield equal(f"bias of a checkpoint by its path, {name}", float(model.bias), number)
         for each in folder.iterdir():
             for file in each.iterdir():
                 file.unlink()
@@ -78,6 +85,8 @@ def accelerate_projects(ctx: Context) -> Iterator[Check]:
     path = plain.save_state(str(ctx.kept / "named"))
     yield equal("path returned, a name", str(path), str(ctx.kept / "named"))
     yield equal("refused, no name", refusal(plain.save_state) != "none", bound=True)
+    yield equal("refused, no checkpoint named", refusal(plain.load_state), "ValueError")
+    yield equal("refused, a checkpoint that is not there", refusal(plain.load_state, f"{path}_1"), "ValueError")
 
 
 @call(GROUP, phase=Phase.FORWARD)

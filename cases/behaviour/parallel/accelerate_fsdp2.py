@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call, jobs, sharded_saving
 from cases.api.loading import launched
-from cases.behaviour.parallel import networks
+from cases.behaviour.parallel import frozen_parts, networks
 from cases.behaviour.parallel.networks import network
 from cases.model import tiny
 from cases.space.verdict import Check, Phase, at_most, equal
@@ -87,6 +88,43 @@ def fsdp2_without_mixed_precision(ctx: Context) -> Iterator[Check]:
     yield equal("dtypes of parameters", dtypes(wrapped.parameters()), "{'torch.bfloat16'}")
     yield equal("dtypes of moments", dtypes(held), "{'torch.bfloat16'}")
     yield equal("dtypes within", str(inside), "{'torch.bfloat16'}")
+
+
+@call(GROUP, phase=Phase.OPTIMIZER, ranks=2, requires=(*NEEDS, "fsdp2_trained_in_float32"))
+def fsdp2_frozen_half_weights(ctx: Context) -> Iterator[Check]:
+    """With mixed precision, only trained weights of a bfloat16 model become float32 under FSDP2; frozen ones stay.
+
+    Without it, all stay. Frozen weights get neither gradients nor moments, and a step moves trained ones alone.
+    """
+    import torch
+    from accelerate.state import AcceleratorState
+
+    for precision, (name, chosen) in itertools.product(("bf16", "no"), frozen_parts.FROZEN.items()):
+        AcceleratorState._reset_state(reset_partial_state=False)  # noqa: SLF001 - as accelerate's own documentation does
+        model = frozen_parts.freeze(network().to(torch.bfloat16), chosen)
+        before = networks.weights(model)
+        made = accelerator(ctx, precision)
+        trained = [each for each in model.parameters() if each.requires_grad]
+        wrapped, optimiser = made.prepare(model, torch.optim.Adam(trained, lr=0.01))
+        held = "torch.float32" if precision == "bf16" else "torch.bfloat16"
+        wanted = {each: "torch.bfloat16" if chosen(each) else held for each in before}
+        title = f"{precision}, {name} frozen"
+        found = {each: str(parameter.dtype) for each, parameter in tiny.named(wrapped)}
+        yield equal(f"dtypes of parameters, {title}", str(found), str(wanted))
+        inputs, targets = (networks.share(each, ctx).to(torch.bfloat16) for each in networks.data(0))
+        made.backward((wrapped(inputs) - targets).float().square().mean())
+        graded = {each for each, parameter in tiny.named(wrapped) if parameter.grad is not None}
+        yield equal(
+            f"parameters with gradients, {title}",
+            str(sorted(graded)),
+            str([n for n in sorted(before) if not chosen(n)]),
+        )
+        optimiser.step()
+        moments = [each for state in optimiser.state_dict()["state"].values() for each in state.values() if each.dim()]
+        yield equal(f"dtypes of moments, {title}", dtypes(moments), str({held}))
+        after = networks.weights(wrapped)
+        moved = {each for each in before if not same(after[each].float(), before[each].float())}
+        yield equal(f"parameters that moved, {title}", str(sorted(moved)), str(sorted(graded)))
 
 
 UNIT = 50  # parameters; the first two layers are units inside the root

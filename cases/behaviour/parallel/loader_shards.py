@@ -231,6 +231,39 @@ def loader_attributes(ctx: Context) -> Iterator[Check]:
 
 
 @call(GROUP, phase=Phase.LOAD, ranks=2)
+def loader_attributes_by_setting(ctx: Context) -> Iterator[Check]:
+    """Loaders know their sizes and gather each row once, whether ranks share a batch or take whole ones in turn.
+
+    With split_batches, the batch size of the script is that of all ranks together. drop_last leaves out what lacks.
+    """
+    import torch
+    from accelerate.utils import DataLoaderConfiguration
+
+    ranks, batch = ctx.place.world_size, 4
+    for rows, split, drop in itertools.product((5, 8, 11, 12, 14), (False, True), (False, True)):
+        made = accelerator(ctx, dataloader_config=DataLoaderConfiguration(split_batches=split))
+        given = made.prepare(torch.utils.data.DataLoader(torch.arange(rows), batch_size=batch, drop_last=drop))
+        total = batch if split else batch * ranks
+        wanted = (in_parts if split else in_turn)(rows, batch, ranks, drop=drop, even=True)[ctx.place.rank]
+        title = f"{rows} rows, split_batches={split}, drop_last={drop}"
+        if not wanted:  # earlier versions give one batch that is None
+            continue
+        yield equal(f"total_batch_size, {title}", given.total_batch_size, total)
+        yield equal(f"total_dataset_length, {title}", given.total_dataset_length, rows)
+        yield equal(f"batches announced, {title}", len(given), len(wanted))
+        found, kept, ends = [], [], []
+        for each in given:
+            found.append(each.tolist())
+            kept += made.gather_for_metrics(each).tolist()
+            ends.append((given.end_of_dataloader, given.remainder))
+        yield equal(f"rows of this rank, {title}", str(found), str(wanted))
+        yield equal(f"rows gathered, {title}", str(kept), str(list(range(rows - rows % total if drop else rows))))
+        lacking = -1 if drop else rows % total
+        expected = [(number + 1 == len(wanted), lacking) for number in range(len(wanted))]
+        yield equal(f"last batch and rows in it, {title}", str(ends), str(expected))
+
+
+@call(GROUP, phase=Phase.LOAD, ranks=2)
 def join_uneven_inputs(ctx: Context) -> Iterator[Check]:
     """With even_batches=False, join_uneven_inputs gives each row once within its block; some come twice after it.
 

@@ -7,6 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
+from cases.behaviour.accelerating.nested_tensors import refusal
 from cases.behaviour.quantised import eight_bit_optimisers as plain
 from cases.behaviour.quantised import formats
 from cases.behaviour.quantised.eight_bit_optimisers import DECAY, OPTIMISERS, RATE, STEPS
@@ -145,3 +146,73 @@ def optimiser_overrides(ctx: Context) -> Iterator[Check]:
     kinds = [str(made.state[each]["state1"].dtype) for each in (kept, other)]
     yield equal("dtypes of the states", str(kinds), "['torch.float32', 'torch.uint8']")
     yield equal("weights that both rates move alike", int((kept == other).sum()), 0)
+
+
+def states(optimiser: Any, weights: list[Any]) -> dict[str, str]:
+    """The dtype of each tensor of an optimiser's states."""
+    found = {}
+    for number, weight in enumerate(weights):
+        for key, each in optimiser.state[weight].items():
+            if hasattr(each, "dtype"):
+                found[f"{key} of {number}"] = str(each.dtype)
+    return found
+
+
+@call(GROUP, phase=Phase.RESUME, requires=STEP)
+def optimiser_states_loaded(ctx: Context) -> Iterator[Check]:
+    """States that another optimiser loads keep their dtypes and values, whatever the weights' dtype, and go on alike.
+
+    Small tensors of an 8-bit optimiser have float32 states beside 8-bit ones. The rate of the saved one is loaded, and
+    a state of more tensors is refused.
+    """
+    import torch
+
+    kinds = ("float32", *DTYPES.values())
+    for name, kind, bits in product(OPTIMISERS, kinds, (32, 8)):
+        numbers = [formats.numbers(size).to(getattr(torch, kind)).to(ctx.place.device) for size in (300, 4196)]
+        held = [torch.nn.Parameter(each.clone()) for each in numbers]
+        made = library(name, held, bits)
+        for step in range(3):
+            stepped(made, held, step)
+        made.param_groups[0]["lr"] = RATE / 2
+        path = ctx.kept / f"{name} {kind} {bits}.pt"
+        torch.save(made.state_dict(), path)
+        saved = torch.load(path, weights_only=False)
+        others = [torch.nn.Parameter(each.detach().clone()) for each in held]
+        again = library(name, others, bits)
+        again.load_state_dict(saved)
+        title = f"{name} in {bits} bits, {kind}"
+        yield equal(f"dtypes of states loaded: {title}", str(states(again, others)), str(states(made, held)))
+        differ = [
+            f"{key} of {number}"
+            for number, (one, other) in enumerate(zip(held, others, strict=True))
+            for key, each in made.state[one].items()
+            if not same(each, again.state[other].get(key))
+        ]
+        yield equal(f"states with other values: {title}", ", ".join(differ), "")
+        yield equal(f"rate loaded: {title}", again.param_groups[0]["lr"], RATE / 2)
+        before = [each.detach().clone() for each in others]
+        for step in range(3, 6):
+            stepped(made, held, step)
+            stepped(again, others, step)
+        wrong = sum(int((one != other).sum()) for one, other in zip(held, others, strict=True))
+        yield equal(f"weights that differ after more steps: {title}", wrong, 0)
+        moved = [bool((one != other).any()) for one, other in zip(others, before, strict=True)]
+        yield equal(f"tensors that the steps move: {title}", str(moved), "[True, True]")
+        fewer = library(name, others[:1], bits)
+        yield equal(f"refused, fewer tensors: {title}", refusal(fewer.load_state_dict, saved), "ValueError")
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values of a state are equal, tensors in dtype and every bit."""
+    import torch
+
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    return bool(one == other)
+
+
+def stepped(optimiser: Any, weights: list[Any], step: int) -> None:
+    for weight in weights:
+        weight.grad = formats.numbers(weight.numel(), seed=10 + step).to(weight.dtype).to(weight.device)
+    optimiser.step()

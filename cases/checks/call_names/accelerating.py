@@ -8,6 +8,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.accelerating.batch_sizes": (
+        "returned, {title}",
+        "sizes tried, {title}",
+        "arguments, {title}",
+        "sizes of another call, {title}",
+        "returned, message {number}",
+        "sizes tried, message {number}",
+        "raised, error {number}",
+        "sizes tried, error {number}",
+        "raised, nothing fits",
+        "sizes tried, nothing fits",
+        "raised, a size by hand",
+        "returned, sizes of one's own",
+        "sizes tried, sizes of one's own",
+    ),
     "cases.behaviour.accelerating.block_maps": (
         "devices, {name}, clean_result={clean}",
         "entries, clean",
@@ -189,6 +204,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "nested tensors",
         "texts, batches of {size}",
         "numbers, batches of {size}",
+        "refused, no checkpoint named",
+        "refused, a checkpoint that is not there",
     ),
     "cases.behaviour.accelerating.states": (
         "processes, {name}",

@@ -112,6 +112,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "biases other than zero, classifier",
         "tables of relative positions",
     ),
+    "cases.behaviour.models.packed_masks": (
+        "documents, {title}",
+        "documents, a row that {name}",
+        "logits off, {title}",
+        "documents that matter, {title}",
+    ),
     "cases.behaviour.models.resizing": (
         "rows, {name}, {wanted}",
         "vocab_size, {name}, {wanted}",

@@ -25,6 +25,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "sharded tensors",
         "tensors saved with other values",
         "weights that differ after loading",
+        "dtypes of parameters, {title}",
+        "parameters with gradients, {title}",
+        "dtypes of moments, {title}",
+        "parameters that moved, {title}",
     ),
     "cases.behaviour.parallel.accelerate_loops": (
         "batches after which it steps",
@@ -172,6 +176,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rest of the stream, {number}, dispatch_batches={dispatched}",
         "rows gathered after batch {number}",
         "ends of the training's loader",
+        "total_batch_size, {title}",
+        "total_dataset_length, {title}",
+        "batches announced, {title}",
+        "rows of this rank, {title}",
+        "rows gathered, {title}",
+        "last batch and rows in it, {title}",
     ),
     "cases.behaviour.parallel.offloading": (
         "entries off, {name}",

@@ -131,6 +131,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "outputs off: {kind}",
         "as under float32, default {kind}: {name}",
     ),
+    "cases.behaviour.quantised.names_left_out": (
+        "left out, {title}, {bits} bits",
+        "converts {name}, {title}",
+    ),
     "cases.behaviour.quantised.optimiser_arguments": (
         "dtypes of the states",
         "weights that both rates move alike",
@@ -138,6 +142,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "dtypes of the states: {title}",
         "share of weights off: {title}",
         "blocks: {title}",
+        "dtypes of states loaded: {title}",
+        "states with other values: {title}",
+        "rate loaded: {title}",
+        "weights that differ after more steps: {title}",
+        "tensors that the steps move: {title}",
+        "refused, fewer tensors: {title}",
     ),
     "cases.behaviour.quantised.optimiser_settings": (
         "dtypes of states, {name}, {least}",
