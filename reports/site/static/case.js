@@ -73,7 +73,7 @@
     const show = async () => {
       if (drawn.childElementCount) return;
       const files = await ftm.load(name);
-      drawn.replaceChildren(...Object.entries(files).flatMap(([kind, text], number) => [element("h4", {}, kind), copyable(`log-${number}`, text, `Copy ${kind}`)]));
+      drawn.replaceChildren(...Object.entries(files).flatMap(([kind, text], number) => [element("h3", {}, kind), copyable(`log-${number}`, text, `Copy ${kind}`)]));
     };
     return element("details", { ontoggle: show }, element("summary", {}, "End of the log files"), drawn);
   }
