@@ -127,6 +127,7 @@ def data(steps: Steps) -> None:
 
 def printed(steps: Steps) -> None:
     steps.search(RED, RED)
+    steps.page.wait_for_load_state("networkidle")  # Chromium refuses to print a page that is being loaded
     steps.press("Control+P")  # opens no dialog without a screen, so the page is printed here
     steps.page.pdf()
 
