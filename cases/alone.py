@@ -129,7 +129,7 @@ def run_stage(name: str, stage: int, place: Place, reporter: Printer) -> None:
 
         stages.run(stage, Context(options, place, cache, kept, kept, reference, reporter))
     if dist.is_initialized():
-        dist.destroy_process_group()
+        suite.leave_process_group(place)
 
 
 @contextlib.contextmanager

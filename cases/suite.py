@@ -228,7 +228,7 @@ def reported_peaks(place: Place, reporter: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def process_group(place: Place, rendezvous: Path, reporter: Any) -> Iterator[None]:
-    """A process group of all ranks, if there is more than one. After an exception, it is left as it is."""
+    """A process group of all ranks, if there is more than one. After an exception, nothing ends it."""
     import torch
     import torch.distributed as dist
 
@@ -247,7 +247,20 @@ def process_group(place: Place, rendezvous: Path, reporter: Any) -> Iterator[Non
     yield
     if dist.is_initialized():
         with reporter.spending("leaving"):
-            dist.destroy_process_group()
+            leave_process_group(place)
+
+
+def leave_process_group(place: Place) -> None:
+    """Destroy the process group; a Gloo group ends with its process.
+
+    Before torch 2.8, the destructor of a Gloo group holds the GIL while it waits for the group's threads, and these may
+    need the GIL to free the tensors of the last collective. A cell would hang now and then for what it is not about
+    (https://github.com/pytorch/pytorch/issues/56297, https://github.com/pytorch/pytorch/pull/154976).
+    """
+    import torch.distributed as dist
+
+    if place.backend != "gloo":
+        dist.destroy_process_group()
 
 
 def disable_progress_bars() -> None:

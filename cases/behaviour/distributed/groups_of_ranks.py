@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cases.apply.context import Context
 
 STATE = "State of parallel models"
+GROUPS = 50  # made and destroyed one after another
 
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2)
@@ -53,6 +54,28 @@ def ddp_groups_of_ranks(ctx: Context) -> Iterator[Check]:
                 yield networks.off(f"gradients off, {title}", networks.gradients(model), networks.gradients(plain))
             yield equal(f"group, {title}", model.process_group is group, bound=True)
             yield equal(f"ranks, {title}", dist.get_world_size(model.process_group), ranks)
+
+
+@call("torch.distributed: process groups", phase=Phase.WRAP, ranks=2)
+def gloo_groups_destroyed(ctx: Context) -> Iterator[Check]:
+    """destroy_process_group ends Gloo groups whose last collective has just ended, fifty times.
+
+    https://github.com/pytorch/pytorch/issues/56297.
+    """
+    import torch
+    import torch.distributed as dist
+
+    gathered = 0
+    for _ in range(GROUPS):
+        group = dist.new_group(backend="gloo")
+        parts = [torch.empty(1) for _ in range(ctx.place.world_size)]
+        dist.all_gather(parts, torch.ones(1), group=group)
+        gathered += int(sum(parts))
+        del parts  # the group's thread frees the tensors
+        dist.destroy_process_group(group)
+        del group
+        ctx.reporter.beat()
+    yield equal("gathered", gathered, GROUPS * ctx.place.world_size)
 
 
 @call(GROUP, phase=Phase.WRAP, ranks=2)

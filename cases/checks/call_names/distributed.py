@@ -82,6 +82,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "gradients off, {title}",
         "group, {title}",
         "ranks, {title}",
+        "gathered",
         "{name} by default",
         "dim",
         "gradients are reduced",
