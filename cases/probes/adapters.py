@@ -110,6 +110,13 @@ def configs_without_return_dict(_place: Place, _cache: Path) -> None:
         raise LackingError("PEFT's forward pass reads config.use_return_dict")
 
 
+def combined_vectors(_place: Place, _cache: Path) -> None:
+    from peft.tuners.ia3 import IA3Model
+
+    if "add_weighted_adapter" not in vars(IA3Model):
+        raise LackingError("IA3Model has no add_weighted_adapter")
+
+
 # By the names of requirements: the probe, and the beginning of the sentence of a skip.
 PROBES: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "corda": (partial(lora_field, name="corda_config"), "this peft has no CorDA"),
@@ -167,5 +174,6 @@ PROBES: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
         configs_without_return_dict,
         "this peft reads a property that only configurations of transformers have",
     ),
+    "combined_vectors": (combined_vectors, "this peft combines no adapters of (IA)³"),
     "ignore_mismatched_sizes": (ignore_mismatched_sizes, "this peft sets no state of another shape"),
 }

@@ -14,12 +14,13 @@ from cases.behaviour.starts import adapted_layers
 from cases.space.verdict import Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from cases.apply.context import Context
     from cases.space.verdict import Check
 
     Drawn = tuple[str, float]  # the kind of a distribution, and its largest number or its standard deviation
+    Start = tuple[str, dict[str, Any], Mapping[str, Drawn]]  # a configuration, its arguments, and its parts
 
 GROUP = "Start values of other adapters"
 OUT, IN, RANK, BLOCK = 512, 256, 64, 16
@@ -34,7 +35,7 @@ def uniform(fan: int) -> Drawn:
 
 XAVIER: Drawn = ("uniform", math.sqrt(6 / (IN + OUT)))
 # The class of the configuration and its arguments; by part: what it is drawn from.
-STARTS: Mapping[str, tuple[str, dict[str, Any], Mapping[str, Drawn]]] = {
+STARTS: Mapping[str, Start] = {
     "LoHa": (
         "LoHaConfig",
         {"r": RANK},
@@ -87,6 +88,23 @@ STARTS: Mapping[str, tuple[str, dict[str, Any], Mapping[str, Drawn]]] = {
     ),
 }
 
+KERNEL = (3, 2)
+POINTS = RANK * KERNEL[0] * KERNEL[1]  # the fan in of a decomposed kernel between two ranks
+DECOMPOSED: dict[str, Any] = {"r": RANK, "use_effective_conv2d": True}
+LOHA = {"hada_w1_a": uniform(OUT), "hada_w1_b": uniform(IN), "hada_w2_a": uniform(OUT), "hada_t1": uniform(POINTS)}
+LOKR = {"lokr_w2_a": uniform(OUT // 2), "lokr_w2_b": uniform(IN // 2), "lokr_t2": uniform(POINTS)}
+LOKR_SIZES = DECOMPOSED | {"decompose_factor": 2}
+CONVOLUTIONS: Mapping[str, Start] = {
+    "LoHa": ("LoHaConfig", DECOMPOSED, LOHA | {"hada_t2": uniform(POINTS), "hada_w2_b": ZERO}),
+    "LoHa, random": (
+        "LoHaConfig",
+        DECOMPOSED | {"init_weights": False},
+        LOHA | {"hada_t2": uniform(POINTS), "hada_w2_b": uniform(IN)},
+    ),
+    "LoKr": ("LoKrConfig", LOKR_SIZES, LOKR | {"lokr_w1": ZERO}),
+    "LoKr, random": ("LoKrConfig", LOKR_SIZES | {"init_weights": False}, LOKR | {"lokr_w1": uniform(2)}),
+}
+
 
 def part(model: Any, name: str) -> Any:
     """The numbers of a part of the one adapter, float64. VB-LoRA's bank and VeRA's matrices belong to the model."""
@@ -119,14 +137,32 @@ def distributions_of_starts(_ctx: Context) -> Iterator[Check]:
     (2407.19342), VB-LoRA by init_logits_std and init_vector_bank_bound (2405.15179), VeRA by Kaiming's rule
     (2310.11454).
     """
+    import torch
+
+    yield from started(lambda: torch.nn.Linear(IN, OUT), STARTS)
+
+
+@call(GROUP, phase=Phase.ADAPT)
+def distributions_of_convolution_starts(_ctx: Context) -> Iterator[Check]:
+    """LoHa and LoKr draw the three parts of a decomposed kernel as layers of their shapes do: up to 1 / sqrt(fan in).
+
+    The part between two ranks has a fan in of the rank times the kernel's points (arXiv 2108.06098, proposition 3).
+    """
+    import torch
+
+    yield from started(lambda: torch.nn.Conv2d(IN, OUT, KERNEL), CONVOLUTIONS)
+
+
+def started(layer: Callable[[], Any], starts: Mapping[str, Start]) -> Iterator[Check]:
+    """Check what each method that this PEFT has draws for a layer."""
     import peft
     import torch
 
-    for title, (kind, settings, parts) in STARTS.items():
+    for title, (kind, settings, parts) in starts.items():
         if not hasattr(peft, kind):
             continue
         for seed in (0, 1):
-            base = torch.nn.Sequential(torch.nn.Linear(IN, OUT))
+            base = torch.nn.Sequential(layer())
             torch.manual_seed(seed)
             model = peft.get_peft_model(base, getattr(peft, kind)(target_modules=["0"], **settings))
             if kind == "VeraConfig" and seed:

@@ -158,6 +158,15 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tensors of {name}",
         "parameters on meta, {name}",
     ),
+    "cases.behaviour.adapters.other_saved_modules": (
+        "tensors in the file or not, {title}",
+        "logits off, {title}, loaded alone",
+        "logits off, {name} of {chosen}, {title}, turn {turn}",
+        "trained or frozen by mistake, {title}",
+        "changed or not by mistake, {title}",
+        "step of the copy off, {title}",
+        "step off, {title}",
+    ),
     "cases.behaviour.adapters.other_tuners": (
         "layers without a part of an adapter",
         "what the adapter does",
@@ -226,5 +235,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "rows saved, {title}",
         "logits of the {name} off",
         "logits of the {name} off, {title}",
+    ),
+    "cases.behaviour.adapters.weighted_vectors": (
+        "weights off, {case}",
+        "parameters changed, {case}",
+        "target_modules, {case}",
+        "weights off after loading, {case}",
+        "refused, an unknown adapter",
+        "refused, a list and an expression",
     ),
 }
