@@ -60,8 +60,16 @@ def fsdp2_trained_in_float32(_place: Place, _cache: Path) -> None:
         raise LackingError("accelerate casts frozen weights as it does trained ones")
 
 
+def aligned_modules(_place: Place, _cache: Path) -> None:
+    from accelerate import utils
+
+    if not hasattr(utils, "align_module_device"):
+        raise LackingError("accelerate.utils has no align_module_device")
+
+
 # By the name of the requirement: the probe, and the beginning of the sentence of the skip.
 LATER: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
+    "aligned_modules": (aligned_modules, "this accelerate has no align_module_device"),
     "attention_functions": (attention_functions, "attention of this transformers is a method of each layer"),
     "one_rule_of_names": (one_rule_of_names, "this transformers has a rule of names for each quantisation"),
     "fsdp2_trained_in_float32": (fsdp2_trained_in_float32, "this accelerate casts frozen weights under FSDP2 too"),

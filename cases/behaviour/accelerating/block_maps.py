@@ -150,6 +150,7 @@ def maps_of_sizes_and_devices(_ctx: Context) -> Iterator[Check]:
     from accelerate.utils.modeling import check_device_same, clean_device_map, dtype_byte_size, named_module_tensors
 
     sizes = {"5MB": 5 * 10**6, "2GB": 2 * 10**9, "1MiB": 2**20, "3KiB": 3 * 2**10, "2GiB": 2**31, "7KB": 7000}
+    sizes |= {"8Kb": 1000, "800Mb": 10**8, "3Gb": 375 * 10**6, "1.5GiB": 3 * 2**29, "0.25KB": 250}  # b: bits
     for text, size in sizes.items():
         yield equal(f"bytes of {text}", convert_file_size_to_int(text), size)
     yield equal("bytes of a number", convert_file_size_to_int(123), 123)

@@ -86,7 +86,24 @@ def accelerate_largest_layers(_ctx: Context) -> Iterator[Check]:
     split, parts = get_max_layer_size(list(made.named_children()), sizes, [])
     weight = sum(each.numel() * 4 for each in made.layers[0].up.parameters())
     yield equal("bytes of the largest part", split, weight)
+    yield from of_the_model_itself()
     yield equal("largest parts", ", ".join(parts), ", ".join(f"layers.{number}.up" for number in range(3)))
+
+
+def of_the_model_itself() -> Iterator[Check]:
+    """A parameter of the model itself counts as a layer, also if nothing else is there."""
+    import torch
+    from accelerate.utils import calculate_maximum_sizes
+
+    for title, children in (("beside a small layer", {"small": torch.nn.Linear(3, 3)}), ("alone", {})):
+        made = torch.nn.Module()
+        made.table = torch.nn.Parameter(torch.zeros(20, 20))
+        for name, child in children.items():
+            made.add_module(name, child)
+        total, (largest, names) = calculate_maximum_sizes(made)
+        yield equal(f"bytes, {title}", total, 4 * (400 + 12 * len(children)))
+        yield equal(f"bytes of the largest, {title}", largest, 1600)
+        yield equal(f"names of the largest, {title}", ", ".join(names), "table")
 
 
 def budgets(layer: int, whole: int) -> dict[str, dict[Any, Any]]:

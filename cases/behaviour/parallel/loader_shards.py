@@ -61,6 +61,14 @@ def in_parts(rows: int, batch: int, ranks: int, *, drop: bool, even: bool) -> li
     return [[of_batch[rank] for of_batch in parts if rank < len(of_batch)] for rank in range(ranks)]
 
 
+def in_shares(rows: int, batch: int, ranks: int, *, drop: bool, even: bool) -> list[Batches]:
+    """The rank that reads cuts what it read for all ranks into equal shares, also what is left at the end."""
+    whole = batch * ranks
+    order = range(rows - rows % whole) if drop else completed(range(rows), ranks) if even else range(rows)
+    parts = [cut(each, -(-len(each) // ranks)) for each in cut(order, whole)]
+    return [[of_batch[rank] for of_batch in parts if rank < len(of_batch)] for rank in range(ranks)]
+
+
 def sharded(
     rows: int, batch: int, ranks: int, *, drop: bool, even: bool, split: bool
 ) -> tuple[list[Batches], list[int]]:
@@ -162,17 +170,24 @@ def skip_first_batches_dispatched(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.RESUME, ranks=2)
 def skip_first_batches_of_streams(ctx: Context) -> Iterator[Check]:
-    """skip_first_batches leaves the rest of a stream as it is, if each rank reads it or rank 0 reads for all."""
+    """skip_first_batches leaves the rest of a stream as it is, if each rank reads it or rank 0 reads for all.
+
+    With drop_last, rows at the end that do not give every rank a full batch stay out after skipping, too.
+    """
     import torch
     from accelerate.utils import DataLoaderConfiguration
 
-    for dispatched in (False, True):
+    rows = 2 * ROWS  # five batches of both ranks, and one batch
+    for dispatched, drop in itertools.product((False, True), (False, True)):
         made = accelerator(ctx, dataloader_config=DataLoaderConfiguration(dispatch_batches=dispatched))
-        given = made.prepare(torch.utils.data.DataLoader(stream(2 * ROWS), batch_size=BATCH))
-        whole = read(given)
+        given = made.prepare(torch.utils.data.DataLoader(stream(rows), batch_size=BATCH, drop_last=drop))
+        title = f"dispatch_batches={dispatched}, drop_last={drop}"
+        rule = in_shares if dispatched else in_turn
+        expected = rule(rows, BATCH, 2, drop=drop, even=True)[ctx.place.rank]
+        yield equal(f"rows of the stream, {title}", str(read(given)), str(expected))
         for number in (0, 1, 3):
             rest = read(made.skip_first_batches(given, number))
-            yield equal(f"rest of the stream, {number}, dispatch_batches={dispatched}", str(rest), str(whole[number:]))
+            yield equal(f"rest of the stream, {number}, {title}", str(rest), str(expected[number:]))
 
 
 @call(GROUP, phase=Phase.LOAD, ranks=2)

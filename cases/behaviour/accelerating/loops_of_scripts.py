@@ -1,0 +1,155 @@
+"""What loops of scripts hand to accelerate beside models: other objects, loaders without an Accelerator, seeds.
+
+https://huggingface.co/docs/accelerate/package_reference/accelerator and .../package_reference/torch_wrappers
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from cases.api import call
+from cases.behaviour.parallel.offloading import alone
+from cases.space.verdict import Check, Phase, equal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from cases.apply.context import Context
+
+GROUP = "accelerate: loops"
+ROWS, BATCH = 13, 3
+WRAPPED = "AcceleratedOptimizer True"  # a prepared optimiser, and the same object beside it
+
+
+@call(GROUP, phase=Phase.LOAD)
+def accelerate_leaves_other_objects(ctx: Context) -> Iterator[Check]:
+    """Objects that prepare does not know come back as they are: None, numbers, texts and containers.
+
+    One object comes back alone, several as a tuple in their order.
+    """
+    import torch
+
+    made = alone(ctx)
+    model = torch.nn.Linear(2, 2)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    others: list[Any] = [None, 3, 0.5, "text", [1, 2], {"a": 1}, (1,), {2}, torch.ones(2), len, object(), True]
+    for other in others:
+        title = f"{type(other).__name__}"
+        kept = vars(other).copy() if hasattr(other, "__dict__") else {}
+        yield equal(f"the same object alone, {title}", made.prepare(other) is other, bound=True)
+        first, again, last = made.prepare(other, model, other)
+        yield equal(f"the same objects around a model, {title}", first is other and last is other, bound=True)
+        yield equal(f"the model between them, {title}", made.unwrap_model(again) is model, bound=True)
+        pair = made.prepare(optimiser, other)
+        yield equal(f"optimiser and object, {title}", f"{type(pair[0]).__name__} {pair[1] is other}", WRAPPED)
+        if kept:
+            yield equal(f"attributes, {title}", str(sorted(vars(other))), str(sorted(kept)))
+
+
+def rows(loader: Any) -> list[list[int]]:
+    return [[int(each) for each in batch] for batch in loader]
+
+
+def shuffled(**more: Any) -> Any:
+    from torch.utils.data import DataLoader
+
+    return DataLoader(range(ROWS), batch_size=BATCH, shuffle=True, **more)
+
+
+@call(GROUP, phase=Phase.LOAD)
+def accelerate_shuffles_by_seed(ctx: Context) -> Iterator[Check]:
+    """set_seed decides the order of a prepared loader that shuffles, which is the one that torch's own loader has.
+
+    Other seeds and later epochs have other orders, each with every row once; a loader of its own generator follows it.
+    """
+    import torch
+    from accelerate.utils import set_seed
+
+    made = alone(ctx)
+    seen = set()
+    for seed in (0, 1, 42):
+        orders = []
+        for loader in (shuffled(), made.prepare(shuffled()), made.prepare(shuffled())):
+            set_seed(seed)
+            orders.append([rows(loader) for _ in range(3)])
+        plain, prepared, again = orders
+        yield equal(f"orders of three epochs, seed {seed}", str(prepared), str(plain))
+        yield equal(f"orders repeated, seed {seed}", str(again), str(plain))
+        seen |= {str(epoch) for epoch in prepared}
+        counted = {str(sorted(itertools.chain(*epoch))) for epoch in prepared}
+        yield equal(f"rows of an epoch, seed {seed}", str(counted), str({str(list(range(ROWS)))}))
+    yield equal("different orders of 3 seeds and epochs", len(seen), 9)
+    for seed in (0, 7):
+        own = [shuffled(generator=torch.Generator().manual_seed(seed)) for _ in range(2)]
+        set_seed(3)
+        wanted = [rows(own[0]) for _ in range(2)]
+        set_seed(3)
+        prepared = made.prepare(own[1])
+        yield equal(f"orders of a generator, {seed}", str([rows(prepared) for _ in range(2)]), str(wanted))
+
+
+def stream() -> Any:
+    from torch.utils.data import IterableDataset
+
+    class Numbers(IterableDataset):  # type: ignore[misc]
+        def __iter__(self) -> Any:
+            return iter(range(ROWS))
+
+    return Numbers()
+
+
+KINDS: Mapping[str, Callable[[], Any]] = {"rows": lambda: range(ROWS), "a stream": stream}
+
+
+def batches(*, drop: bool) -> list[list[int]]:
+    found = [[*range(at, min(at + BATCH, ROWS))] for at in range(0, ROWS, BATCH)]
+    return [each for each in found if len(each) == BATCH or not drop]
+
+
+def without_states() -> None:
+    """Forget what an Accelerator would share: a script has none."""
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001 - as accelerate's documentation does
+    GradientState._reset_state()  # noqa: SLF001 - as accelerate's documentation does
+    PartialState(cpu=True)
+
+
+def skipped_rows(title: str, data: Any, number: int, *, drop: bool) -> Iterator[Check]:
+    """Skip batches of a loader that no Accelerator prepared, and compare what is left and what the state says."""
+    from accelerate.data_loader import prepare_data_loader, skip_first_batches
+    from accelerate.state import GradientState
+    from torch.utils.data import DataLoader
+
+    wanted = batches(drop=drop)[number:]
+    without_states()
+    plain = DataLoader(data, batch_size=BATCH, drop_last=drop)
+    found = rows(skip_first_batches(plain, number))
+    yield equal(f"rows without preparing, {title}", str(found), str(wanted))
+    loader = prepare_data_loader(DataLoader(data, batch_size=BATCH, drop_last=drop), put_on_device=True)
+    yield equal(f"rows, {title}", str(rows(skip_first_batches(loader, number))), str(wanted))
+    yield equal(f"rows of the whole loader afterwards, {title}", str(rows(loader)), str(batches(drop=drop)))
+    state = GradientState()
+    ends = [bool(state.end_of_dataloader) for _ in skip_first_batches(loader, number)]
+    last = [at == len(wanted) - 1 for at in range(len(wanted))]
+    yield equal(f"batches that are the last, {title}", str(ends), str(last))
+    yield equal(f"within a loader afterwards, {title}", bool(state.in_dataloader), bound=False)
+
+
+@call(GROUP, phase=Phase.LOAD)
+def loaders_without_accelerator(_ctx: Context) -> Iterator[Check]:
+    """prepare_data_loader and skip_first_batches work without an Accelerator, on data sets and streams alike.
+
+    The state of gradients says whether the loop is within a loader, and when its last batch comes.
+    """
+    for drop, (title, data) in itertools.product((False, True), KINDS.items()):
+        for number in range(len(batches(drop=drop))):
+            yield from skipped_rows(f"{title}, drop_last={drop}, {number} skipped", data(), number, drop=drop)
+
+
+@call(GROUP, phase=Phase.LOAD)
+def skip_whole_epochs(_ctx: Context) -> Iterator[Check]:
+    """skip_first_batches of all batches leaves none, as a loop needs that resumes at the end of an epoch."""
+    for drop, (title, data) in itertools.product((False, True), KINDS.items()):
+        yield from skipped_rows(f"{title}, drop_last={drop}", data(), len(batches(drop=drop)), drop=drop)
