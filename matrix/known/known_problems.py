@@ -9,7 +9,7 @@ import re
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
@@ -49,11 +49,13 @@ class Cells(Row):
     """A case on some sets.
 
     ``shows`` is a regular expression for a red cell's reason; ``because`` is why a cell is green, and ``neighbour_of``
-    names the red cases that it is compared with: all of the problem, unless the problem has several shapes.
+    names the red cases that it is compared with: all of the problem, unless the problem has several shapes. Cells with
+    a ``device`` are run and judged on it alone; the others on the device of any run.
     """
 
     case: str
     sets: tuple[str, ...]
+    device: Literal["cuda"] | None = None
     shows: str = ""
     because: str = ""
     neighbour_of: tuple[str, ...] = ()
@@ -66,6 +68,10 @@ class Cells(Row):
         except re.error as error:
             raise ValueError(f"not a regular expression: {error}") from None
         return pattern
+
+    def sets_on(self, device: str) -> tuple[str, ...]:
+        """The sets, if results on a device judge these cells."""
+        return self.sets if self.device in (None, device) else ()
 
 
 class Claim(Row):
@@ -134,10 +140,10 @@ class Problem(Row):
         """The red cells that some green ones are compared with."""
         return tuple(cells for cells in self.red if not green.neighbour_of or cells.case in green.neighbour_of)
 
-    def cells(self) -> Iterator[tuple[str, str]]:
-        """Every (set, case) that the problem names."""
+    def cells(self, device: str | None = None) -> Iterator[tuple[str, str]]:
+        """Every (set, case) that the problem names, for one device or for all."""
         for each in (*self.red, *self.green):
-            yield from ((key, each.case) for key in each.sets)
+            yield from ((key, each.case) for key in (each.sets if device is None else each.sets_on(device)))
         for claim in self.claims:
             yield from ((key, case) for key in claim.sets for case in (*claim.green, *claim.red))
 
@@ -200,19 +206,21 @@ def select(problems: Sequence[AnyProblem], only: str) -> tuple[AnyProblem, ...]:
     return tuple(each for each in problems if not ids or not {each.id, *each.former}.isdisjoint(ids))
 
 
-def work(problems: Iterable[Problem], sets: Sequence[VersionSet], cases: Mapping[str, Case]) -> Work:
-    """The cells that the problems name, by set; sets without such cells are left out.
+def work(problems: Iterable[Problem], sets: Sequence[VersionSet], cases: Mapping[str, Case], *, device: str) -> Work:
+    """The cells that the problems name for a device, by set; sets without such cells are left out.
 
     Raises:
         UserError: a problem names an unknown case, or no cell is left to run.
     """
     named: dict[str, dict[str, Case]] = {}
     for each in problems:
-        for key, case in each.cells():
+        for key, case in each.cells(device):
             if case not in cases:
                 raise UserError(f"known problem {each.id}: unknown case {case!r}; `ftmatrix plan` lists the cases")
             named.setdefault(key, {})[case] = cases[case]
     selected = [(each, tuple(named[each.key].values())) for each in sets if each.key in named]
     if not selected:
-        raise UserError("none of these problems has a cell on these sets; leave --sets out to run all of their cells")
+        raise UserError(
+            f"none of these problems has a cell for {device} on these sets; leave --sets out to run all of their cells"
+        )
     return selected

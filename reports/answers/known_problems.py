@@ -55,44 +55,54 @@ def reproduced_problems(
     if matrix is None:
         return ()
     same = [column for column in matrix.sets if column.pins == sets.get(column.key)]
-    every = (match_problem(row, matrix, same) for row in rows)
+    every = (match_problem(row, matrix, same, device) for row in rows)
     return tuple(sorted((each for each in every if each.shown), key=lambda each: not each.problem.silent))
 
 
-def match_problem(problem: Problem, matrix: Grid, sets: Sequence[SetRecord]) -> ReproducedProblem:
-    """Match one problem with the cells of these sets."""
-    red = (each for cells in problem.red for each in reproduced(problem, cells, matrix, sets))
+def match_problem(problem: Problem, matrix: Grid, sets: Sequence[SetRecord], device: str) -> ReproducedProblem:
+    """Match one problem with the cells of these sets, measured on a device."""
+    red = (each for cells in problem.red for each in reproduced(problem, cells, matrix, sets, device))
     shown = {each.cell: each for each in red}
     reproduced_on = {each.set for each in shown.values()}
-    green = (each for cells in problem.green for each in green_on_sets(cells, matrix, sets, reproduced_on))
+    green = (
+        each
+        for cells in problem.green
+        for each in green_on_sets(cells, matrix, sets, {*cells.sets_on(device), *reproduced_on})
+    )
     return ReproducedProblem(
         problem=problem, shown=tuple(shown.values()), green_cells=tuple({each.cell: each for each in green}.values())
     )
 
 
-def reproduced(problem: Problem, cells: Cells, matrix: Grid, sets: Iterable[SetRecord]) -> Iterator[Outcome]:
-    """Yield red cells that show the problem; on sets that the row does not name, the diagnosis must agree."""
+def reproduced(
+    problem: Problem, cells: Cells, matrix: Grid, sets: Iterable[SetRecord], device: str
+) -> Iterator[Outcome]:
+    """Yield red cells that show the problem; on sets that the row does not name, the diagnosis must agree.
+
+    Cells that name no set for the device were never reproduced on it.
+    """
     for column in sets:
         outcome = matrix.lookup(cells.case, column.key)
         if outcome is None or not known_results.is_shown(outcome, cells.shows):
             continue
-        if column.key in cells.sets or is_explained_by(problem, cells, outcome, column):
+        named = cells.sets_on(device)
+        if column.key in named or (named and is_explained_by(problem, outcome, column)):
             yield outcome
 
 
-def is_explained_by(problem: Problem, cells: Cells, outcome: Outcome, column: SetRecord) -> bool:
-    """Tell if no other signature explains the red cell; False for a row without sets, which was never reproduced."""
-    if outcome.verdict not in RED or not cells.sets:
+def is_explained_by(problem: Problem, outcome: Outcome, column: SetRecord) -> bool:
+    """Tell if no other signature explains the red cell."""
+    if outcome.verdict not in RED:
         return False
     causes = diagnose.diagnose(diagnose.symptom(outcome, column.pins))
     return not causes or problem.id in causes[0].signature.problems
 
 
-def green_on_sets(cells: Cells, matrix: Grid, sets: Iterable[SetRecord], reproduced_on: set[str]) -> Iterator[Outcome]:
-    """Yield the green cells on sets that the row names, or that reproduced the problem."""
+def green_on_sets(cells: Cells, matrix: Grid, sets: Iterable[SetRecord], wanted: set[str]) -> Iterator[Outcome]:
+    """Yield the green cells on the wanted sets: those that the row names, or that reproduced the problem."""
     for column in sets:
         outcome = matrix.lookup(cells.case, column.key)
-        if outcome is not None and outcome.verdict is Verdict.PASS and column.key in {*cells.sets, *reproduced_on}:
+        if outcome is not None and outcome.verdict is Verdict.PASS and column.key in wanted:
             yield outcome
 
 

@@ -22,6 +22,9 @@ from matrix.known import known_problems as problems
 from matrix.known import script_runs
 from matrix.run import request
 from matrix.versions import sets as version_sets
+from reports.answers.devices import named_cells
+from reports.answers.devices.compare import CUDA
+from reports.answers.knowledge import PUBLISHED
 from reports.commands.options import Device, KeepFree, Out, Resume, TorchBackend, Versions, Workers
 from reports.commands.report import show
 from reports.commands.runs import known_scripts
@@ -83,6 +86,14 @@ def known(
             help="Run nothing: judge these stored results, a run directory or published results, and write to --out."
         ),
     ] = None,
+    gpu_results: Annotated[
+        Path,
+        typer.Option(
+            help="Judge the cells that a problem names for GPUs by published results in this folder and below it, "
+            "unless the run itself is on GPUs.",
+            show_default="the published results",
+        ),
+    ] = PUBLISHED,
     table: Annotated[
         Path, typer.Option(help="TOML file of known problems.", show_default="the packaged file")
     ] = problems.PACKAGED,
@@ -96,7 +107,7 @@ def known(
     if reproduce and (not findings or out is None or results is not None):
         raise UserError("--reproduce runs the scripts of findings: add --findings and --out, leave out --results")
     if results is not None:
-        raise typer.Exit(show_known(results, chosen, console, findings=findings, out=out))
+        raise typer.Exit(show_known(results, chosen, console, findings=findings, gpu_results=gpu_results, out=out))
     run_request = request.RunRequest(
         sets=sets or ("slices" if reproduce else "all"),
         device=device,
@@ -111,20 +122,31 @@ def known(
     )
     if reproduce and out is not None:
         raise typer.Exit(known_scripts.reproduce(run_request, chosen, out, say=partial(print, flush=True)))
-    work = problems.work(chosen, run_request.version_sets(), run_request.suite.cases)
+    work = problems.work(
+        chosen, run_request.version_sets(), run_request.suite.cases, device=run_request.resolved_device
+    )
     watcher = progress_bar.choose(console, planned=sum(len(cases) for _, cases in work))
     directory = request.run(run_request, work=work, watcher=watcher, say=console.print)
     show(directory, console)
-    raise typer.Exit(show_known(directory, chosen, console, findings=findings))
+    raise typer.Exit(show_known(directory, chosen, console, findings=findings, gpu_results=gpu_results))
 
 
 def show_known(
-    directory: Path, chosen: Sequence[problems.Problem], console: Console, *, findings: bool, out: Path | None = None
+    directory: Path,
+    chosen: Sequence[problems.Problem],
+    console: Console,
+    *,
+    findings: bool,
+    gpu_results: Path,
+    out: Path | None = None,
 ) -> int:
     """Write the known problems with their results, print one line for each; return the exit code."""
     results = load(directory)
     target = out or directory
-    problem_results = known_results.judged(chosen, results.matrix)
+    target.mkdir(parents=True, exist_ok=True)
+    own = results.record.device == CUDA
+    gpus = named_cells.of_run(results) if own else named_cells.stored(chosen, gpu_results)
+    problem_results = known_results.judged(chosen, results.matrix, gpus)
     name = "findings" if findings else "known_problems"
     scripts = script_runs.read(directory / script_runs.FILE)
     for page, draw in (pages_of_findings(scripts) if findings else PROBLEM_PAGES).items():

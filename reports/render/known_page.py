@@ -105,4 +105,5 @@ def cell(shown: CellResult) -> str:
         else " (not as expected)"
     )
     result = f"{shown.verdict}{doubt}{reason}"
-    return f"{signs.get(shown.verdict, '')} {code(shown.case)} on {code(shown.set)}: {result}".strip()
+    measured = f"; {text(shown.measured)}" if shown.measured else ""
+    return f"{signs.get(shown.verdict, '')} {code(shown.case)} on {code(shown.set)}: {result}{measured}".strip()

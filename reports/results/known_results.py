@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cases.space.verdict import RED, Verdict
@@ -13,9 +14,9 @@ from matrix.known.findings import Finding
 from reports.results.wording import headline, measurements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from matrix.known.known_problems import Claim, Problem
+    from matrix.known.known_problems import Cells, Claim, Problem
     from matrix.run.outcome import Outcome
     from reports.results.grid import Grid
 
@@ -43,13 +44,40 @@ class AdviceResult(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """A cell of a problem. ``as_said``: it has the result that the table of problems states."""
+    """A cell of a problem. ``as_said``: it has the result that the table of problems states.
+
+    ``device`` is that of a cell that the table names for one device; ``measured`` is where and when such a cell ran:
+    hardware, driver and day.
+    """
 
     set: str
     case: str
     verdict: str
     headline: str
     as_said: bool
+    device: str | None = None
+    measured: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        own = {name: value for name in ("device", "measured") if (value := getattr(self, name))}
+        return {**{name: getattr(self, name) for name in ("set", "case", "verdict", "headline", "as_said")}, **own}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuResults:
+    """Results on GPUs, which judge the cells that the table of problems names for GPUs.
+
+    ``drivers`` holds the driver of a set on some hardware; a run from before drivers were recorded has none.
+    """
+
+    matrix: Grid
+    drivers: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def measured(self, outcome: Outcome) -> str:
+        """Where and when an outcome was measured."""
+        driver = self.drivers.get((outcome.set, outcome.hardware), "")
+        words = (outcome.hardware, f"driver {driver}" if driver else "", f"{outcome.started:%Y-%m-%d}")
+        return ", ".join(filter(None, words))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +113,8 @@ class ProblemResult:
             "standing": self.status.value,
             "needs": row.needs,
             "note": row.note,
-            "red": [asdict(each) for each in self.red],
-            "green": [asdict(each) for each in self.green],
+            "red": [each.as_json() for each in self.red],
+            "green": [each.as_json() for each in self.green],
             "claims": [{**asdict(each), "holding": each.holding.value} for each in self.advice],
             **(of_finding(row) if isinstance(row, Finding) else {}),
         }
@@ -114,21 +142,16 @@ def of_finding(row: Finding) -> dict[str, Any]:
     }
 
 
-def judged(problems: Iterable[Problem], matrix: Grid) -> tuple[ProblemResult, ...]:
-    return tuple(judge(problem, matrix) for problem in problems)
+def judged(problems: Iterable[Problem], matrix: Grid, gpus: GpuResults | None = None) -> tuple[ProblemResult, ...]:
+    return tuple(judge(problem, matrix, gpus) for problem in problems)
 
 
-def judge(problem: Problem, matrix: Grid) -> ProblemResult:
+def judge(problem: Problem, matrix: Grid, gpus: GpuResults | None = None) -> ProblemResult:
+    """Judge a problem by the grid of a run, and the cells that it names for GPUs by results on GPUs."""
     red = tuple(
-        shown(matrix, key, cells.case, lambda outcome, wanted=cells.shows: is_shown(outcome, wanted))
-        for cells in problem.red
-        for key in cells.sets
+        each for cells in problem.red for each in shown(cells, matrix, gpus, partial(is_shown, wanted=cells.shows))
     )
-    green = tuple(
-        shown(matrix, key, cells.case, lambda outcome: outcome.verdict is Verdict.PASS)
-        for cells in problem.green
-        for key in cells.sets
-    )
+    green = tuple(each for cells in problem.green for each in shown(cells, matrix, gpus, passed))
     advice = tuple(judge_claim(claim, matrix) for claim in problem.claims)
     return ProblemResult(problem=problem, status=reproduction(problem, red, green), red=red, green=green, advice=advice)
 
@@ -140,7 +163,31 @@ def is_shown(outcome: Outcome, wanted: str) -> bool:
     return outcome.verdict in RED | {Verdict.BLOCKED} and re.search(wanted, text) is not None
 
 
-def shown(matrix: Grid, key: str, case: str, is_expected: Any) -> CellResult:
+def passed(outcome: Outcome) -> bool:
+    return outcome.verdict is Verdict.PASS
+
+
+def shown(
+    cells: Cells, matrix: Grid, gpus: GpuResults | None, is_expected: Callable[[Outcome], bool]
+) -> Iterator[CellResult]:
+    """Yield the result of each set."""
+    for key in cells.sets:
+        if cells.device is None:
+            yield cell_result(matrix, key, cells.case, is_expected)
+        else:
+            yield gpu_result(cells, gpus, key, is_expected)
+
+
+def gpu_result(cells: Cells, gpus: GpuResults | None, key: str, is_expected: Callable[[Outcome], bool]) -> CellResult:
+    outcome = gpus.matrix.lookup(cells.case, key) if gpus is not None else None
+    if gpus is None or outcome is None:
+        not_run = Reproduction.NOT_RUN.value
+        return CellResult(set=key, case=cells.case, verdict=not_run, headline="", as_said=False, device=cells.device)
+    found = cell_result(gpus.matrix, key, cells.case, is_expected)
+    return replace(found, device=cells.device, measured=gpus.measured(outcome))
+
+
+def cell_result(matrix: Grid, key: str, case: str, is_expected: Callable[[Outcome], bool]) -> CellResult:
     outcome = matrix.lookup(case, key)
     verdict = matrix.verdict(case, key)
     return CellResult(
@@ -148,19 +195,27 @@ def shown(matrix: Grid, key: str, case: str, is_expected: Any) -> CellResult:
         case=case,
         verdict=verdict.value if verdict is not None else Reproduction.NOT_RUN.value,
         headline=headline(outcome) if outcome and outcome.verdict is not Verdict.PASS else "",
-        as_said=outcome is not None and bool(is_expected(outcome)),
+        as_said=outcome is not None and is_expected(outcome),
     )
 
 
 def reproduction(problem: Problem, red: Sequence[CellResult], green: Sequence[CellResult]) -> Reproduction:
-    """Return the result of a problem. A problem without red cells was tried if its green cells ran."""
+    """Return the result of a problem. A problem without red cells was tried if its green cells ran.
+
+    A problem that needs hardware was tried if the cells of its red cases ran that it names for GPUs.
+    """
     if any(each.as_said for each in red):
         return Reproduction.REPRODUCED
-    if problem.needs or any(each.verdict == Verdict.SKIP.value and "GPU" in each.headline for each in red):
+    if problem.needs:
+        cases = {cells.case for cells in problem.red}
+        red, green = ([each for each in cells if each.device and each.case in cases] for cells in (red, green))
+    elif any(each.verdict == Verdict.SKIP.value and "GPU" in each.headline for each in red):
         return Reproduction.NEEDS_HARDWARE
     ran = {verdict.value for verdict in RED | {Verdict.PASS}}
     tried = red or [each for each in green if each.as_said]
-    return Reproduction.NOT_REPRODUCED if any(each.verdict in ran for each in tried) else Reproduction.NOT_RUN
+    if any(each.verdict in ran for each in tried):
+        return Reproduction.NOT_REPRODUCED
+    return Reproduction.NEEDS_HARDWARE if problem.needs else Reproduction.NOT_RUN
 
 
 def judge_claim(claim: Claim, matrix: Grid) -> JudgedAdvice:

@@ -63,20 +63,20 @@ def by_problem(
     ``keep_unquantised`` leaves out fixes that quantise a base which the red cell does not quantise.
     """
     pins = {column.key: column.pins for column in matrix.sets}
-    for green, because, before in proofs(problem, red, matrix, pins):
+    for green, because, before in proofs(problem, red, matrix, device, pins):
         fix = by_comparable_pair(before[0], green, because, device, pins, keep_unquantised=keep_unquantised)
         if fix is not None:
             yield fix
 
 
 def proofs(
-    problem: Problem, red: Sequence[Outcome], matrix: Grid, pins: Pins
+    problem: Problem, red: Sequence[Outcome], matrix: Grid, device: str, pins: Pins
 ) -> Iterator[tuple[Outcome, str, list[Outcome]]]:
     """Yield each green cell of a known problem, why it is green, and the red cells beside it, the nearest first."""
     for cells in problem.green:
         beside = {each.case for each in problem.red_beside(cells)}
         shown = [each for each in red if each.case in beside]
-        for key in () if not shown else pins if is_a_setting(cells, problem) else cells.sets:
+        for key in () if not shown else pins if is_a_setting(cells, problem) else cells.sets_on(device):
             green = matrix.lookup(cells.case, key)
             if green is not None and green.verdict is Verdict.PASS:
                 yield green, cells.because, nearest_first(shown, green, pins)

@@ -96,7 +96,7 @@ def order(run_request: RunRequest, wish: FixOptions) -> FixRequest:
         run_request=run_request,
         cells=tuple(cells(run_request, wish, cases, verdicts(before))),
         before=before,
-        advised=advised(problems, cases),
+        advised=advised(problems, cases, run_request.resolved_device),
         kinds=kinds(wish.only),
         environments=wish.environments,
         radius=wish.radius,
@@ -127,7 +127,7 @@ def cells(
     if wish.every:
         red_cells += red(known, run_request.version_sets(), run_request.cases())
     if wish.known:
-        red_cells += of_problems(chosen(wish.known), table, cases)
+        red_cells += of_problems(chosen(wish.known), table, cases, run_request.resolved_device)
     if not red_cells:
         raise UserError(f"{wish.results}: none of these cells is red there; `ftmatrix run` measures them")
     return tuple(
@@ -320,22 +320,25 @@ def red(known: Mapping[str, Verdict], sets: Sequence[VersionSet], cases: Sequenc
                 yield version_set, case
 
 
-def of_problems(problems: Iterable[Problem], sets: Sequence[VersionSet], cases: Mapping[str, Case]) -> Iterator[Cell]:
-    """Yield the cells that known problems state as red."""
+def of_problems(
+    problems: Iterable[Problem], sets: Sequence[VersionSet], cases: Mapping[str, Case], device: str
+) -> Iterator[Cell]:
+    """Yield the cells that known problems state as red on a device."""
     by_key = {each.key: each for each in sets}
     for problem in problems:
         for cells in problem.red:
             known = cells.case in cases
-            yield from ((by_key[key], cases[cells.case]) for key in cells.sets if known and key in by_key)
+            yield from ((by_key[key], cases[cells.case]) for key in cells.sets_on(device) if known and key in by_key)
 
 
-def advised(problems: Iterable[Problem], cases: Mapping[str, Case]) -> dict[str, tuple[Case, ...]]:
-    """Return the cases that a known problem states as green, by red cell on the same set."""
+def advised(problems: Iterable[Problem], cases: Mapping[str, Case], device: str) -> dict[str, tuple[Case, ...]]:
+    """Return the cases that a known problem states as green on a device, by red cell on the same set."""
     greens_by_cell: dict[str, tuple[Case, ...]] = {}
     for problem in problems:
         for cells in problem.red:
-            for key in cells.sets:
-                greens = tuple(cases[each.case] for each in problem.green if key in each.sets and each.case in cases)
+            for key in cells.sets_on(device):
+                stated = (each.case for each in problem.green if key in each.sets_on(device))
+                greens = tuple(cases[case] for case in stated if case in cases)
                 greens_by_cell[str(CellKey(key, cells.case))] = (
                     *greens_by_cell.get(str(CellKey(key, cells.case)), ()),
                     *greens,

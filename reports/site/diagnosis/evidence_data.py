@@ -89,7 +89,7 @@ class SignatureEvidence:
     def proofs_of_problem(self, problem: Problem, red: Sequence[Outcome], device: str) -> Iterator[Proof]:
         matrix = self.evidence.grids[device]
         pins = {column.key: column.pins for column in matrix.sets}
-        for green, because, before in proven.proofs(problem, red, matrix, pins):
+        for green, because, before in proven.proofs(problem, red, matrix, device, pins):
             fixes = (
                 (
                     goal(each),

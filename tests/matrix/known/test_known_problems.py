@@ -63,7 +63,7 @@ def test_every_problem_has_red_cells() -> None:
 
 def test_work_has_the_cells_of_the_problems_by_set() -> None:
     problems = [each for each in TABLE if each.red][:1]
-    work = known_problems.work(problems, sets.load(), CASES)
+    work = known_problems.work(problems, sets.load(), CASES, device="cpu")
     assert {(each.key, case.id) for each, cases in work for case in cases} == set(problems[0].cells())
 
 
@@ -86,7 +86,18 @@ def test_a_malformed_row_raises_a_user_error(tmp_path: Path, text: str, sentence
 def test_the_error_names_an_unknown_case(tmp_path: Path) -> None:
     problems = known_problems.load(written(tmp_path, ROW.replace("train-lora-single-fp32", "train-nothing")))
     with pytest.raises(UserError, match="known problem one: unknown case 'train-nothing'"):
-        known_problems.work(problems, sets.load(), CASES)
+        known_problems.work(problems, sets.load(), CASES, device="cpu")
+
+
+def test_cells_for_gpus_run_on_gpus_only(tmp_path: Path) -> None:
+    row = ROW.replace("shows", 'device = "cuda", shows')
+    problems = known_problems.load(written(tmp_path, row))
+    work = known_problems.work(problems, sets.load(), CASES, device="cuda")
+    assert [(each.key, [case.id for case in cases]) for each, cases in work] == [
+        ("2024-06", ["train-lora-single-fp32"])
+    ]
+    with pytest.raises(UserError, match="none of these problems has a cell for cpu on these sets"):
+        known_problems.work(problems, sets.load(), CASES, device="cpu")
 
 
 def test_the_error_for_an_unknown_problem_suggests_similar_ids(tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ def shown(
 ) -> Callable[..., ReproducedProblem]:
     """Match a problem on 2024-06 with cells; each cell has an error message, or is green if it is empty."""
 
-    def match(cells: Mapping[tuple[str, str], str], pattern: str = "uniform dtype", **row: Any) -> ReproducedProblem:
+    def match(
+        cells: Mapping[tuple[str, str], str], pattern: str = "uniform dtype", device: str = "cpu", **row: Any
+    ) -> ReproducedProblem:
         problem = Problem(
             **{
                 "id": FLAT,
@@ -44,7 +46,7 @@ def shown(
             for (case, key), reason in cells.items()
         ]
         sets = [build_set(key) for key in dict.fromkeys(key for _, key in cells)]
-        return known_problems.match_problem(problem, grid(build_run(), sets, outcomes), sets)
+        return known_problems.match_problem(problem, grid(build_run(), sets, outcomes), sets, device)
 
     return match
 
@@ -85,7 +87,8 @@ def test_a_blocked_cell_on_another_set_reproduces_nothing(
     problem = Problem(id="a", title="a", red=(Cells(case="red", sets=("2024-06",), shows="no such wheel"),))
     sets = [build_set("2024-06"), build_set("2025-06")]
     outcomes = [build_outcome("red", each.key, "blocked", reason="no such wheel") for each in sets]
-    assert known_problems.match_problem(problem, grid(build_run(), sets, outcomes), sets).red == {"red": ("2024-06",)}
+    found = known_problems.match_problem(problem, grid(build_run(), sets, outcomes), sets, "cpu")
+    assert found.red == {"red": ("2024-06",)}
 
 
 def test_a_problem_that_waits_for_hardware_is_not_reproduced_by_its_message(
@@ -93,6 +96,13 @@ def test_a_problem_that_waits_for_hardware_is_not_reproduced_by_its_message(
 ) -> None:
     waiting = (Cells(case="red", sets=(), shows="uniform dtype"),)
     assert shown({("red", "2024-06"): MESSAGE}, red=waiting, needs="eight GPUs").red == {}
+
+
+def test_cells_for_gpus_reproduce_nothing_on_a_cpu(shown: Callable[..., ReproducedProblem]) -> None:
+    on_gpus = (Cells(case="red", sets=("2024-06",), shows="uniform dtype", device="cuda"),)
+    cells = {("red", "2024-06"): MESSAGE, ("red", "2025-06"): MESSAGE}
+    assert shown(cells, red=on_gpus).red == {}
+    assert shown(cells, red=on_gpus, device="cuda").red == {"red": ("2024-06", "2025-06")}
 
 
 def test_a_green_cell_of_another_set_is_left_out(shown: Callable[..., ReproducedProblem]) -> None:

@@ -11,6 +11,7 @@ from matrix.known import findings, known_problems, script_runs
 from matrix.known.findings import Finding
 from matrix.known.script_runs import ScriptRecord, ScriptRun
 from matrix.run.outcome import ErrorRecord
+from reports.answers.devices import named_cells
 from reports.answers.knowledge import PUBLISHED
 from reports.commands.known import PROBLEM_PAGES, pages_of_findings
 from reports.render import findings_page
@@ -133,6 +134,6 @@ def test_the_published_pages_are_those_of_the_table_and_the_published_results(
     Without --findings, and with the results in ``reports/published/known``, for known problems.
     """
     results = load(PUBLISHED / folder)
-    judged = known_results.judged(table, results.matrix)
+    judged = known_results.judged(table, results.matrix, named_cells.stored(table, PUBLISHED))
     stored = {name: (PUBLISHED / name).read_text() for name in pages}
     assert {name: draw(results.record, judged) for name, draw in pages.items()} == stored

@@ -10,7 +10,7 @@ from matrix.known.known_problems import Problem
 from matrix.run.outcome import ErrorRecord
 from reports.render import known_page
 from reports.results.grid import grid
-from reports.results.known_results import AdviceResult, Reproduction, document, judge
+from reports.results.known_results import AdviceResult, GpuResults, Reproduction, document, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +61,77 @@ def test_green_is_not_reproduced(status_of: Callable[..., Reproduction]) -> None
 
 def test_a_skip_needs_other_hardware(status_of: Callable[..., Reproduction]) -> None:
     assert status_of(a_problem(), verdict="skip", reason="needs a GPU") is Reproduction.NEEDS_HARDWARE
+
+
+ON_GPUS = {"case": "red", "sets": ["2024-06"], "shows": "uniform dtype", "device": "cuda"}
+HARDWARE = "cuda: NVIDIA H200 x 2"
+
+
+@pytest.fixture
+def gpu_results(build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun) -> Callable[..., GpuResults]:
+    """The results of some cells on two H200, by case; each is red with the reported text, or passes."""
+
+    def measured(**verdicts: str) -> GpuResults:
+        outcomes = [
+            build_outcome(case, verdict=verdict, error=RAISED if verdict == "fail" else None, hardware=HARDWARE)
+            for case, verdict in verdicts.items()
+        ]
+        matrix = grid(build_run(), [build_set()], outcomes)
+        return GpuResults(matrix=matrix, drivers={("2024-06", HARDWARE): "580.159.04"})
+
+    return measured
+
+
+def test_results_on_gpus_judge_cells_for_gpus(
+    build_run: BuildRun, build_set: BuildSet, build_outcome: BuildOutcome, gpu_results: Callable[..., GpuResults]
+) -> None:
+    cpu = grid(build_run(), [build_set()], [build_outcome("red")])
+    found = judge(a_problem(red=[ON_GPUS], green=[], needs="a GPU"), cpu, gpu_results(red="fail"))
+    assert (found.status, found.red[0].verdict) == (Reproduction.REPRODUCED, "fail")
+    day = f"{build_outcome('red').started:%Y-%m-%d}"
+    assert found.red[0].measured == f"{HARDWARE}, driver 580.159.04, {day}"
+    assert f"uniform dtype`; {HARDWARE}, driver 580.159.04, {day}" in known_page.markdown(build_run(), [found])
+
+
+@pytest.mark.parametrize(
+    ("measured", "row", "status"),
+    [
+        ({}, {"red": [ON_GPUS]}, Reproduction.NEEDS_HARDWARE),
+        ({"red": "pass"}, {"red": [ON_GPUS]}, Reproduction.NOT_REPRODUCED),
+        ({"red": "pass"}, {"green": [{**ON_GPUS, "shows": ""}]}, Reproduction.NOT_REPRODUCED),
+        ({"red": "fail"}, {"green": [{**ON_GPUS, "shows": ""}]}, Reproduction.NEEDS_HARDWARE),
+        (
+            {"other": "pass"},
+            {"green": [{"case": "other", "sets": ["2024-06"], "device": "cuda"}]},
+            Reproduction.NEEDS_HARDWARE,
+        ),
+        (
+            {"red": "pass"},
+            {"red": [{**ON_GPUS, "sets": ["2025-06"]}], "green": [{**ON_GPUS, "shows": ""}]},
+            Reproduction.NEEDS_HARDWARE,
+        ),
+    ],
+    ids=["not measured", "green", "green as stated", "red, stated green", "a remedy alone", "only other versions"],
+)
+def test_a_problem_that_needs_gpus_is_judged_if_its_cells_ran_there(
+    measured: dict[str, str],
+    row: dict[str, Any],
+    status: Reproduction,
+    build_run: BuildRun,
+    build_set: BuildSet,
+    gpu_results: Callable[..., GpuResults],
+) -> None:
+    usual = {"red": [{"case": "red", "sets": [], "shows": "uniform dtype"}], "green": [], "needs": "a GPU"}
+    cpu = grid(build_run(), [build_set()], [])
+    assert judge(a_problem(**{**usual, **row}), cpu, gpu_results(**measured)).status is status
+
+
+def test_without_results_on_gpus_cells_for_gpus_were_not_run(
+    build_run: BuildRun, build_set: BuildSet, build_outcome: BuildOutcome
+) -> None:
+    cpu = grid(build_run(), [build_set()], [build_outcome("red", verdict="fail", error=RAISED)])
+    found = judge(a_problem(red=[ON_GPUS], needs="a GPU"), cpu)
+    assert (found.status, found.red[0].verdict) == (Reproduction.NEEDS_HARDWARE, "not run")
 
 
 @pytest.mark.parametrize(
