@@ -1,5 +1,5 @@
 /* Selects and sorts the proven fixes of a diagnosis: settings first, then the versions nearest to the user's. */
-// Follows reports/answers/fixes/proven.py (by_problem, ordered, closeness, minor) as of 5b7c8416.
+// Follows reports/answers/fixes/proven.py (by_problem, ordered, closeness, minor) as of ddcfe3a9.
 // Follows reports/answers/diagnosis/explain.py (PublishedEvidence.fixes) as of e82d2aec.
 "use strict";
 
