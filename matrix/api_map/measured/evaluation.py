@@ -12,8 +12,9 @@ from matrix.api_map.packages import PACKAGES
 from matrix.api_map.predictions import predict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from matrix.api_map.imports import Miss
     from matrix.api_map.measured.import_results import MeasuredImports
     from matrix.api_map.query import ApiMap
 
@@ -75,6 +76,21 @@ class Evaluation:
         return self.broken / measured if measured else None
 
 
+def compared(api: ApiMap, result: MeasuredImports) -> Iterator[tuple[str, Sequence[Miss], str]]:
+    """Yield each measured import of a package with the names that are predicted to be missing, and the error."""
+    versions = {**result.versions, "torch": result.torch}
+    predicted = predict(api, versions, result.libraries or None, later=False).at_import
+    for package in IMPORTS:
+        error = result.errors.get(f"import {package}")
+        if error is not None:
+            yield package, predicted.get(package, ()), error
+
+
+def is_mispredicted(api: ApiMap, result: MeasuredImports) -> bool:
+    """Tell if an import of a package was predicted to fail but worked, or failed unpredicted."""
+    return any(bool(misses) != bool(error) for _, misses, error in compared(api, result))
+
+
 def evaluate(api: ApiMap, results: Iterable[MeasuredImports]) -> Evaluation:
     """Compare each measured import of a package with its prediction."""
     outside = 0
@@ -82,12 +98,7 @@ def evaluate(api: ApiMap, results: Iterable[MeasuredImports]) -> Evaluation:
     apart: Counter[tuple[str, str, str]] = Counter()
     examples: dict[tuple[str, str, str], str] = {}
     for each in results:
-        predicted = predict(api, {**each.versions, "torch": each.torch}, each.libraries or None, later=False).at_import
-        for package in IMPORTS:
-            error = each.errors.get(f"import {package}")
-            if error is None:
-                continue
-            misses = predicted.get(package, ())
+        for package, misses, error in compared(api, each):
             outside += bool(error) and not concerns_map(error) and not misses
             totals[bool(misses), bool(error)] += 1
             if bool(misses) != bool(error):

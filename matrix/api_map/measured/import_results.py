@@ -88,29 +88,43 @@ def error_text(step: StepResult) -> str:
 
 
 def load(folder: Path = FOLDER) -> Iterator[MeasuredImports]:
-    """Yield all measured combinations; none if there are no files.
+    """Yield the last measurement of each combination with one Python and torch; none if there are no files.
 
     Raises:
         UserError: a file cannot be read, or has a newer schema.
     """
-    for path in sorted(folder.glob("*.json")):
-        try:
-            document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read ({error})") from error
-        if document["schema"] > SCHEMA:
-            raise UserError(f"{path}: schema {document['schema']} is newer than {SCHEMA}; update ftmatrix")
-        for versions, numbers, ended in document["rows"]:
-            yield MeasuredImports(
-                versions=dict(zip(document["packages"], versions, strict=True)),
-                errors={
-                    step: document["errors"][number]
-                    for step, number in zip(document["steps"], numbers, strict=True)
-                    if number >= 0
-                },
-                python=document["python"],
-                torch=document["torch"],
-                measured=date.fromisoformat(document["measured"]),
-                ended=ended,
-                libraries=document.get("libraries", {}),
-            )
+    found = [each for path in sorted(folder.glob("*.json")) for each in of_file(path)]
+    last: dict[tuple[object, ...], MeasuredImports] = {}
+    for each in sorted(found, key=lambda result: result.measured):
+        key = *sorted(each.versions.items()), each.python, without_local(each.torch)
+        last.pop(key, None)
+        last[key] = each
+    yield from last.values()
+
+
+def of_file(path: Path) -> Iterator[MeasuredImports]:
+    """Yield the combinations of a file, also those that were measured again later.
+
+    Raises:
+        UserError: the file cannot be read, or has a newer schema.
+    """
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from error
+    if document["schema"] > SCHEMA:
+        raise UserError(f"{path}: schema {document['schema']} is newer than {SCHEMA}; update ftmatrix")
+    for versions, numbers, ended in document["rows"]:
+        yield MeasuredImports(
+            versions=dict(zip(document["packages"], versions, strict=True)),
+            errors={
+                step: document["errors"][number]
+                for step, number in zip(document["steps"], numbers, strict=True)
+                if number >= 0
+            },
+            python=document["python"],
+            torch=document["torch"],
+            measured=date.fromisoformat(document["measured"]),
+            ended=ended,
+            libraries=document.get("libraries", {}),
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -24,7 +25,7 @@ from reports.commands.options import AsJson
 from reports.render.text import map_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 DIFFERS: Final = 1
 DEFAULTS_OF: Final = ("transformers", "peft", "bitsandbytes", "accelerate", "trl", "datasets", "huggingface_hub")
@@ -202,30 +203,46 @@ def measure(
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Combinations to choose at random.")] = 400,
     new: Annotated[bool, typer.Option("--new", help="Leave out pairs that any environment measured.")] = False,
+    again: Annotated[
+        Path | None,
+        typer.Option("--again", help="Import the combinations of these results instead, mispredicted ones first."),
+    ] = None,
+    partner: Annotated[
+        str, typer.Option("--with", help="Package whose pairs with transformers to measure.", show_default="all")
+    ] = "",
     folder: Folder = store.DATA,
 ) -> None:
     """Import combinations of releases for real, and store what each raised.
 
-    Pairs of releases that were measured with the same Python and torch before are left out.
+    Pairs of releases that were measured with the same Python and torch before are left out. The last measurement of a
+    combination counts.
     """
     from datetime import UTC, datetime
 
-    from matrix.api_map.measured import combinations, import_results, measure
+    from matrix.api_map.measured import combinations, evaluation, import_results, measure
     from matrix.api_map.reading.index import PackageIndex
 
     api = ApiMap(folder)
     version, torch = measure.environment_versions(python)
     wheels = measure.UnpackedWheels(out / "wheels" / f"python{version}", PackageIndex(python=version))
     results = out / f"{python.absolute().parents[1].name}.jsonl"
-    known: list[Mapping[str, str]] = [each.versions for each in measure.read_results(results)]
-    known += [each.versions for each in import_results.load() if new or each.is_from(python=version, torch=torch)]
+    done = [each.versions for each in measure.read_results(results)]
+    plan: Iterable[combinations.PlannedCombination]
+    if again is not None:
+        wrong = partial(evaluation.is_mispredicted, api)
+        plan = combinations.again(import_results.of_file(again), done, first=wrong)
+    else:
+        stored = [each.versions for each in import_results.load() if new or each.is_from(python=version, torch=torch)]
+        plan = combinations.planned(
+            api,
+            [*done, *stored],
+            variants=TRL_VARIANTS,
+            has_wheel=wheels.has,
+            partners=combinations.chosen_partners(partner),
+            newest=combinations.always_newest(torch),
+        )
     found = measure.import_combinations(
-        islice(combinations.planned(api, known, variants=TRL_VARIANTS, has_wheel=wheels.has), count),
-        python=python,
-        wheels=wheels,
-        results=results,
-        minutes=minutes,
-        extra=extra,
+        islice(plan, count), python=python, wheels=wheels, results=results, minutes=minutes, extra=extra
     )
     today = datetime.now(tz=UTC).date()
     name = f"python{version}-torch{torch}-{today}.json"

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import date
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.api_map.measured.combinations import filled, is_installable, minor_releases, pairs, planned
+from matrix.api_map.measured.combinations import (
+    again,
+    always_newest,
+    filled,
+    is_installable,
+    minor_releases,
+    pairs,
+    planned,
+)
+from matrix.api_map.measured.import_results import MeasuredImports
 from matrix.api_map.query import ApiMap
 
 if TYPE_CHECKING:
@@ -59,3 +69,40 @@ def test_a_pair_whose_release_is_left_takes_the_place_of_the_newest(packaged: Ap
     left = [("4.46.3", "accelerate", "0.34.2")]
     assert newest != "0.34.2"
     assert filled(pair, packaged, left)["accelerate"] == "0.34.2"
+
+
+def test_combinations_are_made_for_the_pairs_of_one_partner(packaged: ApiMap) -> None:
+    found = list(islice(planned(packaged, [], variants=0, partners=("peft",)), FIRST))
+    assert len({(each.versions["transformers"], each.versions["peft"]) for each in found}) == FIRST
+
+
+@pytest.mark.parametrize(("torch", "releases"), [("2.5.1", 6), ("2.6.0", 1)])
+def test_old_releases_of_bitsandbytes_fill_a_combination_where_triton_has_what_they_need(
+    packaged: ApiMap, torch: str, releases: int
+) -> None:
+    found = planned(packaged, [], variants=0, partners=("peft",), newest=always_newest(torch))
+    used = {each.versions["bitsandbytes"] for each in islice(found, FIRST)}
+    assert len(used) >= releases
+    assert releases > 1 or used == {packaged.versions("bitsandbytes")[-1]}
+
+
+def measured(trl: str, **others: str) -> MeasuredImports:
+    versions = {"transformers": "4.46.3", "trl": trl, **others}
+    return MeasuredImports(versions=versions, errors={}, python="3.11.7", torch="2.5.1", measured=date(2026, 11, 25))
+
+
+def test_results_that_differ_in_trl_are_measured_again_as_one_combination() -> None:
+    results = [measured("0.9.6", peft="0.14.0"), measured("0.9.6", peft="0.15.0"), measured("0.8.6", peft="0.14.0")]
+    found = again(results, [], first=lambda each: each.versions["trl"] == "0.8.6")
+    assert [(each.versions["peft"], each.variants) for each in found] == [
+        ("0.14.0", ("0.9.6", "0.8.6")),
+        ("0.15.0", ("0.9.6",)),
+    ]
+
+
+def test_results_with_a_wrong_prediction_are_measured_again_first_and_measured_ones_not() -> None:
+    results = [measured("0.9.6", peft=f"0.{minor}.0") for minor in range(10)]
+    wrong, done = results[7], results[3].versions
+    found = again(results, [done], first=lambda each: each is wrong)
+    assert found[0].versions == wrong.versions
+    assert {each.versions["peft"] for each in found} == {each.versions["peft"] for each in results} - {done["peft"]}

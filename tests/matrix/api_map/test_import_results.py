@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,18 @@ def test_results_are_read_as_they_were_written_without_folders(tmp_path: Path) -
     assert found.errors["import trl"] == (
         "ImportError: cannot import name 'A' from 'transformers' [trl.trainer.sft_trainer]"
     )
+
+
+def test_the_last_measurement_of_a_combination_counts_unless_the_torch_differs(tmp_path: Path) -> None:
+    older, other = result(trl="0.9.0", peft="0.9.0"), result(trl="0.9.0", peft="0.10.0")
+    newer = replace(older, steps=(StepResult(step="import trl"),), torch="2.5.1+cpu")
+    elsewhere = replace(newer, torch="2.15.0")
+    import_results.save([newer], tmp_path / "a.json", measured=date(2026, 11, 26))
+    import_results.save([older, other], tmp_path / "b.json", measured=date(2026, 11, 25))
+    import_results.save([elsewhere], tmp_path / "c.json", measured=date(2026, 11, 24))
+    found = [(each.torch, each.versions["peft"], each.imports("trl")) for each in import_results.load(tmp_path)]
+    assert found == [("2.15.0", "0.9.0", True), ("2.5.1", "0.10.0", False), ("2.5.1+cpu", "0.9.0", True)]
+    assert len(list(import_results.of_file(tmp_path / "b.json"))) == 2
 
 
 def test_a_result_survives_its_line() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,9 +80,9 @@ def test_bad_input_is_one_sentence(words: tuple[str, ...], message: str) -> None
     assert message in str(found.exception)
 
 
-def test_with_new_each_combination_has_a_pair_that_no_environment_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def planned_combinations(monkeypatch: pytest.MonkeyPatch) -> list[PlannedCombination]:
+    """Return the combinations that `map measure` would import with Python 3.12.1 and torch 2.15.0."""
     planned: list[PlannedCombination] = []
 
     def imported(found: Iterable[PlannedCombination], **_: object) -> list[CombinationResult]:
@@ -91,7 +92,31 @@ def test_with_new_each_combination_has_a_pair_that_no_environment_measured(
     monkeypatch.setattr(measure, "environment_versions", lambda _: ("3.12.1", "2.15.0"))
     monkeypatch.setattr(measure.UnpackedWheels, "has", lambda *_: True)
     monkeypatch.setattr(measure, "import_combinations", imported)
+    return planned
+
+
+def test_with_new_each_combination_has_a_pair_that_no_environment_measured(
+    planned_combinations: list[PlannedCombination], tmp_path: Path
+) -> None:
     found = run("measure", "--python", "python", "--out", str(tmp_path), "--count", "9", "--new")
     known = frozenset[Pair]().union(*(pairs_of(each.versions) for each in import_results.load()))
-    assert (found.exit_code, len(planned)) == (0, 9)
-    assert all(each.pairs - known for each in planned)
+    assert (found.exit_code, len(planned_combinations)) == (0, 9)
+    assert all(each.pairs - known for each in planned_combinations)
+
+
+def test_with_again_the_combinations_of_a_file_are_imported(
+    planned_combinations: list[PlannedCombination], tmp_path: Path
+) -> None:
+    versions = {"transformers": "4.46.3", "peft": "0.14.0", "trl": "0.12.2"}
+    stored = [CombinationResult(versions=versions, steps=(), python="3.11.7", torch="2.5.1", seconds=0)]
+    import_results.save(stored, tmp_path / "old.json", measured=date(2026, 11, 25))
+    words = ("measure", "--python", "python", "--out", str(tmp_path / "new"), "--again", str(tmp_path / "old.json"))
+    assert run(*words).exit_code == 0
+    assert [(each.versions, each.variants) for each in planned_combinations] == [(versions, ("0.12.2",))]
+
+
+def test_a_package_without_pairs_is_named(planned_combinations: list[PlannedCombination], tmp_path: Path) -> None:
+    found = run("measure", "--python", "python", "--out", str(tmp_path), "--with", "datasets")
+    assert isinstance(found.exception, UserError)
+    assert "'datasets' has no pairs with transformers; choose from peft, trl" in str(found.exception)
+    assert not planned_combinations
