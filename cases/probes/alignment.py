@@ -111,6 +111,13 @@ def model_and_model_init(place: Place, cache: Path) -> None:
         raise LackingError("the Trainer takes a model or model_init, not both")
 
 
+def made_reward_models(place: Place, cache: Path) -> None:
+    """Later versions change the model that they are given, and need one."""
+    constructor_argument(place, cache, kind="Reward", name="model_init")
+    if alignment.source_mentions("Reward", "disable_dropout_in_model(model)"):
+        raise LackingError("RewardTrainer changes a given model")
+
+
 def whole_sequences(_place: Place, _cache: Path) -> None:
     """Earlier versions cut prompts and completions apart."""
     if "max_prompt_length" in alignment.options_of("KTO"):
@@ -143,6 +150,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
     "kto_processed_rows": (processed_rows, "this trl prepares rows of KTO in another way"),
     "reward_max_length_filter": (filtered_rewards, "this RewardTrainer leaves no pairs out by default"),
     "exponent_caps": (partial(helper, name="cap_exp"), "this trl has no cap_exp"),
+    "reward_model_init": (made_reward_models, "this RewardTrainer needs a model"),
     "cpo_model_init": (model_and_model_init, "trainers of this stack take either a model or model_init"),
     "kto_rows_of_max_length": (whole_sequences, "this KTOTrainer cuts prompts and completions apart"),
     "rloo": (reward_functions, "RLOOTrainer of this trl takes no reward functions"),

@@ -8,6 +8,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
+    "cases.behaviour.generation.asked_parts": (
+        "{name} off, {title}",
+        "tokens, {title}",
+        "steps of logits, {title}",
+        "logits off, {title}",
+        "tokens that scores forbid, {title}",
+        "scores off, {title}",
+        "steps of {name}, {title}",
+        "layers of {name}, {title}",
+        "parts that nobody asked for, {title}",
+        "tokens beyond the accepted ones",
+        "shares of tokens off, in standard errors, place {place}",
+        "share of accepted first candidates off, in standard errors",
+        "sequences, {title}",
+        "scores of sequences, {title}",
+        "shapes of {name}, {title}",
+        "score of the first less that of the second",
+        "scores of sequences off the mean of their steps",
+        "rows that stop, {size}, {begin}, {length}",
+    ),
     "cases.behaviour.generation.beam_searches": (
         "sequences that another search would not return",
         "scores off those of the sequences",
