@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
+from cases.behaviour.accelerating.nested_tensors import refusal
 from cases.behaviour.optimising.torch_schedules import BASES, GROUP, annealed, by_formula, optimiser, scheduled
 from cases.model import tiny
 from cases.reference import tolerance
@@ -131,3 +134,38 @@ def torch_averaged_weights(ctx: Context) -> Iterator[Check]:
             for b, s in zip(BASES, (0.05, 0.01), strict=True)
         ]
         yield by_formula(f"SWALR, {strategy}", scheduled(make), rates)
+
+
+@call(GROUP, phase=Phase.OPTIMIZER)
+def torch_swalr_edges(ctx: Context) -> Iterator[Check]:
+    """SWALR of few epochs jumps or anneals to its rate, up or down, and stays there; it refuses other settings.
+
+    With anneal_epochs=0 it sets swa_lr at once, before the first step.
+    """
+    from torch.optim import swa_utils
+
+    del ctx
+    for strategy, epochs in itertools.product(("cos", "linear"), (0, 1, 2, 3)):
+        for swa in ((0.05, 0.01), (0.4, 0.9)):
+
+            def make(each: Any, strategy: str = strategy, epochs: int = epochs, swa: tuple[float, float] = swa) -> Any:
+                return swa_utils.SWALR(each, swa_lr=[*swa], anneal_epochs=epochs, anneal_strategy=strategy)
+
+            def rate(step: int, begin: float, end: float, strategy: str = strategy, epochs: int = epochs) -> float:
+                share = min(step / epochs, 1.0) if epochs else 1.0
+                return annealed(begin, end, share) if strategy == "cos" else begin + (end - begin) * share
+
+            rates = [
+                functools.partial(lambda step, b, s, rate=rate: rate(step, b, s), b=b, s=s)
+                for b, s in zip(BASES, swa, strict=True)
+            ]
+            yield by_formula(f"SWALR, {strategy}, {epochs} epochs to {swa}", scheduled(make, 6), rates)
+    settings: Mapping[str, dict[str, Any]] = {
+        "another strategy": {"anneal_strategy": "log"},
+        "epochs below 0": {"anneal_epochs": -1},
+        "half an epoch": {"anneal_epochs": 0.5},
+        "rates of other groups": {"swa_lr": [0.1]},
+    }
+    for title, more in settings.items():
+        raised = refusal(swa_utils.SWALR, optimiser(), **{"swa_lr": 0.1, **more})
+        yield equal(f"refused, {title}", raised, "ValueError")

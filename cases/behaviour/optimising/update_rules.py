@@ -106,7 +106,7 @@ def asgd(weight: Any, gradient: Any, state: State, step: int) -> Any:
 def rprop(weight: Any, gradient: Any, state: State, _step: int) -> Any:
     """With etas (0.5, 1.2) and step sizes from 1e-3 to 0.03; a change of the sign skips the number."""
     agrees = (gradient * state["last"]).sign() if "last" in state else 0 * gradient
-    factor = 1 + 0.2 * (agrees > 0) - 0.5 * (agrees < 0)
+    factor = 1 + 0.2 * (agrees > 0).double() - 0.5 * (agrees < 0).double()
     state["size"] = (state.get("size", RATE) * factor).clamp(1e-3, 0.03)
     state["last"] = gradient * (agrees >= 0)
     return weight - state["size"] * state["last"].sign()

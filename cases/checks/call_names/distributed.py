@@ -70,6 +70,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "settings of the outer context",
         "settings afterwards",
     ),
+    "cases.behaviour.distributed.flat_layouts": (
+        "numbers of the ranks, {kind}, {title}",
+        "names in groups, {title}",
+        "names of states, {title}",
+    ),
     "cases.behaviour.distributed.flat_optimiser_state": (
         "states off, {title}",
         "weights off afterwards, {title}",

@@ -137,6 +137,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "learning rate off, {title}",
         "learning rate off, {title}, warm-up {warmup}",
     ),
+    "cases.behaviour.optimising.tensors_together": (
+        "steps off, in units of what rounding may do, {name}, {title}, maximize={maximize}",
+    ),
     "cases.behaviour.optimising.torch_optimisers": (
         "steps off, in units of what rounding may do, {title}",
         "average off, in units of what rounding may do, {name}",
@@ -148,6 +151,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "average off, {kind}",
         "averaged models, {kind}",
         "buffers that differ from the last ones, {kind}",
+        "refused, {title}",
     ),
     "cases.behaviour.optimising.torch_schedules": ("rates off, {title}",),
 }
