@@ -156,6 +156,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.models.rotary_frequencies",
     "behaviour.models.rotary_lengths",
     "behaviour.models.rotary_settings",
+    "behaviour.models.whole_outputs",
     "behaviour.models.written_files",
     "behaviour.optimising.adafactor_steps",
     "behaviour.optimising.clipped_gradients",

@@ -54,6 +54,40 @@ def loaded_by_maps(ctx: Context) -> Iterator[Check]:
         yield equal(f"weights away, {title}", bool(gone), bool(named))
 
 
+@call(GROUP, phase=Phase.LOAD)
+def weights_stay_in_files(ctx: Context) -> Iterator[Check]:
+    """Weights that a device_map leaves on the disk stay in the safetensors files of the checkpoint: none is written.
+
+    They are read from there at each pass, so that no offload_folder is needed, also from a checkpoint of several files.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    ids = tiny.batch(0)
+    whole = ingredients.base(ctx)
+    wanted = ingredients.logits(whole, ctx)
+    for size, parts in (("5GB", ("model.layers", "lm_head")), ("100KB", ("model.layers",))):
+        folder = ctx.kept / f"saved-{size}"
+        whole.save_pretrained(folder, safe_serialization=True, max_shard_size=size)
+        before = sorted(each.name for each in folder.iterdir())
+        for part in parts:
+            places = {each: "disk" if each == part else "cpu" for each in PARTS}
+            away = ctx.kept / f"away-{size}-{part}"
+            away.mkdir()
+            model = AutoModelForCausalLM.from_pretrained(folder, device_map=places, offload_folder=away).eval()
+            with torch.no_grad():
+                found = model(input_ids=ids).logits
+            title = f"{part} on the disk, files of {size}"
+            yield equal(f"logits off, {title}", ingredients.largest_difference(found, wanted), 0.0)
+            written = sorted(each.name for each in away.iterdir() if each.suffix == ".dat")
+            yield equal(f"weights written, {title}", str(written), "[]")
+        yield equal(
+            f"files of the checkpoint afterwards, {size}",
+            sorted(e.name for e in folder.iterdir()) == before,
+            bound=True,
+        )
+
+
 SETTINGS: dict[str, Any] = {
     "do_sample": True,
     "temperature": 0.7,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call, ingredients
 from cases.behaviour.models import building
 from cases.behaviour.models.building import Variant
-from cases.behaviour.preferences import alignment, grpo, kto, policies, preference
+from cases.behaviour.preferences import alignment, grpo, kto, pair_losses, policies, preference
+from cases.behaviour.preferences.inputs.row_forms import known
 from cases.model import tiny
 from cases.reference.models import mixtral
 from cases.reference.network import Batch
@@ -77,3 +78,28 @@ def auxiliary_losses(ctx: Context) -> Iterator[Check]:
         read = rows or [[*prompt, *completion] for prompt, completion in calls]
         wanted = SHARE * balance(folder, read)
         yield at_most(f"what the coefficient adds, off, {kind}", abs(found - without - wanted), SAME)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("model_mixtral",))
+def pairs_balance_real_tokens(ctx: Context) -> Iterator[Check]:
+    """Trainers of pairs add the balance of a mixture's experts over both texts of each pair; padding does not count.
+
+    As configured: output_router_logits switches the loss on, router_aux_loss_coef of the model or, in later versions,
+    of the trainer is its weight.
+    """
+    folder = Variant("mixtral").written(ctx, "pairs")
+    rows = preference.pairs(pair_losses.LENGTHS)[:2]
+    read = [[*one, *other] for row in rows for one, other in row.sequences]
+    wanted = SHARE * balance(folder, read)
+    for kind in known(("DPO", "CPO")):
+        losses = []
+        for share in (0.0, SHARE):
+            model = building.loaded(ctx, folder)
+            model.config.output_router_logits, model.config.router_aux_loss_coef = True, share
+            settings = {"max_steps": 1, "learning_rate": 0.0, "per_device_train_batch_size": 2}
+            own = "router_aux_loss_coef"
+            settings |= {own: share} if own in alignment.options_of(kind) else {}
+            made = alignment.create(ctx, kind, settings, model=model, train_dataset=preference.columns(rows))
+            made.train()
+            losses.append(made.micro_losses[0])
+        yield at_most(f"what the coefficient adds, off, {kind}", abs(losses[1] - losses[0] - wanted), SAME)

@@ -61,6 +61,7 @@ def loss_of(
         scores["rewards/margins"] = [
             one - other for one, other in zip(scores["rewards/chosen"], scores["rewards/rejected"], strict=True)
         ]
+        scores["rewards/accuracies"] = [float(margin > 0) for margin in scores["rewards/margins"]]
         return policies.mean(found), scores
 
     return loss

@@ -71,6 +71,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "the adapter has an effect",
         "logits that differ, {title} on the disk",
         "weights away, {title}",
+        "logits off, {title}",
+        "weights written, {title}",
+        "files of the checkpoint afterwards, {size}",
     ),
     "cases.behaviour.models.losses": (
         "auxiliary loss off, {kind}",
@@ -160,6 +163,18 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits off, {title}",
     ),
     "cases.behaviour.models.rotary_settings": ("logits of late tokens off, {model}",),
+    "cases.behaviour.models.whole_outputs": (
+        "parts of the tuple, {title}",
+        "tuple apart, {title}",
+        "layers of the object, {title}",
+        "off, {title}",
+        "what the prefix changes, {title}",
+        "matrices of the head, {title}",
+        "off its distribution, {title}",
+        "biases other than zero, {title}",
+        "off its distribution, {name}, factor {factor}",
+        "biases other than zero, {name}, factor {factor}",
+    ),
     "cases.behaviour.models.written_files": (
         "generates, {name}",
         "has settings of generation, {name}",

@@ -127,6 +127,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "columns of {prompt} and {answer}, prefix {prefix}",
         "refused, a {name} of another type",
         "lengths kept, {longer}, max_length={limit}",
+        "sequences, {kind}",
+        "ids of sequence {place}, {kind}",
+        "learned of sequence {place}, {kind}",
     ),
     "cases.behaviour.preferences.inputs.row_forms": (
         "sequences, {kind}",

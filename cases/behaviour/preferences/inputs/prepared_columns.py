@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.api import call, ingredients
 from cases.behaviour.preferences import policies
+from cases.behaviour.preferences.inputs import batches
 from cases.behaviour.preferences.inputs.row_forms import known, made
 from cases.model import tiny
 from cases.space.verdict import Check, Phase, equal
@@ -94,6 +95,24 @@ def trl_columns_of_rows(ctx: Context) -> Iterator[Check]:
             yield equal(f"rows, {title}", str({len(rows) for rows in ids.values()}), str({len(LENGTHS)}))
             doubled = [name for name, rows in ids.items() for row in rows if row[:2] == [tiny.START] * 2]
             yield equal(f"columns with two starts, {title}", str(sorted(set(doubled))), "[]")
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def trl_answers_without_starts(ctx: Context) -> Iterator[Check]:
+    """A tokeniser that adds the start token to every text adds none between a prompt and its answer, nor behind it.
+
+    The answer and its end are learned, whole; a start before the prompt is not.
+    """
+    rows = policies.texts(LENGTHS)
+    for kind in known(("DPO", "KTO", "CPO", "ORPO")):
+        found = batches.sequences(made(ctx, kind, texts(kind, rows), tokenizer=beginning(adds=True)))
+        answers = [row[1] for row in rows] + ([] if kind == "KTO" else [row[2] for row in rows])
+        prompts = [row[0] for row in rows] * (1 if kind == "KTO" else 2)
+        yield equal(f"sequences, {kind}", len(found), len(answers))
+        for place, (each, prompt, answer) in enumerate(zip(found, prompts, answers, strict=False)):
+            ids = list(each.ids)[int(each.ids[:1] == (tiny.START,)) :]
+            yield equal(f"ids of sequence {place}, {kind}", str(ids), str([*prompt, *answer, tiny.END]))
+            yield equal(f"learned of sequence {place}, {kind}", str(list(each.learned)), str([*answer, tiny.END]))
 
 
 def parts(ids: list[int], answer: list[int]) -> dict[str, list[int]]:
