@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
-from cases.behaviour.preferences import alignment, objectives, pair_losses, pair_objectives, preference
+from cases.behaviour.preferences import objectives, pair_losses, pair_objectives, preference
 from cases.behaviour.preferences.preference import BETA, FLIPPED, GROUP, Scores, each
 from cases.space.verdict import Check, Phase
 
@@ -97,14 +97,19 @@ def dpo_reference_free_of_ratios(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD)
 def dpo_prompts_of_one_token(ctx: Context) -> Iterator[Check]:
-    """DPOTrainer learns every token of a completion whose prompt is a single token, also with ld_alpha.
+    """DPOTrainer learns every token of a completion whose prompt is a single token.
 
     The first learned token is then the first that a model predicts at all.
     """
-    rows = preference.pairs(SHORT)
-    yield from preference.compared(ctx, each(preference.sigmoid), rows=rows)
-    if "ld_alpha" not in alignment.options_of("DPO"):
-        return
+    yield from preference.compared(ctx, each(preference.sigmoid), rows=preference.pairs(SHORT))
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("dpo_ld_alpha",))
+def dpo_ld_alpha_of_short_prompts(ctx: Context) -> Iterator[Check]:
+    """DPOTrainer's ld_alpha counts the tokens of a completion from its first, also behind a prompt of a single token.
+
+    As in dpo_ld_alpha, with both policies.
+    """
 
     def shortened(row: Scores) -> Any:
         common = min(len(row.chosen), len(row.rejected))
@@ -114,4 +119,4 @@ def dpo_prompts_of_one_token(ctx: Context) -> Iterator[Check]:
         )
         return objectives.dpo(chosen - before - rejected + after, BETA)
 
-    yield from preference.compared(ctx, each(shortened), rows=rows, logged=False, ld_alpha=TAIL)
+    yield from preference.compared(ctx, each(shortened), rows=preference.pairs(SHORT), logged=False, ld_alpha=TAIL)
