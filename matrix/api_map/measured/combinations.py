@@ -184,9 +184,8 @@ def is_installable(versions: Mapping[str, str], api: ApiMap) -> bool:
     checked = ("tokenizers", "huggingface_hub", "safetensors")
     base = release(api, BASE, versions[BASE])
     return all(
-        bound.contains(versions[name], prereleases=True)
+        name in versions and bound.contains(versions[name], prereleases=True)
         for name in checked
-        if name in versions
         for bound in bounds_on(name, base)
     )
 

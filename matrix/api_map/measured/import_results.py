@@ -116,7 +116,7 @@ def of_file(path: Path) -> Iterator[MeasuredImports]:
         raise UserError(f"{path}: schema {document['schema']} is newer than {SCHEMA}; update ftmatrix")
     for versions, numbers, ended in document["rows"]:
         yield MeasuredImports(
-            versions=dict(zip(document["packages"], versions, strict=True)),
+            versions={name: each for name, each in zip(document["packages"], versions, strict=True) if each},
             errors={
                 step: document["errors"][number]
                 for step, number in zip(document["steps"], numbers, strict=True)

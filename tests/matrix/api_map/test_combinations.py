@@ -58,6 +58,10 @@ def test_all_requirements_of_a_planned_transformers_are_met(packaged: ApiMap, fi
     assert all(is_installable(each.versions, packaged) for each in first)
 
 
+def test_a_transformers_without_a_release_of_tokenizers_that_it_admits_is_not_planned(packaged: ApiMap) -> None:
+    assert not is_installable({"transformers": "4.31.0", "huggingface_hub": "0.16.4"}, packaged)
+
+
 def test_a_release_without_a_wheel_for_the_interpreter_is_not_planned(packaged: ApiMap) -> None:
     found = planned(packaged, [], variants=0, has_wheel=lambda package, _: package != "transformers")
     assert next(found, None) is None

@@ -52,6 +52,15 @@ def test_the_last_measurement_of_a_combination_counts_unless_the_torch_differs(t
     assert len(list(import_results.of_file(tmp_path / "b.json"))) == 2
 
 
+def test_a_combination_has_no_version_of_a_package_that_only_others_have(tmp_path: Path) -> None:
+    import_results.save(
+        [result(trl="0.9.0", tokenizers="0.20.0"), result(trl="0.9.0")],
+        tmp_path / "a.json",
+        measured=date(2026, 11, 25),
+    )
+    assert {"trl": "0.9.0"} in [each.versions for each in import_results.load(tmp_path)]
+
+
 def test_a_result_survives_its_line() -> None:
     assert CombinationResult.parsed(result(trl="1").line()) == result(trl="1")
 
