@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import getpass
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.runtime.hang_analysis import FILE as AUTOPSY
 from matrix.run import secrets
-from matrix.run.secrets import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 KINDS: Final = {
     ".log": "log",
@@ -24,10 +24,21 @@ LONGEST: Final = 200_000  # characters of a stored log; only the end of a longer
 
 def scrubbed(text: str, places: Mapping[str, str]) -> str:
     """Text without tokens, user names and paths of this machine; ``places`` maps paths to placeholders."""
-    text = masked(text)  # first, or a path within a secret would be replaced
-    for path in sorted(places, key=len, reverse=True):
-        text = text.replace(path, places[path])
-    return without_user(text, home=home_folder(), user=user_name())
+    return scrubber(places)(text)
+
+
+def scrubber(places: Mapping[str, str]) -> Callable[[str], str]:
+    """The function that scrubs a text. It looks up the environment once, for the hundreds of texts of an outcome."""
+    values, home, user = secrets.secret_values(os.environ), home_folder(), user_name()
+    longest_first = sorted(places, key=len, reverse=True)
+
+    def scrub(text: str) -> str:
+        text = secrets.without_secrets(text, values)  # first, or a path within a secret would be replaced
+        for path in longest_first:
+            text = text.replace(path, places[path])
+        return without_user(text, home=home, user=user)
+
+    return scrub
 
 
 def without_user(text: str, *, home: str, user: str) -> str:
@@ -66,12 +77,16 @@ def scrubbed_tail(text: str, length: int, places: Mapping[str, str]) -> str:
 
 def scrubbed_values(value: Any, places: Mapping[str, str]) -> Any:
     """Plain data with every text scrubbed, at any depth."""
+    return changed_texts(value, scrubber(places))
+
+
+def changed_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
-        return scrubbed(value, places)
+        return change(value)
     if isinstance(value, dict):
-        return {name: scrubbed_values(each, places) for name, each in value.items()}
+        return {name: changed_texts(each, change) for name, each in value.items()}
     if isinstance(value, list):
-        return [scrubbed_values(each, places) for each in value]
+        return [changed_texts(each, change) for each in value]
     return value
 
 
