@@ -89,6 +89,15 @@ def test_added_cases_are_listed_in_an_environment(tmp_path: Path) -> None:
     assert done.stdout.split() == ["True", str(len(Suite().cases) + 1), "quick"]
 
 
+def test_an_added_case_can_be_asked_for_its_requirements_first(tmp_path: Path) -> None:
+    """A worker of a session whose cells are all outside the grid asks for nothing else before."""
+    suite = Suite(added=(ADDED,))
+    suite.copy(tmp_path)
+    program = f"from {suite.entry_module} import SUITE as suite; print(suite.requirements({ADDED.id!r}, 'cpu'))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("[")
+
+
 def test_without_added_cases_the_entry_module_is_the_suite(tmp_path: Path) -> None:
     Suite().copy(tmp_path)
     assert Suite().entry_module == "cases.suite"
