@@ -39,7 +39,8 @@ def resized(ctx: Context, model: str, *, tied: bool) -> Iterator[Check]:
     expected = models.logits(network, Batch(ids=ids, decoder_ids=decoder)).detach()
     loaded = building.loaded(ctx, folder, attn_implementation="eager")
     before = parts(loaded)
-    for size, given, wanted in ((MORE, {}, MORE), (MORE, {"pad_to_multiple_of": MULTIPLE}, 192), (FEWER, {}, FEWER)):
+    padded = {"pad_to_multiple_of": MULTIPLE}
+    for size, given, wanted in ((MORE, {}, MORE), (MORE, padded, 192), (256, padded, 256), (FEWER, {}, FEWER)):
         loaded.resize_token_embeddings(size, **given)
         kept = min(wanted, tiny.VOCABULARY)
         after = parts(loaded)

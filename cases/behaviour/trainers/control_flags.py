@@ -201,15 +201,19 @@ def trainer_kept_checkpoints(ctx: Context) -> Iterator[Check]:
         "3 and the best": (early, {"save_total_limit": 3, **best}, [2, 4, 5]),
         "3 and a late best": (late, {"save_total_limit": 3, **best}, [3, 4, 5]),
     }
+    by_epoch = {"num_train_epochs": 3, "save_strategy": "epoch", **stock_trainer.evaluation("epoch")}
+    settings["2 epochs and the best"] = ((5.0, 3.0, 4.0), {"save_total_limit": 2, **best, **by_epoch}, [10, 15])
     if "best" in strategies():
         settings["strategy best"] = ((5.0, 4.0, 4.5, 4.2, 3.0), {"save_strategy": "best"}, [1, 2, 5])
     for number, (name, (scores, more, kept)) in enumerate(settings.items()):
         folder = f"output-{number}"
-        trainer = rated(ctx, scores, folder, num_train_epochs=1, save_only_model=True, **more)
+        trainer = rated(ctx, scores, folder, **{"num_train_epochs": 1, "save_only_model": True, **more})
         trainer.train()
         found = sorted(int(each.name.rpartition("-")[2]) for each in (ctx.kept / folder).glob("checkpoint-*"))
         yield equal(f"checkpoints kept, limit {name}", str(found), str(kept))
-        yield equal(f"best step, limit {name}", trainer.state.best_global_step, scores.index(min(scores)) + 1)
+        steps_each = trainer.state.max_steps // len(scores)
+        best_step = (scores.index(min(scores)) + 1) * steps_each
+        yield equal(f"best step, limit {name}", str(trainer.state.best_global_step), str(best_step))
 
 
 def strategies() -> set[str]:
