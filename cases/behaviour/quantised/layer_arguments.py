@@ -1,7 +1,8 @@
-"""Quantised layers by their arguments: every threshold of LLM.int8, and 4-bit layers without a compute dtype."""
+"""Quantised layers by their arguments: thresholds of LLM.int8, no compute dtype, and layers yet to quantise."""
 
 from __future__ import annotations
 
+import copy
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from cases.reference.tolerance import UNIT_ROUNDOFF, relative
 from cases.space.verdict import Phase, at_most, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cases.apply.context import Context
     from cases.space.verdict import Check
@@ -21,6 +22,7 @@ GROUP = "Quantised layers"
 EIGHT, FOUR = ("8bit",), ("4bit",)
 THRESHOLDS = (0.0, 0.05, 0.5, 0.8, 1.0, 1.5, 2.5, 100.0)
 HALF = 4 * UNIT_ROUNDOFF["fp16"]
+INPUTS, OUTPUTS = 8, 12
 KINDS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -71,3 +73,80 @@ def four_bit_dtype_of_first_inputs(ctx: Context) -> Iterator[Check]:
         yield at_most(f"outputs off: {title}", relative(found, wanted), within)
         held = found.to(getattr(torch, KINDS[computed])).to(found.dtype)
         yield equal(f"outputs that {computed} does not hold: {title}", int((held != found).sum()), 0)
+
+
+def new_layers() -> dict[str, tuple[Callable[[], Any], Callable[[Any], str], str]]:
+    """How a layer is made, how its settings are read, and what these should be."""
+    import torch
+    from bitsandbytes.nn import Linear4bit, Linear8bitLt
+
+    def four_bit(quant: str, *, double: bool, storage: Any) -> Any:
+        given: dict[str, Any] = {"compute_dtype": torch.bfloat16, "compress_statistics": double, "quant_type": quant}
+        return lambda: Linear4bit(INPUTS, OUTPUTS, **given, quant_storage=storage)
+
+    def four_bit_settings(layer: Any) -> str:
+        weight = layer.weight
+        return f"{layer.compute_dtype} {weight.quant_type} {weight.compress_statistics} {weight.quant_storage}"
+
+    def eight_bit_settings(layer: Any) -> str:
+        return f"{layer.state.threshold} {layer.state.has_fp16_weights} {layer.weight.has_fp16_weights}"
+
+    return {
+        "nf4": (
+            four_bit("nf4", double=False, storage=torch.bfloat16),
+            four_bit_settings,
+            "torch.bfloat16 nf4 False torch.bfloat16",
+        ),
+        "fp4": (
+            four_bit("fp4", double=True, storage=torch.uint8),
+            four_bit_settings,
+            "torch.bfloat16 fp4 True torch.uint8",
+        ),
+        "LLM.int8": (
+            lambda: Linear8bitLt(INPUTS, OUTPUTS, has_fp16_weights=False, threshold=3.0),
+            eight_bit_settings,
+            "3.0 False False",
+        ),
+        "8 bits, trained": (
+            lambda: Linear8bitLt(INPUTS, OUTPUTS, has_fp16_weights=True, threshold=2.0),
+            eight_bit_settings,
+            "2.0 True True",
+        ),
+    }
+
+
+@call(GROUP, phase=Phase.LOAD, requires=("bitsandbytes_4bit",))
+def layers_before_quantising(_ctx: Context) -> Iterator[Check]:
+    """Until a layer quantises, it holds the weight as given, through copies and casts; on meta, it has its shape.
+
+    https://huggingface.co/docs/bitsandbytes/reference/nn/linear4bit and linear8bit.
+    """
+    import torch
+    from accelerate import init_empty_weights
+
+    for title, (make, settings, wanted) in new_layers().items():
+        layer = make()
+        trains = title == "8 bits, trained"
+        before = layer.weight.detach().clone()
+        with init_empty_weights():
+            empty = make()
+        cast = copy.deepcopy(layer).to(torch.bfloat16)
+        for how, each, dtype in (
+            ("as made", layer, torch.float32),
+            ("copied", copy.deepcopy(layer), torch.float32),
+            ("cast", cast, torch.bfloat16),
+            ("on meta", empty, torch.float32),
+        ):
+            where = f"{title}, {how}"
+            yield equal(f"class of the weight, {where}", type(each.weight).__name__, type(layer.weight).__name__)
+            yield equal(
+                f"shape and dtype, {where}",
+                f"{tuple(each.weight.shape)} {each.weight.dtype}",
+                f"{(OUTPUTS, INPUTS)} {dtype}",
+            )
+            yield equal(f"features, {where}", f"{each.in_features} {each.out_features}", f"{INPUTS} {OUTPUTS}")
+            yield equal(f"weight trains, {where}", each.weight.requires_grad, trains)
+            yield equal(f"settings, {where}", settings(each), wanted)
+            if how != "on meta":
+                differ = int((each.weight.detach() != before.to(dtype)).sum())
+                yield equal(f"numbers that differ, {where}", differ, 0)

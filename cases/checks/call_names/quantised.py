@@ -118,6 +118,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "dtype of the outputs: {title}",
         "outputs off: {title}",
         "outputs that {computed} does not hold: {title}",
+        "class of the weight, {where}",
+        "shape and dtype, {where}",
+        "features, {where}",
+        "weight trains, {where}",
+        "settings, {where}",
+        "numbers that differ, {where}",
     ),
     "cases.behaviour.quantised.moved_layers": (
         "settings: {kind}",
