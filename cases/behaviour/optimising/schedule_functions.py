@@ -158,17 +158,15 @@ def schedules_with_stable_rates(_ctx: Context) -> Iterator[Check]:
         rises |= {"cosine": lambda part: 1 - cosine(part)}
     start = LEAST if "warmup_type" in known else 0.0
     given = {"num_stable_steps": LEVEL, "num_training_steps": UP + LEVEL + DOWN}
-    levels = [{name: steps} for name, steps in given.items() if name in known]
-    for (fall, falling), (rise, rising), level in itertools.product(falls.items(), rises.items(), levels):
+    ways = [name for name in given if name in known]
+    for (fall, falling), (rise, rising), way in itertools.product(falls.items(), rises.items(), ways):
         types = {"decay_type": fall, "warmup_type": rise} if "decay_type" in known else {}
-        steps = {"num_warmup_steps": UP, "num_decay_steps": DOWN, **level}
+        steps = {"num_warmup_steps": UP, "num_decay_steps": DOWN, way: given[way]}
         made = get_wsd_schedule(optimiser(), **steps, min_lr_ratio=LEAST, **types)
         wanted = [start + (1 - start) * rising(step / UP) for step in range(UP)] + [1.0] * LEVEL
         wanted += [LEAST + (1 - LEAST) * falling(step / DOWN) for step in range(DOWN)]
         wanted += [LEAST] * (LONGER - len(wanted))
-        yield at_most(
-            f"learning rate off, {rise} and {fall}, {next(iter(level))}", off(rates(made), wanted.__getitem__), SAME
-        )
+        yield at_most(f"learning rate off, {rise} and {fall}, {way}", off(rates(made), wanted.__getitem__), SAME)
 
 
 def later(factors: Factors, steps: int) -> Factors:

@@ -133,7 +133,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.optimising.schedule_functions": (
         "learning rate off, last_epoch",
         "steps counted",
-        "learning rate off, {rise} and {fall}, {next(iter(level))}",
+        "learning rate off, {rise} and {fall}, {way}",
         "learning rate off, {title}",
         "learning rate off, {title}, warm-up {warmup}",
     ),
