@@ -63,7 +63,7 @@ def test_a_flow_that_a_device_never_ran_counts_as_a_training() -> None:
 def test_usual_times_are_those_of_the_published_cells(device: str) -> None:
     seconds: dict[str, list[float]] = {}
     for each in knowledge.load(device=device).cells.values():
-        if each.seconds:
+        if each.seconds and each.verdict is not Verdict.HANG:  # which takes as long as somebody waits for it
             seconds.setdefault(str(each.options["flow"]), []).append(each.seconds)
     usual = timings.USUAL_S[device]
     assert seconds.keys() == usual.keys()
