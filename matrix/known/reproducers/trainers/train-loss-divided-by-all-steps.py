@@ -19,7 +19,7 @@ ROWS, STOP = 8, 6
 torch.set_num_threads(1)
 
 
-class Rows(Dataset):
+class CountedRows(Dataset):
     def __len__(self):
         return ROWS
 
@@ -41,7 +41,7 @@ def trainer(folder):
     arguments = TrainingArguments(
         folder, learning_rate=0.0, per_device_train_batch_size=1, report_to="none", use_cpu=True, **steps
     )
-    return Trainer(model=Distance(), args=arguments, train_dataset=Rows())
+    return Trainer(model=Distance(), args=arguments, train_dataset=CountedRows())
 
 
 with tempfile.TemporaryDirectory() as folder:
