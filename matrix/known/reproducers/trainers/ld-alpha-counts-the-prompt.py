@@ -1,6 +1,6 @@
 """DPOTrainer's ld_alpha counts a completion's tokens from the first of the prompt, and so leaves the last ones out.
 
-Shows with trl 0.18 to 0.26, not with 0.29. No thread found on 2026-11-26.
+Shows at least with trl 0.18. No thread found on 2026-11-26.
 Exit code: 0 right, 1 nothing is left of a completion shorter than its prompt, 77 this trl has no ld_alpha,
 anything else: something else happened.
 """

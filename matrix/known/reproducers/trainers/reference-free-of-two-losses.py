@@ -1,6 +1,6 @@
 """DPOTrainer subtracts the reference from sppo_hard and nca_pair in spite of reference_free.
 
-Shows with trl 0.9 to 0.26. No thread found on 2026-11-26.
+Shows at least with trl 0.9 to 0.18. No thread found on 2026-11-26.
 Exit code: 0 right, 1 the loss of the ratios to the reference, 77 this trl has no reference_free, anything
 else: something else happened.
 """
