@@ -8,11 +8,14 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cases.runtime import case_suite
 from cases.space.case import Case
 from cases.space.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DECLARATION = json.loads(Path(__file__).with_name("extra_cases.json").read_text(encoding="utf-8"))
 BASE = case_suite.load(DECLARATION["suite"])
@@ -29,7 +32,7 @@ class ExtendedSuite:
             cases[case.id] = case
         return cases
 
-    def requirements(self, name: str, device: str) -> list[Any]:
+    def requirements(self, name: str, device: str) -> Sequence[Any]:
         _ = self.cases  # the suite looks the case up among its own, which only then have the declared ones
         return BASE.requirements(name, device)
 
