@@ -26,7 +26,7 @@ from cases.apply.context import Context
 from cases.flows import stages
 from cases.model import architectures
 from cases.reference import sensitivity, twin
-from cases.runtime import imported_modules, rank_env, visible_gpus
+from cases.runtime import imported_modules, process_tree, rank_env, visible_gpus
 from cases.runtime.wire import ErrorReport, Event
 from cases.space import devices
 from cases.space.place import Place
@@ -165,4 +165,4 @@ def written_result(name: str, reporter: Printer) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    process_tree.leave(main())  # without the destructor of a Gloo group, see leave_process_group

@@ -6,6 +6,7 @@ https://huggingface.co/docs/accelerate/package_reference/accelerator and .../pac
 from __future__ import annotations
 
 import itertools
+import types
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
@@ -33,7 +34,8 @@ def accelerate_leaves_other_objects(ctx: Context) -> Iterator[Check]:
     made = alone(ctx)
     model = torch.nn.Linear(2, 2)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    others: list[Any] = [None, 3, 0.5, "text", [1, 2], {"a": 1}, (1,), {2}, torch.ones(2), len, object(), True]
+    own = types.SimpleNamespace(rows=3)  # with attributes
+    others: list[Any] = [None, 3, 0.5, "text", [1, 2], {"a": 1}, (1,), {2}, torch.ones(2), len, object(), True, own]
     for other in others:
         title = f"{type(other).__name__}"
         kept = vars(other).copy() if hasattr(other, "__dict__") else {}

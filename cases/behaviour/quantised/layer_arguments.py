@@ -127,7 +127,10 @@ def layers_before_quantising(_ctx: Context) -> Iterator[Check]:
     for title, (make, settings, wanted) in new_layers().items():
         layer = make()
         trains = title == "8 bits, trained"
-        before = layer.weight.detach().clone()
+        kind = "Params4bit" if title in ("nf4", "fp4") else "Int8Params"
+        given = formats.numbers(OUTPUTS, INPUTS, seed=2)
+        with torch.no_grad():
+            layer.weight.copy_(given)
         with init_empty_weights():
             empty = make()
         cast = copy.deepcopy(layer).to(torch.bfloat16)
@@ -138,7 +141,7 @@ def layers_before_quantising(_ctx: Context) -> Iterator[Check]:
             ("on meta", empty, torch.float32),
         ):
             where = f"{title}, {how}"
-            yield equal(f"class of the weight, {where}", type(each.weight).__name__, type(layer.weight).__name__)
+            yield equal(f"class of the weight, {where}", type(each.weight).__name__, kind)
             yield equal(
                 f"shape and dtype, {where}",
                 f"{tuple(each.weight.shape)} {each.weight.dtype}",
@@ -148,5 +151,5 @@ def layers_before_quantising(_ctx: Context) -> Iterator[Check]:
             yield equal(f"weight trains, {where}", each.weight.requires_grad, trains)
             yield equal(f"settings, {where}", settings(each), wanted)
             if how != "on meta":
-                differ = int((each.weight.detach() != before.to(dtype)).sum())
+                differ = int((each.weight.detach() != given.to(dtype)).sum())
                 yield equal(f"numbers that differ, {where}", differ, 0)

@@ -18,7 +18,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "steps of {name}, {title}",
         "layers of {name}, {title}",
         "parts that nobody asked for, {title}",
-        "tokens beyond the accepted ones",
+        "draws without one token beyond the accepted ones",
         "shares of tokens off, in standard errors, place {place}",
         "share of accepted first candidates off, in standard errors",
         "sequences, {title}",

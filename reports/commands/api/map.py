@@ -217,6 +217,8 @@ def measure(
     Pairs of releases that were measured with the same Python and torch before are left out. The last measurement of a
     combination counts.
     """
+    if again is not None and (new or partner):
+        raise UserError("--again has its combinations from a file; leave --new and --with out")
     from datetime import UTC, datetime
 
     from matrix.api_map.measured import combinations, evaluation, import_results, measure

@@ -115,6 +115,16 @@ def test_with_again_the_combinations_of_a_file_are_imported(
     assert [(each.versions, each.variants) for each in planned_combinations] == [(versions, ("0.12.2",))]
 
 
+@pytest.mark.parametrize("other", [("--new",), ("--with", "peft")])
+def test_again_chooses_no_new_pairs(
+    other: tuple[str, ...], planned_combinations: list[PlannedCombination], tmp_path: Path
+) -> None:
+    found = run("measure", "--python", "python", "--out", str(tmp_path), "--again", str(tmp_path / "old.json"), *other)
+    assert isinstance(found.exception, UserError)
+    assert "leave --new and --with out" in str(found.exception)
+    assert not planned_combinations
+
+
 def test_a_package_without_pairs_is_named(planned_combinations: list[PlannedCombination], tmp_path: Path) -> None:
     found = run("measure", "--python", "python", "--out", str(tmp_path), "--with", "datasets")
     assert isinstance(found.exception, UserError)
