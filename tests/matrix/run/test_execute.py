@@ -90,7 +90,7 @@ def test_added_cases_are_listed_in_an_environment(tmp_path: Path) -> None:
 
 
 def test_an_added_case_can_be_asked_for_its_requirements_first(tmp_path: Path) -> None:
-    """Where all cells are outside the grid, nothing else is asked for before."""
+    """Where all cells are outside the grid, a worker looks for nothing else before."""
     suite = Suite(added=(ADDED,))
     suite.copy(tmp_path)
     program = f"from {suite.entry_module} import SUITE as suite; print(suite.requirements({ADDED.id!r}, 'cpu'))"
