@@ -241,7 +241,7 @@ def test_gpu_results_win_over_cpu_results(
     assert ftmatrix("doctor", *arguments, "--write")[0] == 0
     assert changed_lines(tmp_path / TRAINER) == ["bnb_4bit_quant_storage: bfloat16"]
     code, out, _ = ftmatrix("doctor", *arguments)
-    assert (code, "training is green, as shown by 2026-06+py3.12+host__" in out) == (0, True)
+    assert (code, "training is green, as shown by 2026-06__" in out) == (0, True)
     assert "on CPU (gloo)" in ftmatrix("doctor", *arguments, "--device", "cpu")[1]
 
 
