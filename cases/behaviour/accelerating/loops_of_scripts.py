@@ -10,6 +10,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
+from cases.behaviour.accelerating.states import forget_states
 from cases.behaviour.parallel.offloading import alone
 from cases.space.verdict import Check, Phase, equal
 
@@ -109,23 +110,15 @@ def batches(*, drop: bool) -> list[list[int]]:
     return [each for each in found if len(each) == BATCH or not drop]
 
 
-def without_states() -> None:
-    """Forget what an Accelerator would share: a script has none."""
-    from accelerate.state import AcceleratorState, GradientState, PartialState
-
-    AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001 - as accelerate's documentation does
-    GradientState._reset_state()  # noqa: SLF001 - as accelerate's documentation does
-    PartialState(cpu=True)
-
-
 def skipped_rows(title: str, data: Any, number: int, *, drop: bool) -> Iterator[Check]:
     """Skip batches of a loader that no Accelerator prepared, and compare what is left and what the state says."""
     from accelerate.data_loader import prepare_data_loader, skip_first_batches
-    from accelerate.state import GradientState
+    from accelerate.state import GradientState, PartialState
     from torch.utils.data import DataLoader
 
     wanted = batches(drop=drop)[number:]
-    without_states()
+    forget_states()
+    PartialState(cpu=True)  # a script has no more
     plain = DataLoader(data, batch_size=BATCH, drop_last=drop)
     found = rows(skip_first_batches(plain, number))
     yield equal(f"rows without preparing, {title}", str(found), str(wanted))

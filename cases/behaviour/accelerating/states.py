@@ -25,12 +25,18 @@ TRAINED, JUDGED, BATCH = 10, 7, 2  # rows of a training and of an evaluation, an
 def accelerator(ctx: Context, **more: Any) -> Any:
     """An Accelerator with settings, as in a fresh process that no launcher started."""
     from accelerate import Accelerator
-    from accelerate.state import AcceleratorState, GradientState
 
     os.environ.update(front_ends.launched(ctx.place))
+    forget_states()
+    return Accelerator(cpu=ctx.place.kind == "cpu", **more)
+
+
+def forget_states() -> None:
+    """Forget what all Accelerators of a process share."""
+    from accelerate.state import AcceleratorState, GradientState
+
     AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001 - as accelerate's own documentation does
     GradientState._reset_state()  # noqa: SLF001 - as above
-    return Accelerator(cpu=ctx.place.kind == "cpu", **more)
 
 
 @call(GROUP, phase=Phase.LOAD)
