@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import Field, ValidationError, model_validator
 
 from cases.space.renamed import current_option
+from matrix.documents import content
 from matrix.errors import UserError
 from matrix.run.outcome import CaseId, CellName, Scalar, Stamp, Stored
 
@@ -86,9 +87,9 @@ def read(path: Path) -> Fixes:
         UserError: the file is missing, or has no fixes.
     """
     try:
-        return Fixes.model_validate_json(path.read_bytes())
+        return Fixes.model_validate_json(content(path))
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); `ftmatrix fix` writes one") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror or error}); `ftmatrix fix` writes one") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UserError(f"{path}: not a file of fixes: {first['msg']}; `ftmatrix fix` writes one") from None

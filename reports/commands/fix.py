@@ -77,7 +77,7 @@ def fix(
     system_torch: SystemTorch = False,
     system_python: SystemPython = "python3",
     publish: Annotated[
-        Path | None, typer.Option(help="Write fixes.json, and the cells that were run, to this folder.")
+        Path | None, typer.Option(help="Write fixes.json.gz, and the cells that were run, to this folder.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -19,7 +19,7 @@ DOCUMENTS: Final = {
     "devices.json": "Where CPU and GPU disagree on the nearest sets",
     "findings.json.gz": "Findings with cells, conditions and threads",
     "known_problems.json.gz": "Upstream reports, run as cells",
-    "fixes.json": "Proven fixes of red cells",
+    "fixes.json.gz": "Proven fixes of red cells",
     "matrix.md": "The matrix of the default profile as Markdown, for GitHub",
 }
 SUMS: Final = "SHA256SUMS"
@@ -43,7 +43,7 @@ def source_files(folder: Path, results: Sequence[Path]) -> tuple[SourceFile, ...
     """Return the files of results, all files of a run, the fixes below a folder and the documents in it, by path."""
     runs = {path.parent for path in results if path.name == store.RUN}
     of_runs = (run / name for run in runs for name in (store.SETS, store.OUTCOMES))
-    paths = {*results, *of_runs, *folder.rglob(remedies.FIXES), *(folder / name for name in DOCUMENTS)}
+    paths = {*results, *of_runs, *remedies.files(folder), *(folder / name for name in DOCUMENTS)}
     known = sorted((path.relative_to(folder).as_posix(), path) for path in paths if path.is_file())
     return tuple(SourceFile(path=name, sha256=sha256_of(path)) for name, path in known)
 

@@ -40,7 +40,7 @@ def search(mini: Any, *pack: str) -> str:
 
 def test_every_red_cell_gets_its_nearest_fix(two_sets: Any) -> None:
     output, folder = search(two_sets), two_sets.folder
-    found = by_case(folder / "published" / "fixes.json")
+    found = by_case(folder / "published" / "fixes.json.gz")
     setting = found["train-lora-fsdp1-fp32"]
     version = found["train-lora-single-fp32"]
     instead = found["train-vera-single-fp32-accelerate"]
@@ -61,7 +61,7 @@ def test_a_search_in_a_pack_changes_settings_and_stays_within_its_sets(
 ) -> None:
     packed()
     search(two_sets, str(two_sets.folder / "pack"))
-    found = by_case(two_sets.folder / "published" / "fixes.json")
+    found = by_case(two_sets.folder / "published" / "fixes.json.gz")
     setting, version = found["train-lora-fsdp1-fp32"], found["train-lora-single-fp32"]
     assert (setting.kind, setting.to_case) == (Kind.SETTINGS, "train-lora-fsdp1-use_orig_params_false-fp32")
     assert (version.kind, version.to_set) == (Kind.NONE, "")

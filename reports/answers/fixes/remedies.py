@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from matrix.search.fixes import Fix, Fixes
     from matrix.versions.sets import VersionSet
 
-FIXES: Final = "fixes.json"
+FIXES: Final = "fixes.json"  # in a run directory
+PUBLISHED_FIXES: Final = "fixes.json.gz"
 FEW: Final = 2  # most packages to list by name; a move of more names the set
 HOW: Final = {
     Kind.SETTINGS: "set",
@@ -86,15 +87,20 @@ class Remedy:
         return diff(before, with_changes(before, self.fix, options_after(self.fix, before.options, cases)))
 
 
+def files(folder: Path) -> tuple[Path, ...]:
+    """Return the files of fixes below a folder, by path."""
+    return tuple(sorted(path for path in folder.rglob(f"{FIXES}*") if path.name in {FIXES, PUBLISHED_FIXES}))
+
+
 def load(folder: Path = PUBLISHED, *, device: str) -> Mapping[str, Remedy]:
-    """Return the newest remedy of each red cell (``set__case``) from every ``fixes.json`` below a folder.
+    """Return the newest remedy of each red cell (``set__case``) from the files of fixes below a folder.
 
     A newer search without result replaces a fix only if both used the same case code.
 
     Raises:
         UserError: a file does not contain fixes.
     """
-    documents = (fixes.read(path) for path in sorted(folder.rglob(FIXES)))
+    documents = (fixes.read(path) for path in files(folder))
     ordered = sorted((each for each in documents if each.device == device), key=lambda each: each.generated)
     known: dict[str, Remedy] = {}
     for each in (Remedy(fix=fix, found=document) for document in ordered for fix in document.fixes):

@@ -27,7 +27,7 @@ from matrix.search.target import FixTask
 from matrix.versions import sets as known_sets
 from reports.answers import knowledge
 from reports.answers.fixes import remedies
-from reports.answers.fixes.remedies import FIXES, Remedy
+from reports.answers.fixes.remedies import FIXES, PUBLISHED_FIXES, Remedy
 from reports.answers.scripts import edits
 from reports.render.files import write_whole
 from reports.results import outcome_rows
@@ -278,7 +278,8 @@ def publish(directory: Path, folder: Path) -> None:
     try:
         (folder / CELLS).mkdir(parents=True, exist_ok=True)
         write_results(run, folder / CELLS, generated=datetime.now(UTC))
-        write_whole(folder / FIXES, (directory / FIXES).read_text(encoding="utf-8"))
+        write_whole(folder / PUBLISHED_FIXES, (directory / FIXES).read_text(encoding="utf-8"))
+        (folder / FIXES).unlink(missing_ok=True)  # of an older version, which did not compress them
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror}); choose another folder") from None
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from matrix.run.outcome import Outcome
 
-FOUND = fixes.read(knowledge.PUBLISHED / remedies.FIXES)
+FOUND = fixes.read(knowledge.PUBLISHED / remedies.PUBLISHED_FIXES)
 SURE = 2
 
 
