@@ -59,6 +59,15 @@ OFFERS = {
         Offer("bitsandbytes.nn.parametrize", "replace_parameter_4bit"),
         "this bitsandbytes quantises no parameters of other layers",
     ),
+    "quantised_embeddings": (Offer("bitsandbytes.nn", "EmbeddingNF4"), "this bitsandbytes quantises no embeddings"),
+    "layers_of_weights": (
+        Offer("bitsandbytes.nn", "Params4bit.from_prequantized", "module"),
+        "4-bit weights of this bitsandbytes do not know their layer",
+    ),
+    "states_of_layers": (
+        Offer("bitsandbytes.nn.modules", "fix_4bit_weight_quant_state_from_module"),
+        "4-bit layers of this bitsandbytes restore no state",
+    ),
     "flattening": (Offer("transformers", "DataCollatorWithFlattening"), "this transformers flattens no batches"),
     "flattening_bounds": (
         Offer("transformers", "DataCollatorWithFlattening", "return_flash_attn_kwargs"),

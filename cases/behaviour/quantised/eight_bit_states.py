@@ -61,33 +61,37 @@ def layer_of(seed: int) -> Any:
 
     layer = Linear8bitLt(INPUTS, OUTPUTS, has_fp16_weights=False, threshold=6.0)
     rows = numbers(seed)
-    layer.weight = Int8Params(rows, requires_grad=False, has_fp16_weights=False, CB=rows, SCB=scales(seed))
+    layer.weight = Int8Params(rows, requires_grad=False, has_fp16_weights=False)
+    layer.weight.CB, layer.weight.SCB = rows, scales(seed)
     layer.bias = torch.nn.Parameter(bias(seed), requires_grad=False)
     return layer
+
+
+def holds(how: str, layer: Any) -> Iterator[Check]:
+    """Compare what a layer holds and saves with what it was made of, and again after a pass took the statistics."""
+    weight = layer.weight
+    settings = f"{type(weight).__name__} {weight.requires_grad} {weight.has_fp16_weights} {layer.state.threshold}"
+    yield equal(f"settings, {how}", settings, "Int8Params False False 6.0")
+    held = {"weight": weight.CB, "SCB": weight.SCB}
+    yield equal(f"statistics that differ, {how}", differing(held, {"weight": numbers(1), "SCB": scales(1)}), "")
+    yield equal(f"saved tensors that differ, {how}", differing(layer.state_dict(), stored(1)), "")
+    itself = [layer.state_dict(keep_vars=keep).get("SCB") is weight.SCB for keep in (False, True)]
+    yield equal(f"saves the scales themselves without and with keep_vars, {how}", str(itself), "[False, True]")
+    layer.init_8bit_state()
+    itself = [layer.state_dict(keep_vars=keep).get("SCB") is layer.state.SCB for keep in (False, True)]
+    yield equal(f"saves the taken scales themselves without and with keep_vars, {how}", str(itself), "[False, True]")
+    yield equal(f"statistics left at the weight, {how}", str((weight.CB, weight.SCB)), "(None, None)")
+    held = {"weight": layer.state.CB, "SCB": layer.state.SCB}
+    yield equal(f"statistics taken that differ, {how}", differing(held, {"weight": numbers(1), "SCB": scales(1)}), "")
+    yield equal(f"saved tensors that differ after it, {how}", differing(layer.state_dict(), stored(1)), "")
 
 
 @call(GROUP, phase=Phase.RELOAD, requires=LAYERS)
 def eight_bit_states_by_hand(_ctx: Context) -> Iterator[Check]:
     """An 8-bit layer saves its numbers, scales and format, before and after a pass took them; so do its copies."""
     layer = layer_of(1)
-    for how, each in {
-        "as made": layer,
-        "deep copy": copy.deepcopy(layer),
-        "moved": copy.deepcopy(layer).to("cpu"),
-    }.items():
-        weight = each.weight
-        settings = f"{type(weight).__name__} {weight.requires_grad} {weight.has_fp16_weights} {each.state.threshold}"
-        yield equal(f"settings, {how}", settings, "Int8Params False False 6.0")
-        held = {"weight": weight.CB, "SCB": weight.SCB}
-        yield equal(f"statistics that differ, {how}", differing(held, {"weight": numbers(1), "SCB": scales(1)}), "")
-        yield equal(f"saved tensors that differ, {how}", differing(each.state_dict(), stored(1)), "")
-        each.init_8bit_state()
-        yield equal(f"statistics left at the weight, {how}", str((weight.CB, weight.SCB)), "(None, None)")
-        held = {"weight": each.state.CB, "SCB": each.state.SCB}
-        yield equal(
-            f"statistics taken that differ, {how}", differing(held, {"weight": numbers(1), "SCB": scales(1)}), ""
-        )
-        yield equal(f"saved tensors that differ after it, {how}", differing(each.state_dict(), stored(1)), "")
+    for how, each in {"as made": layer, "deep copy": copy.deepcopy(layer)}.items():
+        yield from holds(how, each)
     again = layer_of(1)
     copied = copy.deepcopy(again)
     shared = [
@@ -100,6 +104,15 @@ def eight_bit_states_by_hand(_ctx: Context) -> Iterator[Check]:
         f"{type(on_meta).__name__} {tuple(on_meta.shape)} {on_meta.dtype} {on_meta.device}",
         f"Int8Params {(OUTPUTS, INPUTS)} torch.int8 meta",
     )
+
+
+@call(GROUP, phase=Phase.LOAD, requires=LAYERS)
+def eight_bit_layers_moved(_ctx: Context) -> Iterator[Check]:
+    """Moving a quantised 8-bit layer, or its weight, to where it is keeps its numbers and scales."""
+    yield from holds("moved", layer_of(1).to("cpu"))
+    layer = layer_of(1)
+    layer.weight = layer.weight.to("cpu")
+    yield from holds("moved weight", layer)
 
 
 @call(GROUP, phase=Phase.LOAD, requires=LAYERS)

@@ -153,3 +153,71 @@ def layers_before_quantising(_ctx: Context) -> Iterator[Check]:
             if how != "on meta":
                 differ = int((each.weight.detach() != given.to(dtype)).sum())
                 yield equal(f"numbers that differ, {where}", differ, 0)
+
+
+def default_layers() -> dict[str, tuple[Any, str]]:
+    """Layers by the defaults of their classes, and the settings that these should give."""
+    import torch
+    from bitsandbytes import nn
+
+    sizes, table, brain = (INPUTS, OUTPUTS), (OUTPUTS, quantisation.BLOCK), {"dtype": torch.bfloat16}
+    four_bit = "Params4bit False 64 {} {} torch.uint8"
+    return {
+        "Linear4bit": (nn.Linear4bit(*sizes), f"{four_bit.format('True', 'fp4')} None bias"),
+        "LinearFP4": (nn.LinearFP4(*sizes, bias=False), f"{four_bit.format('True', 'fp4')} None"),
+        "LinearNF4": (nn.LinearNF4(*sizes), f"{four_bit.format('True', 'nf4')} None bias"),
+        "LinearNF4 by arguments": (
+            nn.LinearNF4(*sizes, compute_dtype=torch.float16, compress_statistics=False, quant_storage=torch.float16),
+            "Params4bit False 64 False nf4 torch.float16 torch.float16 bias",
+        ),
+        "LinearFP4 by arguments": (
+            nn.LinearFP4(*sizes, compute_dtype=torch.float16, compress_statistics=False, quant_storage=torch.float16),
+            "Params4bit False 64 False fp4 torch.float16 torch.float16 bias",
+        ),
+        "Linear8bitLt": (nn.Linear8bitLt(*sizes), "Int8Params True True True 0.0 bias"),
+        "Linear8bitLt by arguments": (
+            nn.Linear8bitLt(*sizes, bias=False, has_fp16_weights=False, threshold=4.0),
+            "Int8Params False False False 4.0",
+        ),
+        "EmbeddingFP4": (nn.EmbeddingFP4(*table, **brain), f"{four_bit.format('None', 'fp4')} torch.bfloat16"),
+        "EmbeddingNF4": (nn.EmbeddingNF4(*table), f"{four_bit.format('None', 'nf4')} torch.float32"),
+        "Embedding8bit": (nn.Embedding8bit(*table, **brain), "Int8Params False False torch.bfloat16"),
+    }
+
+
+def settings_of(layer: Any) -> str:
+    """The class of a layer's weight, whether it trains, the settings of both, and a bias if there is one."""
+    weight = layer.weight
+    found = [type(weight).__name__, weight.requires_grad]
+    if found[0] == "Params4bit":
+        found += [weight.blocksize, weight.compress_statistics, weight.quant_type, weight.quant_storage]
+        found += [layer.dtype if hasattr(layer, "dtype") else layer.compute_dtype]
+    else:
+        found += [weight.has_fp16_weights]
+        found += [layer.dtype] if hasattr(layer, "dtype") else [layer.state.has_fp16_weights, layer.state.threshold]
+    return " ".join(str(each) for each in (*found, *(["bias"] if getattr(layer, "bias", None) is not None else [])))
+
+
+@call(GROUP, phase=Phase.LOAD, requires=("bitsandbytes_4bit", "quantised_embeddings"))
+def layers_by_default(_ctx: Context) -> Iterator[Check]:
+    """Each class of quantised layers has its documented format, sizes and settings, by default and by its arguments.
+
+    https://huggingface.co/docs/bitsandbytes/reference/nn/linear4bit, linear8bit and embeddings.
+    """
+    import torch
+
+    for title, (layer, wanted) in default_layers().items():
+        yield equal(f"settings: {title}", settings_of(layer), wanted)
+        rows = layer.out_features if hasattr(layer, "out_features") else layer.num_embeddings
+        columns = layer.in_features if hasattr(layer, "in_features") else layer.embedding_dim
+        yield equal(f"shape: {title}", str(tuple(layer.weight.shape)), str((rows, columns)))
+        quantised = layer.weight.quant_state if hasattr(layer.weight, "quant_state") else layer.weight.SCB
+        yield equal(f"statistics before it quantises: {title}", str(quantised), "None")
+        if hasattr(layer.weight, "quant_state"):
+            yield equal(f"weight knows its layer: {title}", layer.weight.module is layer, bound=True)
+        if getattr(layer, "dtype", None) is not None:
+            yield equal(f"dtype of the weight: {title}", str(layer.weight.dtype), str(layer.dtype))
+        if getattr(layer, "bias", None) is not None:
+            yield equal(
+                f"bias: {title}", f"{tuple(layer.bias.shape)} {layer.bias.dtype}", f"({OUTPUTS},) {torch.float32}"
+            )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.behaviour.accelerating.nested_tensors import refusal
 from cases.behaviour.quantised import formats
-from cases.reference.quantisation import BLOCK, LEVELS, dynamic_levels
+from cases.reference.quantisation import LEVELS, dynamic_levels
 from cases.space.verdict import Phase, equal
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 GROUP = "Quantised layers"
 LAYERS = ("bitsandbytes_4bit",)
+BLOCK = 128  # not the default
 OUTPUTS, INPUTS = 12, 2 * BLOCK
 NESTED_BLOCK, MEAN = 256, 0.75
 STORAGES = ("uint8", "bfloat16")
@@ -76,16 +77,19 @@ def differing(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     names = set(found.keys() ^ wanted.keys())
     for name in found.keys() & wanted.keys():
         one, other = found[name], wanted[name]
-        if "quant_state" in name:
+        if one is None or one.dtype != other.dtype:
+            same = False
+        elif "quant_state" in name:
             same = json.loads(bytes(one.tolist())) == json.loads(bytes(other.tolist()))
         else:
-            same = one.dtype == other.dtype and torch.equal(one, other)
+            same = torch.equal(one, other)
         if not same:
             names.add(name)
     return " ".join(sorted(names))
 
 
 def of_weight(weight: Any) -> str:
+    """The class and the settings of a 4-bit weight."""
     return " ".join([type(weight).__name__, *(str(getattr(weight, name)) for name in SETTINGS)])
 
 
@@ -109,7 +113,7 @@ def four_bit_layer(quant: str, storage: str, *, double: bool) -> Any:
     return layer
 
 
-@call(GROUP, phase=Phase.RELOAD, requires=LAYERS)
+@call(GROUP, phase=Phase.RELOAD, requires=(*LAYERS, "layers_of_weights"))
 def four_bit_states_by_hand(_ctx: Context) -> Iterator[Check]:
     """A 4-bit weight from a checkpoint has its settings and statistics, in copies and after moves as well."""
     for quant, storage, double in KINDS:
@@ -133,12 +137,34 @@ def four_bit_states_by_hand(_ctx: Context) -> Iterator[Check]:
             where = f"{title}, {how}"
             yield equal(f"settings of the weight, {where}", of_weight(each), wanted[0])
             yield equal(f"settings of the state, {where}", of_state(each.quant_state), wanted[1])
-            found = {**each.quant_state.as_dict(packed=True), "": each.data}
-            differ = differing(found, {**statistics(quant, double=double), "": packed(storage)})
+            found = {**each.quant_state.as_dict(packed=True), "packed": each.data}
+            differ = differing(found, {**statistics(quant, double=double), "packed": packed(storage)})
             yield equal(f"tensors that differ, {where}", differ, "")
+        shallow = copy.copy(weight)
+        links = (shallow.bnb_quantized, shallow.module is layer, shallow.quant_state is weight.quant_state)
+        yield equal(f"a shallow copy does, too: {title}", str(links), "(True, True, True)")
         shared = (copied.quant_state is weight.quant_state, copied.data_ptr() == weight.data_ptr())
         yield equal(f"deep copy shares the state, the numbers: {title}", str(shared), "(False, False)")
         yield from on_meta(title, copied, wanted[0])
+
+
+@call(GROUP, phase=Phase.ADAPT, requires=(*LAYERS, "layers_of_weights"))
+def four_bit_weights_that_train(_ctx: Context) -> Iterator[Check]:
+    """A packed weight in a dtype of floating-point numbers may train, as FSDP has it, and so do its copies."""
+    from bitsandbytes.nn import Params4bit
+
+    for trains in (False, True):
+        given = statistics("nf4", double=False)
+        weight = Params4bit.from_prequantized(packed("bfloat16"), given, requires_grad=trains, device="cpu")
+        for how, each in {
+            "loaded": weight,
+            "shallow copy": copy.copy(weight),
+            "deep copy": copy.deepcopy(weight),
+            "moved": weight.to("cpu"),
+            "on meta": copy.deepcopy(weight).to("meta"),
+        }.items():
+            yield equal(f"trains, {trains}, {how}", each.requires_grad, trains)
+    yield equal("numbers of a weight without any", Params4bit().numel(), 0)
 
 
 def on_meta(title: str, weight: Any, settings: str) -> Iterator[Check]:
@@ -164,6 +190,8 @@ def four_bit_state_dicts_by_hand(_ctx: Context) -> Iterator[Check]:
         stored = {**stored, "weight": packed(storage), "bias": formats.numbers(OUTPUTS, seed=3)}
         yield equal(f"saved tensors that differ, {title}", differing(layer.state_dict(), stored), "")
         state = layer.weight.quant_state
+        itself = [layer.state_dict(keep_vars=keep)["weight.absmax"] is state.absmax for keep in (False, True)]
+        yield equal(f"saves the tensor itself without and with keep_vars, {title}", str(itself), "[False, True]")
         plain = state.as_dict()
         others = {name: plain.pop(name, None) for name in words(quant, double=double)}
         expected = {**words(quant, double=double), "shape": (OUTPUTS, INPUTS)}
@@ -215,7 +243,7 @@ def four_bit_states_compared(_ctx: Context) -> Iterator[Check]:
     yield equal("refused: an unknown tensor", refusal(QuantState.from_dict, unknown, "cpu"), "AssertionError")
 
 
-@call(GROUP, phase=Phase.WRAP, requires=LAYERS)
+@call(GROUP, phase=Phase.WRAP, requires=(*LAYERS, "states_of_layers"))
 def four_bit_weights_that_lost_their_state(_ctx: Context) -> Iterator[Check]:
     """A layer gives its packed weight the state back that a wrapper such as FSDP took, and leaves a whole one alone."""
     import torch
