@@ -114,6 +114,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.distributed.changed_trainability",
     "behaviour.distributed.checkpoint_contents",
     "behaviour.distributed.communication_hooks",
+    "behaviour.distributed.flat_changes",
     "behaviour.distributed.flat_edges",
     "behaviour.distributed.flat_layouts",
     "behaviour.distributed.flat_optimiser_state",
@@ -272,6 +273,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.trainers.sampling_settings",
     "behaviour.trainers.scaled_losses",
     "behaviour.trainers.schedules",
+    "behaviour.trainers.stops_and_resumes",
     "behaviour.trainers.token_means",
     "behaviour.trainers.trainer_logs",
 )

@@ -9,7 +9,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
-from cases.behaviour.trainers import stock_trainer
+from cases.behaviour.trainers import eval_settings, stock_trainer
+from cases.model import tiny
+from cases.model.data import IGNORED
 from cases.space.verdict import Phase, at_most, equal
 
 if TYPE_CHECKING:
@@ -62,3 +64,45 @@ def trainer_saves_alone(ctx: Context) -> Iterator[Check]:
         yield equal(f"files missing, {name}", ", ".join(missing) or "none", "none")
         arguments: Any = torch.load(path / "training_args.bin", weights_only=False)
         yield equal(f"arguments that are stored, {name}", arguments.output_dir, str(folder))
+
+
+def rows_given(inputs: Any) -> list[list[int]]:
+    """The tokens of each row that compute_metrics got, without padding: of a batch, or of its main input."""
+    import numpy as np
+
+    ids = inputs if hasattr(inputs, "shape") else inputs["input_ids"]
+    return [[each for each in row if each not in (IGNORED, tiny.PADDING)] for row in np.asarray(ids).tolist()]
+
+
+@call(GROUP, phase=Phase.INFER, requires=("include_for_metrics", "batch_eval_metrics"))
+def trainer_metric_parts_of_batches(ctx: Context) -> Iterator[Check]:
+    """With batch_eval_metrics, include_for_metrics gives compute_metrics each batch's inputs and losses, if named.
+
+    Logits and labels are those of the batch, whatever is named; the losses are the batch's loss for each of its rows.
+    """
+    import numpy as np
+
+    losses, logits, batches = eval_settings.batch_losses(ctx), eval_settings.alone(ctx), eval_settings.batches()
+    for named in ([], ["inputs"], ["loss"], ["inputs", "loss"]):
+        seen: list[Any] = []
+        made = eval_settings.trainer(ctx, include_for_metrics=named, batch_eval_metrics=True)
+        made.compute_metrics = lambda found, compute_result, seen=seen: seen.append(found) or {"last": compute_result}
+        metrics = made.evaluate(stock_trainer.rows(eval_settings.ROWS))
+        title = "+".join(named) or "nothing"
+        yield equal(f"batches, {title}", len(seen), len(batches))
+        yield equal(f"metrics are the last batch's, {title}", metrics["eval_last"], bound=True)
+        for parts, numbers, loss in zip(seen, batches, losses, strict=False):
+            place = f"rows from {numbers[0]}, {title}"
+            yield equal(f"inputs given, {place}", parts.inputs is not None, "inputs" in named)
+            yield equal(f"losses given, {place}", parts.losses is not None, "loss" in named)
+            if parts.inputs is not None:
+                wanted = [stock_trainer.row(n)["input_ids"].tolist() for n in numbers]
+                yield equal(f"inputs, {place}", rows_given(parts.inputs) == wanted, bound=True)
+            if parts.losses is not None:
+                each = np.asarray(parts.losses).reshape(-1).tolist()
+                yield at_most(f"losses off, {place}", stock_trainer.worst(each, [loss] * len(numbers)), 1e-5)
+            rows = zip(np.asarray(parts.predictions), (logits[n] for n in numbers), strict=True)
+            off = max(float(np.abs(row[: len(wanted)] - wanted).max()) for row, wanted in rows)
+            yield at_most(f"logits off, {place}", off, 1e-4)
+            same = [eval_settings.same(row, n) for row, n in zip(np.asarray(parts.label_ids), numbers, strict=True)]
+            yield equal(f"labels that differ, {place}", same.count(False), 0)

@@ -52,6 +52,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights off, step {step}",
         "largest error, in half steps",
     ),
+    "cases.behaviour.distributed.flat_changes": (
+        "weights off, {title}, {strategy}",
+        "weights off, {title}",
+    ),
     "cases.behaviour.distributed.flat_edges": (
         "norm off, {title}",
         "weights off, {title}",

@@ -154,6 +154,14 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights that moved",
         "files missing, {name}",
         "arguments that are stored, {name}",
+        "batches, {title}",
+        "metrics are the last batch's, {title}",
+        "inputs given, {place}",
+        "losses given, {place}",
+        "inputs, {place}",
+        "losses off, {place}",
+        "logits off, {place}",
+        "labels that differ, {place}",
     ),
     "cases.behaviour.trainers.evaluation": (
         "loss off",
@@ -321,6 +329,13 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "parameter groups at the same rate",
         "learning rate used, off",
         "learning rate logged, off",
+    ),
+    "cases.behaviour.trainers.stops_and_resumes": (
+        "steps of a training that {name} stops",
+        "steps, resuming from {kind}",
+        "last step, resuming from {kind}",
+        "weights that differ, resuming from {kind}",
+        "refused without a checkpoint",
     ),
     "cases.behaviour.trainers.token_means": (
         "rows of the batches of each step",

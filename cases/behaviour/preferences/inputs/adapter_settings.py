@@ -38,8 +38,8 @@ def rows_of(kind: str) -> Any:
     return preference.columns(preference.pairs())
 
 
-def adapted(ctx: Context, kind: str, **chosen: Any) -> Any:
-    """A trainer of one step of four rows, with an adapter of set values."""
+def adapted(ctx: Context, kind: str, *, held: Any = None, **chosen: Any) -> Any:
+    """A trainer of one step of four rows, with an adapter of set values; ``held`` is the dtype of its base."""
     settings = {"per_device_train_batch_size": 4, "max_steps": 1, "learning_rate": 0.1, **chosen}
     if kind == "SFT":
         settings |= {"dataset_text_field": "text", "remove_unused_columns": True}
@@ -48,6 +48,8 @@ def adapted(ctx: Context, kind: str, **chosen: Any) -> Any:
         settings["max_length"] = 32
     else:
         given = alignment.fresh(ctx)
+    if held is not None:
+        given["model"] = given["model"].to(held)
     return alignment.fill(alignment.create(ctx, kind, settings, train_dataset=rows_of(kind), **given))
 
 
@@ -110,6 +112,38 @@ def trl_keeps_adapters_in_float32(ctx: Context) -> Iterator[Check]:
 def kto_keeps_adapters_in_float32(ctx: Context) -> Iterator[Check]:
     """With bf16=True, KTOTrainer trains an adapter, which stays in float32, on a base that is not quantised."""
     yield from rounded(ctx, ("KTO",))
+
+
+def dtypes_of_base(model: Any) -> str:
+    """The dtypes of the weights that are not trained."""
+    return ", ".join(sorted({str(each.dtype) for each in model.parameters() if not each.requires_grad}))
+
+
+def kept_in_bfloat16(ctx: Context, kinds: Sequence[str]) -> Iterator[Check]:
+    import torch
+
+    for kind in known(tuple(kinds)):
+        plain, made = adapted(ctx, kind), adapted(ctx, kind, held=torch.bfloat16)
+        yield equal(f"dtypes of the base, {kind}", dtypes_of_base(made.model), "torch.bfloat16")
+        plain.train()
+        made.train()
+        yield equal(f"dtypes of the base afterwards, {kind}", dtypes_of_base(made.model), "torch.bfloat16")
+        off = alignment.off(made.micro_losses[0], plain.micro_losses[0])
+        yield at_most(f"loss off on a base in bfloat16, {kind}", off, ROUNDED)
+        still = sum(not bool(each.any()) for each in made.micro_gradients[0].values())
+        yield equal(f"trained tensors without a gradient, {kind}", still, 0)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def trl_keeps_bases_in_bfloat16(ctx: Context) -> Iterator[Check]:
+    """With peft_config, a base in bfloat16 that is not quantised stays in bfloat16 in each trainer, and trains."""
+    yield from kept_in_bfloat16(ctx, ("DPO", "CPO", "ORPO", "SFT", "Reward"))
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def kto_keeps_bases_in_bfloat16(ctx: Context) -> Iterator[Check]:
+    """With peft_config, KTOTrainer leaves a base in bfloat16 that is not quantised as it is, and trains the adapter."""
+    yield from kept_in_bfloat16(ctx, ("KTO",))
 
 
 @call(GROUP, phase=Phase.OPTIMIZER)
