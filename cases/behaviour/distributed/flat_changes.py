@@ -91,7 +91,7 @@ def two_heads() -> Any:
     """A network whose passes use one of two heads, or both."""
     import torch
 
-    class TwoHeads(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
+    class HeadsOfChoice(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         def __init__(self) -> None:
             super().__init__()
             self.trunk, self.used, self.beside = torch.nn.Linear(7, 5), torch.nn.Linear(5, 1), torch.nn.Linear(5, 1)
@@ -100,7 +100,7 @@ def two_heads() -> Any:
             hidden = self.trunk(inputs).tanh()
             return sum(getattr(self, name)(hidden) for name in ("used", "beside") if heads in (name, "both"))
 
-    return networks.filled(TwoHeads())
+    return networks.filled(HeadsOfChoice())
 
 
 def head_loss(model: Any, step: int, heads: str, ctx: Context | None = None) -> Any:
