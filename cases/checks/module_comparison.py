@@ -63,9 +63,11 @@ def distance(found: Any, reference: Any, real: Any = None) -> float | None:
 
 
 def matched(found: Any, reference: Any) -> Any:
-    """The tensor in the reference's shape: rows of tokens may be flat, heads may come after positions."""
+    """The tensor in the reference's shape: rows may share one, tokens may be flat, heads may come after positions."""
     if tuple(found.shape) == tuple(reference.shape):
         return found
+    if found.dim() > 1 and tuple(found.shape) == (1, *reference.shape[1:]):
+        return found.expand_as(reference)
     if reference.dim() == HEADS and tuple(found.shape) == tuple(reference.transpose(1, 2).shape):
         return found.transpose(1, 2)
     flat = (reference.shape[:BATCHED].numel(), *reference.shape[BATCHED:])

@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from cases.checks import module_comparison, observers
 from cases.model import data, experts, tiny
+from cases.reference import recording
 from cases.runtime.deviations import Deviation, RankDeviations
 from cases.space.options import GLOBAL_BATCH, SHARDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from cases.apply.context import Context
     from cases.reference.recording import RecordedStep
 
 EVALUATION = tiny.STEPS + 1
+AROUND = "base_model"  # PEFT's model has what it puts around another as this
+MAIN_FIELDS = ("logits", "last_hidden_state")  # of an output with names
 BASE, ADAPTED = "base_layer", ("base_layer", "lora_A", "lora_B")
 
 
@@ -67,11 +70,7 @@ class ModuleRecorder:
             optimizer.register_optimizer_step_pre_hook(lambda *_: self.before_step())
             optimizer.register_optimizer_step_post_hook(lambda *_: self.after_step())
         self.wrapped = wrapped
-        for path, module in model.named_modules():
-            name = module_name(path)
-            if is_fused(module):
-                self.uncompared[name] = None
-                continue
+        for name, module in named_modules(model):
             # Before hooks of the stack, whose changes belong to this module and not to the one before.
             module.register_forward_pre_hook(self.before(name), with_kwargs=True, prepend=True)
             module.register_forward_hook(self.after(name))
@@ -140,23 +139,25 @@ class ModuleRecorder:
 
     def before(self, name: str) -> Callable[..., None]:
         def hook(_module: Any, arguments: Any, named: dict[str, Any]) -> None:
-            given = next((each for each in (*arguments, *named.values()) if is_floating(each)), None)
+            given = next((each for each in (*arguments, *named.values()) if is_tensor(each)), None)
             if self.is_forward and given is not None and self.part is not None:
                 expected = self.part.reference.inputs.get(name, [])
+                if expected and not is_floating(given) and given.shape[1:] != expected[0].shape[1:]:
+                    self.measured.append(Deviation("input", name, self.part.step, math.inf, 0.0))  # ids, cut otherwise
                 self.compare("input", name, given, expected, self.calls[name])
 
         return hook
 
     def after(self, name: str) -> Callable[..., None]:
-        def hook(_module: Any, _arguments: Any, output: Any) -> None:
-            found = first_tensor(output)
+        def hook(module: Any, _arguments: Any, output: Any) -> None:
+            found, recorded = main_output(name, module, output)
             if self.part is None or found is None or self.is_merged(name):
                 return
             counter = self.calls if self.is_forward else self.again
             number, counter[name] = counter[name], counter[name] + 1
             if self.is_forward:
-                self.compare("output", name, found, self.part.reference.outputs.get(name, []), number)
-            if found.requires_grad and self.part.trains:
+                self.compare("output", name, found, self.part.reference.outputs.get(recorded, []), number)
+            if found.requires_grad and self.part.trains and recorded == name:
                 found.register_hook(self.backward(name, number, self.part))
 
         return hook
@@ -241,28 +242,72 @@ class ModuleRecorder:
         return found[::-1] if backward else found
 
 
+def named_modules(model: Any) -> Iterator[tuple[str, Any]]:
+    """The modules of a model by their names in the reference, whether it is adapted or not.
+
+    What PEFT puts around a whole model has the name of the model, which is empty.
+    """
+    before = f"{AROUND}." if is_tuner(model) else ""  # it merges itself outside of the model that PEFT puts around it
+    paths = {f"{before}{path}".rstrip("."): module for path, module in model.named_modules()}
+    if is_tuner(paths.get(AROUND)):
+        names = {path: "" if path in (AROUND, f"{AROUND}.model") else module_name(path) for path in paths}
+    else:  # prompts come before a model as it is
+        names = {path: module_name(path.removeprefix(AROUND).removeprefix(".")) for path in paths}
+    mixtures = [names[path] for path, module in paths.items() if hasattr(module, "gate") and hasattr(module, "experts")]
+    for path, module in paths.items():
+        yield published_name(names[path], mixtures), module
+
+
+def published_name(name: str, mixtures: Sequence[str]) -> str:
+    """The name of a module in published checkpoints; some versions call a mixture of experts mlp."""
+    mixture = next((each for each in mixtures if f"{name}.".startswith(f"{each}.")), "")
+    return f"{mixture.rpartition('.')[0]}{experts.PUBLISHED}{name.removeprefix(mixture)}" if mixture else name
+
+
 def module_name(path: str) -> str:
     """The name of a module in the reference. A base layer keeps its own name beside the adapted layer's."""
     bare = experts.published_name(f"{tiny.canonical(path)}.weight").removesuffix(".weight")
     return f"{bare}.{BASE}" if path.endswith(f".{BASE}") else bare
 
 
-def is_fused(module: Any) -> bool:
-    """Return whether a module has the name of a layer and also does what comes after it, in some versions.
+def is_tuner(model: Any) -> bool:
+    """Return whether a module is the one that PEFT puts around a model to adapt its layers."""
+    return any(each.__name__ == "BaseTuner" for each in type(model).__mro__)
+
+
+def main_output(name: str, module: Any, output: Any) -> tuple[Any, str]:
+    """The tensor of a module's output to compare, and its name in the record of the reference.
 
     Since transformers 5, Gemma's embeddings scale themselves, and routers of experts choose the experts; those of 5.3
     return probabilities under the name of logits.
     """
-    is_router = hasattr(module, "top_k") and hasattr(module, "weight")
-    return is_router or hasattr(module, "embed_scale")
+    if hasattr(module, "top_k") and hasattr(module, "weight"):
+        return (output[1] if isinstance(output, tuple) else None), f"{name}.{recording.SCORES}"
+    if name == recording.ROTARY and isinstance(output, tuple):
+        return joined(output), name
+    if hasattr(getattr(module, BASE, module), "embed_scale"):
+        return first_tensor(output), f"{name}.{recording.SCALED}"
+    return first_tensor(output), name
+
+
+def joined(cosines_and_sines: tuple[Any, ...]) -> Any:
+    import torch
+
+    return torch.cat(cosines_and_sines, dim=-1)
 
 
 def first_tensor(output: Any) -> Any:
     """The tensor of a module's output, which may be the first of a tuple; None if it has none."""
     if isinstance(output, (tuple, list)) and output:
         return first_tensor(output[0])
-    return output if is_floating(output) else getattr(output, "logits", None)
+    if is_floating(output):
+        return output
+    return next((found for each in MAIN_FIELDS if is_tensor(found := getattr(output, each, None))), None)
 
 
 def is_floating(value: Any) -> bool:
     return bool(getattr(value, "is_floating_point", bool)()) and hasattr(value, "register_hook")
+
+
+def is_tensor(value: Any) -> bool:
+    return hasattr(value, "register_hook")

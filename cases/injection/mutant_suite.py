@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cases import suite
+from cases.checks import module_traces
 from cases.injection import mutated_modules, numbers, source_mutants
 from cases.injection.injected import InjectionSuite
+from cases.runtime import deviations
 from cases.space.case import Case
 from cases.space.verdict import RED
 
@@ -50,6 +53,11 @@ def mutated_case(case: Case, mutant: str) -> MutatedCase:
     return MutatedCase(case.group, case.why, case.options, case.source, mutant=mutant)
 
 
+def unchanged(case: Case) -> Case:
+    """The same case on the unchanged stack."""
+    return mutated_case(case, NONE)
+
+
 class MutatedCases(dict[str, MutatedCase]):
     """Cases by id. Any case of the ordinary suite may run with any mutant."""
 
@@ -79,9 +87,17 @@ class MutantSuite(InjectionSuite):
 
     def run(self, job: Job, rank: int, stage: int, companion: Callable[[str], Iterator[None]], reporter: Any) -> None:
         changed = self.cases[job.name].activate() if job.kind == "cell" else []
-        watched = [each.__code__ for each in changed] if mutated_modules.REQUESTED in os.environ else []
-        with numbers.reported(reporter, rank, stage), mutated_modules.reported(reporter, rank, stage, watched):
+        watched = [each.__code__ for each in changed] if is_watched() else []
+        is_traced = job.kind == "cell" and module_traces.REQUESTED in os.environ
+        traced = module_traces.recorded(Path(job.folder), stage, rank) if is_traced else contextlib.nullcontext()
+        with numbers.reported(reporter, rank, stage), mutated_modules.reported(reporter, rank, stage, watched), traced:
             suite.SUITE.run(self.clean(own_cache(job)), rank, stage, companion, reporter)
+
+
+def is_watched() -> bool:
+    """Return whether to watch where mutated code runs; a run that only locates a red cell need not do so again."""
+    is_again = module_traces.REQUESTED in os.environ or deviations.REQUESTED in os.environ
+    return mutated_modules.REQUESTED in os.environ and not is_again
 
 
 def mark(session: Path, mutant: str) -> Path:

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from cases.checks.module_hooks import module_name
+from cases.checks import module_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -14,17 +14,25 @@ if TYPE_CHECKING:
 
 REQUESTED = "FTMATRIX_MUTATED_MODULES"  # the environment variable that asks for it
 FACT = "modules with mutated code"
+BUILT = "modules that mutated code constructs"  # those of them whose constructor ran it
 SEPARATOR = " "
 WHOLE = "(model)"  # instead of an empty name
+CONSTRUCTOR = "__init__"
 
 
 class ModuleFinder:
-    """Collects the names of the innermost modules on the stack at the calls of some code."""
+    """Collects the names of the innermost modules on the stack at the calls of some code.
+
+    A module under construction has no name yet. It gets one when the outermost module on the stack is complete, or that
+    of its class if it is never part of a model.
+    """
 
     def __init__(self, codes: Collection[CodeType]) -> None:
         self.codes = frozenset(codes)
         self.names: dict[int, str] = {}  # by the id of a module, which is kept alive below
-        self.found: list[Any] = []
+        self.found: dict[int, Any] = {}
+        self.built: set[int] = set()
+        self.waiting: list[tuple[FrameType, Any]] = []  # modules without a name, each with its outermost frame
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -34,32 +42,65 @@ class ModuleFinder:
             yield
         finally:
             sys.setprofile(None)
+            for _, module in self.waiting:
+                self.names.setdefault(id(module), class_name(module))
 
     def on_event(self, frame: FrameType, event: str, _argument: Any) -> None:
-        if event != "call" or frame.f_code not in self.codes:
+        if event == "return" and any(outermost is frame for outermost, _ in self.waiting):
+            self.name_waiting(frame)
+        elif event == "call" and frame.f_code in self.codes:
+            self.note(frame_modules(frame))
+
+    def note(self, frames: list[tuple[FrameType, Any]]) -> None:
+        if not frames or id(frames[0][1]) in self.found:
             return
-        modules = modules_of(frame)
-        if modules and id(modules[0]) not in self.names:
-            self.names[id(modules[0])] = name_in(modules[-1], modules[0])
-            self.found.append(modules[0])
+        module, (outermost, root) = frames[0][1], frames[-1]
+        self.found[id(module)] = module
+        if any(each is module and frame.f_code.co_name == CONSTRUCTOR for frame, each in frames):
+            self.built.add(id(module))
+        name = name_in(root, module)
+        if name is None:
+            self.waiting.append((outermost, module))
+        else:
+            self.names[id(module)] = name
+
+    def name_waiting(self, complete: FrameType) -> None:
+        """Name the modules that waited for the end of a frame; those that are no part of its module wait on."""
+        root = complete.f_locals["self"]
+        names = {id(module): name_in(root, module) for frame, module in self.waiting if frame is complete}
+        self.names.update({number: name for number, name in names.items() if name is not None})
+        self.waiting = [(frame, module) for frame, module in self.waiting if id(module) not in self.names]
+
+    def facts(self, stage: int) -> dict[str, str]:
+        built = {name for number, name in self.names.items() if number in self.built}
+        every = {FACT: set(self.names.values()), BUILT: built}
+        return {f"{fact}, stage {stage}": SEPARATOR.join(sorted(names)) for fact, names in every.items()}
 
 
-def name_in(model: Any, module: Any) -> str:
-    """The name of a module in the model that runs it, as it is at the time: a merge takes modules out."""
-    path = next((path for path, each in model.named_modules() if each is module), "")
-    in_tuner = path.startswith("model.model.")  # a tuner merges itself, outside of the model that PEFT puts around it
-    return module_name(f"base_model.{path}" if in_tuner else path) or WHOLE
+def name_in(model: Any, module: Any) -> str | None:
+    """The name of a module in the model that runs it, as it is at the time: a merge takes modules out.
+
+    None if the module is not part of the model, as long as that is under construction.
+    """
+    if not hasattr(model, "_modules"):  # not even torch's own constructor ran
+        return None
+    name = next((name for name, each in module_hooks.named_modules(model) if each is module), None)
+    return WHOLE if name == "" else name
 
 
-def modules_of(frame: FrameType | None) -> list[Any]:
-    """The modules whose methods are on the stack, the innermost first."""
+def class_name(module: Any) -> str:
+    return f"{type(module).__name__}()"
+
+
+def frame_modules(frame: FrameType | None) -> list[tuple[FrameType, Any]]:
+    """The frames of modules' methods on the stack, the innermost first, each with its module."""
     from torch.nn import Module
 
     found = []
     while frame is not None:
         owner = frame.f_locals.get("self")
         if isinstance(owner, Module):
-            found.append(owner)
+            found.append((frame, owner))
         frame = frame.f_back
     return found
 
@@ -75,4 +116,4 @@ def reported(reporter: Any, rank: int, stage: int, codes: Collection[CodeType]) 
         with finder.watching():
             yield
     finally:
-        reporter.facts({f"{FACT}, stage {stage}": SEPARATOR.join(sorted(set(finder.names.values())))})
+        reporter.facts(finder.facts(stage))

@@ -5,20 +5,32 @@ They are computed and stored apart from the trajectory, and only for a cell that
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cases.model import adapters, architectures, tiny
-from cases.reference import twin
+from cases.model import adapters, architectures, experts, tiny
+from cases.reference import models, rotary, twin
 from cases.reference.network import Network
 from cases.space.options import DECOMPOSED, TRAINING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from cases.space.options import Options
 
 LOW_RANK = ("lora", "rslora", *DECOMPOSED)  # methods that add the output of two linear layers to that of the base layer
+WHOLE_MODEL, ROTARY = "", "model.rotary_emb"
+SCALED, SCORES = "scaled", "scores"  # of an embedding times sqrt(hidden); of a router, the weights of chosen experts
+# The layer whose output is also that of the module around it, which may compute more than the reference knows of.
+LAST = {
+    "model.norm": "model",
+    "transformer.ln_f": "transformer",
+    "encoder.final_layer_norm": "encoder",
+    "decoder.final_layer_norm": "decoder",
+}
+ROUTER = f"{experts.PUBLISHED}.gate"
 INPUT_SCALED = "ia3"  # may scale the input of the base layer, so the base layer's output is not the frozen weight's
 
 
@@ -82,13 +94,30 @@ class RecordedNetwork(Network):
         self.note(self.seen_outputs, f"{name}.base_layer", rest)
         self.adapted.append(AdaptedCall(name, whole, a, b))
 
+    def embedding(self, name: str, ids: Any) -> Any:
+        self.input(name, ids)
+        found = super().embedding(name, ids)
+        self.note(self.seen_outputs, f"{name}.{SCALED}", found.detach() * self.config.get("hidden_size", 1) ** 0.5)
+        return found
+
+    def angles(self, found: Any) -> Any:
+        """Record the rotations of positions, complex (batch, length, width / 2), as cosines and then sines."""
+        import torch
+
+        self.note(self.seen_outputs, ROTARY, torch.cat([found.real, found.real, found.imag, found.imag], dim=-1))
+        return found
+
     def input(self, name: str, value: Any) -> None:
         self.note(self.seen_inputs, name, value.detach())
 
     def output(self, name: str, value: Any) -> Any:
         if value.requires_grad:
             value.retain_grad()
-        self.note(self.seen_outputs, name, value)
+        for each in (name, *around(name)):
+            self.note(self.seen_outputs, each, value)
+        if name.endswith(ROUTER):
+            chosen = value.detach().topk(self.config["num_experts_per_tok"], dim=-1).values
+            self.note(self.seen_outputs, f"{name}.{SCORES}", chosen.softmax(-1))
         return value
 
     @staticmethod
@@ -105,6 +134,13 @@ class RecordedNetwork(Network):
         taken = RecordedStep(plain(self.seen_inputs), plain(self.seen_outputs), gradients, **of_weights)
         self.seen_inputs, self.seen_outputs, self.adapted = {}, {}, []
         return taken
+
+
+def around(name: str) -> tuple[str, ...]:
+    """The other modules whose output is that of a part of the reference."""
+    if name.endswith(experts.PUBLISHED):
+        return (f"{name}.experts",)  # all experts, where a version stacks them
+    return (LAST[name],) if name in LAST else ()
 
 
 def gradient(output: Any) -> Any:
@@ -135,12 +171,28 @@ def run(options: Options, folder: Path) -> list[RecordedStep]:
     trained = twin.trained_tensors(model, options)
     recorded = RecordedNetwork(**vars(model), options=options, trained=trained)
     found = []
-    if options.flow in TRAINING:
-        for _, gradients in twin.steps(recorded, trained, options):
-            found.append(recorded.take_step(weight_gradients=gradients, weights=twin.stored(trained)))
-    with torch.no_grad():
-        twin.logits(recorded, trained, tiny.batch(0, architectures.vocabulary(options)), options)
-    return [*found, recorded.take_step()]
+    with functions_recorded(recorded):
+        if options.flow in TRAINING:
+            for _, gradients in twin.steps(recorded, trained, options):
+                found.append(recorded.take_step(weight_gradients=gradients, weights=twin.stored(trained)))
+        with torch.no_grad():
+            twin.logits(recorded, trained, tiny.batch(0, architectures.vocabulary(options)), options)
+        return [*found, recorded.take_step()]
+
+
+@contextlib.contextmanager
+def functions_recorded(network: RecordedNetwork) -> Iterator[None]:
+    """Record what functions of the reference return and modules of the stack compute: rotations, and logits.
+
+    A network does not see them, and what it would take to show them would change the code of every cell.
+    """
+    angles, logits = rotary.angles, models.logits
+    rotary.angles = lambda *arguments: network.angles(angles(*arguments))
+    models.logits = lambda *arguments: network.output(WHOLE_MODEL, logits(*arguments))
+    try:
+        yield
+    finally:
+        rotary.angles, models.logits = angles, logits
 
 
 def path(cache: Path, options: Options) -> Path:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cases.injection.mutated_modules import FACT, SEPARATOR, WHOLE
+from cases.injection.mutated_modules import BUILT, FACT, SEPARATOR, WHOLE
 
 if TYPE_CHECKING:
     from matrix.run.outcome import Outcome
@@ -15,37 +15,54 @@ PART: Final = re.compile(r"\.(base_layer|lora_\w+)$")  # of an adapted layer
 NOTHING: Final = "nothing"  # the kind where no module is off, as for a parameter too many
 # Where the named module is, seen from the modules with mutated code. An adapted layer counts as one module.
 SAME: Final = "same"
+MADE: Final = "made"  # a part that the mutated code constructs
 CHILD: Final = "child"  # a module that the mutated code calls
 DEEPER: Final = "deeper"  # inside such a module: the code of a whole model or block passes on what is wrong
 ELSEWHERE: Final = "elsewhere"
 UNNAMED: Final = "unnamed"
-PLACES: Final = (SAME, CHILD, DEEPER, ELSEWHERE, UNNAMED)
+PLACES: Final = (SAME, MADE, CHILD, DEEPER, ELSEWHERE, UNNAMED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocatedMutant:
-    """The module that a located cell names first, and the modules in whose methods the mutated code ran."""
+    """The module that a located cell names first, and the modules in whose methods the mutated code ran.
+
+    ``built`` are those of them whose constructor ran it. ``against`` is what the cell was compared with instead of the
+    reference.
+    """
 
     kind: str
     named: str
     ran_in: tuple[str, ...]
+    built: tuple[str, ...] = ()
+    against: str = ""
 
     @property
     def place(self) -> str:
         """The nearest of ``PLACES``."""
-        return min((place(self.named, each) for each in self.ran_in), key=PLACES.index, default=UNNAMED)
+        return min(map(self.seen_from, self.ran_in), key=PLACES.index, default=UNNAMED)
+
+    def seen_from(self, mutated: str) -> str:
+        found = place(self.named, mutated)
+        return MADE if found == CHILD and mutated in self.built else found
 
 
 def of(outcome: Outcome) -> LocatedMutant | None:
     """None for a cell that was not located, or whose mutated code ran outside of modules."""
-    ran_in = {
-        name for fact, text in outcome.facts.items() if fact.startswith(FACT) for name in str(text).split(SEPARATOR)
-    }
-    if outcome.location is None or not ran_in - {""}:
+    ran_in, built = (modules(outcome, fact) for fact in (FACT, BUILT))
+    if outcome.location is None or not ran_in:
         return None
     first = next(iter(outcome.location.beginnings), None)
     kind, named = (NOTHING, "") if first is None else (first.kind, first.module)
-    return LocatedMutant(kind=kind, named=named, ran_in=tuple(sorted(ran_in - {""})))
+    if first is not None and not outcome.location.against:
+        named = named or WHOLE  # as traces say it
+    return LocatedMutant(kind=kind, named=named, ran_in=ran_in, built=built, against=outcome.location.against)
+
+
+def modules(outcome: Outcome, fact: str) -> tuple[str, ...]:
+    """The names of modules that the stages of a cell reported as a fact."""
+    texts = (str(text) for name, text in outcome.facts.items() if name.startswith(fact))
+    return tuple(sorted({name for text in texts for name in text.split(SEPARATOR)} - {""}))
 
 
 def place(named: str, mutated: str) -> str:
@@ -53,9 +70,11 @@ def place(named: str, mutated: str) -> str:
     if not named:
         return UNNAMED
     named, mutated = PART.sub("", named), PART.sub("", mutated)
-    outer = "" if mutated == WHOLE else mutated
-    if named == outer:
+    if named == mutated:
         return SAME
+    if named == WHOLE:
+        return ELSEWHERE
+    outer = "" if mutated == WHOLE else mutated
     if outer and not named.startswith(f"{outer}."):
         return ELSEWHERE
     return CHILD if named.rpartition(".")[0] == outer else DEEPER

@@ -16,6 +16,7 @@ from matrix.errors import UserError
 from matrix.experiments import line_shares, mutable_code
 from matrix.experiments.mutants import Mutant, StackFile, generate, is_valid
 from matrix.experiments.mutation_targets import PACKAGES, PATTERN
+from matrix.run import location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -55,6 +56,18 @@ class Sample:
     rejected: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CellChoice:
+    """``most`` cells at most for each mutant; ``locate``: prefer those in which a deviation is located."""
+
+    most: int
+    locate: bool = False
+
+    def last(self, case: Case) -> bool:
+        """Return whether a case is chosen only where no other is."""
+        return self.locate and not location.is_recordable(case)
+
+
 @dataclass(frozen=True)
 class Coverage:
     """The cells that execute each line of a file, the fastest first."""
@@ -91,7 +104,13 @@ class Coverage:
 
 
 def draw(
-    cells: Sequence[TracedCell], cases: Mapping[str, Case], *, count: int, seed: int, most: int, files: str = ""
+    cells: Sequence[TracedCell],
+    cases: Mapping[str, Case],
+    *,
+    count: int,
+    seed: int,
+    choice: CellChoice,
+    files: str = "",
 ) -> Sample:
     """``count`` mutants that a green cell executes: one of each package in turn, in an order that the seed decides.
 
@@ -118,12 +137,14 @@ def draw(
         if len(drawn) == count:
             break
         if is_valid(mutant, sources[mutant.file]):
-            drawn.append((mutant, chosen_cells(coverage.cells_of(mutant), cases, most)))
+            drawn.append((mutant, chosen_cells(coverage.cells_of(mutant), cases, choice)))
     lines = line_shares.shares(sources.values(), coverage.by_file)
     return Sample(mutants=tuple(drawn), files=tuple(counts), lines=tuple(lines))
 
 
-def again(wanted: Collection[str], cells: Sequence[TracedCell], cases: Mapping[str, Case], *, most: int) -> Sample:
+def again(
+    wanted: Collection[str], cells: Sequence[TracedCell], cases: Mapping[str, Case], *, choice: CellChoice
+) -> Sample:
     """The mutants with these ids. One whose code the cells no longer execute has no cell."""
     coverage = Coverage.of(cells)
     sources = stack_sources(cells, "")
@@ -131,7 +152,7 @@ def again(wanted: Collection[str], cells: Sequence[TracedCell], cases: Mapping[s
     found = {mutant.id: mutant for mutant in mutants if mutant.id in wanted}
     return Sample(
         lines=tuple(line_shares.shares(sources, coverage.by_file)),
-        mutants=tuple((each, chosen_cells(coverage.cells_of(each), cases, most)) for each in found.values()),
+        mutants=tuple((each, chosen_cells(coverage.cells_of(each), cases, choice)) for each in found.values()),
         rejected=dict.fromkeys(sorted(set(wanted) - found.keys()), "this version has no such code"),
     )
 
@@ -164,18 +185,18 @@ def in_turn(groups: Mapping[str, list[Mutant]], seed: int) -> Iterable[Mutant]:
         yield from (mutant for mutant in row if mutant is not None)
 
 
-def chosen_cells(focus: Mapping[str, float], cases: Mapping[str, Case], most: int) -> tuple[str, ...]:
+def chosen_cells(focus: Mapping[str, float], cases: Mapping[str, Case], choice: CellChoice) -> tuple[str, ...]:
     """The cells that could notice a mutant in different ways; ``focus`` has the fastest first.
 
-    The first is the fastest in float32, whose tolerances are the narrowest. Then follow in turn the one with the most
-    options that none before it has, as a fault in scaled rotary positions shows only in a cell that scales them, and
-    the one with the most focus.
+    The first is the fastest in float32, whose tolerances are the narrowest; to locate, the fastest of those whose
+    modules the reference knows. Then follow in turn the one with the most options that none before it has, as a fault
+    in scaled rotary positions shows only in a cell that scales them, and the one with the most focus.
     """
-    left = sorted(focus, key=lambda name: cases[name].options.torch_dtype != "fp32")
+    left = sorted(focus, key=lambda name: (choice.last(cases[name]), cases[name].options.torch_dtype != "fp32"))
     traits = {name: traits_of(cases[name]) for name in left}
     chosen: list[str] = []
     seen: set[object] = set()
-    while left and len(chosen) < most:
+    while left and len(chosen) < choice.most:
         if not any(traits[name] - seen for name in left):
             seen.clear()
         if not chosen:
@@ -199,7 +220,7 @@ def traits_of(case: Case) -> frozenset[object]:
     return frozenset({*options.stated.items(), *pairs})
 
 
-def hand_written(path: Path, cells: Sequence[TracedCell], cases: Mapping[str, Case], *, most: int) -> Sample:
+def hand_written(path: Path, cells: Sequence[TracedCell], cases: Mapping[str, Case], *, choice: CellChoice) -> Sample:
     """The mutants of a file: a JSON list of objects with ``file``, ``function``, ``old`` and ``new``.
 
     Raises:
@@ -215,7 +236,7 @@ def hand_written(path: Path, cells: Sequence[TracedCell], cases: Mapping[str, Ca
         if isinstance(mutant, str):
             rejected[name] = mutant
         else:
-            found.append((mutant, chosen_cells(coverage.cells_of(mutant), cases, most)))
+            found.append((mutant, chosen_cells(coverage.cells_of(mutant), cases, choice)))
     return Sample(mutants=tuple(found), rejected=rejected)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cases.injection import mutated_modules
-from cases.injection.mutant_suite import INFIX, MUTANTS, NONE, NOTICED, mutated_case
+from cases.injection.mutant_suite import INFIX, MUTANTS, NONE, NOTICED, mutated_case, unchanged
 from cases.space.verdict import RED, Verdict
 from matrix.experiments import executed_lines, mutant_reviews, mutant_sample
 from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore, cell_result, numbers
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 BATCH: Final = 20  # mutants that share a test session, for each cell that runs at once
 TWICE: Final = 2  # runs of each cell on the unchanged stack: equal numbers prove that it is deterministic
-SUITE: Final = Suite(module="cases.injection.mutant_suite")
+SUITE: Final = Suite(module="cases.injection.mutant_suite", unchanged=unchanged)
 MUTANTS_FOLDER: Final = "mutants"  # for each set, a file with the edits that ranks read
 CLEAN, MUTATED = "clean", "mutated"
 
@@ -50,7 +50,7 @@ class MutationRequest:
     """``count`` mutants for each set, each in ``most`` cells at most; ``minutes`` limits the mutated runs of a set.
 
     ``hand_written`` names a file with other mutants, ``again`` holds results whose unnoticed mutants run once more.
-    ``locate``: a cell that a mutant makes wrong runs once more to name the first module that is off.
+    ``locate``: a cell that a mutant makes red runs once more to name the first module that is off.
     """
 
     run: RunRequest
@@ -110,14 +110,13 @@ def score(version_set: VersionSet, request: MutationRequest) -> SetScore:
 def chosen_sample(
     version_set: VersionSet, cells: Sequence[TracedCell], cases: Mapping[str, Case], request: MutationRequest
 ) -> Sample:
+    choice = mutant_sample.CellChoice(most=request.most, locate=request.locate)
     if request.hand_written is not None:
-        return mutant_sample.hand_written(request.hand_written, cells, cases, most=request.most)
+        return mutant_sample.hand_written(request.hand_written, cells, cases, choice=choice)
     if request.again is not None:
         wanted = mutant_reviews.to_run_again(request.again, version_set.key)
-        return mutant_sample.again(wanted, cells, cases, most=request.most)
-    return mutant_sample.draw(
-        cells, cases, count=request.count, seed=request.seed, most=request.most, files=request.files
-    )
+        return mutant_sample.again(wanted, cells, cases, choice=choice)
+    return mutant_sample.draw(cells, cases, count=request.count, seed=request.seed, choice=choice, files=request.files)
 
 
 def mutants_file(version_set: VersionSet, request: MutationRequest) -> Path:
@@ -165,7 +164,7 @@ def measure(
         cold_sample=0,
         suite=replace(SUITE, in_order=name == MUTATED),
         variables=variables | ({mutated_modules.REQUESTED: "1"} if is_located else {}),
-        locate="wrong" if is_located else location.NONE,
+        locate=location.RED if is_located else location.NONE,
         profile="",
     )
     run_request.run(prepared, work=[(version_set, cases)], watcher=request.watcher(len(cases)), say=request.say)

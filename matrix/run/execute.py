@@ -18,7 +18,7 @@ from matrix import processes
 from matrix.run.code_digest import NO_CODE, SCRIPT, CaseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from cases.flows.scripts import Script
     from cases.grid.profiles import Profile
@@ -36,7 +36,8 @@ class Suite:
     """The code that runs inside environments. ``extra`` are files next to ``cases/``; ``module`` declares the cases.
 
     ``added`` are cases outside the grid. They run the same code as the grid's cases, so the digest stays the same.
-    ``in_order``: cells start in the given order, as each may spare the ones after it.
+    ``in_order``: cells start in the given order, as each may spare the ones after it. ``unchanged``: the case on the
+    unchanged stack, of a suite that changes it.
     """
 
     module: str = "cases.suite"
@@ -44,6 +45,7 @@ class Suite:
     scripts: tuple[Script, ...] = ()  # of the user
     added: tuple[Case, ...] = ()
     in_order: bool = False
+    unchanged: Callable[[Case], Case] | None = None
 
     @cached_property
     def cases(self) -> Mapping[str, Case]:

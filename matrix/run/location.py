@@ -1,4 +1,7 @@
-"""Runs cells once more with every module recorded, and stores the first that deviates from the reference."""
+"""Runs cells once more with every module recorded, and stores the first that deviates from the reference.
+
+``traced_location`` follows for cells whose modules the reference does not know, and for those that raise.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,29 @@ from cases.runtime import deviations
 from cases.runtime.deviations import BACKWARD, FORWARD, RankDeviations
 from cases.space.options import OWN_CODE
 from cases.space.verdict import Verdict
-from matrix.evidence import Evidence
-from matrix.run import pipeline
-from matrix.run.execute import Bench
+from matrix.run import rerun, traced_location
 from matrix.run.outcome import DeviationRecord, LocationRecord
 from matrix.run.store import WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from cases.runtime.deviations import Beginning
     from cases.space.case import Case
-    from matrix.environments.environment import Environment
     from matrix.run.context import RunContext
     from matrix.run.outcome import Outcome
     from matrix.run.timings import Work
     from matrix.versions.sets import VersionSet
 
 NONE: Final = "none"
-VERDICTS: Final = {"wrong": {Verdict.WRONG}, "all": {Verdict.WRONG, Verdict.PASS}, NONE: frozenset[Verdict]()}
+RED: Final = "red"
+VERDICTS: Final = {
+    "wrong": {Verdict.WRONG},
+    RED: {Verdict.WRONG, Verdict.FAIL},
+    "all": {Verdict.WRONG, Verdict.PASS},
+    NONE: frozenset[Verdict](),
+}
 CHOICES: Final = tuple(VERDICTS)
 
 
@@ -43,12 +49,18 @@ def run(work: Work, choice: str, ctx: RunContext) -> None:
         if waiting:
             locate(version_set, waiting, outcomes, ctx)
             shutil.rmtree(ctx.store.directory / WORK, ignore_errors=True)
+    traced_location.run(work, VERDICTS[choice], shown_outcomes(ctx.store.outcomes), ctx)
 
 
 def is_wanted(case: Case, outcome: Outcome | None, choice: str) -> bool:
     """Return whether a cell is to be located: its modules can be recorded, and it was not located before."""
-    is_recorded = case.options.flow not in OWN_CODE and not case.options.torch_compile
-    return is_recorded and outcome is not None and outcome.verdict in VERDICTS[choice] and outcome.location is None
+    is_chosen = outcome is not None and outcome.verdict in VERDICTS[choice] - {Verdict.FAIL}
+    return is_chosen and is_recordable(case) and outcome is not None and outcome.location is None
+
+
+def is_recordable(case: Case) -> bool:
+    """Return whether the reference has a counterpart of the modules that a case runs."""
+    return case.options.flow not in OWN_CODE and not case.options.torch_compile
 
 
 def shown_outcomes(outcomes: Iterable[Outcome]) -> dict[tuple[str, str], Outcome]:
@@ -60,38 +72,10 @@ def shown_outcomes(outcomes: Iterable[Outcome]) -> dict[tuple[str, str], Outcome
 
 def locate(version_set: VersionSet, cases: dict[str, Case], outcomes: dict[str, Outcome], ctx: RunContext) -> None:
     """Run cells of one set with recorded modules, and store their outcomes again with the location."""
-    ctx.watcher.stage(version_set.key, "locating")
-    prepared = pipeline.prepare(version_set, ctx)
-    environment = prepared if isinstance(prepared, Evidence) else pipeline.install(prepared, ctx)
-    if isinstance(environment, Evidence):
-        ctx.say(f"{version_set.key}: no cell was located: {environment.reason}")
-        return
-    try:
-        for case, found in recorded_cells(version_set, cases, environment, ctx):
-            if found:
-                ctx.store.append(outcomes[case].model_copy(update={"location": location(found)}))
-    finally:
-        environment.release()
-
-
-def recorded_cells(
-    version_set: VersionSet, cases: dict[str, Case], environment: Environment, ctx: RunContext
-) -> Iterator[tuple[str, list[RankDeviations]]]:
-    """Run the cells, and yield what the ranks of each measured as it ends."""
-    bench = Bench(
-        scratch=pipeline.new_folder(ctx.store.directory.absolute() / WORK, f"{version_set.key}-locate-"),
-        device=ctx.device,
-        workers=ctx.workers,
-        suite=ctx.suite,
-        limits=ctx.limits,
-        cold=ctx.cold,
-        more={**ctx.variables, deviations.REQUESTED: "1"},
-    )
-    sources = {name: str(pipeline.carried(ctx, each.source, each.begun)) for name, each in cases.items() if each.source}
-    order = sorted(cases, key=lambda name: -cases[name].ranks)
-    for report in bench.run(order, environment, sources=sources):
-        if report.name in cases:
-            yield report.name, read(bench.job_folder(report.name))
+    variables = {deviations.REQUESTED: "1"}
+    for case, folder in rerun.job_folders(version_set, cases, ctx, suite=ctx.suite, variables=variables):
+        if found := read(folder):
+            ctx.store.append(outcomes[case].model_copy(update={"location": location(found)}))
 
 
 def read(folder: Path) -> list[RankDeviations]:

@@ -89,10 +89,13 @@ class DeviationRecord(Stored):
     it that is within its tolerance.
     """
 
-    kind: str = Field(description="batch, input, output, gradient (of the output), weight gradient, or weight")
+    kind: str = Field(
+        description="batch, input, output, gradient (of the output), weight gradient, weight; without a "
+        "reference, also call (another one, or one fewer) and error"
+    )
     name: str
     module: str
-    step: int = Field(description="counts from 1; the one after the last is an evaluation")
+    step: int = Field(description="counts from 1; the one after the last is an evaluation; 0 without a reference")
     rank: int
     distance: float
     allowed: float
@@ -104,12 +107,15 @@ class LocationRecord(Stored):
 
     ``beginnings`` has the first deviation of the forward pass, the backward pass, the gradients and the weights, the
     earliest first; none if every module is within its tolerance. The curves are of the step and rank of the first.
+    Where the reference does not know the modules, they are compared with those of the same cell ``against`` another
+    stack, on which it passes, and there are no curves.
     """
 
     beginnings: tuple[DeviationRecord, ...] = ()
     outputs: dict[str, float] = Field(default_factory=dict, description="distance of each module's output, in order")
     gradients: dict[str, float] = Field(default_factory=dict, description="of each output's gradient, in order")
     uncompared: int = Field(default=0, description="modules without a counterpart in the reference")
+    against: str = Field(default="", description="a version set, or 'the unchanged stack'; empty for the reference")
 
 
 class Outcome(Stored):

@@ -64,7 +64,8 @@ def run(
     locate: Annotated[
         str,
         typer.Option(
-            help="Cells to run once more to find the first module that deviates from the reference: wrong, all or none."
+            help="Cells to run once more to find the first module that deviates: wrong, red (also those that raise), "
+            "all or none."
         ),
     ] = location.NONE,
     versions: Versions = version_sets.PACKAGED,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from cases.space.plural import counted
 from matrix.experiments import mutant_reviews
-from matrix.experiments.located_mutants import CHILD, DEEPER, ELSEWHERE, PLACES, SAME, UNNAMED
+from matrix.experiments.located_mutants import CHILD, DEEPER, ELSEWHERE, MADE, PLACES, SAME, UNNAMED
 from matrix.experiments.mutation_score import KILLED, LOST, NOT_COVERED, NOT_RUN, SAME_NUMBERS, STATUSES, SURVIVED
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 WHERE = {
     SAME: "the one with the mutated code",
+    MADE: "a part that the mutated constructor makes",
     CHILD: "a module that it calls",
     DEEPER: "inside such a module",
     ELSEWHERE: "elsewhere",
@@ -58,13 +60,22 @@ def place_lines(each: SetScore) -> Iterator[str]:
     total = each.places.total()
     if not total:
         return
-    counts = ", ".join(f"{each.places[name]} {WHERE[name]}" for name in PLACES if each.places[name])
-    yield f"The module named first, of {counted(total, 'located mutant')}: {counts}."
+    of = f"{counted(total, 'located mutant')} ({each.total.counts[KILLED]} killed)"
+    yield f"The module named first, of {of}: {place_counts(each.places)}."
+    for against in sorted({mutant.located.against for mutant in each.mutants if mutant.located is not None}):
+        places = Counter(
+            one.located.place for one in each.mutants if one.located is not None and one.located.against == against
+        )
+        yield f"Of the {places.total()} compared with {against or 'the reference'}: {place_counts(places)}."
     for mutant in each.mutants:
         if mutant.located is not None and mutant.located.place == ELSEWHERE:
             ran_in = ", ".join(mutant.located.ran_in)
             named = f"{mutant.located.kind} {mutant.located.named}".strip()
             yield f"elsewhere: {place(mutant)}: named {named}, the code ran in {ran_in}"
+
+
+def place_counts(places: Counter[str]) -> str:
+    return ", ".join(f"{places[name]} {WHERE[name]}" for name in PLACES if places[name])
 
 
 def generated_lines(each: SetScore) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -43,9 +44,64 @@ def test_a_module_has_the_name_of_its_counterpart(path: str, name: str) -> None:
     assert module_hooks.module_name(path) == name
 
 
+class Tensor:
+    """A stand-in for torch's."""
+
+    def __init__(self, name: str, *, floating: bool = True) -> None:
+        self.name, self.floating = name, floating
+
+    def register_hook(self, _hook: object) -> None: ...
+
+    def is_floating_point(self) -> bool:
+        return self.floating
+
+
+ONE, OTHER = Tensor("one"), Tensor("other")
+
+
 @pytest.mark.parametrize(
-    ("attributes", "fused"),
-    [({"weight": 0}, False), ({"weight": 0, "embed_scale": 8.0}, True), ({"weight": 0, "top_k": 2}, True), ({}, False)],
+    ("attributes", "output", "found", "recorded"),
+    [
+        ({"weight": 0}, ONE, ONE, "a.b"),
+        ({"weight": 0}, (OTHER, ONE), OTHER, "a.b"),
+        ({"weight": 0}, SimpleNamespace(logits=None, last_hidden_state=ONE), ONE, "a.b"),
+        ({}, SimpleNamespace(logits=ONE, last_hidden_state=OTHER), ONE, "a.b"),
+        ({}, None, None, "a.b"),
+        ({"weight": 0, "embed_scale": 8.0}, ONE, ONE, "a.b.scaled"),
+        ({"base_layer": SimpleNamespace(embed_scale=8.0)}, ONE, ONE, "a.b.scaled"),
+        ({"weight": 0, "top_k": 2}, (ONE, OTHER), OTHER, "a.b.scores"),
+        ({"weight": 0, "top_k": 2}, ONE, None, "a.b.scores"),
+    ],
 )
-def test_modules_that_do_more_than_their_layer_are_not_compared(attributes: dict[str, float], *, fused: bool) -> None:
-    assert module_hooks.is_fused(SimpleNamespace(**attributes)) is fused
+def test_the_main_output_of_a_module_has_its_counterpart(
+    attributes: dict[str, Any], output: Any, found: Any, recorded: str
+) -> None:
+    assert module_hooks.main_output("a.b", SimpleNamespace(**attributes), output) == (found, recorded)
+
+
+class Modules:
+    """A stand-in for a module with others inside."""
+
+    def __init__(self, *paths: str, **attributes: Any) -> None:
+        self.paths = paths
+        vars(self).update(attributes)
+
+    def named_modules(self) -> list[tuple[str, Any]]:
+        parts = {path: BaseTuner() if path == "base_model" else SimpleNamespace() for path in self.paths}
+        return [("", self), *parts.items()]
+
+
+class BaseTuner(Modules):
+    """A stand-in for PEFT's."""
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (Modules("model", "model.norm"), ["", "model", "model.norm"]),
+        (Modules("base_model", "base_model.model", "base_model.model.model"), ["", "", "", "model"]),
+        (BaseTuner("model", "model.model", "model.wide"), ["", "", "model", "wide"]),
+    ],
+)
+def test_what_peft_puts_around_a_model_has_no_name_of_its_own(model: Any, names: list[str]) -> None:
+    assert [name for name, _ in module_hooks.named_modules(model)] == names

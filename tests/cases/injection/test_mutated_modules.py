@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -18,15 +19,15 @@ class Module:
     """Stands in for torch's."""
 
     def __init__(self, **children: Any) -> None:
-        self.children = children
+        self._modules = children
 
     def __call__(self) -> None:
-        for each in self.children.values():
+        for each in self._modules.values():
             each()
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, self
-        for name, child in self.children.items():
+        for name, child in self._modules.items():
             yield from child.named_modules(f"{prefix}.{name}" if prefix else name)
 
 
@@ -63,23 +64,69 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
     return report
 
 
+RAN, BUILT = f"{mutated_modules.FACT}, stage 0", f"{mutated_modules.BUILT}, stage 0"
+
+
 def test_the_innermost_module_is_named_within_the_outermost(reported: Callable[..., dict[str, str]]) -> None:
     model = Module(base_model=Module(model=Module(layers=Module(**{"0": Leaf(), "1": Leaf()}), norm=Module())))
-    assert reported(model) == {f"{mutated_modules.FACT}, stage 0": "model.layers.0 model.layers.1"}
+    assert reported(model) == {RAN: "model.layers.0 model.layers.1", BUILT: ""}
 
 
 def test_a_tuner_names_modules_as_the_model_around_it_does(reported: Callable[..., dict[str, str]]) -> None:
-    tuner = Module(model=Module(model=Module(layers=Module(**{"0": Leaf()})), lm_head=Module()))
-    assert reported(tuner) == {f"{mutated_modules.FACT}, stage 0": "model.layers.0"}
+    class BaseTuner(Module):
+        pass
+
+    for inner in (Module(layers=Module(**{"0": Leaf()})), Module(wide=Leaf())):
+        tuner = BaseTuner(model=Module(model=inner, lm_head=Module()))
+        (name,) = (name for name, module in Module(model=inner).named_modules() if type(module) is Leaf)
+        assert reported(tuner)[RAN] == name
+
+
+def test_an_expert_layer_has_its_published_name(reported: Callable[..., dict[str, str]]) -> None:
+    model = Module(layer=Module(mlp=Module(gate=Leaf(), experts=Leaf())))
+    for each in (model._modules["layer"]._modules["mlp"],):
+        each.gate, each.experts = each._modules["gate"], each._modules["experts"]
+    assert reported(model)[RAN] == "layer.block_sparse_moe.experts layer.block_sparse_moe.gate"
 
 
 def test_code_that_a_whole_model_runs_has_no_name(reported: Callable[..., dict[str, str]]) -> None:
-    assert reported(Leaf()) == {f"{mutated_modules.FACT}, stage 0": mutated_modules.WHOLE}
+    assert reported(Leaf())[RAN] == mutated_modules.WHOLE
 
 
 def test_code_outside_of_modules_names_none(reported: Callable[..., dict[str, str]]) -> None:
-    assert reported(rotate) == {f"{mutated_modules.FACT}, stage 0": ""}
+    assert reported(rotate) == {RAN: "", BUILT: ""}
 
 
 def test_other_ranks_report_nothing(reported: Callable[..., dict[str, str]]) -> None:
     assert reported(Leaf(), rank=1) == {}
+
+
+class Built(Module):
+    """Runs the code in its constructor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rotate()
+
+
+class Whole(Module):
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__()
+        inner = Built()
+        if fails:
+            raise ValueError
+        self._modules["mlp"] = inner
+
+
+def test_a_module_under_construction_has_its_later_name(reported: Callable[..., dict[str, str]]) -> None:
+    assert reported(Whole) == {RAN: "mlp", BUILT: "mlp"}
+
+
+def test_a_module_that_is_never_part_of_a_model_has_the_name_of_its_class(
+    reported: Callable[..., dict[str, str]],
+) -> None:
+    def broken() -> None:
+        with contextlib.suppress(ValueError):
+            Whole(fails=True)
+
+    assert reported(broken) == {RAN: "Built()", BUILT: "Built()"}

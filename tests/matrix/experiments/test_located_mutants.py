@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cases.injection.mutated_modules import FACT
+from cases.injection.mutated_modules import BUILT, FACT
 from cases.space.verdict import Verdict
 from matrix.experiments import located_mutants
 from matrix.run.outcome import DeviationRecord, LocationRecord, Outcome
@@ -50,12 +50,22 @@ def an_outcome(*named: str, ran_in: str = ATTENTION, **other: Any) -> Outcome:
         ("model.layers.0.mlp", ATTENTION, "elsewhere"),
         ("model.layers.0.self_attn_norm", ATTENTION, "elsewhere"),
         ("model.layers.0", ATTENTION, "elsewhere"),
+        ("", "(model)", "same"),
+        ("", ATTENTION, "elsewhere"),
     ],
 )
 def test_the_place_is_the_nearest_to_a_module_with_mutated_code(named: str, ran_in: str, place: str) -> None:
     located = located_mutants.of(an_outcome(named, "lm_head", ran_in=ran_in))
     assert located is not None
-    assert (located.named, located.place) == (named, place)
+    assert (located.named, located.place) == (named or "(model)", place)
+
+
+@pytest.mark.parametrize(("built", "place"), [(ATTENTION, "made"), ("model.layers.0.mlp", "child")])
+def test_a_constructor_counts_for_the_parts_that_it_makes(built: str, place: str) -> None:
+    facts = {f"{FACT}, stage 0": ATTENTION, f"{BUILT}, stage 0": built}
+    located = located_mutants.of(an_outcome(f"{ATTENTION}.o_proj", facts=facts))
+    assert located is not None
+    assert located.place == place
 
 
 def test_a_cell_that_names_no_module_names_none_of_the_mutated_ones() -> None:

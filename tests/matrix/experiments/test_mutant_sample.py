@@ -12,12 +12,13 @@ from cases.space.renamed import current_case_id
 from cases.suite import CASES
 from matrix.errors import UserError
 from matrix.experiments.executed_lines import TracedCell
-from matrix.experiments.mutant_sample import Coverage, Sample, again, chosen_cells, draw, hand_written
+from matrix.experiments.mutant_sample import CellChoice, Coverage, Sample, again, chosen_cells, draw, hand_written
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 FAST, SLOW = "train-lora-single-fp32", "train-lora-ddp-bf16"
+CHOICE = CellChoice(most=3)
 PEFT, TORCH = "peft/peft_model.py", "torch/optim/sgd.py"
 SOURCE = "def f(x, y):\n    if x:\n        return x * y\n    return x + y\n"
 
@@ -37,7 +38,7 @@ def a_cell(root: Path, case: str = FAST, **files: set[int]) -> TracedCell:
 
 
 def a_draw(root: Path, count: int = 100, seed: int = 0, files: str = "", **lines: set[int]) -> Sample:
-    return draw([a_cell(root, FAST, **lines)], CASES, count=count, seed=seed, most=3, files=files)
+    return draw([a_cell(root, FAST, **lines)], CASES, count=count, seed=seed, choice=CHOICE, files=files)
 
 
 def test_packages_take_turns(root: Path) -> None:
@@ -68,16 +69,23 @@ def test_a_removed_environment_is_reported(tmp_path: Path) -> None:
         a_draw(tmp_path / "gone")
 
 
-def chosen(most: int, *names: str, **focus: float) -> tuple[str, ...]:
+def chosen(most: int, *names: str, locate: bool = False, **focus: float) -> tuple[str, ...]:
     """The cells for a mutant that these execute; ``focus`` has the cells of one call each, by the call's name."""
     calls = {f"api-{name}": share for name, share in focus.items()}
-    return chosen_cells({**dict.fromkeys(names, 0.1), **calls}, CASES, most)
+    return chosen_cells({**dict.fromkeys(names, 0.1), **calls}, CASES, CellChoice(most=most, locate=locate))
 
 
 def test_the_fastest_float32_cell_comes_first() -> None:
     names = ["train-lora-single-bf16", "train-lora-single-fp32", "train-lora-ddp-bf16"]
     assert chosen(1, *names) == (names[1],)
     assert chosen(3, *names[::2]) == (names[0], names[2])
+
+
+def test_a_cell_with_a_reference_of_each_module_comes_first_to_locate() -> None:
+    names = ["api-use_two_lokr", "train-lora-ddp-bf16"]
+    assert chosen(1, *names) == (names[0],)
+    assert chosen(1, *names, locate=True) == (names[1],)
+    assert chosen(1, names[0], locate=True) == (names[0],)
 
 
 def test_the_next_cell_has_the_most_options_that_the_first_has_not() -> None:
@@ -105,7 +113,7 @@ def test_the_focus_is_the_share_of_the_file_in_what_a_cell_executes(root: Path) 
 
 def test_mutants_run_again_by_their_ids(root: Path) -> None:
     (one, _), (other, _) = a_draw(root, count=2).mutants
-    sample = again({one.id, "gone"}, [a_cell(root)], CASES, most=3)
+    sample = again({one.id, "gone"}, [a_cell(root)], CASES, choice=CHOICE)
     assert sample.mutants == ((one, (FAST,)),)
     assert sample.rejected == {"gone": "this version has no such code"}
     assert other.id != one.id
@@ -119,13 +127,13 @@ def written(root: Path, **entry: Any) -> Path:
 
 def test_a_hand_written_mutant_runs_where_its_line_is_executed(root: Path) -> None:
     cells = [a_cell(root, peft={3}), a_cell(root, SLOW, peft={4})]
-    ((mutant, names),) = hand_written(written(root), cells, CASES, most=3).mutants
+    ((mutant, names),) = hand_written(written(root), cells, CASES, choice=CHOICE).mutants
     assert (mutant.name, mutant.where, mutant.line, names) == ("mine", "f", 4, (SLOW,))
 
 
 def test_the_words_of_a_name_do_not_become_those_of_a_case(root: Path) -> None:
     """Stored case ids replace the former names of options, such as ``clip``."""
-    ((mutant, _),) = hand_written(written(root, id="ac-clip"), [a_cell(root)], CASES, most=3).mutants
+    ((mutant, _),) = hand_written(written(root, id="ac-clip"), [a_cell(root)], CASES, choice=CHOICE).mutants
     mutated = mutated_case(CASES[FAST], mutant.id).id
     assert current_case_id(mutated) == mutated
 
@@ -141,7 +149,7 @@ def test_the_words_of_a_name_do_not_become_those_of_a_case(root: Path) -> None:
     ],
 )
 def test_a_hand_written_mutant_that_does_not_fit_is_rejected(root: Path, entry: Any, reason: str) -> None:
-    sample = hand_written(written(root, **entry), [a_cell(root)], CASES, most=3)
+    sample = hand_written(written(root, **entry), [a_cell(root)], CASES, choice=CHOICE)
     assert (sample.mutants, sample.rejected) == ((), {"mine": reason})
 
 
@@ -149,4 +157,4 @@ def test_a_hand_written_mutant_that_does_not_fit_is_rejected(root: Path, entry: 
 def test_a_file_that_is_no_list_of_mutants_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "mutants.json").write_text(text)
     with pytest.raises(UserError, match="--mutants"):
-        hand_written(tmp_path / "mutants.json", [], CASES, most=3)
+        hand_written(tmp_path / "mutants.json", [], CASES, choice=CHOICE)

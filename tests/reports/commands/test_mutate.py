@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from cases.injection.source_mutants import SourceMutant
 from matrix.errors import UserError
-from matrix.experiments import mutation
+from matrix.experiments import mutation, mutation_score
+from matrix.experiments.located_mutants import LocatedMutant
 from matrix.experiments.mutant_sample import FileCounts
 from matrix.experiments.mutants import Mutant
 from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore
@@ -64,6 +66,38 @@ def test_a_survivor_is_shown_with_its_place_its_diff_and_its_cells() -> None:
     assert "survived: m2 peft/a.py:3 f (term)\n      -   x + y\n      +   x\n      in train-lora-single-fp32" in text
     assert "1 of 2 mutants killed (50%)" in text
     assert "not mutable: mine: no function" in text
+
+
+def located_score() -> SetScore:
+    """Two located mutants, of which one is compared with the reference, and one that nothing locates."""
+    attention = "model.layers.0.self_attn"
+    of_reference = LocatedMutant(kind="output", named=attention, ran_in=(attention,))
+    of_stack = LocatedMutant(
+        kind="weight", named="mlp.up", ran_in=("mlp",), built=("mlp",), against="the unchanged stack"
+    )
+    results = [a_result("wrong", name) for name in ("m1", "m2", "m3")]
+    located = [
+        replace(result, cells=(replace(result.cells[0], located=found),))
+        for result, found in zip(results, (of_reference, of_stack, None), strict=True)
+    ]
+    return replace(a_score(), mutants=tuple(located))
+
+
+def test_the_places_of_located_mutants_are_counted_by_what_they_were_compared_with() -> None:
+    whole, *parts = mutation_text.place_lines(located_score())
+    assert whole.startswith(
+        "The module named first, of 2 located mutants (3 killed): 1 the one with the mutated code, "
+    )
+    assert parts == [
+        "Of the 1 compared with the reference: 1 the one with the mutated code.",
+        "Of the 1 compared with the unchanged stack: 1 a part that the mutated constructor makes.",
+    ]
+
+
+def test_a_document_with_locations_matches_the_schema() -> None:
+    document = json.loads(json.dumps(mutation_score.document([located_score()], seed=1, run={})))
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    assert document["sets"][0]["places"] == {"same": 1, "made": 1}
 
 
 def test_an_earlier_run_is_not_overwritten(tmp_path: Path) -> None:

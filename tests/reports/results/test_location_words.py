@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from matrix.run.outcome import DeviationRecord, LocationRecord
@@ -26,6 +28,27 @@ def record(kind: str, name: str = "model.norm", *, module: str = "", step: int =
 )
 def test_a_location_is_one_line(first: DeviationRecord, words: str) -> None:
     assert location_words(LocationRecord(beginnings=(first,))) == f"first off: {words}"
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (record("output", step=0), "output of `model.norm`, rank 0"),
+        (record("error", step=0), "an error in `model.norm`, rank 0"),
+        (record("error", name="", step=0), "an error outside of modules, rank 0"),
+        (record("call", name="a.b", module="a", step=0), "calls in `a`, of `a.b`, rank 0"),
+    ],
+)
+def test_a_difference_from_another_stack_names_it(first: DeviationRecord, words: str) -> None:
+    found = LocationRecord(beginnings=(first,), against="2026-03")
+    assert location_words(found) == f"first unlike 2026-03: {words}"
+    assert location_words(LocationRecord(against="2026-03")) == "no module differs from that of 2026-03"
+
+
+def test_a_difference_that_is_no_number_has_no_distance() -> None:
+    first = record("error", step=0).model_copy(update={"distance": math.inf})
+    details = location_details(LocationRecord(beginnings=(first,), against="2026-03"))["location"]
+    assert details["lines"] == ["an error in `model.norm`, rank 0, after embed"]
 
 
 def test_a_cell_that_was_not_located_has_no_words() -> None:
