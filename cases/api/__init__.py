@@ -91,6 +91,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.adapters.mixed_batches",
     "behaviour.adapters.models_of_scripts",
     "behaviour.adapters.native_adapters",
+    "behaviour.adapters.newer_layers",
     "behaviour.adapters.other_saved_modules",
     "behaviour.adapters.other_tuners",
     "behaviour.adapters.refusals",

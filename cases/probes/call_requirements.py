@@ -122,6 +122,9 @@ CALL_REQUIREMENTS = (
         for name in (
             "HRAConfig",
             "MissConfig",
+            "PveraConfig",
+            "RandLoraConfig",
+            "UniLoraConfig",
             "FourierFTConfig",
             "BoneConfig",
             "VBLoRAConfig",

@@ -61,6 +61,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "status of {key}",
         "status of {key} while disabled",
         "tensors of {key}",
+        "tensors {part} in the file, {count} layers",
         "inference_mode in the file of {key}",
         "other settings of {key} in the file",
         "training modes of {key}, is_trainable={is_trainable}",

@@ -158,6 +158,18 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tensors of {name}",
         "parameters on meta, {name}",
     ),
+    "cases.behaviour.adapters.newer_layers": (
+        "outputs off, {title}, pass {number}",
+        "two passes apart, {title}",
+        "outputs off, {name}, by torch's own generator",
+        "weights of the {name} off",
+        "merged weights of the {name} off, {safe}",
+        "unmerged weights of the {name} off, {safe}",
+        "weights off while the {name} is disabled",
+        "uses of a number of the {name}, apart",
+        "weights of the {name} off, loaded",
+        "trained",
+    ),
     "cases.behaviour.adapters.other_saved_modules": (
         "tensors in the file or not, {title}",
         "logits off, {title}, loaded alone",

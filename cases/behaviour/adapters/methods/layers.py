@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cases.behaviour.adapters import newer_methods
 from cases.behaviour.adapters.methods import formulas
 from cases.behaviour.starts import adapted_layers
 from cases.model import tiny
@@ -213,6 +214,7 @@ METHODS: Mapping[str, Method] = {
         second={"r": 8, "delora_lambda": 9},
         around={"delora_lambda": 5.0},
     ),
+    **{key: Method(**each) for key, each in newer_methods.NEWER.items()},
 }
 
 
@@ -266,9 +268,15 @@ def parts(model: Any, method: Method, name: str, adapter: str) -> dict[str, Any]
     for key, parameter in module(model, name).named_parameters():
         words = key.split(".")
         if adapter in words and any(mark in key for mark in method.marks):
-            short = "block" if words[0].endswith("_block") else words[0]
-            found[short] = parameter.detach().double().clone()
+            found[part_of(key, adapter)] = parameter.detach().double().clone()
     return found | frozen(model, method, name, adapter)
+
+
+def part_of(key: str, adapter: str) -> str:
+    """The name of a part from that of a parameter, with further words where a part has several tensors."""
+    first, *others = key.split(".")
+    short = "block" if first.endswith("_block") else first
+    return "_".join([short, *(word for word in others if word not in (adapter, "weight"))])
 
 
 def frozen(model: Any, method: Method, name: str, adapter: str) -> dict[str, Any]:
@@ -282,7 +290,7 @@ def frozen(model: Any, method: Method, name: str, adapter: str) -> dict[str, Any
         return {"indices": module(model, name).shira_indices[adapter]}
     if method.config == "DeloraConfig" and name in adapted_layers.TARGETS:  # of the base below all adapters
         return {"norms": held(adapted_layers.base())[name][0].norm(dim=0)}
-    return {}
+    return newer_methods.frozen(model.base_model, module(model, name), adapter)
 
 
 def held(model: Any) -> dict[str, Pair]:

@@ -27,11 +27,15 @@ LENGTHS = (1, 11, 48, 84)  # of sequences; each rank and block size divides one 
 # Frozen tensors that files hold beside the trained ones, because a seed or the base does not determine them.
 FROZEN: Mapping[str, tuple[str, ...]] = {
     "vera": ("vera_A", "vera_B"),
+    "randlora": ("randlora_A", "randlora_B"),
+    "pvera": ("pvera_A", "pvera_B"),
     "shira": ("shira_indices",),
     "delora": ("delora_w_norm",),
 }
 OWN = ("inference_mode", "auto_mapping", "base_model_name_or_path", "peft_version")  # what saving fills in
 SPARSE = ("shira",)  # torch has no sparse tensors on the meta device
+COPYING = ("hira", "peanut")  # which keep a copy of the weight on the CPU to unmerge by
+SHARED = ("vera", "randlora", "pvera")  # whose frozen tensors all layers use
 
 
 @call(LIVING, phase=Phase.FORWARD)
@@ -95,7 +99,7 @@ def devices_by_method(_ctx: Context) -> Iterator[Check]:
             places = {each.device.type for each in (*outputs, *model.parameters(), *model.buffers())}
             yield equal(f"devices of {key}", " ".join(sorted(places)), "meta")
 
-    yield from every(story, *SPARSE)
+    yield from every(story, *SPARSE, *COPYING)
 
 
 @call(LIVING, phase=Phase.ADAPT, requires=("model_status",))
@@ -139,11 +143,13 @@ def files_by_method(ctx: Context) -> Iterator[Check]:
     def story(key: str, method: Method) -> Iterator[Check]:
         model, folder = layers.adapted(method), ctx.kept / key
         model.save_pretrained(folder)
+        shared = FROZEN[key] if key in SHARED else ()
         for name in NAMES:
             places = [words for words, _ in model.named_parameters() if name in words.split(".")]
             wanted = Counter(last_word(each) for each in places if any(mark in each for mark in method.marks))
-            frozen = {part: 1 if key == "vera" else len(layers.TARGETS[name]) for part in FROZEN.get(key, ())}
+            frozen = {part: len(layers.TARGETS[name]) for part in FROZEN.get(key, ()) if key not in SHARED}
             found = held_in(folder / name)
+            found = Counter({part: many for part, many in found.items() if part not in shared})
             yield equal(f"tensors of {key}", str(sorted(found.items())), str(sorted({**wanted, **frozen}.items())))
             stated = json.loads((folder / name / "adapter_config.json").read_text())["inference_mode"]
             yield equal(f"inference_mode in the file of {key}", stated, bound=True)
@@ -153,6 +159,39 @@ def files_by_method(ctx: Context) -> Iterator[Check]:
             yield equal(f"other settings of {key} in the file", " ".join(sorted({*others} - {*OWN})) or "none", "none")
 
     yield from every(story)
+
+
+@call(LIVING, phase=Phase.SAVE, requires=("vera",))
+def files_of_vera(ctx: Context) -> Iterator[Check]:
+    """A file of VeRA holds each of the two random matrices once, whichever the number of layers.
+
+    https://huggingface.co/docs/peft/package_reference/vera, save_projection
+    """
+    yield from shared_in_files(ctx, "vera")
+
+
+@call(LIVING, phase=Phase.SAVE, requires=("peft_RandLoraConfig",))
+def files_of_randlora(ctx: Context) -> Iterator[Check]:
+    """A file of RandLoRA holds each of the two random matrices once, whichever the number of layers.
+
+    https://huggingface.co/docs/peft/package_reference/randlora, save_projection
+    """
+    yield from shared_in_files(ctx, "randlora")
+
+
+@call(LIVING, phase=Phase.SAVE, requires=("peft_PveraConfig",))
+def files_of_pvera(ctx: Context) -> Iterator[Check]:
+    """As files_of_vera, of PVeRA."""
+    yield from shared_in_files(ctx, "pvera")
+
+
+def shared_in_files(ctx: Context, key: str) -> Iterator[Check]:
+    """Count the tensors that all layers use in the files of two adapters, of one layer and of two."""
+    layers.adapted(layers.METHODS[key]).save_pretrained(ctx.kept)
+    for name in NAMES:
+        found, count = held_in(ctx.kept / name), len(layers.TARGETS[name])
+        for part in FROZEN[key]:
+            yield equal(f"tensors {part} in the file, {count} layers", found[part], 1)
 
 
 @call(LIVING, phase=Phase.RELOAD)

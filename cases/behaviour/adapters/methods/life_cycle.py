@@ -134,15 +134,32 @@ def reload_by_method(ctx: Context) -> Iterator[Check]:
         yield gives(f"weights of the other of {key} off", again.eval(), wanted["first"])
         yield equal(f"trained or frozen by mistake by {key}", by_mistake(again, method, ["other"]), "none")
 
-    yield from every(story, "vera")
+    yield from every(story, "vera", "randlora", "pvera")
 
 
 @call(LIVING, phase=Phase.RELOAD, requires=("vera_of_two_sizes",))
 def reload_smaller_vera(ctx: Context) -> Iterator[Check]:
     """A VeRA adapter of smaller layers, trained beside one of larger layers, loads alone and computes the same."""
+    yield from reloaded_alone(ctx, "vera")
+
+
+@call(LIVING, phase=Phase.RELOAD, requires=("peft_RandLoraConfig",))
+def reload_smaller_randlora(ctx: Context) -> Iterator[Check]:
+    """As reload_smaller_vera, of RandLoRA, whose random matrices have the sizes of the largest layers, too."""
+    yield from reloaded_alone(ctx, "randlora")
+
+
+@call(LIVING, phase=Phase.RELOAD, requires=("peft_PveraConfig",))
+def reload_smaller_pvera(ctx: Context) -> Iterator[Check]:
+    """As reload_smaller_vera, of PVeRA."""
+    yield from reloaded_alone(ctx, "pvera")
+
+
+def reloaded_alone(ctx: Context, key: str) -> Iterator[Check]:
+    """Load the adapter of fewer layers into a base without others."""
     from peft import PeftModel
 
-    method = METHODS["vera"]
+    method = METHODS[key]
     model = layers.adapted(method)
     wanted = layers.expected(model, method, "second")
     model.save_pretrained(ctx.kept / "saved")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cases.space.verdict import Check
 
 # Methods whose layers use tensors that the whole adapted model owns; the layers of VB-LoRA have them as their own, too.
-SHARED = ("vera", "vblora")
+SHARED = ("vera", "vblora", "pvera")
 BANK = ("vblora",)
 COUNTS = ("ranknum",)  # buffers that no file holds: AdaLoRA's number of ranks
 WRAPPED = "lora_magnitude_vector.weight"  # in a module of its own, which files do not name

@@ -271,6 +271,8 @@ def start_with_or_without_effect(_ctx: Context) -> Iterator[Check]:
         for key, method in with_field(field):
             if field in method.both or key == "hra_orthogonal":  # another kind of adapter; see orthogonal_hra_start
                 continue
+            if key == "beft":  # changes the bias alone
+                continue
             seen += 1
             for neutral in (True, False):
                 model = put_on(method, **{field: neutral})

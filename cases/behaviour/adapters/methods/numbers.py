@@ -80,7 +80,7 @@ def leaves(model: Any, method: Method, name: str) -> tuple[dict[str, Any], dict[
     for key, parameter in layers.module(model, name).named_parameters():
         words = key.split(".")
         if "first" in words and any(mark in key for mark in method.marks):
-            held["block" if words[0].endswith("_block") else words[0]] = parameter
+            held[layers.part_of(key, "first")] = parameter
     if method.config == "VBLoRAConfig":
         held["vblora_vector_bank"] = model.base_model.vblora_vector_bank["first"]
     for key in held:
@@ -92,7 +92,7 @@ def leaves(model: Any, method: Method, name: str) -> tuple[dict[str, Any], dict[
 def gradients_by_method(_ctx: Context) -> Iterator[Check]:
     """Every method gives its parts, and the inputs of the layer, the gradients of its formula.
 
-    Several methods differentiate by code of their own.
+    Several methods differentiate by code of their own. PVeRA draws its ranks in training; see pvera_draws.
     """
 
     def story(key: str, method: Method) -> Iterator[Check]:
@@ -115,7 +115,7 @@ def gradients_by_method(_ctx: Context) -> Iterator[Check]:
                 off = relative(given.grad, copied.grad)
                 yield at_most(f"gradient of inputs of {key} off, {name}", off, GRADIENTS)
 
-    yield from every(story)
+    yield from every(story, "pvera")
 
 
 @call(LIVING, phase=Phase.BACKWARD, requires=("peft_C3AConfig",))
@@ -163,9 +163,10 @@ def merge_two_dtypes_by_method(_ctx: Context) -> Iterator[Check]:
     """Merging into a bfloat16 weight beside a float32 bias keeps both dtypes, and rounds each once or twice.
 
     prepare_model_for_kbit_training and many scripts leave biases in float32. What early versions do to weights in half
-    precision with DoRA, Bone, HRA and BOFT is the subject of merge_half_dora and its kind.
+    precision with DoRA, Bone, HRA and BOFT is the subject of merge_half_dora and its kind. GLoRA adds a product of the
+    weight to the bias, in the dtype of the weight.
     """
-    yield from every(into_two_dtypes, "road", "dora", "bone", "hra", "hra_orthogonal", "boft")
+    yield from every(into_two_dtypes, "road", "dora", "bone", "hra", "hra_orthogonal", "boft", "glora")
 
 
 @call(MERGING, phase=Phase.MERGE, requires=("peft_RoadConfig",))

@@ -1,0 +1,198 @@
+"""Methods that PEFT has since 2025: their formulas, the settings of two adapters, and their frozen numbers.
+
+A formula gets the frozen weight (out, in), the bias, and the parts of the adapter by their names in PEFT, as those in
+``cases.behaviour.adapters.methods.formulas`` do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cases.behaviour.adapters.methods.formulas import Pair, Parts
+
+
+def randlora(weight: Any, bias: Any, parts: Parts, arguments: Mapping[str, Any]) -> Pair:
+    """W plus alpha / r times a sum of B diag(l) A diag(g), or its transpose (https://arxiv.org/abs/2502.00987).
+
+    A has as many columns as the layer's smaller side, each B as many rows as its larger one. PEFT takes the columns of
+    all B, which are independent random ones, in another order.
+    """
+    import torch
+
+    small, large = sorted(weight.shape)
+    scales, widths = parts["randlora_lambda"], parts["randlora_gamma"]  # (r, number of B), (number of B, columns)
+    columns = parts["randlora_B"][:large, : len(widths)].reshape(large, *scales.shape)
+    added = torch.einsum("orn,rn,rc,nc->oc", columns, scales, parts["randlora_A"][:, 0, :small], widths)
+    added = added if weight.shape[0] == large else added.T
+    return weight + arguments["randlora_alpha"] / arguments["r"] * added, bias
+
+
+def hira(weight: Any, bias: Any, parts: Parts, _arguments: Mapping[str, Any]) -> Pair:
+    """W plus W times B A, number by number (https://openreview.net/forum?id=TwJrTz9cRS)."""
+    return weight + weight * (parts["hira_B"] @ parts["hira_A"]), bias
+
+
+def glora(weight: Any, bias: Any, parts: Parts, _arguments: Mapping[str, Any]) -> Pair:
+    """W + W A + B and b + b D + E + W C, where A to E are products, vectors or numbers (arXiv 2306.07967)."""
+
+    def path(side: str) -> Any:
+        name = f"glora_{side}_X"
+        return parts[f"{name}d"] @ parts[f"{name}u"] if f"{name}d" in parts else parts[name]
+
+    shifted = (weight @ path("C")).flatten()
+    return weight + weight * path("A") + path("B"), bias + bias * path("D") + path("E") + shifted
+
+
+def gralora(weight: Any, bias: Any, parts: Parts, arguments: Mapping[str, Any]) -> Pair:
+    """W plus a product of rank r / k in each of k times k blocks, and one of all (https://arxiv.org/abs/2505.20355)."""
+    import torch
+
+    count, both = arguments["gralora_k"], arguments.get("hybrid_r", 0)
+    rank = arguments["r"] // count
+    rows = []
+    for place, below in enumerate(parts["gralora_B"]):  # (r, out / k) of each block of outputs
+        blocks = [
+            below[rank * number : rank * (number + 1)].T @ above[:, rank * place : rank * (place + 1)].T
+            for number, above in enumerate(parts["gralora_A"])  # (in / k, r) of each block of inputs
+        ]
+        rows.append(torch.cat(blocks, dim=1))
+    added = torch.cat(rows)
+    if both:
+        added = added + parts["gralora_B_general"] @ parts["gralora_A_general"]
+    return weight + arguments["alpha"] / (arguments["r"] + both) * added, bias
+
+
+def beft(weight: Any, bias: Any, parts: Parts, _arguments: Mapping[str, Any]) -> Pair:
+    """W and b + c, where c alone trains (https://huggingface.co/docs/peft/package_reference/beft)."""
+    return weight, bias + parts["beft_bias"].flatten()
+
+
+def peanut(weight: Any, bias: Any, parts: Parts, arguments: Mapping[str, Any]) -> Pair:
+    """W plus a network of its columns, whose decoders add what the encoders got (https://arxiv.org/abs/2410.01870)."""
+    import torch
+
+    hidden = torch.relu(weight.T @ parts["peanut_A"].T)
+    given = []
+    for place in range(arguments["depth"]):
+        given.append(hidden)
+        hidden = torch.relu(hidden @ parts[f"peanut_encoders_{place}"].T)
+    for place in range(arguments["depth"]):
+        hidden = torch.relu(hidden @ parts[f"peanut_decoders_{place}"].T) + given.pop()
+    return weight + arguments["scaling"] * (hidden @ parts["peanut_B"].T).T, bias
+
+
+def pvera(weight: Any, bias: Any, parts: Parts, _arguments: Mapping[str, Any]) -> Pair:
+    """VeRA whose first ranks are the mean, which it applies in evaluation; the others are logarithms of variances.
+
+    https://huggingface.co/docs/peft/package_reference/pvera
+    """
+    (outer, inner), rank = weight.shape, len(parts["pvera_lambda_d"]) // 2
+    left = parts["pvera_lambda_b"][:, None] * parts["pvera_B"][:outer]
+    return weight + left @ (parts["pvera_lambda_d"][:rank, None] * parts["pvera_A"][:rank, :inner]), bias
+
+
+def unilora(weight: Any, bias: Any, parts: Parts, _arguments: Mapping[str, Any]) -> Pair:
+    """W + B A, whose numbers are those of one vector over the root of how often each is used (arXiv 2506.00799)."""
+    a, b = (parts["unilora_vector"][parts[f"indices_{side}"]] for side in "AB")
+    return weight + b @ a, bias
+
+
+# By method: the fields of ``Method`` in ``cases.behaviour.adapters.methods.layers``.
+NEWER: Mapping[str, dict[str, Any]] = {
+    "randlora": {
+        "config": "RandLoraConfig",
+        "formula": randlora,
+        "marks": ("randlora_lambda", "randlora_gamma"),
+        "both": {"r": 10},
+        "first": {"randlora_alpha": 6},
+        "second": {"randlora_alpha": 4},
+        "times": 4.0,
+    },
+    "hira": {
+        "config": "HiraConfig",
+        "formula": hira,
+        "marks": ("hira_",),
+        "first": {"r": 4},
+        "second": {"r": 6},
+        "times": 4.0,
+        "together": False,  # each multiplies the weight of the base
+    },
+    "glora": {
+        "config": "GloraConfig",
+        "formula": glora,
+        "marks": ("glora_",),
+        "first": {"r": 4, "config_A_B": "lora", "config_C": "lora", "config_D_E": "vector"},
+        "second": {"r": 3, "config_A_B": "vector", "config_C": "vector", "config_D_E": "constant"},
+        "together": False,  # as HiRA's
+    },
+    "gralora": {
+        "config": "GraloraConfig",
+        "formula": gralora,
+        "marks": ("gralora_",),
+        "first": {"r": 8, "alpha": 6, "gralora_k": 4, "hybrid_r": 3},
+        "second": {"r": 4, "alpha": 4, "gralora_k": 2},
+        "times": 2.0,
+    },
+    "beft": {"config": "BeftConfig", "formula": beft, "marks": ("beft_bias",)},
+    "peanut": {
+        "config": "PeanutConfig",
+        "formula": peanut,
+        "marks": ("peanut_",),
+        "first": {"r": 6, "depth": 2, "scaling": 0.5},
+        "second": {"r": 4, "depth": 1, "scaling": 2.0},
+        "times": 2.0,
+        "together": False,  # each reads the weight of the base
+    },
+    "pvera": {
+        "config": "PveraConfig",
+        "formula": pvera,
+        "marks": ("pvera_lambda_",),
+        "both": {"r": 8, "d_initial": 0.5},
+        "times": 4.0,
+    },
+}
+# The vector belongs to the model, and every layer has it as its own.
+UNILORA: Mapping[str, Any] = {
+    "config": "UniLoraConfig",
+    "formula": unilora,
+    "marks": ("unilora_theta_d",),
+    "first": {"r": 4, "theta_d_length": 200},
+    "second": {"r": 6, "theta_d_length": 150, "proj_seed": 7},
+    "times": 40.0,
+}
+
+
+def frozen(tuner: Any, layer: Any, adapter: str) -> dict[str, Any]:
+    """The numbers of an adapter that a formula needs beside the layer's trained parts."""
+    for key in ("randlora", "pvera"):
+        if hasattr(tuner, f"{key}_A"):
+            return {f"{key}_{side}": getattr(tuner, f"{key}_{side}")[adapter].double() for side in "AB"}
+    if hasattr(tuner, "unilora_theta_d"):
+        return of_unilora(tuner, layer, adapter)
+    return {}
+
+
+def uses_of_unilora(tuner: Any, adapter: str) -> Any:
+    """How often the layers of an adapter use each number of its vector."""
+    import torch
+
+    places = [
+        getattr(each, f"unilora_indices_{side}")[adapter].flatten()
+        for each in tuner.modules()
+        if hasattr(each, "unilora_indices_A")
+        for side in "AB"
+        if adapter in getattr(each, f"unilora_indices_{side}")
+    ]
+    return torch.cat(places).bincount(minlength=len(tuner.unilora_theta_d[adapter]))
+
+
+def of_unilora(tuner: Any, layer: Any, adapter: str) -> dict[str, Any]:
+    """The vector over the roots of how often each of its numbers is used, and the places in it of one layer."""
+    vector = tuner.unilora_theta_d[adapter].detach().double() / uses_of_unilora(tuner, adapter).clamp_min(1).sqrt()
+    return {
+        "unilora_vector": vector,
+        **{f"indices_{side}": getattr(layer, f"unilora_indices_{side}")[adapter] for side in "AB"},
+    }
