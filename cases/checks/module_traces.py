@@ -12,6 +12,7 @@ import contextlib
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from cases.checks import module_hooks
 from cases.runtime.wire import Message
@@ -92,7 +93,7 @@ class TraceRecorder:
     events: list[TraceEvent] = field(default_factory=list)
     running: list[Any] = field(default_factory=list)  # the modules whose forward pass runs, the outermost first
     roots: dict[int, Any] = field(default_factory=dict)
-    names: dict[int, dict[int, str]] = field(default_factory=dict)  # of modules, by the id of their root
+    names: WeakKeyDictionary[Any, WeakKeyDictionary[Any, str]] = field(default_factory=WeakKeyDictionary)  # by root
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
@@ -107,10 +108,14 @@ class TraceRecorder:
         try:
             yield
         except BaseException as error:
-            self.note(ERROR, self.place_of(error))
+            place = self.place_of(error)
+            self.note(ERROR, place)
+            if not place:  # loading a checkpoint into a model raises for the shapes of its weights
+                self.note_weights(held_model(error.__traceback__))
             raise
         else:
-            self.note_weights()
+            for root in self.roots.values():  # a merge need not be followed by a call
+                self.note_weights(root)
         finally:
             Module.__call__ = original
 
@@ -129,12 +134,12 @@ class TraceRecorder:
         finally:
             self.running.pop()
 
-    def note_weights(self) -> None:
-        """Record the weights of all models at the end: a merge need not be followed by a call."""
-        for root in self.roots.values():
-            for name, module in module_hooks.named_modules(root):
-                self.note(WEIGHT, name or WHOLE, "", own_tensors(module))
-                self.note(GRADIENT, name or WHOLE, "", [each.grad for each in own_tensors(module).values()])
+    def note_weights(self, root: Any) -> None:
+        """Record the weights and the gradients of a model outside of its calls."""
+        for name, module in complete_modules(root):
+            tensors = own_tensors(module)
+            self.note(WEIGHT, name or WHOLE, "", tensors)
+            self.note(GRADIENT, name or WHOLE, "", [each.grad for each in tensors.values()])
 
     def note(self, kind: str, name: str, caller: str = "", value: Any = None) -> None:
         if len(self.events) >= MOST:
@@ -151,10 +156,10 @@ class TraceRecorder:
     def name(self, module: Any) -> str:
         """The name of a module in the outermost one that runs."""
         root = self.running[0] if self.running else module
-        known = self.names.setdefault(id(root), {})
-        if id(module) not in known:
-            known.update({id(each): name or WHOLE for name, each in reversed([*module_hooks.named_modules(root)])})
-        return known.get(id(module), class_name(module))
+        known = self.names.setdefault(root, WeakKeyDictionary())
+        if module not in known:  # adapters may have been added since
+            known.update({each: name or WHOLE for name, each in reversed([*module_hooks.named_modules(root)])})
+        return known.get(module, class_name(module))
 
     def place_of(self, error: BaseException) -> str:
         """The name of the innermost module outside of torch in whose methods an exception was raised.
@@ -170,7 +175,7 @@ class TraceRecorder:
 
 
 def complete_modules(root: Any) -> list[tuple[str, Any]]:
-    """The modules of a root by name; none if its constructor has not begun."""
+    """The modules of a root by name; none without a root, or if its constructor has not begun."""
     return [*module_hooks.named_modules(root)] if hasattr(root, "_modules") else []
 
 
@@ -183,6 +188,17 @@ def raising_modules(trace: TracebackType | None) -> list[Any]:
         owner = trace.tb_frame.f_locals.get("self")
         if isinstance(owner, Module):
             found.append(owner)
+        trace = trace.tb_next
+    return found
+
+
+def held_model(trace: TracebackType | None) -> Any:
+    """The module that the innermost function has which has one, of those that an exception passed through."""
+    from torch.nn import Module
+
+    found = None
+    while trace is not None:
+        found = next((each for each in trace.tb_frame.f_locals.values() if isinstance(each, Module)), found)
         trace = trace.tb_next
     return found
 

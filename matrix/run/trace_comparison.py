@@ -6,7 +6,7 @@ import math
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from cases.checks.module_traces import ERROR, INPUT, OUTPUT
+from cases.checks.module_traces import ERROR, INPUT, OUTPUT, WEIGHT
 from matrix.run.outcome import DeviationRecord
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ def difference(trace: ModuleTrace, right: Sequence[TraceEvent], *, same_set: boo
         off = distance(event, expected)
         if off > limit:
             kind, module = blamed(event, expected)
-            name = (event or expected).name
+            if (kind, module) == (ERROR, ""):
+                kind, module = reshaped(trace.events[position + 1 :], right) or (kind, module)
+            name = module if kind == WEIGHT else (event or expected).name
             return DeviationRecord(
                 kind=kind, name=name, module=module, step=0, rank=trace.rank, distance=off, allowed=limit, after=last
             )
@@ -64,6 +66,13 @@ def blamed(event: TraceEvent | None, expected: TraceEvent | None) -> tuple[str, 
     if expected is None or (event.kind, event.name) != (expected.kind, expected.name):
         return MISSING, event.name if event.kind == OUTPUT else event.caller
     return event.kind, event.caller if event.kind == INPUT else event.name
+
+
+def reshaped(left: Sequence[TraceEvent], right: Sequence[TraceEvent]) -> tuple[str, str] | None:
+    """The first module whose weights have other shapes, of a model into which no weights could be loaded."""
+    known = {each.name: each.values for each in reversed(right) if each.kind == WEIGHT}
+    changed = (each.name for each in left if each.kind == WEIGHT and known.get(each.name, each.values) != each.values)
+    return next(((WEIGHT, name) for name in changed), None)
 
 
 def distance(event: TraceEvent | None, expected: TraceEvent | None) -> float:

@@ -122,7 +122,23 @@ def test_the_weights_of_each_model_are_recorded_at_the_end(tmp_path: Path) -> No
     ],
 )
 def test_an_exception_belongs_to_the_innermost_module_outside_of_torch(job: Any, name: str, tmp_path: Path) -> None:
-    assert traced(job, tmp_path)[-1] == ("error", name, "", ("=None",))
+    (error,) = (each for each in traced(job, tmp_path) if each[0] == "error")
+    assert error == ("error", name, "", ("=None",))
+
+
+def test_the_weights_of_a_model_are_recorded_that_cannot_be_loaded(tmp_path: Path) -> None:
+    def load() -> None:
+        model = Module(mlp=Twice())
+        raise ValueError(f"the shapes of {len(model._modules)} modules")
+
+    events = traced(load, tmp_path)
+    assert [each[:2] for each in events] == [
+        ("error", ""),
+        ("weight", "(model)"),
+        ("weight gradient", "(model)"),
+        ("weight", "mlp"),
+        ("weight gradient", "mlp"),
+    ]
 
 
 def test_a_module_under_construction_has_the_name_of_its_class(tmp_path: Path) -> None:

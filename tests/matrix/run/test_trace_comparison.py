@@ -53,6 +53,16 @@ def test_the_module_that_is_to_blame_is_named(
     assert (record.kind, record.module, record.after, record.step) == (kind, module, after, 0)
 
 
+@pytest.mark.parametrize(
+    ("values", "kind", "module"), [("x=float32 (3,)", "weight", "block.norm"), ("x=float32 (2,)", "error", "")]
+)
+def test_a_model_that_cannot_be_loaded_names_the_module_with_other_shapes(values: str, kind: str, module: str) -> None:
+    left = (TraceEvent("error", ""), event("weight", "block"), event("weight", "block.norm", 2.0, values=values))
+    record = first_difference([ModuleTrace(0, 0, left)], [ModuleTrace(0, 0, RIGHT)], same_set=True)
+    assert record is not None
+    assert (record.kind, record.module) == (kind, module)
+
+
 def test_equal_traces_have_no_difference() -> None:
     assert first_difference([ModuleTrace(0, 0, RIGHT)], [ModuleTrace(0, 0, RIGHT)], same_set=True) is None
 
