@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cases.injection.mutant_suite import NONE, NOTICED, SUITE, mutated_case, own_cache
+from cases.checks import module_traces
+from cases.injection import mutated_modules
+from cases.injection.mutant_suite import NONE, NOTICED, SUITE, is_watched, mutated_case, own_cache
+from cases.runtime import deviations
 from cases.runtime.wire import CellReport, Job
 from cases.space.verdict import Verdict
 from cases.suite import CASES
@@ -64,3 +67,20 @@ def test_a_red_cell_spares_the_others_of_its_mutant(
     SUITE.note(CellReport(one, verdict), tmp_path)
     assert SUITE.why_settled(other, tmp_path) == (NOTICED if settled else "")
     assert not SUITE.why_settled(mutated_case(CASES["train-lora-single-fp32"], "m2").id, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("requested", "watched"),
+    [
+        ([], False),
+        ([mutated_modules.REQUESTED], True),
+        ([mutated_modules.REQUESTED, deviations.REQUESTED], False),
+        ([mutated_modules.REQUESTED, module_traces.REQUESTED], False),
+    ],
+)
+def test_mutated_code_is_watched_once(monkeypatch: pytest.MonkeyPatch, requested: list[str], *, watched: bool) -> None:
+    for name in (mutated_modules.REQUESTED, deviations.REQUESTED, module_traces.REQUESTED):
+        monkeypatch.delenv(name, raising=False)
+    for name in requested:
+        monkeypatch.setenv(name, "1")
+    assert is_watched() is watched
