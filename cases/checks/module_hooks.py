@@ -243,19 +243,26 @@ class ModuleRecorder:
 
 
 def named_modules(model: Any) -> Iterator[tuple[str, Any]]:
-    """The modules of a model by their names in the reference, whether it is adapted or not.
+    """The modules of a model by their names in the reference, whether it is adapted, wrapped or neither.
 
-    What PEFT puts around a whole model has the name of the model, which is empty.
+    What PEFT and other wrappers put around a whole model has the name of the model, which is empty.
     """
-    before = f"{AROUND}." if is_tuner(model) else ""  # it merges itself outside of the model that PEFT puts around it
-    paths = {f"{before}{path}".rstrip("."): module for path, module in model.named_modules()}
-    if is_tuner(paths.get(AROUND)):
-        names = {path: "" if path in (AROUND, f"{AROUND}.model") else module_name(path) for path in paths}
-    else:  # prompts come before a model as it is
-        names = {path: module_name(path.removeprefix(AROUND).removeprefix(".")) for path in paths}
-    mixtures = [names[path] for path, module in paths.items() if hasattr(module, "gate") and hasattr(module, "experts")]
-    for path, module in paths.items():
+    every = list(model.named_modules())
+    inner = adapted_model(every)
+    names = {path: "" if f"{inner}.".startswith(f"{path}.") else module_name(path) for path, _ in every}
+    if inner:
+        names |= {path: module_name(path[len(inner) + 1 :]) for path in names if path.startswith(f"{inner}.")}
+        names[""] = ""
+    mixtures = [names[path] for path, module in every if hasattr(module, "gate") and hasattr(module, "experts")]
+    for path, module in every:
         yield published_name(names[path], mixtures), module
+
+
+def adapted_model(every: Sequence[tuple[str, Any]]) -> str:
+    """The path of the model that PEFT adapts; empty if there is none. Prompts come before a model as it is."""
+    tuned = (f"{path}.model".lstrip(".") for path, module in every if is_tuner(module))
+    around = (path for path, _ in every if path.rpartition(".")[2] == AROUND)
+    return next(tuned, "") or next(around, "")
 
 
 def published_name(name: str, mixtures: Sequence[str]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +12,7 @@ from cases.checks.module_traces import ERROR, INPUT, OUTPUT, WEIGHT
 from matrix.run.outcome import DeviationRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from cases.checks.module_traces import ModuleTrace, TraceEvent
 
@@ -26,7 +28,9 @@ def first_difference(
 ) -> DeviationRecord | None:
     """The first event that differs, of the earliest stage and of the lowest rank; None if there is none.
 
-    A module whose input is off is not to blame, but the one that calls it.
+    A module whose input is off is not to blame, but the one that calls it. On the same set, every call has a
+    counterpart. Other versions may call other modules and pass other arguments: there, only tensors of the same place,
+    dtype and shape are compared.
     """
     known = {(each.stage, each.rank): each.events for each in right}
     for trace in sorted(found, key=lambda each: (each.stage, each.rank)):
@@ -38,19 +42,48 @@ def first_difference(
 
 def difference(trace: ModuleTrace, right: Sequence[TraceEvent], *, same_set: bool) -> DeviationRecord | None:
     last = ""
-    for position, (event, expected) in enumerate(zip_longest(trace.events, right)):
+    pairs = zip_longest(trace.events, right) if same_set else counterparts(trace.events, right)
+    for position, (event, expected) in enumerate(pairs):
         limit = SAME_SET if same_set else allowed(expected, position)
         off = distance(event, expected)
         if off > limit:
             kind, module = blamed(event, expected)
             if (kind, module) == (ERROR, ""):
-                kind, module = reshaped(trace.events[position + 1 :], right) or (kind, module)
-            name = module if kind == WEIGHT else (event or expected).name
+                kind, module = reshaped(trace.events, right) or (kind, module)
+            at = event or expected
+            name = module if kind == WEIGHT or at is None else at.name
             return DeviationRecord(
                 kind=kind, name=name, module=module, step=0, rank=trace.rank, distance=off, allowed=limit, after=last
             )
-        last = expected.name
+        last = expected.name if expected is not None else ""
     return None
+
+
+def counterparts(
+    events: Sequence[TraceEvent], right: Sequence[TraceEvent]
+) -> Iterator[tuple[TraceEvent, TraceEvent | None]]:
+    """Each event with that of the same kind, module and number of call, both without what only one of them has."""
+    known = dict(numbered(right))
+    for place, event in numbered(events):
+        if event.kind == ERROR:
+            yield event, None
+        elif place in known:
+            common = set(event.values) & set(known[place].values)
+            yield reduced(event, common), reduced(known[place], common)
+
+
+def numbered(events: Iterable[TraceEvent]) -> Iterator[tuple[tuple[str, str, int], TraceEvent]]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for each in events:
+        counts[each.kind, each.name] += 1
+        yield (each.kind, each.name, counts[each.kind, each.name]), each
+
+
+def reduced(event: TraceEvent, values: Collection[str]) -> TraceEvent:
+    """The event with the tensors among these values only; plain values are none."""
+    pairs = zip(event.values, event.sketches, strict=True)
+    kept = sorted((value, sketch) for value, sketch in pairs if sketch and value in values)
+    return replace(event, values=tuple(value for value, _ in kept), sketches=tuple(sketch for _, sketch in kept))
 
 
 def allowed(expected: TraceEvent | None, position: int) -> float:
@@ -68,10 +101,15 @@ def blamed(event: TraceEvent | None, expected: TraceEvent | None) -> tuple[str, 
     return event.kind, event.caller if event.kind == INPUT else event.name
 
 
-def reshaped(left: Sequence[TraceEvent], right: Sequence[TraceEvent]) -> tuple[str, str] | None:
-    """The first module whose weights have other shapes, of a model into which no weights could be loaded."""
+def reshaped(events: Sequence[TraceEvent], right: Sequence[TraceEvent]) -> tuple[str, str] | None:
+    """The first module whose weights have other shapes, of a model into which no weights could be loaded.
+
+    The weights of such a model follow the error.
+    """
+    place = next(number for number, each in enumerate(events) if each.kind == ERROR)
+    left = [each for each in events[place:] if each.kind == WEIGHT]
     known = {each.name: each.values for each in reversed(right) if each.kind == WEIGHT}
-    changed = (each.name for each in left if each.kind == WEIGHT and known.get(each.name, each.values) != each.values)
+    changed = (each.name for each in left if known.get(each.name, each.values) != each.values)
     return next(((WEIGHT, name) for name in changed), None)
 
 

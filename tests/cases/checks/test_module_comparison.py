@@ -87,7 +87,7 @@ class Modules:
         vars(self).update(attributes)
 
     def named_modules(self) -> list[tuple[str, Any]]:
-        parts = {path: BaseTuner() if path == "base_model" else SimpleNamespace() for path in self.paths}
+        parts = {path: BaseTuner() if path.endswith("base_model") else SimpleNamespace() for path in self.paths}
         return [("", self), *parts.items()]
 
 
@@ -100,8 +100,25 @@ class BaseTuner(Modules):
     [
         (Modules("model", "model.norm"), ["", "model", "model.norm"]),
         (Modules("base_model", "base_model.model", "base_model.model.model"), ["", "", "", "model"]),
+        (Modules("module", "module.base_model", "module.base_model.model.norm"), ["", "", "", "norm"]),
+        (Modules("module", "module.model.norm"), ["", "", "model.norm"]),
         (BaseTuner("model", "model.model", "model.wide"), ["", "", "model", "wide"]),
     ],
 )
-def test_what_peft_puts_around_a_model_has_no_name_of_its_own(model: Any, names: list[str]) -> None:
+def test_what_is_around_a_model_has_no_name_of_its_own(model: Any, names: list[str]) -> None:
     assert [name for name, _ in module_hooks.named_modules(model)] == names
+
+
+def test_prompts_come_before_a_model_as_it_is() -> None:
+    class Prompted(Modules):
+        def named_modules(self) -> list[tuple[str, Any]]:
+            return [("", self), *((path, SimpleNamespace()) for path in self.paths)]
+
+    model = Prompted("base_model", "base_model.model", "base_model.model.embed_tokens", "prompt_encoder.default")
+    assert [name for name, _ in module_hooks.named_modules(model)] == [
+        "",
+        "",
+        "model",
+        "model.embed_tokens",
+        "prompt_encoder",
+    ]

@@ -63,6 +63,41 @@ def test_a_model_that_cannot_be_loaded_names_the_module_with_other_shapes(values
     assert (record.kind, record.module) == (kind, module)
 
 
+@pytest.mark.parametrize(
+    "found",
+    [
+        with_event(1, event("input", "block.norm", 2.0, caller="block", values="y=float32 (2,)")),
+        with_event(2, event("weight", "block.norm", 2.0, values="x=float32 (3,)")),
+        (RIGHT[0], event("input", "block.rotary", caller="block"), *RIGHT[2:]),
+        RIGHT[:3],
+    ],
+)
+def test_what_another_version_calls_otherwise_is_not_compared(found: tuple[TraceEvent, ...]) -> None:
+    traces = [ModuleTrace(0, 0, found)], [ModuleTrace(0, 0, RIGHT)]
+    assert first_difference(*traces, same_set=True) is not None
+    assert first_difference(*traces, same_set=False) is None
+
+
+def test_numbers_and_errors_are_compared_with_another_version() -> None:
+    other = event("input", "other")
+    for last, kind, module in (
+        (event("output", "block", 2.0), "output", "block"),
+        (TraceEvent("error", "a"), "error", "a"),
+    ):
+        found = (other, *RIGHT[:4], last)
+        record = first_difference([ModuleTrace(0, 0, found)], [ModuleTrace(0, 0, RIGHT)], same_set=False)
+        assert record is not None
+        assert (record.kind, record.module) == (kind, module)
+
+
+def test_plain_values_of_another_version_may_differ() -> None:
+    plain = [TraceEvent("input", "a", "", (f"depth={depth}",), ((),)) for depth in (1, 2)]
+    traces = [[ModuleTrace(0, 0, (each,))] for each in plain]
+    assert first_difference(*traces, same_set=False) is None
+    record = first_difference(*traces, same_set=True)
+    assert record is not None
+
+
 def test_equal_traces_have_no_difference() -> None:
     assert first_difference([ModuleTrace(0, 0, RIGHT)], [ModuleTrace(0, 0, RIGHT)], same_set=True) is None
 
