@@ -1,4 +1,4 @@
-"""Processes of a job as the Linux kernel shows them: parents, orphans, memory, and how to end them."""
+"""Processes of a job as the Linux kernel shows them: parents, orphans, memory, open files, and how to end them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1  # prctl(2)
 PR_SET_CHILD_SUBREAPER = 36
 ENDING_POLL_S = 0.005
+RELEASE_S = 0.05
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
@@ -81,6 +82,31 @@ def own_children() -> list[int]:
                 if int(after_name[1]) == os.getpid():
                     found.append(int(entry.name))
     return found
+
+
+def is_open(path: Path) -> bool:
+    """Tell if a process that this user can see holds a file open."""
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # a process or file that is gone, or another user's
+            if descriptor.readlink() == path:
+                return True
+    return False
+
+
+def remove_locks_of_ended_builds(folder: Path) -> list[Path]:
+    """Remove the locks in a folder of torch's extensions that no process holds any more; returns them.
+
+    A process that builds an extension keeps its file ``lock`` open (``torch.utils.file_baton``). If it is killed, the
+    file stays, and every process that needs the extension waits for it without limit.
+    """
+    removed = []
+    for lock in folder.resolve().rglob("lock"):
+        if not is_open(lock):
+            time.sleep(RELEASE_S)  # a build that ends closes the file a moment before it removes it
+            if lock.exists() and not is_open(lock):
+                lock.unlink(missing_ok=True)
+                removed.append(lock)
+    return removed
 
 
 def oom_kills() -> int:

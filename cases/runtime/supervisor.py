@@ -47,6 +47,7 @@ ENDING_POLL_S = 0.005
 GRACE_S = 3.0  # the other ranks may go on for this long after one has failed
 ENDS_S = 14.0  # limit for the kernel to end a rank: one that waits in a driver may never end
 SWEEP_S = 0.5  # for all other processes, even when a rank has used up that limit
+EXTENSIONS = "TORCH_EXTENSIONS_DIR"  # the harness names a folder that all cells of a set share
 PROFILE = "FTMATRIX_LATE_MODULES"  # if set, ranks report the modules that were not preloaded
 
 
@@ -94,6 +95,8 @@ class Supervisor:
         if not stopped:  # other jobs may wait for a companion of ours
             self.companions.wait(self.job.silence_s, lambda: self.must_end)
         left = self.end_everything()
+        if EXTENSIONS in os.environ:
+            process_tree.remove_locks_of_ended_builds(Path(os.environ[EXTENSIONS]))
         return self.report(judge(self.states, stopped=stopped, why=why), began, left)
 
     def run_stages(self) -> tuple[str, str]:

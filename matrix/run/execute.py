@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 CASES: Final = Path(__file__).parents[2] / "cases"
 EXTRA_CASES: Final = Path(__file__).parents[1] / "known" / "extra_cases.py"
+# A set's cells have caches of their own. torch's default folder of extensions is the same for all versions of torch.
+CACHES: Final = {"HF_HOME": "hf", "TORCH_EXTENSIONS_DIR": "torch_extensions"}
 SLACK_S: Final = 120.0  # added to a cell's deadline for imports and the harness's own work
 
 
@@ -172,7 +174,8 @@ class Bench:
     def variables(self, environment: Environment) -> dict[str, str]:
         """Environment variables of the session, without the caller's pytest plugins, and without GPUs on the CPU."""
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.device == "cpu" else {}
-        own = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "HF_HOME": str(self.scratch / "hf"), "PYTHONUNBUFFERED": "1"}
+        caches = {name: str(self.scratch / folder) for name, folder in CACHES.items()}
+        own = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1", **caches}
         outer = {name: value for name, value in environment.variables().items() if not name.startswith("PYTEST_")}
         return {**outer, **own, **hidden, **self.more}
 

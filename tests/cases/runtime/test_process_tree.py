@@ -79,3 +79,13 @@ time.sleep(600)
 
 def test_the_kernel_counts_the_processes_that_it_killed() -> None:
     assert process_tree.oom_kills() >= 0
+
+
+def test_only_locks_that_no_process_holds_are_removed(tmp_path: Path) -> None:
+    held, left = tmp_path / "held" / "lock", tmp_path / "left" / "lock"
+    for each in (held, left):
+        each.parent.mkdir()
+    left.touch()
+    with held.open("w"):
+        assert process_tree.remove_locks_of_ended_builds(tmp_path) == [left]
+    assert (held.exists(), left.exists()) == (True, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -63,3 +64,42 @@ def test_end_everything_ends_all_processes_and_counts_only_strangers_as_leftover
         [sys.executable, "-c", ENDING, tmp_path / "made"], capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.stdout, done.stderr) == ("2 []\n", "")
+
+
+BUILDING = """
+import os, signal, socket, sys
+from cases.runtime.supervisor import Supervisor
+from cases.runtime.wire import Job
+
+class Suite:
+    def companions(self, job):
+        return {}
+
+    def stages(self, job):
+        return [(0, 1)]
+
+    def preload(self):
+        pass
+
+    def run(self, *_):
+        os.open(sys.argv[1], os.O_CREAT | os.O_EXCL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+client, server = socket.socketpair()
+job = Job(kind="cell", name="a", ranks=1, device="cpu", folder=sys.argv[2], cache="b")
+print(Supervisor(Suite(), job, server).run().verdict.value, os.path.exists(sys.argv[1]))
+"""
+
+
+def test_a_rank_that_is_killed_while_it_builds_an_extension_leaves_no_lock(tmp_path: Path) -> None:
+    lock = tmp_path / "extensions" / "kernel" / "lock"
+    lock.parent.mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILDING, lock, tmp_path / "job"],
+        env={**os.environ, "TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.stdout, done.stderr) == ("crash False\n", "")

@@ -39,6 +39,14 @@ def test_a_run_on_the_cpu_sees_no_gpu(environment: Environment, tmp_path: Path) 
     assert Bench(scratch=tmp_path, device="cpu", workers=1).variables(environment)["CUDA_VISIBLE_DEVICES"] == ""
 
 
+def test_a_set_builds_extensions_in_a_folder_of_its_own(
+    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", "shared")
+    found = Bench(scratch=tmp_path, device="cpu", workers=1).variables(environment)
+    assert found["TORCH_EXTENSIONS_DIR"] == str(tmp_path / "torch_extensions")
+
+
 def test_there_are_no_more_workers_than_cells(environment: Environment, tmp_path: Path) -> None:
     command = Bench(scratch=tmp_path, device="cpu", workers=8).command(environment, tmp_path, tmp_path, count=2)
     assert command[command.index("-n") + 1] == "2"
