@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,14 +27,15 @@ LONGEST: Final = 240
 class MeasuredImports:
     """One combination: what each step raised (empty if nothing), or why the process ended.
 
-    ``libraries`` are the versions of the environment's other modules; none if they were not recorded.
+    ``libraries`` are the versions of the environment's other modules; none if they were not recorded. ``measured`` is
+    when its file was written; the beginning of that day if only the day was recorded.
     """
 
     versions: Mapping[str, str]
     errors: Mapping[str, str]
     python: str
     torch: str
-    measured: date
+    measured: datetime
     ended: str = ""
     libraries: Mapping[str, str] = field(default_factory=dict)
 
@@ -49,9 +50,10 @@ class MeasuredImports:
 
 
 def save(
-    results: Sequence[CombinationResult], path: Path, *, measured: date, libraries: Mapping[str, str] | None = None
+    results: Sequence[CombinationResult], path: Path, *, measured: datetime, libraries: Mapping[str, str] | None = None
 ) -> None:
-    """Write the results of one environment; errors that occur several times are stored once."""
+    """Write the results of one environment: the last one of each combination, and each error once."""
+    results = list({tuple(sorted(each.versions.items())): each for each in results}.values())
     packages = sorted({name for each in results for name in each.versions})
     steps = list(dict.fromkeys(step.step for each in results for step in each.steps))
     errors: dict[str, int] = {"": 0}
@@ -63,7 +65,7 @@ def save(
         )
     document = {
         "schema": SCHEMA,
-        "measured": measured.isoformat(),
+        "measured": measured.isoformat(timespec="seconds"),
         "python": results[0].python,
         "torch": results[0].torch,
         "libraries": dict(libraries or {}),
@@ -114,6 +116,8 @@ def of_file(path: Path) -> Iterator[MeasuredImports]:
         raise UserError(f"{path}: cannot be read ({error})") from error
     if document["schema"] > SCHEMA:
         raise UserError(f"{path}: schema {document['schema']} is newer than {SCHEMA}; update ftmatrix")
+    measured = datetime.fromisoformat(document["measured"])
+    measured = measured if measured.tzinfo else measured.replace(tzinfo=UTC)
     for versions, numbers, ended in document["rows"]:
         yield MeasuredImports(
             versions={name: each for name, each in zip(document["packages"], versions, strict=True) if each},
@@ -124,7 +128,7 @@ def of_file(path: Path) -> Iterator[MeasuredImports]:
             },
             python=document["python"],
             torch=document["torch"],
-            measured=date.fromisoformat(document["measured"]),
+            measured=measured,
             ended=ended,
             libraries=document.get("libraries", {}),
         )

@@ -157,7 +157,7 @@ def fails(measured: MeasuredImports, pair: Iterable[str], missing: str) -> bool:
 
 
 def measured_words(measured: MeasuredImports) -> str:
-    return f"measured with Python {measured.python}, torch {measured.torch}, {measured.measured}"
+    return f"measured with Python {measured.python}, torch {measured.torch}, {measured.measured:%Y-%m-%d}"
 
 
 def unmet_requirements(pair: Mapping[str, str], api: ApiMap) -> Iterator[str]:

@@ -246,9 +246,9 @@ def measure(
     found = measure.import_combinations(
         islice(plan, count), python=python, wheels=wheels, results=results, minutes=minutes, extra=extra
     )
-    today = datetime.now(tz=UTC).date()
-    name = f"python{version}-torch{torch}-{today}.json"
-    import_results.save(found, out / name, measured=today, libraries=measure.libraries_beside(results))
+    now = datetime.now(tz=UTC)
+    name = f"python{version}-torch{torch}-{now:%Y-%m-%d}.json"
+    import_results.save(found, out / name, measured=now, libraries=measure.libraries_beside(results))
     typer.echo(f"{counted(len(found), 'combination')} imported; results in {out / name}")
 
 

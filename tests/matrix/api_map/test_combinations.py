@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -92,7 +92,9 @@ def test_old_releases_of_bitsandbytes_fill_a_combination_where_triton_has_what_t
 
 def measured(trl: str, **others: str) -> MeasuredImports:
     versions = {"transformers": "4.46.3", "trl": trl, **others}
-    return MeasuredImports(versions=versions, errors={}, python="3.11.7", torch="2.5.1", measured=date(2026, 11, 25))
+    return MeasuredImports(
+        versions=versions, errors={}, python="3.11.7", torch="2.5.1", measured=datetime(2026, 11, 25, tzinfo=UTC)
+    )
 
 
 def test_results_that_differ_in_trl_are_measured_again_as_one_combination() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from cases.imports.wire import CombinationResult, StepResult
 from matrix.api_map.measured import import_results
 from matrix.api_map.measured.evaluation import concerns_map
+from matrix.keys import without_local
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,9 @@ def result(**versions: str) -> CombinationResult:
 
 
 def test_results_are_read_as_they_were_written_without_folders(tmp_path: Path) -> None:
-    import_results.save([result(trl="0.9.0", peft="0.9.0")], tmp_path / "a.json", measured=date(2026, 11, 25))
+    import_results.save(
+        [result(trl="0.9.0", peft="0.9.0")], tmp_path / "a.json", measured=datetime(2026, 11, 25, tzinfo=UTC)
+    )
     (found,) = import_results.load(tmp_path)
     assert found.versions == {"trl": "0.9.0", "peft": "0.9.0"}
     assert (found.imports("peft"), found.imports("trl"), found.imports("torch")) == (True, False, None)
@@ -44,19 +47,42 @@ def test_the_last_measurement_of_a_combination_counts_unless_the_torch_differs(t
     older, other = result(trl="0.9.0", peft="0.9.0"), result(trl="0.9.0", peft="0.10.0")
     newer = replace(older, steps=(StepResult(step="import trl"),), torch="2.5.1+cpu")
     elsewhere = replace(newer, torch="2.15.0")
-    import_results.save([newer], tmp_path / "a.json", measured=date(2026, 11, 26))
-    import_results.save([older, other], tmp_path / "b.json", measured=date(2026, 11, 25))
-    import_results.save([elsewhere], tmp_path / "c.json", measured=date(2026, 11, 24))
+    import_results.save([newer], tmp_path / "a.json", measured=datetime(2026, 11, 26, tzinfo=UTC))
+    import_results.save([older, other], tmp_path / "b.json", measured=datetime(2026, 11, 25, tzinfo=UTC))
+    import_results.save([elsewhere], tmp_path / "c.json", measured=datetime(2026, 11, 24, tzinfo=UTC))
     found = [(each.torch, each.versions["peft"], each.imports("trl")) for each in import_results.load(tmp_path)]
     assert found == [("2.15.0", "0.9.0", True), ("2.5.1", "0.10.0", False), ("2.5.1+cpu", "0.9.0", True)]
     assert len(list(import_results.of_file(tmp_path / "b.json"))) == 2
+
+
+def test_the_later_of_two_measurements_of_one_day_counts_whatever_its_file_is_called(tmp_path: Path) -> None:
+    morning, evening = result(trl="0.9.0"), replace(result(trl="0.9.0"), steps=(StepResult(step="import trl"),))
+    import_results.save([evening], tmp_path / "a.json", measured=datetime(2026, 11, 26, 20, tzinfo=UTC))
+    import_results.save([morning], tmp_path / "b.json", measured=datetime(2026, 11, 26, 8, tzinfo=UTC))
+    (found,) = import_results.load(tmp_path)
+    assert found.imports("trl")
+
+
+def test_a_combination_that_ran_twice_is_stored_once_as_it_ended_last(tmp_path: Path) -> None:
+    first, last = result(trl="0.9.0"), replace(result(trl="0.9.0"), steps=(StepResult(step="import trl"),))
+    import_results.save([first, last], tmp_path / "a.json", measured=datetime(2026, 11, 26, tzinfo=UTC))
+    (found,) = import_results.of_file(tmp_path / "a.json")
+    assert found.imports("trl")
+
+
+def test_no_packaged_combination_was_measured_twice_at_one_time() -> None:
+    packaged = [each for path in import_results.FOLDER.glob("*.json") for each in import_results.of_file(path)]
+    when = [
+        (*sorted(each.versions.items()), each.python, without_local(each.torch), each.measured) for each in packaged
+    ]
+    assert len(set(when)) == len(when) > 0
 
 
 def test_a_combination_has_no_version_of_a_package_that_only_others_have(tmp_path: Path) -> None:
     import_results.save(
         [result(trl="0.9.0", tokenizers="0.20.0"), result(trl="0.9.0")],
         tmp_path / "a.json",
-        measured=date(2026, 11, 25),
+        measured=datetime(2026, 11, 25, tzinfo=UTC),
     )
     assert {"trl": "0.9.0"} in [each.versions for each in import_results.load(tmp_path)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,7 +55,7 @@ def measured(error: str, *, transformers: str = "6.1.0") -> MeasuredImports:
         errors={"import transformers": "", "import trl": error},
         python="3.12.1",
         torch="2.5.1",
-        measured=date(2026, 11, 26),
+        measured=datetime(2026, 11, 26, tzinfo=UTC),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,7 +109,7 @@ def test_with_again_the_combinations_of_a_file_are_imported(
 ) -> None:
     versions = {"transformers": "4.46.3", "peft": "0.14.0", "trl": "0.12.2"}
     stored = [CombinationResult(versions=versions, steps=(), python="3.11.7", torch="2.5.1", seconds=0)]
-    import_results.save(stored, tmp_path / "old.json", measured=date(2026, 11, 25))
+    import_results.save(stored, tmp_path / "old.json", measured=datetime(2026, 11, 25, tzinfo=UTC))
     words = ("measure", "--python", "python", "--out", str(tmp_path / "new"), "--again", str(tmp_path / "old.json"))
     assert run(*words).exit_code == 0
     assert [(each.versions, each.variants) for each in planned_combinations] == [(versions, ("0.12.2",))]

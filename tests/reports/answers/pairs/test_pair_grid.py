@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,7 +33,7 @@ def measured(error: str = "") -> MeasuredImports:
         errors={"import peft": error, "import transformers": ""},
         python="3.11.7",
         torch="2.5.1",
-        measured=date(2026, 11, 25),
+        measured=datetime(2026, 11, 25, tzinfo=UTC),
     )
 
 
