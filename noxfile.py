@@ -74,7 +74,7 @@ command(
 command("report", "Render a run again: the latest one, or `nox -s report -- DIRECTORY`.", "report")
 command(
     "known_problems",
-    "Run the cases of upstream issues: reproduced, not reproduced, or not runnable here.",
+    "Run the cases of upstream issues: reproduced, red with another error, not reproduced, or not runnable here.",
     "known",
 )
 command(

@@ -31,6 +31,7 @@ from reports.commands.runs import known_scripts
 from reports.render import findings_page, known_page, progress_bar
 from reports.render.files import write_whole
 from reports.results import known_results
+from reports.results.known_results import Reproduction
 from reports.results.loading import load
 
 if TYPE_CHECKING:
@@ -38,11 +39,13 @@ if TYPE_CHECKING:
 
     from matrix.known.script_runs import ScriptRecord
     from matrix.run.outcome import RunRecord
-    from reports.results.known_results import ProblemResult
+    from reports.results.known_results import GpuResults, ProblemResult
+    from reports.results.loading import RunResults
 
     Draw = Callable[[RunRecord, Sequence[ProblemResult]], str]
 
 LOST = 1
+WIDTH: Final = max(len(each) for each in Reproduction)
 PROBLEM_PAGES: Final[Mapping[str, Draw]] = {"known_problems.md": known_page.markdown}
 
 
@@ -98,7 +101,7 @@ def known(
         Path, typer.Option(help="TOML file of known problems.", show_default="the packaged file")
     ] = problems.PACKAGED,
 ) -> None:
-    """Run known upstream issues and report each as reproduced, not reproduced, or needing other hardware."""
+    """Run known upstream issues: reproduced, red with another error, not reproduced, or needing other hardware."""
     console = Console()
     if findings and table != problems.PACKAGED:
         raise UserError("--findings and --table name different tables; give one of them")
@@ -107,7 +110,9 @@ def known(
     if reproduce and (not findings or out is None or results is not None):
         raise UserError("--reproduce runs the scripts of findings: add --findings and --out, leave out --results")
     if results is not None:
-        raise typer.Exit(show_known(results, chosen, console, findings=findings, gpu_results=gpu_results, out=out))
+        run = load(results)
+        gpus = judging_gpus(run.record.device, chosen, gpu_results)
+        raise typer.Exit(show_known(run, results, chosen, console, findings=findings, gpus=gpus, out=out))
     run_request = request.RunRequest(
         sets=sets or ("slices" if reproduce else "all"),
         device=device,
@@ -122,37 +127,46 @@ def known(
     )
     if reproduce and out is not None:
         raise typer.Exit(known_scripts.reproduce(run_request, chosen, out, say=partial(print, flush=True)))
+    gpus = judging_gpus(run_request.resolved_device, chosen, gpu_results)  # bad input ends here, before any cell runs
     work = problems.work(
         chosen, run_request.version_sets(), run_request.suite.cases, device=run_request.resolved_device
     )
     watcher = progress_bar.choose(console, planned=sum(len(cases) for _, cases in work))
     directory = request.run(run_request, work=work, watcher=watcher, say=console.print)
     show(directory, console)
-    raise typer.Exit(show_known(directory, chosen, console, findings=findings, gpu_results=gpu_results))
+    raise typer.Exit(show_known(load(directory), directory, chosen, console, findings=findings, gpus=gpus))
+
+
+def judging_gpus(device: str, chosen: Sequence[problems.Problem], folder: Path) -> GpuResults | None:
+    """Return the stored results on GPUs that judge the cells for GPUs; none if the run itself is on GPUs.
+
+    Raises:
+        UserError: the folder has no such results.
+    """
+    return None if device == CUDA else named_cells.stored(chosen, folder)
 
 
 def show_known(
+    run: RunResults,
     directory: Path,
     chosen: Sequence[problems.Problem],
     console: Console,
     *,
     findings: bool,
-    gpu_results: Path,
+    gpus: GpuResults | None,
     out: Path | None = None,
 ) -> int:
     """Write the known problems with their results, print one line for each; return the exit code."""
-    results = load(directory)
     target = out or directory
     target.mkdir(parents=True, exist_ok=True)
-    own = results.record.device == CUDA
-    gpus = named_cells.of_run(results) if own else named_cells.stored(chosen, gpu_results)
-    problem_results = known_results.judged(chosen, results.matrix, gpus)
+    own = named_cells.of_run(run) if run.record.device == CUDA else gpus
+    problem_results = known_results.judged(chosen, run.matrix, own)
     name = "findings" if findings else "known_problems"
     scripts = script_runs.read(directory / script_runs.FILE)
     for page, draw in (pages_of_findings(scripts) if findings else PROBLEM_PAGES).items():
-        write_whole(target / page, draw(results.record, problem_results))
+        write_whole(target / page, draw(run.record, problem_results))
     write_whole(target / f"{name}.json.gz", json.dumps(known_results.document(problem_results), indent=1) + "\n")
     for each in problem_results:
-        console.print(f"{each.status.value:20} {each.problem.id}", highlight=False, markup=False)
+        console.print(f"{each.status.value:{WIDTH}} {each.problem.id}", highlight=False, markup=False)
     console.print(f"Details: {target / name}.md", soft_wrap=True, highlight=False)
-    return LOST if results.matrix.counts()[Verdict.LOST] else 0
+    return LOST if run.matrix.counts()[Verdict.LOST] else 0

@@ -28,6 +28,7 @@ class Reproduction(StrEnum):
     """The result of running a reported problem."""
 
     REPRODUCED = "reproduced"  # red, with the text that was reported
+    OTHER_ERROR = "red with another error"  # red before the problem could show
     NOT_REPRODUCED = "not reproduced"  # its cells ran, and none showed it
     NEEDS_HARDWARE = "needs other hardware"  # its cells were skipped on this machine
     NOT_RUN = "not run"
@@ -202,6 +203,7 @@ def cell_result(matrix: Grid, key: str, case: str, is_expected: Callable[[Outcom
 def reproduction(problem: Problem, red: Sequence[CellResult], green: Sequence[CellResult]) -> Reproduction:
     """Return the result of a problem. A problem without red cells was tried if its green cells ran.
 
+    A red cell with another text shows nothing about the problem, so that it is not reproduced only if no cell is red.
     A problem that needs hardware was tried if the cells of its red cases ran that it names for GPUs.
     """
     if any(each.as_said for each in red):
@@ -211,9 +213,10 @@ def reproduction(problem: Problem, red: Sequence[CellResult], green: Sequence[Ce
         red, green = ([each for each in cells if each.device and each.case in cases] for cells in (red, green))
     elif any(each.verdict == Verdict.SKIP.value and "GPU" in each.headline for each in red):
         return Reproduction.NEEDS_HARDWARE
-    ran = {verdict.value for verdict in RED | {Verdict.PASS}}
-    tried = red or [each for each in green if each.as_said]
-    if any(each.verdict in ran for each in tried):
+    tried = {each.verdict for each in red or [each for each in green if each.as_said]}
+    if not tried.isdisjoint(verdict.value for verdict in RED):
+        return Reproduction.OTHER_ERROR
+    if Verdict.PASS.value in tried:
         return Reproduction.NOT_REPRODUCED
     return Reproduction.NEEDS_HARDWARE if problem.needs else Reproduction.NOT_RUN
 

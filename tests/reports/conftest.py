@@ -12,6 +12,7 @@ from cases.space.verdict import Verdict
 from matrix.bisect.answer import BisectAnswer, Certainty, Culprit
 from matrix.keys import CellKey
 from matrix.run.outcome import CheckRecord, ErrorRecord, Outcome, RunRecord, SetRecord
+from matrix.run.store import Store
 from matrix.search.fixes import Change, Fix, Fixes
 from matrix.search.fixes import Kind as Ways
 from matrix.versions import sets
@@ -25,7 +26,7 @@ from reports.answers.scripts.repro_cells import outcome_of, pins_of
 from reports.answers.scripts.repro_script import Reproducer, reproducer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from reports.results.grid import Grid
@@ -82,7 +83,7 @@ def a_run(*planned: str, **other: Any) -> RunRecord:
         "asked": {"sets": "all"},
         "hardware": "cpu: 2 cores",
     }
-    return RunRecord(planned=planned, **{**usual, **other})
+    return RunRecord(**{**usual, "planned": planned, **other})
 
 
 def a_small_matrix() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
@@ -213,6 +214,26 @@ def hostile() -> tuple[RunRecord, list[SetRecord], list[Outcome]]:
         evidence={HOSTILE: "javascript:alert(1)"},
     )
     return a_run(hardware=HOSTILE), [a_set(why=HOSTILE, notes=(HOSTILE,))], [outcome]
+
+
+class WriteRun(Protocol):
+    def __call__(self, *outcomes: Outcome, name: str = ..., columns: Sequence[SetRecord] = ..., **run: Any) -> Path: ...
+
+
+@pytest.fixture
+def write_run(tmp_path: Path) -> WriteRun:
+    """``write_run(outcome, name="new", device="cuda")``: the folder of a run, below ``tmp_path / "runs"``."""
+
+    def written(*outcomes: Outcome, name: str = "one", columns: Sequence[SetRecord] = (a_set(),), **run: Any) -> Path:
+        store = Store.create(tmp_path / "runs" / name, a_run(**run))
+        for column in columns:
+            store.note(column)
+        for outcome in outcomes:
+            store.append(outcome)
+        store.close()
+        return store.directory
+
+    return written
 
 
 @pytest.fixture

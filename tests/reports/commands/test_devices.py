@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import jsonschema
 import pytest
 
-from matrix.run.store import Store
 from matrix.versions.sets import PACKAGES
 from reports.answers.devices import compare as devices
 from reports.results.comparison import DifferenceKind
@@ -17,30 +16,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+    from matrix.run.outcome import Outcome, SetRecord
 
     Command = Callable[..., tuple[int, str, str]]
-    WriteRun = Callable[[str, str], Path]
+    RunOf = Callable[[str, str], Path]
 
 CASE = "train-lora-ddp-fp32"
 
 
 @pytest.fixture
-def write_run(
-    tmp_path: Path,
-    build_run: Callable[..., RunRecord],
-    build_set: Callable[..., SetRecord],
-    build_outcome: Callable[..., Outcome],
-) -> WriteRun:
-    """``write_run("cuda", "fail")``: the folder of a run on that device, of one cell."""
+def run_of(
+    write_run: Callable[..., Path], build_set: Callable[..., SetRecord], build_outcome: Callable[..., Outcome]
+) -> RunOf:
+    """``run_of("cuda", "fail")``: the folder of a run on that device, of one cell."""
 
     def written(device: str, verdict: str) -> Path:
-        directory = tmp_path / f"{device}-{verdict}"
-        store = Store.create(directory, build_run(f"2024-06__{CASE}", device=device))
-        store.note(build_set("2024-06", pins=dict.fromkeys(PACKAGES, "0.1"), lock="abc"))
-        store.append(build_outcome(CASE, "2024-06", verdict, lock="abc-pypi", hardware=f"{device}: test"))
-        store.close()
-        return directory
+        outcome = build_outcome(CASE, "2024-06", verdict, lock="abc-pypi", hardware=f"{device}: test")
+        columns = [build_set("2024-06", pins=dict.fromkeys(PACKAGES, "0.1"), lock="abc")]
+        planned = (f"2024-06__{CASE}",)
+        return write_run(outcome, name=f"{device}-{verdict}", columns=columns, device=device, planned=planned)
 
     return written
 
@@ -52,10 +46,10 @@ def compared(directory: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda")])
 def test_a_run_is_compared_with_one_on_another_device(
-    first: str, second: str, ftmatrix: Command, write_run: WriteRun
+    first: str, second: str, ftmatrix: Command, run_of: RunOf
 ) -> None:
     verdicts = {"cpu": "pass", "cuda": "fail"}
-    run, other = (write_run(device, verdicts[device]) for device in (first, second))
+    run, other = (run_of(device, verdicts[device]) for device in (first, second))
     code, out, _ = ftmatrix("report", str(run), str(other))
     assert code == 0
     assert "CPU and GPU: 1 cell compared (1 on the same lock): 0 equal, 1 red only on GPUs" in " ".join(out.split())
@@ -64,22 +58,22 @@ def test_a_run_is_compared_with_one_on_another_device(
     assert not (other / "matrix.json").exists()
 
 
-def test_a_run_of_unpublished_sets_is_not_compared(ftmatrix: Command, write_run: WriteRun) -> None:
-    run = write_run("cuda", "pass")
+def test_a_run_of_unpublished_sets_is_not_compared(ftmatrix: Command, run_of: RunOf) -> None:
+    run = run_of("cuda", "pass")
     assert ftmatrix("report", str(run))[0] == 0
     assert compared(run) is None
 
 
-def test_runs_on_one_device_are_not_compared(ftmatrix: Command, write_run: WriteRun) -> None:
-    code, _, err = ftmatrix("report", str(write_run("cuda", "pass")), str(write_run("cuda", "fail")))
+def test_runs_on_one_device_are_not_compared(ftmatrix: Command, run_of: RunOf) -> None:
+    code, _, err = ftmatrix("report", str(run_of("cuda", "pass")), str(run_of("cuda", "fail")))
     assert code == 2
     assert "is a run on cuda as well: a run is compared with those of another device" in err
 
 
-def test_rendered_runs_of_a_folder_are_compared(ftmatrix: Command, write_run: WriteRun) -> None:
+def test_rendered_runs_of_a_folder_are_compared(ftmatrix: Command, run_of: RunOf) -> None:
     for device, verdict in (("cpu", "wrong"), ("cuda", "pass")):
-        ftmatrix("report", str(write_run(device, verdict)))
-    code, out, _ = ftmatrix("devices", "--results", str(write_run("cpu", "pass").parent))
+        ftmatrix("report", str(run_of(device, verdict)))
+    code, out, _ = ftmatrix("devices", "--results", str(run_of("cpu", "pass").parent))
     assert code == 0
     assert f"{CASE}: red only on the CPU (the same lock)" in out
 
@@ -102,10 +96,8 @@ def test_the_page_of_gpu_results_is_that_of_the_published_ones(ftmatrix: Command
     assert (tmp_path / "gpu.md").read_bytes() == (devices.PUBLISHED.parent / "gpu_matrix.md").read_bytes()
 
 
-def test_the_page_of_gpu_results_has_no_set_with_another_lock(
-    ftmatrix: Command, write_run: WriteRun, tmp_path: Path
-) -> None:
-    run = write_run("cuda", "pass")
+def test_the_page_of_gpu_results_has_no_set_with_another_lock(ftmatrix: Command, run_of: RunOf, tmp_path: Path) -> None:
+    run = run_of("cuda", "pass")
     ftmatrix("report", str(run))
     assert ftmatrix("devices", "--results", str(run), "--gpu-page", str(tmp_path / "gpu.md"))[0] == 0
     text = (tmp_path / "gpu.md").read_text(encoding="utf-8")
@@ -113,8 +105,8 @@ def test_the_page_of_gpu_results_has_no_set_with_another_lock(
     assert "2024-06" not in text
 
 
-def test_without_results_of_both_nothing_is_compared(ftmatrix: Command, write_run: WriteRun) -> None:
-    run = write_run("cpu", "pass")
+def test_without_results_of_both_nothing_is_compared(ftmatrix: Command, run_of: RunOf) -> None:
+    run = run_of("cpu", "pass")
     ftmatrix("report", str(run))
     code, out, _ = ftmatrix("devices", "--results", str(run))
     assert (code, out) == (1, "No case ran on both a CPU and GPUs, on comparable version sets.\n")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     BuildRun = Callable[..., RunRecord]
 
 RAISED = ErrorRecord(type="ValueError", message="Must flatten tensors with uniform dtype")
+OTHER = ErrorRecord(type="KeyError", message="'model'")
 
 
 def a_problem(**other: Any) -> Problem:
@@ -49,9 +50,20 @@ def test_red_with_the_reported_text_is_reproduced(status_of: Callable[..., Repro
     assert status_of(a_problem(), verdict="fail", error=RAISED) is Reproduction.REPRODUCED
 
 
-def test_red_with_another_text_is_not_reproduced(status_of: Callable[..., Reproduction]) -> None:
-    other = ErrorRecord(type="KeyError", message="'model'")
-    assert status_of(a_problem(), verdict="fail", error=other) is Reproduction.NOT_REPRODUCED
+def test_red_with_another_text_is_another_error(status_of: Callable[..., Reproduction]) -> None:
+    assert status_of(a_problem(), verdict="fail", error=OTHER) is Reproduction.OTHER_ERROR
+
+
+def test_a_green_cell_beside_another_error_does_not_make_it_not_reproduced(
+    build_outcome: BuildOutcome, build_set: BuildSet, build_run: BuildRun
+) -> None:
+    problem = a_problem(red=[{"case": "red", "sets": ["2024-06", "2024-09"], "shows": "uniform dtype"}])
+    outcomes = [build_outcome("red"), build_outcome("red", "2024-09", verdict="fail", error=OTHER)]
+    found = judge(problem, grid(build_run(), [build_set(), build_set("2024-09")], outcomes))
+    assert found.status is Reproduction.OTHER_ERROR
+    page = known_page.markdown(build_run(), [found])
+    assert "2 red with another error" in page
+    assert "\n## Red with another error\n" in page
 
 
 def test_green_is_not_reproduced(status_of: Callable[..., Reproduction]) -> None:

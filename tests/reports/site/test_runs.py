@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from matrix.errors import UserError
 from matrix.run.outcome import SCHEMA
-from matrix.run.store import OUTCOMES, RUN, SETS, TORN, Store
+from matrix.run.store import OUTCOMES, RUN, SETS, TORN
 from reports.render.write import publish
 from reports.results.loading import load
 from reports.results.log_ends import FILE, LONGEST, LONGEST_PUBLISHED, end_of
@@ -20,26 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from matrix.run.outcome import Outcome, RunRecord, SetRecord
+    from matrix.run.outcome import Outcome
 
-
-class WriteRun(Protocol):
-    def __call__(self, *outcomes: Outcome, name: str = ..., **run: Any) -> Path: ...
-
-
-@pytest.fixture
-def write_run(tmp_path: Path, build_run: Callable[..., RunRecord], build_set: Callable[..., SetRecord]) -> WriteRun:
-    """Write a run below a folder; return the folder of the run."""
-
-    def written(*outcomes: Outcome, name: str = "one", **run: Any) -> Path:
-        store = Store.create(tmp_path / "runs" / name, build_run(**run))
-        store.note(build_set())
-        for each in outcomes:
-            store.append(each)
-        store.close()
-        return store.directory
-
-    return written
+    WriteRun = Callable[..., Path]
 
 
 @pytest.fixture
