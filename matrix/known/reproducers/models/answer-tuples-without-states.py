@@ -1,6 +1,6 @@
 """With return_dict=False and without a cache, a model of questions leaves the hidden states out of its tuple.
 
-Shows at least with transformers 4.41 to 4.52. No thread found on 2026-11-26.
+Shows with transformers 4.39 to 4.57; not with 5.3. No thread found on 2026-11-26.
 Exit code: 0 right, 1 the states are missing, anything else: something else happened.
 """
 

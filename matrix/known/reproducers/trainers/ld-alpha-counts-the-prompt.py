@@ -1,6 +1,6 @@
 """DPOTrainer's ld_alpha counts a completion's tokens from the first of the prompt, and so leaves the last ones out.
 
-Shows at least with trl 0.18. No thread found on 2026-11-26.
+Shows with trl 0.18 to 0.26; not with 0.29. No thread found on 2026-11-26.
 Exit code: 0 right, 1 nothing is left of a completion shorter than its prompt, 77 this trl has no ld_alpha,
 anything else: something else happened.
 """
@@ -24,6 +24,7 @@ WORDS = {"type": "WordLevel", "unk_token": "w0", "vocab": {f"w{n}": n for n in r
 ROWS = Dataset.from_list([{"prompt": "w3 w4 w10 w11 w12 w13", "chosen": " w5 w6 w7", "rejected": " w8 w9"}])
 SPECIAL = {"pad_token": "w0", "eos_token": "w2", "bos_token": "w1"}
 if not hasattr(getattr(trl, "DPOConfig", None), "ld_alpha"):
+    print(f"trl {trl.__version__} has no ld_alpha of DPOTrainer", file=sys.stderr)
     sys.exit(77)
 
 
@@ -40,7 +41,9 @@ with tempfile.TemporaryDirectory() as folder:
     def evaluated(**chosen):
         arguments = trl.DPOConfig(folder, **chosen, beta=1.0, use_cpu=True, bf16=False, report_to="none")
         given = {"train_dataset": ROWS, "eval_dataset": ROWS, "processing_class": words}
-        return trl.DPOTrainer(model=model(0), ref_model=model(1), args=arguments, **given).evaluate()
+        trainer = trl.DPOTrainer(model=model(0), ref_model=model(1), args=arguments, **given)
+        trainer.evaluate()
+        return trainer.state.log_history[-1]  # evaluate() of trl 0.29 returns less than it logs
 
     plain, weighted = (evaluated(ld_alpha=alpha)["eval_logps/chosen"] for alpha in (None, 1.0))
 

@@ -1,6 +1,6 @@
 """DPOTrainer subtracts the reference from sppo_hard and nca_pair in spite of reference_free.
 
-Shows at least with trl 0.9 to 0.18. No thread found on 2026-11-26.
+Shows with trl 0.9 to 0.26. No thread found on 2026-11-26.
 Exit code: 0 right, 1 the loss of the ratios to the reference, 77 this trl has no reference_free, anything
 else: something else happened.
 """
@@ -25,6 +25,7 @@ WORDS = {"type": "WordLevel", "unk_token": "w0", "vocab": {f"w{n}": n for n in r
 ROWS = Dataset.from_list([{"prompt": "w3 w4", "chosen": " w5 w6 w7", "rejected": " w8 w9"}])
 SPECIAL = {"pad_token": "w0", "eos_token": "w2", "bos_token": "w1"}
 if not hasattr(getattr(trl, "DPOConfig", None), "reference_free"):
+    print(f"trl {trl.__version__} has no reference_free of DPOTrainer", file=sys.stderr)
     sys.exit(77)
 
 
