@@ -17,10 +17,11 @@ HERE = Path(__file__).parents[1]
 LAYERS = ("noxfile", "reports", "matrix", "cases")  # each may import what stands behind it
 STACK = {"torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl"}
 LONGEST = 400  # lines of a module
-SCRIPTS = HERE / "matrix" / "known" / "reproducers"  # for people without this project, tested in test_reproducers.py
+# For people without this project; tested in test_reproducers.py and test_plain_scripts.py.
+SCRIPTS = {HERE / "matrix" / "known" / "reproducers", HERE / "matrix" / "experiments" / "scripts"}
 MODULES = [
     HERE / "noxfile.py",
-    *(path for each in LAYERS[1:] for path in sorted((HERE / each).rglob("*.py")) if SCRIPTS not in path.parents),
+    *(path for each in LAYERS[1:] for path in sorted((HERE / each).rglob("*.py")) if SCRIPTS.isdisjoint(path.parents)),
 ]
 
 PATHS = {".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES}

@@ -65,6 +65,10 @@ class ScriptRun(Stored):
     def key(self) -> tuple[str, str, str]:
         return self.finding, self.set, self.hardware
 
+    def is_outdated_by(self, newer: ScriptRun) -> bool:
+        """Tell if a newer run on the same set is of another version of the script."""
+        return (self.finding, self.set) == (newer.finding, newer.set) and self.sha256 != newer.sha256
+
 
 class ScriptRecord(Stored):
     """The newest run of each script on each version set and hardware."""
@@ -76,8 +80,14 @@ class ScriptRecord(Stored):
         return tuple(each for each in self.runs if each.finding == finding)
 
     def with_runs(self, new: Iterable[ScriptRun]) -> ScriptRecord:
-        """The record with further runs, each of which replaces an earlier one of its set and hardware."""
-        runs = {each.key: each for each in self.runs} | {each.key: each for each in new}
+        """The record with further runs.
+
+        Each replaces an earlier one of its set and hardware, and those of its set on other hardware that are of another
+        version of the script.
+        """
+        runs = {each.key: each for each in self.runs}
+        for run in new:
+            runs = {key: each for key, each in runs.items() if not each.is_outdated_by(run)} | {run.key: run}
         return ScriptRecord(runs=tuple(runs[key] for key in sorted(runs)))
 
 

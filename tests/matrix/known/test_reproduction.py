@@ -123,6 +123,13 @@ def test_a_run_replaces_that_of_the_same_set_and_hardware() -> None:
     assert [(each.hardware, each.exit_code) for each in record.of("one")] == [("cpu: A x 2", 0), ("cpu: B x 2", 1)]
 
 
+def test_a_run_replaces_those_of_another_version_of_the_script_on_its_set() -> None:
+    elsewhere = RUN.model_copy(update={"hardware": "cpu: B x 2"})
+    other_set = RUN.model_copy(update={"set": "2026-09"})
+    changed = RUN.model_copy(update={"sha256": "1"})
+    assert ScriptRecord(runs=(elsewhere, other_set)).with_runs([changed]).runs == (other_set, changed)
+
+
 def test_a_record_survives_writing_and_reading(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(script_runs.text(ScriptRecord(runs=(RUN,))))
     assert script_runs.read(tmp_path / "r.json").runs == (RUN,)
