@@ -251,6 +251,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.starts.gradient_starts",
     "behaviour.starts.incremental_components",
     "behaviour.starts.initial_values",
+    "behaviour.starts.loftq_starts",
     "behaviour.starts.other_starts",
     "behaviour.starts.prompt_starts",
     "behaviour.starts.start_distributions",

@@ -38,6 +38,13 @@ PATTERNS: Mapping[str, tuple[dict[str, Any], dict[str, tuple[int, int]]]] = {
         {"rank_pattern": {"embed_tokens": 3}, "alpha_pattern": {"embed_tokens": 11}},
         {"embed_tokens": (3, 11)},
     ),
+    "expressions": (
+        {"rank_pattern": {r"layers\.1\..*_proj": 3}, "alpha_pattern": {r".*\.0\.self_attn\.[qv]_proj": 9}},
+        {
+            **{f"layers.0.self_attn.{name}_proj": (RANK, 9) for name in "qv"},
+            **{f"layers.1.self_attn.{name}_proj": (3, ALPHA) for name in "qv"},
+        },
+    ),
 }
 PLAIN = Adapter(name="first", rank=8, alpha=4, targets=TARGETS)
 

@@ -1,4 +1,4 @@
-"""Layers of newer methods that draw numbers or share a vector: PVeRA and Uni-LoRA."""
+"""Layers of newer methods that draw numbers or share a vector, PVeRA, Uni-LoRA and TinyLoRA, and dropout of others."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from cases.api import call
 from cases.behaviour.adapters import newer_methods
-from cases.behaviour.adapters.methods import layers
+from cases.behaviour.adapters.methods import layers, method_dropout
 from cases.behaviour.adapters.methods.layers import METHODS, NAMES, Method
+from cases.behaviour.adapters.methods.method_dropout import RATE
 from cases.behaviour.adapters.methods.method_merging import SAME
 from cases.behaviour.starts import adapted_layers
 from cases.reference.tolerance import relative
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 GROUP = "Newer methods"
 SEED, ROWS = 5, 7
-APART = 0.001  # relative: two draws
+APART = 0.001  # relative: two draws, or what an adapter adds
+NEAR = 1e-4  # relative: the largest singular values by a decomposition in float32
 
 
 def drawing(*, seed: int | None, at_inference: bool = False) -> Any:
@@ -85,15 +87,52 @@ def unilora_layers(ctx: Context) -> Iterator[Check]:
 
     https://arxiv.org/abs/2506.00799
     """
+    method = Method(**newer_methods.UNILORA)
+    yield from of_vectors(ctx, method)
+    model = layers.adapted(method)
+    for name in NAMES:
+        uses = newer_methods.uses_of_unilora(model.base_model, name)
+        yield at_most(f"uses of a number of the {name}, apart", int(uses.max() - uses.min()), 1)
+
+
+@call(GROUP, phase=Phase.MERGE, requires=("peft_TinyLoraConfig",))
+def tinylora_layers(ctx: Context) -> Iterator[Check]:
+    """TinyLoRA's vector weighs fixed matrices between singular vectors; weight_tying says how many vectors there are.
+
+    https://arxiv.org/abs/2602.04118 and https://huggingface.co/docs/peft/package_reference/tinylora
+    """
+    import torch
+
+    method = Method(**newer_methods.TINYLORA)
+    yield from of_vectors(ctx, method)
+    model = layers.adapted(method)
+    for name in NAMES:
+        for layer in layers.TARGETS[name]:
+            fixed = newer_methods.frozen(model.base_model, layers.module(model, layer), name)
+            left, values, right = torch.linalg.svd(layers.held(model)[layer][0], full_matrices=False)
+            rank = method.arguments(name)["r"]
+            best = left[:, :rank] * values[:rank] @ right[:rank]
+            off = relative(fixed["tinylora_B"] @ fixed["tinylora_A"], best)
+            yield at_most(f"singular values of {layer} off, {name}", off, NEAR)
+    for tying, count in ((0.0, 2), (1.0, 1)):
+        model = layers.adapted(method, names=("first",), weight_tying=tying)
+        found = sum("tinylora_v" in name for name, each in model.named_parameters() if each.requires_grad)
+        yield equal(f"vectors of two layers, weight_tying={tying}", found, count)
+
+
+def of_vectors(ctx: Context, method: Method) -> Iterator[Check]:
+    """Switch, disable, merge, unmerge and load two adapters whose vectors belong to the model."""
     from peft import PeftModel
 
-    method = Method(**newer_methods.UNILORA)
     model = layers.adapted(method)
     plain = layers.held(adapted_layers.base())
+    model.save_pretrained(ctx.kept)
     for name in NAMES:
         model.set_adapter(name)
         wanted = layers.expected(model, method, name)
         yield at_most(f"weights of the {name} off", layers.off(layers.applied(model), wanted), SAME)
+        effect = layers.off(wanted, plain)
+        yield at_least(f"effect of the {name}", effect, APART)
         for safe in (False, True):
             model.merge_adapter(safe_merge=safe)
             yield at_most(f"merged weights of the {name} off, {safe}", layers.off(layers.held(model), wanted), SAME)
@@ -102,11 +141,26 @@ def unilora_layers(ctx: Context) -> Iterator[Check]:
         with model.disable_adapter():
             off = layers.off(layers.applied(model), plain)
         yield at_most(f"weights off while the {name} is disabled", off, SAME)
-        uses = newer_methods.uses_of_unilora(model.base_model, name)
-        yield at_most(f"uses of a number of the {name}, apart", int(uses.max() - uses.min()), 1)
-        model.save_pretrained(ctx.kept)
         again = PeftModel.from_pretrained(adapted_layers.base(), ctx.kept / name, adapter_name=name).eval()
         yield at_most(f"weights of the {name} off, loaded", layers.off(layers.applied(again), wanted), SAME)
-    trained = {name for name, each in model.named_parameters() if each.requires_grad}
-    own = {name.split(".")[-2:][0] for name in trained}
-    yield equal("trained", str(sorted(own)), "['unilora_theta_d']")
+        trained = {key for key, each in model.named_parameters() if each.requires_grad}
+        others = {key for key in trained if not any(mark in key for mark in method.marks) or name not in key.split(".")}
+        yield equal(f"trained beside the {name}", " ".join(sorted(others)), "")
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("peft_RandLoraConfig",))
+def randlora_dropout(_ctx: Context) -> Iterator[Check]:
+    """RandLoRA drops single inputs of the adapter in training, and scales the others."""
+    yield from method_dropout.inputs_dropped("randlora", randlora_dropout=RATE)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("peft_HiraConfig",))
+def hira_dropout(_ctx: Context) -> Iterator[Check]:
+    """HiRA drops single inputs of the adapter in training, and scales the others."""
+    yield from method_dropout.inputs_dropped("hira", hira_dropout=RATE)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("peft_PsoftConfig",))
+def psoft_dropout(_ctx: Context) -> Iterator[Check]:
+    """PSOFT drops single inputs of the adapter in training, and scales the others."""
+    yield from method_dropout.inputs_dropped("psoft", psoft_dropout=RATE)

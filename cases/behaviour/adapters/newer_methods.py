@@ -100,6 +100,62 @@ def unilora(weight: Any, bias: Any, parts: Parts, _arguments: Mapping[str, Any])
     return weight + b @ a, bias
 
 
+def psoft(weight: Any, bias: Any, parts: Parts, arguments: Mapping[str, Any]) -> Pair:
+    """W plus U S (b R a - 1) V, of its largest singular values, R a rotation (openreview.net/forum?id=FSHrinMArK).
+
+    A rotation mixes singular vectors, whose signs are those of a decomposition in float32.
+    """
+    import torch
+
+    rank, rows = arguments["r"], parts["psoft_R"]
+    left, values, right = (each.to(weight.dtype) for each in torch.linalg.svd(weight.float(), full_matrices=False))
+    one, upper = torch.eye(rank, dtype=rows.dtype), torch.triu_indices(rank, rank, 1).tolist()
+    skew = torch.zeros_like(one).index_put((torch.tensor(upper[0]), torch.tensor(upper[1])), rows)
+    skew = skew - skew.T
+    rotation = (one + skew) @ torch.linalg.inv(one - skew)
+    scaled = parts["psoft_R_vector_b"][:, None] * rotation * parts["psoft_R_vector_a"]
+    return weight + left[:, :rank] * values[:rank] @ (scaled - one) @ right[:rank], bias
+
+
+def deft(weight: Any, bias: Any, parts: Parts, arguments: Mapping[str, Any]) -> Pair:
+    """W without what lies along the columns of P, which get R instead, as PEFT documents it.
+
+    https://huggingface.co/docs/peft/package_reference/deft
+    """
+    import torch
+
+    given, rank = parts["deft_P"], arguments["r"]
+    if arguments.get("decomposition_method") == "qr":
+        given = along = torch.linalg.qr(given).Q
+    else:
+        along = torch.relu(given)
+    scaling = arguments["alpha"] / rank if "alpha" in arguments else 1.0
+    return weight + given @ (scaling * parts["deft_R"] - along.T @ weight), bias
+
+
+def waveft(weight: Any, bias: Any, parts: Parts, arguments: Mapping[str, Any]) -> Pair:
+    """W plus few coefficients, also of Haar's wavelets: sums and differences of four numbers (arXiv 2505.12532)."""
+    import torch
+
+    coefficients = torch.zeros_like(weight).index_put(tuple(parts["waveft_indices"]), parts["waveft_spectrum"])
+    if not arguments.get("use_idwt", True):
+        return weight + arguments["scaling"] * coefficients, bias
+    (top, bottom), added = coefficients.chunk(2), torch.zeros_like(weight)
+    (mean, rows), (columns, both) = top.chunk(2, dim=1), bottom.chunk(2, dim=1)
+    for down, across in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
+        corner = (mean + down * rows + across * columns + down * across * both) / 2
+        added[(1 - down) // 2 :: 2, (1 - across) // 2 :: 2] = corner
+    return weight + arguments["scaling"] * added, bias
+
+
+def tinylora(weight: Any, bias: Any, parts: Parts, _arguments: Mapping[str, Any]) -> Pair:
+    """W + B R A of its largest singular values, where a vector weighs fixed matrices to R (arXiv 2602.04118)."""
+    import torch
+
+    mixed = torch.einsum("n,nij->ij", parts["tinylora_vector"], parts["tinylora_P"])
+    return weight + parts["tinylora_B"] @ mixed @ parts["tinylora_A"], bias
+
+
 # By method: the fields of ``Method`` in ``cases.behaviour.adapters.methods.layers``.
 NEWER: Mapping[str, dict[str, Any]] = {
     "randlora": {
@@ -146,6 +202,31 @@ NEWER: Mapping[str, dict[str, Any]] = {
         "times": 2.0,
         "together": False,  # each reads the weight of the base
     },
+    "psoft": {
+        "config": "PsoftConfig",
+        "formula": psoft,
+        "marks": ("psoft_R",),
+        "first": {"r": 6, "psoft_alpha": 8},
+        "second": {"r": 4, "psoft_alpha": 4},
+        "around": {"vector_": 1.25},
+        "times": 2.0,
+        "together": False,  # each decomposes the weight of the base
+    },
+    "deft": {
+        "config": "DeftConfig",
+        "formula": deft,
+        "marks": ("deft_P", "deft_R"),
+        "first": {"r": 4, "alpha": 6},
+        "second": {"r": 6, "decomposition_method": "qr"},
+        "together": False,  # as HiRA's
+    },
+    "waveft": {
+        "config": "WaveFTConfig",
+        "formula": waveft,
+        "marks": ("waveft_spectrum",),
+        "first": {"n_frequency": 300, "scaling": 5.0},
+        "second": {"n_frequency": 100, "scaling": 7.0, "use_idwt": False, "random_loc_seed": 5},
+    },
     "pvera": {
         "config": "PveraConfig",
         "formula": pvera,
@@ -163,6 +244,14 @@ UNILORA: Mapping[str, Any] = {
     "second": {"r": 6, "theta_d_length": 150, "proj_seed": 7},
     "times": 40.0,
 }
+TINYLORA: Mapping[str, Any] = {
+    "config": "TinyLoraConfig",
+    "formula": tinylora,
+    "marks": ("tinylora_v",),
+    "first": {"r": 4, "u": 13, "weight_tying": 1.0},
+    "second": {"r": 3, "u": 7, "projection_seed": 9},
+    "times": 4.0,
+}
 
 
 def frozen(tuner: Any, layer: Any, adapter: str) -> dict[str, Any]:
@@ -170,6 +259,12 @@ def frozen(tuner: Any, layer: Any, adapter: str) -> dict[str, Any]:
     for key in ("randlora", "pvera"):
         if hasattr(tuner, f"{key}_A"):
             return {f"{key}_{side}": getattr(tuner, f"{key}_{side}")[adapter].double() for side in "AB"}
+    if hasattr(layer, "tinylora_P"):
+        fixed = {f"tinylora_{each}": getattr(layer, f"tinylora_{each}")[adapter].double() for each in "ABP"}
+        (vector,) = tuner.tinylora_v[adapter].parameters()  # which the layers of an adapter share
+        return {**fixed, "tinylora_vector": vector.detach().double()}
+    if hasattr(layer, "waveft_indices"):
+        return {"waveft_indices": layer.waveft_indices[adapter]}
     if hasattr(tuner, "unilora_theta_d"):
         return of_unilora(tuner, layer, adapter)
     return {}

@@ -168,7 +168,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights off while the {name} is disabled",
         "uses of a number of the {name}, apart",
         "weights of the {name} off, loaded",
-        "trained",
+        "effect of the {name}",
+        "trained beside the {name}",
+        "singular values of {layer} off, {name}",
+        "vectors of two layers, weight_tying={tying}",
     ),
     "cases.behaviour.adapters.other_saved_modules": (
         "tensors in the file or not, {title}",

@@ -95,6 +95,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits that differ from the base's",
         "applied weights off",
     ),
+    "cases.behaviour.starts.loftq_starts": (
+        "share of quantised weights off, {title}",
+        "product off, {title}",
+        "sizes of both matrices apart, {title}",
+        "four turns leave less than one",
+    ),
     "cases.behaviour.starts.other_starts": (
         "numbers of b that are not zero",
         "numbers of d that are not d_initial",

@@ -35,6 +35,7 @@ FROZEN: Mapping[str, tuple[str, ...]] = {
 OWN = ("inference_mode", "auto_mapping", "base_model_name_or_path", "peft_version")  # what saving fills in
 SPARSE = ("shira",)  # torch has no sparse tensors on the meta device
 COPYING = ("hira", "peanut")  # which keep a copy of the weight on the CPU to unmerge by
+MASKING = ("waveft",)  # which selects by a mask, of a size that the meta device cannot know
 SHARED = ("vera", "randlora", "pvera")  # whose frozen tensors all layers use
 
 
@@ -99,7 +100,7 @@ def devices_by_method(_ctx: Context) -> Iterator[Check]:
             places = {each.device.type for each in (*outputs, *model.parameters(), *model.buffers())}
             yield equal(f"devices of {key}", " ".join(sorted(places)), "meta")
 
-    yield from every(story, *SPARSE, *COPYING)
+    yield from every(story, *SPARSE, *COPYING, *MASKING)
 
 
 @call(LIVING, phase=Phase.ADAPT, requires=("model_status",))

@@ -185,6 +185,11 @@ DROPOUTS = {
     "boft": ("boft_dropout",),
     "miss": ("miss_dropout",),
     "delora": ("module_dropout",),
+    "randlora": ("randlora_dropout",),
+    "hira": ("hira_dropout",),
+    "gralora": ("gralora_dropout",),
+    "psoft": ("psoft_dropout",),
+    "deft": ("deft_dropout",),
 }
 RATE = 0.375
 PASSES = 24  # all of them keep a module with a probability of 1e-5
