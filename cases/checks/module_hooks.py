@@ -169,7 +169,8 @@ class ModuleRecorder:
     def backward(self, name: str, number: int, part: BatchPart) -> Callable[[Any], None]:
         def hook(gradient: Any) -> None:
             expected = part.reference.gradients.get(name, [])
-            if len(expected) > number and expected[number] is not None:
+            is_shared = len(gradient) == 1 < len(part.rows)  # one row for all, as of positions
+            if len(expected) > number and expected[number] is not None and not is_shared:
                 # The loss of a rank is a mean over its own rows; the strategy averages over ranks later.
                 wanted = expected[number][part.rows] * self.ctx.options.world_size
                 found = gradient.detach().float().cpu() / self.scale(gradient, wanted)

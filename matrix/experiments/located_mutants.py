@@ -20,7 +20,8 @@ CHILD: Final = "child"  # a module that the mutated code calls
 DEEPER: Final = "deeper"  # inside such a module: the code of a whole model or block passes on what is wrong
 ELSEWHERE: Final = "elsewhere"
 UNNAMED: Final = "unnamed"
-PLACES: Final = (SAME, MADE, CHILD, DEEPER, ELSEWHERE, UNNAMED)
+OUTSIDE: Final = "outside"  # the mutated code ran in no module's method
+PLACES: Final = (SAME, MADE, CHILD, DEEPER, ELSEWHERE, UNNAMED, OUTSIDE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class LocatedMutant:
     @property
     def place(self) -> str:
         """The nearest of ``PLACES``."""
-        return min(map(self.seen_from, self.ran_in), key=PLACES.index, default=UNNAMED)
+        return min(map(self.seen_from, self.ran_in), key=PLACES.index, default=OUTSIDE)
 
     def seen_from(self, mutated: str) -> str:
         found = place(self.named, mutated)
@@ -48,10 +49,10 @@ class LocatedMutant:
 
 
 def of(outcome: Outcome) -> LocatedMutant | None:
-    """None for a cell that was not located, or whose mutated code ran outside of modules."""
-    ran_in, built = (modules(outcome, fact) for fact in (FACT, BUILT))
-    if outcome.location is None or not ran_in:
+    """None for a cell that was not located."""
+    if outcome.location is None:
         return None
+    ran_in, built = (modules(outcome, fact) for fact in (FACT, BUILT))
     first = next(iter(outcome.location.beginnings), None)
     kind, named = (NOTHING, "") if first is None else (first.kind, first.module)
     if first is not None and not outcome.location.against:

@@ -104,6 +104,11 @@ class MutantResult:
         return NOT_RUN if self.covered else NOT_COVERED
 
     @property
+    def noticed_by(self) -> str:
+        """The verdict of the cell that noticed the mutant; empty if none did."""
+        return next((cell.verdict for cell in self.cells if cell.is_red), "")
+
+    @property
     def diff(self) -> str:
         """The lines that the mutant changes, as a diff."""
         mutant = self.mutant

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cases.space.plural import counted
 from matrix.experiments import mutant_reviews
-from matrix.experiments.located_mutants import CHILD, DEEPER, ELSEWHERE, MADE, PLACES, SAME, UNNAMED
+from matrix.experiments.located_mutants import CHILD, DEEPER, ELSEWHERE, MADE, OUTSIDE, PLACES, SAME, UNNAMED
 from matrix.experiments.mutation_score import KILLED, LOST, NOT_COVERED, NOT_RUN, SAME_NUMBERS, STATUSES, SURVIVED
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ WHERE = {
     DEEPER: "inside such a module",
     ELSEWHERE: "elsewhere",
     UNNAMED: "none, as no module is off",
+    OUTSIDE: "any, as the mutated code ran outside of modules",
 }
 WORDS = {SAME_NUMBERS: "changed no number"}
 REVIEWS = "## Reviews"
@@ -60,13 +61,16 @@ def place_lines(each: SetScore) -> Iterator[str]:
     total = each.places.total()
     if not total:
         return
-    of = f"{counted(total, 'located mutant')} ({each.total.counts[KILLED]} killed)"
-    yield f"The module named first, of {of}: {place_counts(each.places)}."
+    yield f"The module named first, of {counted(total, 'located mutant')}: {place_counts(each.places)}."
     for against in sorted({mutant.located.against for mutant in each.mutants if mutant.located is not None}):
         places = Counter(
             one.located.place for one in each.mutants if one.located is not None and one.located.against == against
         )
         yield f"Of the {places.total()} compared with {against or 'the reference'}: {place_counts(places)}."
+    rest = Counter(one.noticed_by for one in each.of_status(KILLED) if one.located is None)
+    if rest:
+        verdicts = ", ".join(f"{number} with the verdict {verdict}" for verdict, number in sorted(rest.items()))
+        yield f"Noticed, and not located: {verdicts}."
     for mutant in each.mutants:
         if mutant.located is not None and mutant.located.place == ELSEWHERE:
             ran_in = ", ".join(mutant.located.ran_in)

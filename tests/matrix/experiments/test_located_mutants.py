@@ -74,6 +74,12 @@ def test_a_cell_that_names_no_module_names_none_of_the_mutated_ones() -> None:
     assert (located.kind, located.place) == ("nothing", "unnamed")
 
 
-@pytest.mark.parametrize("other", [{"location": None}, {"facts": {}}, {"facts": {f"{FACT}, stage 0": ""}}])
-def test_only_located_code_of_modules_is_judged(other: dict[str, Any]) -> None:
-    assert located_mutants.of(an_outcome(ATTENTION, **other)) is None
+def test_a_cell_that_was_not_located_names_nothing() -> None:
+    assert located_mutants.of(an_outcome(ATTENTION, location=None)) is None
+
+
+@pytest.mark.parametrize("facts", [{}, {f"{FACT}, stage 0": ""}])
+def test_code_outside_of_modules_is_in_none(facts: dict[str, str]) -> None:
+    located = located_mutants.of(an_outcome(ATTENTION, facts=facts))
+    assert located is not None
+    assert located.place == "outside"

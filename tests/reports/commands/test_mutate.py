@@ -13,7 +13,7 @@ import pytest
 from cases.injection.source_mutants import SourceMutant
 from matrix.errors import UserError
 from matrix.experiments import mutation, mutation_score
-from matrix.experiments.located_mutants import LocatedMutant
+from matrix.experiments.located_mutants import MADE, SAME, LocatedMutant
 from matrix.experiments.mutant_sample import FileCounts
 from matrix.experiments.mutants import Mutant
 from matrix.experiments.mutation_score import MutantResult, MutatedCell, SetScore
@@ -84,13 +84,12 @@ def located_score() -> SetScore:
 
 
 def test_the_places_of_located_mutants_are_counted_by_what_they_were_compared_with() -> None:
-    whole, *parts = mutation_text.place_lines(located_score())
-    assert whole.startswith(
-        "The module named first, of 2 located mutants (3 killed): 1 the one with the mutated code, "
-    )
-    assert parts == [
+    same, made = (mutation_text.WHERE[name] for name in (SAME, MADE))
+    assert list(mutation_text.place_lines(located_score())) == [
+        f"The module named first, of 2 located mutants: 1 {same}, 1 {made}.",
         "Of the 1 compared with the reference: 1 the one with the mutated code.",
         "Of the 1 compared with the unchanged stack: 1 a part that the mutated constructor makes.",
+        "Noticed, and not located: 1 with the verdict wrong.",
     ]
 
 
