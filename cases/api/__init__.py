@@ -96,6 +96,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.adapters.other_tuners",
     "behaviour.adapters.refusals",
     "behaviour.adapters.saved_modules",
+    "behaviour.adapters.subspaces",
     "behaviour.adapters.tied_adapters",
     "behaviour.adapters.trained_tokens",
     "behaviour.adapters.weighted_vectors",

@@ -148,6 +148,30 @@ def waveft(weight: Any, bias: Any, parts: Parts, arguments: Mapping[str, Any]) -
     return weight + arguments["scaling"] * added, bias
 
 
+def supertuning(weight: Any, bias: Any, parts: Parts, arguments: Mapping[str, Any]) -> Pair:
+    """W with numbers added where it is largest or smallest, and with ``r`` alpha / r B A (arXiv 2607.09287)."""
+    places = parts["supertuning_indices"].long()
+    added = weight.flatten().scatter_add(0, places, parts["supertuning_values"]).view_as(weight)
+    if "r" in arguments:
+        product = parts["supertuning_lora_B"] @ parts["supertuning_lora_A"]
+        added = added + arguments["lora_alpha"] / arguments["r"] * product
+    return added, bias
+
+
+def osf(weight: Any, bias: Any, parts: Parts, arguments: Mapping[str, Any]) -> Pair:
+    """W whose smallest singular values and their vectors are trained (https://arxiv.org/abs/2504.07097).
+
+    The decomposition is one in float32, as singular values lie close to each other.
+    """
+    import torch
+
+    kept = arguments["effective_rank"]
+    left, values, right = (each.to(weight.dtype) for each in torch.linalg.svd(weight.float(), full_matrices=False))
+    before = left[:, kept:] * values[kept:] @ right[kept:]
+    u, s, v = (parts[f"osf_svd_params_{name}_low"] for name in "USV")
+    return weight + u * s @ v - before, bias
+
+
 def tinylora(weight: Any, bias: Any, parts: Parts, _arguments: Mapping[str, Any]) -> Pair:
     """W + B R A of its largest singular values, where a vector weighs fixed matrices to R (arXiv 2602.04118)."""
     import torch
@@ -227,6 +251,13 @@ NEWER: Mapping[str, dict[str, Any]] = {
         "first": {"n_frequency": 300, "scaling": 5.0},
         "second": {"n_frequency": 100, "scaling": 7.0, "use_idwt": False, "random_loc_seed": 5},
     },
+    "supertuning": {
+        "config": "SupertuningConfig",
+        "formula": supertuning,
+        "marks": ("supertuning_values", "supertuning_lora_"),
+        "first": {"sparsity": 0.98, "r": 4, "lora_alpha": 6},
+        "second": {"sparsity": 0.99, "select_top": False},
+    },
     "pvera": {
         "config": "PveraConfig",
         "formula": pvera,
@@ -243,6 +274,13 @@ UNILORA: Mapping[str, Any] = {
     "first": {"r": 4, "theta_d_length": 200},
     "second": {"r": 6, "theta_d_length": 150, "proj_seed": 7},
     "times": 40.0,
+}
+OSF: Mapping[str, Any] = {  # PEFT cannot unmerge it
+    "config": "OSFConfig",
+    "formula": osf,
+    "marks": ("osf_svd_params",),
+    "first": {"effective_rank": 90},
+    "second": {"effective_rank": 80},
 }
 TINYLORA: Mapping[str, Any] = {
     "config": "TinyLoraConfig",
@@ -263,8 +301,9 @@ def frozen(tuner: Any, layer: Any, adapter: str) -> dict[str, Any]:
         fixed = {f"tinylora_{each}": getattr(layer, f"tinylora_{each}")[adapter].double() for each in "ABP"}
         (vector,) = tuner.tinylora_v[adapter].parameters()  # which the layers of an adapter share
         return {**fixed, "tinylora_vector": vector.detach().double()}
-    if hasattr(layer, "waveft_indices"):
-        return {"waveft_indices": layer.waveft_indices[adapter]}
+    for key in ("waveft_indices", "supertuning_indices"):
+        if hasattr(layer, key):
+            return {key: getattr(layer, key)[adapter]}
     if hasattr(tuner, "unilora_theta_d"):
         return of_unilora(tuner, layer, adapter)
     return {}

@@ -29,6 +29,7 @@ FROZEN: Mapping[str, tuple[str, ...]] = {
     "vera": ("vera_A", "vera_B"),
     "randlora": ("randlora_A", "randlora_B"),
     "pvera": ("pvera_A", "pvera_B"),
+    "supertuning": ("supertuning_indices",),
     "shira": ("shira_indices",),
     "delora": ("delora_w_norm",),
 }
