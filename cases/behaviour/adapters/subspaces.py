@@ -186,7 +186,7 @@ def lily_layers(ctx: Context) -> Iterator[Check]:
 def same(one: Any, other: Any, part: str) -> bool:
     import torch
 
-    return torch.equal(getattr(one, part)["default"].weight, getattr(other, part)["default"].weight)
+    return bool(torch.equal(getattr(one, part)["default"].weight, getattr(other, part)["default"].weight))
 
 
 def mixed(layer: Any, given: Any) -> Any:
