@@ -229,6 +229,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.preferences.truncation",
     "behaviour.quantised.adapters_on_layers",
     "behaviour.quantised.blockwise",
+    "behaviour.quantised.bounded_updates",
     "behaviour.quantised.disabled_merges",
     "behaviour.quantised.eight_bit_layers",
     "behaviour.quantised.eight_bit_optimisers",

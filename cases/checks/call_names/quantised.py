@@ -74,6 +74,12 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "dtype of the state: {name}",
         "dtype of the state",
     ),
+    "cases.behaviour.quantised.bounded_updates": (
+        "weights off, max_unorm={most}, decay={decay}, step {step}",
+        "norm of an update over the bound, step {step}",
+        "{title} of {name} has no effect",
+        "refused: {name} without momentum",
+    ),
     "cases.behaviour.quantised.eight_bit_states": (
         "settings, {how}",
         "statistics that differ, {how}",
