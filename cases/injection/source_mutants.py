@@ -6,6 +6,7 @@ that runs after that is mutated: statements of modules and classes, defaults and
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import types
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 GENERATED = 0x02  # CO_NEWLOCALS: the code of a function, not of a class body
 DIGITS = 12
+SUPER = b"super()"
 
 
 class ImmutableError(Exception):
@@ -58,6 +60,27 @@ class SourceMutant:
             raise ImmutableError(f"{self.file} is not the file that {self.id} was generated from")
         return source[: self.begin] + self.new.encode() + source[self.end :]
 
+    def drops_super(self, source: bytes) -> bool:
+        """Return whether the edit drops a ``super()``, which may be the only use of a method's ``__class__``."""
+        return SUPER in source[self.begin : self.end] and SUPER not in self.new.encode()
+
+
+def with_class_cell(source: bytes, method: str) -> types.CodeType:
+    """The compiled file, with a use of ``__class__`` in a method, so that its closure still has the class.
+
+    Code that only states the cell crashes the interpreter when somebody reads the variables of its frame.
+    """
+    tree = ast.parse(source)
+    *classes, name = method.split(".")
+    body: list[ast.stmt] = tree.body
+    for each in classes:
+        body = [inner for node in body if isinstance(node, ast.ClassDef) and node.name == each for inner in node.body]
+    for node in body if classes else ():
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
+            use = ast.Expr(ast.Name("__class__", ast.Load()))
+            node.body.insert(ast.get_docstring(node) is not None, ast.copy_location(use, node.body[0]))
+    return compile(ast.fix_missing_locations(tree), "<source>", "exec", dont_inherit=True)
+
 
 def digest(source: bytes) -> str:
     return sha256(source).hexdigest()[:DIGITS]
@@ -88,9 +111,11 @@ def activate(mutant: SourceMutant) -> list[types.FunctionType]:
     """
     module = importlib.import_module(mutant.module)
     path = str(module.__file__)
-    mutated = mutant.mutated(Path(path).read_bytes())
+    mutated = mutant.mutated(source := Path(path).read_bytes())
     try:
         after = compiled_functions(mutated)
+        if mutant.drops_super(source):
+            after = functions_by_place(with_class_cell(mutated, mutant.function))
     except (SyntaxError, ValueError) as error:
         raise ImmutableError(f"{mutant.id} does not compile: {error}") from None
     outermost = [code for (name, _), code in after.items() if name == mutant.function]
@@ -184,8 +209,6 @@ def swap(function: types.FunctionType, swaps: Mapping[types.CodeType, types.Code
     """Give a live function its mutated code; return whether that fits its closure."""
     old = function.__code__
     new = swaps[old]
-    if not new.co_freevars and old.co_freevars == ("__class__",):
-        new = new.replace(co_freevars=old.co_freevars)  # the edit dropped the only ``super()``
     if new.co_freevars != old.co_freevars:
         return False
     function.__code__ = new.replace(co_filename=old.co_filename)

@@ -13,6 +13,7 @@ from cases.injection import source_mutants
 from cases.injection.source_mutants import ImmutableError, SourceMutant, activate, digest
 
 if TYPE_CHECKING:
+    import types
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -111,6 +112,23 @@ def test_the_only_call_of_super_can_be_dropped(stack: Any) -> None:
     layer = stack.Layer()
     layer.setup()
     assert vars(layer) == {"size": 3}
+
+
+def test_the_variables_of_a_method_without_its_super_can_be_read(stack: Any) -> None:
+    activate(a_mutant("Layer.setup", "super().setup()", "pass"))
+    seen: list[dict[str, Any]] = []
+
+    def look(frame: types.FrameType, event: str, _: Any) -> None:
+        if event == "return" and frame.f_code.co_name == "setup":
+            seen.append(dict(frame.f_locals))
+
+    layer = stack.Layer()
+    sys.setprofile(look)
+    try:
+        layer.setup()
+    finally:
+        sys.setprofile(None)
+    assert seen == [{"self": layer, "__class__": stack.Layer}]
 
 
 def test_functions_of_a_frozen_parent_change(stack: Any) -> None:
