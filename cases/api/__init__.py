@@ -246,6 +246,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.quantised.quantised_files",
     "behaviour.quantised.states_by_hand",
     "behaviour.starts.component_starts",
+    "behaviour.starts.converted_methods",
     "behaviour.starts.converted_starts",
     "behaviour.starts.covariance_starts",
     "behaviour.starts.decomposed_starts",

@@ -68,6 +68,7 @@ OFFERS = {
         Offer("bitsandbytes.nn.modules", "fix_4bit_weight_quant_state_from_module"),
         "4-bit layers of this bitsandbytes restore no state",
     ),
+    "lora_conversion": (Offer("peft", "convert_to_lora"), "this peft converts no adapters to LoRA"),
     "flattening": (Offer("transformers", "DataCollatorWithFlattening"), "this transformers flattens no batches"),
     "flattening_bounds": (
         Offer("transformers", "DataCollatorWithFlattening", "return_flash_attn_kwargs"),
