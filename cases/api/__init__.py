@@ -224,6 +224,7 @@ MODULES = (  # below cases, each with its calls
     "behaviour.preferences.rloo",
     "behaviour.preferences.rollouts.generations",
     "behaviour.preferences.rollouts.rloo_settings",
+    "behaviour.preferences.rollouts.tools",
     "behaviour.preferences.scaled_logits",
     "behaviour.preferences.sft_losses",
     "behaviour.preferences.truncation",

@@ -188,6 +188,12 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
                 '"trainer_state"',
                 "rewards of this GRPOTrainer do not see the trainer's state",
             ),
+            (
+                "grpo_tools",
+                "GRPO",
+                "def _get_tool_suffix_ids",
+                "this GRPOTrainer has no tools that it answers by tokens",
+            ),
             ("grpo_environment_mask", "GRPO", '"env_mask"', "rollouts of this GRPOTrainer have no environment"),
             ("kto_cast_labels", "KTO", "dtype=torch.bool", "this KTOTrainer takes labels that are true or false alone"),
             ("dpo_images", "DPO", '"images" in dataset_sample', "this DPOTrainer does not look for images"),

@@ -95,6 +95,10 @@ def static_caches_in_modes(ctx: Context) -> Iterator[Check]:
     }.items():
         found = model.generate(one, attention_mask=torch.ones_like(one), **settings(**more))
         yield equal(f"tokens with {name}", str(found.tolist()), str(alone.tolist()))
+    found = model.generate(one, **settings())
+    yield equal("tokens without a mask", str(found.tolist()), str(alone.tolist()))
+    found = model.generate(inputs_embeds=model.get_input_embeddings()(one).detach(), **settings())
+    yield equal("tokens from embeddings without a mask", str(found.tolist()), str(alone[:, one.shape[1] :].tolist()))
     half = ingredients.base(ctx).eval().to(torch.bfloat16)
     given = {"output_logits": True, "return_dict_in_generate": True, "attention_mask": mask, "min_new_tokens": NEW}
     exact = half.generate(ids, **settings(**given)).logits[0].float()

@@ -124,6 +124,10 @@ class Definition:
         """Whether a completion counts."""
         return True
 
+    def places(self, completion: list[int]) -> list[int]:
+        """The places of the tokens of a completion that count."""
+        return list(range(len(completion))) if self.kept(completion) else []
+
     def rewards(self, completions: list[list[int]]) -> list[float]:
         return [score(completion) for completion in completions]
 
@@ -166,7 +170,7 @@ class Follower:
             kl = [each * ratio.exp() for each, ratio in zip(kl, ratios, strict=True)]
         tokens = [gain + definition.beta * each for gain, each in zip(gains, kl, strict=True)]
         counted = zip(tokens, completions, strict=True)
-        loss = definition.objective([row if definition.kept(ids) else row[:0] for row, ids in counted])
+        loss = definition.objective([row[definition.places(ids)] for row, ids in counted])
         return loss - definition.bonus(self.both.policy, rows), metrics
 
     def clipped(self, ratios: list[Any], advantages: list[float]) -> list[float]:
@@ -194,7 +198,7 @@ def trainer(ctx: Context, chosen: dict[str, Any], kind: str = "GRPO", **more: An
         "max_completion_length": LONGEST,
         **chosen,
     }
-    data = ingredients.dataset(prompt=prompts(), **settings.pop("columns", {}))
+    data = ingredients.dataset(**{"prompt": prompts(), **settings.pop("columns", {})})
     judged = {"eval_dataset": data} if settings.pop("evaluated", False) else {}
     adapted = {"model": settings.pop("model")} if "model" in settings else alignment.fresh(ctx)
     judge = settings.pop("reward_funcs", word_score)

@@ -100,6 +100,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "tokens from embeddings, {kind}",
         "tokens from both, {kind}",
         "tokens with {name}",
+        "tokens without a mask",
+        "tokens from embeddings without a mask",
         "first logits in bfloat16 off, {kind}",
         "scores, penalty {penalty}",
         "scores, no pair again",

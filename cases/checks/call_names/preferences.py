@@ -195,6 +195,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "evaluated {name} off, {number} completions",
         "logged words off, step {step}",
     ),
+    "cases.behaviour.preferences.rollouts.tools": (
+        "prompts of later turns that differ, {name}",
+        "calls of a row off, {name}",
+        "share of calls that fail off, {name}",
+    ),
     "cases.behaviour.preferences.scaled_logits": (
         "what the setting changes",
         "loss off, {setting} {value}",
