@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call
-from cases.behaviour.parallel import offloading
+from cases.behaviour.parallel import networks, offloading
 from cases.space.verdict import Check, Phase, equal
 
 if TYPE_CHECKING:
@@ -81,9 +81,8 @@ def disk_offload_folders(ctx: Context) -> Iterator[Check]:
 def hooks_appended_to_offloaded(ctx: Context) -> Iterator[Check]:
     """A hook that a script appends to an offloaded layer acts beside the others, and removing all brings weights back.
 
-    "To chain two hooks together, pass append=True". Without append, the new hook takes the place of the old one.
+    They train on as weights that were never away. "To chain two hooks together, pass append=True".
     """
-    import torch
     from accelerate.hooks import ModelHook, add_hook_to_module, remove_hook_from_module, remove_hook_from_submodules
 
     class Doubling(ModelHook):  # type: ignore[misc]
@@ -115,11 +114,53 @@ def hooks_appended_to_offloaded(ctx: Context) -> Iterator[Check]:
         yield equal(
             f"outputs that differ without hooks, {name}", offloading.differing(offloading.outputs(plain), usual), 0
         )
-        plain(offloading.ids()).square().sum().backward()
-        lacking = [
-            key for key, each in plain.named_parameters() if each.grad is None or not torch.isfinite(each.grad).all()
-        ]
-        yield equal(f"weights without a gradient, {name}", " ".join(lacking) or "none", "none")
+        untouched = offloading.model(direct=False)
+        for each in (plain, untouched):
+            each(offloading.ids()).square().sum().backward()
+        gradients = networks.gradients(plain)
+        if "head.weight" in gradients:  # the tied weight became two parameters, each with the gradient of its own use
+            gradients["embed.weight"] = gradients["embed.weight"] + gradients.pop("head.weight")
+        yield networks.off(f"gradients off without hooks, {name}", gradients, networks.gradients(untouched))
+
+
+@call(GROUP, phase=Phase.LOAD)
+def hooks_in_order(_ctx: Context) -> Iterator[Check]:
+    """Hooks that are appended act in their order, on inputs and on outputs; one without append replaces all of them.
+
+    "To chain two hooks together, pass append=True. It will chain the current and new hook into an instance of the
+    SequentialHook class."
+    """
+    import torch
+    from accelerate.hooks import ModelHook, add_hook_to_module, remove_hook_from_module
+
+    class Affine(ModelHook):  # type: ignore[misc]
+        """Multiplies what goes in, and adds to what comes out and multiplies it, so that the order shows."""
+
+        def __init__(self, factor: float, term: float) -> None:
+            self.factor, self.term = factor, term
+
+        def pre_forward(self, _module: Any, given: Any) -> Any:
+            return ((given + self.term) * self.factor,), {}
+
+        def post_forward(self, _module: Any, output: Any) -> Any:
+            return (output + self.term) * self.factor
+
+    given = torch.arange(4.0)
+    chosen = {"one": ((2.0, 1.0),), "two": ((2.0, 1.0), (3.0, -5.0)), "three": ((2.0, 1.0), (3.0, -5.0), (0.5, 7.0))}
+    for name, affine in chosen.items():
+        layer = torch.nn.Identity()
+        for pair in affine:
+            add_hook_to_module(layer, Affine(*pair), append=True)
+        wanted = given
+        for factor, term in (*affine, *affine):
+            wanted = (wanted + term) * factor
+        yield equal(f"outputs, {name}", str(layer(given).tolist()), str(wanted.tolist()))
+        add_hook_to_module(layer, Affine(5.0, 0.0))
+        yield equal(
+            f"outputs after a hook without append, {name}", str(layer(given).tolist()), str((25 * given).tolist())
+        )
+        remove_hook_from_module(layer)
+        yield equal(f"outputs without hooks, {name}", str(layer(given).tolist()), str(given.tolist()))
 
 
 def part(weights: dict[str, Any], prefix: str) -> dict[str, Any]:

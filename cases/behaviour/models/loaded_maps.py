@@ -9,10 +9,11 @@ from cases.api import call, ingredients
 from cases.behaviour.models import building
 from cases.behaviour.models.building import Variant
 from cases.model import tiny
-from cases.space.verdict import Phase, equal
+from cases.space.verdict import Phase, at_least, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from cases.apply.context import Context
     from cases.space.verdict import Check
@@ -26,6 +27,7 @@ AWAY = (  # the modules that a map puts on the disk
     ("model.norm", "lm_head"),
     ("model.embed_tokens", "model.rotary_emb"),
 )
+MOVED = 0.1  # of logits, by weights of the opposite sign
 
 
 @call(GROUP, phase=Phase.LOAD)
@@ -81,11 +83,32 @@ def weights_stay_in_files(ctx: Context) -> Iterator[Check]:
             yield equal(f"logits off, {title}", ingredients.largest_difference(found, wanted), 0.0)
             written = sorted(each.name for each in away.iterdir() if each.suffix == ".dat")
             yield equal(f"weights written, {title}", str(written), "[]")
+            inside = [each for name, each in model.named_parameters() if name.startswith(part)]
+            yield equal(f"parameters in memory, {title}", sum(not each.is_meta for each in inside), 0)
+            kept = {path: path.read_bytes() for path in folder.glob("*.safetensors")}
+            negated(kept, part)
+            with torch.no_grad():
+                again = model(input_ids=ids).logits
+            yield at_least(
+                f"logits moved by other files, {title}", ingredients.largest_difference(again, wanted), MOVED
+            )
+            for path, content in kept.items():
+                path.write_bytes(content)
         yield equal(
             f"files of the checkpoint afterwards, {size}",
             sorted(e.name for e in folder.iterdir()) == before,
             bound=True,
         )
+
+
+def negated(paths: Iterable[Path], prefix: str) -> None:
+    """Replace files by ones in which the tensors of a part of a model have the opposite sign."""
+    from safetensors.torch import load_file, save_file
+
+    for path in paths:
+        tensors, other = load_file(path), path.with_suffix(".other")
+        save_file({n: -each if n.startswith(prefix) else each for n, each in tensors.items()}, other, {"format": "pt"})
+        other.rename(path)
 
 
 SETTINGS: dict[str, Any] = {

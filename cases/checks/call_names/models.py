@@ -73,6 +73,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "weights away, {title}",
         "logits off, {title}",
         "weights written, {title}",
+        "parameters in memory, {title}",
+        "logits moved by other files, {title}",
         "files of the checkpoint afterwards, {size}",
     ),
     "cases.behaviour.models.losses": (

@@ -6,6 +6,7 @@ https://huggingface.co/docs/trl: every trainer is a Trainer, and takes its argum
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from cases.api import call, ingredients, trainers
@@ -75,7 +76,10 @@ def trl_runs_callbacks(ctx: Context) -> Iterator[Check]:
 def trl_steps_given_optimisers(ctx: Context) -> Iterator[Check]:
     """Each trainer of TRL steps the optimiser and the schedule of ``optimizers``, with their rates, not its own."""
     import torch
+    from transformers import Trainer
 
+    # Versions log the rate of the step, which they hand on to the log, or that of the next step.
+    is_next = "learning_rate" not in inspect.signature(Trainer._maybe_log_save_evaluate).parameters  # noqa: SLF001
     for kind in known(KINDS):
         model = base(ctx, kind)
         chosen = [each for name, each in model.named_parameters() if "layers.0" in name]
@@ -89,14 +93,21 @@ def trl_steps_given_optimisers(ctx: Context) -> Iterator[Check]:
         yield equal(f"rates of its steps, {kind}", str(used), str([OTHER / 2**step for step in range(STEPS)]))
         yield equal(f"the optimiser is the given one, {kind}", stock_trainer.bare(made.optimizer) is own, bound=True)
         logged = [entry["learning_rate"] for entry in made.state.log_history if "learning_rate" in entry]
-        wanted = [OTHER / 2 ** (step + 1) for step in range(STEPS)]
-        early = [OTHER / 2**step for step in range(STEPS)]  # versions log the rate of the step or of the next one
-        yield equal(f"rates of the log are those of the schedule, {kind}", logged in (wanted, early), bound=True)
+        rates = [OTHER / 2 ** (step + is_next) for step in range(STEPS)]
+        yield equal(f"rates of the log, {kind}", str(logged), str(rates))
         moved = {name for name, each in model.named_parameters() if not torch.equal(each.detach(), before[name])}
         yield equal(
             f"weights outside of the optimiser that moved, {kind}", len([n for n in moved if "layers.0" not in n]), 0
         )
         yield at_least(f"weights that moved, {kind}", len(moved), 7)
+        first, second = made.micro_gradients
+        wanted = {
+            name: before[name] - OTHER * first[name] - OTHER / 2 * (second[name] + 0.5 * first[name])
+            for name in moved & first.keys()
+        }
+        found = {name: each.detach() for name, each in model.named_parameters() if name in wanted}
+        yield equal(f"moved weights with a gradient, {kind}", len(wanted), len(moved))
+        yield at_most(f"weights after momentum off, {kind}", tolerance.worst_tensor(found, wanted), alignment.SAME)
 
 
 @call(GROUP, phase=Phase.SAVE)

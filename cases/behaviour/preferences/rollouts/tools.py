@@ -107,14 +107,14 @@ def turns(place: int, seed: int) -> list[list[int]]:
 
 
 def parts(place: int, seed: int, rounds: int) -> list[Part]:
-    """What the model writes, with the results of its calls between; what follows a result that does not fit is left out.
+    """What the model writes, with the results of its calls between. A result that does not fit ends the completion.
 
     ``rounds`` is the largest number of calls that are answered.
     """
     written = turns(place, seed)
     found: list[Part] = [(written[0], True)]
-    for before, after in list(zip(written, written[1:], strict=False))[:rounds]:
-        answer = [TOOL, *result(before[1]), ASSISTANT]
+    for after in written[1 : rounds + 1]:
+        answer = [TOOL, *result(found[-1][0][1]), ASSISTANT]
         if len(joined([*found, (answer, False)])) > LIMIT:
             break
         found += [(answer, False), (after, True)]
