@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.apply import front_ends
 from cases.behaviour.trainers import stock_trainer
+from cases.behaviour.trainers.optimisers import sgd
 from cases.behaviour.trainers.stock_trainer import LENGTHS
 from cases.space.verdict import Check, Phase, at_most, equal
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 GROUP = "Data order"
 ROWS = 11
+FIRST, FITTING, STEPS, RATE = 8, 2, 6, 0.05  # batch sizes at first and at last; steps of an epoch
 
 
 def taken(ctx: Context, count: int, **more: Any) -> stock_trainer.Steps:
@@ -203,3 +205,60 @@ def trainer_loader_workers(ctx: Context) -> Iterator[Check]:
             str([[*range(7)]] * 2),
         )
         yield equal(f"order, workers: {name}", str(epochs), str(found["none"]))
+
+
+def fits(module: Any, _inputs: Any, named: dict[str, Any]) -> None:
+    """Raise what torch raises without memory, for a batch of more rows than FITTING."""
+    if module.training and len(named["input_ids"]) > FITTING:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate more than there is")
+
+
+@call("Trainer: derived settings", phase=Phase.OPTIMIZER)
+def trainer_finds_batch_size(ctx: Context) -> Iterator[Check]:
+    """With auto_find_batch_size, the Trainer begins again with smaller batches until they fit, and trains every row.
+
+    Without it, the error of the first batch reaches the user. With it, the training is that of the size that fits.
+    """
+    from transformers import TrainerCallback
+
+    tried: list[int] = []
+    steps: list[list[list[int]]] = []
+
+    class BatchObserver(TrainerCallback):  # type: ignore[misc]
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            steps.append([])
+
+    def note(module: Any, _inputs: Any, named: dict[str, Any]) -> None:
+        if module.training:
+            tried.append(len(named["input_ids"]))
+            if tried[-1] <= FITTING:
+                steps[-1].append(stock_trainer.numbers(named["input_ids"]))
+
+    for finding in (True, False):
+        chosen: dict[str, Any] = {"per_device_train_batch_size": FIRST, "auto_find_batch_size": finding}
+        trainer = stock_trainer.trainer(ctx, ROWS, learning_rate=RATE, **chosen)
+        for hook in (note, fits):
+            trainer.model.register_forward_pre_hook(hook, with_kwargs=True)
+        trainer.add_callback(BatchObserver())
+        said = "nothing"
+        try:
+            trainer.train()
+        except RuntimeError as error:
+            said = str(error).partition(":")[0]
+        if not finding:
+            yield equal("error without auto_find_batch_size", said, "DefaultCPUAllocator")
+            continue
+        yield equal("error with auto_find_batch_size", said, "nothing")
+        before = [size for size in tried if size > FITTING]
+        yield equal("sizes tried, falling", str(before), str(sorted({*before}, reverse=True)))
+        yield equal("first size tried", before[0], FIRST)
+        done = [step for step in steps if step]
+        yield equal("optimiser steps", len(done), 2 * STEPS)
+        yield equal("steps of the trainer", trainer.state.global_step, 2 * STEPS)
+        yield equal("size that the trainer states", trainer.state.train_batch_size, FITTING)
+        for epoch in range(2):
+            found = flat(done[epoch * STEPS : (epoch + 1) * STEPS])
+            yield equal(f"rows of epoch {epoch}", str(sorted(found)), str([*range(ROWS)]))
+        reference = stock_trainer.Reference(ctx)
+        stock_trainer.repeated(reference, done, sgd(0.0), [RATE] * len(done))
+        yield at_most("weights off", stock_trainer.weights_off(trainer.model, reference), stock_trainer.SAME)
