@@ -113,6 +113,29 @@ def grpo_async_rewards(ctx: Context) -> Iterator[Check]:
         yield from grpo.compared(ctx, definition, logged=("reward",), reward_funcs=judges, **grpo_variants.TWO)
 
 
+@call(GROUP, phase=Phase.FORWARD, requires=("grpo", "grpo_async_rewards"))
+def grpo_async_reward_arguments(ctx: Context) -> Iterator[Check]:
+    """GRPOTrainer passes to an asynchronous reward function what it passes to any other, with the columns of rows."""
+    seen: dict[str, list[dict[str, Any]]] = {"at once": [], "later": []}
+
+    def judge(**given: Any) -> list[float]:
+        seen["at once"].append(given)
+        return grpo.word_score(given["completions"])
+
+    async def judge_later(**given: Any) -> list[float]:
+        seen["later"].append(given)
+        return grpo.word_score(given["completions"])
+
+    given = {**usual(), "reward_funcs": [judge, judge_later], "columns": {"target": list(TARGETS)}}
+    made, _ = grpo.trainer(ctx, given)
+    made.train()
+    yield equal("calls of the asynchronous reward", len(seen["later"]), 2)
+    for step, (now, later) in enumerate(zip(*seen.values(), strict=True)):
+        for name in ("prompts", "completions", "completion_ids", "target"):
+            yield equal(f"{name} of the asynchronous reward, step {step}", str(later.get(name)), str(now[name]))
+        yield equal(f"names of its arguments, step {step}", str(sorted(later)), str(sorted(now)))
+
+
 def _later(judge: Any) -> Any:
     async def later(**given: Any) -> Any:
         return judge(**given)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # One row of each batch has its longest prompt and its longest completion, so that batches have no column of padding
 # alone: trl 0.12.1 cuts off a token there, which the calls of other modules show.
 LENGTHS = ((8, 7, 3), (2, 6, 5), (7, 2, 6), (3, 5, 1), (8, 4, 8), (6, 6, 2), (1, 8, 4), (7, 2, 7))
+BRIEF = ((8, 7, 3), (2, 0, 5), *LENGTHS[2:7], (7, 2, 0))  # some completions are the end token alone
 ALPHA = 0.7  # of the alpha divergence
 TAU = 0.4  # of DiscoPOP; its default makes the blend a step
 SMALL_RATE = 0.02  # for losses with steep gradients, whose steps magnify rounding
@@ -121,7 +122,8 @@ def dpo_sigmoid_norm(ctx: Context) -> Iterator[Check]:
 
     Section 5.1.1 of https://arxiv.org/abs/2411.15124.
     """
-    yield from compared(ctx, each(lambda row: objectives.dpo(row.mean_margin, BETA)), loss_type="sigmoid_norm")
+    loss = each(lambda row: objectives.dpo(row.mean_margin, BETA))
+    yield from preference.compared(ctx, loss, rows=preference.pairs(BRIEF), loss_type="sigmoid_norm")
 
 
 def by_reward(reward: Callable[[Any], Any]) -> Callable[[list[Scores]], Any]:

@@ -42,6 +42,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "entropy off",
     ),
     "cases.behaviour.preferences.grpo_rewards": (
+        "calls of the asynchronous reward",
+        "{name} of the asynchronous reward, step {step}",
+        "names of its arguments, step {step}",
         "steps that rewards see",
         "prompts",
         "ids of completions",
