@@ -84,7 +84,12 @@ def trainer_resumes_as_asked(ctx: Context) -> Iterator[Check]:
     "If a `bool` and equals `True`, load the last checkpoint in *args.output_dir* as saved by a previous instance".
     Without a checkpoint, True is refused.
     """
-    saving = {"save_strategy": "steps", "save_steps": 3, "max_steps": HALF, "output_dir": str(ctx.kept / "output")}
+    saving: dict[str, Any] = {
+        "save_strategy": "steps",
+        "save_steps": 3,
+        "max_steps": HALF,
+        "output_dir": str(ctx.kept / "output"),
+    }
     stock_trainer.trainer(ctx, ROWS, **saving).train()
     trained: dict[str, Any] = {}
     folder = str(ctx.kept / "output" / f"checkpoint-{HALF}")

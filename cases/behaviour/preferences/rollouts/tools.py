@@ -192,7 +192,12 @@ def conversations() -> list[list[dict[str, str]]]:
 def with_tools(ctx: Context, name: str, rounds: int, **chosen: Any) -> Iterator[Check]:
     rollouts = ToolRollouts(ctx.place.rank, rounds=rounds)
     definition = WithTools(by_token if chosen["loss_type"] == "bnpo" else by_row, grpo.BETA, rollouts=rollouts)
-    given = {"temperature": 1.0, "beta": grpo.BETA, "use_bias_correction_kl": False, "max_completion_length": LIMIT}
+    given: dict[str, Any] = {
+        "temperature": 1.0,
+        "beta": grpo.BETA,
+        "use_bias_correction_kl": False,
+        "max_completion_length": LIMIT,
+    }
     given |= {"reward_funcs": last_words, "columns": {"prompt": conversations()}, **chosen}
     made, _ = grpo.trainer(ctx, given, tools=[next_word, next_word_later], tokenizer=tokenizer())
     made.model.generate = rollouts.generate
