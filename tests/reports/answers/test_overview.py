@@ -88,7 +88,7 @@ def test_a_fix_has_a_diff_of_the_users_files() -> None:
 
 
 def test_a_fix_found_with_other_case_code_says_so() -> None:
-    searched = fixes.read(knowledge.PUBLISHED / remedies.FIXES)
+    searched = fixes.read(knowledge.PUBLISHED / remedies.PUBLISHED_FIXES)
     run = load(knowledge.PUBLISHED)
     cell = "2026-11__train-lora-fsdp1-use_orig_params_false-fp32"
     (red,) = (each for each in run.outcomes if each.cell == cell)
