@@ -114,13 +114,13 @@ def hooks_appended_to_offloaded(ctx: Context) -> Iterator[Check]:
         yield equal(
             f"outputs that differ without hooks, {name}", offloading.differing(offloading.outputs(plain), usual), 0
         )
-        untouched = offloading.model(direct=False)
-        for each in (plain, untouched):
+        hookless = offloading.model(direct=False)
+        for each in (plain, hookless):
             each(offloading.ids()).square().sum().backward()
         gradients = networks.gradients(plain)
         if "head.weight" in gradients:  # the tied weight became two parameters, each with the gradient of its own use
             gradients["embed.weight"] = gradients["embed.weight"] + gradients.pop("head.weight")
-        yield networks.off(f"gradients off without hooks, {name}", gradients, networks.gradients(untouched))
+        yield networks.off(f"gradients off without hooks, {name}", gradients, networks.gradients(hookless))
 
 
 @call(GROUP, phase=Phase.LOAD)
