@@ -18,7 +18,7 @@ LAYERS = ("noxfile", "reports", "matrix", "cases")  # each may import what stand
 STACK = {"torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl"}
 LONGEST = 400  # lines of a module
 # For people without this project; tested in test_reproducers.py and test_plain_scripts.py.
-SCRIPTS = {HERE / "matrix" / "known" / "reproducers", HERE / "matrix" / "experiments" / "scripts"}
+SCRIPTS = {HERE / "matrix" / each for each in ("known/reproducers", "known/sizes", "experiments/scripts")}
 MODULES = [
     HERE / "noxfile.py",
     *(path for each in LAYERS[1:] for path in sorted((HERE / each).rglob("*.py")) if SCRIPTS.isdisjoint(path.parents)),

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import ast
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from matrix.known import findings, script_runs
 from matrix.known.script_runs import FILE, Answer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from tests.script_imports import imported
 
 SHORT = 60
 LIBRARIES = {"torch", "transformers", "peft", "bitsandbytes", "accelerate", "trl", "safetensors", "datasets"}
 SCRIPTS = script_runs.scripts()
 TABLE = {each.id: each for each in findings.load()}
 RECORD = script_runs.read(script_runs.FOLDER.parents[2] / "reports" / "published" / "findings" / FILE)
-
-
-def imported(script: Path) -> Iterator[str]:
-    """The top-level packages that a script imports anywhere."""
-    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield (node.module or "").partition(".")[0]
 
 
 def test_every_finding_has_a_script_and_every_script_a_finding() -> None:

@@ -1,0 +1,59 @@
+"""Models of released sizes with random weights, and how far results of such models are off."""
+
+import torch
+import transformers
+
+# huggingface.co/HuggingFaceTB/SmolLM-135M, config.json
+SMOLLM_135M = {
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.02,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+}
+# huggingface.co/google/gemma-2-2b, config.json, with 4 of its 26 layers and 32,000 of its 256,000 tokens: 0.39 billion
+GEMMA_2_2B_OF_4_LAYERS = {
+    "vocab_size": 32000,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+    "initializer_range": 0.02,
+}
+
+
+def smollm(**changes):
+    """SmolLM-135M, with the random weights of its initializer_range."""
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**SMOLLM_135M, **changes})).eval()
+
+
+def tokens(count, vocabulary=SMOLLM_135M["vocab_size"]):
+    """A row of random tokens."""
+    return torch.randint(vocabulary, (1, count), generator=torch.Generator().manual_seed(1))
+
+
+def off(found, expected):
+    """The distance of results from the expected ones, as a share of their norm."""
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+def changed_tokens(found, expected):
+    """The share of positions at which another token is the most likely one."""
+    return float((found.argmax(-1) != expected.argmax(-1)).double().mean())
+
+
+def report(setting, **results):
+    """Print the setting and the versions, and each result with three digits."""
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    print(f"{setting}; {versions}: " + ", ".join(f"{name} {value:.3g}" for name, value in results.items()))
