@@ -27,7 +27,7 @@ def stack():
     from torch import nn
     from torch.utils.checkpoint import checkpoint
 
-    class Block(nn.Module):
+    class TanhBlock(nn.Module):
         def __init__(self):
             super().__init__()
             self.frozen = nn.Linear(SIZE, SIZE, bias=False).requires_grad_(requires_grad=False)
@@ -36,10 +36,10 @@ def stack():
         def forward(self, x):
             return x + torch.tanh(self.frozen(x) + self.trained(x))
 
-    class Stack(nn.Module):
+    class CheckpointedBlocks(nn.Module):
         def __init__(self):
             super().__init__()
-            self.blocks = nn.ModuleList(Block() for _ in range(4))
+            self.blocks = nn.ModuleList(TanhBlock() for _ in range(4))
 
         def forward(self, x):
             x = x.requires_grad_()
@@ -47,7 +47,7 @@ def stack():
                 x = checkpoint(block, x, use_reentrant=True)
             return x.square().mean()
 
-    return Stack()
+    return CheckpointedBlocks()
 
 
 def train(rank, device, store):
