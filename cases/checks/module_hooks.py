@@ -19,7 +19,7 @@ from cases.runtime.deviations import Deviation, RankDeviations
 from cases.space.options import GLOBAL_BATCH, SHARDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from cases.apply.context import Context
@@ -276,6 +276,12 @@ def module_name(path: str) -> str:
     """The name of a module in the reference. A base layer keeps its own name beside the adapted layer's."""
     bare = experts.published_name(f"{tiny.canonical(path)}.weight").removesuffix(".weight")
     return f"{bare}.{BASE}" if path.endswith(f".{BASE}") else bare
+
+
+def class_names(modules: Iterable[Any]) -> str:
+    """The name of the last of these modules, which is no part of a model (yet), from those that construct it."""
+    distinct = {id(each): f"{type(each).__name__}()" for each in modules}
+    return ".".join(distinct.values())
 
 
 def is_tuner(model: Any) -> bool:

@@ -159,7 +159,7 @@ class TraceRecorder:
         known = self.names.setdefault(root, WeakKeyDictionary())
         if module not in known:  # adapters may have been added since
             known.update({each: name or WHOLE for name, each in reversed([*module_hooks.named_modules(root)])})
-        return known.get(module, class_name(module))
+        return known.get(module) or module_hooks.class_names([module])
 
     def place_of(self, error: BaseException) -> str:
         """The name of the innermost module outside of torch in whose methods an exception was raised.
@@ -170,8 +170,8 @@ class TraceRecorder:
         if not modules:
             return ""
         ours = [each for each in modules if not type(each).__module__.startswith("torch.")] or modules
-        known = {id(each): name for name, each in complete_modules(modules[0])}
-        return known.get(id(ours[-1]), class_name(ours[-1])) or WHOLE
+        known = {id(each): name or WHOLE for name, each in complete_modules(modules[0])}
+        return known.get(id(ours[-1])) or module_hooks.class_names(ours)
 
 
 def complete_modules(root: Any) -> list[tuple[str, Any]]:
@@ -201,11 +201,6 @@ def held_model(trace: TracebackType | None) -> Any:
         found = next((each for each in trace.tb_frame.f_locals.values() if isinstance(each, Module)), found)
         trace = trace.tb_next
     return found
-
-
-def class_name(module: Any) -> str:
-    """The name of a module that is no part of a model (yet)."""
-    return f"{type(module).__name__}()"
 
 
 def own_tensors(module: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cases.checks import module_hooks
@@ -20,11 +21,20 @@ WHOLE = "(model)"  # instead of an empty name
 CONSTRUCTOR = "__init__"
 
 
+@dataclass(frozen=True, eq=False)
+class Unnamed:
+    """A module under construction, the outermost frame of a module, and the classes that construct it."""
+
+    module: Any
+    outermost: FrameType
+    classes: str
+
+
 class ModuleFinder:
     """Collects the names of the innermost modules on the stack at the calls of some code.
 
-    A module under construction has no name yet. It gets one when the outermost module on the stack is complete, or that
-    of its class if it is never part of a model.
+    A module under construction has no name yet. It gets one when the outermost module on the stack is complete, or the
+    names of the classes that construct it if it is never part of a model.
     """
 
     def __init__(self, codes: Collection[CodeType]) -> None:
@@ -32,7 +42,7 @@ class ModuleFinder:
         self.names: dict[int, str] = {}  # by the id of a module, which is kept alive below
         self.found: dict[int, Any] = {}
         self.built: set[int] = set()
-        self.waiting: list[tuple[FrameType, Any]] = []  # modules without a name, each with its outermost frame
+        self.waiting: list[Unnamed] = []
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -42,11 +52,10 @@ class ModuleFinder:
             yield
         finally:
             sys.setprofile(None)
-            for _, module in self.waiting:
-                self.names.setdefault(id(module), class_name(module))
+            self.names.update({id(each.module): each.classes for each in self.waiting})
 
     def on_event(self, frame: FrameType, event: str, _argument: Any) -> None:
-        if event == "return" and any(outermost is frame for outermost, _ in self.waiting):
+        if event == "return" and any(each.outermost is frame for each in self.waiting):
             self.name_waiting(frame)
         elif event == "call" and frame.f_code in self.codes:
             self.note(frame_modules(frame))
@@ -60,16 +69,19 @@ class ModuleFinder:
             self.built.add(id(module))
         name = name_in(root, module)
         if name is None:
-            self.waiting.append((outermost, module))
+            modules = [each for _, each in reversed(frames)]
+            self.waiting.append(Unnamed(module, outermost, module_hooks.class_names(modules)))
         else:
             self.names[id(module)] = name
 
     def name_waiting(self, complete: FrameType) -> None:
         """Name the modules that waited for the end of a frame; those that are no part of its module wait on."""
         root = complete.f_locals["self"]
-        names = {id(module): name_in(root, module) for frame, module in self.waiting if frame is complete}
-        self.names.update({number: name for number, name in names.items() if name is not None})
-        self.waiting = [(frame, module) for frame, module in self.waiting if id(module) not in self.names]
+        for each in [each for each in self.waiting if each.outermost is complete]:
+            name = name_in(root, each.module)
+            if name is not None:
+                self.names[id(each.module)] = name
+                self.waiting.remove(each)
 
     def facts(self, stage: int) -> dict[str, str]:
         built = {name for number, name in self.names.items() if number in self.built}
@@ -86,10 +98,6 @@ def name_in(model: Any, module: Any) -> str | None:
         return None
     name = next((name for name, each in module_hooks.named_modules(model) if each is module), None)
     return WHOLE if name == "" else name
-
-
-def class_name(module: Any) -> str:
-    return f"{type(module).__name__}()"
 
 
 def frame_modules(frame: FrameType | None) -> list[tuple[FrameType, Any]]:

@@ -141,13 +141,13 @@ def test_the_weights_of_a_model_are_recorded_that_cannot_be_loaded(tmp_path: Pat
     ]
 
 
-def test_a_module_under_construction_has_the_name_of_its_class(tmp_path: Path) -> None:
+def test_a_module_under_construction_has_the_names_of_the_classes_that_construct_it(tmp_path: Path) -> None:
     class Whole(Module):
         def __init__(self) -> None:
             super().__init__()
             self._modules["inner"] = Unfinished()
 
-    assert traced(Whole, tmp_path)[-1][:2] == ("error", "Unfinished()")
+    assert traced(Whole, tmp_path)[-1][:2] == ("error", "Whole().Unfinished()")
 
 
 def test_nested_values_have_paths() -> None:

@@ -122,11 +122,11 @@ def test_a_module_under_construction_has_its_later_name(reported: Callable[..., 
     assert reported(Whole) == {RAN: "mlp", BUILT: "mlp"}
 
 
-def test_a_module_that_is_never_part_of_a_model_has_the_name_of_its_class(
+def test_a_module_that_is_never_part_of_a_model_has_the_names_of_its_classes(
     reported: Callable[..., dict[str, str]],
 ) -> None:
     def broken() -> None:
         with contextlib.suppress(ValueError):
             Whole(fails=True)
 
-    assert reported(broken) == {RAN: "Built()", BUILT: "Built()"}
+    assert reported(broken) == {RAN: "Whole().Built()", BUILT: "Whole().Built()"}

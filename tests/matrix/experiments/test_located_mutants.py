@@ -52,6 +52,7 @@ def an_outcome(*named: str, ran_in: str = ATTENTION, **other: Any) -> Outcome:
         ("model.layers.0", ATTENTION, "elsewhere"),
         ("", "(model)", "same"),
         ("", ATTENTION, "elsewhere"),
+        ("Block().MLP()", "Block()", "child"),
     ],
 )
 def test_the_place_is_the_nearest_to_a_module_with_mutated_code(named: str, ran_in: str, place: str) -> None:
