@@ -97,6 +97,8 @@ def blamed(event: TraceEvent | None, expected: TraceEvent | None) -> tuple[str, 
     if event.kind == ERROR:
         return ERROR, event.name
     if expected is None or (event.kind, event.name) != (expected.kind, expected.name):
+        if event.kind == WEIGHT:  # among the weights at the end: a module that only one of the models has
+            return MISSING, event.name.rpartition(".")[0]
         return MISSING, event.name if event.kind == OUTPUT else event.caller
     return event.kind, event.caller if event.kind == INPUT else event.name
 

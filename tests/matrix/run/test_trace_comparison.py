@@ -41,6 +41,7 @@ def with_event(place: int, *events: TraceEvent) -> tuple[TraceEvent, ...]:
         ((RIGHT[0], event("input", "block.mlp", caller="block")), "call", "block", "block"),
         (RIGHT[:1], "call", "block", "block"),
         ((*RIGHT, event("input", "other")), "call", "", "block"),
+        ((*RIGHT[:4], event("weight", "block.norm.extra")), "call", "block.norm", "block.norm"),
         ((*RIGHT[:3], TraceEvent("error", "block.norm")), "error", "block.norm", "block.norm"),
         ((*RIGHT[:3], TraceEvent("error", "")), "error", "", "block.norm"),
     ],
