@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 GROUP = "Trainer: callbacks"
 ROWS = 10
 STOPS = {  # the event, the steps done when it asks to stop, and the last step
-    "on_train_begin": (0, 1),
-    "on_epoch_begin": (5, 6),
-    "on_step_begin": (3, 4),
-    "on_substep_end": (3, 4),
+    "on_train_begin": (0, 0),
+    "on_epoch_begin": (5, 5),
+    "on_step_begin": (3, 3),
+    "on_substep_end": (3, 3),
     "on_pre_optimizer_step": (3, 4),
     "on_optimizer_step": (3, 4),
     "on_step_end": (3, 3),
-    "on_log": (3, 6),
+    "on_log": (5, 6),
     "on_prediction_step": (3, 4),
     "on_evaluate": (3, 4),
     "on_save": (3, 7),
@@ -40,10 +40,11 @@ HALF, WHOLE = 12, 14  # steps before and after resuming; "checkpoint-9" comes af
 
 @call(GROUP, phase=Phase.OPTIMIZER)
 def trainer_stops_at_events(ctx: Context) -> Iterator[Check]:
-    """A control that an event returns with should_training_stop ends the training after the step, at every event.
+    """A control that an event returns with should_training_stop ends the training, at every event.
 
-    "in which case the event that changes it should return the modified version". The Trainer logs every 6 steps,
-    evaluates every 4 and saves every 7.
+    "in which case the event that changes it should return the modified version", and "the training will just stop": a
+    step whose second batch is not begun is left out. The Trainer logs every 6 steps, evaluates every 4 (and logs that)
+    and saves every 7.
     """
     from transformers import TrainerCallback
 
