@@ -88,7 +88,7 @@ class FixSearch:
     off_grid: dict[str, Case] = field(default_factory=dict)  # cases outside the grid by id
 
     def run(self) -> tuple[Fix, ...]:
-        """Finish every task; ``note`` gets the fixes after each step, so that an interruption keeps them."""
+        """Finish every task; ``note`` gets what is decided after each wave, so that an interruption keeps it."""
         stages: tuple[tuple[Kind, int, Callable[[list[FixTask]], None]], ...] = (
             (Kind.SETTINGS, 1, self.one_setting),
             (Kind.SETTINGS, 2, self.two_settings),
@@ -99,12 +99,10 @@ class FixSearch:
         for kind, radius, stage in stages:
             for tasks in self.open_tasks() if kind in self.kinds and radius <= self.radius else ():
                 stage(tasks)
-                self.note(self.fixes)
-        return self.fixes
+        return self.fixes(self.tasks)
 
-    @property
-    def fixes(self) -> tuple[Fix, ...]:
-        return tuple(task.record.model_copy(update={"modules": self.modules(task)}) for task in self.tasks)
+    def fixes(self, tasks: Iterable[FixTask]) -> tuple[Fix, ...]:
+        return tuple(task.record.model_copy(update={"modules": self.modules(task)}) for task in tasks)
 
     def modules(self, task: FixTask) -> str:
         """The case code that the red cell and the green cell of its fix used."""
@@ -255,6 +253,8 @@ class FixSearch:
                 task.tried[label] += len(ran)
         self.close_tasks_that_are_not_red(list(candidates))
         self.choose(kind, {task: list(each) for task, each in candidates.items() if task not in self.closed})
+        unfinished = set(self.unfinished(self.tasks))  # more waves may find a fix of these
+        self.note(self.fixes(task for task in self.tasks if task not in unfinished))
 
     def measure(self, runs: Iterable[tuple[VersionSet, Case, int]]) -> None:
         """Run cells set by set, each until it has the given number of verdicts."""

@@ -201,7 +201,7 @@ def looked_up(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Remedy,
 
 
 def search(order: FixRequest, *, say: Callable[[str], None]) -> tuple[Path, tuple[Remedy, ...]]:
-    """Search for fixes; return the run directory and the fixes. The search appends to its ``fixes.json``.
+    """Search for fixes; return the run directory and the fixes. Its ``fixes.json`` has what is decided so far.
 
     Raises:
         UserError: the machine cannot run the cells, or the directory cannot be used.
