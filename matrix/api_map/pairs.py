@@ -1,7 +1,7 @@
 """Summarises pairs of packages: with which releases of one a release of the other was imported, breaks, and why.
 
 What breaks is read from the releases; what was imported, or failed, is measured. Minor releases that the import matrix
-does not have stay unmeasured.
+does not have stay unmeasured, or cannot be installed together.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from packaging.version import Version
 
 from matrix.api_map.crossings import Breaks, Crossings
+from matrix.api_map.measured.compatibility import Compatibility
 from matrix.api_map.measured.pair_evidence import IMPORTED, pair_evidence
 from matrix.api_map.packages import PACKAGES
 from matrix.api_map.store import ranges
@@ -47,6 +48,7 @@ class PairMeasurement(Enum):
 
     IMPORTED = "imported"
     FAILED = "failed"
+    EXCLUDED = "requirements exclude each other"  # of the last patches, and nothing was measured
     NONE = "not measured"
 
     def __bool__(self) -> NoReturn:
@@ -76,25 +78,35 @@ class UserRelease:
 
 
 def pair_table(
-    api: ApiMap, found: Iterable[Crossing], user: str, provider: str, evidence: Mapping[tuple[str, str], str]
+    compatibility: Compatibility,
+    found: Iterable[Crossing],
+    user: str,
+    provider: str,
+    evidence: Mapping[tuple[str, str], str],
 ) -> list[UserRelease]:
     """Return, for each minor release of a package, the releases of another one with which it was imported or breaks.
 
     ``evidence`` is what was measured of releases of the two packages.
     """
+    api = compatibility.api
     crossings = [each for each in found if each.provider == provider and each.breaks in COUNTED]
     by_minor = measurements(evidence)
-    providers = list(dict.fromkeys(map(minor, api.versions(provider))))
+    providers = {minor(api.versions(provider)[place]): place for place in last_patches(api.versions(provider))}
     rows = []
     for place in last_patches(api.versions(user)):
         version = api.versions(user)[place]
         mine = [each for each in crossings if each.first <= place <= each.last]
-        states = [by_minor.get((minor(version), each), PairMeasurement.NONE) for each in providers]
+        states = [
+            by_minor[minor(version), each]
+            if (minor(version), each) in by_minor
+            else unmeasured(compatibility, {user: version, provider: api.versions(provider)[last]})
+            for each, last in providers.items()
+        ]
         rows.append(
             UserRelease(
                 version=version,
                 broken=tuple(broken_ranges(mine, api.versions(provider))),
-                measured=tuple(measured_ranges(providers, states)),
+                measured=tuple(measured_ranges(list(providers), states)),
             )
         )
     return rows
@@ -110,6 +122,11 @@ def measurements(evidence: Mapping[tuple[str, str], str]) -> Mapping[tuple[str, 
         else:
             found.setdefault(key, PairMeasurement.IMPORTED)
     return found
+
+
+def unmeasured(compatibility: Compatibility, pair: Mapping[str, str]) -> PairMeasurement:
+    """Tell if two releases can be installed together."""
+    return PairMeasurement.EXCLUDED if compatibility.conflict(pair) else PairMeasurement.NONE
 
 
 def measured_ranges(versions: Sequence[str], states: Sequence[PairMeasurement]) -> Iterator[MeasuredRange]:
@@ -155,6 +172,7 @@ def all_pairs(api: ApiMap, results: Iterable[MeasuredImports] = ()) -> Mapping[t
     ``results`` are those of the import matrix.
     """
     crossings = Crossings(api)
+    compatibility = Compatibility(api)
     evidence = pair_evidence(results)
     tables: dict[tuple[str, str], list[UserRelease]] = {}
     for user in (each for each in USERS if each in api.packages):
@@ -165,5 +183,5 @@ def all_pairs(api: ApiMap, results: Iterable[MeasuredImports] = ()) -> Mapping[t
             by_provider[each.provider].append(each)
         for provider in used:
             measured = evidence.get((user, provider), {})
-            tables[user, provider] = pair_table(api, by_provider[provider], user, provider, measured)
+            tables[user, provider] = pair_table(compatibility, by_provider[provider], user, provider, measured)
     return tables

@@ -20,9 +20,10 @@ INTRODUCTION = """\
 Each row is the last patch of a minor release, with the releases of another package.
 
 * **Measured**, by minor release: *imports* or *breaks at import* if a patch of it was imported with a patch of the
-  row's minor release. *Breaks* means that the package of the row took what the other one lacks. Pairs that no
-  combination had, or of which a third package broke the import, are *not measured*. The measurements ran on Python
-  {pythons} and torch {torches}.
+  row's minor release. *Breaks* means that the package of the row took what the other one lacks. Of the others, some
+  cannot be installed together: the *requirements* that their last patches declare *exclude each other*, directly or by
+  those of a package that both need. Pairs that no combination had, or of which a third package broke the import, are
+  *not measured*. The measurements ran on Python {pythons} and torch {torches}.
 * **Read** from the wheels and not run: the releases that lack a name which the row uses. *At import*: `import` of the
   package fails. *When a part is imported*: a module fails that the package imports on first use. *When it is used*: a
   function fails when it reaches the name. Each cell names one example. Releases that none of these columns names have
@@ -33,6 +34,7 @@ Each row is the last patch of a minor release, with the releases of another pack
 MEASURED: Final = {
     PairMeasurement.IMPORTED: "measured: imports",
     PairMeasurement.FAILED: "measured: breaks at import",
+    PairMeasurement.EXCLUDED: "requirements exclude each other",
     PairMeasurement.NONE: "not measured",
 }
 READ: Final = {
@@ -79,7 +81,8 @@ def counts(rows: Sequence[UserRelease]) -> str:
             found[each.measurement] += each.count
     return (
         f"Of {found.total()} pairs of minor releases, {found[PairMeasurement.IMPORTED]} were imported, "
-        f"{found[PairMeasurement.FAILED]} failed, and {found[PairMeasurement.NONE]} are not measured."
+        f"{found[PairMeasurement.FAILED]} failed, {found[PairMeasurement.EXCLUDED]} exclude each other by their "
+        f"requirements, and {found[PairMeasurement.NONE]} are not measured."
     )
 
 

@@ -1,25 +1,21 @@
-"""Chooses combinations of releases to import: each minor release of one package with each of transformers.
-
-A combination measures several pairs at once: beside the pair that it is made for, it has releases of the other packages
-whose pair with the same transformers is not measured yet.
-"""
+"""Combinations of releases: the pairs that they have, those to import again, and what users install beside a pair."""
 
 from __future__ import annotations
 
 import random
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Final
 
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
+from matrix.api_map.measured.compatibility import admits, bounds
 from matrix.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from matrix.api_map.measured.import_results import MeasuredImports
     from matrix.api_map.query import ApiMap
@@ -75,6 +71,19 @@ def pairs(api: ApiMap, *, seed: int = 0) -> list[Pair]:
     return found
 
 
+def of_bases(found: Collection[Pair], specifier: str) -> list[Pair]:
+    """Return the pairs whose release of transformers meets a specifier such as ``>=5.0``.
+
+    Raises:
+        UserError: it is no specifier.
+    """
+    try:
+        wanted = SpecifierSet(specifier)
+    except InvalidSpecifier as error:
+        raise UserError(f"--transformers: {specifier!r} is no version specifier; write e.g. '>=5.0'") from error
+    return [each for each in found if wanted.contains(each[0], prereleases=True)]
+
+
 def always_newest(torch: str) -> frozenset[str]:
     """Return the packages of which a combination has the newest release unless it is made for another one."""
     return frozenset() if OLD_TRITON.contains(torch) else NEEDS_OLD_TRITON
@@ -89,46 +98,6 @@ def chosen_partners(name: str) -> tuple[str, ...]:
     if name and name not in PARTNERS:
         raise UserError(f"--with: {name!r} has no pairs with {BASE}; choose from {', '.join(PARTNERS)}")
     return (name,) if name else PARTNERS
-
-
-def planned(
-    api: ApiMap,
-    measured: Iterable[Mapping[str, str]],
-    *,
-    variants: int,
-    has_wheel: Callable[[str, str], bool] = lambda _package, _version: True,
-    partners: Collection[str] = PARTNERS,
-    newest: Collection[str] = NEEDS_OLD_TRITON,
-) -> Iterator[PlannedCombination]:
-    """Yield combinations until each pair that requirements admit is in one, except pairs that were measured.
-
-    Args:
-        api: the map.
-        measured: versions of combinations that were measured in the environment.
-        variants: further releases of trl with each combination.
-        has_wheel: tells if a release can be installed with the environment's interpreter.
-        partners: the packages for whose pairs combinations are made.
-        newest: packages of which the others have the newest release.
-    """
-    left = set(pairs(api)).difference(*map(pairs_of, measured))
-    for pair in pairs(api):
-        if pair not in left or pair[1] not in partners:
-            continue
-        left.discard(pair)
-        base, partner, version = pair
-        if not (has_wheel(BASE, base) and has_wheel(partner, version)):
-            continue
-        versions = filled({BASE: base, partner: version}, api, left, newest=newest)
-        if not is_installable(versions, api) or not all(has_wheel(*each) for each in versions.items()):
-            continue
-        further = sorted(each for one, name, each in left if (one, name) == (base, "trl"))
-        chosen = random.Random(repr(pair)).sample(further, min(variants, len(further)))  # noqa: S311 - a sample
-        found = PlannedCombination(
-            versions=versions,
-            variants=tuple(dict.fromkeys([versions["trl"], *(each for each in chosen if has_wheel("trl", each))])),
-        )
-        left -= found.pairs
-        yield found
 
 
 def again(
@@ -155,63 +124,30 @@ def again(
     ]
 
 
-def filled(
-    given: Mapping[str, str], api: ApiMap, left: Collection[Pair] = (), *, newest: Collection[str] = NEEDS_OLD_TRITON
-) -> dict[str, str]:
-    """Add the other packages to given versions, until the day of the newest of these.
+def filled(given: Mapping[str, str], api: ApiMap) -> dict[str, str]:
+    """Add the other packages to given versions: the newest releases until the day of the newest of these.
 
-    Of a partner, the newest release that all requirements admit and whose pair with transformers is ``left``; of other
-    packages, and if no pair is left, the newest release that all requirements admit. If none meets them, the newest of
-    that day is taken, as a user would who ignores pip's complaint. Of ``newest``, later releases count as well.
+    If none meets all requirements, the newest of that day is taken, as a user would who ignores pip's complaint. Of
+    packages that need an old triton, later releases count as well.
     """
     chosen = dict(given)
     day = max(release(api, *each).uploaded for each in chosen.items())
     for name in (each for each in FILLED if each not in chosen):
-        last = date.max if name in newest else day
+        last = date.max if name in NEEDS_OLD_TRITON else day
         candidates = [
             each for each in api.releases[name] if each.uploaded <= last and not (each.yanked or each.unreadable)
         ]
         fitting = [each for each in candidates if fits(name, each, chosen, api)]
-        packed = name not in newest
-        wanted = [each for each in fitting if packed and (given.get(BASE), name, each.version) in left]
         if candidates:
-            chosen[name] = (wanted or fitting or newest_first(candidates))[-1].version
+            chosen[name] = (fitting or sorted(candidates, key=lambda each: Version(each.version)))[-1].version
     return chosen
-
-
-def is_installable(versions: Mapping[str, str], api: ApiMap) -> bool:
-    """Tell if libraries were found that transformers admits: old ones need releases from before the map."""
-    checked = ("tokenizers", "huggingface_hub", "safetensors")
-    base = release(api, BASE, versions[BASE])
-    return all(
-        name in versions and bound.contains(versions[name], prereleases=True)
-        for name in checked
-        for bound in bounds_on(name, base)
-    )
-
-
-def newest_first(candidates: Sequence[MappedRelease]) -> list[MappedRelease]:
-    return sorted(candidates, key=lambda each: Version(each.version))
 
 
 def fits(name: str, candidate: MappedRelease, chosen: Mapping[str, str], api: ApiMap) -> bool:
     """Tell if a release meets the requirements of chosen releases, and these its own."""
-    theirs = [each for other, version in chosen.items() for each in bounds_on(name, release(api, other, version))]
-    if not all(each.contains(candidate.version, prereleases=True) for each in theirs):
-        return False
-    return all(
-        bound.contains(version, prereleases=True)
-        for other, version in chosen.items()
-        for bound in bounds_on(other, candidate)
-    )
-
-
-def bounds_on(name: str, user: MappedRelease) -> list[SpecifierSet]:
-    return [
-        SpecifierSet(each.removeprefix(name))
-        for each in user.requires
-        if re.fullmatch(rf"{name}(?!\w).*", each, re.DOTALL)
-    ]
+    theirs = [bound for each in chosen.items() for bound in bounds(release(api, *each)).get(name, ())]
+    mine = [(bound, version) for other, version in chosen.items() for bound in bounds(candidate).get(other, ())]
+    return all(admits(each, candidate.version) for each in theirs) and all(admits(*each) for each in mine)
 
 
 def release(api: ApiMap, name: str, version: str) -> MappedRelease:

@@ -49,6 +49,18 @@ class MeasuredImports:
         return None if error is None else not error
 
 
+def measured_imports(result: CombinationResult, *, measured: datetime) -> MeasuredImports:
+    """Return a result of the process that imports combinations as it is stored, without the libraries."""
+    return MeasuredImports(
+        versions=result.versions,
+        errors={step.step: error_text(step) for step in result.steps},
+        python=result.python,
+        torch=result.torch,
+        measured=measured,
+        ended=result.ended,
+    )
+
+
 def save(
     results: Sequence[CombinationResult], path: Path, *, measured: datetime, libraries: Mapping[str, str] | None = None
 ) -> None:

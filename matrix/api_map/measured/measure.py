@@ -113,6 +113,7 @@ def import_combinations(
         UserError: the interpreter cannot be started.
     """
     listed = results.with_suffix(".combinations")
+    results.parent.mkdir(parents=True, exist_ok=True)
     with listed.open("w", encoding="utf-8") as sink:
         for each in combinations:
             rest = {name: version for name, version in each.versions.items() if name != "trl"}
@@ -126,11 +127,16 @@ def import_combinations(
         [str(python), "-m", PROBE, str(listed), str(results), "--minutes", str(minutes)]
         + (["--extra", str(extra)] if extra else []),
         timeout_s=60 * minutes + SLACK_S,
-        env={**os.environ, **OFFLINE, "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": ""},
+        # Only the interpreter's programs: bitsandbytes runs `pip list`, which takes longer than its import.
+        env={**os.environ, **OFFLINE, "PATH": str(python.parent), **imports_from(HERE)},
     )
     if finished.exit_code != 0:
         raise UserError(f"{python}: importing combinations ended with {finished.exit_code}: {finished.log[-500:]}")
     return read_results(results)
+
+
+def imports_from(folder: Path) -> dict[str, str]:
+    return {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def environment_versions(python: Path) -> tuple[str, str]:
@@ -146,6 +152,21 @@ def environment_versions(python: Path) -> tuple[str, str]:
         raise UserError(f"{python}: no Python of an environment with torch ({problem})")
     version, torch = finished.log.split()
     return version, without_local(torch)
+
+
+def environment_libraries(python: Path, extra: Path | None) -> dict[str, str]:
+    """Return the versions of an environment's libraries by module; those of the extra folder take precedence.
+
+    Raises:
+        UserError: it cannot be started.
+    """
+    code = "import json; from cases.imports.probe import libraries; print(json.dumps(libraries()))"
+    path = os.pathsep.join([str(HERE), *([str(extra)] if extra else [])])
+    finished = processes.call([str(python), "-c", code], timeout_s=STARTUP_S, env={**os.environ, "PYTHONPATH": path})
+    if finished.exit_code != 0:
+        raise UserError(f"{python}: its libraries cannot be listed ({finished.log.strip()[-200:]})")
+    found: dict[str, str] = json.loads(finished.log.strip().rpartition("\n")[2])
+    return found
 
 
 def libraries_beside(results: Path) -> dict[str, str]:

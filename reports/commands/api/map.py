@@ -210,6 +210,9 @@ def measure(
     partner: Annotated[
         str, typer.Option("--with", help="Package whose pairs with transformers to measure.", show_default="all")
     ] = "",
+    bases: Annotated[
+        str, typer.Option("--transformers", help="Releases of transformers, e.g. '>=5.0'.", show_default="all")
+    ] = "",
     folder: Folder = store.DATA,
 ) -> None:
     """Import combinations of releases for real, and store what each raised.
@@ -217,32 +220,35 @@ def measure(
     Pairs of releases that were measured with the same Python and torch before are left out. The last measurement of a
     combination counts.
     """
-    if again is not None and (new or partner):
-        raise UserError("--again has its combinations from a file; leave --new and --with out")
+    if again is not None and (new or partner or bases):
+        raise UserError("--again has its combinations from a file; leave --new, --with and --transformers out")
     from datetime import UTC, datetime
 
     from matrix.api_map.measured import combinations, evaluation, import_results, measure
+    from matrix.api_map.measured.plan import Planner, open_pairs
     from matrix.api_map.reading.index import PackageIndex
 
     api = ApiMap(folder)
     version, torch = measure.environment_versions(python)
     wheels = measure.UnpackedWheels(out / "wheels" / f"python{version}", PackageIndex(python=version))
     results = out / f"{python.absolute().parents[1].name}.jsonl"
-    done = [each.versions for each in measure.read_results(results)]
+    done = [import_results.measured_imports(each, measured=datetime.now(tz=UTC)) for each in measure.read_results(results)]
+    versions = [each.versions for each in done]
     plan: Iterable[combinations.PlannedCombination]
     if again is not None:
         wrong = partial(evaluation.is_mispredicted, api)
-        plan = combinations.again(import_results.of_file(again), done, first=wrong)
+        plan = combinations.again(import_results.of_file(again), versions, first=wrong)
     else:
-        stored = [each.versions for each in import_results.load() if new or each.is_from(python=version, torch=torch)]
-        plan = combinations.planned(
+        stored = [each for each in import_results.load() if new or each.is_from(python=version, torch=torch)]
+        planner = Planner(
             api,
-            [*done, *stored],
-            variants=TRL_VARIANTS,
+            combinations.of_bases(open_pairs(api, [*done, *stored]), bases),
             has_wheel=wheels.has,
-            partners=combinations.chosen_partners(partner),
             newest=combinations.always_newest(torch),
+            libraries=measure.environment_libraries(python, extra),
         )
+        every = planner.planned(combinations.chosen_partners(partner), variants=TRL_VARIANTS)
+        plan = (each for each in every if each.versions not in versions)
     found = measure.import_combinations(
         islice(plan, count), python=python, wheels=wheels, results=results, minutes=minutes, extra=extra
     )

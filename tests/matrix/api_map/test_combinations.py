@@ -1,39 +1,25 @@
-"""Combinations that the import matrix imports."""
+"""Pairs of releases, what users install beside them, and combinations that are imported again."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from itertools import islice
-from typing import TYPE_CHECKING
 
 import pytest
 
 from matrix.api_map.measured.combinations import (
     again,
-    always_newest,
     filled,
-    is_installable,
     minor_releases,
+    of_bases,
     pairs,
-    planned,
 )
 from matrix.api_map.measured.import_results import MeasuredImports
 from matrix.api_map.query import ApiMap
-
-if TYPE_CHECKING:
-    from matrix.api_map.measured.combinations import PlannedCombination
-
-FIRST = 12
 
 
 @pytest.fixture(scope="module")
 def packaged() -> ApiMap:
     return ApiMap()
-
-
-@pytest.fixture(scope="module")
-def first(packaged: ApiMap) -> list[PlannedCombination]:
-    return list(islice(planned(packaged, [], variants=5), FIRST))
 
 
 def test_each_minor_release_of_a_partner_is_paired_with_each_of_transformers(packaged: ApiMap) -> None:
@@ -42,52 +28,14 @@ def test_each_minor_release_of_a_partner_is_paired_with_each_of_transformers(pac
     assert len(found) == len(set(found)) == bases * len(minor_releases(packaged.releases["peft"]))
 
 
-def test_a_combination_measures_no_pair_again(first: list[PlannedCombination]) -> None:
-    made_for = {frozenset(each.pairs) for each in first}
-    assert len(made_for) == FIRST
-    further = [(each.versions["transformers"], version) for each in first for version in each.variants[1:]]
-    assert len(further) == len(set(further))
+def test_the_others_are_the_newest_of_the_day_that_fit(packaged: ApiMap) -> None:
+    found = filled({"transformers": "4.46.3", "peft": "0.14.0"}, packaged)
+    assert (found["tokenizers"], found["huggingface_hub"], found["accelerate"]) == ("0.20.3", "0.26.5", "1.2.0")
 
 
-def test_a_measured_combination_is_not_planned_again(packaged: ApiMap, first: list[PlannedCombination]) -> None:
-    again = list(islice(planned(packaged, [each.versions for each in first], variants=0), FIRST))
-    assert not {frozenset(each.versions.items()) for each in first} & {frozenset(e.versions.items()) for e in again}
-
-
-def test_all_requirements_of_a_planned_transformers_are_met(packaged: ApiMap, first: list[PlannedCombination]) -> None:
-    assert all(is_installable(each.versions, packaged) for each in first)
-
-
-def test_a_transformers_without_a_release_of_tokenizers_that_it_admits_is_not_planned(packaged: ApiMap) -> None:
-    assert not is_installable({"transformers": "4.31.0", "huggingface_hub": "0.16.4"}, packaged)
-
-
-def test_a_release_without_a_wheel_for_the_interpreter_is_not_planned(packaged: ApiMap) -> None:
-    found = planned(packaged, [], variants=0, has_wheel=lambda package, _: package != "transformers")
-    assert next(found, None) is None
-
-
-def test_a_pair_whose_release_is_left_takes_the_place_of_the_newest(packaged: ApiMap) -> None:
-    pair = {"transformers": "4.46.3", "peft": "0.14.0"}
-    newest = filled(pair, packaged)["accelerate"]
-    left = [("4.46.3", "accelerate", "0.34.2")]
-    assert newest != "0.34.2"
-    assert filled(pair, packaged, left)["accelerate"] == "0.34.2"
-
-
-def test_combinations_are_made_for_the_pairs_of_one_partner(packaged: ApiMap) -> None:
-    found = list(islice(planned(packaged, [], variants=0, partners=("peft",)), FIRST))
-    assert len({(each.versions["transformers"], each.versions["peft"]) for each in found}) == FIRST
-
-
-@pytest.mark.parametrize(("torch", "releases"), [("2.5.1", 6), ("2.6.0", 1)])
-def test_old_releases_of_bitsandbytes_fill_a_combination_where_triton_has_what_they_need(
-    packaged: ApiMap, torch: str, releases: int
-) -> None:
-    found = planned(packaged, [], variants=0, partners=("peft",), newest=always_newest(torch))
-    used = {each.versions["bitsandbytes"] for each in islice(found, FIRST)}
-    assert len(used) >= releases
-    assert releases > 1 or used == {packaged.versions("bitsandbytes")[-1]}
+def test_pairs_of_some_releases_of_transformers_are_chosen(packaged: ApiMap) -> None:
+    found = of_bases(pairs(packaged), ">=5.0")
+    assert {each[0] for each in found} == {each for each, _, _ in pairs(packaged) if each >= "5"}
 
 
 def measured(trl: str, **others: str) -> MeasuredImports:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
@@ -105,12 +106,20 @@ def test_each_pair_of_minor_releases_is_measured_or_not(build: Build) -> None:
     assert sum(each.count for each in row.measured) == 3
 
 
+def test_a_pair_that_was_not_measured_may_be_excluded_by_requirements(build: Build) -> None:
+    api = build(HELPER)
+    api.releases["trl"][0] = replace(api.releases["trl"][0], requires=("transformers<6.2",))  # type: ignore[index]
+    row = all_pairs(api, [measured(GONE)])["trl", "transformers"][-1]
+    found = {each.first: each.measurement for each in row.measured}
+    assert (found["6.0"], found["6.2"]) == (PairMeasurement.NONE, PairMeasurement.EXCLUDED)
+
+
 def test_the_page_shows_what_was_measured_beside_what_was_read(build: Build) -> None:
     api = build(HELPER)
     tables = all_pairs(api, [measured(GONE), measured("", transformers="6.0.0")])
     shown = markdown(tables, {"transformers": "6.2.0"}, ["3.12.1"], ["2.5.1"])
-    assert "on Python\n  3.12.1 and torch 2.5.1." in shown
-    row = "| `2.0.0` | 6.0 | 6.1 | 6.2 | 6.1.0 and newer (`transformers.extra.helper`) | - | - |"
+    assert "on Python 3.12.1 and torch 2.5.1." in shown
+    row = "| `2.0.0` | 6.0 | 6.1 | - | 6.2 | 6.1.0 and newer (`transformers.extra.helper`) | - | - |"
     assert row in shown
 
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from cases.imports.wire import CombinationResult
 from matrix.api_map.measured import import_results, measure
-from matrix.api_map.measured.combinations import Pair, pairs_of
+from matrix.api_map.measured.plan import open_pairs
+from matrix.api_map.query import ApiMap
 from matrix.errors import UserError
 from reports.cli import application
 
@@ -90,6 +91,7 @@ def planned_combinations(monkeypatch: pytest.MonkeyPatch) -> list[PlannedCombina
         return [CombinationResult(versions={}, steps=(), python="3.12.1", torch="2.15.0", seconds=0)]
 
     monkeypatch.setattr(measure, "environment_versions", lambda _: ("3.12.1", "2.15.0"))
+    monkeypatch.setattr(measure, "environment_libraries", lambda *_: {})
     monkeypatch.setattr(measure.UnpackedWheels, "has", lambda *_: True)
     monkeypatch.setattr(measure, "import_combinations", imported)
     return planned
@@ -99,9 +101,24 @@ def test_with_new_each_combination_has_a_pair_that_no_environment_measured(
     planned_combinations: list[PlannedCombination], tmp_path: Path
 ) -> None:
     found = run("measure", "--python", "python", "--out", str(tmp_path), "--count", "9", "--new")
-    known = frozenset[Pair]().union(*(pairs_of(each.versions) for each in import_results.load()))
+    left = open_pairs(ApiMap(), import_results.load())
     assert (found.exit_code, len(planned_combinations)) == (0, 9)
-    assert all(each.pairs - known for each in planned_combinations)
+    assert all(each.pairs & left for each in planned_combinations)
+
+
+def test_combinations_are_made_for_some_releases_of_transformers(
+    planned_combinations: list[PlannedCombination], tmp_path: Path
+) -> None:
+    found = run("measure", "--python", "python", "--out", str(tmp_path), "--count", "3", "--transformers", "<4.45")
+    assert (found.exit_code, len(planned_combinations)) == (0, 3)
+    assert all(each.versions["transformers"] < "4.45" for each in planned_combinations)
+
+
+def test_what_is_no_specifier_is_named(planned_combinations: list[PlannedCombination], tmp_path: Path) -> None:
+    found = run("measure", "--python", "python", "--out", str(tmp_path), "--transformers", "new")
+    assert isinstance(found.exception, UserError)
+    assert "--transformers: 'new' is no version specifier; write e.g. '>=5.0'" in str(found.exception)
+    assert not planned_combinations
 
 
 def test_with_again_the_combinations_of_a_file_are_imported(
@@ -115,13 +132,13 @@ def test_with_again_the_combinations_of_a_file_are_imported(
     assert [(each.versions, each.variants) for each in planned_combinations] == [(versions, ("0.12.2",))]
 
 
-@pytest.mark.parametrize("other", [("--new",), ("--with", "peft")])
+@pytest.mark.parametrize("other", [("--new",), ("--with", "peft"), ("--transformers", ">=5")])
 def test_again_chooses_no_new_pairs(
     other: tuple[str, ...], planned_combinations: list[PlannedCombination], tmp_path: Path
 ) -> None:
     found = run("measure", "--python", "python", "--out", str(tmp_path), "--again", str(tmp_path / "old.json"), *other)
     assert isinstance(found.exception, UserError)
-    assert "leave --new and --with out" in str(found.exception)
+    assert "leave --new, --with and --transformers out" in str(found.exception)
     assert not planned_combinations
 
 
