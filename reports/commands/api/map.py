@@ -232,7 +232,9 @@ def measure(
     version, torch = measure.environment_versions(python)
     wheels = measure.UnpackedWheels(out / "wheels" / f"python{version}", PackageIndex(python=version))
     results = out / f"{python.absolute().parents[1].name}.jsonl"
-    done = [import_results.measured_imports(each, measured=datetime.now(tz=UTC)) for each in measure.read_results(results)]
+    done = [
+        import_results.measured_imports(each, measured=datetime.now(tz=UTC)) for each in measure.read_results(results)
+    ]
     versions = [each.versions for each in done]
     plan: Iterable[combinations.PlannedCombination]
     if again is not None:
