@@ -87,7 +87,11 @@ def loaded_dtypes(ctx: Context) -> Iterator[Check]:
 
 
 def dtype_of(config: Any) -> Any:
-    return getattr(config, "dtype", None) or config.torch_dtype
+    """The dtype of a configuration; some versions keep the name that the caller gave."""
+    import torch
+
+    found = getattr(config, "dtype", None) or config.torch_dtype
+    return getattr(torch, found) if isinstance(found, str) else found
 
 
 @call(GROUP, phase=Phase.LOAD)
@@ -142,7 +146,7 @@ def saved_again(ctx: Context) -> Iterator[Check]:
         before = disk.config(folder)
         lost = {key for key in before if again.get(key) != before[key] and key not in RENAMED}
         yield equal(f"fields lost or changed, {model}", "+".join(sorted(lost)) or "none", "none")
-        changed = {key for key in own if again.get(key) != own[key] and key != "_name_or_path"}
+        changed = {key for key in own if again.get(key) != own[key] and not key.startswith("_")}
         yield equal(f"fields that differ after loading, {model}", "+".join(sorted(changed)) or "none", "none")
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cases.space.verdict import Check
 
 GROUP = "Trainer: derived settings"
+DECIMALS = 4  # of the losses that some versions log
 # greater_is_better by default: "`True` if metric_for_best_model is set to a value that doesn't end in "loss"".
 DIRECTIONS: Mapping[str, bool] = {
     "loss": False,
@@ -240,4 +241,6 @@ def trainer_windows_of_means(ctx: Context) -> Iterator[Check]:
         found = model.weight.detach().cpu().double()
         yield at_most(f"weights off, {name}", float((found - weight).norm() / weight.norm()), 1e-5)
         logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        if all(loss == round(loss, DECIMALS) for loss in logged):
+            losses = [round(loss, DECIMALS) for loss in losses]
         yield at_most(f"losses off, {name}", stock_trainer.worst(logged, losses), 1e-3)
