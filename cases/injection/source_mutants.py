@@ -72,10 +72,11 @@ def with_class_cell(source: bytes, method: str) -> types.CodeType:
     """
     tree = ast.parse(source)
     *classes, name = method.split(".")
-    body: list[ast.stmt] = tree.body
+    inside: list[ast.AST] = [tree]
     for each in classes:
-        body = [inner for node in body if isinstance(node, ast.ClassDef) and node.name == each for inner in node.body]
-    for node in body if classes else ():
+        found = (inner for node in inside for inner in ast.walk(node))
+        inside = [inner for inner in found if isinstance(inner, ast.ClassDef) and inner.name == each]
+    for node in (inner for each in inside for inner in ast.walk(each) if classes):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name:
             use = ast.Expr(ast.Name("__class__", ast.Load()))
             node.body.insert(ast.get_docstring(node) is not None, ast.copy_location(use, node.body[0]))

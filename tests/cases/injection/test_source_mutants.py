@@ -51,6 +51,12 @@ class Layer(Base):
     def area(self):
         return self.size * 4
 
+if True:
+    class Optional(Base):
+        def setup(self):
+            super().setup()
+            self.size = 4
+
 LIVE = counter()
 REGISTRY = []
 
@@ -112,6 +118,13 @@ def test_the_only_call_of_super_can_be_dropped(stack: Any) -> None:
     layer = stack.Layer()
     layer.setup()
     assert vars(layer) == {"size": 3}
+
+
+def test_the_only_call_of_super_can_be_dropped_in_a_class_under_a_condition(stack: Any) -> None:
+    activate(a_mutant("Optional.setup", "super().setup()\n            self.size = 4", "self.size = 4"))
+    layer = stack.Optional()
+    layer.setup()
+    assert vars(layer) == {"size": 4}
 
 
 def test_the_variables_of_a_method_without_its_super_can_be_read(stack: Any) -> None:
