@@ -119,6 +119,7 @@ def combined_vectors(_place: Place, _cache: Path) -> None:
 
 # By the names of requirements: the probe, and the beginning of the sentence of a skip.
 PROBES: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
+    "peft_version_in_files": (partial(lora_field, name="peft_version"), "files of this peft do not name its version"),
     "corda": (partial(lora_field, name="corda_config"), "this peft has no CorDA"),
     "eva": (partial(lora_field, name="eva_config"), "this peft has no EVA"),
     "lora_ga": (partial(lora_field, name="lora_ga_config"), "this peft has no LoRA-GA"),

@@ -219,6 +219,7 @@ REQUIRED: Mapping[str, tuple[Callable[[Place, Path], None], str]] = {
                     "shuffle_dataset",
                 )
             ),
+            ("DPO", "pad_to_multiple_of"),
             ("DPO", "reference_free"),
             ("DPO", "ref_adapter_name"),
             ("DPO", "loss_weights"),

@@ -98,6 +98,11 @@ OFFERS = {
     ),
     "continue_final_message": (Offer(*CHAT, "continue_final_message"), "this transformers leaves no message open"),
     "assistant_mask": (Offer(*CHAT, "return_assistant_tokens_mask"), "this transformers has no assistant mask"),
+    "training_templates": (
+        Offer("trl.chat_template_utils", "qwen2_5_chat_template"),
+        "this trl knows no template that it marks",
+    ),
+    "rendered_conversations": (Offer("trl.data_utils", "apply_chat_template", "tools"), "this trl renders no tools"),
     "assistant_only_loss": (Offer("trl", "SFTConfig", "assistant_only_loss"), "this SFTTrainer learns all roles"),
     "completion_only_loss": (Offer("trl", "SFTConfig", "completion_only_loss"), "this SFTTrainer learns prompts too"),
     "sft_max_length": (Offer("trl", "SFTConfig", "max_length"), "this SFTTrainer has no max_length"),

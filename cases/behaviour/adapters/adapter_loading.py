@@ -6,6 +6,7 @@ https://huggingface.co/docs/peft/package_reference/peft_model#peft.PeftModel.fro
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -274,8 +275,10 @@ def fill_empty_adapters(ctx: Context) -> Iterator[Check]:
 
     state = peft.get_peft_model_state_dict(reference.adapted(ctx, FIRST), adapter_name="first")
     base, more = reference.read(ctx), {"adapter_name": "first", "low_cpu_mem_usage": True}
+    untasked = replace(FIRST, more={"task_type": None})
     ways: Mapping[str, Callable[[Any], Any]] = {
         "get_peft_model": lambda plain: peft.get_peft_model(plain, FIRST.config(), **more),
+        "get_peft_model without a task": lambda plain: peft.get_peft_model(plain, untasked.config(), **more),
         "inject_adapter_in_model": lambda plain: peft.inject_adapter_in_model(FIRST.config(), plain, **more),
         "LoraModel": lambda plain: peft.LoraModel(plain, FIRST.config(), **more),
     }
@@ -284,7 +287,7 @@ def fill_empty_adapters(ctx: Context) -> Iterator[Check]:
         kinds = {each.is_meta for key, each in model.named_parameters() if tiny.is_adapter(key)}
         yield equal(f"adapters on meta, {name}", str(kinds), "{True}")
         filled = {key.removeprefix("base_model.model."): value for key, value in state.items()}
-        prefix = {"get_peft_model": "base_model.model.", "LoraModel": "model."}.get(name, "")
+        prefix = {"inject_adapter_in_model": "", "LoraModel": "model."}.get(name, "base_model.model.")
         named = {f"{prefix}{key}": value for key, value in filled.items()}
         peft.set_peft_model_state_dict(model, named, adapter_name="first", low_cpu_mem_usage=True)
         yield gives(model, base, name)

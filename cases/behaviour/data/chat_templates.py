@@ -32,6 +32,7 @@ TEMPLATE = (
 )
 # Versions without a mask of the assistant do not know its marks.
 UNMARKED = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+CHATML = ("<|im_start|>", "<|im_end|>", "\n")
 TALK: Sequence[Turn] = (
     ("system", (5,)),
     ("user", (6, 7)),
@@ -121,8 +122,8 @@ def chat_template_assistant_mask_of_batch(_ctx: Context) -> Iterator[Check]:
     )
 
 
-def supervised(ctx: Context, rows: dict[str, Any], **more: Any) -> Any:
-    """SFTTrainer with the chat template, in the order of the rows."""
+def supervised(ctx: Context, rows: dict[str, Any], words: Any = None, **more: Any) -> Any:
+    """SFTTrainer with the chat template, or that of ``words``, in the order of the rows."""
     from trl import SFTTrainer
 
     from cases.api.trainers import in_order
@@ -130,7 +131,10 @@ def supervised(ctx: Context, rows: dict[str, Any], **more: Any) -> Any:
     config = trl_trainers.sft_config(ctx, per_device_train_batch_size=2, max_steps=1, **more)
     how = next(iter(ingredients.tokenizer_argument(SFTTrainer)))
     return in_order(SFTTrainer)(
-        model=ingredients.base(ctx), args=config, train_dataset=ingredients.dataset(**rows), **{how: tokenizer()}
+        model=ingredients.base(ctx),
+        args=config,
+        train_dataset=ingredients.dataset(**rows),
+        **{how: words or tokenizer()},
     )
 
 
@@ -157,6 +161,58 @@ def sft_assistant_only(ctx: Context) -> Iterator[Check]:
     talks = [TALK, SHORT]
     trainer = supervised(ctx, {"messages": [messages(talk) for talk in talks]}, assistant_only_loss=True)
     yield from trained(ctx, trainer, [ids_of(talk) for talk in talks], [learned(talk) for talk in talks])
+
+
+def chatml() -> Any:
+    """A tokeniser whose last words are ChatML's tokens and the line's end, with the unmarked template of Qwen 2.5."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+    from trl.chat_template_utils import qwen2_5_chat_template
+
+    words = (*ingredients.SPECIAL, *ingredients.WORDS[: -len(CHATML)], *CHATML)
+    ids = {word: place for place, word in enumerate(words)}
+    made = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))  # noqa: S106 - a token of a tokeniser
+    lines, spaces = pre_tokenizers.Split(Regex("\n"), "isolated"), pre_tokenizers.Split(" ", "removed")
+    made.pre_tokenizer = pre_tokenizers.Sequence([lines, spaces])
+    names = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": CHATML[1]}
+    found = PreTrainedTokenizerFast(tokenizer_object=made, additional_special_tokens=[CHATML[0]], **names)
+    found.chat_template = qwen2_5_chat_template
+    return found
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("assistant_only_loss", "training_templates"))
+def sft_marks_answers_of_known_templates(ctx: Context) -> Iterator[Check]:
+    """With assistant_only_loss=True, SFTTrainer finds the answers of a known template that does not mark them.
+
+    https://huggingface.co/docs/trl/chat_templates#training-templates: that of Qwen 2.5 marks an answer from the line
+    behind its role to the line behind its end token. The names of roles are unknown words here.
+    """
+    begin, end, line = range(tiny.VOCABULARY - len(CHATML), tiny.VOCABULARY)
+    unknown = ingredients.SPECIAL.index("<unk>")
+    talks: list[Sequence[Turn]] = [TALK, [TALK[0], *SHORT]]
+    ids, labels = [], []
+    for talk in talks:
+        turns = [(role, [line, *words, end, line]) for role, words in talk]
+        ids.append([token for _, turn in turns for token in (begin, unknown, *turn)])
+        said = [turn if role == "assistant" else [OUT] * len(turn) for role, turn in turns]
+        labels.append([token for turn in said for token in (OUT, OUT, *turn)])
+    rows = {"messages": [messages(talk) for talk in talks]}
+    yield from trained(ctx, supervised(ctx, rows, chatml(), assistant_only_loss=True), ids, labels)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("rendered_conversations",))
+def pairs_with_tools(_ctx: Context) -> Iterator[Check]:
+    """TRL's apply_chat_template renders the tools of a preference row in front of its prompt, and in neither answer."""
+    from trl.data_utils import apply_chat_template
+
+    words = tokenizer("{% for tool in tools or [] %}w99 {{ tool['function']['name'] }} {% endfor %}" + UNMARKED)
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("w30", "w31")]
+    row = {"prompt": messages(TALK[:2]), "chosen": messages(TALK[2:3]), "rejected": messages(SHORT[1:])}
+    wanted = {"prompt": "w100 w5</s> w101 w6 w7</s> w102 ", "chosen": "w8 w9 w10</s> ", "rejected": "w22</s> "}
+    for given, before in ((None, ""), (tools[:1], "w99 w30 "), (tools, "w99 w30 w99 w31 ")):
+        found = apply_chat_template(row, words, tools=given)
+        for name, text in wanted.items():
+            yield equal(f"{name}, {len(given or ())} tools", found[name], (before if name == "prompt" else "") + text)
 
 
 @call(GROUP, phase=Phase.FORWARD, requires=("completion_only_loss",))

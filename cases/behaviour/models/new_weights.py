@@ -105,7 +105,7 @@ def new_t5(ctx: Context) -> Iterator[Check]:
 
     As in Mesh TensorFlow, since T5 does not scale attention scores: https://arxiv.org/abs/1910.10683, section 2.1.
     """
-    yield from made_t5(ctx, initializer_factor=FACTOR)
+    yield from made_t5(ctx, initializer_factor=FACTOR, feed_forward_proj="relu")
 
 
 @call(GROUP, phase=Phase.LOAD)

@@ -117,6 +117,10 @@ def optimisers_copied(_ctx: Context) -> Iterator[Check]:
             trained(held, optimiser, AFTER)
             yield equal(f"numbers of weights that differ, {name}, {title}", numbers_off(other, held), 0)
             yield equal(f"text, {name}, {title}", repr(later), repr(optimiser))
+            later.load_state_dict(copy.deepcopy(optimiser.state_dict()))
+            for each in (held, other):
+                trained(each, optimiser if each is held else later, AFTER)
+            yield equal(f"numbers of weights off after loading, {name}, {title}", numbers_off(other, held), 0)
 
 
 @call(GROUP, phase=Phase.OPTIMIZER)

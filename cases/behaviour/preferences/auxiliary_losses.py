@@ -80,6 +80,28 @@ def auxiliary_losses(ctx: Context) -> Iterator[Check]:
         yield at_most(f"what the coefficient adds, off, {kind}", abs(found - without - wanted), SAME)
 
 
+@call(GROUP, phase=Phase.BACKWARD, requires=NEEDS)
+def auxiliary_losses_accumulated(ctx: Context) -> Iterator[Check]:
+    """With gradient accumulation, SFTTrainer adds router_aux_loss_coef times the mean balance of a step's batches."""
+    texts = [policies.tokens(length, 900 + length) for length in (5, 9, 3, 7)]
+    folder = Variant("mixtral").written(ctx, "policy")
+    data = ingredients.dataset(text=[*map(policies.text, texts)])
+    for batches in (1, 2, 4):
+        size = len(texts) // batches
+        settings = {"max_steps": 1, "learning_rate": 0.0, "gradient_accumulation_steps": batches}
+        losses = []
+        for share in (0.0, SHARE):
+            chosen = {**settings, "per_device_train_batch_size": size, "router_aux_loss_coef": share}
+            model = building.loaded(ctx, folder)
+            made = alignment.create(ctx, "SFT", chosen, model=model, train_dataset=data)
+            made.train()
+            losses.append(sum(made.micro_losses))
+        rows = [[*each, tiny.END] for each in texts]
+        balances = [balance(folder, rows[begin : begin + size]) for begin in range(0, len(rows), size)]
+        wanted = SHARE * policies.mean(balances)
+        yield at_most(f"what the coefficient adds, off, {batches} batches", abs(losses[1] - losses[0] - wanted), SAME)
+
+
 @call(GROUP, phase=Phase.FORWARD, requires=("model_mixtral",))
 def pairs_balance_real_tokens(ctx: Context) -> Iterator[Check]:
     """Trainers of pairs add the balance of a mixture's experts over both texts of each pair; padding does not count.

@@ -168,6 +168,21 @@ def sft_assistant_loss(ctx: Context) -> Iterator[Check]:
     yield from compared(ctx, [rows[:4], rows[4:]], data, tokenizer=named, **more)
 
 
+@call(GROUP, phase=Phase.FORWARD, requires=("sft_max_length",))
+def sft_skips_preparation(ctx: Context) -> Iterator[Check]:
+    """With skip_prepare_dataset, SFTTrainer trains on the ids and labels of rows as they are, also beyond max_length.
+
+    https://huggingface.co/docs/trl/sft_trainer: "preparation is skipped and the collator is expected to handle the
+    dataset as is". Without labels, every token is learned.
+    """
+    from datasets import Dataset
+
+    rows = [MaskedRow(ids, [False] + [True] * (len(ids) - 1)) for ids in documents()]
+    data = Dataset.from_dict({"input_ids": [row.ids for row in rows]})
+    more: dict[str, Any] = {"dataset_kwargs": {"skip_prepare_dataset": True}, "max_length": 6}
+    yield from compared(ctx, [rows[:4], rows[4:]], data, per_device_train_batch_size=4, **more)
+
+
 def documents() -> list[list[int]]:
     return [[*policies.tokens(length, 70 + row), tiny.END] for row, length in enumerate(DOCUMENTS)]
 

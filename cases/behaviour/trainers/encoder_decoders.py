@@ -79,3 +79,19 @@ def trainer_smoothed_labels_t5(ctx: Context) -> Iterator[Check]:
 def trainer_smoothed_labels_t5_accumulated(ctx: Context) -> Iterator[Check]:
     """With label_smoothing_factor and accumulation, the Trainer averages over all labels of a step of T5."""
     yield from compared(ctx, SMOOTHING, 2)
+
+
+@call(GROUP, phase=Phase.FORWARD, requires=("model_t5",))
+def trainer_smoothed_labels_adapted_t5(ctx: Context) -> Iterator[Check]:
+    """With label_smoothing_factor, T5 with an adapter gets the decoder's inputs, and starts at the loss of its base."""
+    from peft import LoraConfig, get_peft_model
+
+    adapter = LoraConfig(task_type="SEQ_2_SEQ_LM", r=4, target_modules=["q", "v"])  # its B is zero
+    model = get_peft_model(stock_trainer.model(ctx, "t5"), adapter)
+    trainer = stock_trainer.trainer(ctx, ROWS, of=model, max_steps=1, label_smoothing_factor=SMOOTHING)
+    trainer.data_collator = with_decoder_inputs
+    record = stock_trainer.observed(trainer)
+    trainer.train()
+    wanted = float(mean_of_labels(SMOOTHING)(stock_trainer.Reference(ctx, "t5"), record.steps[0]))
+    found = trainer.state.log_history[0]["loss"]
+    yield at_most("loss off", abs(found / wanted - 1), SAME)

@@ -75,13 +75,14 @@ def trained(trainer: Any, checkpoint: str | None = None) -> tuple[stock_trainer.
     return record, {name: p.detach() for name, p in tiny.named(trainer.model) if p.requires_grad}
 
 
-def equal_to_uninterrupted(ctx: Context, made: Callable[..., Any], **more: Any) -> Iterator[Check]:
+def equal_to_uninterrupted(ctx: Context, made: Callable[..., Any], stop: int = STOP, **more: Any) -> Iterator[Check]:
+    more = {"save_steps": stop, **more}
     whole, wanted = trained(made(ctx, **more))
-    rest, found = trained(made(ctx, **more), str(ctx.kept / "output" / f"checkpoint-{STOP}"))
-    yield equal("steps after resuming", len(rest.steps), len(whole.steps) - STOP)
-    yield equal("rows after resuming", str(rest.steps), str(whole.steps[STOP:]))
-    yield equal("learning rates after resuming", str(rest.rates), str(whole.rates[STOP:]))
-    yield equal("gradient norms after resuming", str(rest.norms), str(whole.norms[STOP:]))
+    rest, found = trained(made(ctx, **more), str(ctx.kept / "output" / f"checkpoint-{stop}"))
+    yield equal("steps after resuming", len(rest.steps), len(whole.steps) - stop)
+    yield equal("rows after resuming", str(rest.steps), str(whole.steps[stop:]))
+    yield equal("learning rates after resuming", str(rest.rates), str(whole.rates[stop:]))
+    yield equal("gradient norms after resuming", str(rest.norms), str(whole.norms[stop:]))
     yield equal("weights that differ", len(different(found, wanted)), 0)
 
 
@@ -93,6 +94,12 @@ def different(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
 def resume_trainer(ctx: Context) -> Iterator[Check]:
     """A Trainer that resumes within an epoch repeats the dropout, rows and steps of an uninterrupted training."""
     yield from equal_to_uninterrupted(ctx, by_trainer, num_train_epochs=1, max_grad_norm=1.0)
+
+
+@call(GROUP, phase=Phase.RESUME)
+def resume_trainer_after_an_epoch(ctx: Context) -> Iterator[Check]:
+    """A Trainer that resumes between two epochs repeats the dropout, rows and steps of an uninterrupted training."""
+    yield from equal_to_uninterrupted(ctx, by_trainer, stop=ROWS // 2, num_train_epochs=2)
 
 
 @call(GROUP, phase=Phase.RESUME)

@@ -118,3 +118,15 @@ def refusal(ctx: Context) -> str:
     except ValueError as error:
         return str(error).partition(" (")[0]
     return "no refusal"
+
+
+@call(GROUP, phase=Phase.SAVE)
+def trainer_keeps_last_checkpoints(ctx: Context) -> Iterator[Check]:
+    """save_total_limit keeps as many checkpoints, the last ones, also if it is 1 and no best one is wanted."""
+    for limit in (1, 2, 3):
+        folder = ctx.kept / f"limit {limit}"
+        settings: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": limit}
+        trainer = stock_trainer.trainer(ctx, ROWS, output_dir=str(folder), **settings)
+        trainer.train()
+        kept = sorted(int(each.name.rpartition("-")[2]) for each in folder.glob("checkpoint-*"))
+        yield equal(f"checkpoints, save_total_limit={limit}", str(kept), str([2, 4, 6, 8, 10][-limit:]))

@@ -45,10 +45,10 @@ class Prompt:
     def is_prefix(self) -> bool:
         return self.config == "PrefixTuningConfig"
 
-    def made(self) -> Any:
+    def made(self, task_type: str = "CAUSAL_LM") -> Any:
         import peft
 
-        return getattr(peft, self.config)(task_type="CAUSAL_LM", num_virtual_tokens=VIRTUAL, **self.more)
+        return getattr(peft, self.config)(task_type=task_type, num_virtual_tokens=VIRTUAL, **self.more)
 
 
 ENCODER = {"encoder_hidden_size": WIDTH}

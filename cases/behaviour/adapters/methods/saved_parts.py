@@ -167,3 +167,18 @@ def reload_norms(ctx: Context) -> Iterator[Check]:
     yield same("outputs of the second off", again.eval(), wanted["second"])
     again.set_adapter("other")
     yield same("outputs of the first off", again.eval(), wanted["first"])
+
+
+@call("Adapter files", phase=Phase.SAVE, requires=("peft_version_in_files",))
+def files_name_their_peft(ctx: Context) -> Iterator[Check]:
+    """The configuration file of every method has the version of PEFT that wrote it."""
+    import json
+
+    import peft
+
+    for key, method in METHODS.items():
+        if not hasattr(peft, method.config):
+            continue  # of later versions
+        method.made("first").save_pretrained(ctx.kept / key)
+        stored = json.loads((ctx.kept / key / "adapter_config.json").read_text(encoding="utf-8"))
+        yield equal(f"version, {key}", str(stored["peft_version"]).partition("@")[0], peft.__version__)

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.behaviour.adapters import lora_reference as reference
 from cases.behaviour.adapters.adapters_in_use import descend
-from cases.behaviour.adapters.methods.prompts_in_use import KINDS, PROMPTING, of, off, prompted
-from cases.space.verdict import Phase, at_most, equal
+from cases.behaviour.adapters.methods.prompts_in_use import KINDS, PROMPTING, VIRTUAL, of, off, prompted
+from cases.behaviour.models import building
+from cases.behaviour.models.building import Variant
+from cases.model import tiny
+from cases.reference.tolerance import relative
+from cases.space.verdict import Phase, at_least, at_most, equal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,6 +114,33 @@ def reload_to_train_prompts(ctx: Context) -> Iterator[Check]:
             except ValueError:  # a refusal
                 found = wanted
             yield off(f"logits of {key} after {way} off", found, wanted)
+
+
+@call(PROMPTING, phase=Phase.RELOAD, requires=("model_t5",))
+def reload_prompts_of_t5(ctx: Context) -> Iterator[Check]:
+    """A prompt of an encoder-decoder has virtual tokens for both of its parts, which its file keeps.
+
+    "total_virtual_tokens": https://huggingface.co/docs/peft/package_reference/prompt_tuning.
+    """
+    import peft
+    import torch
+
+    folder = Variant("t5").written(ctx, "base")
+    ids, answers = tiny.batch(0), tiny.batch(1)[:, :6]
+    for key in ("prompt", "mlp", "lstm"):
+        torch.manual_seed(0)
+        model = peft.get_peft_model(building.loaded(ctx, folder), KINDS[key].made(task_type="SEQ_2_SEQ_LM")).eval()
+        model.save_pretrained(ctx.kept / f"t5-{key}")
+        again = peft.PeftModel.from_pretrained(building.loaded(ctx, folder), ctx.kept / f"t5-{key}").eval()
+        with torch.no_grad():
+            plain, found, reread = (
+                each(input_ids=ids, decoder_input_ids=answers).logits
+                for each in (building.loaded(ctx, folder), model, again)
+            )
+        state = peft.get_peft_model_state_dict(model)["prompt_embeddings"]
+        yield equal(f"virtual tokens in the file, {key}", state.shape[0], 2 * VIRTUAL)
+        yield at_least(f"what the prompt does, {key}", float((found[:, -6:] - plain).abs().max()), 1e-4)
+        yield at_most(f"logits of the loaded prompt off, {key}", relative(reread, found), 2 * reference.NEAR)
 
 
 def trained_again(ctx: Context, way: str, again: Any, kind: Prompt) -> Any:

@@ -91,13 +91,14 @@ def rollouts_padded_to_multiples(ctx: Context) -> Iterator[Check]:
 def rloo_evaluation(ctx: Context) -> Iterator[Check]:
     """RLOOTrainer evaluates num_generations_eval completions of each prompt, and trains on num_generations.
 
-    A single completion has no other to compare with: its advantage is 0, and its rewards do not differ.
+    A single completion has no other to compare with: its advantage is 0, and its rewards do not differ. A batch may
+    be a single row.
     """
     yield from rloo.compared(ctx, LeaveOneOut(grpo.by_row, BETA), num_generations_eval=2, per_device_eval_batch_size=4)
-    for number in (grpo.GENERATIONS, 2, 1):
+    for number, size in ((grpo.GENERATIONS, grpo.GENERATIONS), (2, grpo.GENERATIONS), (1, grpo.GENERATIONS), (1, 1)):
         definition = LeaveOneOut(grpo.by_row, BETA, group=number)
         given = {"beta": BETA, "temperature": 1.0, "normalize_advantages": False, "evaluated": True}
-        given |= {"num_generations_eval": number, "per_device_eval_batch_size": grpo.GENERATIONS}
+        given |= {"num_generations_eval": number, "per_device_eval_batch_size": size}
         made, rollouts = grpo.trainer(ctx, given, "RLOO")
         found = made.evaluate()
         for entry in made.state.log_history:
@@ -120,7 +121,7 @@ def rloo_evaluation(ctx: Context) -> Iterator[Check]:
         }
         for name, value in wanted.items():
             off = alignment.off(found.get(f"eval_{name}", float("inf")), value)
-            yield at_most(f"evaluated {name} off, {number} completions", off, grpo.SAME)
+            yield at_most(f"evaluated {name} off, {number} completions, {size} rows", off, grpo.SAME)
 
 
 def divergence(both: policies.Policies, row: tuple[list[int], list[int]]) -> float:
