@@ -118,7 +118,7 @@ def merge_osf_twice(_ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.ADAPT, requires=("peft_SupertuningConfig",))
 def supertuning_support(_ctx: Context) -> Iterator[Check]:
-    """Super-Tuning trains the largest or the smallest share of a weight's numbers, and starts as the base.
+    """Super-Tuning trains the share of a weight's numbers that is largest, or smallest, by magnitude.
 
     https://arxiv.org/abs/2607.09287
     """

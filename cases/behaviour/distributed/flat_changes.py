@@ -112,7 +112,7 @@ def head_loss(model: Any, step: int, heads: str, ctx: Context | None = None) -> 
 
 @call(GROUP, phase=Phase.BACKWARD, ranks=2, requires=jobs.FSDP1)
 def fsdp1_units_of_some_steps(ctx: Context) -> Iterator[Check]:
-    """FSDP1 trains a unit that some steps use and others leave out: it moves in the steps that use it alone."""
+    """FSDP1 trains a unit that some steps use and others leave out; it moves only in the steps that use it."""
     for strategy in STRATEGIES:
         for own_names in (True, False):
             wrapped = sharded_networks.fsdp1(

@@ -106,6 +106,7 @@ def lars_in_8_bits(ctx: Context) -> Iterator[Check]:
         made.step()
         share = float((weight.detach() - before).norm() / before.norm()) / RATE
         yield at_most(f"norm of an update over the bound, step {step}", share / BOUNDS[0], ROUNDING)
+        yield equal(f"weights moved, step {step}", share > 0, bound=True)
 
 
 @call(GROUP, phase=Phase.OPTIMIZER, requires=STEP)

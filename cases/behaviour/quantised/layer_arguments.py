@@ -156,7 +156,7 @@ def layers_before_quantising(_ctx: Context) -> Iterator[Check]:
 
 
 def default_layers() -> dict[str, tuple[Any, str]]:
-    """Layers by the defaults of their classes, and the settings that these should give."""
+    """Layers by the defaults of their classes, and the settings these should give, as ``settings_of`` lists them."""
     import torch
     from bitsandbytes import nn
 
@@ -179,8 +179,8 @@ def default_layers() -> dict[str, tuple[Any, str]]:
             nn.Linear8bitLt(*sizes, bias=False, has_fp16_weights=False, threshold=4.0),
             "Int8Params False False False 4.0",
         ),
-        "EmbeddingFP4": (nn.EmbeddingFP4(*table, **brain), f"{four_bit.format('None', 'fp4')} torch.bfloat16"),
-        "EmbeddingNF4": (nn.EmbeddingNF4(*table), f"{four_bit.format('None', 'nf4')} torch.float32"),
+        "EmbeddingFP4": (nn.EmbeddingFP4(*table, **brain), f"{four_bit.format('False', 'fp4')} torch.bfloat16"),
+        "EmbeddingNF4": (nn.EmbeddingNF4(*table), f"{four_bit.format('False', 'nf4')} torch.float32"),
         "Embedding8bit": (nn.Embedding8bit(*table, **brain), "Int8Params False False torch.bfloat16"),
     }
 
@@ -190,7 +190,7 @@ def settings_of(layer: Any) -> str:
     weight = layer.weight
     found = [type(weight).__name__, weight.requires_grad]
     if found[0] == "Params4bit":
-        found += [weight.blocksize, weight.compress_statistics, weight.quant_type, weight.quant_storage]
+        found += [weight.blocksize, bool(weight.compress_statistics), weight.quant_type, weight.quant_storage]
         found += [layer.dtype if hasattr(layer, "dtype") else layer.compute_dtype]
     else:
         found += [weight.has_fp16_weights]

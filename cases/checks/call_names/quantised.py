@@ -77,6 +77,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.quantised.bounded_updates": (
         "weights off, max_unorm={most}, decay={decay}, step {step}",
         "norm of an update over the bound, step {step}",
+        "weights moved, step {step}",
         "{title} of {name} has no effect",
         "refused: {name} without momentum",
     ),

@@ -84,8 +84,8 @@ def test_a_tuner_names_modules_as_the_model_around_it_does(reported: Callable[..
 
 def test_an_expert_layer_has_its_published_name(reported: Callable[..., dict[str, str]]) -> None:
     model = Module(layer=Module(mlp=Module(gate=Leaf(), experts=Leaf())))
-    for each in (model._modules["layer"]._modules["mlp"],):
-        each.gate, each.experts = each._modules["gate"], each._modules["experts"]
+    experts = model._modules["layer"]._modules["mlp"]
+    vars(experts).update(experts._modules)  # torch offers children as attributes
     assert reported(model)[RAN] == "layer.block_sparse_moe.experts layer.block_sparse_moe.gate"
 
 

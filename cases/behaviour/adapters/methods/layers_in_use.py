@@ -183,7 +183,7 @@ def files_of_randlora(ctx: Context) -> Iterator[Check]:
 
 @call(LIVING, phase=Phase.SAVE, requires=("peft_PveraConfig",))
 def files_of_pvera(ctx: Context) -> Iterator[Check]:
-    """As files_of_vera, of PVeRA."""
+    """A file of PVeRA holds each of the two random matrices once, whichever the number of layers."""
     yield from shared_in_files(ctx, "pvera")
 
 

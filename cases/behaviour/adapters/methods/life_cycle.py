@@ -145,13 +145,13 @@ def reload_smaller_vera(ctx: Context) -> Iterator[Check]:
 
 @call(LIVING, phase=Phase.RELOAD, requires=("peft_RandLoraConfig",))
 def reload_smaller_randlora(ctx: Context) -> Iterator[Check]:
-    """As reload_smaller_vera, of RandLoRA, whose random matrices have the sizes of the largest layers, too."""
+    """A RandLoRA adapter of smaller layers, trained beside one of larger layers, loads alone and computes the same."""
     yield from reloaded_alone(ctx, "randlora")
 
 
 @call(LIVING, phase=Phase.RELOAD, requires=("peft_PveraConfig",))
 def reload_smaller_pvera(ctx: Context) -> Iterator[Check]:
-    """As reload_smaller_vera, of PVeRA."""
+    """A PVeRA adapter of smaller layers, trained beside one of larger layers, loads alone and computes the same."""
     yield from reloaded_alone(ctx, "pvera")
 
 
