@@ -190,6 +190,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits off, {title}",
         "rows of logits, {title}",
         "the same with {name} active, {title}",
+        "tokens without the prompt, {key}",
     ),
     "cases.behaviour.adapters.methods.prompts_in_use": (
         "logits of {key} off",
@@ -215,6 +216,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "outputs of the second off",
         "trained parts of the second",
         "trained beside the second",
+        "version, {key}",
     ),
     "cases.behaviour.adapters.methods.saved_prompts": (
         "{what} of {key} as before",
@@ -224,6 +226,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits of {key} off in training",
         "loaded tensors of {key}",
         "logits of {key} after {way} off",
+        "virtual tokens in the file, {key}",
+        "what the prompt does, {key}",
+        "logits of the loaded prompt off, {key}",
     ),
     "cases.behaviour.adapters.methods.states": (
         "active adapters, {title}",

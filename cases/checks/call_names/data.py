@@ -20,6 +20,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "end token",
         "end token of the config",
         "labels",
+        "{name}, {count} tools",
     ),
     "cases.behaviour.data.collator_arguments": (
         "tokens that differ with the same seed",

@@ -60,6 +60,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "{title}, {name}",
         "fewer parameters, {name}",
         "more groups, {name}",
+        "numbers of weights off after loading, {name}, {title}",
     ),
     "cases.behaviour.optimising.optimiser_hooks": (
         "loss that step returns",

@@ -22,7 +22,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "use_reentrant of {kind}",
         "{kind} refuses a column {column}",
     ),
-    "cases.behaviour.preferences.auxiliary_losses": ("what the coefficient adds, off, {kind}",),
+    "cases.behaviour.preferences.auxiliary_losses": (
+        "what the coefficient adds, off, {kind}",
+        "what the coefficient adds, off, {batches} batches",
+    ),
     "cases.behaviour.preferences.continued_adapters": (
         "first loss off log 2",
         "weights of the reference that changed",
@@ -123,6 +126,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "losses that fall",
         "version of {title}, {kind}",
     ),
+    "cases.behaviour.preferences.inputs.padded_rows": (
+        "widths that are no multiple of {multiple}, {kind}",
+        "sequences as without padding to {multiple}, {kind}",
+    ),
     "cases.behaviour.preferences.inputs.prepared_columns": (
         "columns with another mask or label, {title}",
         "rows, {title}",
@@ -190,6 +197,11 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "spread of the weights",
     ),
     "cases.behaviour.preferences.reward": ("loss of batch {place} off, {title}",),
+    "cases.behaviour.preferences.rollouts.endings": (
+        "steps that the callback sees, {kind}",
+        "steps until it stops the training, {kind}",
+        "{name} off, {kind}, {own}",
+    ),
     "cases.behaviour.preferences.rollouts.generations": (
         "rows of each generation, {title}",
         "order of prompts, {title}",
@@ -197,8 +209,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     ),
     "cases.behaviour.preferences.rollouts.rloo_settings": (
         "expected share of clipped completions, {name}",
-        "evaluated {name} off, {number} completions",
         "logged words off, step {step}",
+        "evaluated {name} off, {number} completions, {size} rows",
     ),
     "cases.behaviour.preferences.rollouts.tools": (
         "prompts of later turns that differ, {name}",

@@ -112,6 +112,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "cases.behaviour.trainers.encoder_decoders": (
         "optimiser steps",
         "weights off",
+        "loss off",
     ),
     "cases.behaviour.trainers.eval_settings": (
         "dtypes within, {setting}",
@@ -345,6 +346,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "last step, resuming from {kind}",
         "weights that differ, resuming from {kind}",
         "refused without a checkpoint",
+        "checkpoints, save_total_limit={limit}",
     ),
     "cases.behaviour.trainers.token_means": (
         "rows of the batches of each step",
