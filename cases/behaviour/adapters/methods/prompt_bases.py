@@ -75,6 +75,7 @@ def base_writes_after_prompts(ctx: Context) -> Iterator[Check]:
     """After a text was generated behind a prompt, the model without its prompt generates what its base does."""
     ids = tiny.prompt()[:2]
     usual = {"attention_mask": ids.new_ones(ids.shape), "max_new_tokens": NEW, "do_sample": False}
+    usual["use_cache"] = True  # which holds a prefix; the base's configuration has none
     for key, kind in KINDS.items():
         wanted = reference.loaded(ctx).eval().generate(input_ids=ids, **usual).tolist()
         model = prompted(ctx, kind)
