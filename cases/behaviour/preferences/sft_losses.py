@@ -170,7 +170,7 @@ def sft_assistant_loss(ctx: Context) -> Iterator[Check]:
 
 @call(GROUP, phase=Phase.FORWARD, requires=("sft_max_length",))
 def sft_skips_preparation(ctx: Context) -> Iterator[Check]:
-    """With skip_prepare_dataset, SFTTrainer trains on the ids and labels of rows as they are, also beyond max_length.
+    """With skip_prepare_dataset, SFTTrainer trains on the ids of rows as they are, also beyond max_length.
 
     https://huggingface.co/docs/trl/sft_trainer: "preparation is skipped and the collator is expected to handle the
     dataset as is". Without labels, every token is learned.
