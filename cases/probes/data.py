@@ -90,6 +90,10 @@ OFFERS = {
         Offer("transformers", "DataCollatorForLanguageModeling", "seed"),
         "this transformers masks words by torch's generator alone",
     ),
+    "dtypes_of_configurations": (
+        Offer("transformers", "PreTrainedModel._from_config", words="the default `dtype`"),
+        "this transformers makes new models in torch's default dtype",
+    ),
     "cohere": (Offer("transformers", "CohereConfig", "logit_scale"), "this transformers has no Cohere"),
     "granite": (Offer("transformers", "GraniteConfig", "logits_scaling"), "this transformers has no Granite"),
     "completion_collator": (

@@ -86,6 +86,10 @@ def accelerate_largest_layers(_ctx: Context) -> Iterator[Check]:
     split, parts = get_max_layer_size(list(made.named_children()), sizes, [])
     weight = sum(each.numel() * 4 for each in made.layers[0].up.parameters())
     yield equal("bytes of the largest part", split, weight)
+    whole, (part, leaves) = calculate_maximum_sizes(offloading.model())  # which states no classes
+    yield equal("bytes of the model, without such classes", whole, sizes[""])
+    yield equal("bytes of the largest part, without such classes", part, weight)
+    yield equal("largest parts, without such classes", ", ".join(leaves), ", ".join(parts))
     yield from of_the_model_itself()
     yield equal("largest parts", ", ".join(parts), ", ".join(f"layers.{number}.up" for number in range(3)))
 

@@ -201,7 +201,10 @@ def hooks_that_are_needed(ctx: Context) -> Iterator[Check]:
             if not forced and name == "dispatch_model":
                 layer = accelerate.dispatch_model(torch.nn.Linear(2, 2), {"": "cpu"})
                 yield equal(f"refused, saved whole, {title}", refusal(torch.save, layer, io.BytesIO()), "none")
-                yield equal(f"moved, {title}", made.to(torch.float64).head.weight.dtype == torch.float64, bound=True)
+            if name == "dispatch_model":
+                cast = made.to(torch.float64)
+                yield equal(f"itself, moved, {title}", cast is made, bound=True)
+                yield equal(f"moved, {title}", made.head.weight.dtype == torch.float64, bound=True)
     first, hook = accelerate.cpu_offload_with_hook(torch.nn.Linear(2, 2), "cpu")
     second, last = accelerate.cpu_offload_with_hook(torch.nn.Linear(2, 2), "meta", prev_module_hook=hook)
     yield equal(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from cases.api import call
 from cases.behaviour.models import building
 from cases.behaviour.models.building import Variant
+from cases.behaviour.models.inputs_of_classes import PREFIXES, class_of
 from cases.behaviour.models.losses import known
 from cases.model import tiny
 from cases.space.verdict import Phase, at_most, equal
@@ -98,6 +99,34 @@ def sequence_head_labels(ctx: Context) -> Iterator[Check]:
                     wanted = functional.cross_entropy(found.logits.cpu(), labels)
                 off = abs(float(found.loss / wanted) - 1)
                 yield at_most(f"loss off, {model}, {number} labels, {kind}", off, SAME)
+
+
+@call(GROUP, phase=Phase.FORWARD)
+def answers_of_single_rows(ctx: Context) -> Iterator[Check]:
+    """The loss of an answer is the mean of those of its first and last token, also of a batch of one row.
+
+    Positions are numbers, or a column of them: https://huggingface.co/docs/transformers/model_doc/gpt2
+    """
+    import torch
+    from torch.nn import functional
+
+    for model, prefix in PREFIXES.items():
+        if class_of(prefix, "ForQuestionAnswering") is None:
+            continue
+        made = classifier(ctx, model, "QuestionAnswering").eval()
+        for count in (1, 3):
+            ids = tiny.batch(0)[:count].to(made.device)
+            begins, ends = (torch.tensor(places[:count]) for places in ([1, 4, 0], [3, 5, 2]))
+            for title, shape in (("numbers", (count,)), ("columns", (count, 1))):
+                given = {"start_positions": begins.reshape(shape), "end_positions": ends.reshape(shape)}
+                with torch.no_grad():
+                    found = made(input_ids=ids, **{name: each.to(made.device) for name, each in given.items()})
+                losses = (
+                    functional.cross_entropy(found.start_logits.cpu(), begins),
+                    functional.cross_entropy(found.end_logits.cpu(), ends),
+                )
+                off = abs(float(found.loss) * 2 / float(sum(losses)) - 1)
+                yield at_most(f"loss off, {model}, {count} rows, {title}", off, SAME)
 
 
 @call(GROUP, phase=Phase.FORWARD)

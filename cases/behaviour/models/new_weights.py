@@ -68,6 +68,21 @@ def new_llama(ctx: Context) -> Iterator[Check]:
     yield from compared("llama", tensors, lambda name: None if "norm" in name or name.endswith("bias") else RANGE)
 
 
+@call(GROUP, phase=Phase.LOAD, requires=("dtypes_of_configurations",))
+def new_models_in_their_dtype(ctx: Context) -> Iterator[Check]:
+    """A model that is made from a configuration has the dtype that it states, also by the auto class."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = Variant("llama").written(ctx, "dtypes")
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        config = AutoConfig.from_pretrained(folder)
+        config.dtype = dtype
+        made = AutoModelForCausalLM.from_config(config)
+        yield equal(f"dtypes, {dtype}", str({each.dtype for each in made.parameters()}), str({dtype}))
+        yield equal(f"dtype of its configuration, {dtype}", str(made.config.dtype), str(dtype))
+
+
 @call(GROUP, phase=Phase.LOAD, requires=("model_qwen",))
 def new_qwen2(ctx: Context) -> Iterator[Check]:
     """As new_llama, with Qwen 2."""
