@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 EVALUATION = tiny.STEPS + 1
 AROUND = "base_model"  # PEFT's model has what it puts around another as this
 MAIN_FIELDS = ("logits", "last_hidden_state")  # of an output with names
+WHOLE = "(model)"  # instead of an empty name, where one is needed
 BASE, ADAPTED = "base_layer", ("base_layer", "lora_A", "lora_B")
 
 

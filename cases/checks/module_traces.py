@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from cases.checks import module_hooks
+from cases.checks.module_hooks import WHOLE
 from cases.runtime.wire import Message
 
 if TYPE_CHECKING:
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
 
 REQUESTED = "FTMATRIX_TRACE_MODULES"  # the environment variable that asks the suite of mutants for traces
 ANY_FILE = "trace-*.json"
-WHOLE = "(model)"  # instead of an empty name
 INPUT, WEIGHT, OUTPUT, GRADIENT, ERROR = "input", "weight", "output", "weight gradient", "error"
 PROJECTIONS = 8
 LARGEST = 1 << 16  # numbers of a tensor that are projected; of a larger one, as many evenly spaced ones
-MOST = 20_000  # events; later ones are not recorded
+MOST = 20_000  # events; later ones are not recorded, but for an exception
 ROOTS = 50  # models whose weights are recorded at the end, which keeps them in memory
 DEPTH = 4  # of nested tuples, lists and mappings
 
@@ -142,7 +142,7 @@ class TraceRecorder:
             self.note(GRADIENT, name or WHOLE, "", [each.grad for each in tensors.values()])
 
     def note(self, kind: str, name: str, caller: str = "", value: Any = None) -> None:
-        if len(self.events) >= MOST:
+        if len(self.events) >= MOST and kind != ERROR:
             return
         try:
             found = dict(flat(value))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cases.checks import module_hooks
+from cases.checks.module_hooks import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -17,7 +18,6 @@ REQUESTED = "FTMATRIX_MUTATED_MODULES"  # the environment variable that asks for
 FACT = "modules with mutated code"
 BUILT = "modules that mutated code constructs"  # those of them whose constructor ran it
 SEPARATOR = " "
-WHOLE = "(model)"  # instead of an empty name
 CONSTRUCTOR = "__init__"
 
 

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cases.injection.mutated_modules import BUILT, FACT, SEPARATOR, WHOLE
+from cases.checks.module_hooks import WHOLE
+from cases.injection.mutated_modules import BUILT, FACT, SEPARATOR
 
 if TYPE_CHECKING:
     from matrix.run.outcome import Outcome

@@ -141,6 +141,14 @@ def test_the_weights_of_a_model_are_recorded_that_cannot_be_loaded(tmp_path: Pat
     ]
 
 
+def test_an_exception_is_recorded_after_the_last_event_that_a_trace_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module_traces, "MOST", 1)
+    events = traced(lambda: Module(up=Broken())(3), tmp_path)
+    assert [each[:2] for each in events] == [("input", "(model)"), ("error", "up")]
+
+
 def test_a_module_under_construction_has_the_names_of_the_classes_that_construct_it(tmp_path: Path) -> None:
     class Whole(Module):
         def __init__(self) -> None:
