@@ -86,11 +86,17 @@ def own_children() -> list[int]:
 
 def is_open(path: Path) -> bool:
     """Tell if a process that this user can see holds a file open."""
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # a process or file that is gone, or another user's
-            if descriptor.readlink() == path:
-                return True
-    return False
+    return any(path in open_files(process) for process in Path("/proc").glob("[0-9]*"))
+
+
+def open_files(process: Path) -> set[Path]:
+    """The files that a process holds open, from its folder in /proc; none if it is gone, or another user's."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):  # closed by now
+                found.add(descriptor.readlink())
+    return found
 
 
 def remove_locks_of_ended_builds(folder: Path) -> list[Path]:

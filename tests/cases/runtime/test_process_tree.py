@@ -89,3 +89,14 @@ def test_only_locks_that_no_process_holds_are_removed(tmp_path: Path) -> None:
     with held.open("w"):
         assert process_tree.remove_locks_of_ended_builds(tmp_path) == [left]
     assert (held.exists(), left.exists()) == (True, False)
+
+
+def test_a_process_that_ended_while_it_was_looked_at_holds_no_file(tmp_path: Path) -> None:
+    assert process_tree.open_files(tmp_path / "gone") == set()
+
+
+def test_a_file_is_open_as_long_as_a_process_holds_it(tmp_path: Path) -> None:
+    path = tmp_path.resolve() / "held"
+    with path.open("w"):
+        assert path in process_tree.open_files(Path("/proc/self"))
+    assert path not in process_tree.open_files(Path("/proc/self"))
