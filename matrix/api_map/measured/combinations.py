@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 BASE: Final = "transformers"
 PARTNERS: Final = ("peft", "trl", "accelerate", "bitsandbytes")
-# In this order: a package's requirements bound those behind it.
 # An old one needs parts of triton that newer torch does not bring, and then breaks the imports of all the others.
 NEEDS_OLD_TRITON: Final = frozenset({"bitsandbytes"})
 OLD_TRITON: Final = SpecifierSet("<2.6")  # the versions of torch whose triton has triton.ops
+# In this order: a package's requirements bound those behind it.
 FILLED: Final = (*PARTNERS, "tokenizers", "datasets", "huggingface_hub", "safetensors")
 
 

@@ -120,14 +120,21 @@ def of_file(path: Path) -> Iterator[MeasuredImports]:
     """Yield the combinations of a file, also those that were measured again later.
 
     Raises:
-        UserError: the file cannot be read, or has a newer schema.
+        UserError: the file cannot be read, has a newer schema, or has no such results.
     """
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from error
-    if document["schema"] > SCHEMA:
-        raise UserError(f"{path}: schema {document['schema']} is newer than {SCHEMA}; update ftmatrix")
+    try:
+        if document["schema"] > SCHEMA:
+            raise UserError(f"{path}: schema {document['schema']} is newer than {SCHEMA}; update ftmatrix")
+        yield from combinations_of(document)
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise UserError(f"{path}: no results of imports; `ftmatrix map measure` writes them") from None
+
+
+def combinations_of(document: Mapping[str, Any]) -> Iterator[MeasuredImports]:
     measured = datetime.fromisoformat(document["measured"])
     measured = measured if measured.tzinfo else measured.replace(tzinfo=UTC)
     for versions, numbers, ended in document["rows"]:

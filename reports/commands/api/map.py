@@ -254,6 +254,8 @@ def measure(
     found = measure.import_combinations(
         islice(plan, count), python=python, wheels=wheels, results=results, minutes=minutes, extra=extra
     )
+    if not found:
+        raise UserError("no combination was imported: none is left to import, or --minutes ended before the first")
     now = datetime.now(tz=UTC)
     name = f"python{version}-torch{torch}-{now:%Y-%m-%d}.json"
     import_results.save(found, out / name, measured=now, libraries=measure.libraries_beside(results))

@@ -11,6 +11,7 @@ import pytest
 from cases.imports.wire import CombinationResult, StepResult
 from matrix.api_map.measured import import_results
 from matrix.api_map.measured.evaluation import concerns_map
+from matrix.errors import UserError
 from matrix.keys import without_local
 
 if TYPE_CHECKING:
@@ -68,6 +69,23 @@ def test_a_combination_that_ran_twice_is_stored_once_as_it_ended_last(tmp_path: 
     import_results.save([first, last], tmp_path / "a.json", measured=datetime(2026, 11, 26, tzinfo=UTC))
     (found,) = import_results.of_file(tmp_path / "a.json")
     assert found.imports("trl")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "no results of imports"),
+        ("{}", "no results of imports"),
+        ('{"schema": 1, "measured": "yesterday", "rows": []}', "no results of imports"),
+        ('{"schema": 1, "measured": "2026-11-26", "rows": [1]}', "no results of imports"),
+        ('{"schema": 99}', "schema 99 is newer"),
+    ],
+)
+def test_a_file_without_results_is_refused(text: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(UserError, match=reason):
+        list(import_results.of_file(tmp_path / "a.json"))
 
 
 def test_no_packaged_combination_was_measured_twice_at_one_time() -> None:

@@ -121,6 +121,16 @@ def test_what_is_no_specifier_is_named(planned_combinations: list[PlannedCombina
     assert not planned_combinations
 
 
+def test_a_measurement_without_any_combination_says_so(
+    planned_combinations: list[PlannedCombination], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(measure, "import_combinations", lambda plan, **_: list(plan))
+    found = run("measure", "--python", "python", "--out", str(tmp_path), "--transformers", ">=99")
+    assert isinstance(found.exception, UserError)
+    assert "no combination was imported" in str(found.exception)
+    assert not [*tmp_path.glob("*.json"), *planned_combinations]
+
+
 def test_with_again_the_combinations_of_a_file_are_imported(
     planned_combinations: list[PlannedCombination], tmp_path: Path
 ) -> None:
