@@ -203,7 +203,7 @@ def cell_result(matrix: Grid, key: str, case: str, is_expected: Callable[[Outcom
 def reproduction(problem: Problem, red: Sequence[CellResult], green: Sequence[CellResult]) -> Reproduction:
     """Return the result of a problem. A problem without red cells was tried if its green cells ran.
 
-    A red cell with another text shows nothing about the problem, so that it is not reproduced only if no cell is red.
+    A red cell with another text shows nothing about the problem: it is not reproduced only if its cells pass.
     A problem that needs hardware was tried if the cells of its red cases ran that it names for GPUs.
     """
     if any(each.as_said for each in red):
