@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cases.checks import module_hooks
 from cases.injection import mutated_modules
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def test_an_expert_layer_has_its_published_name(reported: Callable[..., dict[str
 
 
 def test_code_that_a_whole_model_runs_has_no_name(reported: Callable[..., dict[str, str]]) -> None:
-    assert reported(Leaf())[RAN] == mutated_modules.WHOLE
+    assert reported(Leaf())[RAN] == module_hooks.WHOLE
 
 
 def test_code_outside_of_modules_names_none(reported: Callable[..., dict[str, str]]) -> None:
