@@ -32,7 +32,7 @@ def module() -> Any:
     """``weight * inputs``, with the mean squared error of labels if there are any; it keeps what it was given."""
     import torch
 
-    class Line(torch.nn.Module):  # type: ignore[misc]
+    class StraightLine(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.ones(1))
@@ -45,7 +45,7 @@ def module() -> Any:
                 {"logits": logits} if labels is None else {"loss": (logits - labels).square().mean(), "logits": logits}
             )
 
-    return Line()
+    return StraightLine()
 
 
 def rows(count: int = ROWS) -> list[dict[str, Any]]:
