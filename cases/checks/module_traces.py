@@ -139,7 +139,7 @@ class TraceRecorder:
         for name, module in complete_modules(root):
             tensors = own_tensors(module)
             self.note(WEIGHT, name or WHOLE, "", tensors)
-            self.note(GRADIENT, name or WHOLE, "", [each.grad for each in tensors.values()])
+            self.note(GRADIENT, name or WHOLE, "", [each.grad for each in tensors.values() if each.is_leaf])
 
     def note(self, kind: str, name: str, caller: str = "", value: Any = None) -> None:
         if len(self.events) >= MOST and kind != ERROR:

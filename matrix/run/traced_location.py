@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cases.checks.module_traces import ANY_FILE, REQUESTED, ModuleTrace
+from cases.checks.module_traces import ANY_FILE, MOST, REQUESTED, ModuleTrace
 from cases.space.verdict import RED, Verdict
 from matrix.run import rerun
 from matrix.run.execute import Suite
@@ -97,13 +97,20 @@ def compare(version_set: VersionSet, pairs: Sequence[Pair], ctx: RunContext) -> 
         ours = found.get((version_set.key, pair.case.id))
         right = found.get((pair.right.key, pair.counterpart.id))
         if ours and right:
-            same_set = pair.right.key == version_set.key
-            difference = first_difference(ours, right, same_set=same_set)
-            location = LocationRecord(
-                beginnings=() if difference is None else (difference,),
-                against=UNCHANGED if same_set else pair.right.key,
-            )
-            ctx.store.append(pair.outcome.model_copy(update={"location": location}))
+            against = "" if pair.right.key == version_set.key else pair.right.key
+            if (location := located(ours, right, against)) is not None:
+                ctx.store.append(pair.outcome.model_copy(update={"location": location}))
+
+
+def located(found: Sequence[ModuleTrace], right: Sequence[ModuleTrace], against: str) -> LocationRecord | None:
+    """Where traces begin to differ from those of a version set, empty for the same one.
+
+    None if nothing differs in traces that were cut, because what differs may come later.
+    """
+    difference = first_difference(found, right, same_set=not against)
+    if difference is None and any(len(each.events) >= MOST for each in (*found, *right)):
+        return None
+    return LocationRecord(beginnings=() if difference is None else (difference,), against=against or UNCHANGED)
 
 
 def traced(

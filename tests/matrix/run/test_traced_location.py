@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cases.checks.module_traces import MOST, ModuleTrace, TraceEvent
 from cases.injection.mutant_suite import mutated_case, unchanged
 from cases.space.case import Case
 from cases.space.options import Options
@@ -79,3 +80,16 @@ def test_a_mutated_cell_is_compared_with_the_unchanged_stack() -> None:
     pair = traced_location.paired(mutated, outcome(Verdict.FAIL), NEW, [], {}, suite)
     assert pair is not None
     assert (pair.right, pair.counterpart) == (NEW, mutated_case(CALL, "none"))
+
+
+@pytest.mark.parametrize(("calls", "found"), [(3, LocationRecord(against=OLD.key)), (MOST, None)])
+def test_equal_traces_that_were_cut_locate_nothing(calls: int, found: LocationRecord | None) -> None:
+    traces = [ModuleTrace(0, 0, (TraceEvent("input", "block"),) * calls)]
+    assert traced_location.located(traces, traces, OLD.key) == found
+
+
+def test_traces_that_differ_name_the_stack_that_is_right() -> None:
+    found, right = ([ModuleTrace(0, 0, (TraceEvent("input", name),))] for name in ("block", "other"))
+    location = traced_location.located(found, right, "")
+    assert location is not None
+    assert (location.against, [each.kind for each in location.beginnings]) == (traced_location.UNCHANGED, ["call"])
