@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     Work = Sequence[tuple[VersionSet, Sequence[Case]]]
 
 FILE: Final = "timings.json"
-# Mean seconds of the published cells by device and flow: on two to eight cores, and on H100 and H200.
+# Mean seconds of the published cells by device and flow, without the slowest of twenty: on two to eight cores, and on
+# H100 and H200.
 USUAL_S: Final[Mapping[str, Mapping[str, float]]] = {
     "cpu": {
         "api": 0.7,

@@ -32,6 +32,7 @@ MODULES = [
     for path in sorted((Path(__file__).parents[2] / layer).rglob("*.py"))
     if path not in {Path(processes.__file__), Path(joining.__file__)}  # the latter is a script for hosts without us
     and "reproducers" not in path.parts  # scripts of plain library code, which import nothing of ours
+    and "experiments/scripts" not in path.as_posix()
 ]
 
 

@@ -57,6 +57,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "largest layers",
         "bytes of the largest part",
         "largest parts",
+        "bytes of the model, without such classes",
+        "bytes of the largest part, without such classes",
+        "largest parts, without such classes",
         "bytes, {title}",
         "bytes of the largest, {title}",
         "names of the largest, {title}",
@@ -73,6 +76,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "units, by size",
     ),
     "cases.behaviour.accelerating.hooks_of_modules": (
+        "itself, moved, {title}",
         "devices of tensors, {title}",
         "device of outputs, {title}",
         "devices of inputs, skip_keys",

@@ -190,7 +190,6 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "logits off, {title}",
         "rows of logits, {title}",
         "the same with {name} active, {title}",
-        "tokens without the prompt, {key}",
     ),
     "cases.behaviour.adapters.methods.prompts_in_use": (
         "logits of {key} off",

@@ -39,6 +39,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "padding_idx, {title}",
         "gradient of the padding row is zero, {title}",
         "loss off, {model}, {number} labels, {kind}",
+        "loss off, {model}, {count} rows, {title}",
         "returns a cache, {title}",
         "parts of a tuple, {title}",
         "scores of the tuple that differ, {title}",
@@ -109,6 +110,8 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
         "error",
     ),
     "cases.behaviour.models.new_weights": (
+        "dtypes, {dtype}",
+        "dtype of its configuration, {dtype}",
         "distance from its distribution, {model}",
         "tensors with other numbers, {model}",
         "matrices, {model}",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MANY = 50
+SLOWEST = 20  # one of so many cells is left out
 SET = load()[0]
 ONE, OTHER = case("a heading", "a reason"), case("a heading", "a reason", method="dora")
 
@@ -69,7 +70,8 @@ def test_usual_times_are_those_of_the_published_cells(device: str) -> None:
     assert seconds.keys() == usual.keys()
     for flow, values in seconds.items():
         if len(values) >= MANY:  # newly published cells may move the mean of few
-            assert statistics.fmean(values) == pytest.approx(usual[flow], rel=0.5)
+            usually = sorted(values)[: len(values) - len(values) // SLOWEST]  # a busy machine may take a minute
+            assert statistics.fmean(usually) == pytest.approx(usual[flow], rel=0.5)
 
 
 def test_a_case_that_never_ran_counts_as_its_limit_if_it_has_one(tmp_path: Path) -> None:
